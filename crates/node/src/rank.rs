@@ -10,13 +10,14 @@ pub(crate) mod networks;
 mod outward;
 mod place;
 pub(crate) mod rails;
+pub mod settings;
 mod shards;
 use idle::Idle;
 use neighbours::OfJob;
 pub use networks::ENV_NETWORKS;
-pub use outward::{ENV_ENCRYPT, ENV_OFI};
 pub use place::{Place, Shown};
 pub use rails::ENV_RAILS;
+pub use settings::{ENV_ENCRYPT, ENV_OFI};
 use shards::Further;
 pub use shards::{ENV_SHARDS, RankShards};
 

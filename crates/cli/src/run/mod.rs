@@ -9,6 +9,7 @@ mod joining;
 mod options;
 mod own;
 mod parse;
+mod settings;
 mod signals;
 mod strategies;
 mod table;
@@ -122,6 +123,10 @@ fn start(order: Order) -> i32 {
         return refused(text);
     }
     // Before others are waited for.
+    let several = joining.is_wanted() || hosts.iter().any(|host| !host.own);
+    if let Err(text) = settings::are_understood(&job, several) {
+        return refused(text);
+    }
     if strategies
         && joining.is_wanted()
         && let Err(text) = strategies::check(&job)

@@ -1,22 +1,17 @@
 //! What a job's programs are told of strategies, looked at before anything is started: names that there are, modules that can be loaded.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use garonne_node::codes;
 use garonne_node::job::{Job, Program};
 use garonne_node::strategy::{Chosen, ENV_STRATEGY};
 
+use super::settings::said;
 use crate::examined::{Ended, Inside, ask};
 
-/// What a program's ranks find in their environment.
-fn said(program: &Program) -> Option<OsString> {
-    let own = program.env.iter().rev().find(|(name, _)| name == ENV_STRATEGY);
-    own.map_or_else(|| std::env::var_os(ENV_STRATEGY), |(_, value)| value.clone())
-}
-
 fn module(program: &Program) -> Result<Option<PathBuf>, String> {
-    match said(program).as_deref().map(Chosen::read) {
+    match said(program, ENV_STRATEGY).as_deref().map(Chosen::read) {
         Some(Ok(Chosen::Module(path))) => Ok(Some(path)),
         Some(Err(error)) => Err(error.to_string()),
         Some(Ok(Chosen::BuiltIn(_))) | None => Ok(None),

@@ -118,7 +118,7 @@ impl Agent<'_> {
     }
 
     /// What `GARONNE_NETWORKS` says to the ranks here, as far as the job knows: those of another launcher's have it from where the agent has its own.
-    fn ranks_networks(&self) -> Option<String> {
+    pub(super) fn ranks_networks(&self) -> Option<String> {
         let first = self.job.ranks_of(self.node).first().copied().unwrap_or(0);
         let program = self.job.program_of_rank().get(first as usize).copied();
         let program = program.and_then(|program| self.job.programs.get(program));

@@ -177,11 +177,13 @@ impl Agent<'_> {
         self.take_own_seat(own);
         let mut seats = self.take_seats().concat();
         name_apart(&mut seats, &self.job.nodes);
-        for part in in_parts(seats.clone()) {
+        let told = table(seats.clone(), &self.job.nodes)?;
+        self.check_ways(&told.0)?;
+        for part in in_parts(seats) {
             self.order_all(&Order::Hosts(part));
         }
         self.order_all(&Order::Go);
-        table(seats, &self.job.nodes)
+        Ok(told)
     }
 
     /// Tells the other agents which ranks have ended.

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::layout::Card;
 use crate::limits::HOST_NAMES_MAX;
 use crate::orders::{Place, Report, Seat};
+use crate::rank::networks::Networks;
 
 /// Where everybody is.
 pub(super) struct Hosts {
@@ -109,6 +110,8 @@ impl Agent<'_> {
                     ..own_place()?
                 };
                 self.await_below(&secret, outer.porch)?;
+                // Before this host counts as ready, so that nothing starts anywhere.
+                self.networks()?;
                 let node = self.node;
                 self.take_own_seat(Seat { node, place, ports });
                 // Orders may have come together with the job, of which the socket tells nothing more.
@@ -155,7 +158,10 @@ impl Agent<'_> {
             .map(|rank| port(rank).map_or(0, |address| address.port()))
             .collect();
         let (mut places, ports) = match self.up.as_mut().and_then(|up| up.go.take()) {
-            Some(told) => told,
+            Some(told) => {
+                self.check_ways(&told.0)?;
+                told
+            }
             None => self.go(Seat {
                 node: self.node,
                 place: own_place()?,
@@ -181,6 +187,26 @@ impl Agent<'_> {
             secret: None,
         });
         Ok(())
+    }
+
+    /// What the ranks here may use, as far as the job knows: they would say so themselves, when all run.
+    fn networks(&self) -> Result<Networks> {
+        let is_asked = self.adopted.is_none() && !self.job.ranks_of(self.node).is_empty();
+        match self.ranks_networks().filter(|_| is_asked) {
+            Some(said) => Networks::on_this_host(&said),
+            None => Ok(Networks::default()),
+        }
+    }
+
+    /// An error where that leaves them no way to another host.
+    pub(super) fn check_ways(&self, places: &[Place]) -> Result<()> {
+        let networks = self.networks()?;
+        let own = places.get(self.node as usize);
+        let networks = networks.of_host(own.map_or("", |own| &own.name));
+        let others = places.iter().zip(0..).filter(|(_, node)| *node != self.node);
+        others
+            .filter(|_| networks.limits())
+            .try_for_each(|(place, _)| networks.limit(&mut place.clone()))
     }
 
     /// Opens ports of this host's own for the ranks of a job on one host, which are to use TCP as well.

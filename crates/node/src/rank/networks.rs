@@ -19,6 +19,8 @@ pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Networks {
     said: String,
+    /// The host that says so.
+    host: String,
     /// If there are any, an address must be on one.
     wanted: Vec<IpNet>,
     /// None of these.
@@ -29,9 +31,26 @@ impl Networks {
     /// As the environment says; all if it says nothing.
     pub fn from_environment() -> Result<Self> {
         match std::env::var(ENV_NETWORKS) {
-            Ok(said) if !said.trim().is_empty() => Self::parse(&said, &addresses::networks()),
+            Ok(said) => Self::on_this_host(&said),
             _ => Ok(Self::default()),
         }
+    }
+
+    /// What this says here.
+    ///
+    /// # Errors
+    /// As [`Networks::parse`].
+    pub fn on_this_host(said: &str) -> Result<Self> {
+        if said.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        Ok(Self::parse(said, &addresses::networks())?.of_host(&own_name()))
+    }
+
+    /// The same by the name of this host among those of the job.
+    pub fn of_host(mut self, host: &str) -> Self {
+        host.clone_into(&mut self.host);
+        self
     }
 
     /// What this says on a host with these networks.
@@ -57,7 +76,8 @@ impl Networks {
                 return Err(Error::misuse(
                     codes::G0225,
                     format!(
-                        "{ENV_NETWORKS}={said:?}: {word:?} is no network and no interface of this host; there are: {}",
+                        "{ENV_NETWORKS}={said:?}: {word:?} is no network and no interface of host '{}'; there are: {}",
+                        own_name(),
                         known.join(", ")
                     ),
                 ));
@@ -100,15 +120,20 @@ impl Networks {
             return Err(Error::misuse(
                 codes::G0225,
                 format!(
-                    "{ENV_NETWORKS}={:?} leaves no way to {}, which has {}",
+                    "{ENV_NETWORKS}={:?} leaves no way to '{}', which has {}, from host '{}'",
                     self.said,
                     place.name,
-                    had.join(", ")
+                    had.join(", "),
+                    self.host
                 ),
             ));
         }
         Ok(())
     }
+}
+
+fn own_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

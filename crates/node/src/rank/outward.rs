@@ -14,6 +14,7 @@ use garonne_topology::nuioa;
 use super::Hosts;
 use super::networks::Networks;
 use super::rails::Rails;
+use super::settings::{ENV_ENCRYPT, fabrics, sealed};
 use crate::added::{self, Added};
 use crate::addresses::{self, Side};
 use crate::atlas::Atlas;
@@ -112,44 +113,6 @@ impl Outward {
             beside,
             hosts,
         }))
-    }
-}
-
-/// Whether what ranks of different hosts say to each other is encrypted: the same for all ranks of a job.
-pub const ENV_ENCRYPT: &str = "GARONNE_ENCRYPT";
-
-fn sealed() -> Result<bool> {
-    match std::env::var(ENV_ENCRYPT).as_deref().map(str::trim) {
-        Ok("1" | "on" | "yes") => Ok(true),
-        Err(_) | Ok("" | "0" | "off" | "no") => Ok(false),
-        Ok(said) => Err(Error::misuse(
-            codes::G0225,
-            format!("{ENV_ENCRYPT}={said:?}; there are: 0, 1"),
-        )),
-    }
-}
-
-/// Which networks of libfabric large data may use between hosts.
-pub const ENV_OFI: &str = "GARONNE_OFI";
-
-fn fabrics() -> Result<Fabrics> {
-    match std::env::var(ENV_OFI).as_deref().map(str::trim) {
-        Ok("auto") => Ok(Fabrics::Fast),
-        // Nobody has tried it on a network that is faster than TCP, and what the library does there ends the rank if it goes wrong.
-        Err(_) | Ok("" | "0" | "off" | "no") => Ok(Fabrics::Off),
-        Ok(said)
-            if said
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"_-;".contains(&byte)) =>
-        {
-            Ok(Fabrics::Of(said.to_owned()))
-        }
-        Ok(said) => Err(Error::misuse(
-            codes::G0225,
-            format!(
-                "{ENV_OFI}={said:?}; there are: auto, off, and names of libfabric's providers, such as verbs or tcp"
-            ),
-        )),
     }
 }
 

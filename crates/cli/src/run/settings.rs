@@ -1,0 +1,54 @@
+//! What a job's programs are told of rails, looked at before anything is started: each rank would say what is wrong with it, and none of them its name.
+
+use std::ffi::{OsStr, OsString};
+
+use garonne_node::job::{Job, Program};
+use garonne_node::rank::settings::{OF_RAILS, check};
+
+/// What a program's ranks find in their environment, if it is text.
+pub fn said(program: &Program, name: &str) -> Option<OsString> {
+    let own = program
+        .env
+        .iter()
+        .rev()
+        .find(|(known, _)| known == OsStr::new(name));
+    own.map_or_else(|| std::env::var_os(name), |(_, value)| value.clone())
+}
+
+/// Looks at the settings of each program. `several`: of a job on several hosts; on one its ranks read the first alone.
+///
+/// # Errors
+/// A line that names the setting, what it says and what there is.
+pub fn are_understood(job: &Job, several: bool) -> Result<(), String> {
+    let read = if several { &OF_RAILS[..] } else { &OF_RAILS[..1] };
+    for program in &job.programs {
+        for name in read {
+            if let Some(said) = said(program, name) {
+                check(name, &said).map_err(|error| error.to_string())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_rank_would_understand_is_refused_where_ranks_would_read_it() {
+        let job = |name: &str, said: &str| {
+            Job::new(vec![Program {
+                argv: vec!["app".into()],
+                ranks: 1,
+                env: vec![(name.into(), Some(said.into()))],
+                dir: None,
+            }])
+        };
+        let text = are_understood(&job("GARONNE_ENCRYPT", "maybe"), true).unwrap_err();
+        assert!(text.contains("GARONNE_ENCRYPT=\"maybe\""), "{text}");
+        assert!(are_understood(&job("GARONNE_ENCRYPT", "maybe"), false).is_ok());
+        assert!(are_understood(&job("GARONNE_RAILS", "ib"), false).is_err());
+        assert!(are_understood(&job("GARONNE_ENCRYPT", "1"), true).is_ok());
+    }
+}
