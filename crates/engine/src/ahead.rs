@@ -9,7 +9,7 @@
 //! forget offers as it likes, and those that became wrong are withdrawn: whenever a receive leaves its place without
 //! a message, and when windows are queried. Bounded by `AHEAD_MAX` offers of all peers together.
 
-use crate::api::{Pattern, Peer, Request};
+use crate::api::{Context, Pattern, Peer, Request};
 use crate::core::Core;
 use crate::gate::{stream_key, widen};
 use crate::limits::{AHEAD_FROM, AHEAD_LOG, AHEAD_MAX, AHEAD_OFFERS, AHEAD_SKIP_MAX, AHEAD_TO};
@@ -18,6 +18,7 @@ use crate::request::{Mark, Side, State, from_wire};
 use crate::shard::Shard;
 use crate::wire::{Expect, FLAG_FAILED, FLAG_PART, Written};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// A peer's receive that may be written when its message is sent.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +91,11 @@ impl Ahead {
     pub(crate) fn forget(&mut self, peer: Peer) {
         self.wanted.retain(|wanted| wanted.peer != peer);
     }
+
+    /// Nothing is sent in these contexts any more.
+    pub(crate) fn forget_contexts(&mut self, contexts: &Range<Context>) {
+        self.wanted.retain(|wanted| !contexts.contains(&wanted.context));
+    }
 }
 
 impl Core {
@@ -117,8 +123,8 @@ impl Core {
     /// A peer offers a receive's memory. `None`: it broke the format.
     pub(crate) fn expect(&mut self, gate: u32, header: &Header, expect: Expect) -> Option<()> {
         let peer = self.gates[gate as usize].peer;
-        let stream = self.streams.find_or_insert(stream_key(header.context, peer));
-        let next = self.streams.get(stream).next_tx();
+        let stream = self.streams.find(stream_key(header.context, peer));
+        let next = stream.map_or(0, |at| self.streams.get(at).next_tx());
         let mut wanted = Wanted {
             peer,
             context: header.context,
@@ -127,9 +133,9 @@ impl Core {
             skip: expect.skip,
             expect,
         };
-        // Nobody has seen what was not sent.
+        // Nobody has seen what was not sent, unless it was before this side freed the communicator and forgot the stream.
         if wanted.from > next {
-            return None;
+            return (next == 0).then_some(());
         }
         if self.aim(&mut wanted, next) != Aim::Lost && self.hit(&wanted, next).is_none() {
             remember(&mut self.ahead.wanted, wanted);

@@ -7,7 +7,7 @@ use crate::ahead::Ahead;
 use crate::api::{Context, Error, Peer, Status, TypeMark};
 use crate::copy::{Bounce, copy_between, copy_in};
 use crate::event::{Events, What};
-use crate::gate::{Gate, Quotas, Stream, stream_key, widen};
+use crate::gate::{Gate, Quotas, stream_key, widen};
 use crate::limits::{OUTBOX, SELF_CREDIT};
 use crate::matcher::{Envelope, Matcher};
 use crate::priority::Priorities;
@@ -20,7 +20,8 @@ pub(crate) use crate::store::misfit;
 use crate::store::{Body, Meta, Store};
 use crate::strategy::loaded::Loaded;
 use crate::strategy::order::Order;
-use crate::table::{KeyMap, Lists};
+use crate::streams::Streams;
+use crate::table::Lists;
 use crate::watch::Watcher;
 use crate::wire::{Announce, Bytes, Clear, Finish};
 use garonne_sync::shm::Segment;
@@ -58,7 +59,7 @@ pub(crate) struct Core {
     /// By peer: the number of its gate in `gates`, counted from 1; 0 is none. Zeros that were never written cost no memory, and most peers are never spoken to.
     gate_of: Vec<u32>,
     pub gates: Vec<Gate>,
-    pub streams: KeyMap<Stream>,
+    pub streams: Streams,
     /// Streams that have a track and their contexts, in the order in which their trails are linked, the newest last.
     pub tracks: Vec<(Context, u32)>,
     /// Where the streams lie that were used lately.
@@ -129,7 +130,7 @@ impl Core {
             quotas,
             gate_of: vec![0; world as usize],
             gates: Vec::new(),
-            streams: KeyMap::new(),
+            streams: Streams::new(),
             tracks: Vec::new(),
             routes: Routes::new(),
             expected: Expected::nothing(),

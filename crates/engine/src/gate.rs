@@ -14,6 +14,7 @@ use crate::table::Key;
 use crate::track::{RUN_PAYLOAD_MAX, Track};
 use garonne_sync::run::Run;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What every engine of a job grants its peers; both sides compute it from the same numbers.
@@ -43,6 +44,8 @@ pub(crate) enum Asker {
     Receive(u32, u32),
     /// A probe.
     Probe,
+    /// A receive or probe of a communicator that was freed before the answer came.
+    Nobody,
 }
 
 /// One question to a peer's window.
@@ -381,6 +384,12 @@ impl Odd {
 #[inline]
 pub(crate) fn stream_key(context: Context, peer: Peer) -> Key {
     Key(u64::from(context) << 32 | u64::from(peer), 0)
+}
+
+/// The first words of the keys of all streams in these contexts.
+pub(crate) fn stream_keys(contexts: &Range<Context>) -> Range<u64> {
+    let first = |context| stream_key(context, 0).0;
+    first(contexts.start)..first(contexts.end)
 }
 
 /// The full number of which `sequence` is the low half, the one nearest to `near`.

@@ -245,6 +245,11 @@ impl Core {
                 if question.context != header.context || question.tag.is_some_and(|tag| tag != header.tag) {
                     return None;
                 }
+                if question.asker == Asker::Nobody {
+                    self.gates[gate as usize].asking.asked = None;
+                    self.ask_next(gate);
+                    return Some(());
+                }
                 let peer = self.gates[gate as usize].peer;
                 let at = self.streams.find_or_insert(stream_key(header.context, peer));
                 let next = self.streams.get(at).next_rx;
@@ -353,7 +358,7 @@ impl Core {
     }
 
     /// Sends the next question that still matters.
-    fn ask_next(&mut self, gate: u32) {
+    pub(crate) fn ask_next(&mut self, gate: u32) {
         let asking = &mut self.gates[gate as usize].asking;
         if asking.asked.is_some() || !asking.held {
             return;
@@ -408,6 +413,8 @@ impl Core {
         let fresh = self.still_held(gate, &held);
         let asking = &mut self.gates[gate as usize].asking;
         match question.asker {
+            // Its offers are not kept.
+            Asker::Nobody => {}
             _ if !fresh => asking.queue.push_front(question),
             Asker::Probe => {
                 asking.offers.push((question.tag, held));

@@ -32,6 +32,7 @@ mod route;
 pub mod shard;
 mod store;
 pub mod strategy;
+mod streams;
 mod table;
 pub mod track;
 mod trail;

@@ -4,16 +4,26 @@
 
 use crate::api::{Context, Peer};
 use crate::core::Core;
-use crate::gate::stream_key;
+use crate::gate::{stream_key, stream_keys};
 use crate::limits::ROUTES;
 use crate::table::NONE;
+use std::ops::Range;
 
-/// Where the gate and the stream of a (context, peer) lie. Both stay there as long as the engine lives.
+/// Where the gate and the stream of a (context, peer) lie: the gate as long as the engine lives, the stream until its context is forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     key: u64,
     pub gate: u32,
     pub stream: u32,
+}
+
+impl Route {
+    /// No peer is `u32::MAX`, so no stream has this key.
+    const NOWHERE: Self = Self {
+        key: u64::MAX,
+        gate: NONE,
+        stream: NONE,
+    };
 }
 
 /// Routes used lately, each in the one place that its key names.
@@ -22,14 +32,17 @@ pub(crate) struct Routes([Route; ROUTES]);
 
 impl Routes {
     pub(crate) fn new() -> Self {
-        // No peer is u32::MAX, so no stream has this key.
-        Self(
-            [Route {
-                key: u64::MAX,
-                gate: NONE,
-                stream: NONE,
-            }; ROUTES],
-        )
+        Self([Route::NOWHERE; ROUTES])
+    }
+
+    /// Forgets those of these contexts, whose streams are forgotten.
+    pub(crate) fn forget(&mut self, contexts: &Range<Context>) {
+        let within = stream_keys(contexts);
+        for route in &mut self.0 {
+            if within.contains(&route.key) {
+                *route = Route::NOWHERE;
+            }
+        }
     }
 }
 

@@ -119,7 +119,7 @@ fn lay(run: &Arc<Run>, numbers: Range<u64>, events: &Events, small: &Small) -> A
 
 impl Core {
     /// Ends the tracks in these contexts.
-    fn end_tracks(&mut self, contexts: &Range<Context>) {
+    pub(crate) fn end_tracks(&mut self, contexts: &Range<Context>) {
         let Some(first) = self
             .tracks
             .iter()
@@ -167,8 +167,8 @@ impl<R: Rail> Shard<R> {
         self.core.streams.get(route.stream).track.clone()
     }
 
-    /// The communicator of these contexts is gone: its tracks end, and 8 KB with each. Whoever still has one must not use it again.
-    pub fn forget_tracks(&mut self, contexts: &Range<Context>) {
+    /// Ends the tracks in these contexts, and 8 KB with each, while their streams go on. Whoever still has one must not use it again.
+    pub fn end_tracks(&mut self, contexts: &Range<Context>) {
         self.core.end_tracks(contexts);
     }
 

@@ -223,7 +223,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// The track of a stream that small messages took before, while one thread at a time is in MPI. It is of use until
-    /// [`Host::forget_tracks`] is told of its context.
+    /// [`Host::forget`] is told of its context.
     #[cold]
     pub fn track(&self, context: Context, peer: Peer) -> Option<Arc<Track>> {
         self.shard.try_alone()?.track(context, peer)
@@ -490,8 +490,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.left_open(request);
     }
 
-    fn forget_tracks(&self, contexts: Range<Context>) {
-        self.with(|shard| shard.forget_tracks(&contexts));
+    fn forget(&self, contexts: Range<Context>) {
+        self.with(|shard| shard.forget(&contexts));
     }
 
     fn prioritise(&self, contexts: Range<Context>, priority: Priority) -> Result<(), Error> {

@@ -270,8 +270,8 @@ pub trait Host: Together + std::marker::Send + Sync {
     /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
     fn communicator(&self, _number: u32, _known: Option<&Known<'_>>) {}
 
-    /// The communicator of these contexts is gone, and nobody uses a track of its again.
-    fn forget_tracks(&self, _contexts: Range<Context>) {}
+    /// The communicator of these contexts is gone with all its operations, here and soon on all its members, and nobody uses a track of its again: what was kept for it is given back.
+    fn forget(&self, _contexts: Range<Context>) {}
 
     /// From now on messages of these contexts have this priority.
     ///

@@ -434,9 +434,9 @@ where
         }
     }
 
-    fn forget_tracks(&self, contexts: Range<Context>) {
+    fn forget(&self, contexts: Range<Context>) {
         if let Some(host) = self.known(shard_of(contexts.start)) {
-            host.forget_tracks(contexts);
+            host.forget(contexts);
         }
     }
 

@@ -538,7 +538,7 @@ fn an_offer_made_before_a_track_ended_is_for_no_other_message() {
             let before = recorded(&pair);
             pair.send_eager(TAG, 8);
             assert_eq!(recorded(&pair), before, "it is no event");
-            pair.sender.forget_tracks(&(0..8));
+            pair.sender.end_tracks(&(0..8));
             let sends = [pair.send(&large), pair.send(&larger)];
             for _ in 0..LOOKS {
                 pair.sender.progress();

@@ -59,7 +59,7 @@ impl Inner {
     /// Its contexts may be another's soon.
     pub(super) fn forget_contexts(&self) {
         for contexts in self.contexts() {
-            self.process.host.forget_tracks(contexts);
+            self.process.host.forget(contexts);
         }
         if *lock(&self.has_priority) {
             self.tell_priority(Priority::default());

@@ -4,6 +4,7 @@ use super::*;
 use crate::attr::{Callbacks, Kind};
 use crate::group::Range;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
+use crate::process::{Config, Process, ThreadLevel};
 use crate::request::wait;
 use crate::session::Session;
 use crate::testing::{Bytes, hosts, job};
@@ -298,6 +299,34 @@ fn freed_communicators_give_their_contexts_back_after_their_last_operation() {
         wait(&pending).unwrap();
         drop(pending);
         assert!(world.process().contexts.reserve_exactly(block).is_some());
+    });
+}
+
+#[test]
+fn engines_keep_nothing_of_communicators_that_are_freed() {
+    let setup = garonne_sim::Setup {
+        world: 3,
+        quotas: garonne_engine::Quotas::for_world(3),
+    };
+    garonne_sim::threads_with(setup, |host| {
+        let process = Process::new(Config::plain(host.clone()));
+        process.init(ThreadLevel::Multiple).unwrap();
+        let world = process.world().unwrap();
+        let mut kept = Vec::new();
+        for _ in 0..30 {
+            let dup = world.dup(None).unwrap();
+            dup.collective(&crate::coll::Barrier, Origin::default()).unwrap();
+            ring(&dup);
+            let part = dup.split(i32::from(dup.rank() == 0), 0).unwrap().unwrap();
+            part.collective(&crate::coll::Barrier, Origin::default()).unwrap();
+            for comm in [part, dup] {
+                comm.free().unwrap();
+            }
+            kept.push(host.inspect(|shard| shard.streams()));
+        }
+        // Those of the world, on which dup and split agree.
+        assert_eq!(kept[29], kept[2], "{kept:?}");
+        process.finalize().unwrap();
     });
 }
 

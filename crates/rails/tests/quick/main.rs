@@ -38,7 +38,7 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
             }
             if step % 70 == 0 {
                 // As if its communicator were freed and another got its contexts.
-                pair.sender.forget_tracks(&(0..8));
+                pair.sender.end_tracks(&(0..8));
             }
             let tag = below(3) as i32;
             let wanted = (below(4) != 0).then_some(tag);
@@ -508,8 +508,8 @@ fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_fi
     for ended in [1, 0, 3, 2] {
         let block = others[ended] - CONTEXT;
         assert!(lives(ended));
-        pair.sender.forget_tracks(&(block..block + 8));
-        pair.sender.forget_tracks(&(block..block + 8));
+        pair.sender.end_tracks(&(block..block + 8));
+        pair.sender.end_tracks(&(block..block + 8));
         assert!(!lives(ended) && pair.sender.track(others[ended], 1).is_none());
         for (at, context) in others.into_iter().enumerate() {
             assert_eq!(found(&pair, context), lives(at), "{at} after {ended}");
