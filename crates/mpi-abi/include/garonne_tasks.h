@@ -40,14 +40,18 @@ enum {
 /* Where a task may run. */
 enum {
     GARONNE_MACHINE = 0,        /* anywhere */
-    GARONNE_CORE = 1,           /* the core of CPU `cpu` */
-    GARONNE_CACHE = 2,          /* the last-level cache around `cpu`; likewise: */
+    GARONNE_CORE = 1,           /* the core of CPU `cpu`; GARONNE_MISUSE if the process may not use that */
+    GARONNE_CACHE = 2,          /* the last-level cache around `cpu`, which the process need not be allowed to use itself if it may use another CPU of that area; likewise: */
     GARONNE_NUMA = 3,
     GARONNE_PACKAGE = 4,
     GARONNE_CPUS = 5,           /* any of the CPUs in `name`, a list as the kernel writes it: "0-3,8" */
     GARONNE_DEVICE = 6,         /* near the device `name`: "eth0", "mlx5_0", "0000:3b:00.0"; anywhere if it is nowhere in particular, as "lo" */
     GARONNE_NEAR_CALLER = 7,    /* the cores that share a cache with whoever submits it: for polling */
-    GARONNE_NEAREST_IDLE = 8    /* the nearest core that is idle at submission: for small submissions */
+    GARONNE_NEAREST_IDLE = 8,   /* the nearest core that is idle at submission: for small submissions */
+    GARONNE_CALLER_CORE = 9,    /* the core of whoever submits it, at each submission; likewise its last-level cache, NUMA node and package: */
+    GARONNE_CALLER_CACHE = 10,
+    GARONNE_CALLER_NUMA = 11,
+    GARONNE_CALLER_PACKAGE = 12
 };
 
 /* How soon. */

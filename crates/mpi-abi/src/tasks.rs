@@ -201,6 +201,10 @@ unsafe fn how(how: *const CHow) -> Result<How, Error> {
         6 => Place::Device(name()?.to_owned()),
         7 => Place::NearCaller,
         8 => Place::Nearest,
+        9 => Place::Caller(Kind::Core),
+        10 => Place::Caller(Kind::Cache(3)),
+        11 => Place::Caller(Kind::Numa),
+        12 => Place::Caller(Kind::Package),
         _ => return Err(Error::Misuse("there is no such place")),
     };
     let urgency = match how.urgency {

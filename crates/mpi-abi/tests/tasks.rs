@@ -88,7 +88,7 @@ fn tasks_of_c_run_repeat_are_waited_for_withdrawn_and_refused() {
         int main(void) {
             garonne_tasks *tasks;
             CHECK(garonne_tasks_open(&tasks) == GARONNE_OK);
-            for (int place = GARONNE_MACHINE; place <= GARONNE_NEAREST_IDLE; place++) {
+            for (int place = GARONNE_MACHINE; place <= GARONNE_CALLER_PACKAGE; place++) {
                 garonne_how how = {.place = place, .name = place == GARONNE_CPUS ? "0-4000" : "no device"};
                 garonne_task task;
                 int left = 3, wanted = place == GARONNE_DEVICE ? GARONNE_MISUSE : GARONNE_OK;
@@ -113,8 +113,10 @@ fn tasks_of_c_run_repeat_are_waited_for_withdrawn_and_refused() {
             CHECK(garonne_task_submit(&task) == GARONNE_OK);
             CHECK(garonne_task_wait(&task) == GARONNE_FINISHED);
             garonne_task_destroy(&task);
-            garonne_how wrong = {.place = 99};
-            CHECK(garonne_task_init(&task, tasks, &wrong, forever, NULL) == GARONNE_MISUSE);
+            for (int place = GARONNE_CALLER_PACKAGE + 1; place < 99; place++) {
+                garonne_how wrong = {.place = place};
+                CHECK(garonne_task_init(&task, tasks, &wrong, forever, NULL) == GARONNE_MISUSE);
+            }
             CHECK(garonne_task_init(&task, tasks, NULL, NULL, NULL) == GARONNE_MISUSE);
             CHECK(garonne_task_init(NULL, tasks, NULL, forever, NULL) == GARONNE_MISUSE);
             CHECK(garonne_task_init(&task, NULL, NULL, forever, NULL) == GARONNE_MISUSE);

@@ -82,6 +82,17 @@ pub struct Tree {
     cores: usize,
     /// Index of the core of each CPU, by CPU number.
     core_of: Vec<Option<u32>>,
+    /// Sets of CPUs that go beyond it.
+    wider: Vec<Wider>,
+}
+
+/// A set of CPUs of which the tree has a part only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wider {
+    kind: Kind,
+    cpus: CpuSet,
+    /// A core that the tree has of it.
+    core: usize,
 }
 
 impl Tree {
@@ -136,11 +147,12 @@ impl Tree {
         if machine.is_empty() {
             machine.insert(0);
         }
-        let mut sets: Vec<(Kind, CpuSet)> = sets
+        let whole: Vec<(Kind, CpuSet)> = sets
             .into_iter()
-            .map(|(kind, cpus)| (kind, cpus.intersection(&machine)))
-            .filter(|(_, cpus)| !cpus.is_empty())
+            .filter(|(_, cpus)| cpus.meets(&machine))
             .collect();
+        let cut = |(kind, cpus): &(Kind, CpuSet)| (*kind, cpus.intersection(&machine));
+        let mut sets: Vec<(Kind, CpuSet)> = whole.iter().map(cut).collect();
         let in_cores = sets
             .iter()
             .filter(|(kind, _)| *kind == Kind::Core)
@@ -153,8 +165,22 @@ impl Tree {
                 .map(|cpu| (Kind::Core, single(cpu))),
         );
         sets.push((Kind::Machine, machine));
-        let areas = nest(merge(sets));
-        Self::index(areas)
+        Self::index(nest(merge(sets))).beside(whole)
+    }
+
+    /// Notes which of these sets go beyond it, of which it has a part each.
+    fn beside(mut self, whole: Vec<(Kind, CpuSet)>) -> Self {
+        for (kind, cpus) in whole {
+            let core = cpus.iter().find_map(|cpu| self.core_of(cpu));
+            let Some(core) = core.filter(|_| !self.areas[self.root()].cpus.covers(&cpus)) else {
+                continue;
+            };
+            let wider = Wider { kind, cpus, core };
+            if !self.wider.contains(&wider) {
+                self.wider.push(wider);
+            }
+        }
+        self
     }
 
     /// Reads the form that [`Tree`] prints: a line per kind and set of CPUs, such as `L3 0-7`. Lines that begin with `#` are comments.
@@ -199,6 +225,7 @@ impl Tree {
             areas,
             cores,
             core_of,
+            wider: Vec::new(),
         }
     }
 
@@ -239,6 +266,21 @@ impl Tree {
             .find(is)
             .or_else(|| self.path(core).find(wider))
             .unwrap_or(self.root())
+    }
+
+    /// The smallest area of this kind around a CPU, also one that the tree does not have, where it has others of that area. `None`: it has none of them.
+    pub fn around_cpu(&self, cpu: u32, kind: Kind) -> Option<usize> {
+        if let Some(core) = self.core_of(cpu) {
+            return Some(self.around(core, kind));
+        }
+        let is_told = |kind| self.areas.iter().any(|area| area.kinds.contains(&kind));
+        let has = |wider: &&Wider| {
+            let is_meant = wider.kind == kind || wider.kind > kind && !is_told(kind);
+            is_meant && wider.cpus.contains(cpu)
+        };
+        let found = self.wider.iter().filter(has);
+        let smallest = found.min_by_key(|wider| (wider.kind, wider.cpus.len()))?;
+        Some(self.around(smallest.core, kind))
     }
 
     /// The smallest area around a core that other cores share: a cache where there is one. The machine if there is one core.
@@ -352,6 +394,35 @@ mod tests {
             "no node is told: the package"
         );
         assert_eq!(tree.cores(), 4, "CPUs without a core are cores");
+    }
+
+    #[test]
+    fn an_area_around_a_cpu_that_may_not_be_used_is_known_by_those_of_it_that_may() {
+        let machine = Tree::regular(2, 2, 2, 2);
+        let sets = || {
+            let areas = machine.areas().iter();
+            areas.flat_map(|area| area.kinds.iter().map(|kind| (*kind, area.cpus.clone())))
+        };
+        let tree = Tree::new(&CpuSet::parse("2-4").unwrap(), sets());
+        let around = |kind, cpu| {
+            let area = tree.around_cpu(cpu, kind)?;
+            Some(tree.areas()[area].cpus.to_string())
+        };
+        let cache = Kind::Cache(3);
+        assert_eq!(around(cache, 3).as_deref(), Some("2-3"));
+        assert_eq!(around(cache, 5).as_deref(), Some("4"), "it shares a cache with 4");
+        assert_eq!(around(cache, 0), None, "its cache is that of 0 and 1 alone");
+        assert_eq!(around(Kind::Numa, 0).as_deref(), Some("2-3"));
+        assert_eq!(around(Kind::Numa, 7).as_deref(), Some("4"));
+        assert_eq!(around(Kind::Package, 7).as_deref(), Some("2-4"));
+        assert_eq!(around(Kind::Package, 8), None, "the other package");
+        assert_eq!(around(Kind::Core, 5), None);
+        assert_eq!(
+            around(Kind::Die, 7).as_deref(),
+            Some("4"),
+            "no die is told: the node"
+        );
+        assert_eq!(around(Kind::Package, 99), None);
     }
 
     #[test]

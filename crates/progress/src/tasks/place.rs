@@ -11,7 +11,7 @@ pub enum Place {
     Machine,
     /// The core of this CPU, and nowhere else.
     Core(u32),
-    /// The smallest area of this kind around a CPU: its cache, NUMA node, package.
+    /// The smallest area of this kind around a CPU: its cache, NUMA node, package. One that this process may not use is as good as another as long as the area has one that it may.
     Around(Kind, u32),
     /// Any of these CPUs.
     Cpus(CpuSet),
@@ -47,7 +47,7 @@ impl Place {
         let area = match self {
             Self::Machine => tree.root(),
             Self::Core(cpu) => core(*cpu)?,
-            Self::Around(kind, cpu) => tree.around(core(*cpu)?, *kind),
+            Self::Around(kind, cpu) => tree.around_cpu(*cpu, *kind).ok_or(unknown)?,
             Self::Cpus(cpus) => tree.covering(cpus).ok_or(unknown)?,
             Self::Device(name) => {
                 match device::find(name).ok_or(Error::Misuse("the system has no such device"))? {
@@ -81,6 +81,20 @@ mod tests {
         assert_eq!(cpus(Place::Around(Kind::Package, 5)), "4-7");
         assert_eq!(cpus(Place::Cpus(CpuSet::parse("1-2").unwrap())), "0-3");
         assert_eq!(Place::Caller(Kind::Numa).on(&tree), Ok(Spot::Caller(Kind::Numa)));
+    }
+
+    #[test]
+    fn an_area_may_be_named_by_any_of_its_cpus_but_a_core_only_by_one_that_may_be_used() {
+        let numa = (Kind::Numa, CpuSet::parse("0-3").unwrap());
+        let tree = Tree::new(&CpuSet::parse("1").unwrap(), [numa]);
+        let core = tree.core_of(1).unwrap() as u32;
+        for cpu in 0..4 {
+            let found = Place::Around(Kind::Numa, cpu).on(&tree);
+            assert_eq!(found, Ok(Spot::Area(core)), "{cpu}");
+        }
+        for place in [Place::Core(0), Place::Around(Kind::Numa, 4)] {
+            assert!(matches!(place.on(&tree), Err(Error::Misuse(_))), "{place:?}");
+        }
     }
 
     #[test]
