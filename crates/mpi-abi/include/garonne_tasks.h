@@ -82,8 +82,10 @@ typedef struct {
 /* Where a task is in its life. */
 enum { GARONNE_NEW = 0, GARONNE_PENDING = 1, GARONNE_FINISHED = 2, GARONNE_WITHDRAWN = 3 };
 
+/* Each call gives a handle of its own, of the same queues. */
 int garonne_tasks_open(garonne_tasks **tasks);
-/* The last one that closes ends the workers. Tasks and watches are to be ended before. */
+/* The last one that closes ends the workers. Tasks and watches are to be ended before. A handle is closed once: it is gone then, and a second time, or any other use of it, is undefined, as of
+ * memory that was freed. Null is let be. */
 void garonne_tasks_close(garonne_tasks *tasks);
 /* A keypoint: runs what waits on the way from this core to the machine, each task once, and advances what MPI calls left open here. Returns how many are finished. For user-level schedulers:
  * call it with GARONNE_SWITCH at context switches; it costs a load per level when there is nothing to do. */
@@ -127,17 +129,18 @@ int garonne_on_alarm(garonne_tasks *tasks, uint64_t first_ns, uint64_t period_ns
 int garonne_on_signal(garonne_tasks *tasks, int signal, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
 /* When *word is not `expected`; the word stays where it is until the watch ends. Whoever changes it wakes its sleepers (FUTEX_WAKE, not private). */
 int garonne_on_word(garonne_tasks *tasks, uint32_t *word, uint32_t expected, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
+/* Once for each watch, which is gone then, also where its function has answered GARONNE_STOP: a second time is undefined, as of memory that was freed. Null is let be. */
 void garonne_watch_end(garonne_watch *watch);
 
 /* A call that may block, on a thread of its own. */
 typedef struct garonne_call garonne_call;
 int garonne_blocking(garonne_tasks *tasks, void *(*function)(void *), void *argument, garonne_call **call);
-/* 1 if it is over. */
+/* 1 if it is over. Not after garonne_call_wait. */
 int garonne_call_over(const garonne_call *call);
 /* Once, when the call is over; at once if it is. What the function answers does not matter. The watch does not need the call, which may be given back before the watch is ended; where the
  * function does that, garonne_call_wait does not block in it. */
 int garonne_on_completion(garonne_tasks *tasks, const garonne_call *call, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
-/* Waits for its end, gives it back, and stores what it returned (`result` may be null). */
+/* Waits for its end, gives it back, and stores what it returned (`result` may be null). Once for each call, which is gone then: a second time is undefined, as of memory that was freed. */
 int garonne_call_wait(garonne_call *call, void **result);
 
 #ifdef __cplusplus
