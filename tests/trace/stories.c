@@ -2,6 +2,7 @@
  * computes outside MPI looks at. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <garonne_tasks.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LARGE = 4 << 20, ROUNDS = 5 };
+enum { LARGE = 4 << 20, ROUNDS = 5, TASKS = 20 };
 
 static int rank, size;
 static const char *directory;
@@ -182,6 +183,32 @@ static void endless(int threads) {
         MPI_Bcast(&over, 1, MPI_INT, 0, MPI_COMM_WORLD);
     }
 }
+static int once_more(void *state, const garonne_at *at) {
+    (void)at;
+    compute_ms(1);
+    return ++*(int *)state % 2 ? GARONNE_AGAIN : GARONNE_DONE;
+}
+
+/* Tasks of which each runs twice, beside messages and collectives. */
+static void tasks(void) {
+    garonne_tasks *queues;
+    garonne_task task;
+    int runs = 0, wrong = garonne_tasks_open(&queues) | garonne_task_init(&task, queues, NULL, once_more, &runs);
+    for (int round = 0; round < TASKS; round++) {
+        MPI_Request requests[2];
+        wrong |= garonne_task_submit(&task);
+        MPI_Iallreduce(MPI_IN_PLACE, buffer, 100, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &requests[0]); /* line: iallreduce of tasks */
+        if (rank == 0)
+            MPI_Isend(buffer, 8, MPI_BYTE, 1, 7, MPI_COMM_WORLD, &requests[1]);
+        else
+            MPI_Irecv(buffer + LARGE - 8, 8, MPI_BYTE, 0, 7, MPI_COMM_WORLD, &requests[1]);
+        wrong |= garonne_task_wait(&task) != GARONNE_FINISHED;
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    }
+    wrong |= garonne_task_destroy(&task) | runs != 2 * TASKS;
+    garonne_tasks_close(queues);
+    if (wrong) MPI_Abort(MPI_COMM_WORLD, 4);
+}
 
 int main(int argc, char **argv) {
     int level;
@@ -208,6 +235,8 @@ int main(int argc, char **argv) {
         collectives();
     else if (!strcmp(argv[1], "rounds"))
         rounds();
+    else if (!strcmp(argv[1], "tasks"))
+        tasks();
     else if (!strcmp(argv[1], "ring"))
         ring(50);
     else if (!strcmp(argv[1], "killed"))

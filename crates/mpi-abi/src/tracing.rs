@@ -10,6 +10,7 @@ use crate::world;
 use garonne_engine::api::{Origin, TypeMark};
 use garonne_engine::watch::Watcher;
 use garonne_node::tracing::{Tracer, Wanted};
+use garonne_progress::tasks::watch_runs;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -79,6 +80,7 @@ pub(crate) fn oddity(call: Call) -> Oddity {
     if wanted != tracer.is_on() {
         tracer.switch(wanted, || {
             world::watch(if wanted { Some(tracer.clone()) } else { None });
+            watch_runs(if wanted { Some(tracer.clone()) } else { None });
             look_at(if wanted { &SOMETHING } else { tracer.word() });
         });
     }

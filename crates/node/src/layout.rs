@@ -27,7 +27,7 @@ pub use shard::{ShardCard, Tally, tally};
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
 /// Version of this layout, of the inboxes in it, and of what ranks put into each other's commons. A library accepts exactly this one.
-pub const FORMAT: u32 = 8;
+pub const FORMAT: u32 = 9;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a card: four cache lines (identity, doorbell, two for what the rank waits for).

@@ -391,3 +391,6 @@ pub const LOOK_WAITING_MAX: usize = 64 << 20;
 
 /// Networks of which it is kept what they gave: some of each of a few dozen clusters; the oldest go first.
 pub const TUNED_MAX: usize = 256;
+
+/// Runs of tasks that found nothing are recorded from this length on: one that polls takes less, some hundred thousand times a second, and a journal has 32,768 records; one that takes longer is something to see.
+pub const FRUITLESS_RUN_NS: u64 = 10_000;

@@ -11,11 +11,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use garonne_engine::api::{Context, Origin, Peer};
 use garonne_engine::watch::{Does, Watched, Watcher};
+use garonne_progress::tasks::{RunWatcher, Step};
 use garonne_sync::journal;
 use garonne_sync::shm::{Segment, Word};
 use garonne_trace::record::{Kind, Record, Side};
 
 use crate::client::Client;
+use crate::limits::FRUITLESS_RUN_NS;
 use crate::{layout, notes, sys};
 
 /// What a look at the board says.
@@ -185,6 +187,27 @@ fn about(kind: Kind, operation: &Watched) -> Record {
         len: operation.bytes,
         operation: operation.name,
         ..Record::new(kind)
+    }
+}
+
+impl RunWatcher for Tracer {
+    fn moment(&self) -> u64 {
+        sys::monotonic_ns()
+    }
+
+    fn ran(&self, since: u64, step: Step) {
+        let at_ns = sys::monotonic_ns();
+        let took = at_ns.saturating_sub(since);
+        // A task that polls would fill the journal with runs that found nothing.
+        if step == Step::Again && took < FRUITLESS_RUN_NS {
+            return;
+        }
+        self.write(Record {
+            at_ns,
+            site: took,
+            len: u64::from(step == Step::Done),
+            ..Record::new(Kind::Run)
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::file::whole;
 use crate::record::Side;
 use crate::seen::{Background, Message, Name, Seen, What};
-use crate::timeline::{CALL, OPERATION, RECORDING, WORK};
+use crate::timeline::{CALL, INTERNAL_TAG, OPERATION, RECORDING, WORK};
 use serde_json::Value;
 
 /// A timeline, read.
@@ -84,7 +84,7 @@ fn event(event: &Value) -> Option<Seen> {
             call: name(&event["name"])?,
             site: name(&args["at"])?,
             context: word(&args["context"])?,
-            tag: i32::try_from(args["tag"].as_i64()?).ok()?,
+            tag: i32::try_from(args["tag"].as_i64().or(args[INTERNAL_TAG].as_i64())?).ok()?,
             peer: word(&args["peer"]),
             bytes: args["bytes"].as_u64()?,
         },

@@ -26,9 +26,11 @@ pub enum Kind {
     SleepEnd = 9,
     /// The call is a collective: its context and tag.
     Collective = 10,
+    /// A task was run, until the record's time.
+    Run = 11,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind::Enter,
     Kind::Leave,
     Kind::Start,
@@ -39,6 +41,7 @@ const KINDS: [Kind; 10] = [
     Kind::SleepBegin,
     Kind::SleepEnd,
     Kind::Collective,
+    Kind::Run,
 ];
 
 /// What an operation is.
@@ -67,7 +70,7 @@ pub struct Record {
     pub call: u16,
     /// The thread, by its id in the system.
     pub thread: u32,
-    /// Return address of the call; of [`Kind::Work`] its duration in nanoseconds.
+    /// Return address of the call; of [`Kind::Work`] and [`Kind::Run`] its duration in nanoseconds.
     pub site: u64,
     /// The other process; `u32::MAX` for any or none.
     pub peer: u32,
@@ -77,7 +80,7 @@ pub struct Record {
     pub tag: i32,
     /// Its number in the stream of its context from its source.
     pub sequence: u32,
-    /// Bytes, below 2^48.
+    /// Bytes, below 2^48; of [`Kind::Run`] 1 if the task is finished, 0 if it is to run again.
     pub len: u64,
     /// The core.
     pub cpu: u16,

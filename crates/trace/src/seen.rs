@@ -8,6 +8,14 @@ use std::sync::Arc;
 /// A name that many events share.
 pub type Name = Arc<str>;
 
+/// Contexts that each communicator has; the first is that of the program's own messages.
+pub const CONTEXTS_PER_COMM: u32 = 8;
+
+/// Whether an operation's tag is the program's: what a collective sends bears a number of its own.
+pub fn has_tag(side: Side, context: u32) -> bool {
+    side != Side::Collective && context.is_multiple_of(CONTEXTS_PER_COMM)
+}
+
 /// A message, equally named by both of its sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Message {
@@ -82,7 +90,7 @@ pub enum What {
         site: Name,
         /// Context of its message or collective.
         context: u32,
-        /// The tag.
+        /// The tag, -1 for any. Whose it is tells [`has_tag`].
         tag: i32,
         /// The other process, `None` for any or several.
         peer: Option<u32>,
@@ -108,6 +116,13 @@ pub enum What {
         since_ns: u64,
         /// How many.
         bytes: u64,
+    },
+    /// A task of the process was run, until the event's time.
+    Run {
+        /// When it began.
+        since_ns: u64,
+        /// It is finished; otherwise it is to run again.
+        finished: bool,
     },
     /// The rank's helper begins a turn.
     TurnBegin,
@@ -245,6 +260,10 @@ impl<N: Names> Decoder<N> {
                 since_ns: record.at_ns.saturating_sub(record.site),
                 bytes: record.len,
             },
+            Kind::Run => What::Run {
+                since_ns: record.at_ns.saturating_sub(record.site),
+                finished: record.len != 0,
+            },
             Kind::TurnBegin => What::TurnBegin,
             Kind::TurnEnd => What::TurnEnd,
             Kind::SleepBegin => What::SleepBegin,
@@ -321,6 +340,33 @@ mod tests {
         assert!(sent.is_some());
         assert_eq!(sent, received);
         assert_eq!(of(decoder.decode(1, &done(Side::Send, 1))), None);
+    }
+
+    #[test]
+    fn only_messages_of_the_program_have_tags() {
+        assert!(has_tag(Side::Send, 0) && has_tag(Side::Receive, 3 << 28 | 16));
+        assert!(!has_tag(Side::Send, 1) && !has_tag(Side::Receive, 18));
+        assert!(!has_tag(Side::Collective, 8));
+    }
+
+    #[test]
+    fn a_run_has_its_beginning_and_what_it_said() {
+        let run = Record {
+            at_ns: 900,
+            site: 300,
+            len: 1,
+            cpu: 5,
+            ..Record::new(Kind::Run)
+        };
+        let seen = Decoder::new(Told(0)).decode(3, &run);
+        assert_eq!((seen.rank, seen.cpu, seen.at_ns), (3, 5, 900));
+        assert_eq!(
+            seen.what,
+            What::Run {
+                since_ns: 600,
+                finished: true
+            }
+        );
     }
 
     #[test]

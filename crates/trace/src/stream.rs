@@ -27,6 +27,7 @@ const STATE: u8 = 11;
 const LOST: u8 = 12;
 const MESSAGE: u8 = 13;
 const END: u8 = 14;
+const RUN: u8 = 15;
 
 /// The states of [`What::State`], by their codes.
 const STATES: [Background; 4] = [
@@ -57,6 +58,7 @@ impl Writer {
             What::Done { message: None, .. } => DONE,
             What::Done { message: Some(_), .. } => MESSAGE,
             What::Work { .. } => WORK,
+            What::Run { .. } => RUN,
             What::TurnBegin => TURN_BEGIN,
             What::TurnEnd => TURN_END,
             What::SleepBegin => SLEEP_BEGIN,
@@ -119,6 +121,10 @@ impl Writer {
                 self.word(peer.unwrap_or(NONE));
                 self.long(*since_ns);
                 self.long(*bytes);
+            }
+            What::Run { since_ns, finished } => {
+                self.long(*since_ns);
+                self.body.push(u8::from(*finished));
             }
             What::Collective { name } => self.text(name),
             What::State(state) => {
@@ -343,6 +349,14 @@ impl Reader {
                 since_ns: bytes.long()?,
                 bytes: bytes.long()?,
             },
+            RUN => What::Run {
+                since_ns: bytes.long()?,
+                finished: match bytes.byte()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Damaged),
+                },
+            },
             TURN_BEGIN => What::TurnBegin,
             TURN_END => What::TurnEnd,
             SLEEP_BEGIN => What::SleepBegin,
@@ -406,6 +420,10 @@ mod tests {
                 peer: Some(1),
                 since_ns: 12,
                 bytes: 4,
+            },
+            What::Run {
+                since_ns: 12,
+                finished: true,
             },
             What::Done {
                 operation: 9,

@@ -1,12 +1,12 @@
 //! From what was seen to the events of a timeline, in the trace event format that Perfetto and Chrome open.
 //!
-//! A process per rank, a track per thread with its calls, sleeps and helper's turns as slices that nest; what it moves lies within them. Operations, and the work that
+//! A process per rank, a track per thread with its calls, sleeps, helper's turns and runs of tasks as slices that nest; what it moves lies within them. Operations, and the work that
 //! anybody does for a rank, are asynchronous slices of the rank. A message is an arrow, drawn when both of its ends are known, so none hangs in the air.
 //! Slices whose end was never seen (a killed rank, lost records) are closed where the rank's last event is. Bounded by [`crate::limits`].
 
 use crate::limits::{DEPTH, HALVES_KEPT, OPEN_OPERATIONS, THREADS};
 use crate::record::Side;
-use crate::seen::{Message, Name, Seen, What};
+use crate::seen::{Message, Name, Seen, What, has_tag};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 
@@ -20,6 +20,8 @@ pub const COLLECTIVE: &str = "collective";
 pub const TURN: &str = "helper";
 /// Category of moving bytes, by the thread that does it.
 pub const WORK: &str = "work";
+/// Category of runs of tasks.
+pub const TASK: &str = "task";
 /// Category of operations.
 pub const OPERATION: &str = "operation";
 /// Category of what is done for a rank, by whomever.
@@ -28,6 +30,9 @@ const FOR_RANK: &str = "for this rank";
 const MESSAGE: &str = "message";
 /// Category of what concerns the recording.
 pub const RECORDING: &str = "recording";
+
+/// What messages of collectives have instead of a tag.
+pub const INTERNAL_TAG: &str = "internal_tag";
 
 #[derive(Debug)]
 struct Slice {
@@ -38,8 +43,30 @@ struct Slice {
 #[derive(Debug, Default)]
 struct Thread {
     stack: Vec<Slice>,
-    helps: bool,
+    role: Role,
     named: bool,
+}
+
+/// What a thread is there for, as far as was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Role {
+    /// It runs tasks, and was not seen to call MPI.
+    #[default]
+    Worker,
+    /// It calls MPI.
+    Program,
+    /// It is the rank's helper, which runs tasks, too.
+    Helper,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Worker => "worker",
+            Self::Program => "program",
+            Self::Helper => "helper",
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -144,6 +171,10 @@ impl Timeline {
                 bytes,
             } => self.done(point, *operation, *message, *bytes),
             What::Work { .. } => self.work(seen, point),
+            What::Run { since_ns, finished } => {
+                let args = json!({ "core": seen.cpu, "finished": finished });
+                self.since((TASK, "task"), *since_ns, point, args);
+            }
             What::State(state) => {
                 let mut event = self.event("i", RECORDING, &format!("background {}", state.name()), point);
                 event["s"] = json!("t");
@@ -176,11 +207,15 @@ impl Timeline {
             return;
         }
         let thread = rank.threads.entry(seen.thread).or_default();
-        let helps = thread.helps || seen.what == What::TurnBegin;
-        let changed = helps != thread.helps;
-        thread.helps = helps;
+        let role = match seen.what {
+            What::Run { .. } => Role::Worker,
+            What::TurnBegin => Role::Helper,
+            _ => Role::Program,
+        };
+        let role = role.max(thread.role);
+        let changed = std::mem::replace(&mut thread.role, role) != role;
         if !std::mem::replace(&mut thread.named, true) || changed {
-            let name = format!("{} {}", if helps { "helper" } else { "program" }, seen.thread);
+            let name = format!("{} {}", role.name(), seen.thread);
             let event = json!({ "ph": "M", "name": "thread_name", "pid": seen.rank, "tid": seen.thread, "args": { "name": name } });
             self.out.push(event);
         }
@@ -245,6 +280,7 @@ impl Timeline {
             in_slice: begins,
         };
         rank.open.insert(*operation, known);
+        let own = has_tag(*side, *context);
         let side = match side {
             Side::Send => "send",
             Side::Receive => "receive",
@@ -252,7 +288,9 @@ impl Timeline {
         };
         let mut event = self.event("b", OPERATION, call, point);
         event["id"] = identity(seen.rank, *operation);
-        event["args"] = json!({ "side": side, "at": &**site, "context": context, "tag": tag, "peer": peer, "bytes": bytes });
+        event["args"] =
+            json!({ "side": side, "at": &**site, "context": context, "peer": peer, "bytes": bytes });
+        event["args"][if own { "tag" } else { INTERNAL_TAG }] = json!(tag);
         self.out.push(event);
     }
 
@@ -331,18 +369,10 @@ impl Timeline {
             return;
         };
         let rank = self.ranks.get(&seen.rank);
-        let helps = rank
-            .and_then(|rank| rank.threads.get(&seen.thread))
-            .is_some_and(|thread| thread.helps);
-        let begin = Point {
-            at_ns: *since_ns,
-            ..point
-        };
-        let mut event = self.event("X", WORK, "moves bytes", begin);
-        event["dur"] = json!(seen.at_ns.saturating_sub(*since_ns) as f64 / 1000.0);
-        event["args"] = json!({ "operation": operation, "peer": peer, "bytes": bytes, "core": seen.cpu });
-        self.out.push(event);
-        let who = if helps { "helper" } else { "program" };
+        let thread = rank.and_then(|rank| rank.threads.get(&seen.thread));
+        let who = thread.map_or(Role::Program, |thread| thread.role).name();
+        let args = json!({ "operation": operation, "peer": peer, "bytes": bytes, "core": seen.cpu });
+        self.since((WORK, "moves bytes"), *since_ns, point, args);
         for rank in std::iter::once(seen.rank).chain(*peer) {
             self.works += 1;
             let name = match rank == seen.rank {
@@ -357,6 +387,18 @@ impl Timeline {
                 self.out.push(event);
             }
         }
+    }
+
+    /// A slice that ends at this point, told when it is over.
+    fn since(&mut self, (category, name): (&str, &str), since_ns: u64, end: Point, args: Value) {
+        let begin = Point {
+            at_ns: since_ns,
+            ..end
+        };
+        let mut event = self.event("X", category, name, begin);
+        event["dur"] = json!(end.at_ns.saturating_sub(since_ns) as f64 / 1000.0);
+        event["args"] = args;
+        self.out.push(event);
     }
 
     fn lost(&mut self, of: u32, records: u64) {

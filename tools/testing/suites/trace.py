@@ -26,7 +26,7 @@ def suite(context):
     if context.foreign:
         return
     context.installed()
-    for case in (sender, wait, late, collectives, rounds, killed, many, running, running_threads, launcher_killed):
+    for case in (sender, wait, late, collectives, rounds, tasks, killed, many, running, running_threads, launcher_killed):
         name = case.__doc__.split("\n")[0].rstrip(".")
         yield Case(f"trace/{name}", lambda case=case: case(Stories(context, case.__name__)), alone=True)
 
@@ -184,6 +184,24 @@ def rounds(stories):
         row = rows[stories.line(words), call]
         expect(lost or row["operations"] == 15 and row["bytes"] == 15 * bytes_each, f"{words}: {row}")
         expect((row["moving_ns"] > 0) == (bytes_each > 0), f"{words}: {row}")
+
+
+def tasks(stories):
+    """each run of a task is shown, on the thread that ran it, and a collective has no tag"""
+    events = stories.run("tasks")
+    whole(events)
+    lost = any("lost" in event.get("args", {}) for event in events if event["ph"] == "i")
+    runs = [event for event in events if event.get("cat") == "task"] if not lost else []
+    threads = {(event["pid"], event["tid"]): event["args"]["name"].split()[0] for event in events if event["name"] == "thread_name"}
+    for finished in (True, False):
+        each = collections.Counter(event["pid"] for event in runs if event["args"]["finished"] == finished)
+        expect(lost or each == {0: 20, 1: 20}, f"runs of tasks, finished {finished}: {each}")
+    for run in runs:
+        expect(run["ph"] == "X" and run["dur"] >= 1000 and run["args"]["core"] < os.cpu_count(), f"{run}")
+        expect(threads[run["pid"], run["tid"]] in ("program", "worker", "helper"), f"{run} of {threads}")
+    begun = [event for event in events if event["ph"] == "b" and event["cat"] == "operation"]
+    tags = {event["name"]: {other["args"].get("tag") for other in begun if other["name"] == event["name"]} for event in begun}
+    expect(tags["MPI_Iallreduce"] == {None} and tags["MPI_Isend"] == {7}, f"{tags}")
 
 
 def killed(stories):

@@ -8,6 +8,11 @@ use garonne_trace::seen::Names;
 
 use garonne_node::calls;
 
+const _: () = assert!(
+    garonne_trace::seen::CONTEXTS_PER_COMM == garonne_mpi::limits::CONTEXTS_PER_COMM,
+    "a timeline tells messages of the program from those of collectives"
+);
+
 /// How to find names for the ranks of one world.
 #[derive(Default)]
 pub struct Known {

@@ -23,6 +23,7 @@ mod scheduler;
 mod shared;
 #[cfg(all(test, shuttle))]
 mod shuffled;
+mod told;
 mod watch;
 mod wishes;
 mod worker;
@@ -33,6 +34,7 @@ pub use garonne_sync::rack::Tally;
 pub use place::Place;
 pub use scheduler::{Lengthy, Poller};
 pub use shared::shared;
+pub use told::{RunWatcher, watch_runs};
 pub use worker_pool::{Class, Settings, WorkerCounts, offer};
 
 pub(crate) use on_call::{Cores, Duty, Next};
@@ -152,12 +154,17 @@ pub struct Manner {
 pub struct Placed<W> {
     spot: Spot,
     urgency: Urgency,
+    /// Whether its runs are told to those who trace.
+    is_told: bool,
     work: W,
 }
 
 impl<W: Work<At>> Work<At> for Placed<W> {
     #[inline]
     fn run(&self, at: &At) -> Step {
+        if self.is_told {
+            return told::told(|| self.work.run(at));
+        }
         self.work.run(at)
     }
 }
@@ -236,9 +243,14 @@ impl Tasks {
 
     /// As `task`, with a place found before: for those who make many.
     pub fn task_in<W: Work<At>>(&self, manner: Manner, work: W) -> Task<W> {
+        self.place(manner, work, true)
+    }
+
+    fn place<W: Work<At>>(&self, manner: Manner, work: W, is_told: bool) -> Task<W> {
         let placed = Placed {
             spot: manner.spot,
             urgency: manner.urgency,
+            is_told,
             work,
         };
         Chore::new(&self.scheduler().racks, manner.patience_us, placed)

@@ -173,7 +173,8 @@ impl Tasks {
             spare,
             checker: sys::Checker::find(),
         };
-        let task = Arc::new(tasks.task(&How::at(Place::Machine), turns)?);
+        let manner = tasks.manner(&How::at(Place::Machine))?;
+        let task = Arc::new(tasks.place(manner, turns, false));
         let pool = &tasks.scheduler().pool;
         let home = pool.homes.first();
         home.ok_or(Error::Misuse("a worker on call has no CPU"))?

@@ -209,8 +209,12 @@ impl Analysis {
                 rank.open.clear();
                 rank.collectives.clear();
             }
-            What::TurnBegin | What::TurnEnd | What::SleepBegin | What::SleepEnd | What::Collective { .. } => {
-            }
+            What::TurnBegin
+            | What::TurnEnd
+            | What::SleepBegin
+            | What::SleepEnd
+            | What::Run { .. }
+            | What::Collective { .. } => {}
         }
     }
 

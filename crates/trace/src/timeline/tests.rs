@@ -190,3 +190,66 @@ fn work_is_shown_where_it_is_done_and_for_both_ranks() {
     assert_eq!(names[0], "bown helper moves bytes");
     assert_eq!(names[2], "brank 0's helper moves bytes");
 }
+
+#[test]
+fn runs_of_tasks_are_shown_on_the_threads_that_ran_them() {
+    let mut timeline = Timeline::new(0, 2);
+    let run = |thread, at_ns, finished| Seen {
+        thread,
+        ..seen(
+            0,
+            at_ns,
+            What::Run {
+                since_ns: at_ns - 500,
+                finished,
+            },
+        )
+    };
+    timeline.see(&run(77, 1000, false));
+    timeline.see(&run(77, 2500, true));
+    timeline.see(&run(78, 3000, true));
+    timeline.see(&Seen {
+        thread: 78,
+        ..seen(0, 4000, enter("MPI_Wait"))
+    });
+    timeline.finish();
+    let events = events(&mut timeline);
+    let slices: Vec<_> = events.iter().filter(|event| event["cat"] == TASK).collect();
+    let told = |slice: &&Value| {
+        let args = &slice["args"];
+        (
+            slice["tid"].as_u64(),
+            slice["ts"].as_f64(),
+            slice["dur"].as_f64(),
+            args["core"].as_u64(),
+            args["finished"].as_bool(),
+        )
+    };
+    assert_eq!(
+        slices.iter().map(told).collect::<Vec<_>>(),
+        [(77, 0.5, false), (77, 2.0, true), (78, 2.5, true)].map(|(thread, ts, finished)| (
+            Some(thread),
+            Some(ts),
+            Some(0.5),
+            Some(3),
+            Some(finished)
+        ))
+    );
+    let named = events.iter().filter(|event| event["name"] == "thread_name");
+    let names: Vec<_> = named
+        .map(|event| event["args"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["worker 77", "worker 78", "program 78"]);
+}
+
+#[test]
+fn an_operation_without_a_tag_of_the_programs_shows_none() {
+    let mut timeline = Timeline::new(0, 2);
+    for (operation, side) in [(1, Side::Send), (2, Side::Collective)] {
+        timeline.see(&seen(0, 5, start(side, operation)));
+    }
+    let events = events(&mut timeline);
+    let begun = events.iter().filter(|event| event["ph"] == "b");
+    let tags = begun.map(|event| ["tag", INTERNAL_TAG].map(|name| event["args"][name].as_i64()));
+    assert_eq!(tags.collect::<Vec<_>>(), [[Some(1), None], [None, Some(1)]]);
+}
