@@ -81,7 +81,7 @@ mod tests {
             (ENV_ENCRYPT, ""),
             (ENV_OFI, "tcp"),
             (ENV_RAILS, "shm,tcp"),
-            ("GARONNE_X", "?"),
+            ("GARONNE_JOB", "?"),
         ] {
             assert!(check(name, said.as_ref()).is_ok(), "{name}={said}");
         }
