@@ -401,6 +401,19 @@ mod tests {
     use garonne_rails::tcp::trusted::Porch;
     use garonne_rails::tcp::{Secret, listen};
 
+    /// The node whose agent calls.
+    fn heard(porch: &mut Porch) -> Option<u32> {
+        let until = Instant::now() + CALL_WAIT;
+        while Instant::now() < until {
+            porch.open(&mut |_, _| true);
+            if let Some((node, _)) = (0..4).find_map(|place| porch.look(place, |_| true)) {
+                return Some(node);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
     #[test]
     fn who_starts_it_by_hand_is_told_what_it_is() {
         for input in [&b""[..], b"hello, who is there?"] {
@@ -459,15 +472,7 @@ mod tests {
                 drop(listener.accept().unwrap());
             }
             let mut porch = Porch::new(trusted::house(secret(), [1; 16], 0), listener);
-            let until = Instant::now() + CALL_WAIT;
-            while Instant::now() < until {
-                porch.open(&mut |_, _| true);
-                if let Some((node, _)) = (0..4).find_map(|place| porch.look(place, |_| true)) {
-                    return Some(node);
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            None
+            heard(&mut porch)
         });
         // Two calls at a time.
         let house = trusted::house(secret(), [1; 16], 5);
@@ -512,15 +517,7 @@ mod tests {
                 trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 0),
                 listen(address).unwrap(),
             );
-            let until = Instant::now() + CALL_WAIT;
-            while Instant::now() < until {
-                porch.open(&mut |_, _| true);
-                if let Some((node, _)) = (0..4).find_map(|place| porch.look(place, |_| true)) {
-                    return Some(node);
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            None
+            heard(&mut porch)
         });
         let house = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 5);
         let (input, sender) = rustix::pipe::pipe().unwrap();

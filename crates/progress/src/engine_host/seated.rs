@@ -130,17 +130,20 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if over {
             self.porch.poller_left();
         }
-        if !over || self.lay_back() {
+        if !over {
             // It is another thread's already.
             std::mem::forget(role);
-            return over;
+            return false;
         }
         self.resign(role);
         true
     }
 
-    /// The poller leaves, and its role goes to one that sits, if there is one.
+    /// The poller leaves, and its role goes to who lies on the bell, or to one that sits, if there is one.
     fn resign(&self, role: Role<'_>) {
+        if self.lay_back() {
+            return std::mem::forget(role);
+        }
         drop(role);
         self.resigned();
         self.lend_first_again();
@@ -175,12 +178,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 Some(Turn::Troubled) | None => break None,
             }
         };
-        if self.lay_back() {
-            // It is another thread's already.
-            std::mem::forget(role);
-        } else {
-            self.resign(role);
-        }
+        self.resign(role);
         caught
     }
 
