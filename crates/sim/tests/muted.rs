@@ -60,6 +60,11 @@ impl Surroundings for Crowded {
         Some(LOOKS)
     }
 
+    /// What is learned of how long the program stays away is measured by a clock that is as coarse as these times: such a rank may find that hands do not pay.
+    fn lends_always(&self) -> bool {
+        true
+    }
+
     fn lent(&self, what: Lent) {
         if matches!(what, Lent::Leaves) {
             self.0.fetch_add(1, Ordering::SeqCst);
