@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 /// Version of the file's format.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Lengths at which copies are measured.
 const LENGTHS: [usize; 7] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 /// Samples of each; the median counts, so that preemptions do not.
@@ -34,6 +34,20 @@ pub struct CopyCost {
     pub vector_ns: f64,
     /// By stores that bypass the caches.
     pub streaming_ns: f64,
+    /// By the processor's own string copy; equal to the library's where there is none.
+    pub string_ns: f64,
+}
+
+impl CopyCost {
+    /// By a routine.
+    fn by(&self, routine: Routine) -> f64 {
+        match routine {
+            Routine::Library => self.library_ns,
+            Routine::Vector => self.vector_ns,
+            Routine::Streaming => self.streaming_ns,
+            Routine::String => self.string_ns,
+        }
+    }
 }
 
 /// Cost of fetching a message from another process.
@@ -108,26 +122,22 @@ impl CostModel {
 
     /// The copy routine that is quickest over the lengths of packets, and from where on streaming is clearly quicker.
     pub fn routine(&self) -> (Routine, usize) {
-        let packets = self.copies.iter().filter(|cost| cost.bytes <= PACKET_MAX * 2);
-        // Lengths count alike: each ratio says how much the vector loop saves there. No logarithms, for which alone every rank would load the library of mathematics.
-        let ratio: f64 = packets.map(|cost| cost.vector_ns / cost.library_ns).product();
-        let routine = if ratio <= 1.0 {
-            Routine::Vector
-        } else {
-            Routine::Library
+        let packets = || self.copies.iter().filter(|cost| cost.bytes <= PACKET_MAX * 2);
+        // Lengths count alike: each ratio says how much a routine saves there. No logarithms, for which alone every rank would load the library of mathematics.
+        let ratio = |routine| {
+            packets()
+                .map(|cost| cost.by(routine) / cost.vector_ns)
+                .product::<f64>()
         };
-        let plain = |cost: &CopyCost| {
-            if routine == Routine::Vector {
-                cost.vector_ns
-            } else {
-                cost.library_ns
-            }
-        };
+        let routine = [Routine::Vector, Routine::Library, Routine::String]
+            .into_iter()
+            .min_by(|a, b| ratio(*a).total_cmp(&ratio(*b)))
+            .unwrap_or(Routine::Vector);
         // A fifth: what is streamed to memory must be fetched again by whoever uses it.
         let slower = self
             .copies
             .iter()
-            .rposition(|cost| cost.streaming_ns > 0.8 * plain(cost));
+            .rposition(|cost| cost.streaming_ns > 0.8 * cost.by(routine));
         let from = self
             .copies
             .get(slower.map_or(0, |last| last + 1))
@@ -338,6 +348,7 @@ impl Stage {
             library_ns: by(Routine::Library),
             vector_ns: by(Routine::Vector),
             streaming_ns: by(Routine::Streaming),
+            string_ns: by(Routine::String),
         }
     }
 }
@@ -375,7 +386,7 @@ mod tests {
             at: prop::sample::Index,
             byte: u8,
         ) {
-            let copies = costs.iter().map(|&(bytes, a, b, c)| CopyCost { bytes: bytes as _, library_ns: a, vector_ns: b, streaming_ns: c.unwrap_or(a) });
+            let copies = costs.iter().map(|&(bytes, a, b, c)| CopyCost { bytes: bytes as _, library_ns: a, vector_ns: b, streaming_ns: c.unwrap_or(a), string_ns: a });
             let ways = costs.iter().map(|&(bytes, a, b, c)| WaysCost { bytes: bytes as _, ns: std::array::from_fn(|way| [c, Some(a), Some(b)][way % 3]) });
             let (copies, ways) = (copies.collect(), ways.collect());
             let model = CostModel { format: FORMAT, machine: "a machine".into(), hand_off_ns: 60.0, copies, ways };
@@ -388,12 +399,13 @@ mod tests {
         }
     }
 
-    fn model(vector: f64, streaming: [f64; 3]) -> CostModel {
+    fn model((vector, string): (f64, f64), streaming: [f64; 3]) -> CostModel {
         let cost = |(bytes, streaming_ns)| CopyCost {
             bytes,
             library_ns: 100.0,
             vector_ns: vector,
             streaming_ns,
+            string_ns: string,
         };
         let copies = [4096, 1 << 20, 4 << 20]
             .into_iter()
@@ -416,22 +428,26 @@ mod tests {
     #[test]
     fn the_quicker_routine_is_chosen_and_streaming_only_where_it_clearly_wins() {
         assert_eq!(
-            model(40.0, [200.0, 50.0, 20.0]).routine(),
+            model((40.0, 41.0), [200.0, 50.0, 20.0]).routine(),
             (Routine::Vector, 4 << 20)
         );
         assert_eq!(
-            model(120.0, [200.0, 50.0, 20.0]).routine(),
+            model((120.0, 110.0), [200.0, 50.0, 20.0]).routine(),
             (Routine::Library, 1 << 20)
         );
         assert_eq!(
-            model(40.0, [200.0, 39.0, 39.0]).routine(),
+            model((40.0, 40.0), [200.0, 39.0, 39.0]).routine(),
             (Routine::Vector, usize::MAX)
+        );
+        assert_eq!(
+            model((40.0, 39.0), [200.0, 39.0, 39.0]).routine(),
+            (Routine::String, usize::MAX)
         );
     }
 
     #[test]
     fn a_model_reads_back_and_one_of_another_machine_or_format_does_not() {
-        let model = model(40.0, [200.0, 50.0, 20.0]);
+        let model = model((40.0, 41.0), [200.0, 50.0, 20.0]);
         let bytes = serde_json::to_vec(&model).unwrap();
         assert_eq!(CostModel::parse(&bytes, "a machine"), Some(model));
         assert_eq!(CostModel::parse(&bytes, "another"), None);
@@ -440,7 +456,7 @@ mod tests {
             CostModel::parse(
                 String::from_utf8(bytes)
                     .unwrap()
-                    .replace("\"format\":2", "\"format\":1")
+                    .replace("\"format\":3", "\"format\":2")
                     .as_bytes(),
                 "a machine"
             ),
@@ -450,7 +466,7 @@ mod tests {
 
     #[test]
     fn every_fetch_that_was_measured_counts_and_a_denied_one_does_not() {
-        let mut model = model(1.0, [1.0; 3]);
+        let mut model = model((1.0, 1.0), [1.0; 3]);
         let all = model.fetch_times().count();
         assert_eq!(all, WAYS.len() * model.ways.len());
         model.ways[0].ns[0] = None;

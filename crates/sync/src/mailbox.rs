@@ -8,9 +8,9 @@ mod segment;
 pub use crate::ring::{Full, Geometry, INLINE_MAX, Priority, UNIT};
 pub use segment::{CARD_BYTES, CONTROL_BYTES, Place};
 
-use crate::copy::{Stores, copy_mem_with};
+use crate::copy::{self, Stores, copy_mem_with};
 use crate::facade::Ordering;
-use crate::ring::{Claim, Look, Memory, Reader, Sharing, Writer};
+use crate::ring::{Claim, Look, Memory, Reader, Sharing, Writer, rounds_to};
 use crate::run::{Ready, Run};
 use crate::shm;
 use crate::user::UserMem;
@@ -26,6 +26,17 @@ pub struct Outlet {
     run: Option<Arc<Run>>,
     /// The run was opened since the writer last looked what it took.
     running: bool,
+}
+
+/// Units of a lane that are used where copies need not fetch what they overwrite: then its length makes no difference, and fewer pages have to be touched.
+const ENOUGH_UNITS: u32 = 8192;
+
+/// Of a lane of so many units its writer uses this many. Its reader believes the same, and nothing but what it measures depends on that.
+fn most_of(units: u32) -> u32 {
+    match copy::needs_no_old_lines() {
+        true => units.min(ENOUGH_UNITS),
+        false => units,
+    }
 }
 
 /// A claimed record. Give it back to the outlet it came from.
@@ -54,11 +65,9 @@ impl Outlet {
 
     /// The end of the only writer of a lane, which is empty.
     pub fn lane(shm: &shm::Segment, place: Place, me: u16) -> Result<Self> {
-        Ok(Self::new(Writer::new(
-            Segment::new(shm, place)?,
-            me,
-            Sharing::Lane,
-        )))
+        let mut writer = Writer::new(Segment::new(shm, place)?, me, Sharing::Lane);
+        writer.fill_at_most(most_of(place.geometry.units));
+        Ok(Self::new(writer))
     }
 
     fn new(writer: Writer<Segment>) -> Self {
@@ -287,9 +296,10 @@ impl Intake {
         self.reader.head_slot()
     }
 
-    /// Whether payloads have filled the area once, so that nobody touches its memory for the first time any more. Asked anew after 2^32 units.
+    /// Whether payloads have filled all that this lane's writer uses of the area once, so that nobody touches its memory for the first time any more. Asked anew after 2^32 units.
     pub fn has_been_round(&self) -> bool {
-        self.reader.next_unit() >= self.reader.memory.geometry().units
+        let units = self.reader.memory.geometry().units;
+        self.reader.next_unit() / units >= rounds_to(most_of(units))
     }
 
     /// The next record of a lane, if its payload shares its slot; it stays until [`Intake::pass`]. A look that finds none also fetches where the

@@ -258,6 +258,125 @@ fn many_threads_lose_nothing_and_keep_their_order() {
     });
 }
 
+/// A lane as two ranks of a host have it, and what becomes of it.
+fn long_lane(most: u32) -> (Outlet, Intake) {
+    const LONG: Place = Place {
+        control: 0,
+        slots: 4096,
+        area: 4096 + 1024 * UNIT,
+        cards: 4096 + (1024 + 32768) * UNIT,
+        writers: 2,
+        geometry: Geometry {
+            slots: 1024,
+            units: 32768,
+            reserved_slots: 128,
+            reserved_units: 384,
+        },
+    };
+    let shm = shm::Segment::anonymous(LONG.cards + 2 * CARD_BYTES).unwrap();
+    let mut outlet = Outlet::lane(&shm, LONG, 1).unwrap();
+    outlet.writer.fill_at_most(most);
+    (outlet, Intake::of_lane(&shm, LONG, 1).unwrap())
+}
+
+#[test]
+fn a_lane_touches_more_of_its_memory_only_as_more_goes_through_it() {
+    for (most, touched) in [(32768, [256, 512, 1024, 2048]), (8192, [256, 512, 512, 512])] {
+        let (mut outlet, mut intake) = long_lane(most);
+        let first = outlet
+            .writer
+            .memory
+            .room(Claim {
+                slot: 0,
+                start: 0,
+                units: 1,
+            })
+            .0
+            .addr(0);
+        let (mut sent, mut high) = (0, 0);
+        // Kilobytes that went through it, and that it has touched then.
+        for (through, touched) in [900, 2900, 6900, 40_000].into_iter().zip(touched) {
+            while sent < through << 10 {
+                let claimed = outlet.claim(16 << 10, Priority::Data).unwrap();
+                high = high.max(claimed.mem.addr(0) + claimed.len - first);
+                outlet.commit(claimed, [0; 3], Stores::Cached);
+                assert!(receive(&mut intake).is_some());
+                sent += 16 << 10;
+            }
+            assert!(
+                high <= touched << 10 && high > (touched - 40) << 10,
+                "{most} {through}: {high}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_empty_lane_has_room_for_whatever_may_be_sent_however_far_it_is_filled_as_yet() {
+    let (mut outlet, mut intake) = long_lane(32768);
+    let longest = Outlet::payload_max(&outlet.writer.memory.geometry());
+    for round in 0..4000usize {
+        assert!(outlet.has_room(4, 16 << 10), "{round}");
+        let len = match round % 7 {
+            0 => longest,
+            1 => 33,
+            step => 1 + (round * 7919 * step) % (96 << 10),
+        };
+        let claimed = outlet.claim(len, Priority::Data).unwrap();
+        assert_eq!(claimed.len.next_multiple_of(UNIT), claimed.len);
+        outlet.abandon(claimed);
+        assert_eq!(receive(&mut intake), None);
+        // What is idle tells how far it is.
+        assert_eq!(receive(&mut intake), None);
+    }
+}
+
+#[test]
+fn all_that_was_promised_room_has_it_where_a_lane_begins_anew_early() {
+    let (mut outlet, mut intake) = long_lane(32768);
+    let mut under_way = 0usize;
+    for round in 0..2500usize {
+        let (records, len) = (1 + round % 4, 1 + (round * 7919) % (32 << 10));
+        if outlet.has_room(records, len) {
+            (0..records).for_each(|_| send(&mut outlet, round as u8, len).unwrap());
+            under_way += records;
+        }
+        for _ in 0..(round * 31 % 6).min(under_way) {
+            assert!(receive(&mut intake).is_some());
+            under_way -= 1;
+        }
+    }
+    assert!(
+        intake.reader.next_unit() / 32768 > rounds_to(32768),
+        "it was filled whole"
+    );
+}
+
+#[test]
+fn nothing_is_overwritten_that_a_slower_reader_has_not_taken_while_a_lane_is_filled_further_and_further() {
+    const RECORDS: usize = 1500;
+    let (mut outlet, mut intake) = long_lane(32768);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for record in 0..RECORDS {
+                let len = 1 + (record * 7919) % (24 << 10);
+                while send(&mut outlet, record as u8, len).is_err() {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        for record in 0..RECORDS {
+            let got = loop {
+                match receive(&mut intake) {
+                    Some(got) => break got,
+                    None => std::thread::yield_now(),
+                }
+            };
+            assert_eq!(got, (1, record as u8, 1 + (record * 7919) % (24 << 10)));
+        }
+    });
+}
+
 #[test]
 fn long_payloads_begin_in_the_middle_of_a_page_and_all_that_were_promised_room_have_it() {
     const LARGE: Place = Place {

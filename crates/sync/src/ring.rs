@@ -11,6 +11,9 @@
 //! writers read it only when the head they remember leaves no room. Slots and payload never change roles, so old payload
 //! is never taken for a stamp, and an old stamp is a ring's length behind.
 //!
+//! A payload is contiguous, so a writer may leave the rest of the area out and go on at its beginning. A lane's writer does so early at first: memory that nobody touched before
+//! costs many times what the bytes do, and who sends little need not touch much ([`Lap`]).
+//!
 //! Death between claim and publish: before each attempt a writer stores the tail it is about to set in its own intent
 //! word. The reader that finds an unpublished slot below the tail asks whose intent it is, and skips it if that
 //! writer is gone ([`Reader::skip_gone`]).
@@ -138,6 +141,47 @@ pub(crate) struct Claim {
     pub(crate) units: u32,
 }
 
+/// Units that a lane's writer fills before it comes back to the first, to begin with: enough for a message of some dozens of kilobytes beside one that is being read.
+const LAP_FIRST: u32 = 4096;
+
+/// Rounds after which it takes twice as many: by then the pages of the next cost a part of what the bytes did.
+const LAP_ROUNDS: u32 = 4;
+
+/// How much of its area a lane's writer fills before it begins anew.
+#[derive(Clone, Copy, Debug)]
+struct Lap {
+    units: u32,
+    most: u32,
+    rounds: u32,
+}
+
+impl Lap {
+    fn new(most: u32) -> Self {
+        Self {
+            units: LAP_FIRST.min(most),
+            most,
+            rounds: 0,
+        }
+    }
+
+    /// The writer comes back to the first unit.
+    fn again(&mut self) {
+        self.rounds += 1;
+        if self.rounds >= LAP_ROUNDS {
+            (self.units, self.rounds) = ((self.units * 2).min(self.most), 0);
+        }
+    }
+}
+
+/// Times that a lane's writer has to come back to its first unit until it has filled `most` units once.
+pub(crate) fn rounds_to(most: u32) -> u32 {
+    let doublings = most
+        .checked_div(LAP_FIRST)
+        .and_then(u32::checked_ilog2)
+        .unwrap_or(0);
+    LAP_ROUNDS * doublings + 1
+}
+
 /// One writer's end.
 #[derive(Debug)]
 pub(crate) struct Writer<M> {
@@ -148,6 +192,8 @@ pub(crate) struct Writer<M> {
     head: Position,
     /// The next position of a lane.
     tail: Position,
+    /// A lane's.
+    lap: Lap,
     /// The slot at which a lane has no room for data as far as the remembered head tells; a mailbox's tail, which never moves.
     data_end: u32,
     /// The slot behind this writer's last claim in a mailbox.
@@ -159,17 +205,24 @@ impl<M: Memory> Writer<M> {
     pub(crate) fn new(memory: M, me: u16, sharing: Sharing) -> Self {
         // Acquire: room that the reader gave back may be written. SYNC(ring-head).
         let head = Position::from_word(memory.head().load(Ordering::Acquire));
+        let units = memory.geometry().units;
         let mut writer = Self {
             memory,
             me,
             sharing,
             head,
             tail: head,
+            lap: Lap::new(units),
             data_end: head.slot,
             last: head.slot,
         };
         writer.set_data_end();
         writer
+    }
+
+    /// A lane's writer will never fill more than so many units before it comes back to the first.
+    pub(crate) fn fill_at_most(&mut self, units: u32) {
+        self.lap = Lap::new(units.min(self.memory.geometry().units));
     }
 
     /// To be called whenever the remembered head changed.
@@ -183,9 +236,9 @@ impl<M: Memory> Writer<M> {
         }
     }
 
-    /// Where a record of `units` would end if it began at `tail`, and where its payload would begin.
+    /// Where a record of `units` would end if it began at `tail`, and where its payload would begin, where the area is used up to `lap`.
     #[inline(always)]
-    fn place(geometry: &Geometry, tail: Position, units: u32) -> (u32, Position) {
+    fn place(geometry: &Geometry, lap: u32, tail: Position, units: u32) -> (u32, Position) {
         let mut start = tail.unit;
         if units > 0 {
             let mut phase = 0;
@@ -194,7 +247,9 @@ impl<M: Memory> Writer<M> {
                 start = start.wrapping_add(phase.wrapping_sub(start) % PAGE_UNITS);
             }
             let offset = start & (geometry.units - 1);
-            if offset + units > geometry.units {
+            // What is left out takes room until the reader has passed it: from too near the beginning the record would never fit.
+            let early = offset + units > lap && offset >= phase + units + geometry.reserved_units;
+            if early || offset + units > geometry.units {
                 // Payloads are contiguous: skip the rest of the area.
                 start = start.wrapping_add(geometry.units - offset + phase);
             }
@@ -244,17 +299,18 @@ impl<M: Memory> Writer<M> {
         let geometry = self.memory.geometry();
         match self.sharing {
             Sharing::Lane => {
-                let (start, end) = Self::place(&geometry, self.tail, units);
+                let (start, end) = Self::place(&geometry, self.lap.units, self.tail, units);
                 if !self.has_room(&geometry, end, priority) {
                     return Err(Full);
                 }
+                self.count_rounds(&geometry, end);
                 let slot = std::mem::replace(&mut self.tail, end).slot;
                 Ok(Claim { slot, start, units })
             }
             Sharing::Mailbox => loop {
                 let word = self.memory.tail().load(Ordering::Relaxed);
                 let tail = Position::from_word(word);
-                let (start, end) = Self::place(&geometry, tail, units);
+                let (start, end) = Self::place(&geometry, geometry.units, tail, units);
                 if !self.has_room(&geometry, end, priority) {
                     // `fits` may have compared an old tail with a newer head; only an unchanged tail proves fullness.
                     if self.memory.tail().load(Ordering::Relaxed) == word {
@@ -280,6 +336,14 @@ impl<M: Memory> Writer<M> {
                     });
                 }
             },
+        }
+    }
+
+    /// A lane's next position is this.
+    #[inline(always)]
+    fn count_rounds(&mut self, geometry: &Geometry, end: Position) {
+        if (end.unit ^ self.tail.unit) & !(geometry.units - 1) != 0 {
+            self.lap.again();
         }
     }
 
@@ -321,16 +385,13 @@ impl<M: Memory> Writer<M> {
     /// Whether this is a lane whose next `records` claims of `units` each will succeed.
     pub(crate) fn has_space(&mut self, records: u32, units: u32) -> bool {
         let geometry = self.memory.geometry();
-        let each = u64::from(units + if units >= PHASED_UNITS { PAGE_UNITS } else { 0 });
-        // One record at most is moved behind the wrap of the area, and leaves less than its own length unused.
-        let all = (u64::from(records) + 1) * each;
-        if self.sharing != Sharing::Lane || records > geometry.slots || all > u64::from(geometry.units) {
+        if self.sharing != Sharing::Lane || records > geometry.slots {
             return false;
         }
-        let end = Position {
-            slot: self.tail.slot.wrapping_add(records),
-            unit: self.tail.unit.wrapping_add(all as u32),
-        };
+        let mut end = self.tail;
+        for _ in 0..records {
+            end = Self::place(&geometry, self.lap.units, end, units).1;
+        }
         self.has_room(&geometry, end, Priority::Data)
     }
 
@@ -427,7 +488,8 @@ impl<M: Memory> Reader<M> {
             published: next,
             worth: Position {
                 slot: geometry.slots / 8,
-                unit: geometry.units / 8,
+                // A writer may have come back to the first unit after this many times four.
+                unit: (geometry.units / 8).min(LAP_FIRST / 4),
             },
         }
     }

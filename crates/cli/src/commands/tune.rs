@@ -114,6 +114,7 @@ fn print(model: &CostModel) -> i32 {
     let routine = match routine {
         Routine::Library => "the C library's memcpy",
         Routine::Vector | Routine::Streaming => "vector moves",
+        Routine::String => "the processor's string copy",
     };
     match stream_from {
         usize::MAX => outln!("copies             {routine}"),
@@ -124,13 +125,14 @@ fn print(model: &CostModel) -> i32 {
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.set_header(["bytes", "memcpy us", "vector us", "streaming us"]);
+    table.set_header(["bytes", "memcpy us", "vector us", "string us", "streaming us"]);
     let us = |ns: f64| format!("{:.2}", ns / 1000.0);
     for copy in &model.copies {
         table.add_row([
             copy.bytes.to_string(),
             us(copy.library_ns),
             us(copy.vector_ns),
+            us(copy.string_ns),
             us(copy.streaming_ns),
         ]);
     }
