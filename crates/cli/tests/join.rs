@@ -262,21 +262,32 @@ fn another_jobs_key_and_a_host_too_many_are_refused() {
 }
 
 #[test]
-fn of_several_who_come_at_once_for_one_place_one_has_it_and_the_others_are_refused() {
+fn of_several_who_come_at_once_for_one_place_the_others_are_told_that_it_is_taken() {
     for round in 0..4 {
+        // The job lasts until all others have been told.
+        let path = std::env::temp_dir().join(format!("garonne-place-{}-{round}", std::process::id()));
+        let program = format!("until [ -e {} ]; do sleep 0.05; done", path.display());
         let job = waiting(
-            &["--join-hosts", "1", "sleep", "0.5"],
+            &["--join-hosts", "1", "sh", "-c", &program],
             &mark(&format!("place-{round}")),
         );
-        let guests = [(); 3].map(|()| joining(&job.key, "none").spawn().unwrap());
+        let mut guests = [(); 3].map(|()| joining(&job.key, "none").spawn().unwrap());
+        until("two have been told", || {
+            let over = guests.iter_mut().map(|guest| guest.try_wait().unwrap());
+            over.flatten().count() == 2
+        });
+        std::fs::write(&path, "").unwrap();
         let said = guests.map(finish);
+        std::fs::remove_file(&path).unwrap();
         let ended = job.end();
         assert_eq!(ended.code, 0, "{ended:?}");
         let (has, others): (Vec<&Said>, Vec<&Said>) = said.iter().partition(|said| said.code == 0);
         assert_eq!(has.len(), 1, "{said:?}");
         for other in others {
-            // That all have come, or, of who was heard when the job was over, that nobody takes the key any more.
-            assert!(other.err.contains("G0227"), "{other:?}");
+            assert!(
+                other.err.contains("G0227") && other.err.contains("have come"),
+                "{other:?}"
+            );
         }
     }
 }

@@ -26,7 +26,8 @@ use crate::wire::Link;
 /// Runs a job to its end, perhaps with hosts that have joined, which are the last of its nodes, and returns its exit code. Of a traced job, `world` gets the memory file of each world of this host
 /// before any rank has joined it; it may start threads. The calling process must have one thread until then.
 pub fn launch(job: &Job, company: Option<Company>, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
-    launch_as(job, company.map_or(Beginning::Plain, Beginning::Joined), world)
+    let beginning = company.map_or(Beginning::Plain, |company| Beginning::Joined(Box::new(company)));
+    launch_as(job, beginning, world)
 }
 
 /// The same; another host's launcher is but the parent of the agent there.

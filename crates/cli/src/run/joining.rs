@@ -157,7 +157,7 @@ pub fn gather(
     // The key is worth nothing any more.
     drop(shown);
     let company = match waited.map_err(failed)? {
-        Waited::All(company) => company,
+        Waited::All(company) => *company,
         Waited::Signal(signal) => return Err(128 + signal),
     };
     let taken: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();

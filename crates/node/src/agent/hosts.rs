@@ -88,7 +88,7 @@ impl Agent<'_> {
         match beginning {
             Beginning::Plain if self.adopted.is_some() => {}
             Beginning::Plain => self.start_branches(None)?,
-            Beginning::Joined(company) => self.start_branches(Some(company))?,
+            Beginning::Joined(company) => self.start_branches(Some(*company))?,
             Beginning::Outer(outer) => {
                 let trunk = Trunk::new(outer.line, Token::Trunk(self.node), &self.epoll);
                 let secret = outer.secret.clone();

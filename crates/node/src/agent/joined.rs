@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, TcpListener};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use garonne_rails::tcp::Secret;
@@ -28,7 +29,7 @@ pub(crate) enum Beginning {
     /// Nothing: it is the first, or the only one.
     Plain,
     /// It is the first, and these hosts have joined.
-    Joined(Company),
+    Joined(Box<Company>),
     /// It is that of another host than the launcher's.
     Outer(Box<Outer>),
 }
@@ -92,7 +93,10 @@ impl Agent<'_> {
         }
         // All are known before the job ends for one of them, so that the others are told.
         lost.into_iter().for_each(|node| self.branch_lost(node));
-        let gate = Gate::new(company.porch, joined);
+        let epoll = &self.epoll;
+        let gate = Gate::new((company.porch, company.told), joined, &mut |place, socket| {
+            watch_late(epoll, place, socket)
+        });
         self.listen(gate.fd(), Token::Gate)?;
         if let Some(far) = &mut self.far {
             far.gate = Some(gate);
@@ -131,10 +135,7 @@ impl Agent<'_> {
     pub(super) fn open_gate(&mut self) {
         let epoll = &self.epoll;
         if let Some(gate) = self.far.as_mut().and_then(|far| far.gate.as_mut()) {
-            gate.open(&mut |place, socket| {
-                let token = Token::Late(place as u32).pack();
-                epoll::add(epoll, socket, token, epoll::EventFlags::IN).is_ok()
-            });
+            gate.open(&mut |place, socket| watch_late(epoll, place, socket));
         }
     }
 
@@ -187,4 +188,10 @@ impl Agent<'_> {
             Sink::new(Kind::Err).write(format!("{line}\n").as_bytes());
         }
     }
+}
+
+/// Watches one who calls where hosts have joined.
+fn watch_late(epoll: &OwnedFd, place: usize, socket: BorrowedFd<'_>) -> bool {
+    let token = Token::Late(place as u32).pack();
+    epoll::add(epoll, socket, token, epoll::EventFlags::IN).is_ok()
 }

@@ -1,6 +1,7 @@
 //! The port at which hosts have joined, while the job runs: who comes with the key now is told that it is too late.
 //!
-//! Owned by the first agent. Bounded as every port is (strangers, time), and by [`LATE_LINES_MAX`] that were told and have not hung up.
+//! Owned by the first agent. Who has called and not been heard out when the last host comes is handed over by the room ([`super::room`]), since nobody else hears it.
+//! Bounded as every port is (strangers, time), and by [`LATE_LINES_MAX`] that were told and have not hung up.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -21,12 +22,20 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// At the port where so many hosts have joined.
-    pub fn new(porch: Porch, hosts: usize) -> Self {
+    /// At the port where so many hosts have joined, with the lines of those who have been told already. The sockets of callers who are inside are handed to
+    /// `watch`, with their places: the room has watched them until now.
+    pub fn new(
+        (mut porch, mut told): (Porch, Vec<Trusted>),
+        hosts: usize,
+        watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool,
+    ) -> Self {
+        porch.hand_over(watch);
+        told.truncate(LATE_LINES_MAX);
+        let now = Instant::now();
         Self {
             porch,
             hosts,
-            told: VecDeque::new(),
+            told: told.into_iter().map(|line| (now, line)).collect(),
         }
     }
 

@@ -52,7 +52,7 @@ struct Port {
 #[derive(Debug)]
 pub enum Waited {
     /// All are here.
-    All(Company),
+    All(Box<Company>),
     /// A person, or the system, has ended it by this signal.
     Signal(i32),
 }
@@ -61,7 +61,10 @@ pub enum Waited {
 #[derive(Debug)]
 pub struct Company {
     pub(crate) guests: Vec<(Offer, Trusted)>,
+    /// The port, with those inside who have not proved yet that they have the key: whoever takes it over is to watch them, too.
     pub(crate) porch: Porch,
+    /// Lines of those who have it and came too late. They have been told, and may not have read it.
+    pub(crate) told: Vec<Trusted>,
 }
 
 impl Company {
@@ -171,7 +174,7 @@ impl Waiting {
         let mut events = Vec::with_capacity(64);
         loop {
             if self.came() == self.port.wanted {
-                return Ok(Waited::All(self.company()));
+                return Ok(Waited::All(Box::new(self.company())));
             }
             let now = Instant::now();
             if now >= self.until {
@@ -280,13 +283,7 @@ impl Waiting {
                 }
             };
             match offer {
-                Ok(_) if is_full => {
-                    let text = format!(
-                        "all that the job waits for ({}) have come",
-                        hosts(self.port.wanted)
-                    );
-                    guest.refuse(codes::G0227, &text);
-                }
+                Ok(_) if is_full => guest.come_too_late(self.port.wanted),
                 Ok(offer) => {
                     guest.offer = Some(offer);
                     self.tell_all();
@@ -344,14 +341,24 @@ impl Waiting {
         }
     }
 
+    /// All are here. Who has not said yet what it offers hears that now, since nobody listens to it any more.
     fn company(self) -> Company {
-        let guests = self.guests.into_iter().flatten();
+        let (mut guests, mut told) = (Vec::new(), Vec::new());
+        for mut guest in self.guests.into_iter().flatten() {
+            match guest.offer.take() {
+                Some(offer) => guests.push((offer, guest.line)),
+                None => {
+                    if !guest.refused {
+                        guest.come_too_late(self.port.wanted);
+                    }
+                    told.push(guest.line);
+                }
+            }
+        }
         Company {
-            guests: guests
-                .filter(|guest| !guest.refused)
-                .filter_map(|guest| Some((guest.offer?, guest.line)))
-                .collect(),
+            guests,
             porch: self.port.porch,
+            told,
         }
     }
 }
@@ -362,6 +369,12 @@ impl Guest {
         (self.offer.is_none() || self.refused).then(|| self.since + CALL_WAIT)
     }
 
+    /// So many were wanted, and they are here.
+    fn come_too_late(&mut self, wanted: usize) {
+        let text = format!("all that the job waits for ({}) have come", hosts(wanted));
+        self.refuse(codes::G0227, &text);
+    }
+
     fn refuse(&mut self, code: &str, text: &str) {
         let message = ToGuest::Refused {
             code: code.to_owned(),
@@ -369,5 +382,143 @@ impl Guest {
         };
         let _ = self.line.send(&message.encode());
         self.refused = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::os::fd::BorrowedFd;
+
+    use garonne_rails::tcp::trusted::{Call, Called};
+    use rustix::event::{PollFd, PollFlags};
+
+    use super::super::gate::Gate;
+    use super::*;
+
+    fn room(hosts: u32) -> Room {
+        Room::open(&Invited {
+            hosts,
+            patience: CALL_WAIT,
+            port: 0,
+            places: Vec::new(),
+        })
+        .unwrap()
+    }
+
+    fn ready(fd: BorrowedFd<'_>, what: PollFlags) {
+        let mut fds = [PollFd::from_borrowed_fd(fd, what)];
+        let ready = rustix::event::poll(&mut fds, Some(&sys::timespec(CALL_WAIT))).unwrap();
+        assert_eq!(ready, 1, "nothing came");
+    }
+
+    fn called(key: &JoinKey) -> Call {
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, key.port));
+        let call = Call::begin(&house(key.secret(), NO_NODE), at, 0).unwrap();
+        ready(call.fd().unwrap(), PollFlags::OUT);
+        call
+    }
+
+    /// The caller looks until it is let in.
+    fn let_in(mut call: Call) -> Trusted {
+        loop {
+            match call.look() {
+                Called::Open(line) => return *line,
+                Called::Waits => ready(call.fd().unwrap(), PollFlags::IN),
+                failed => panic!("{failed:?}"),
+            }
+        }
+    }
+
+    fn offer(line: &mut Trusted) {
+        let offer = Offer {
+            name: "n".into(),
+            slots: 1,
+        };
+        line.send(&offer.encode()).unwrap();
+    }
+
+    /// What the job says next. `None`: it has hung up.
+    fn said(line: &mut Trusted) -> Option<ToGuest> {
+        loop {
+            match line.receive() {
+                Ok(Some(message)) => return Some(ToGuest::decode(&message).unwrap()),
+                Ok(None) => ready(line.fd(), PollFlags::IN),
+                Err(_) => return None,
+            }
+        }
+    }
+
+    fn is_told_that_all_have_come(line: &mut Trusted) {
+        match said(line) {
+            Some(ToGuest::Refused { code, text }) => {
+                assert!(
+                    code == codes::G0227 && text.contains("have come"),
+                    "{code} {text}"
+                )
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn all(room: Room) -> Company {
+        match room.wait().unwrap() {
+            Waited::All(company) => *company,
+            Waited::Signal(signal) => panic!("{signal}"),
+        }
+    }
+
+    #[test]
+    fn who_is_half_way_in_when_the_last_host_comes_is_told_that_all_have_come() {
+        let room = room(1);
+        let key = room.key().clone();
+        // It has called, and nobody answers before the room waits.
+        let mut halfway = called(&key);
+        assert!(matches!(halfway.look(), Called::Waits));
+        let (tell, is_over) = std::sync::mpsc::channel();
+        let callers = std::thread::spawn(move || {
+            // It is answered, and does not look before all is over.
+            ready(halfway.fd().unwrap(), PollFlags::IN);
+            let mut inside = let_in(called(&key));
+            let mut last = let_in(called(&key));
+            offer(&mut last);
+            assert!(matches!(
+                said(&mut last),
+                Some(ToGuest::Wait { came: 1, wanted: 1 })
+            ));
+            is_over.recv().unwrap();
+            offer(&mut inside);
+            is_told_that_all_have_come(&mut inside);
+            let mut halfway = let_in(halfway);
+            offer(&mut halfway);
+            is_told_that_all_have_come(&mut halfway);
+        });
+        let company = all(room);
+        assert_eq!(company.offers().len(), 1);
+        tell.send(()).unwrap();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let watch = |fd: BorrowedFd<'_>, what| {
+            let data = epoll::EventData::new_u64(what);
+            epoll::add(&epoll, fd, data, epoll::EventFlags::IN).is_ok()
+        };
+        let mut gate = Gate::new((company.porch, company.told), 1, &mut |place, socket| {
+            watch(socket, STRANGER | place as u64)
+        });
+        assert!(watch(gate.fd(), PORCH));
+        let mut events = Vec::with_capacity(8);
+        while !callers.is_finished() {
+            events.clear();
+            let limit = sys::timespec(Duration::from_millis(10));
+            let _ = epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&limit));
+            for event in &events {
+                match event.data.u64() {
+                    PORCH => gate.open(&mut |place, socket| watch(socket, STRANGER | place as u64)),
+                    place => gate.look(place as u32 as usize, &mut |socket| {
+                        epoll::delete(&epoll, socket).unwrap();
+                    }),
+                }
+            }
+        }
+        callers.join().unwrap();
     }
 }

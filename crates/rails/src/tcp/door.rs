@@ -103,6 +103,19 @@ impl Door {
         Some(place)
     }
 
+    /// Hands the sockets of all who are inside to `watch`, with their places: the owner is another from now on, and whoever nobody watches is never heard.
+    pub(crate) fn hand_over(&mut self, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
+        let mut left = false;
+        for (place, stranger) in self.strangers.iter_mut().enumerate() {
+            left |= stranger
+                .take_if(|stranger| !watch(place, stranger.socket().as_fd()))
+                .is_some();
+        }
+        if left {
+            self.unlatch();
+        }
+    }
+
     /// A free place; if there is none, that of the oldest who has shown nothing, or else of the oldest who has shown the secret, and had the time to prove it. An error: when that
     /// will have had it.
     fn place(&self, now: Instant) -> Result<usize, Instant> {

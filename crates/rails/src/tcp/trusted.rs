@@ -323,6 +323,11 @@ impl Porch {
         self.door.open(Instant::now(), watch);
     }
 
+    /// Hands the sockets of all who are inside to `watch`, as [`Porch::open`] has done: for a porch whose owner is another from now on.
+    pub fn hand_over(&mut self, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
+        self.door.hand_over(watch);
+    }
+
     /// Goes on with the caller of a place. Gives it with the index of its node once it has proved who it is; `expected` says of a node whether it may come.
     pub fn look(&mut self, place: usize, expected: impl FnOnce(u32) -> bool) -> Option<(u32, Trusted)> {
         let first = |node: u32, turn: u32| (turn == 0 && expected(node)).then_some(0);
