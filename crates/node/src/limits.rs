@@ -336,7 +336,7 @@ pub const JOIN_KEY_TEXT_MAX: usize = 4096;
 /// How long hosts have to join where nobody says: people go from host to host with a key, and batch systems start containers minutes apart.
 pub const JOIN_WAIT: Duration = Duration::from_secs(600);
 
-/// Hosts with the key beyond those asked for that are heard, to be told that the job is full.
+/// Hosts with the key beyond those asked for that are heard, to be told that the job is full; where more come, the one leaves that has said nothing for the longest.
 pub const GUESTS_SPARE: usize = 16;
 
 /// Between two looks of a host that waits for others to join; its socket wakes it for everything that comes.

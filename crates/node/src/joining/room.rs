@@ -240,13 +240,10 @@ impl Waiting {
 
     /// A stranger goes on proving that it has the key.
     fn look(&mut self, place: usize) {
-        let is_full = self.guests.iter().flatten().count() >= self.port.wanted + GUESTS_SPARE;
-        let expected = |node| node == NO_NODE && !is_full;
-        let Some((_, line)) = self.port.porch.look(place, expected) else {
+        let Some((_, line)) = self.port.porch.look(place, |node| node == NO_NODE) else {
             return;
         };
-        let free = self.guests.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.guests.len());
+        let index = self.seat();
         let data = epoll::EventData::new_u64(GUEST | index as u64);
         if epoll::modify(&self.epoll, line.fd(), data, epoll::EventFlags::IN).is_err() {
             return;
@@ -257,11 +254,32 @@ impl Waiting {
             offer: None,
             refused: false,
         });
-        match free {
-            Some(index) => self.guests[index] = guest,
+        match self.guests.get_mut(index) {
+            Some(free) => *free = guest,
             None => self.guests.push(guest),
         }
         self.hear(index);
+    }
+
+    /// Where the next guest's place is. If all are taken, that of the one who has had it for the longest without a place in the job: it calls again.
+    fn seat(&mut self) -> usize {
+        if let Some(free) = self.guests.iter().position(Option::is_none) {
+            return free;
+        }
+        let standing = |index: &usize| {
+            let guest = self.guests[*index].as_ref();
+            guest
+                .filter(|guest| guest.due().is_some())
+                .map(|guest| guest.since)
+        };
+        let without = (0..self.guests.len()).filter(|index| standing(index).is_some());
+        match without.min_by_key(standing) {
+            Some(oldest) if self.guests.len() >= self.port.wanted + GUESTS_SPARE => {
+                self.guests[oldest] = None;
+                oldest
+            }
+            _ => self.guests.len(),
+        }
     }
 
     /// A guest says something, or leaves.
@@ -520,5 +538,23 @@ mod tests {
             }
         }
         callers.join().unwrap();
+    }
+
+    #[test]
+    fn those_who_have_the_key_and_say_nothing_keep_nobody_out() {
+        let room = room(1);
+        let key = room.key().clone();
+        let callers = std::thread::spawn(move || {
+            let mut silent: Vec<Trusted> = (0..=GUESTS_SPARE).map(|_| let_in(called(&key))).collect();
+            let mut last = let_in(called(&key));
+            // In the place of the first.
+            assert!(said(&mut silent[0]).is_none());
+            offer(&mut last);
+            assert!(matches!(said(&mut last), Some(ToGuest::Wait { .. })));
+            silent[1..].iter_mut().for_each(is_told_that_all_have_come);
+        });
+        let company = all(room);
+        callers.join().unwrap();
+        assert_eq!((company.guests.len(), company.told.len()), (1, GUESTS_SPARE));
     }
 }
