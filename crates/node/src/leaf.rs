@@ -298,7 +298,11 @@ pub(crate) fn reach(
                 }),
             }
         }
-        let over = |one: &mut Again| one.at >= if one.cut { cut_until } else { missed_until };
+        let over = |one: &mut Again| match one.cut {
+            // That one was kept for long and then cut off says less than what comes of the next.
+            true => one.at >= cut_until && one.pause > CUT_PAUSE,
+            false => one.at >= missed_until,
+        };
         for one in again.extract_if(.., over) {
             cut = cut.or(one.cut.then_some(one.address));
             failures.push(format!("{}: {}", one.address, one.why));
@@ -503,6 +507,27 @@ mod tests {
         );
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         first.join().unwrap();
+    }
+
+    #[test]
+    fn who_is_kept_for_longer_than_cut_calls_are_made_again_and_then_cut_off_calls_once_more() {
+        let secret = || Secret::from_bytes(&[3; 32]);
+        let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let first = std::thread::spawn(move || {
+            let mut fds = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
+            rustix::event::poll(&mut fds, None).unwrap();
+            drop(listener.accept().unwrap());
+            let mut porch = Porch::new(trusted::house(secret(), [1; 16], 0), listener);
+            heard(&mut porch)
+        });
+        let house = trusted::house(secret(), [1; 16], 5);
+        let patience = Patience {
+            cut: Duration::ZERO,
+            ..Patience::with_key()
+        };
+        assert!(reach(&house, &[address], (0, patience)).is_ok());
+        assert_eq!(first.join().unwrap(), Some(5));
     }
 
     #[test]
