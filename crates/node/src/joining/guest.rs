@@ -43,7 +43,7 @@ pub fn join(key: &JoinKey, offer: &Offer, tell: &mut dyn FnMut(News)) -> Result<
     loop {
         let (mut line, reached) = call(key, &house)?;
         line.send(&offer.encode()).map_err(|_| lost())?;
-        match wait(&mut line, tell)? {
+        match wait(&mut line, Instant::now() + CALL_WAIT, tell)? {
             Some(errand) => {
                 tell(News::Begins);
                 return leaf::join(errand, line, reached.ip());
@@ -80,8 +80,16 @@ fn lost() -> Error {
     Error::peer(codes::G0227, text)
 }
 
-/// Waits as long as the job does. `None`: the line has ended before the job has said anything.
-fn wait(line: &mut Trusted, tell: &mut dyn FnMut(News)) -> Result<Option<Errand>> {
+fn unheard() -> Error {
+    let text = format!(
+        "the job has taken this host's call and said nothing for {} s: it is stopped, or cut off",
+        CALL_WAIT.as_secs()
+    );
+    Error::peer(codes::G0227, text)
+}
+
+/// Waits as long as the job does, if that has said anything by `until`. `None`: the line has ended before.
+fn wait(line: &mut Trusted, until: Instant, tell: &mut dyn FnMut(News)) -> Result<Option<Errand>> {
     loop {
         let received = line.push().and_then(|()| line.receive());
         match received.as_ref().map(|message| message.as_deref()) {
@@ -100,8 +108,14 @@ fn wait(line: &mut Trusted, tell: &mut dyn FnMut(News)) -> Result<Option<Errand>
         if matches!(received, Ok(Some(_))) {
             continue;
         }
-        // That the other host is gone the kernel finds out by its probes; a look now and then costs nothing.
-        let limit = crate::sys::timespec(GUEST_LOOK);
+        let left = until.saturating_duration_since(Instant::now());
+        let limit = match line.received() {
+            0 if left.is_zero() => return Err(unheard()),
+            0 => left,
+            // That the other host is gone the kernel finds out by its probes; a look now and then costs nothing.
+            _ => GUEST_LOOK,
+        };
+        let limit = crate::sys::timespec(limit);
         let _ = rustix::event::poll(
             &mut [PollFd::from_borrowed_fd(line.fd(), PollFlags::IN)],
             Some(&limit),
@@ -142,13 +156,31 @@ mod tests {
         }
     }
 
-    #[test]
-    fn who_was_let_in_when_all_had_come_is_told_so_and_not_that_the_job_is_gone() {
+    fn port() -> (JoinKey, Porch) {
         let local = IpAddr::from(Ipv4Addr::LOCALHOST);
         let listener: TcpListener = listen((local, 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let key = JoinKey::new(vec![Whereabouts::Address(local)], port).unwrap();
-        let mut porch = Porch::new(house(key.secret(), 0), listener);
+        let porch = Porch::new(house(key.secret(), 0), listener);
+        (key, porch)
+    }
+
+    #[test]
+    fn who_is_let_in_and_hears_nothing_does_not_wait_for_ever() {
+        let (key, mut porch) = port();
+        let job = std::thread::spawn(move || next(&mut porch));
+        let (mut line, _) = call(&key, &house(key.secret(), NO_NODE)).unwrap();
+        let silent = job.join().unwrap();
+        let error = wait(&mut line, Instant::now(), &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("said nothing"), "{error}");
+        drop(silent);
+        let until = Instant::now() + CALL_WAIT;
+        assert!(wait(&mut line, until, &mut |_| {}).unwrap().is_none());
+    }
+
+    #[test]
+    fn who_was_let_in_when_all_had_come_is_told_so_and_not_that_the_job_is_gone() {
+        let (key, mut porch) = port();
         let job = std::thread::spawn(move || {
             // Nobody has heard what it offers when the job begins.
             drop(next(&mut porch));
