@@ -128,8 +128,8 @@ pub const OUTBOX: usize = 8;
 /// bits of slot a name fits a C `int`.
 pub const SHORT_GENERATION_BITS: u32 = 6;
 
-/// Longest message that is kept for others to leave with it: beyond, the write that it spares costs less than its bytes. A write of 64 KB over TCP takes as long as three or four of 8 KB.
-pub const GATHER_EACH_MAX: usize = 16 * 1024;
+/// Longest message that is kept for others to leave with it: beyond, the write that it spares costs less than its bytes. A write of 64 KB over TCP takes as long as three or four of 8 KB, and a sixth less than two of 32 KB.
+pub const GATHER_EACH_MAX: usize = 32 * 1024;
 
 /// Bytes that are kept at most: what a write carries well while the receiver reads what came before.
 pub const GATHER_BYTES: usize = 64 * 1024;

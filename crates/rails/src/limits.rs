@@ -332,8 +332,8 @@ pub const TCP_FRUITLESS_WRONG: u32 = 5;
 /// Regions that a rank can have exposed over TCP: as many large sends may be under way; beyond, messages travel by packets.
 pub const TCP_REGIONS: usize = 4096;
 
-/// Packets up to this length are kept packed with others until they leave; larger ones, whose copy would take longer than a microsecond, keep their block.
-pub const TCP_PACKED_MAX: usize = 16 * 1024;
+/// Packets up to this length are kept packed with others until they leave, so that those leave together; larger ones, whose copy would take longer than that spares, keep their block. A block holds two of these.
+pub const TCP_PACKED_MAX: usize = 32 * 1024;
 
 /// How much longer the higher rank of a pair waits before it calls again, so that as a rule one of both calls.
 pub const TCP_HIGHER_WAITS: std::time::Duration = std::time::Duration::from_millis(20);

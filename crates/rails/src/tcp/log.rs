@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 /// Bytes before a packet's payload in its frame.
 pub(crate) const BEFORE: usize = HEAD + HEADER;
 /// Bytes of a block.
-pub(crate) const BLOCK: usize = TCP_BLOCK + BEFORE;
+pub(crate) const BLOCK: usize = TCP_BLOCK + TCP_BLOCK / TCP_PACKED_MAX * BEFORE;
 
 /// Blocks that nobody uses, for all peers of a rail.
 #[derive(Debug, Default)]
