@@ -335,7 +335,7 @@ impl<R: Rail> Shard<R> {
         let fits = operation.side == Side::Recv
             && operation.region.is_some()
             && operation.fetching.is_none()
-            && operation.marks & !(Mark::Watched as u8) == 0;
+            && operation.marks & !(Mark::Watched as u16 | Mark::Awaited as u16) == 0;
         let peer = operation.peer;
         if !fits || !self.rail.reach(peer).is_some_and(|reach| reach.can_write) {
             return;

@@ -349,10 +349,7 @@ impl Core {
         };
         match self.matcher.arrive(&envelope) {
             Some(receive) => self.hand_over(receive, item),
-            None => {
-                self.matcher.keep(&envelope, item);
-                self.completions += 1;
-            }
+            None => self.keep_item(&envelope, item),
         }
     }
 

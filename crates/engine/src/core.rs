@@ -10,6 +10,7 @@ use crate::event::{Events, What};
 use crate::gate::{Gate, Quotas, stream_key, widen};
 use crate::limits::{OUTBOX, SELF_CREDIT};
 use crate::matcher::{Envelope, Matcher};
+use crate::news::News;
 use crate::priority::Priorities;
 use crate::quick::Expected;
 use crate::rail::{Header, Kind, Reach};
@@ -108,6 +109,8 @@ pub(crate) struct Core {
     pub runs: bool,
     /// Completions so far; changes tell waiters to look.
     pub completions: u64,
+    /// What they were, as far as waiters need that.
+    pub news: News,
     pub self_credit: u64,
     pub events: Events,
     /// Where to show what was sent and what is kept.
@@ -157,6 +160,7 @@ impl Core {
             fresh_gates: false,
             runs: false,
             completions: 0,
+            news: News::default(),
             self_credit: SELF_CREDIT,
             events: Events::new(),
             tally: None,
@@ -259,19 +263,23 @@ impl Core {
         match self.bodied(&meta, incoming) {
             Ok(body) => {
                 let item = self.store.insert(meta, body);
-                self.matcher.keep(
-                    &Envelope {
-                        context: meta.context,
-                        peer: meta.peer,
-                        tag: meta.tag,
-                    },
-                    item,
-                );
-                self.completions += 1;
+                let envelope = Envelope {
+                    context: meta.context,
+                    peer: meta.peer,
+                    tag: meta.tag,
+                };
+                self.keep_item(&envelope, item);
             }
             // The credits bound what is kept; if even that does not fit, the peer's message cannot be kept for anybody.
             Err(_) => self.lose(gate, "its message could not be kept for want of memory"),
         }
+    }
+
+    /// A kept message can be found from now on.
+    pub(crate) fn keep_item(&mut self, envelope: &Envelope, item: u32) {
+        self.matcher.keep(envelope, item);
+        self.news.keep(envelope);
+        self.completions += 1;
     }
 
     /// Makes incoming bytes ours to keep.
@@ -529,6 +537,8 @@ impl Core {
             self.pushes.retain(|&send| send != index);
             self.end(index, Some(Error::Peer { peer, what }));
         }
+        // Who looks for a message of its hears that none will come.
+        self.news.keep_any();
         self.completions += 1;
     }
 }

@@ -19,6 +19,7 @@ mod held;
 pub mod lift;
 pub mod limits;
 mod matcher;
+pub mod news;
 mod packet;
 mod plan;
 pub mod priority;

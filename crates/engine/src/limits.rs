@@ -184,3 +184,6 @@ pub const EXAMINE_STARVED: u64 = 1024;
 
 /// Longest sleep of who would sleep on several bells where that cannot be: long enough to cost less than a fiftieth of a core, and short beside what waits for so rare a case.
 pub const NAP_AMONG: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// Messages kept, and operations ended, that an engine remembers for those who wait until its host has told them: more than a poll or a call brings, so that nobody is woken in vain.
+pub const NEWS_MAX: usize = 256;

@@ -29,8 +29,12 @@ fn tag_word(tag: i32) -> u64 {
     u64::from(tag as u32)
 }
 
+/// Kinds of pattern: with source and tag, any source, any tag, both.
+pub(crate) const KINDS: usize = 4;
+
+/// The list of a pattern, and its kind.
 #[inline]
-fn pattern_key(pattern: &Pattern) -> (Key, usize) {
+pub(crate) fn pattern_key(pattern: &Pattern) -> (Key, usize) {
     let peer = pattern.source.map_or(ANY_PEER, |source| source.peer);
     let tag = pattern.tag.map_or(ANY_TAG, tag_word);
     let kind = usize::from(pattern.source.is_none()) | usize::from(pattern.tag.is_none()) << 1;
@@ -40,7 +44,7 @@ fn pattern_key(pattern: &Pattern) -> (Key, usize) {
 impl Envelope {
     /// The four lists that may concern this message, by kind of pattern.
     #[inline]
-    fn key(&self, kind: usize) -> Key {
+    pub(crate) fn key(&self, kind: usize) -> Key {
         let peer = if kind & 1 == 0 { self.peer } else { ANY_PEER };
         let tag = if kind & 2 == 0 {
             tag_word(self.tag)
@@ -67,7 +71,7 @@ pub(crate) struct Matcher {
     order: Vec<u64>,
     next_order: u64,
     /// Receives posted, by kind of pattern; spares the look into lists that cannot hold anything.
-    posted_of: [u32; 4],
+    posted_of: [u32; KINDS],
     unexpected: Lists,
 }
 
@@ -77,7 +81,7 @@ impl Matcher {
             posted: Lists::new(),
             order: Vec::new(),
             next_order: 0,
-            posted_of: [0; 4],
+            posted_of: [0; KINDS],
             unexpected: Lists::new(),
         }
     }
@@ -160,7 +164,7 @@ impl Matcher {
         }
         let mut best = None;
         let mut best_kind = 0;
-        for kind in 0..4 {
+        for kind in 0..KINDS {
             if self.posted_of[kind] == 0 {
                 continue;
             }
@@ -179,12 +183,12 @@ impl Matcher {
 
     /// Whether a posted receive waits for such a message.
     pub(crate) fn is_wanted(&self, envelope: &Envelope) -> bool {
-        (0..4).any(|kind| self.posted_of[kind] != 0 && self.posted.head(envelope.key(kind)).is_some())
+        (0..KINDS).any(|kind| self.posted_of[kind] != 0 && self.posted.head(envelope.key(kind)).is_some())
     }
 
     /// Keeps the message in slot `item` until a receive or probe finds it.
     pub(crate) fn keep(&mut self, envelope: &Envelope, item: u32) {
-        for kind in 0..4 {
+        for kind in 0..KINDS {
             self.unexpected.push(envelope.key(kind), item * 4 + kind as u32);
         }
     }
@@ -200,7 +204,7 @@ impl Matcher {
 
     /// Takes a kept message out.
     pub(crate) fn drop_kept(&mut self, item: u32) {
-        for kind in 0..4 {
+        for kind in 0..KINDS as u32 {
             self.unexpected.remove(item * 4 + kind);
         }
     }

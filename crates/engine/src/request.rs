@@ -46,10 +46,12 @@ pub(crate) struct Operation {
     pub state: State,
     pub side: Side,
     /// A set of [`Mark`].
-    pub marks: u8,
+    pub marks: u16,
     pub synchronous: bool,
     /// A region was exposed for it and is not yet revoked.
     pub exposed: bool,
+    /// Who waits for it among others, where it is marked so.
+    pub waiter: u32,
     /// Copies of it that are carried out without the engine, or by the rail until it tells: it ends after them.
     pub flights: u8,
     pub context: Context,
@@ -78,7 +80,7 @@ pub(crate) struct Operation {
 
 /// What the shortest way to an operation's end must not overlook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(u16)]
 pub(crate) enum Mark {
     /// Its name is forgotten: it ends on its own.
     Abandoned = 1,
@@ -96,6 +98,8 @@ pub(crate) enum Mark {
     Lent = 64,
     /// It was started under a watcher, which hears of its end.
     Watched = 128,
+    /// Somebody waits for it among others, and is to hear of its end.
+    Awaited = 256,
 }
 
 impl Operation {
@@ -141,15 +145,15 @@ impl Operation {
     }
 
     pub(crate) fn marked(&self, mark: Mark) -> bool {
-        self.marks & mark as u8 != 0
+        self.marks & mark as u16 != 0
     }
 
     pub(crate) fn mark(&mut self, mark: Mark) {
-        self.marks |= mark as u8;
+        self.marks |= mark as u16;
     }
 
     pub(crate) fn unmark(&mut self, mark: Mark) {
-        self.marks &= !(mark as u8);
+        self.marks &= !(mark as u16);
     }
 }
 
@@ -335,6 +339,7 @@ impl Requests {
                 state: State::Free,
                 side: Side::Send,
                 marks: 0,
+                waiter: 0,
                 synchronous: false,
                 exposed: false,
                 flights: 0,

@@ -29,15 +29,21 @@ pub(crate) struct KeyMap<V> {
 
 const BUCKETS_MIN_LOG2: u32 = 4;
 
-/// Fibonacci hashing of both words; the top bits select the bucket, so there are always enough of them.
+/// Fibonacci hashing of both words, without so many of the low bits.
 #[inline]
-fn place(key: Key, shift: u32) -> usize {
+pub(crate) fn digest(key: Key, shift: u32) -> u64 {
     let mixed = key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ key.1.wrapping_mul(0xd6e8_feb8_6659_fd93);
-    (mixed
+    mixed
         .rotate_left(29)
         .wrapping_add(mixed)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        >> shift) as usize
+        >> shift
+}
+
+/// The top bits select the bucket, so there are always enough of them.
+#[inline]
+fn place(key: Key, shift: u32) -> usize {
+    digest(key, shift) as usize
 }
 
 impl<V: Default> KeyMap<V> {

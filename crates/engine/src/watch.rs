@@ -127,7 +127,12 @@ impl Core {
     pub(crate) fn marked_over(&mut self, index: u32) {
         self.withdrawn(index);
         // A plain receive leaves its slot without a look at its marks.
-        self.requests.at(index).unmark(Mark::Packets);
+        let operation = self.requests.at(index);
+        operation.unmark(Mark::Packets);
+        if operation.marked(Mark::Awaited) {
+            operation.unmark(Mark::Awaited);
+            self.news.end(operation.waiter);
+        }
         if !self.requests.peek(index).marked(Mark::Watched) {
             return;
         }
