@@ -21,7 +21,7 @@ mod waiting;
 mod watching;
 
 use crate::backoff::Backoff;
-use crate::host::{Awaits, Host, Stepper};
+use crate::host::{Awaited, Awaits, Host, Stepper};
 use crate::limits::SUBMISSIONS;
 use crate::surroundings::{Known, Senders, Surroundings};
 use crate::ticket::{Operation, Ticket};
@@ -192,7 +192,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Something happened outside the engine: whoever does not wait for an operation of the engine asks again.
     fn announce(&self) {
         self.seats
-            .tell(|awaited| Awaits::decode(awaited) == Awaits::Anything);
+            .tell(|awaited| Awaited::decode(awaited) == Awaited::Anything);
         self.rouse();
     }
 
@@ -290,6 +290,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Packets are queued that found no room yet.
     pub fn has_work(&self) -> bool {
         self.enter().has_work()
+    }
+
+    /// Threads that were woken where they sat, or spared that, because of news for them, ever (modulo 2^32): for inspection.
+    pub fn woken(&self) -> u32 {
+        self.seats.called()
     }
 
     /// Calls `f` on the engine, for inspection.

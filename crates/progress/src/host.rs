@@ -9,6 +9,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::event::{Meeting, Sent};
 use garonne_engine::limits::SHORT_GENERATION_BITS;
+use garonne_engine::news;
 use garonne_engine::priority::Priority;
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Bulk, Descriptor, Token};
@@ -48,37 +49,59 @@ pub enum Awaits {
     Anything,
     /// The end of this operation. Of the name's generation only the low bits need to be right.
     Operation(Request),
+    /// A message that this pattern accepts, or that there can be none.
+    Message(Pattern),
     /// What a look at memory sees that it lent, by the name of the look.
     Memory(u32),
 }
 
-impl Awaits {
-    const OPERATION: u64 = 1 << 63;
-    const MEMORY: u64 = 1 << 62;
-    const GENERATION: u32 = (1 << SHORT_GENERATION_BITS) - 1;
+/// The same as far as the one that polls needs it: what is left of it in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    Anything,
+    /// Of the generation the low bits.
+    Operation(Request),
+    /// A pattern, by its word.
+    Message(u64),
+    Memory(u32),
+}
 
+const OPERATION: u64 = 1 << 63;
+const MEMORY: u64 = 1 << 62;
+const MESSAGE: u64 = 1 << 61;
+const GENERATION: u32 = (1 << SHORT_GENERATION_BITS) - 1;
+/// Bits of a word below those that say what it is.
+const WORD_BITS: u32 = 56;
+
+const _: () = assert!(news::WORD_BITS <= WORD_BITS && u32::BITS + SHORT_GENERATION_BITS <= WORD_BITS);
+
+impl Awaits {
     /// As one word.
     pub(crate) fn encode(self) -> u64 {
         match self {
             Awaits::Anything => 0,
             Awaits::Operation(Request { index, generation }) => {
-                Self::OPERATION | u64::from(generation & Self::GENERATION) << 32 | u64::from(index)
+                OPERATION | u64::from(generation & GENERATION) << 32 | u64::from(index)
             }
-            Awaits::Memory(id) => Self::MEMORY | u64::from(id),
+            Awaits::Message(pattern) => MESSAGE | news::word(&pattern),
+            Awaits::Memory(id) => MEMORY | u64::from(id),
         }
     }
+}
 
-    /// The other way round; of a generation the low bits are left.
+impl Awaited {
+    /// What a word says.
+    #[inline]
     pub(crate) fn decode(word: u64) -> Self {
-        if word & Self::OPERATION != 0 {
-            return Awaits::Operation(Request {
-                index: word as u32,
-                generation: (word >> 32) as u32 & Self::GENERATION,
-            });
-        }
-        match word {
-            0 => Awaits::Anything,
-            _ => Awaits::Memory(word as u32),
+        let rest = word & ((1 << WORD_BITS) - 1);
+        match word & !((1 << WORD_BITS) - 1) {
+            OPERATION => Awaited::Operation(Request {
+                index: rest as u32,
+                generation: (rest >> 32) as u32,
+            }),
+            MESSAGE => Awaited::Message(rest),
+            MEMORY => Awaited::Memory(rest as u32),
+            _ => Awaited::Anything,
         }
     }
 }

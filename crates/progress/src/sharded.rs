@@ -159,12 +159,19 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
         self.all().for_each(|host| host.inspect(&mut f));
     }
 
-    /// The shard of what is awaited, if it is an operation.
+    /// The shard of what is awaited, if it is of one.
     fn awaited(awaits: Awaits) -> Option<usize> {
         match awaits {
             Awaits::Operation(name) => Some(shard_of(name.index)),
+            Awaits::Message(pattern) => Some(shard_of(pattern.context)),
             Awaits::Anything | Awaits::Memory(_) => None,
         }
+    }
+
+    /// The host of that shard; `None`: it may come in any.
+    fn home(&self, awaits: Awaits) -> Option<(usize, &EngineHost<R, S>)> {
+        let shard = Self::awaited(awaits)?;
+        Some((shard, self.known(shard)?))
     }
 
     /// What is awaited, as the host of its shard knows it.
@@ -371,11 +378,8 @@ where
     }
 
     fn look_for(&self, awaits: Awaits) -> bool {
-        let host = match awaits {
-            Awaits::Operation(name) => self.of_name(name).ok().map(|(host, _)| host),
-            Awaits::Anything | Awaits::Memory(_) => None,
-        };
-        host.map_or_else(|| self.look(), Host::look)
+        let home = self.home(awaits);
+        home.map_or_else(|| self.look(), |(_, host)| host.look())
     }
 
     fn wait_until(&self, done: &mut dyn FnMut() -> bool) {
@@ -388,8 +392,7 @@ where
     fn wait_for(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
         let mut over = false;
         while !over {
-            let shard = Self::awaited(awaits());
-            let Some((shard, host)) = shard.and_then(|shard| Some((shard, self.known(shard)?))) else {
+            let Some((shard, host)) = self.home(awaits()) else {
                 return self.wait_until(done);
             };
             // Until what is awaited next is elsewhere.

@@ -214,7 +214,13 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
             }
         }
         Way::Probed => {
-            host.wait_until(&mut || host.probe(pattern(at, 1, tag)).unwrap().is_some());
+            let mut pattern = pattern(at, 1, tag);
+            if tag % 2 == 0 {
+                pattern.source = None;
+            }
+            host.wait_for(&|| Awaits::Message(pattern), &mut || {
+                host.probe(pattern).unwrap().is_some()
+            });
             assert!(recv(at, 1, tag, 8).is_over(host));
         }
         Way::Memory => {

@@ -5,6 +5,7 @@ use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, Origin, Started};
 use garonne_engine::event::{Awaited, Meeting};
+use garonne_progress::host::Awaits;
 use garonne_sync::user::Data;
 
 /// A message that a matched probe took: received once with [`Message::recv`] or [`Message::irecv`].
@@ -79,13 +80,14 @@ impl Comm {
         let mut found = look();
         if let Ok(None) = found {
             let host = &self.0.process.host;
+            let pattern = self.pattern(source, tag)?;
             host.meets(Some(Meeting {
                 awaited: Awaited::Sender(u32::try_from(source).ok().and_then(|rank| self.target_of(rank))),
                 context: self.context_of(tag),
                 tag,
                 origin,
             }));
-            host.wait_until(&mut || {
+            host.wait_for(&|| pattern.map_or(Awaits::Anything, Awaits::Message), &mut || {
                 found = look();
                 !matches!(found, Ok(None))
             });

@@ -4,7 +4,7 @@
 //! nobody meanwhile (a woken thread may get the waker's core), and executes what those who came in vain left in the ring.
 
 use super::{EngineHost, lock};
-use crate::host::Awaits;
+use crate::host::Awaited;
 use crate::limits::COURTESY_SPINS;
 use crate::surroundings::Surroundings;
 use crate::ticket::{Operation, Ticket, pause, perform};
@@ -153,15 +153,18 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         shard.completions() != before || shard.has_work()
     }
 
-    /// Something happened in the engine: those whose operations are over ask again, and those who wait for anything. They wake when it is free.
+    /// Something happened in the engine: those ask again whose operations are over, or whose messages have come, and those who wait for anything. They wake when it is free.
     fn tell(&self, held: &mut Held<'_, R>) {
         let Held { shard, wakes, .. } = held;
         wakes.get_or_insert_with(Postponed::new);
-        self.seats.tell(|awaited| match Awaits::decode(awaited) {
-            Awaits::Anything => true,
-            Awaits::Operation(request) => shard.plain_ended_at(request).is_some(),
-            Awaits::Memory(_) => false,
+        self.seats.tell(|awaited| match Awaited::decode(awaited) {
+            Awaited::Anything => true,
+            Awaited::Operation(request) => shard.plain_ended_at(request).is_some(),
+            Awaited::Message(word) => shard.has_kept(word),
+            Awaited::Memory(_) => false,
         });
+        // Who is about to sit has asked before and sees that there was news, or will ask with the engine in hand.
+        shard.forget_news();
     }
 
     /// Gives the engine back, looks into the ring once more, and tells waiters if something completed.

@@ -73,8 +73,8 @@ impl Manners {
     }
 }
 
-/// When a poller among several threads asks whether what it waits for has come: each time, or, for an operation of the engine, when something happened since it asked. Whoever ends one counts that as
-/// news afterwards, as for those who sit.
+/// When a poller among several threads asks whether what it waits for has come: each time, or, for what the engine brings about, when something happened since it asked. Whoever has the engine then counts
+/// that as news afterwards, as for those who sit.
 #[derive(Debug, Default)]
 struct Asking {
     seen: u64,
@@ -92,7 +92,8 @@ impl Asking {
     /// It has not come.
     #[inline]
     fn was_in_vain(&mut self, awaits: Option<&dyn Fn() -> Awaits>) {
-        self.only_after_news = awaits.is_some_and(|awaits| matches!(awaits(), Awaits::Operation(_)));
+        let is_of_engine = |awaits| matches!(awaits, Awaits::Operation(_) | Awaits::Message(_));
+        self.only_after_news = awaits.is_some_and(|awaits| is_of_engine(awaits()));
     }
 
     /// The poller itself may have brought it.

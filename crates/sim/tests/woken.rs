@@ -1,0 +1,160 @@
+//! Threads of a rank that sleep while messages come for another: each is woken by what it waits for, and by nothing else.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
+use garonne_engine::shard::Shard;
+use garonne_progress::engine_host::EngineHost;
+use garonne_progress::host::{Awaits, Host};
+use garonne_progress::surroundings::Patience;
+use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sim::{Lending, leave_together};
+use garonne_sync::user::{Data, Scratch};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const WORLD: u32 = 2;
+const CONTEXT: u32 = 2;
+const WAITERS: i32 = 12;
+const MESSAGES: i32 = 100;
+/// The messages for the thread that does not sleep for long have this tag; those for others their numbers.
+const BUSY: i32 = 1000;
+
+type Rank = EngineHost<LocalRail, Lending>;
+
+fn rank(fabric: &Arc<Fabric>, me: u32) -> Rank {
+    let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+    let lending = Lending {
+        patience: Patience {
+            spins: 0,
+            yields: 0,
+            awake: 1,
+        },
+        grace: None,
+        vigil: Duration::ZERO,
+    };
+    EngineHost::new(shard, me, WORLD, lending)
+}
+
+fn pattern(host: &Rank, tag: i32) -> Pattern {
+    let peer = 1 - host.me();
+    Pattern {
+        context: CONTEXT,
+        source: Some(Source { rank: peer, peer }),
+        tag: Some(tag),
+    }
+}
+
+/// A receive under way, and the memory that it reaches.
+fn post(host: &Rank, tag: i32) -> (Option<Request>, Scratch) {
+    let room = Scratch::new(8).unwrap();
+    let started = host.recv(Recv {
+        pattern: pattern(host, tag),
+        data: Data::contiguous(room.mem(), 8),
+        origin: Origin::default(),
+    });
+    match started.unwrap() {
+        Started::Done(_) => (None, room),
+        Started::Pending(request) => (Some(request), room),
+    }
+}
+
+fn receive(host: &Rank, tag: i32) {
+    if let (Some(request), _room) = post(host, tag) {
+        host.wait_for(&|| Awaits::Operation(request), &mut || {
+            host.take(request).unwrap().is_some()
+        });
+    }
+}
+
+fn send(host: &Rank, tag: i32) {
+    let memory = Scratch::new(8).unwrap();
+    let started = host.send(Send {
+        context: CONTEXT,
+        peer: 1 - host.me(),
+        source: host.me(),
+        tag,
+        data: Data::contiguous(memory.mem(), 8),
+        mode: Mode::Standard,
+        origin: Origin::default(),
+    });
+    assert!(matches!(started.unwrap(), Started::Done(_)));
+}
+
+/// How many threads are woken while messages come for another one, of so many that wait in this way, each for what the peer sends with its tag.
+fn woken_by_messages_for_another(wait: impl Fn(&Rank, i32) + Sync) -> u32 {
+    let (fabric, leaving) = (Fabric::new(WORLD), AtomicU32::new(0));
+    let woken = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let host = Arc::new(rank(&fabric, 1));
+            for _ in 0..MESSAGES {
+                receive(&host, BUSY);
+                send(&host, BUSY);
+            }
+            receive(&host, BUSY);
+            (0..WAITERS).for_each(|tag| send(&host, tag));
+            leave_together(&host, &leaving, WORLD);
+        });
+        scope.spawn(|| {
+            let host = Arc::new(rank(&fabric, 0));
+            std::thread::scope(|scope| {
+                for tag in 0..WAITERS {
+                    let (host, wait) = (&host, &wait);
+                    scope.spawn(move || wait(host, tag));
+                }
+                std::thread::sleep(Duration::from_millis(50));
+                let before = host.woken();
+                for _ in 0..MESSAGES {
+                    send(&host, BUSY);
+                    receive(&host, BUSY);
+                    // Whoever was woken sits again.
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                woken.store(host.woken().wrapping_sub(before), Ordering::Relaxed);
+                send(&host, BUSY);
+            });
+            leave_together(&host, &leaving, WORLD);
+        });
+    });
+    woken.into_inner()
+}
+
+/// The thread that receives them is woken for each at most.
+const AT_MOST: u32 = MESSAGES as u32 + WAITERS as u32;
+
+fn probe(host: &Rank, tag: i32, any: Pattern) {
+    let pattern = Pattern {
+        context: CONTEXT,
+        ..any
+    };
+    host.wait_for(&|| Awaits::Message(pattern), &mut || {
+        host.probe(pattern).unwrap().is_some()
+    });
+    receive(host, tag);
+}
+
+#[test]
+fn a_message_that_a_receive_takes_wakes_nobody_who_probes() {
+    // Even of patterns that would accept it.
+    let woken = woken_by_messages_for_another(|host, tag| match tag % 3 {
+        0 => probe(host, tag, pattern(host, tag)),
+        1 => probe(
+            host,
+            tag,
+            Pattern {
+                source: None,
+                ..pattern(host, tag)
+            },
+        ),
+        _ => probe(
+            host,
+            tag,
+            Pattern {
+                tag: None,
+                ..pattern(host, tag)
+            },
+        ),
+    });
+    assert!(woken <= AT_MOST, "{woken} were woken");
+}
