@@ -372,6 +372,13 @@ pub(crate) fn test_any(
     end_one(host, found, places, status)
 }
 
+/// What a thread waits for that waits for any of these requests, which are all plain or null.
+fn any_of(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> Awaits {
+    let handles = (0..count).map(|at| places.at(at));
+    let active = handles.filter(|handle| !matches!(handle, Ok(MPI_REQUEST_NULL)));
+    host.any_of(&mut active.map(|handle| handle.ok().and_then(name)))
+}
+
 /// `MPI_Waitany` likewise.
 pub(crate) fn wait_any(
     count: usize,
@@ -383,7 +390,8 @@ pub(crate) fn wait_any(
     };
     let mut found = earliest(host, count, places);
     if let Ok(Found::NotYet) = found {
-        host.wait_until(&mut || {
+        let awaits = any_of(host, count, places);
+        host.wait_for(&|| awaits, &mut || {
             found = earliest(host, count, places);
             !matches!(found, Ok(Found::NotYet))
         });
@@ -477,7 +485,8 @@ impl Several {
         };
         let mut found = self.sweep(engine, count);
         if let Ok(Found::NotYet) = found {
-            engine.host.wait_until(&mut || {
+            let awaits = any_of(engine.host, count, self.places);
+            engine.host.wait_for(&|| awaits, &mut || {
                 found = self.sweep(engine, count);
                 !matches!(found, Ok(Found::NotYet))
             });

@@ -44,6 +44,7 @@ use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
 use lending::Lending;
 use porch::Porch;
+use seated::waiter;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -447,6 +448,25 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
             return self.wait_alone(done);
         }
         self.wait_among(awaits, done);
+    }
+
+    fn any_of(&self, names: &mut dyn Iterator<Item = Option<Request>>) -> Awaits {
+        if !self.shared.load(Ordering::Relaxed) {
+            return Awaits::Anything;
+        }
+        let mut all = true;
+        let known = names.map_while(|name| {
+            all &= name.is_some();
+            name
+        });
+        let waiter = waiter();
+        // Who finds one over already is about to ask.
+        self.enter().await_any(known, waiter);
+        if all {
+            Awaits::AnyOf(waiter)
+        } else {
+            Awaits::Anything
+        }
     }
 
     #[inline]

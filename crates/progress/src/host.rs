@@ -49,6 +49,8 @@ pub enum Awaits {
     Anything,
     /// The end of this operation. Of the name's generation only the low bits need to be right.
     Operation(Request),
+    /// The end of one of the operations that were named to [`Host::any_of`], which gave this.
+    AnyOf(u32),
     /// A message that this pattern accepts, or that there can be none.
     Message(Pattern),
     /// What a look at memory sees that it lent, by the name of the look.
@@ -61,6 +63,7 @@ pub(crate) enum Awaited {
     Anything,
     /// Of the generation the low bits.
     Operation(Request),
+    AnyOf(u32),
     /// A pattern, by its word.
     Message(u64),
     Memory(u32),
@@ -69,6 +72,7 @@ pub(crate) enum Awaited {
 const OPERATION: u64 = 1 << 63;
 const MEMORY: u64 = 1 << 62;
 const MESSAGE: u64 = 1 << 61;
+const ANY_OF: u64 = 1 << 60;
 const GENERATION: u32 = (1 << SHORT_GENERATION_BITS) - 1;
 /// Bits of a word below those that say what it is.
 const WORD_BITS: u32 = 56;
@@ -83,6 +87,7 @@ impl Awaits {
             Awaits::Operation(Request { index, generation }) => {
                 OPERATION | u64::from(generation & GENERATION) << 32 | u64::from(index)
             }
+            Awaits::AnyOf(waiter) => ANY_OF | u64::from(waiter),
             Awaits::Message(pattern) => MESSAGE | news::word(&pattern),
             Awaits::Memory(id) => MEMORY | u64::from(id),
         }
@@ -99,6 +104,7 @@ impl Awaited {
                 index: rest as u32,
                 generation: (rest >> 32) as u32,
             }),
+            ANY_OF => Awaited::AnyOf(rest as u32),
             MESSAGE => Awaited::Message(rest),
             MEMORY => Awaited::Memory(rest as u32),
             _ => Awaited::Anything,
@@ -270,6 +276,12 @@ pub trait Host: Together + std::marker::Send + Sync {
     fn wait_for(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
         let _ = awaits;
         self.wait_until(done);
+    }
+    /// What the calling thread waits for if it waits for any of these operations, and nobody else waits for one of them before they are over. Of the names' generations the low bits count.
+    /// `None`: one of these is none.
+    fn any_of(&self, names: &mut dyn Iterator<Item = Option<Request>>) -> Awaits {
+        let _ = names;
+        Awaits::Anything
     }
     /// The same for what others write into memory, and then ring this rank's doorbell if it is armed. Any thread of this rank may ask `come`, which looks at memory only, calls
     /// nothing of this host and takes no lock.

@@ -163,6 +163,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
     fn awaited(awaits: Awaits) -> Option<usize> {
         match awaits {
             Awaits::Operation(name) => Some(shard_of(name.index)),
+            Awaits::AnyOf(waiter) => Some(shard_of(waiter)),
             Awaits::Message(pattern) => Some(shard_of(pattern.context)),
             Awaits::Anything | Awaits::Memory(_) => None,
         }
@@ -181,6 +182,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
                 index: without_shard(name.index),
                 ..name
             }),
+            Awaits::AnyOf(waiter) => Awaits::AnyOf(without_shard(waiter)),
             other => other,
         }
     }
@@ -400,6 +402,28 @@ where
                 over = done();
                 over || Self::awaited(awaits()) != Some(shard)
             });
+        }
+    }
+
+    fn any_of(&self, names: &mut dyn Iterator<Item = Option<Request>>) -> Awaits {
+        let Some(Some(first)) = names.next() else {
+            return Awaits::Anything;
+        };
+        let Ok((host, inner)) = self.of_name(first) else {
+            return Awaits::Anything;
+        };
+        let shard = shard_of(first.index);
+        let mut inward = std::iter::once(Some(inner)).chain(names.map(|name| {
+            let here = name.filter(|name| shard_of(name.index) == shard);
+            let index = |name: Request| without_shard(name.index);
+            here.map(|name| Request {
+                index: index(name),
+                ..name
+            })
+        }));
+        match host.any_of(&mut inward) {
+            Awaits::AnyOf(waiter) => Awaits::AnyOf(in_shard(shard, waiter)),
+            other => other,
         }
     }
 

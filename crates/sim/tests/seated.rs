@@ -207,7 +207,8 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
         Way::Any => {
             let mut receives = Vec::from([0, 1, 2, 3].map(|number| recv(at, number, tag, 8)));
             while !receives.is_empty() {
-                host.wait_until(&mut || {
+                let awaits = host.any_of(&mut receives.iter().map(|receive| receive.request.get()));
+                host.wait_for(&|| awaits, &mut || {
                     let over = receives.iter().position(|receive| receive.is_over(host));
                     over.map(|over| receives.swap_remove(over)).is_some()
                 });

@@ -158,3 +158,19 @@ fn a_message_that_a_receive_takes_wakes_nobody_who_probes() {
     });
     assert!(woken <= AT_MOST, "{woken} were woken");
 }
+
+#[test]
+fn a_message_for_another_wakes_nobody_who_waits_for_any_of_several() {
+    let woken = woken_by_messages_for_another(|host, tag| {
+        let (other, _room) = post(host, WAITERS + tag);
+        let (one, _room) = post(host, tag);
+        let names = [other, one].map(|name| Some(name.unwrap()));
+        let awaits = host.any_of(&mut names.into_iter());
+        host.wait_for(&|| awaits, &mut || {
+            host.take(names[1].unwrap()).unwrap().is_some()
+        });
+        host.cancel(names[0].unwrap()).unwrap();
+        assert!(host.take(names[0].unwrap()).unwrap().is_some());
+    });
+    assert!(woken <= AT_MOST, "{woken} were woken");
+}

@@ -4,7 +4,7 @@
 //! statuses in place.
 
 use super::{Outcome, Request, Status};
-use garonne_progress::host::Awaits;
+use garonne_progress::host::{Awaits, Host};
 use std::cell::Cell;
 
 /// What `MPI_Testany` and `MPI_Request_get_status_any` found.
@@ -126,6 +126,14 @@ fn earliest(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> Option<(u
     look(request).map(|outcome| (index, outcome))
 }
 
+/// What a thread waits for that waits for any of these requests.
+fn any_of(list: &List<'_>, host: &dyn Host) -> Awaits {
+    host.any_of(&mut active(list).map(|(_, request)| match request.awaits() {
+        Awaits::Operation(name) => Some(name),
+        _ => None,
+    }))
+}
+
 /// `MPI_Waitany`: `None` when no request is active (index `MPI_UNDEFINED`, empty status).
 pub fn wait_any(list: &List<'_>) -> Option<(usize, Outcome)> {
     let (_, first) = active(list).next()?;
@@ -136,7 +144,9 @@ pub fn wait_any(list: &List<'_>) -> Option<(usize, Outcome)> {
     };
     if !pass() {
         let _met = Met::tell(active(list).map(|(_, request)| request));
-        first.process().host.wait_until(&mut pass);
+        let host = &first.process().host;
+        let awaits = any_of(list, &**host);
+        host.wait_for(&|| awaits, &mut pass);
     }
     found
 }
@@ -151,7 +161,9 @@ pub fn wait_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Optio
     };
     if !pass() {
         let _met = Met::tell(active(list).map(|(_, request)| request));
-        first.process().host.wait_until(&mut pass);
+        let host = &first.process().host;
+        let awaits = any_of(list, &**host);
+        host.wait_for(&|| awaits, &mut pass);
     }
     Some(count)
 }

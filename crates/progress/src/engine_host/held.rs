@@ -160,6 +160,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.seats.tell(|awaited| match Awaited::decode(awaited) {
             Awaited::Anything => true,
             Awaited::Operation(request) => shard.plain_ended_at(request).is_some(),
+            Awaited::AnyOf(waiter) => shard.has_ended_for(waiter),
             Awaited::Message(word) => shard.has_kept(word),
             Awaited::Memory(_) => false,
         });

@@ -92,8 +92,10 @@ impl Asking {
     /// It has not come.
     #[inline]
     fn was_in_vain(&mut self, awaits: Option<&dyn Fn() -> Awaits>) {
-        let is_of_engine = |awaits| matches!(awaits, Awaits::Operation(_) | Awaits::Message(_));
-        self.only_after_news = awaits.is_some_and(|awaits| is_of_engine(awaits()));
+        self.only_after_news = awaits.is_some_and(|awaits| match awaits() {
+            Awaits::Operation(_) | Awaits::AnyOf(_) | Awaits::Message(_) => true,
+            Awaits::Anything | Awaits::Memory(_) => false,
+        });
     }
 
     /// The poller itself may have brought it.
