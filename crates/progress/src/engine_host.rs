@@ -190,10 +190,12 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// Something happened outside the engine: whoever does not wait for an operation of the engine asks again.
-    fn announce(&self) {
-        self.seats
-            .tell(|awaited| Awaited::decode(awaited) == Awaited::Anything);
+    /// Something happened outside the engine: whoever waits for anything asks again, and whoever waits for what is due.
+    fn announce(&self, is_due: impl Fn(Awaited) -> bool) {
+        self.seats.tell(|awaited| {
+            let awaited = Awaited::decode(awaited);
+            awaited == Awaited::Anything || is_due(awaited)
+        });
         self.rouse();
     }
 
@@ -482,7 +484,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn wake(&self) {
-        self.announce();
+        self.announce(|_| false);
         self.source.wake();
     }
 

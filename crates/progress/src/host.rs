@@ -53,6 +53,8 @@ pub enum Awaits {
     AnyOf(u32),
     /// A message that this pattern accepts, or that there can be none.
     Message(Pattern),
+    /// The end of a stepper that was attached, or is when it ends ([`Awaits::end_of`]).
+    Stepper(usize),
     /// What a look at memory sees that it lent, by the name of the look.
     Memory(u32),
 }
@@ -66,6 +68,7 @@ pub(crate) enum Awaited {
     AnyOf(u32),
     /// A pattern, by its word.
     Message(u64),
+    Stepper(u64),
     Memory(u32),
 }
 
@@ -73,13 +76,21 @@ const OPERATION: u64 = 1 << 63;
 const MEMORY: u64 = 1 << 62;
 const MESSAGE: u64 = 1 << 61;
 const ANY_OF: u64 = 1 << 60;
+const STEPPER: u64 = 1 << 59;
 const GENERATION: u32 = (1 << SHORT_GENERATION_BITS) - 1;
 /// Bits of a word below those that say what it is.
 const WORD_BITS: u32 = 56;
 
+const REST: u64 = (1 << WORD_BITS) - 1;
+
 const _: () = assert!(news::WORD_BITS <= WORD_BITS && u32::BITS + SHORT_GENERATION_BITS <= WORD_BITS);
 
 impl Awaits {
+    /// The end of this stepper, of which there is one at its address.
+    pub fn end_of(stepper: &impl Stepper) -> Self {
+        Awaits::Stepper(std::ptr::from_ref(stepper).addr())
+    }
+
     /// As one word.
     pub(crate) fn encode(self) -> u64 {
         match self {
@@ -89,23 +100,30 @@ impl Awaits {
             }
             Awaits::AnyOf(waiter) => ANY_OF | u64::from(waiter),
             Awaits::Message(pattern) => MESSAGE | news::word(&pattern),
+            Awaits::Stepper(address) => STEPPER | address as u64 & REST,
             Awaits::Memory(id) => MEMORY | u64::from(id),
         }
     }
 }
 
 impl Awaited {
+    /// The end of this stepper.
+    pub(crate) fn end_of(stepper: &Arc<dyn Stepper>) -> Self {
+        Awaited::Stepper(Arc::as_ptr(stepper).addr() as u64 & REST)
+    }
+
     /// What a word says.
     #[inline]
     pub(crate) fn decode(word: u64) -> Self {
-        let rest = word & ((1 << WORD_BITS) - 1);
-        match word & !((1 << WORD_BITS) - 1) {
+        let rest = word & REST;
+        match word & !REST {
             OPERATION => Awaited::Operation(Request {
                 index: rest as u32,
                 generation: (rest >> 32) as u32,
             }),
             ANY_OF => Awaited::AnyOf(rest as u32),
             MESSAGE => Awaited::Message(rest),
+            STEPPER => Awaited::Stepper(rest),
             MEMORY => Awaited::Memory(rest as u32),
             _ => Awaited::Anything,
         }

@@ -217,3 +217,6 @@ pub const CATCH_TURNS: u32 = 8;
 
 /// Room of a receive that is looked for so at most: no rail sends so short a message in pieces.
 pub const CATCH_ROOM_MAX: u32 = 4096;
+
+/// Steppers that end in one run and are known by name to those who wait for them: where more end at once, most that wait are concerned, and all ask again.
+pub const ENDED_KNOWN: usize = 8;

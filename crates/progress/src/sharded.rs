@@ -165,7 +165,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
             Awaits::Operation(name) => Some(shard_of(name.index)),
             Awaits::AnyOf(waiter) => Some(shard_of(waiter)),
             Awaits::Message(pattern) => Some(shard_of(pattern.context)),
-            Awaits::Anything | Awaits::Memory(_) => None,
+            Awaits::Anything | Awaits::Stepper(_) | Awaits::Memory(_) => None,
         }
     }
 
@@ -385,17 +385,25 @@ where
     }
 
     fn wait_until(&self, done: &mut dyn FnMut() -> bool) {
-        let _told = self.shards.anywhere();
-        // Who polls there already may sleep, and not know that it is to see to all.
-        self.first.told_of_anywhere();
-        self.first.wait_until(done);
+        self.wait_for(&|| Awaits::Anything, done);
     }
 
     fn wait_for(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
         let mut over = false;
         while !over {
             let Some((shard, host)) = self.home(awaits()) else {
-                return self.wait_until(done);
+                let _told = self.shards.anywhere();
+                // Who polls there already may sleep, and not know that it is to see to all.
+                self.first.told_of_anywhere();
+                let here = || match awaits() {
+                    Awaits::Stepper(stepper) => Awaits::Stepper(stepper),
+                    _ => Awaits::Anything,
+                };
+                self.first.wait_for(&here, &mut || {
+                    over = done();
+                    over || self.home(awaits()).is_some()
+                });
+                continue;
             };
             // Until what is awaited next is elsewhere.
             host.wait_for(&|| Self::inward(awaits()), &mut || {

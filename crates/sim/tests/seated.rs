@@ -236,7 +236,9 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
             let over = AtomicBool::new(false);
             let steps = Arc::new(Steps { request, over });
             host.attach(steps.clone());
-            host.wait_until(&mut || steps.over.load(Ordering::SeqCst));
+            host.wait_for(&|| Awaits::end_of(&*steps), &mut || {
+                steps.over.load(Ordering::SeqCst)
+            });
         }
         Way::Leaning => {
             // What is left open in one shard advances while the thread waits in another: its partner sends that only then.

@@ -4,13 +4,13 @@ use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
-use garonne_progress::host::{Awaits, Host};
+use garonne_progress::host::{Awaits, Host, Stepper};
 use garonne_progress::surroundings::Patience;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::{Lending, leave_together};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 const WORLD: u32 = 2;
@@ -171,6 +171,36 @@ fn a_message_for_another_wakes_nobody_who_waits_for_any_of_several() {
         });
         host.cancel(names[0].unwrap()).unwrap();
         assert!(host.take(names[0].unwrap()).unwrap().is_some());
+    });
+    assert!(woken <= AT_MOST, "{woken} were woken");
+}
+
+/// Ends with its message.
+struct Takes {
+    request: Request,
+    over: AtomicBool,
+}
+
+impl Stepper for Takes {
+    fn step(&self, host: &dyn Host) -> bool {
+        let over = host.take(self.request).unwrap().is_some();
+        self.over.fetch_or(over, Ordering::SeqCst);
+        over
+    }
+}
+
+#[test]
+fn a_message_for_another_wakes_nobody_who_waits_for_a_stepper() {
+    let woken = woken_by_messages_for_another(|host, tag| {
+        let (request, _room) = post(host, tag);
+        let takes = Arc::new(Takes {
+            request: request.unwrap(),
+            over: AtomicBool::new(false),
+        });
+        host.attach(takes.clone());
+        host.wait_for(&|| Awaits::end_of(&*takes), &mut || {
+            takes.over.load(Ordering::SeqCst)
+        });
     });
     assert!(woken <= AT_MOST, "{woken} were woken");
 }

@@ -14,6 +14,7 @@ use crate::comm::Comm;
 use crate::error::Result;
 use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
+use garonne_progress::host::Awaits;
 use garonne_sync::board::{Board, CELL_BYTES};
 use garonne_sync::copy::{self, Routine};
 use garonne_sync::doorbell::Doorbell;
@@ -203,7 +204,7 @@ fn await_place(comm: &Comm) -> Result<Option<&Place>> {
         return Ok(None);
     };
     let host = &comm.process().host;
-    host.wait_until(&mut || founding.is_over());
+    host.wait_for(&|| Awaits::end_of(&**founding), &mut || founding.is_over());
     founding.take_error().map_or_else(|| Ok(known(comm)), Err)
 }
 

@@ -14,8 +14,7 @@ use crate::request::{Completion, Outcome, Status};
 use garonne_engine::api::{self, Mode, Origin, Pattern, Source, Started};
 use garonne_engine::event::{Awaited, Meeting};
 use garonne_engine::watch::{Does, Watched};
-use garonne_progress::host::Awaits;
-use garonne_progress::host::{Host, Stepper};
+use garonne_progress::host::{Awaits, Host, Stepper};
 use garonne_sync::user::{Data, UserMem};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -523,11 +522,6 @@ impl Running {
         self.state().afloat.flight.error.clone()
     }
 
-    /// Whether a step runs the program's own code.
-    pub(super) fn has_user_code(&self) -> bool {
-        self.runs_user_code
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -582,6 +576,10 @@ impl Completion for Running {
     fn is_done(&self) -> bool {
         // SYNC(collective): Acquire the result and the program's buffers.
         self.over.load(Ordering::Acquire)
+    }
+
+    fn awaits(&self) -> Awaits {
+        Awaits::end_of(self)
     }
 
     fn peek(&self) -> Outcome {

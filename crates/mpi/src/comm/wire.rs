@@ -9,7 +9,7 @@ use crate::group::Group;
 use crate::process::Process;
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::api::{self, Context, Mode, Origin, Pattern, Source, Started};
-use garonne_progress::host::{Host, Stepper};
+use garonne_progress::host::{Awaits, Host, Stepper};
 use garonne_sync::user::{Data, Scratch};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -300,7 +300,8 @@ impl<T: Send + 'static> Task<T> {
     pub fn run(process: &Process, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
         let task = Self::new(work);
         process.host.drive(task.clone());
-        process.host.wait_until(&mut || task.is_over());
+        let host = &process.host;
+        host.wait_for(&|| Awaits::end_of(&*task), &mut || task.is_over());
         task.take()
             .unwrap_or_else(|| Err(Error::new(Class::Intern, "a constructor ended without result")))
     }
@@ -335,6 +336,10 @@ impl<T: Send + 'static> Stepper for Task<T> {
 impl Completion for Task<()> {
     fn is_done(&self) -> bool {
         self.is_over()
+    }
+
+    fn awaits(&self) -> Awaits {
+        Awaits::end_of(self)
     }
 
     fn peek(&self) -> Outcome {

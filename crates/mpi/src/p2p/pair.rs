@@ -5,6 +5,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::request::{Completion, Outcome, Request, Status, wait, wait_all};
 use garonne_engine::api::Origin;
+use garonne_progress::host::Awaits;
 use garonne_sync::user::{Data, Packed, Scratch};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -147,6 +148,14 @@ impl Completion for Pair {
     fn is_done(&self) -> bool {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         halves.send.advance().is_some() & halves.recv.advance().is_some()
+    }
+
+    fn awaits(&self) -> Awaits {
+        let halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&halves.recv, &halves.send) {
+            (Half::Running(request), _) | (_, Half::Running(request)) => request.awaits(),
+            _ => Awaits::Anything,
+        }
     }
 
     fn peek(&self) -> Outcome {

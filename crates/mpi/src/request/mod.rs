@@ -94,6 +94,11 @@ pub trait Completion: Send + Sync {
     /// The thread waits for this alone: a moment of looking at nothing else, where that is worth it.
     fn linger(&self) {}
 
+    /// What a thread waits for that waits for this.
+    fn awaits(&self) -> Awaits {
+        Awaits::Anything
+    }
+
     /// How it ended, for `MPI_Request_get_status`. Only called once `is_done`; may be called several times.
     fn peek(&self) -> Outcome;
 
@@ -350,7 +355,8 @@ impl Request {
                 let active = persistent.active();
                 active.as_ref().map_or(Awaits::Anything, Request::awaits)
             }
-            Kind::Done(..) | Kind::Shared(..) => Awaits::Anything,
+            Kind::Shared(_, completion) => completion.awaits(),
+            Kind::Done(..) => Awaits::Anything,
         }
     }
 

@@ -4,8 +4,8 @@
 //! engine taken is no look: its holder may look for other things, or for nothing. So whoever is to sleep afterwards looks [`Look::Surely`].
 
 use super::{By, EngineHost, lock};
-use crate::host::{Host, Stepper};
-use crate::limits::OPEN_FEW;
+use crate::host::{Awaited, Host, Stepper};
+use crate::limits::{ENDED_KNOWN, OPEN_FEW};
 use crate::surroundings::Surroundings;
 use garonne_engine::rail::Rail;
 use std::sync::atomic::Ordering;
@@ -170,15 +170,18 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             return true;
         }
         let over = stepper.step(host);
-        run.finished += u32::from(over);
-        if over && stepper.looks_at_memory() {
-            self.looking.fetch_sub(1, Ordering::SeqCst);
+        if over {
+            run.end(stepper);
+            if stepper.looks_at_memory() {
+                self.looking.fetch_sub(1, Ordering::SeqCst);
+            }
         }
         !over
     }
 
     /// Tells what came of a run. `true`: some are over.
-    fn account(&self, Run { finished, left }: Run) -> bool {
+    fn account(&self, run: Run) -> bool {
+        let Run { finished, left, .. } = run;
         self.stepping.fetch_sub(finished, Ordering::SeqCst);
         self.count_interest(-(finished as i32));
         if left {
@@ -186,7 +189,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             self.stepped_at.store(u64::MAX, Ordering::Release);
         }
         if finished > 0 || left {
-            self.announce();
+            self.announce(|awaited| run.is_news_for(awaited));
         }
         finished > 0
     }
@@ -197,6 +200,23 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 struct Run {
     /// Steppers that are over.
     finished: u32,
+    /// The first of them.
+    ended: [Option<Awaited>; ENDED_KNOWN],
     /// Some were left to a thread of the program.
     left: bool,
+}
+
+impl Run {
+    fn end(&mut self, stepper: &Arc<dyn Stepper>) {
+        if let Some(place) = self.ended.get_mut(self.finished as usize) {
+            *place = Some(Awaited::end_of(stepper));
+        }
+        self.finished += 1;
+    }
+
+    /// Whether who waits for this is to ask again, or to step what was left.
+    fn is_news_for(&self, awaited: Awaited) -> bool {
+        let all = self.left || self.finished as usize > ENDED_KNOWN;
+        matches!(awaited, Awaited::Stepper(_)) && (all || self.ended.contains(&Some(awaited)))
+    }
 }

@@ -428,7 +428,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             // Whoever this is may be the helper, which runs no code of the program's.
             self.run_steppers(By::Helper);
         }
-        self.announce();
+        self.announce(|_| false);
     }
 
     /// Steppers were attached (or, negative, are over).

@@ -162,7 +162,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             Awaited::Operation(request) => shard.plain_ended_at(request).is_some(),
             Awaited::AnyOf(waiter) => shard.has_ended_for(waiter),
             Awaited::Message(word) => shard.has_kept(word),
-            Awaited::Memory(_) => false,
+            Awaited::Stepper(_) | Awaited::Memory(_) => false,
         });
         // Who is about to sit has asked before and sees that there was news, or will ask with the engine in hand.
         shard.forget_news();

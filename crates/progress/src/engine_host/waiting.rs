@@ -94,7 +94,7 @@ impl Asking {
     fn was_in_vain(&mut self, awaits: Option<&dyn Fn() -> Awaits>) {
         self.only_after_news = awaits.is_some_and(|awaits| match awaits() {
             Awaits::Operation(_) | Awaits::AnyOf(_) | Awaits::Message(_) => true,
-            Awaits::Anything | Awaits::Memory(_) => false,
+            Awaits::Anything | Awaits::Stepper(_) | Awaits::Memory(_) => false,
         });
     }
 

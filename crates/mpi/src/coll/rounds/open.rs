@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::event::{Awaited, Meeting};
-use garonne_progress::host::{Host, Stepper};
+use garonne_progress::host::{Awaits, Host, Stepper};
 use garonne_sync::board::Words;
 use garonne_sync::round::{Asked, ROUNDS};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,7 +90,7 @@ impl Open {
         let mut before = before.iter().filter_map(Weak::upgrade);
         let runs_user_code = berth.errand().runs_user_code()
             || before.any(|before| before.runs_user_code)
-            || matches!(&state, State::Unplaced(_, Some(running)) if running.has_user_code());
+            || matches!(&state, State::Unplaced(_, Some(running)) if running.runs_user_code());
         Arc::new_cyclic(|own| Self {
             wire: wire.clone(),
             berth,
@@ -328,6 +328,10 @@ impl Completion for Open {
             }
             std::hint::spin_loop();
         }
+    }
+
+    fn awaits(&self) -> Awaits {
+        Awaits::end_of(self)
     }
 
     fn peek(&self) -> Outcome {
