@@ -3,6 +3,8 @@
  *     latency   THREADS threads of rank 1 receive and answer, one thread of rank 0 sends to all of them with one tag (PIOMan, section V.B)
  *     asleep    the same, each message so long after the one before that who receives it sleeps
  *     beside    THREADS threads of rank 1 are blocked in receives that nobody serves, one more answers rank 0
+ *     probing   the same, blocked in probes
+ *     choosing  the same, blocked in MPI_Waitany over two receives
  *     sending   THREADS threads of rank 0 are blocked so; what one MPI_Send of its main thread takes
  *     distinct  THREADS pairs of threads send messages of 8 bytes in windows, each pair on its own communicator
  *     shared    the same, all on one communicator, kept apart by tags
@@ -18,7 +20,7 @@
 #include <pthread.h>
 
 enum { ALONE_MAX = 16, ALONE_ROW = 64 };
-enum { PING = 1, PONG = 2, NEVER = 3, READY = 4, PAIR = 10, THREADS_MAX = 64, WINDOW = 64, SENDS_MAX = 2000, CALLS = 4 };
+enum { PING = 1, PONG = 2, NEVER = 3, READY = 4, NOTHING = 5, PAIR = 10, THREADS_MAX = 64, WINDOW = 64, SENDS_MAX = 2000, CALLS = 4 };
 enum { GO = 1, STOP = 2 };
 /* Between two sends whose length is taken: the receiver has time to keep up. */
 static const double PACE_NS = 3000;
@@ -145,6 +147,30 @@ static void *blocked(void *unused)
     return NULL;
 }
 
+static void *probing(void *unused)
+{
+    int word;
+    (void)unused;
+    atomic_fetch_add(&taking_part, 1);
+    MPI_Probe(1 - rank, NEVER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Recv(&word, 1, MPI_INT, 1 - rank, NEVER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return NULL;
+}
+
+static void *choosing(void *unused)
+{
+    int words[2], which;
+    MPI_Request both[2];
+    (void)unused;
+    atomic_fetch_add(&taking_part, 1);
+    MPI_Irecv(&words[0], 1, MPI_INT, 1 - rank, NEVER, MPI_COMM_WORLD, &both[0]);
+    MPI_Irecv(&words[1], 1, MPI_INT, 1 - rank, NOTHING, MPI_COMM_WORLD, &both[1]);
+    MPI_Waitany(2, both, &which, MPI_STATUS_IGNORE);
+    MPI_Cancel(&both[1 - which]);
+    MPI_Wait(&both[1 - which], MPI_STATUS_IGNORE);
+    return NULL;
+}
+
 static double answered(double (*pings)(double), int threads, double wanted_ns)
 {
     static struct job jobs[THREADS_MAX];
@@ -165,7 +191,7 @@ static double latency(int threads, double wanted_ns) { return answered(ping, thr
 
 static double asleep(int threads, double wanted_ns) { return answered(ping_apart, threads, wanted_ns); }
 
-static double beside(int threads, double wanted_ns)
+static double beside_those(void *(*body)(void *), int threads, double wanted_ns)
 {
     static struct job jobs[THREADS_MAX];
     pthread_t thread[THREADS_MAX], answering;
@@ -175,7 +201,7 @@ static double beside(int threads, double wanted_ns)
         tell(1, PING, STOP);
         tell(threads, NEVER, STOP);
     } else {
-        start(thread, threads, blocked, jobs);
+        start(thread, threads, body, jobs);
         start(&answering, 1, answer, jobs);
         tell_ready(threads + 1);
         join(&answering, 1);
@@ -183,6 +209,12 @@ static double beside(int threads, double wanted_ns)
     }
     return took;
 }
+
+static double beside(int threads, double wanted_ns) { return beside_those(blocked, threads, wanted_ns); }
+
+static double beside_probes(int threads, double wanted_ns) { return beside_those(probing, threads, wanted_ns); }
+
+static double beside_choices(int threads, double wanted_ns) { return beside_those(choosing, threads, wanted_ns); }
 
 static double sending(int threads, double wanted_ns)
 {
@@ -361,7 +393,7 @@ static double alone(int threads, double wanted_ns)
 
 static void measure(const char *what, int threads, int samples, double wanted_ns)
 {
-    double (*one)(int, double) = strcmp(what, "latency") == 0 ? latency : strcmp(what, "asleep") == 0 ? asleep : strcmp(what, "beside") == 0 ? beside : strcmp(what, "sending") == 0 ? sending : strcmp(what, "alone") == 0 ? alone : NULL;
+    double (*one)(int, double) = strcmp(what, "latency") == 0 ? latency : strcmp(what, "asleep") == 0 ? asleep : strcmp(what, "beside") == 0 ? beside : strcmp(what, "probing") == 0 ? beside_probes : strcmp(what, "choosing") == 0 ? beside_choices : strcmp(what, "sending") == 0 ? sending : strcmp(what, "alone") == 0 ? alone : NULL;
     if (!one)
         return measure_together(what, threads, samples, wanted_ns);
     for (int i = 0; i < samples; i++) {
