@@ -67,9 +67,8 @@ fn receive(host: &Rank, tag: i32) {
     }
 }
 
-fn send(host: &Rank, tag: i32) {
-    let memory = Scratch::new(8).unwrap();
-    let started = host.send(Send {
+fn of(host: &Rank, tag: i32, memory: &Scratch) -> Send {
+    Send {
         context: CONTEXT,
         peer: 1 - host.me(),
         source: host.me(),
@@ -77,7 +76,12 @@ fn send(host: &Rank, tag: i32) {
         data: Data::contiguous(memory.mem(), 8),
         mode: Mode::Standard,
         origin: Origin::default(),
-    });
+    }
+}
+
+fn send(host: &Rank, tag: i32) {
+    let memory = Scratch::new(8).unwrap();
+    let started = host.send(of(host, tag, &memory));
     assert!(matches!(started.unwrap(), Started::Done(_)));
 }
 
@@ -191,16 +195,106 @@ impl Stepper for Takes {
 
 #[test]
 fn a_message_for_another_wakes_nobody_who_waits_for_a_stepper() {
-    let woken = woken_by_messages_for_another(|host, tag| {
-        let (request, _room) = post(host, tag);
-        let takes = Arc::new(Takes {
-            request: request.unwrap(),
-            over: AtomicBool::new(false),
+    let woken = woken_by_messages_for_another(wait_for_a_stepper);
+    assert!(woken <= AT_MOST, "{woken} were woken");
+}
+
+#[test]
+fn who_waits_for_a_peer_that_dies_hears_of_it_however_it_waits() {
+    let fabric = Fabric::new(WORLD);
+    let (host, peer) = (rank(&fabric, 0), rank(&fabric, 1));
+    // They have spoken with each other.
+    send(&peer, BUSY);
+    receive(&host, BUSY);
+    let ended = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        // Polls all the while, so that nobody else asks who is not woken.
+        scope.spawn(|| host.wait_until(&mut || ended.load(Ordering::SeqCst) == WAITERS as u32));
+        std::thread::sleep(Duration::from_millis(20));
+        for tag in 0..WAITERS {
+            let (host, ended) = (&host, &ended);
+            scope.spawn(move || {
+                wait_for_the_end_of_the_peer(host, tag);
+                ended.fetch_add(1, Ordering::SeqCst);
+                host.wake();
+            });
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        fabric.kill(1);
+    });
+}
+
+fn wait_for_the_end_of_the_peer(host: &Rank, tag: i32) {
+    match tag % 3 {
+        0 => {
+            let pattern = pattern(host, tag);
+            host.wait_for(&|| Awaits::Message(pattern), &mut || host.probe(pattern).is_err());
+        }
+        1 => {
+            let both = [tag, WAITERS + tag].map(|tag| post(host, tag));
+            let awaits = host.any_of(&mut both.iter().map(|(name, _)| *name));
+            let fails = |name: &Option<Request>| {
+                let status = host.take(name.unwrap()).unwrap();
+                status.map(|status| assert!(status.error.is_some())).is_some()
+            };
+            host.wait_for(&|| awaits, &mut || fails(&both[1].0));
+            assert!(fails(&both[0].0));
+        }
+        _ => wait_for_a_stepper(host, tag),
+    }
+}
+
+fn wait_for_a_stepper(host: &Rank, tag: i32) {
+    let (request, _room) = post(host, tag);
+    let takes = Arc::new(Takes {
+        request: request.unwrap(),
+        over: AtomicBool::new(false),
+    });
+    host.attach(takes.clone());
+    host.wait_for(&|| Awaits::end_of(&*takes), &mut || {
+        takes.over.load(Ordering::SeqCst)
+    });
+}
+
+#[test]
+fn who_probes_for_what_its_sender_holds_back_finds_it() {
+    // Twice as many as may be kept.
+    let many = 2 * Quotas::for_world(WORLD).envelopes as i32;
+    let (fabric, leaving) = (Fabric::new(WORLD), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let host = Arc::new(rank(&fabric, 1));
+            let memory = Scratch::new(8).unwrap();
+            let start = |tag| host.send(of(&host, tag, &memory)).unwrap();
+            let sends: Vec<_> = (0..many)
+                .map(|_| start(BUSY))
+                .chain((0..WAITERS).map(start))
+                .collect();
+            for started in sends {
+                if let Started::Pending(request) = started {
+                    host.wait_for(&|| Awaits::Operation(request), &mut || {
+                        host.take(request).unwrap().is_some()
+                    });
+                }
+            }
+            leave_together(&host, &leaving, WORLD);
         });
-        host.attach(takes.clone());
-        host.wait_for(&|| Awaits::end_of(&*takes), &mut || {
-            takes.over.load(Ordering::SeqCst)
+        scope.spawn(|| {
+            let host = Arc::new(rank(&fabric, 0));
+            let ended = AtomicU32::new(0);
+            std::thread::scope(|scope| {
+                let (host, ended) = (&host, &ended);
+                scope.spawn(|| host.wait_until(&mut || ended.load(Ordering::SeqCst) == WAITERS as u32));
+                for tag in 0..WAITERS {
+                    scope.spawn(move || {
+                        probe(host, tag, pattern(host, tag));
+                        ended.fetch_add(1, Ordering::SeqCst);
+                        host.wake();
+                    });
+                }
+            });
+            (0..many).for_each(|_| receive(&host, BUSY));
+            leave_together(&host, &leaving, WORLD);
         });
     });
-    assert!(woken <= AT_MOST, "{woken} were woken");
 }
