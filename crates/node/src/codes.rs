@@ -203,8 +203,8 @@ codes! {
         "Run `garonne join KEY` on each host while the job waits. `--join-hosts` says for how many hosts it waits, `--join-timeout` for how many seconds.";
     G0229: "two hosts cannot reach each other",
         "Two ranks have messages for each other, and neither of their hosts reaches the other: not one of their addresses answers, in either direction. One direction would do, or a third host of the job that reaches both, or one that both reach, at ports that the system chooses: there is none, or it has as many connections to pass on as it may.",
-        "The line names both hosts and their ranks, and the addresses that were tried.",
-        "Open the ports of one of the two for calls from the other, or those of the job's own host for calls from both (not the port of its key alone), or add a host to the job that reaches both or that both reach: it passes their connections on, and need not have ranks (docs/networks.md, \"Hosts without a common network\").";
+        "The line names both hosts and their ranks, and the addresses that were tried; or it says that connections are made and bring nothing: then packets of 1,280 bytes are lost on the way, and longer ones.",
+        "Where connections bring nothing, set the MTU of the hosts' interfaces to what the network between them carries. Else open the ports of one of the two for calls from the other, or those of the job's own host for calls from both (not the port of its key alone), or add a host to the job that reaches both or that both reach: it passes their connections on, and need not have ranks (docs/networks.md, \"Hosts without a common network\").";
     G0230: "a strategy cannot be loaded",
         "GARONNE_STRATEGY names a file that is to decide when, in which order and which way messages leave, and it is no module for this library.",
         "The line names the file and the reason: it is not there (on this host), it is no library, it lacks a library of its own, it exports no garonne_strategy_v1, or it is of another version.",

@@ -302,7 +302,15 @@ pub const TCP_SHOWN: usize = 128;
 pub const TCP_SILENCE_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Bytes of a segment on the lines between agents, which move little: what the shortest packets of IPv6 hold, so that no tunnel on the way that loses longer ones without a word takes the line along.
-pub const TCP_AGENT_SEGMENT: u32 = 1220;
+/// And on connections between ranks where two in a row were made and then fell silent.
+pub const TCP_SEGMENT: u32 = 1220;
+
+/// Connections in a row that were made and then fell silent, nothing having been moved between, after which the peer counts as gone: two by which long packets went, and some with small segments by each of the
+/// networks that a pair uses.
+pub const TCP_SILENT_MAX: u32 = 6;
+
+/// Addresses that a rank remembers as such to which longer packets are lost: those of more hosts than it talks to as a rule.
+pub const TCP_BRIEF_ADDRESSES: usize = 256;
 
 /// A connection without traffic is probed by the kernel after this many seconds, every [`TCP_PROBE_EVERY_S`], and broken after [`TCP_PROBES`] probes without answer: 19 seconds in all.
 pub const TCP_PROBE_AFTER_S: u64 = 10;

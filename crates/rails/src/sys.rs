@@ -248,6 +248,11 @@ pub fn round_trip(fd: BorrowedFd<'_>) -> Option<u32> {
     tcp_info(fd).map(|info| info.tcpi_rtt)
 }
 
+/// Bytes of the longest segment that a TCP socket sends now.
+pub fn segment(fd: BorrowedFd<'_>) -> Option<u32> {
+    tcp_info(fd).map(|info| info.tcpi_snd_mss)
+}
+
 /// Has no segment of a TCP socket that is about to be connected have more bytes, whoever sends it. Where the kernel refuses, segments are as long as the way allows.
 pub fn limit_segments(fd: BorrowedFd<'_>, bytes: u32) {
     set(fd, (libc::IPPROTO_TCP, libc::TCP_MAXSEG), bytes as usize);

@@ -42,6 +42,7 @@ mod pieces;
 pub mod relay;
 mod remote;
 pub mod shown;
+mod silences;
 mod stranger;
 #[cfg(test)]
 mod support;
@@ -74,6 +75,7 @@ use crate::tcp::intake::Streams;
 use crate::tcp::log::{BEFORE, Blocks};
 use crate::tcp::remote::Remote;
 use crate::tcp::shown::Shown;
+use crate::tcp::silences::Brief;
 pub(crate) use crate::tcp::wake::Sockets;
 use crate::tcp::wake::TcpWake;
 use garonne_engine::api::{Error, Peer};
@@ -159,6 +161,7 @@ pub struct TcpRail {
     listened: Instant,
     /// Something left since the kernel said last that all that had left was confirmed.
     unconfirmed: bool,
+    brief: Brief,
     /// Ways begin with nothing that was found another time.
     anew: bool,
     gathering: Gathering,
@@ -230,6 +233,7 @@ impl TcpRail {
             deadline: None,
             listened: Instant::now(),
             unconfirmed: false,
+            brief: Brief::default(),
             anew: false,
             gathering: Gathering::default(),
             brisk: Brisk::default(),

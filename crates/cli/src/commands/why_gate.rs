@@ -299,7 +299,7 @@ fn told_way(gate: &Gate, gates: &Gates) -> serde_json::Value {
             "connections": links.iter().map(|(seen, passage)| json!({
                 "for": purpose(seen), "provider": (!seen.provider.is_empty()).then_some(&seen.provider), "unused": reasons(seen.unused),
                 "from": seen.ends.0.to_string(), "to": seen.ends.1.to_string(),
-                "straight": *passage == Passage::Straight, "through_node": match passage { Passage::Through(node) => Some(node), _ => None }, "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
+                "straight": *passage == Passage::Straight, "through_node": match passage { Passage::Through(node) => Some(node), _ => None }, "open": seen.open, "opened": seen.opened, "small_segments": seen.brief, "mb_per_s": seen.rate, "mb": seen.moved,
                 "tuned_mb_per_s": (seen.tuned > 0).then_some(seen.tuned), "round_trip_us": (seen.round_trip_us > 0).then_some(seen.round_trip_us), "format": (seen.version > 0).then_some(seen.version),
             })).collect::<Vec<_>>(),
         }),
@@ -476,6 +476,9 @@ fn connection(seen: &Seen, passage: Passage) -> String {
     };
     if seen.tuned > 0 {
         brought += &format!("; began with {} MB/s from garonne tune", seen.tuned);
+    }
+    if seen.brief {
+        brought += "; with small segments: longer ones do not arrive";
     }
     let through = match passage {
         Passage::Straight => String::new(),

@@ -37,7 +37,7 @@ impl TcpRail {
                 unconfirmed |= silence.is_some();
                 if silence.is_some_and(|silence| silence > TCP_SILENCE_MAX) {
                     self.cut_short(peer, stream);
-                    self.broke(peer, stream);
+                    self.fell_silent(peer, stream, now);
                 }
                 let Some(Some(remote)) = self.remotes.get(peer as usize) else {
                     break;

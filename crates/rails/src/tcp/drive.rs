@@ -161,7 +161,8 @@ impl TcpRail {
             return;
         };
         let to = (peer, self.hosts.incarnation(peer));
-        match Line::begin(&self.house, (address, to, stream), now) {
+        let longest = self.brief.longest_to(address.ip());
+        match Line::begin_with(&self.house, (address, to, stream), longest, now) {
             Ok(line) => {
                 let flags = EventFlags::IN | EventFlags::OUT;
                 let data = Watched::Peer(peer, stream).data();
@@ -284,7 +285,9 @@ impl TcpRail {
         }
         let ends = self.ends(peer, stream);
         if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
-            remote.calls(stream).met = ends.map(|(_, other)| other.ip());
+            let calls = remote.calls(stream);
+            calls.met = ends.map(|(_, other)| other.ip());
+            calls.silences.opened(Instant::now());
         }
         if let (Stream::Bulk(path), Some(ends)) = (stream, ends) {
             let (drained, share) = (self.is_drained(ends), self.hosts.share(ends.0.ip()));
@@ -303,6 +306,7 @@ impl TcpRail {
             self.begin_tuned(peer, path, ends);
         }
         self.show_round_trip(peer, stream);
+        self.shown.brief(peer, stream, self.is_brief(peer, stream));
         if stream.is_fabric() {
             self.opened_fabric(peer);
         }
@@ -356,8 +360,20 @@ impl TcpRail {
         }
     }
 
+    /// Bytes are under way on a connection, and the other host has confirmed nothing for long.
+    pub(super) fn fell_silent(&mut self, peer: Peer, stream: Stream, now: Instant) {
+        self.broke_so(peer, stream, (true, now));
+    }
+
     /// A connection has ended.
     pub(super) fn broke(&mut self, peer: Peer, stream: Stream) {
+        self.broke_so(peer, stream, (false, Instant::now()));
+    }
+
+    fn broke_so(&mut self, peer: Peer, stream: Stream, (silent, now): (bool, Instant)) {
+        if self.note_end(peer, stream, silent, now) {
+            return self.give_up_silent(peer);
+        }
         let next = self.by_next_network(peer, stream);
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
@@ -383,7 +399,6 @@ impl TcpRail {
         if stream.is_fabric() {
             self.broke_fabric(peer);
         } else if remote.is_wanted(stream) {
-            let now = Instant::now();
             remote.calls(stream).broke(now, self.house.me.rank > peer);
             if let Some(due) = remote.due(stream) {
                 self.remind(due);
@@ -420,7 +435,7 @@ impl TcpRail {
         self.lose_for(peer, LOST);
     }
 
-    fn lose_for(&mut self, peer: Peer, why: &'static str) {
+    pub(super) fn lose_for(&mut self, peer: Peer, why: &'static str) {
         let beside = self.is_beside(peer);
         if beside && !self.hosts.is_gone(peer) {
             return self.part(peer);

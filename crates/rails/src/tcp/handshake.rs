@@ -127,6 +127,8 @@ pub enum Fault {
     NotAuthentic,
     /// It does not speak this protocol.
     Garbage,
+    /// Connections to it are made, and bring nothing.
+    Silent,
 }
 
 impl Fault {
@@ -160,6 +162,7 @@ impl std::fmt::Display for Fault {
             Self::Refused(Reason::Versions) => f.write_str("it refuses formats that it says it speaks"),
             Self::Refused(_) => f.write_str("it refuses this library"),
             Self::NotAuthentic => f.write_str("it cannot prove that it belongs to the job"),
+            Self::Silent => f.write_str("connections are made and bring nothing: what follows the first words is lost on the way, short packets like long ones"),
             Self::Garbage => f.write_str("something else answers at its address"),
         }
     }
@@ -416,7 +419,7 @@ fn refusal(house: &House, fault: Fault) -> Heard {
         Fault::Versions { .. } => Reason::Versions,
         Fault::Library(_) => Reason::Library,
         Fault::Refused(reason) => *reason,
-        Fault::NotAuthentic | Fault::Garbage => Reason::Other,
+        Fault::NotAuthentic | Fault::Garbage | Fault::Silent => Reason::Other,
     };
     Heard::Refused(
         fault,

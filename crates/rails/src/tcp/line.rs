@@ -4,7 +4,7 @@
 //! the two called ones, it makes this side the called one: the attempt goes on as a stranger's (`stranger`) that nobody but the peer can be.
 
 use crate::limits::{
-    RELAY_HALF_LIMIT, TCP_AGENT_SEGMENT, TCP_CONNECT_LIMIT, TCP_PROBE_AFTER_S, TCP_PROBE_EVERY_S, TCP_PROBES,
+    RELAY_HALF_LIMIT, TCP_CONNECT_LIMIT, TCP_PROBE_AFTER_S, TCP_PROBE_EVERY_S, TCP_PROBES, TCP_SEGMENT,
 };
 use crate::sys;
 use crate::tcp::between;
@@ -91,7 +91,7 @@ pub(crate) fn connect(address: &SocketAddr) -> Result<OwnedFd, Errno> {
 }
 
 /// The same; `longest`: how many bytes a packet on it has at most, in either direction.
-fn connect_with(address: &SocketAddr, longest: Option<u32>) -> Result<OwnedFd, Errno> {
+pub(crate) fn connect_with(address: &SocketAddr, longest: Option<u32>) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
     } else {
@@ -113,10 +113,20 @@ impl Line {
     /// Begins to connect.
     pub(crate) fn begin(
         house: &House,
-        (address, to, stream): (SocketAddr, (u32, u32), Stream),
+        whom: (SocketAddr, (u32, u32), Stream),
         now: Instant,
     ) -> Result<Self, Failure> {
-        let longest = (house.me.world == AGENTS).then_some(TCP_AGENT_SEGMENT);
+        let longest = (house.me.world == AGENTS).then_some(TCP_SEGMENT);
+        Self::begin_with(house, whom, longest, now)
+    }
+
+    /// The same; `longest`: bytes of a segment at most, either side's.
+    pub(crate) fn begin_with(
+        house: &House,
+        (address, to, stream): (SocketAddr, (u32, u32), Stream),
+        longest: Option<u32>,
+        now: Instant,
+    ) -> Result<Self, Failure> {
         let socket = connect_with(&address, longest).map_err(|errno| match errno {
             Errno::CONNREFUSED => Failure::Refused,
             _ => Failure::Unreachable,

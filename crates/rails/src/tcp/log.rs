@@ -108,6 +108,11 @@ impl Log {
         self.held
     }
 
+    /// Number of the first frame that is not acknowledged.
+    pub(crate) fn acknowledged(&self) -> u32 {
+        self.first
+    }
+
     /// Everything sent was acknowledged.
     pub(crate) fn is_settled(&self) -> bool {
         self.first == self.next

@@ -15,6 +15,7 @@ use crate::tcp::alarm::Alarm;
 use crate::tcp::handshake::Secret;
 use crate::tcp::latch::{Latch, accept};
 use crate::tcp::line::{self, prepare};
+use crate::tcp::silences::Brief;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::sockopt;
@@ -79,6 +80,9 @@ pub struct Relay {
     rings: Option<Instant>,
     /// How many passages there have been.
     begun: u64,
+    /// Addresses of the called that fell silent once, and again.
+    silent: Brief,
+    brief: Brief,
 }
 
 impl Relay {
@@ -110,6 +114,8 @@ impl Relay {
             listens: None,
             rings: None,
             begun: 0,
+            silent: Brief::default(),
+            brief: Brief::default(),
         })
     }
 
@@ -162,7 +168,13 @@ impl Relay {
                     .as_mut()
                     .map_or((false, false), |passage| passage.listen(now));
                 if over {
-                    *passage = None;
+                    let called = passage.take().and_then(|passage| passage.silent_called());
+                    // By then the call had got there: what is lost may be longer packets.
+                    if let Some(called) = called
+                        && self.silent.add(called)
+                    {
+                        self.brief.add(called);
+                    }
                 } else if waits {
                     self.listens = Some(now + TCP_SILENCE_LOOK);
                 }
@@ -248,7 +260,7 @@ impl Relay {
         // What a step has brought about the next one uses: a connection of the same host stands at once.
         for _ in 0..3 {
             let Some(one) = passage.take() else { break };
-            let (next, more) = one.look((&self.secret, self.job), lead);
+            let (next, more) = one.look((&self.secret, self.job, &self.brief), lead);
             passage = next;
             if !more {
                 break;

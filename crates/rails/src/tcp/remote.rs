@@ -14,6 +14,7 @@ use crate::tcp::handshake::Fault;
 use crate::tcp::line::{Failure, Line};
 use crate::tcp::link::Link;
 use crate::tcp::paths::Paths;
+use crate::tcp::silences::Silences;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -52,6 +53,7 @@ pub(crate) struct Calls {
     patience: Duration,
     /// The socket is watched for room.
     pub(crate) watches_room: bool,
+    pub(crate) silences: Silences,
 }
 
 /// What follows from an attempt that failed.
@@ -80,6 +82,7 @@ impl Default for Calls {
             wanted_there: None,
             patience: TCP_GIVE_WAY_AFTER,
             watches_room: false,
+            silences: Silences::default(),
         }
     }
 }
@@ -94,10 +97,11 @@ impl Calls {
 
     /// The stream is open.
     pub(crate) fn opened(&mut self) {
-        let (address, first) = (self.address, self.first);
+        let (address, first, silences) = (self.address, self.first, std::mem::take(&mut self.silences));
         *self = Self {
             address,
             first,
+            silences,
             ..Self::default()
         };
     }
@@ -375,6 +379,12 @@ impl Remote {
             Stream::Small => true,
             Stream::Bulk(path) => self.paths.is_wanted_on(path),
         }
+    }
+
+    /// Changes whenever something got from one side to the other, as far as this one knows.
+    pub(crate) fn moved(&self) -> u64 {
+        let packets = u64::from(self.link.expected()) + u64::from(self.link.log.acknowledged());
+        packets + self.paths.bytes_brought().iter().sum::<u64>()
     }
 
     /// Bytes are under way on an open stream.

@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 const ROW: usize = 23;
 const STREAM: usize = 1;
 const OPEN: usize = 2;
+/// Beside that, in the same word.
+const BRIEF: u32 = 2;
 const OPENED: usize = 3;
 const PORTS: usize = 4;
 const OWN: usize = 5;
@@ -43,6 +45,8 @@ pub struct Seen {
     pub stream: Stream,
     /// It is open.
     pub open: bool,
+    /// It has small segments, since longer ones were lost on the way.
+    pub brief: bool,
     /// How often it was opened.
     pub opened: u32,
     /// The own and the peer's end.
@@ -98,7 +102,8 @@ pub fn read_shown(table: &[u8]) -> Vec<Seen> {
         Some(Seen {
             peer: row[0].checked_sub(1)?,
             stream: Stream::from_code(u8::try_from(row[STREAM]).ok()?)?,
-            open: row[OPEN] != 0,
+            open: row[OPEN] & 1 != 0,
+            brief: row[OPEN] & BRIEF != 0,
             opened: row[OPENED],
             ends: (
                 SocketAddr::new(address(OWN), (row[PORTS] >> 16) as u16),
@@ -186,6 +191,13 @@ impl Shown {
     pub fn tuned(&self, peer: Peer, stream: Stream, rate: u32) {
         if let Some(row) = self.row(peer, stream) {
             row[TUNED].store(rate.max(1), Relaxed);
+        }
+    }
+
+    /// An open stream has small segments, since longer ones were lost on the way.
+    pub fn brief(&self, peer: Peer, stream: Stream, brief: bool) {
+        if let Some(row) = self.row(peer, stream) {
+            row[OPEN].store(if brief { 1 | BRIEF } else { 1 }, Relaxed);
         }
     }
 
@@ -326,6 +338,7 @@ mod tests {
         shown.round_trip(7, Stream::Small, Some(90));
         shown.tuned(0, Stream::Bulk(3), 900);
         shown.version(7, Stream::Small, 6);
+        shown.brief(0, Stream::Bulk(3), true);
         assert!(!read_sealed(&shown.table()));
         shown.sealed(true);
         assert!(read_sealed(&shown.table()) && !read_sealed(&[]));
@@ -333,6 +346,7 @@ mod tests {
             peer,
             stream,
             open,
+            brief: stream == Stream::Bulk(3),
             opened,
             ends,
             rate,

@@ -6,7 +6,7 @@ use crate::support::{Book, house};
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
 use garonne_rails::conformance::{World, check_all};
-use garonne_rails::tcp::{Secret, TcpRail, listen};
+use garonne_rails::tcp::{Secret, TcpRail, listen, shown};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs::File;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A network namespace; it lives as long as this.
 #[derive(Debug)]
@@ -200,4 +200,59 @@ fn links_that_go_down_and_up_lose_and_double_nothing() {
         }
         over.store(true, Ordering::Release);
     });
+}
+
+/// Two hosts at a switch that loses packets of more than 1,400 bytes without a word, while both believe that 9,000 arrive. As long as the third lives.
+fn lossy() -> Result<([Net; 2], Net), String> {
+    let (hosts, switch) = ([fresh()?, fresh()?], fresh()?);
+    let process = std::process::id();
+    switch.run("ip link add bridge type bridge")?;
+    switch.run("ip link set bridge up")?;
+    for (n, host) in (1..).zip(&hosts) {
+        let there = format!("/proc/{process}/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&host.0));
+        switch.run(&format!(
+            "ip link add port{n} type veth peer name wire netns {there}"
+        ))?;
+        switch.run(&format!("ip link set port{n} mtu 1400 master bridge up"))?;
+        host.run(&format!("ip address add 10.77.0.{n}/24 dev wire"))?;
+        // One segment at a time: what is to be cut by a device later passes a virtual link whatever its length.
+        host.run("ip link set wire mtu 9000 gso_max_segs 1 up")?;
+    }
+    Ok((hosts, switch))
+}
+
+#[test]
+fn data_get_through_the_only_network_though_it_loses_long_packets() {
+    let (hosts, _switch) = match lossy() {
+        Ok(made) => made,
+        Err(why) => return eprintln!("skipped: no network that loses long packets can be made here ({why})"),
+    };
+    let plan = Plan {
+        packets: 200,
+        packet_max: 60_000,
+        bulks: 8,
+        bulk_max: 3_000_000,
+    };
+    let (done, begun) = (AtomicU32::new(0), Instant::now());
+    let small = std::thread::scope(|scope| {
+        let (hosts, done) = (&hosts, &done);
+        let traffic = (0..).zip(rails(hosts, false)).map(|(me, mut rail)| {
+            scope.spawn(move || {
+                hosts[me as usize].enter();
+                traffic::run(&mut rail, (me, 2), plan, done, || {
+                    assert!(begun.elapsed() < Duration::from_secs(120), "nothing arrives");
+                    std::thread::sleep(Duration::from_micros(50));
+                });
+                let shown = shown::read_shown(&rail.shown_table());
+                rail.sever();
+                shown.iter().all(|seen| seen.brief)
+            })
+        });
+        let traffic: Vec<_> = traffic.collect();
+        traffic
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect::<Vec<_>>()
+    });
+    assert!(small.contains(&true), "{small:?}");
 }

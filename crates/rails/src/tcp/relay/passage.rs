@@ -13,6 +13,7 @@ use crate::tcp::channel::{self, Io, Then};
 use crate::tcp::frame::{OPENING_MAX, Reason};
 use crate::tcp::handshake::Secret;
 use crate::tcp::line;
+use crate::tcp::silences::Brief;
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -169,9 +170,9 @@ pub(super) enum Passage {
 }
 
 impl Passage {
-    fn begin(caller: OwnedFd, came: Vec<u8>, addresses: &[SocketAddr]) -> Option<Self> {
-        let connect = |address| {
-            let called = line::connect(address).ok()?;
+    fn begin(caller: OwnedFd, came: Vec<u8>, addresses: &[SocketAddr], brief: &Brief) -> Option<Self> {
+        let connect = |address: &SocketAddr| {
+            let called = line::connect_with(address, brief.longest_to(address.ip())).ok()?;
             let _ = sockopt::set_tcp_user_timeout(&called, TCP_CONNECT_LIMIT.as_millis() as u32);
             Some(called)
         };
@@ -205,10 +206,10 @@ impl Passage {
     fn lead(
         (caller, came): (OwnedFd, Vec<u8>),
         call: &Passing,
-        lead: &dyn Fn(u32, u32) -> Lead,
+        (lead, brief): (&dyn Fn(u32, u32) -> Lead, &Brief),
     ) -> Option<Self> {
         match lead(call.from.rank, call.to.0) {
-            Lead::To(addresses) => Self::begin(caller, came, &addresses),
+            Lead::To(addresses) => Self::begin(caller, came, &addresses, brief),
             // Who says more than its call before it is answered is none of ours.
             Lead::Meeting => (came.len() == call.consumed).then_some(Self::Waiting(Half {
                 errand: Errand::of(call)?,
@@ -221,7 +222,7 @@ impl Passage {
     /// Goes on; gives what it is afterwards, unless it is over, and whether there is more to do at once.
     pub(super) fn look(
         self,
-        (secret, job): (&Secret, [u8; 16]),
+        (secret, job, brief): (&Secret, [u8; 16], &Brief),
         lead: &dyn Fn(u32, u32) -> Lead,
     ) -> (Option<Self>, bool) {
         match self {
@@ -233,7 +234,10 @@ impl Passage {
                 }
                 match between::read(secret, job, &unheard.came) {
                     Ok(None) => (Some(Self::Hearing(unheard)), false),
-                    Ok(Some(call)) => (Self::lead((unheard.caller, unheard.came), &call, lead), true),
+                    Ok(Some(call)) => (
+                        Self::lead((unheard.caller, unheard.came), &call, (lead, brief)),
+                        true,
+                    ),
                     Err(_) => (None, false),
                 }
             }
@@ -302,14 +306,30 @@ impl Passage {
         let silent = |end: &OwnedFd| sys::unanswered(end.as_fd());
         let waits = ends.iter().any(|end| silent(end).is_some());
         let gone = |end: &&OwnedFd| silent(end).is_some_and(|silence| silence > TCP_SILENCE_MAX);
-        let gone = ends.iter().find(gone);
+        let gone = ends.iter().any(|end| gone(&end));
         // What has just been sent after a long silence is not confirmed yet.
-        let over = gone.is_some() && *doubted;
-        *doubted = gone.is_some();
-        if let Some(end) = gone.filter(|_| over) {
-            let _ = sockopt::set_socket_linger(end, Some(Duration::ZERO));
+        let over = gone && *doubted;
+        *doubted = gone;
+        if over {
+            // The one at the other end is to know how it ended, too (`silences`).
+            for end in ends {
+                let _ = sockopt::set_socket_linger(end, Some(Duration::ZERO));
+            }
         }
         (waits, over)
+    }
+
+    /// The address of the called one whose host confirms nothing.
+    pub(super) fn silent_called(&self) -> Option<IpAddr> {
+        let Self::Flowing {
+            ends: [_, called], ..
+        } = self
+        else {
+            return None;
+        };
+        sys::unanswered(called.as_fd()).filter(|silence| *silence > TCP_SILENCE_MAX)?;
+        let at = rustix::net::getpeername(called).ok()??;
+        Some(SocketAddr::try_from(at).ok()?.ip())
     }
 
     /// Its sockets, and what to watch them for; nothing: not at all.
