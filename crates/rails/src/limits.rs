@@ -279,6 +279,10 @@ pub const TCP_LOST_LIMIT: std::time::Duration = std::time::Duration::from_secs(3
 /// Where other hosts look for a way meanwhile, it is given [`TCP_HIDDEN_LIMIT`]: a firewall may answer for it, and that a process has ended its agent says.
 pub const TCP_REFUSED_LIMIT: std::time::Duration = std::time::Duration::from_millis(500);
 
+/// Who looks so much later than it meant to was kept from it, by a stop, a frozen container, a machine that slept: what it could not do meanwhile counts as nobody's silence. Longer than a machine with too much
+/// to do keeps a process waiting, and little beside what is waited for.
+pub const TCP_AWAY: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// First wait between two attempts to connect; it doubles up to [`TCP_RETRY_MAX`].
 pub const TCP_RETRY_FIRST: std::time::Duration = std::time::Duration::from_millis(5);
 

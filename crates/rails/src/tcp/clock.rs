@@ -2,7 +2,7 @@
 //!
 //! Part of [`TcpRail`]; called from its looks at the sockets alone. Nothing here delivers to the engine.
 
-use crate::limits::{TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
+use crate::limits::{TCP_AWAY, TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
 use crate::sys;
 use crate::tcp::TcpRail;
 use crate::tcp::bulk::Bulk;
@@ -13,6 +13,24 @@ use garonne_engine::api::Peer;
 use std::time::{Duration, Instant};
 
 impl TcpRail {
+    /// To be called before anything else is done in a look: what is due for long could not be done, by this side and perhaps by all, who may have been stopped together.
+    pub(super) fn come_back(&mut self, now: Instant) {
+        let Some(time) = self.deadline.map(|due| now.saturating_duration_since(due)) else {
+            return;
+        };
+        if time < TCP_AWAY {
+            return;
+        }
+        for peer in &self.open {
+            let Some(Some(remote)) = self.remotes.get_mut(*peer as usize) else {
+                continue;
+            };
+            for stream in remote.streams() {
+                remote.calls(stream).away(time, now);
+            }
+        }
+    }
+
     /// What the clock asks for.
     pub(super) fn keep_time(&mut self, now: Instant) {
         self.deadline = None;

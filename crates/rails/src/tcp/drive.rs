@@ -524,6 +524,7 @@ impl TcpRail {
             return;
         }
         let now = Instant::now();
+        self.come_back(now);
         // Whose call is here need not be asked for it, and has not come too late.
         for turn in 0..TURNS {
             let whose = |event: &Event| (Watched::from_data(event.data), event.flags);

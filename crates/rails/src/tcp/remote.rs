@@ -106,6 +106,18 @@ impl Calls {
         };
     }
 
+    /// This side was kept from looking for so long, up to now: it could neither call nor be called.
+    pub(crate) fn away(&mut self, time: Duration, now: Instant) {
+        let counted = [
+            &mut self.lost_since,
+            &mut self.refused_since,
+            &mut self.wanted_there,
+        ];
+        for since in counted.into_iter().flatten() {
+            *since = (*since + time).min(now);
+        }
+    }
+
     /// The first address is tried again first.
     pub(crate) fn start_over(&mut self) {
         self.address = 0;
@@ -426,6 +438,27 @@ mod tests {
         assert!((TCP_REFUSED_LIMIT..TCP_REFUSED_LIMIT * 2).contains(&refused));
         let lost = given_up_after(&Failure::Unreachable).unwrap();
         assert!((TCP_LOST_LIMIT..TCP_LOST_LIMIT * 2).contains(&lost));
+    }
+
+    #[test]
+    fn time_in_which_this_side_was_kept_from_calling_is_nobody_s_silence() {
+        let (mut calls, begun) = (Calls::default(), Instant::now());
+        calls.broke(begun, false);
+        let stopped = TCP_LOST_LIMIT + Duration::from_secs(3);
+        let half = TCP_LOST_LIMIT / 2;
+        calls.away(stopped, begun + stopped);
+        assert!(!calls.failed(&Failure::Unreachable, begun + stopped));
+        assert!(!calls.failed(&Failure::Unreachable, begun + stopped + half));
+        assert!(calls.failed(&Failure::Unreachable, begun + stopped + TCP_LOST_LIMIT));
+        // Where neither side reaches the other, and both know it.
+        let (mut calls, asked) = (Calls::default(), begun + half);
+        calls.broke(begun, false);
+        calls.wanted_there(asked);
+        calls.away(stopped, asked + stopped);
+        let verdict = calls.failed_hidden(&Failure::Unreachable, asked + stopped);
+        assert_eq!(verdict, Verdict::Again);
+        let verdict = calls.failed_hidden(&Failure::Unreachable, asked + stopped + TCP_HIDDEN_LIMIT);
+        assert_eq!(verdict, Verdict::Apart);
     }
 
     #[test]
