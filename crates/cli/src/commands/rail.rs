@@ -188,18 +188,20 @@ fn rows(shape: &Shape, board: &Segment) -> Vec<Row> {
     let links = links(shape, board);
     let out_of_use = drained::read(board);
     let row = |(interface, network): (String, IpNet)| {
-        let here = || {
+        let all = || {
             links
                 .iter()
-                .filter(|seen| seen.open && !seen.stream.is_fabric() && network.contains(&seen.ends.0.ip()))
+                .filter(|seen| !seen.stream.is_fabric() && network.contains(&seen.ends.0.ip()))
         };
+        let here = || all().filter(|seen| seen.open);
         Row {
             network,
             interface,
             drained: drained::is_within(&out_of_use, &network),
             packets: here().filter(|seen| seen.stream == Stream::Small).count(),
             bulk: here().filter(|seen| seen.stream != Stream::Small).count(),
-            moved: here().map(|seen| u64::from(seen.moved)).sum(),
+            // Also what connections have brought that were closed since.
+            moved: all().map(|seen| u64::from(seen.moved)).sum(),
             rate: here().map(|seen| u64::from(seen.rate)).sum(),
         }
     };

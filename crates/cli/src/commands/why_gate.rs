@@ -225,14 +225,20 @@ fn idle(gates: &[Gate], board: &Segment) -> Vec<String> {
         })
     };
     let is_used = |network: &IpNet| links().any(|(seen, _)| seen.open && network.contains(&seen.ends.0.ip()));
-    let networks = addresses::networks()
-        .into_iter()
-        .filter(|(_, network)| !is_used(network));
-    networks
+    let all = addresses::networks();
+    let beside = |name: &str| {
+        all.iter()
+            .find(|(other, network)| other == name && is_used(network))
+    };
+    all.iter()
+        .filter(|(_, network)| !is_used(network))
         .map(|(name, network)| {
             let why = match () {
-                () if drained::is_within(&drained, &network) => "left alone (garonne rail add uses it again)".to_owned(),
+                () if drained::is_within(&drained, network) => "left alone (garonne rail add uses it again)".to_owned(),
                 () if !links().any(|(seen, _)| seen.open) => "nothing was sent to other hosts yet".to_owned(),
+                () if let Some((_, used)) = beside(name) => {
+                    format!("its interface is used already, by the address in {used}")
+                }
                 () => format!(
                     "no peer on another host has an address there, or none has sent a message of {} KB or more ({ENV_NETWORKS} may forbid it, too)",
                     TCP_SPREAD_LEAST / 1024
@@ -475,7 +481,12 @@ fn connection(seen: &Seen, passage: Passage) -> String {
         (rate, moved) => format!("; brought {moved} MB, at {rate} MB/s last"),
     };
     if seen.tuned > 0 {
-        brought += &format!("; began with {} MB/s from garonne tune", seen.tuned);
+        let since = if seen.rate == 0 {
+            ", not measured since"
+        } else {
+            ""
+        };
+        brought += &format!("; began with {} MB/s from garonne tune{since}", seen.tuned);
     }
     if seen.brief {
         brought += "; with small segments: longer ones do not arrive";

@@ -24,6 +24,8 @@ pub(crate) struct Pace {
     pub(crate) stalls: bool,
     /// It is to be left alone.
     pub(crate) drained: bool,
+    /// Its rate is what it was seen to move, not only what was found another time.
+    pub(crate) found: bool,
     /// What it should give, of what the best gives; `None`: the same.
     pub(crate) share: Option<f64>,
 }
@@ -53,6 +55,7 @@ impl Pace {
             return;
         };
         self.last = Some((now, now - since));
+        self.found = true;
         let (took, bytes) = ((now - since).as_secs_f64() * 1e6, (moved - before) as f64);
         self.since = more.then_some((now, moved));
         // By time, not by pieces: what a queue on the way lets through at once in the beginning says little of what it lets through in the long run.
@@ -67,7 +70,7 @@ impl Pace {
         let is_slow = self.rate().is_some_and(|rate| rate < fastest * TCP_SLOW_WAY);
         let due = |(last, took): (Instant, Duration)| now > last + TCP_SLOW_AGAIN.max(took * TCP_SLOW_COST);
         if self.since.is_none() && is_slow && self.last.is_some_and(due) {
-            (self.bytes, self.took) = (0.0, 0.0);
+            (self.bytes, self.took, self.found) = (0.0, 0.0, false);
         }
     }
 
@@ -86,10 +89,11 @@ mod tests {
         let (mut pace, begun) = (Pace::default(), Instant::now());
         assert!(pace.begin_with((500.0, 30.0), begun));
         assert_eq!((pace.rate(), pace.latency), (Some(500.0), 30.0));
+        assert!(!pace.found);
         pace.asks(begun, 0);
         // A hundred bytes in a microsecond, for ten and a hundred milliseconds.
         pace.came(begun + Duration::from_millis(10), 1_000_000, true);
-        assert!(pace.rate().is_some_and(|rate| rate < 250.0));
+        assert!(pace.found && pace.rate().is_some_and(|rate| rate < 250.0));
         pace.came(begun + Duration::from_millis(110), 11_000_000, false);
         assert!(pace.rate().is_some_and(|rate| rate < 110.0));
         assert!(!pace.begin_with((500.0, 30.0), begun), "it is known better");

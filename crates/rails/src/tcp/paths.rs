@@ -242,6 +242,7 @@ impl Paths {
         path.pace = Pace {
             bytes: path.pace.bytes,
             took: path.pace.took,
+            found: path.pace.found,
             // With the rate, since that is doubted by when it was found.
             last: path.pace.last,
             share: path.pace.share,
@@ -565,11 +566,11 @@ impl Paths {
         self.paths.iter().map(|path| path.bulk.moved()).collect()
     }
 
-    /// Megabytes that a way was seen to bring in a second, and has brought; 0: not known.
+    /// Megabytes that a way was seen to bring in a second, and has brought; 0: not known. What it began with nobody saw now.
     pub(crate) fn brought(&self, path: u8) -> (u32, u32) {
         let brought = |path: &Path| {
             (
-                path.pace.rate().unwrap_or(0.0) as u32,
+                path.pace.rate().filter(|_| path.pace.found).unwrap_or(0.0) as u32,
                 (path.bulk.moved() / 1_000_000) as u32,
             )
         };

@@ -51,3 +51,10 @@ fn the_strategy_says_which_ways_are_asked() {
         assert_eq!(paths.spread((splitting, None)), asked, "{splitting:?}");
     }
 }
+
+#[test]
+fn what_a_way_began_with_is_not_shown_as_what_it_was_seen_to_give() {
+    let mut paths = Paths::default();
+    assert!(paths.begin_with(0, (500.0, 30.0), Instant::now()));
+    assert_eq!(paths.brought(0), (0, 0));
+}
