@@ -101,7 +101,8 @@ int garonne_task_submit(garonne_task *task);
 int garonne_task_wait(garonne_task *task);
 int garonne_task_life(const garonne_task *task);
 /* To be called in a run of a task or an event that is about to take longer than some microseconds: for the rest of the run its thread does not count as one that polls, and what waits
- * behind it is handed to others. `at` is the pointer that the run was given, not one to a copy. Calling it again in the same run does nothing. */
+ * behind it is handed to others; if it is the library's thread for events, so are events, the timer and tasks that are GARONNE_NOW. `at` is the pointer that the run was given, not one to a
+ * copy. Calling it again in the same run does nothing. */
 int garonne_lengthy(garonne_tasks *tasks, const garonne_at *at);
 /* Takes it back: afterwards nobody runs it. Waits for a run that goes on; called from that run, it only keeps it from being run again. Returns its life. */
 int garonne_task_withdraw(garonne_task *task);

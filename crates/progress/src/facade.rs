@@ -13,6 +13,12 @@ pub(crate) use shuttle::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
 };
 
+/// What each thread has for itself.
+#[cfg(shuttle)]
+pub(crate) use shuttle::thread_local;
+#[cfg(not(shuttle))]
+pub(crate) use std::thread_local;
+
 /// Takes a lock, also one whose holder panicked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

@@ -98,6 +98,22 @@ pub const TICK: std::time::Duration = std::time::Duration::from_millis(1);
 /// The timer's longest interval while others look after what waits.
 pub const TICK_LONGEST: std::time::Duration = std::time::Duration::from_millis(64);
 
+/// How long a run of the thread for events goes on, without saying that it is long, before its stand-in goes on with everything else: a few times what a task may take, and about what the kernel lets a thread wait for its core now and
+/// then, which is no reason to change.
+pub const LATE: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// Long runs of threads that led, at most, beside which the timer runs tasks that can wait for an idle core: as many more threads of the ordinary class would take the cores from those that compute.
+pub const LONG_AT_TIMER: u32 = 4;
+
+/// Long runs of threads that led at most, of tasks that are wanted now: each has a thread, as blocking calls have. The thread for events is held up by one more.
+pub const LONG_RUNS: u32 = 64;
+
+/// How long a stand-in stays while the thread for events runs nothing: longer than the beat of most alarms, and starting another costs some tens of microseconds only. Random schedules have no time.
+pub const STAND_IN_REST: std::time::Duration = match cfg!(shuttle) {
+    true => std::time::Duration::from_micros(1),
+    false => std::time::Duration::from_secs(10),
+};
+
 /// Stack of the library's own threads: they run tasks, which are small; a large stack would count against limits on address space.
 pub const STACK: usize = 256 * 1024;
 

@@ -24,6 +24,7 @@ pub mod futex;
 pub mod hands;
 #[cfg(not(shuttle))]
 pub mod journal;
+pub mod lead;
 #[cfg(not(any(loom, shuttle)))]
 pub mod local;
 #[cfg(not(shuttle))]

@@ -1,10 +1,11 @@
-//! What the thread for events sleeps in: one epoll with a bell by which other threads speak to it, the timer, the alarms, and the descriptors that are watched.
+//! What the thread for events sleeps in: one epoll with a bell by which other threads speak to it, the timer, the alarms, and the descriptors that are watched. And what its stand-in sleeps on: a guard, which is set while the
+//! leader is within a run.
 
 use crate::tasks::Error;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,6 +40,7 @@ pub(super) struct Kernel {
     bell: OwnedFd,
     timer: OwnedFd,
     alarm: OwnedFd,
+    guard: OwnedFd,
 }
 
 fn failed(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
@@ -60,6 +62,7 @@ impl Kernel {
                 .map_err(failed("cannot make an eventfd"))?,
             timer: timer()?,
             alarm: timer()?,
+            guard: timer()?,
         };
         for (fd, token) in [
             (&kernel.bell, BELL),
@@ -85,6 +88,32 @@ impl Kernel {
     /// Sets the next alarm.
     pub(super) fn set_alarm(&self, after: Duration) {
         set(&self.alarm, after);
+    }
+
+    /// Has the stand-in woken after this time.
+    pub(super) fn set_guard(&self, after: Duration) {
+        set(&self.guard, after);
+    }
+
+    /// Lets it sleep.
+    pub(super) fn clear_guard(&self) {
+        set_to(&self.guard, Duration::ZERO);
+    }
+
+    /// Sleeps until the guard's time is over, or for so long. `false`: for so long, or no sleep can be had.
+    pub(super) fn wait_guard(&self, limit: Duration) -> bool {
+        let limit = timespec(limit);
+        loop {
+            let guard = PollFd::new(&self.guard, PollFlags::IN);
+            // No signal comes here.
+            if !poll(&mut [guard], Some(&limit)).is_ok_and(|ready| ready > 0) {
+                return false;
+            }
+            let mut count = [0u8; 8];
+            if rustix::io::read(&self.guard, &mut count).is_ok() {
+                return true;
+            }
+        }
     }
 
     /// Watches a descriptor.
@@ -129,18 +158,21 @@ fn drained(fd: &OwnedFd, news: News) -> News {
 
 /// Sets a timer once; a time of zero would switch it off.
 fn set(timer: &OwnedFd, after: Duration) {
-    let after = after.max(Duration::from_nanos(1));
-    let value = rustix::time::Timespec {
-        tv_sec: after.as_secs().min(i64::MAX as u64) as i64,
-        tv_nsec: after.subsec_nanos().into(),
-    };
+    set_to(timer, after.max(Duration::from_nanos(1)));
+}
+
+fn set_to(timer: &OwnedFd, after: Duration) {
     let once = Itimerspec {
-        it_interval: rustix::time::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        },
-        it_value: value,
+        it_interval: timespec(Duration::ZERO),
+        it_value: timespec(after),
     };
     // The descriptor and the value are valid.
     let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs().min(i64::MAX as u64) as i64,
+        tv_nsec: time.subsec_nanos().into(),
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::facade::{AtomicU32, Ordering};
 use crate::tasks::Error;
-use garonne_sync::futex;
+use garonne_sync::futex::{self, Wake};
 use rustix::event::epoll::EventFlags;
 use shuttle::rand::{Rng, thread_rng};
 use std::os::fd::BorrowedFd;
@@ -32,12 +32,20 @@ pub(super) enum News {
 pub(super) struct Kernel {
     /// What has rung, and which times run.
     word: AtomicU32,
+    /// 0: not set.
+    guard: AtomicU32,
 }
+
+/// The guard is set, and its time is over when the schedule says so.
+const GUARDS: u32 = 1;
+/// Its time is over.
+const LATE: u32 = 2;
 
 impl Kernel {
     pub(super) fn new() -> Result<Self, Error> {
         Ok(Self {
             word: AtomicU32::new(0),
+            guard: AtomicU32::new(0),
         })
     }
 
@@ -58,6 +66,40 @@ impl Kernel {
 
     pub(super) fn set_alarm(&self, _: Duration) {
         self.set(ALARM);
+    }
+
+    pub(super) fn set_guard(&self, after: Duration) {
+        let guard = match after.is_zero() {
+            true => LATE,
+            false if TIMELESS.load(Ordering::Relaxed) => 0,
+            false => GUARDS,
+        };
+        self.guard.store(guard, Ordering::SeqCst);
+        futex::wake(&self.guard, u32::MAX);
+    }
+
+    pub(super) fn clear_guard(&self) {
+        self.guard.store(0, Ordering::SeqCst);
+    }
+
+    pub(super) fn wait_guard(&self, limit: Duration) -> bool {
+        loop {
+            let guard = self.guard.load(Ordering::SeqCst);
+            let over = guard == LATE || guard == GUARDS && thread_rng().gen_bool(0.1);
+            if over
+                && self
+                    .guard
+                    .compare_exchange(guard, 0, Ordering::SeqCst, Ordering::SeqCst)
+                    .is_ok()
+            {
+                return true;
+            }
+            match guard {
+                0 if futex::wait(&self.guard, 0, Some(limit)) == Wake::Timeout => return false,
+                0 => {}
+                _ => shuttle::thread::yield_now(),
+            }
+        }
     }
 
     pub(super) fn watch(&self, _: BorrowedFd<'_>, _: u64, _: EventFlags) -> Result<(), Error> {

@@ -6,6 +6,7 @@
 //! Sources that fire again while their action runs are not lost: it runs once more.
 
 pub(crate) mod blocking;
+mod crew;
 #[cfg_attr(shuttle, path = "kernel_shuttle.rs")]
 pub(crate) mod kernel;
 pub(crate) mod reactor;

@@ -1,26 +1,37 @@
 //! The thread of the ordinary class: it waits for events, runs what is wanted at once, and looks after tasks for which nobody finds the time.
 //!
-//! One per [`Tasks`](crate::tasks::Tasks), started when first needed. It sleeps in a [`Kernel`], and does what others wish for ([`Wishes`](crate::tasks::Wishes)). What it does itself is short; events become tasks, which run where their place says. Bounded by the descriptors of the process.
+//! One for each [`Tasks`](crate::tasks::Tasks), started when first needed. It sleeps in a [`Kernel`], and does what others wish for ([`Wishes`](crate::tasks::Wishes)). Events become tasks, which run where their place says, some of them here. While one of those takes long another thread
+//! is this one ([`crew`](super::crew)): what the leader has begun and not done yet lies here, where whoever leads goes on with it. Bounded by the descriptors of the process.
 
+use crate::events::crew::Crew;
 use crate::events::kernel::{FIRST_SOURCE, Kernel, News};
 use crate::facade::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use crate::limits::{STOP_LIMIT, TICK, TICK_LONGEST};
-use crate::own_thread::OwnThread;
 use crate::sys;
-use crate::tasks::{AnyTask, At, Error, Keypoint, Scheduler};
+use crate::tasks::{self, AnyTask, At, Error, Keypoint, Scheduler};
+use garonne_sync::lead::Turn;
 use rustix::event::epoll::EventFlags;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(crate) struct Reactor {
-    kernel: Kernel,
+    pub(super) kernel: Kernel,
+    pub(super) crew: Crew,
     scheduler: Weak<Scheduler>,
     stop: AtomicBool,
     sources: Mutex<Sources>,
-    thread: OwnThread,
+    /// What came and was not seen to yet. Whoever leads takes from it.
+    pending: Mutex<VecDeque<Piece>>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    News(News),
+    /// A task that is to hear of its event.
+    Told(Arc<AnyTask>),
 }
 
 #[derive(Debug, Default)]
@@ -47,19 +58,25 @@ enum Kind {
 
 impl Reactor {
     pub(crate) fn start(scheduler: &Arc<Scheduler>) -> Result<Arc<Self>, Error> {
+        let (crew, turn) = Crew::new();
         let reactor = Arc::new(Self {
             kernel: Kernel::new()?,
+            crew,
             scheduler: Arc::downgrade(scheduler),
             stop: AtomicBool::new(false),
             sources: Mutex::new(Sources {
                 next: FIRST_SOURCE,
                 ..Sources::default()
             }),
-            thread: OwnThread::default(),
+            pending: Mutex::default(),
         });
-        let started = reactor.thread.start(&reactor);
+        let started = reactor.begin(turn);
         started.map_err(|error| Error::System("cannot start a thread", error.raw_os_error().unwrap_or(0)))?;
         Ok(reactor)
+    }
+
+    pub(super) fn scheduler(&self) -> Option<Arc<Scheduler>> {
+        self.scheduler.upgrade()
     }
 
     /// Something is wished for.
@@ -75,10 +92,15 @@ impl Reactor {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.ring();
-        self.thread.end(Instant::now() + STOP_LIMIT);
+        self.crew.end(Instant::now() + STOP_LIMIT);
         let sources = std::mem::take(&mut *lock(&self.sources));
-        // Outside the lock: tasks that go may hold watches of their own.
-        drop(sources);
+        let pending = std::mem::take(&mut *lock(&self.pending));
+        // Outside the locks: tasks that go may hold watches of their own.
+        drop((sources, pending));
+    }
+
+    pub(super) fn stops(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
     }
 
     /// Has `task` poked when the descriptor is as asked. Watched once; see `rearm`. Returns the source's number.
@@ -122,7 +144,7 @@ impl Reactor {
     }
 
     fn open(&self) -> Result<(), Error> {
-        if self.stop.load(Ordering::Acquire) {
+        if self.stops() {
             return Err(Error::Misuse("these tasks were ended"));
         }
         Ok(())
@@ -163,42 +185,75 @@ impl Reactor {
         drop(source);
     }
 
-    fn run(&self, scheduler: &Arc<Scheduler>) {
+    /// Leads, from this turn on. Returns the last when all end; `None`: another leads, since a run took long.
+    pub(super) fn lead(self: &Arc<Self>, scheduler: &Arc<Scheduler>, mut turn: Turn) -> Option<Turn> {
         let mut served = Served {
             runs: vec![0; scheduler.tree.areas().len()],
             period: TICK,
         };
         let mut news = Vec::new();
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.stops() {
             let wishes = &scheduler.wishes;
             if wishes.take_timer() {
                 self.tick(TICK);
             }
             wishes.take_starts(|home| scheduler.pool.start(scheduler, home));
-            wishes.take_urgent(|area| self.serve(scheduler, area));
+            let leads = wishes.take_urgent(|area| {
+                let next = self.serve_urgent(scheduler, area, (turn, &mut served));
+                turn = next.unwrap_or(turn);
+                next.is_some()
+            });
+            if !leads {
+                return None;
+            }
+            let piece = lock(&self.pending).pop_front();
+            if let Some(piece) = piece {
+                turn = self.see_to(scheduler, piece, (turn, &mut served))?;
+                continue;
+            }
             self.kernel.wait(&mut news);
-            for news in news.drain(..) {
-                match news {
-                    News::Bell => {}
-                    News::Timer => self.look_after(scheduler, &mut served),
-                    News::Alarm => self.fire_alarms(scheduler),
-                    News::Source(id) => self.fire(scheduler, id),
+            lock(&self.pending).extend(news.drain(..).map(Piece::News));
+        }
+        Some(turn)
+    }
+
+    /// This and whatever else runs tasks answers `None` if another leads afterwards.
+    fn see_to(
+        self: &Arc<Self>,
+        scheduler: &Arc<Scheduler>,
+        piece: Piece,
+        (turn, served): (Turn, &mut Served),
+    ) -> Option<Turn> {
+        match piece {
+            Piece::News(News::Bell) => {}
+            Piece::News(News::Timer) => return self.look_after(scheduler, turn, served),
+            Piece::News(News::Alarm) => self.fire_alarms(),
+            Piece::News(News::Source(id)) => {
+                let task = lock(&self.sources)
+                    .by_id
+                    .get(&id)
+                    .map(|source| source.task.clone());
+                if let Some(task) = task {
+                    return self.deliver(scheduler, task, turn);
                 }
             }
+            Piece::Told(task) => return self.deliver(scheduler, task, turn),
         }
+        Some(turn)
     }
 
-    fn fire(&self, scheduler: &Arc<Scheduler>, id: u64) {
-        let task = lock(&self.sources)
-            .by_id
-            .get(&id)
-            .map(|source| source.task.clone());
-        if let Some(task) = task {
-            super::deliver(scheduler, &task);
+    /// Pokes a task. An event is never lost for want of room: then this thread runs the queue itself, and comes back to it, or whoever leads then does.
+    fn deliver(self: &Arc<Self>, scheduler: &Arc<Scheduler>, task: Arc<AnyTask>, turn: Turn) -> Option<Turn> {
+        if let Err(Error::Resource(_)) = tasks::poke(scheduler, &task) {
+            lock(&self.pending).push_front(Piece::Told(task));
+            return self.within(turn, || {
+                scheduler.pass(Keypoint::Forced);
+            });
         }
+        Some(turn)
     }
 
-    fn fire_alarms(&self, scheduler: &Arc<Scheduler>) {
+    fn fire_alarms(&self) {
         let mut due = Vec::new();
         {
             let mut sources = lock(&self.sources);
@@ -221,7 +276,7 @@ impl Reactor {
             }
             self.set_alarm(&sources);
         }
-        due.iter().for_each(|task| super::deliver(scheduler, task));
+        lock(&self.pending).extend(due.into_iter().map(Piece::Told));
     }
 
     fn set_alarm(&self, sources: &Sources) {
@@ -231,27 +286,58 @@ impl Reactor {
         }
     }
 
-    /// Runs a queue here, within its place.
-    fn serve(&self, scheduler: &Arc<Scheduler>, area: usize) {
-        let root = scheduler.tree.root();
-        let bind = |area: usize| sys::bind(&scheduler.tree.areas()[area].cpus);
-        let moved = area != root && bind(area).is_ok();
-        scheduler.serve(area, &self.at(scheduler));
-        if moved {
-            let _ = bind(root);
-        }
+    /// Runs a queue here, within its place: all of it, or what is wanted now.
+    fn serve(
+        self: &Arc<Self>,
+        scheduler: &Arc<Scheduler>,
+        (area, wanted): (usize, Wanted),
+        turn: Turn,
+    ) -> Option<Turn> {
+        self.within(turn, || {
+            let root = scheduler.tree.root();
+            let bind = |area: usize| sys::bind(&scheduler.tree.areas()[area].cpus);
+            let moved = area != root && bind(area).is_ok();
+            let at = At {
+                core: scheduler.core_here(),
+                keypoint: Keypoint::Timer,
+                polls: false,
+                only_urgent: wanted == Wanted::Urgent,
+            };
+            scheduler.serve(area, &at);
+            if moved {
+                let _ = bind(root);
+            }
+        })
     }
 
-    fn at(&self, scheduler: &Arc<Scheduler>) -> At {
-        At {
-            core: scheduler.core_here(),
-            keypoint: Keypoint::Timer,
-            polls: false,
+    fn serve_urgent(
+        self: &Arc<Self>,
+        scheduler: &Arc<Scheduler>,
+        area: usize,
+        (turn, served): (Turn, &mut Served),
+    ) -> Option<Turn> {
+        let racks = &scheduler.racks;
+        // Somebody who polls may have been quicker.
+        if !racks.any_ready(area) {
+            return Some(turn);
         }
+        let before = racks.runs(area);
+        self.crew.note_urgent(Some(area));
+        let turn = self.serve(scheduler, (area, Wanted::Urgent), turn)?;
+        self.crew.note_urgent(None);
+        // What could wait was looked at and left: that is nothing that anybody ran.
+        let looks = racks.runs(area).wrapping_sub(before);
+        served.runs[area] = served.runs[area].wrapping_add(looks);
+        Some(turn)
     }
 
     /// The timer: what has waited since the last look without that anybody ran anything of its queue is run here.
-    fn look_after(&self, scheduler: &Arc<Scheduler>, served: &mut Served) {
+    fn look_after(
+        self: &Arc<Self>,
+        scheduler: &Arc<Scheduler>,
+        mut turn: Turn,
+        served: &mut Served,
+    ) -> Option<Turn> {
         let (mut waiting, mut left) = (false, Vec::new());
         scheduler.racks.each_waiting(|area| {
             waiting = true;
@@ -261,8 +347,11 @@ impl Reactor {
             }
             served.runs[area] = runs;
         });
+        if !self.crew.has_time() {
+            left.clear();
+        }
         for area in &left {
-            self.serve(scheduler, *area);
+            turn = self.serve(scheduler, (*area, Wanted::All), turn)?;
             served.runs[*area] = scheduler.racks.runs(*area);
         }
         if !waiting {
@@ -271,7 +360,7 @@ impl Reactor {
             // What came before that store trusted the timer.
             scheduler.racks.each_waiting(|_| waiting = true);
             if !waiting || scheduler.timing.swap(true, Ordering::SeqCst) {
-                return;
+                return Some(turn);
             }
         } else if left.is_empty() {
             // Others see to it.
@@ -280,17 +369,15 @@ impl Reactor {
             served.period = TICK;
         }
         self.tick(served.period);
+        Some(turn)
     }
 }
 
-impl sys::Work for Reactor {
-    fn work(self: Arc<Self>) {
-        sys::name_thread(c"garonne-events");
-        if let Some(scheduler) = self.scheduler.upgrade() {
-            self.run(&scheduler);
-        }
-        self.thread.leaves();
-    }
+/// Which tasks of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    All,
+    Urgent,
 }
 
 /// What the timer remembers.

@@ -72,6 +72,8 @@ pub struct At {
     pub keypoint: Keypoint,
     /// The thread counts as one that polls.
     pub(crate) polls: bool,
+    /// The thread was woken for tasks that are wanted now, and leaves all others to those who are idle.
+    pub(crate) only_urgent: bool,
 }
 
 /// How soon a task is wanted.
@@ -162,6 +164,9 @@ pub struct Placed<W> {
 impl<W: Work<At>> Work<At> for Placed<W> {
     #[inline]
     fn run(&self, at: &At) -> Step {
+        if at.only_urgent && self.urgency == Urgency::Idle {
+            return Step::Again;
+        }
         if self.is_told {
             return told::told(|| self.work.run(at));
         }

@@ -315,6 +315,7 @@ impl Scheduler {
             core: self.core_here(),
             keypoint,
             polls: false,
+            only_urgent: false,
         };
         let tally = self.walk(&at, self.round());
         self.count(at.core, tally.settled);
@@ -404,6 +405,7 @@ impl<'a> Poller<'a> {
                 core,
                 keypoint,
                 polls: true,
+                only_urgent: false,
             },
             round: core as u32,
             looks: Looks::new(),
@@ -484,7 +486,7 @@ impl Drop for Poller<'_> {
     }
 }
 
-/// A thread that polled and is busy for a while. See [`super::Tasks::lengthy`].
+/// A thread that polled, or waited for events, and is busy for a while. See [`super::Tasks::lengthy`].
 #[derive(Debug)]
 pub struct Lengthy<'a> {
     scheduler: &'a Arc<Scheduler>,
@@ -496,6 +498,9 @@ impl<'a> Lengthy<'a> {
     pub(crate) fn new(scheduler: &'a Arc<Scheduler>, at: &At) -> Self {
         if at.polls {
             scheduler.leave(at.core);
+        }
+        if let Some(reactor) = scheduler.running() {
+            reactor.is_long_here();
         }
         scheduler.hand_over(at.core);
         Self {
@@ -536,6 +541,27 @@ mod tests {
             assert!(scheduler.reactor().is_some());
             assert!(task.wait(Some(Duration::from_secs(20))), "{urgency:?}");
         }
+    }
+
+    #[test]
+    fn who_was_woken_for_what_is_wanted_now_leaves_what_can_wait() {
+        let tasks = Tasks::new(Settings::here()).unwrap();
+        let scheduler = tasks.scheduler();
+        // Nobody else is called.
+        let poller = tasks.poller_at(0, Keypoint::Wait).unwrap();
+        let task = tasks.task(&How::at(Place::Machine), |_: &At| Step::Done).unwrap();
+        let task = Arc::new(task);
+        tasks.submit_shared(&task).unwrap();
+        for (only_urgent, settled) in [(true, 0), (false, 1)] {
+            let at = At {
+                core: 0,
+                keypoint: Keypoint::Timer,
+                polls: false,
+                only_urgent,
+            };
+            assert_eq!(scheduler.serve(scheduler.tree.root(), &at).settled, settled);
+        }
+        drop(poller);
     }
 
     #[test]

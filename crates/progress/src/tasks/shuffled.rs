@@ -295,6 +295,85 @@ fn a_wish_that_comes_while_the_thread_for_events_starts_is_seen() {
     });
 }
 
+/// Beside a run on the thread for events that waits for an alarm, a task that is wanted now and one that can wait.
+fn a_long_run(says: bool) {
+    let tasks = Tasks::new(machine()).unwrap();
+    let (begun, others) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let now = How {
+        urgency: Urgency::Now,
+        ..How::at(Place::Machine)
+    };
+    let beat = others.clone();
+    // The thread is there before the run.
+    let alarm = tasks.on_alarm((Duration::ZERO, None), &now, move |_| {
+        tell(&beat);
+        Then::Stop
+    });
+    let (its, its_begun, its_others) = (tasks.clone(), begun.clone(), others.clone());
+    let work: Some = Box::new(move |at| {
+        let lengthy = says.then(|| its.lengthy(at));
+        tell(&its_begun);
+        comes(&its_others, 3);
+        drop(lengthy);
+        Step::Done
+    });
+    let long = Arc::new(tasks.task(&now, work).unwrap());
+    tasks.submit_shared(&long).unwrap();
+    if draw(2) == 0 {
+        comes(&begun, 1);
+    }
+    let each = [now, How::at(Place::Machine)].map(|how| {
+        let tells = others.clone();
+        let work: Some = Box::new(move |_| {
+            tell(&tells);
+            Step::Done
+        });
+        let task = Arc::new(tasks.task(&how, work).unwrap());
+        tasks.submit_shared(&task).unwrap();
+        task
+    });
+    assert!(long.wait(None));
+    each.iter().for_each(|task| assert!(task.wait(None)));
+    drop((alarm, each, long));
+    drop(tasks);
+}
+
+#[test]
+fn a_run_that_says_that_it_is_long_holds_up_nothing_else() {
+    schedules(true, || a_long_run(true));
+}
+
+#[test]
+fn a_run_that_is_long_and_does_not_say_so_holds_up_nothing_else_for_ever() {
+    schedules(false, || a_long_run(false));
+}
+
+#[test]
+fn an_end_while_others_stand_in_leaves_nobody_asleep() {
+    schedules(false, || {
+        let tasks = Tasks::new(machine()).unwrap();
+        let now = How {
+            urgency: Urgency::Now,
+            ..How::at(Place::Machine)
+        };
+        for _ in 0..1 + draw(3) {
+            let its = tasks.clone();
+            let work: Some = Box::new(move |at| {
+                let lengthy = (draw(2) == 0).then(|| its.lengthy(at));
+                shuttle::thread::yield_now();
+                drop(lengthy);
+                Step::Done
+            });
+            let task = Arc::new(tasks.task(&now, work).unwrap());
+            tasks.submit_shared(&task).unwrap();
+            if draw(2) == 0 {
+                task.wait(None);
+            }
+        }
+        tasks.stop();
+    });
+}
+
 const KEPT: u32 = 0;
 const DESERTED: u32 = 1;
 const LENT: u32 = 2;

@@ -20,13 +20,12 @@ fn any(bits: &Bits, len: usize) -> bool {
     (0..len.div_ceil(64)).any(|word| bits.word(word) != 0)
 }
 
-/// Calls `f` for each bit that it clears.
-fn take(bits: &Bits, len: usize, mut f: impl FnMut(usize)) {
-    for bit in 0..len {
-        if bits.word(bit / 64) >> (bit % 64) & 1 == 1 && bits.clear(bit) {
-            f(bit);
-        }
-    }
+/// Calls `f` for each bit that it clears, as long as that answers `true`.
+fn take(bits: &Bits, len: usize, mut f: impl FnMut(usize) -> bool) -> bool {
+    (0..len).all(|bit| {
+        let taken = bits.word(bit / 64) >> (bit % 64) & 1 == 1 && bits.clear(bit);
+        !taken || f(bit)
+    })
 }
 
 impl Wishes {
@@ -66,12 +65,16 @@ impl Wishes {
         any(&self.starts, self.homes)
     }
 
-    pub(crate) fn take_urgent(&self, f: impl FnMut(usize)) {
-        take(&self.urgent, self.areas, f);
+    /// Until `f` answers `false`, which is returned then.
+    pub(crate) fn take_urgent(&self, f: impl FnMut(usize) -> bool) -> bool {
+        take(&self.urgent, self.areas, f)
     }
 
-    pub(crate) fn take_starts(&self, f: impl FnMut(usize)) {
-        take(&self.starts, self.homes, f);
+    pub(crate) fn take_starts(&self, mut f: impl FnMut(usize)) {
+        take(&self.starts, self.homes, |home| {
+            f(home);
+            true
+        });
     }
 
     pub(crate) fn take_timer(&self) -> bool {

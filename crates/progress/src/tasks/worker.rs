@@ -27,6 +27,7 @@ pub(crate) fn work(scheduler: &Arc<Scheduler>, home: usize) {
             core: scheduler.core_here(),
             keypoint: Keypoint::Idle,
             polls: false,
+            only_urgent: false,
         };
         let last = scheduler.walk(&at, scheduler.round());
         scheduler.count(at.core, last.settled);

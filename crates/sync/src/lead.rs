@@ -1,0 +1,197 @@
+//! Who leads: of several threads that take turns at a duty ("leader/followers") one does it, and another stands in while the leader is within a *run* that may take long.
+//!
+//! The leader says when a run begins and ends. Meanwhile the stand-in may take the lead, and then the one that led finds at the end of its run that it leads no longer: of both exactly one does. There is one stand-in at most; whoever leads hires one when there is none,
+//! and one that leaves for want of work cannot be missed by a leader that begins a run: SYNC(lead-run). Nothing here sleeps or wakes.
+
+use crate::facade::{AtomicU32, Ordering, total_order};
+
+/// A leader's turn, by number: odd within a run. 32 bits of it come around after as many runs as none outlasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn(u32);
+
+impl Turn {
+    fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    fn is_run(self) -> bool {
+        self.0 % 2 == 1
+    }
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub struct Lead {
+    /// The turn of whoever leads. Written by the leader between runs, and exchanged by leader and stand-in within one.
+    turn: AtomicU32,
+    /// 1: there is a stand-in, or one is on its way.
+    stand_in: AtomicU32,
+}
+
+impl Lead {
+    /// With a leader, whose first turn this is, and no stand-in.
+    pub fn new() -> (Self, Turn) {
+        let lead = Self {
+            turn: AtomicU32::new(0),
+            stand_in: AtomicU32::new(0),
+        };
+        (lead, Turn(0))
+    }
+
+    /// The turn at this moment.
+    pub fn turn(&self) -> Turn {
+        Turn(self.turn.load(Ordering::SeqCst))
+    }
+
+    /// The leader begins a run. Afterwards it makes sure of a stand-in.
+    pub fn begins(&self, turn: Turn) -> Turn {
+        debug_assert!(!turn.is_run());
+        let run = turn.next();
+        // Release: what the leader did is the stand-in's to go on with. SYNC(lead-turn). A swap, in the one order of all with `leaves`: SYNC(lead-run).
+        self.turn.swap(run.0, Ordering::SeqCst);
+        total_order();
+        run
+    }
+
+    /// The run is over. `None`: another leads meanwhile.
+    pub fn ends(&self, run: Turn) -> Option<Turn> {
+        self.exchange(run)
+    }
+
+    /// The stand-in takes the lead if the leader is within a run. Release and Acquire: SYNC(lead-turn).
+    pub fn take(&self) -> Option<Turn> {
+        let run = self.turn();
+        let turn = run.is_run().then(|| self.exchange(run)).flatten();
+        if turn.is_some() {
+            self.stand_in.store(0, Ordering::SeqCst);
+        }
+        turn
+    }
+
+    fn exchange(&self, run: Turn) -> Option<Turn> {
+        let next = run.next();
+        let exchanged = self
+            .turn
+            .compare_exchange(run.0, next.0, Ordering::SeqCst, Ordering::Relaxed);
+        exchanged.is_ok().then_some(next)
+    }
+
+    /// Whether there is a stand-in.
+    pub fn has_stand_in(&self) -> bool {
+        self.stand_in.load(Ordering::SeqCst) == 1
+    }
+
+    /// The caller stands in from now on, or has somebody do it. `false`: somebody does already.
+    pub fn stands_in(&self) -> bool {
+        self.stand_in.swap(1, Ordering::SeqCst) == 0
+    }
+
+    /// There is none after all.
+    pub fn refuses(&self) {
+        self.stand_in.store(0, Ordering::SeqCst);
+    }
+
+    /// The stand-in goes, unless it is needed: a run goes on, and no other was hired yet. `false`: it stays.
+    pub fn leaves(&self) -> bool {
+        self.stand_in.swap(0, Ordering::SeqCst);
+        total_order();
+        // Either a leader that begins a run sees that there is none, or its run is seen here. SYNC(lead-run).
+        !(self.turn().is_run() && self.stands_in())
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::facade::Cell;
+    use loom::sync::Arc;
+
+    /// What only the leader touches, between runs.
+    struct Duty {
+        lead: Lead,
+        mine: Cell<()>,
+    }
+
+    impl Duty {
+        fn new() -> (Arc<Self>, Turn) {
+            let (lead, turn) = Lead::new();
+            let mine = Cell::new(());
+            (Arc::new(Self { lead, mine }), turn)
+        }
+
+        fn leads(&self) {
+            // One thread at a time, which loom checks here.
+            self.mine.with_mut(|_| ());
+        }
+    }
+
+    #[test]
+    fn of_leader_and_stand_in_one_leads_and_sees_what_the_other_did() {
+        loom::model(|| {
+            let (duty, turn) = Duty::new();
+            assert!(duty.lead.stands_in());
+            let its = duty.clone();
+            let stand_in = loom::thread::spawn(move || {
+                let takes = its.lead.take();
+                if takes.is_some() {
+                    its.leads();
+                }
+                takes.is_some()
+            });
+            let mut turn = Some(turn);
+            for _ in 0..2 {
+                let Some(leads) = turn else { break };
+                duty.leads();
+                let run = duty.lead.begins(leads);
+                turn = duty.lead.ends(run);
+            }
+            if turn.is_some() {
+                duty.leads();
+            }
+            assert_ne!(stand_in.join().unwrap(), turn.is_some());
+        });
+    }
+
+    #[test]
+    fn a_run_has_a_stand_in_while_it_goes_on_and_never_two() {
+        loom::model(|| {
+            let (duty, turn) = Duty::new();
+            assert!(duty.lead.stands_in());
+            let its = duty.clone();
+            let stand_in = loom::thread::spawn(move || u32::from(!its.lead.leaves()));
+            duty.lead.begins(turn);
+            let hired = u32::from(!duty.lead.has_stand_in() && duty.lead.stands_in());
+            let stayed = stand_in.join().unwrap();
+            assert_eq!(hired + stayed, 1);
+            assert!(duty.lead.has_stand_in());
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lead_is_only_taken_within_a_run_and_once() {
+        let (lead, first) = Lead::new();
+        assert!(lead.stands_in() && !lead.stands_in());
+        assert_eq!(lead.take(), None);
+        let run = lead.begins(first);
+        let next = lead.take().unwrap();
+        assert_eq!((lead.take(), lead.ends(run)), (None, None));
+        assert!(!lead.has_stand_in());
+        let run = lead.begins(next);
+        assert_eq!(lead.ends(run), Some(lead.turn()));
+    }
+
+    #[test]
+    fn a_stand_in_goes_between_runs_and_stays_within_one() {
+        let (lead, first) = Lead::new();
+        assert!(lead.stands_in());
+        let run = lead.begins(first);
+        assert!(!lead.leaves() && lead.has_stand_in());
+        lead.ends(run);
+        assert!(lead.leaves() && !lead.has_stand_in());
+    }
+}
