@@ -187,8 +187,12 @@ fn reason(life: &Life<'_>, means: Means, (moving_ns, waited_ns): (u64, u64)) -> 
     let both = Span::new(partner.clamp(life.open.begin, life.open.end), life.open.end);
     let room = computed_in(both);
     let none = |time: u64| time < moving_ns / 10;
+    // Whoever waits at once for one that comes much later would have waited for it anyway.
+    let much_later = partner.saturating_sub(life.returned) > moving_ns;
     if life.receives && life.open.begin.saturating_sub(partner) > moving_ns {
         Reason::PostedLate
+    } else if much_later && none(room) {
+        Reason::PartnerLate
     } else if none(computed_in(life.open)) {
         Reason::WaitedAtOnce
     } else if none(room) {
@@ -304,6 +308,21 @@ mod tests {
             ..life(&[us(910, 1000)], &inside)
         };
         assert_eq!(judge(late, FREE).reason, Some(Reason::PartnerLate));
+    }
+
+    #[test]
+    fn a_partner_that_came_much_later_was_late_also_where_the_program_waited_at_once() {
+        let inside = [us(0, 10), us(11, 1000)];
+        for (partner, reason) in [(900, Reason::PartnerLate), (50, Reason::WaitedAtOnce)] {
+            for receives in [true, false] {
+                let late = Life {
+                    partner: Some(partner * US),
+                    receives,
+                    ..life(&[us(910, 1000)], &inside)
+                };
+                assert_eq!(judge(late, FREE).reason, Some(reason));
+            }
+        }
     }
 
     #[test]
