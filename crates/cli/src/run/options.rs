@@ -196,6 +196,13 @@ mod tests {
     }
 
     #[test]
+    fn help_has_what_the_table_of_overlap_advises() {
+        let no_core = garonne_trace::overlap::share::Reason::NoCore.advice();
+        let option = no_core.split([' ', ')', ',']).find(|word| word.starts_with("--"));
+        assert!(help().contains(option.unwrap()));
+    }
+
+    #[test]
     fn a_mistyped_option_is_recognised_and_nonsense_is_not() {
         assert_eq!(nearest("bindto"), Some("bind-to"));
         assert_eq!(nearest("timout"), Some("timeout"));

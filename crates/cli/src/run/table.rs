@@ -63,6 +63,12 @@ pub const OPTIONS: &[Entry] = &[
         "where the next rank goes: scatter shares ranks out over the NUMA nodes and spreads them there (default), core packs them, numa and socket take these in turn",
     ),
     entry(
+        &["cpus-per-rank", "cpus-per-proc"],
+        Action::CoresPerRank,
+        "N",
+        "cores that each rank has for itself and its helper (default: 1)",
+    ),
+    entry(
         &["timeout"],
         Action::Timeout,
         "SECONDS",
@@ -195,7 +201,6 @@ pub const OPTIONS: &[Entry] = &[
         "[all]",
         "print this; with `all`, also what is accepted or refused and why",
     ),
-    entry(&["cpus-per-rank", "cpus-per-proc"], Action::CoresPerRank, "N", ""),
     entry(
         &["ppn", "perhost", "npernode", "N", "ranks-per-proc"],
         Action::PerNode,
