@@ -105,6 +105,28 @@ static void waits(garonne_tasks *tasks, int way, int wanted, int within)
     }
 }
 
+static int beat(void *state, uint32_t value, const garonne_at *at)
+{
+    (void)state, (void)value, (void)at;
+    return GARONNE_STOP;
+}
+
+static void *call(void *state)
+{
+    return state;
+}
+
+/* What needs a thread of its own says in one way that there is none. */
+static void no_events(garonne_tasks *tasks)
+{
+    static uint32_t word;
+    garonne_watch *watch;
+    garonne_call *blocks;
+    CHECK(garonne_on_alarm(tasks, 1, 0, NULL, beat, NULL, &watch) == GARONNE_RESOURCE);
+    CHECK(garonne_on_word(tasks, &word, 0, NULL, beat, NULL, &watch) == GARONNE_RESOURCE);
+    CHECK(garonne_blocking(tasks, call, NULL, &blocks) == GARONNE_RESOURCE);
+}
+
 int main(int argc, char **argv)
 {
     garonne_tasks *tasks;
@@ -118,6 +140,8 @@ int main(int argc, char **argv)
         CHECK(setrlimit(RLIMIT_NPROC, &none) == 0);
     }
     CHECK(garonne_tasks_open(&tasks) == GARONNE_OK);
+    if (refused)
+        no_events(tasks);
     for (int way = 0; way < WAYS; way++) {
         waits(tasks, way, 1, 0);
         waits(tasks, way, 3, 0);

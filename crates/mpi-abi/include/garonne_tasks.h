@@ -69,7 +69,7 @@ typedef struct {
     const char *name;
 } garonne_how;
 
-/* What a run says. */
+/* What a run says. It returns: a function of a task, an event or a blocking call that leaves in another way (pthread_exit, longjmp, a C++ exception) is not allowed, and ends the process or worse. */
 enum { GARONNE_DONE = 0, GARONNE_AGAIN = 1 };
 
 typedef int (*garonne_task_function)(void *state, const garonne_at *at);
@@ -128,7 +128,8 @@ int garonne_on_alarm(garonne_tasks *tasks, uint64_t first_ns, uint64_t period_ns
  * without the others. After the last one it stays blocked wherever it was, since only the program knows which threads may have it unblocked again: what comes then stays pending, and the next
  * watch hears of it. What is no signal, what cannot be blocked (SIGKILL, SIGSTOP) and what the C library keeps for itself (32, 33) is GARONNE_MISUSE. */
 int garonne_on_signal(garonne_tasks *tasks, int signal, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
-/* When *word is not `expected`; the word stays where it is until the watch ends. Whoever changes it wakes its sleepers (FUTEX_WAKE, not private). */
+/* When *word is not `expected`; the word stays where it is until the watch ends. Whoever changes it wakes its sleepers (FUTEX_WAKE, not private). 1024 at most;
+ * GARONNE_RESOURCE for more, or where the system gives no thread. */
 int garonne_on_word(garonne_tasks *tasks, uint32_t *word, uint32_t expected, const garonne_how *how, garonne_event_function function, void *state, garonne_watch **watch);
 /* Once for each watch, which is gone then, also where its function has answered GARONNE_STOP: a second time is undefined, as of memory that was freed. Null is let be. */
 void garonne_watch_end(garonne_watch *watch);

@@ -52,11 +52,8 @@ impl Blockers {
             match self.start() {
                 Ok(()) => state.threads += 1,
                 // One that exists comes to it later.
-                Err(error) if state.threads == 0 => {
-                    return Err(Error::System(
-                        "cannot start a thread for a blocking call",
-                        error.raw_os_error().unwrap_or(0),
-                    ));
+                Err(_) if state.threads == 0 => {
+                    return Err(Error::Resource("the system gives no thread for a blocking call"));
                 }
                 Err(_) => {}
             }

@@ -103,9 +103,9 @@ impl Words {
                 .stack_size(STACK)
                 .spawn(move || its.work(&scheduler))
         });
-        thread
-            .map(drop)
-            .map_err(|error| Error::System("cannot start a thread", error.raw_os_error().unwrap_or(0)))
+        // As the other events say it.
+        let refused = Error::Resource("the system gives no thread for words of memory");
+        thread.map(drop).map_err(|_| refused)
     }
 
     fn ring(&self) {
