@@ -166,6 +166,25 @@ fn whoever_dies_nothing_is_left_and_a_lost_agent_is_named_by_its_host() {
     }
 }
 
+#[test]
+fn a_job_on_several_hosts_ends_with_its_last_rank() {
+    let quickest = |script: &str| {
+        let once = |_| {
+            let begun = Instant::now();
+            let said = said(&mut on_hosts("a:1,b:1", &["sh", "-c", script]));
+            assert_eq!(said.code, 0, "{said:?}");
+            begun.elapsed()
+        };
+        (0..5).map(once).min().unwrap()
+    };
+    // What a rank leaves behind is waited for, if not for long; where nothing is left there is nothing to wait for.
+    let (left, nothing) = (quickest("sleep 1000 &"), quickest("true"));
+    assert!(
+        nothing * 2 < left,
+        "{nothing:?} with nothing left, {left:?} with something"
+    );
+}
+
 /// A job with a rank here and one on host 'a', whose agent's processes are stopped until something lies unread on its line: launcher, guard, agent.
 fn with_something_unread(starter: &str, here: &str) -> (Child, Vec<i32>) {
     let mark = format!("unread-{}-{:?}", std::process::id(), std::thread::current().id());

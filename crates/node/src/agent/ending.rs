@@ -117,12 +117,13 @@ impl Agent<'_> {
         true
     }
 
+    /// Whether nothing more is to come: no rank's output, of other hosts' ranks at the first agent alone, which alone hears it; and no process, of which the commands that started agents end with these.
     fn nothing_left(&self) -> bool {
-        let closed = self
+        let mut heard = self
             .slots
             .iter()
-            .all(|slot| slot.out.source.is_none() && slot.err.source.is_none());
-        closed && !processes::any_alive()
+            .filter(|slot| self.up.is_none() || slot.node == self.node);
+        heard.all(|slot| slot.out.source.is_none() && slot.err.source.is_none()) && !processes::any_alive()
     }
 
     /// A rank's direct child has ended.
