@@ -1,7 +1,7 @@
 //! What the agents of a job on several hosts learn of each other before the first rank starts, and pass on to their ranks; and what the ranks of one host learn of it that
 //! use TCP among themselves.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
 use garonne_rails::tcp::{Secret, listen};
@@ -198,14 +198,19 @@ impl Agent<'_> {
         }
     }
 
-    /// An error where that leaves them no way to another host.
+    /// An error where that leaves them no way to another host with ranks: the launcher's may have none, and agents use any network.
     pub(super) fn check_ways(&self, places: &[Place]) -> Result<()> {
         let networks = self.networks()?;
+        if !networks.limits() {
+            return Ok(());
+        }
         let own = places.get(self.node as usize);
         let networks = networks.of_host(own.map_or("", |own| &own.name));
-        let others = places.iter().zip(0..).filter(|(_, node)| *node != self.node);
-        others
-            .filter(|_| networks.limits())
+        let with_ranks: BTreeSet<u32> = self.job.nodes.of_rank.iter().copied().collect();
+        places
+            .iter()
+            .zip(0..)
+            .filter(|(_, node)| *node != self.node && with_ranks.contains(node))
             .try_for_each(|(place, _)| networks.limit(&mut place.clone()))
     }
 

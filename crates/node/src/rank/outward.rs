@@ -1,5 +1,6 @@
 //! A rank's way to the other hosts of its job: made from what its agent handed over, where there are any.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -58,8 +59,8 @@ impl Outward {
             board: client.board(),
             since: Mutex::default(),
         };
-        map.check()?;
         let node_of = |rank: u32| client.card(rank).host().0;
+        map.check(&(0..world.size).map(node_of).collect())?;
         let here: Vec<u32> = (0..world.size)
             .filter(|rank| node_of(*rank) == world.node)
             .collect();
@@ -199,14 +200,13 @@ impl Map {
         Some(place)
     }
 
-    /// An error where somebody has forbidden all networks of a host.
-    fn check(&self) -> Result<()> {
+    /// An error where somebody has forbidden all networks of a host with ranks.
+    fn check(&self, with_ranks: &BTreeSet<u32>) -> Result<()> {
         if !self.networks.limits() {
             return Ok(());
         }
-        let others = (0..self.atlas.nodes()).filter(|node| *node != self.node);
-        for node in others {
-            self.networks.limit(&mut self.atlas.place(node)?)?;
+        for node in with_ranks.iter().filter(|node| **node != self.node) {
+            self.networks.limit(&mut self.atlas.place(*node)?)?;
         }
         Ok(())
     }
