@@ -167,6 +167,27 @@ fn whoever_dies_nothing_is_left_and_a_lost_agent_is_named_by_its_host() {
 }
 
 #[test]
+fn no_other_host_is_blamed_for_a_launcher_that_has_lost_its_guard() {
+    // The agent lives, and might see its lines end before it does.
+    for _ in 0..8 {
+        let mark = format!("guard-{}", std::process::id());
+        let child = on_hosts("a:1,b:1", &["sleep", "1000"])
+            .env(MARK, &mark)
+            .spawn()
+            .unwrap();
+        let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        until("all ranks run", || {
+            marked(&mark).iter().filter(|pid| name(pid) == "sleep\n").count() == 2
+        });
+        kill(children(child.id() as i32)[0], libc::SIGKILL);
+        let said = finish(child);
+        assert!(said.code != 0 && said.err.contains("G0204"), "{said:?}");
+        assert!(!said.err.contains("G0217"), "{said:?}");
+        until("nothing is left", || marked(&mark).is_empty());
+    }
+}
+
+#[test]
 fn a_job_on_several_hosts_ends_with_its_last_rank() {
     let quickest = |script: &str| {
         let once = |_| {

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -110,7 +111,7 @@ fn attend(guard: i32, link: &OwnedFd, signals: &Signals, world: &mut dyn FnMut(O
             pass_signals_on(link, signals);
         }
         if ready[1] || ready.get(2) == Some(&true) {
-            match hear(link, world, &mut lines) {
+            match hear((guard, link), world, &mut lines) {
                 Heard::Done(code) => {
                     wait_for(guard);
                     lines.end();
@@ -118,7 +119,7 @@ fn attend(guard: i32, link: &OwnedFd, signals: &Signals, world: &mut dyn FnMut(O
                 }
                 Heard::Nothing if ready.get(2) != Some(&true) => {}
                 Heard::Nothing | Heard::End => {
-                    lines.end();
+                    lines.end_with_agent();
                     return bury();
                 }
             }
@@ -153,7 +154,7 @@ enum Heard {
 }
 
 /// Hears the agent out, as far as it has spoken.
-fn hear(link: &OwnedFd, world: &mut dyn FnMut(OwnedFd), lines: &mut Lines) -> Heard {
+fn hear((guard, link): (i32, &OwnedFd), world: &mut dyn FnMut(OwnedFd), lines: &mut Lines) -> Heard {
     loop {
         let message = match sys::recv(link.as_fd(), RecvFlags::DONTWAIT) {
             Ok(message) => message,
@@ -163,7 +164,12 @@ fn hear(link: &OwnedFd, world: &mut dyn FnMut(OwnedFd), lines: &mut Lines) -> He
         match Link::decode(&message.bytes) {
             Ok(Link::Done { code }) => return Heard::Done(code),
             Ok(Link::World) => message.fds.into_iter().for_each(&mut *world),
-            Ok(Link::Line { node }) => message.fds.into_iter().for_each(|line| lines.keep(node, line)),
+            Ok(Link::Line { node }) => {
+                lines.agent = lines
+                    .agent
+                    .or_else(|| processes::children_of(guard).first().copied());
+                message.fds.into_iter().for_each(|line| lines.keep(node, line));
+            }
             _ => return Heard::End,
         }
     }
@@ -174,21 +180,41 @@ fn hear(link: &OwnedFd, world: &mut dyn FnMut(OwnedFd), lines: &mut Lines) -> He
 /// The system resets the connections of a process that is killed with something unread, and a reset may as well come from something on the way, which a line survives. While this process has
 /// them, too, they are not reset: it ends them, and the other side knows at once that this agent is gone.
 #[derive(Debug, Default)]
-struct Lines(HashMap<u32, OwnedFd>);
+struct Lines {
+    kept: HashMap<u32, OwnedFd>,
+    /// The agent, known once it has a line: the guard's only child.
+    agent: Option<i32>,
+}
 
 impl Lines {
     /// In the place of the one before, which the agent has left.
     fn keep(&mut self, node: u32, line: OwnedFd) {
-        if self.0.len() < limits::LINES_KEPT || self.0.contains_key(&node) {
-            self.0.insert(node, line);
+        if self.kept.len() < limits::LINES_KEPT || self.kept.contains_key(&node) {
+            self.kept.insert(node, line);
         }
     }
 
     /// The agent is gone.
     fn end(&self) {
-        for line in self.0.values() {
+        for line in self.kept.values() {
             let _ = rustix::net::shutdown(line, rustix::net::Shutdown::Both);
         }
+    }
+
+    /// The guard is gone, perhaps alone. Then the agent, which has become our child, ends before its lines do: it would take their end for that of the other hosts, and blame one of those.
+    fn end_with_agent(&self) {
+        let me = rustix::process::getpid().as_raw_pid();
+        if let Some(agent) = self
+            .agent
+            .filter(|agent| processes::parent_of(*agent) == Some(me))
+        {
+            sys::kill(agent, libc::SIGKILL);
+            let until = Instant::now() + limits::SWEEP_WAIT;
+            while processes::ended(agent).is_none() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.end();
     }
 }
 
