@@ -167,6 +167,62 @@ fn whoever_dies_nothing_is_left_and_a_lost_agent_is_named_by_its_host() {
 }
 
 #[test]
+fn a_launcher_without_ranks_of_its_own_shows_and_manages_those_of_others() {
+    let fake = support::fake_rank();
+    let mark = format!("login-{}", std::process::id());
+    let child = on_hosts("a:1,b:1", &[&fake, "forever"])
+        .env(MARK, &mark)
+        .spawn()
+        .unwrap();
+    let launcher = child.id().to_string();
+    let garonne = |words: &str| said(&mut command(&words.replace("JOB", &launcher)));
+    until("both ranks have come", || {
+        let said = garonne("rail --job JOB");
+        said.code == 0 && !said.out.contains("MPI_Init")
+    });
+    let both = garonne("rail --job JOB").out;
+    assert!(
+        both.contains("on host 'a':\n") && both.contains("on host 'b':\n"),
+        "{both}"
+    );
+    let background = garonne("why background JOB").out;
+    assert!(
+        background.contains("on host 'a':\nrank 0: ") && background.contains("on host 'b':\nrank 1: "),
+        "{background}"
+    );
+    let paces = garonne("why paces JOB");
+    assert!(
+        paces.code == 0 && paces.out.contains("on host 'a':\n"),
+        "{paces:?}"
+    );
+    let gate = garonne("why gate 1 JOB");
+    assert!(
+        gate.out.starts_with("on host 'b':\nrank 1, on node 2 of 3\n"),
+        "{gate:?}"
+    );
+    let json = garonne("why gate 1 JOB --json").out;
+    assert!(json.contains("\"peer\": 0") && json.starts_with('['), "{json}");
+    let none = garonne("why gate 2 JOB");
+    assert!(
+        none.code == 1 && none.err.contains("no rank 2: the job has 2"),
+        "{none:?}"
+    );
+    for what in ["add", "drain"] {
+        let said = garonne(&format!("rail --job JOB {what} 198.51.100.0/24"));
+        assert!(
+            said.code == 1
+                && said
+                    .err
+                    .contains("no host of the job has an address in 198.51.100.0/24"),
+            "{said:?}"
+        );
+    }
+    kill(child.id() as i32, libc::SIGTERM);
+    finish(child);
+    until("nothing is left", || marked(&mark).is_empty());
+}
+
+#[test]
 fn no_other_host_is_blamed_for_a_launcher_that_has_lost_its_guard() {
     // The agent lives, and might see its lines end before it does.
     for _ in 0..8 {

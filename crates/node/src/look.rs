@@ -250,6 +250,29 @@ pub fn encode(all: &[Seen]) -> Vec<u8> {
     writer.0
 }
 
+/// The byte before what a command says, and the one before why it says nothing.
+pub const PAGE_MARKS: [u8; 2] = *b"+-";
+
+/// What a command has said for another host: its words, or why there are none.
+///
+/// # Errors
+/// It is neither.
+pub fn page(bytes: &[u8]) -> Result<std::result::Result<String, String>> {
+    let (mark, words) = bytes.split_first().ok_or_else(|| damaged("it is empty"))?;
+    // They are printed on somebody's terminal.
+    let clean = |letter: char| match letter {
+        '\n' => '\n',
+        other if other.is_control() => ' ',
+        other => other,
+    };
+    let words = String::from_utf8_lossy(words).chars().map(clean).collect();
+    match PAGE_MARKS.iter().position(|known| known == mark) {
+        Some(0) => Ok(Ok(words)),
+        Some(_) => Ok(Err(words)),
+        None => Err(damaged("it is no command's")),
+    }
+}
+
 fn text(r: &mut Reader<'_>) -> Result<String> {
     let text = r.text()?;
     // It is printed on somebody's terminal.
@@ -504,6 +527,13 @@ pub(crate) mod tests {
             }
         }
         assert!(decode(&[bytes, vec![0]].concat()).is_err());
+    }
+
+    #[test]
+    fn a_page_is_words_or_why_there_are_none() {
+        assert_eq!(page(b"+a\nb\x1b[2J").unwrap(), Ok("a\nb [2J".to_owned()));
+        assert_eq!(page(b"-why").unwrap(), Err("why".to_owned()));
+        assert!(page(b"").is_err() && page(b"a").is_err());
     }
 
     #[test]

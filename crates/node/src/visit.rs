@@ -14,7 +14,7 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 use crate::client::{decode, private_pair, refusal, unexpected};
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::layout::Shape;
+use crate::layout::{Card, Shape};
 use crate::look::{self, Seen};
 use crate::orders::Place;
 use crate::rendezvous;
@@ -35,10 +35,28 @@ pub struct Visit {
     pub ranks: u32,
     /// Names of the job's hosts, by node; none where there is one.
     pub hosts: Vec<String>,
-    /// Shape and board of its newest world; `None` before any rank called MPI_Init.
+    /// Shape and board of its newest world; `None` before any rank of this host called MPI_Init.
     pub world: Option<(Shape, Segment)>,
     /// The memory file of that world.
     pub file: Option<OwnedFd>,
+}
+
+impl Visit {
+    /// Whether this rank of the job is one of this host, or of none: nobody else would know of it.
+    pub fn runs_here(&self, rank: u32) -> bool {
+        let Some((shape, board)) = &self.world else {
+            return true;
+        };
+        shape.nodes < 2 || rank >= shape.size || Card::of(board, rank).host().0 == shape.node
+    }
+
+    /// Whether ranks of the job run on this host, as far as a world tells.
+    pub fn has_ranks_here(&self) -> bool {
+        let Some((shape, board)) = &self.world else {
+            return false;
+        };
+        shape.nodes < 2 || (0..shape.size).any(|rank| Card::of(board, rank).host().0 == shape.node)
+    }
 }
 
 /// Asks the agent of the job named `name` to have a network left alone between hosts, on all of them, or used again. When it returns this host has heard of it.
@@ -201,7 +219,24 @@ fn content(fds: Vec<OwnedFd>, most: usize) -> Result<Vec<u8>> {
 impl Around {
     /// What the ranks of each of these nodes show, as they answer; until all have, or the time is over. An error is the answer of one that is damaged: who says what nobody can read, or speaks
     /// for ranks of another host.
-    pub fn answers(self, mut of: BTreeSet<u32>) -> BTreeMap<u32, Result<Vec<Seen>>> {
+    pub fn answers(self, of: BTreeSet<u32>) -> BTreeMap<u32, Result<Vec<Seen>>> {
+        let of_rank = self.of_rank.clone();
+        self.all_answers(of, |node, bytes| seen_of(node, &of_rank, &bytes))
+    }
+
+    /// What a command says on each of these nodes, or why it says nothing; as [`Around::answers`].
+    pub fn pages(self, of: BTreeSet<u32>) -> BTreeMap<u32, std::result::Result<String, String>> {
+        let pages = self.all_answers(of, |_, bytes| look::page(&bytes));
+        let flat =
+            |(node, page): (u32, Result<_>)| (node, page.unwrap_or_else(|error| Err(error.to_string())));
+        pages.into_iter().map(flat).collect()
+    }
+
+    fn all_answers<T>(
+        self,
+        mut of: BTreeSet<u32>,
+        read: impl Fn(u32, Vec<u8>) -> Result<T>,
+    ) -> BTreeMap<u32, Result<T>> {
         let mut answers = BTreeMap::new();
         while !of.is_empty()
             && let left = self.until.saturating_duration_since(Instant::now())
@@ -210,7 +245,7 @@ impl Around {
         {
             match self.said() {
                 Ok(Some((node, bytes))) if of.remove(&node) => {
-                    answers.insert(node, bytes.and_then(|bytes| seen_of(node, &self.of_rank, &bytes)));
+                    answers.insert(node, bytes.and_then(|bytes| read(node, bytes)));
                 }
                 Ok(_) => {}
                 // Its end: the agent has something else to do.

@@ -31,6 +31,37 @@ pub enum Wish {
     All,
     /// Nothing any more: who asked has gone.
     NoMore,
+    /// What a command says of them, in its own words.
+    Page(Page, Form),
+}
+
+/// A command that can be asked for on another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// `garonne why gate` of this rank: on its host alone.
+    Gate(u32),
+    /// `garonne rail`.
+    Rail,
+    /// `garonne why paces`.
+    Paces,
+    /// `garonne why background`.
+    Background,
+}
+
+/// In which form it says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// For people.
+    Words,
+    /// For programs.
+    Json,
+}
+
+impl Form {
+    /// JSON, if that is asked for.
+    pub fn json_if(asked: bool) -> Self {
+        if asked { Form::Json } else { Form::Words }
+    }
 }
 
 impl Wish {
@@ -42,6 +73,11 @@ impl Wish {
             Wish::Records { ms } => (3, ms),
             Wish::NoMore => (4, 0),
             Wish::All => (5, 0),
+            Wish::Page(Page::Gate(rank), Form::Words) => (6, rank),
+            Wish::Page(Page::Gate(rank), Form::Json) => (7, rank),
+            Wish::Page(Page::Rail, form) => (8, form as u32),
+            Wish::Page(Page::Paces, form) => (9, form as u32),
+            Wish::Page(Page::Background, form) => (10, form as u32),
         }
     }
 
@@ -53,6 +89,11 @@ impl Wish {
             3 => Wish::Records { ms },
             4 => Wish::NoMore,
             5 => Wish::All,
+            6 => Wish::Page(Page::Gate(ms), Form::Words),
+            7 => Wish::Page(Page::Gate(ms), Form::Json),
+            8 => Wish::Page(Page::Rail, Form::json_if(ms == 1)),
+            9 => Wish::Page(Page::Paces, Form::json_if(ms == 1)),
+            10 => Wish::Page(Page::Background, Form::json_if(ms == 1)),
             _ => return None,
         };
         (wish.code().1 == ms).then_some(wish)
@@ -111,10 +152,15 @@ mod tests {
             Wish::Records { ms: 0 },
             Wish::NoMore,
             Wish::All,
+            Wish::Page(Page::Gate(7), Form::Words),
+            Wish::Page(Page::Gate(0), Form::Json),
+            Wish::Page(Page::Rail, Form::Json),
+            Wish::Page(Page::Paces, Form::Words),
+            Wish::Page(Page::Background, Form::Json),
         ] {
             assert_eq!(Wish::of_word(&wish.word()), Some(wish));
         }
-        for wrong in ["", "1", "1:1", "9:0", "3:-1", "3:99999999999", "x:0"] {
+        for wrong in ["", "1", "1:1", "9:2", "11:0", "3:-1", "3:99999999999", "x:0"] {
             assert_eq!(Wish::of_word(wrong), None, "{wrong}");
         }
     }

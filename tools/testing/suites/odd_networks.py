@@ -25,7 +25,7 @@ def suite(context):
     talk = place / "talk"
     context.build_program("odd-networks", "tests/hosts/talk.c", talk)
     # The longest first. That two behind translators have nowhere to meet is nearly what `joining/two that cannot meet` shows.
-    cases = [two_translated, tunnel_that_loses, translator_forgets, two_translated_and_started, two_that_refuse, met_at_a_guest, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, gateway_after_drain, came_later_alone, drain_that_parts, drain_beside_a_dead_link, link_local_alone, who_passes_on, rank_of_another_host]
+    cases = [two_translated, tunnel_that_loses, translator_forgets, two_translated_and_started, two_that_refuse, met_at_a_guest, translated_guest, translated_and_started, published, dead_tunnel, tunnel_alone, names_lead_astray, key_with_names, last_network_of_another, gateway_after_drain, came_later_alone, drain_that_parts, drain_beside_a_dead_link, link_local_alone, who_passes_on, rank_of_another_host, launcher_without_ranks]
     for case in cases + [nowhere_to_meet] * context.soak:
         yield Case(f"odd-networks/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True, waits=True)
 
@@ -438,7 +438,7 @@ def who_passes_on(context, talk):
 
 
 def rank_of_another_host(context, talk):
-    """Who asks on the wrong host for the gates of a rank is told on which to ask."""
+    """Who asks for the gates of a rank of another host is told them by that host."""
     with Chain([None, None]) as hosts:
         job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:1", talk, "0"])
         with job:
@@ -446,5 +446,50 @@ def rank_of_another_host(context, talk):
             for here, there in ((0, 1), (1, 0)):
                 code, output = said(context, hosts.names[here], "why", "gate", there)
                 name = "localhost" if there == 0 else hosts.names[1]
-                expect(code == 1 and f"rank {there} runs on host '{name}', node {there} of 2; ask there" in output, f"exit code {code}", output)
+                expect(code == 0 and f"on host '{name}':\nrank {there}, on node {there} of 2\n" in output, f"exit code {code}", output)
+            code, output = said(context, hosts.names[0], "why", "gate", 2)
+            expect(code == 1 and "no rank 2: the job has 2" in output, f"exit code {code}", output)
+        job.end_well(talk, SILENCE_S)
+
+
+def launcher_without_ranks(context, talk):
+    """A job is started, seen and managed from a host that has none of its ranks and is not on their network."""
+    fast = "10.78.0.0/24"
+    with Hosts(3) as hosts:
+        own, *others = hosts.names
+        hosts.add("fast", "10.78.0")
+        namespaces.ip("-n", own, "link", "del", "fast")
+        where = ["--host", f"{others[0]}:1,{others[1]}:1"]
+        code, output = run(context, hosts, [*where, "-x", f"GARONNE_NETWORKS={fast}", talk, 5])
+        expect(code == 0 and "all is well" in output, f"exit code {code}", output)
+        job = Job(context, hosts, [*where, talk, "0", "100000"])
+        with job:
+            job.wait_for_ranks(talk, 2)
+
+            def networks(in_use):
+                code, output = said(context, own, "rail", "--json")
+                expect(code == 0, f"exit code {code}", output)
+                rows = [row["host"] for row in json.loads(output) if row["network"] == fast and row["in_use"] == in_use]
+                return sorted(rows) == sorted(others)
+
+            wait_until("both hosts", lambda: networks(True))
+            for rank, name in enumerate(others):
+                wait_until("the rank", lambda rank=rank: said(context, own, "why", "gate", rank)[0] == 0)
+                code, output = said(context, own, "why", "gate", rank)
+                expect(code == 0 and f"on host '{name}':\nrank {rank}, on node {rank + 1} of 3\n" in output, f"exit code {code}", output)
+            code, output = said(context, own, "why", "background")
+            expect(code == 0 and all(f"on host '{name}':\nrank {rank}: " in output for rank, name in enumerate(others)), f"exit code {code}", output)
+            code, output = said(context, own, "why", "paces")
+            expect(code == 0 and all(f"on host '{name}':\n" in output for name in others), f"exit code {code}", output)
+            code, output = said(context, own, "rail", "drain", fast)
+            expect(code == 0 and "left alone" in output, f"exit code {code}", output)
+            wait_until("both hosts to leave it alone", lambda: networks(False))
+            code, output = said(context, own, "rail", "add", fast)
+            expect(code == 0 and "is used" in output, f"exit code {code}", output)
+            wait_until("both hosts to use it", lambda: networks(True))
+            for what in ("drain", "add"):
+                code, output = said(context, own, "rail", what, "10.99.0.0/24")
+                expect(code == 1 and "no host of the job has an address in 10.99.0.0/24" in output, f"exit code {code}", output)
+            code, output = said(context, own, "rail", "drain", "10.77.0.0/24")
+            expect(code == 1 and output.startswith("error[G0232]: "), f"exit code {code}", output)
         job.end_well(talk, SILENCE_S)

@@ -89,6 +89,16 @@ pub fn choose(wanted: Option<u32>, line: &str) -> Result<Visit, String> {
     }
 }
 
+/// Why nothing can be shown of a job's ranks here.
+pub fn not_begun(visit: &Visit) -> String {
+    let here = if visit.hosts.len() > 1 {
+        " on this host"
+    } else {
+        ""
+    };
+    format!("no rank of the job{here} has called MPI_Init yet")
+}
+
 /// The running jobs by their launchers, with their command lines, for shells.
 pub fn candidates() -> Vec<CompletionCandidate> {
     visits()

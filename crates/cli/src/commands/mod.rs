@@ -3,6 +3,7 @@
 mod bench;
 mod bench_tasks;
 mod doctor;
+mod elsewhere;
 mod explain;
 pub mod jobs;
 mod join;
@@ -145,6 +146,15 @@ fn registration(shell: &str) -> i32 {
             1
         }
     }
+}
+
+/// Says that something failed, which may bear its code already.
+fn fail(text: &str) -> i32 {
+    match text.starts_with("error[") {
+        true => errln!("{text}"),
+        false => errln!("error: {text}"),
+    }
+    1
 }
 
 /// Prints a value as JSON.

@@ -3,6 +3,7 @@
 use clap::error::{ContextKind, ContextValue};
 use comfy_table::{Table, presets};
 use garonne_node::layout::{Card, Shape};
+use garonne_node::wish::Page;
 use garonne_node::{addresses, drained, rank, visit};
 use garonne_rails::tcp::shown::{self, Seen};
 use garonne_rails::tcp::{MEMORY, Stream};
@@ -11,7 +12,7 @@ use ipnet::IpNet;
 use serde_json::json;
 use std::ffi::OsString;
 
-use super::jobs;
+use super::{elsewhere, jobs};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -57,10 +58,7 @@ pub fn tip(words: &[OsString], error: &clap::Error) -> Option<String> {
 pub fn run(args: &Args) -> i32 {
     match go(args) {
         Ok(code) => code,
-        Err(text) => {
-            errln!("error: {text}");
-            1
-        }
+        Err(text) => super::fail(&text),
     }
 }
 
@@ -72,7 +70,7 @@ fn go(args: &Args) -> Result<i32, String> {
     };
     let job = jobs::choose(args.job, &format!("garonne rail --job PID{what}"))?;
     let world = job.world.as_ref();
-    let (shape, board) = world.ok_or("no rank of the job has called MPI_Init yet")?;
+    let (shape, board) = world.ok_or_else(|| jobs::not_begun(&job))?;
     if shape.nodes < 2 && (0..shape.size).any(|rank| Card::of(board, rank).host().1 != 0) {
         return match &args.what {
             None => Ok(show_within(shape, board, args.json)),
@@ -85,6 +83,7 @@ fn go(args: &Args) -> Result<i32, String> {
         );
     }
     let (network, drained) = match &args.what {
+        None if !job.has_ranks_here() => return elsewhere::show(&job, Page::Rail, args.json),
         None => return Ok(show(shape, board, args.json)),
         Some(What::Drain { network }) => (find(network)?, true),
         Some(What::Add { network }) => (find(network)?, false),
@@ -208,7 +207,8 @@ fn rows(shape: &Shape, board: &Segment) -> Vec<Row> {
     addresses::networks().into_iter().map(row).collect()
 }
 
-fn show(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
+/// Shows what the ranks of this host have.
+pub fn show(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
     let rows = rows(shape, board);
     if as_json {
         let row = |row: &Row| {

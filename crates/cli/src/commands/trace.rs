@@ -86,7 +86,7 @@ pub fn record(
     wants: Wants<'_>,
     distant: Option<Distant>,
 ) -> Result<Outcome, String> {
-    let world = match &visit.file {
+    let world = match visit.file.as_ref().filter(|_| visit.has_ranks_here()) {
         Some(file) => Some(Traced::open(file, from).map_err(|error| error.to_string())?),
         // A host that has no rank shows those of others.
         None if distant.is_some() => None,

@@ -1,12 +1,13 @@
 //! `garonne why`: why something is as it is. Each thing that can be asked about is a function here.
 
-use super::jobs;
 use super::join::ENV_FILE as ENV_JOIN_KEY;
+use super::{elsewhere, jobs};
 use comfy_table::{Table, presets};
 use garonne_node::adoption::ENV_KEY;
 use garonne_node::strategy::ENV_STRATEGY;
 use garonne_node::tree::ENV_FAN_OUT;
 use garonne_node::visit::Visit;
+use garonne_node::wish::Page;
 use garonne_node::{
     layout::{Background, Card, Shape},
     placement, rank,
@@ -51,7 +52,7 @@ enum Thing {
     },
     /// Which way the messages of a rank of a running job go to each peer: rail, addresses, connections
     Gate {
-        /// The rank; of a job on several hosts, one of this host
+        /// The rank, on whichever host of the job
         rank: u32,
         /// Process id of the job's launcher; not needed if one job runs
         #[arg(value_parser = jobs::number)]
@@ -81,37 +82,51 @@ pub fn run(args: &Args) -> i32 {
     match args.thing {
         Thing::Binding { n, json } => binding(n, json),
         Thing::Costs { json } => super::tune::show_kept(json),
-        Thing::Paces { job, json } => of_world((job, "garonne why paces PID"), |_, shape, board| {
-            running(shape, board, json)
-        }),
-        Thing::Gate { rank, job, json } => of_world(
-            (job, &format!("garonne why gate {rank} PID")),
-            |visit, shape, board| super::why_gate::show(visit, (shape, board), rank, json),
-        ),
+        Thing::Paces { job, json } => {
+            let here = |_: &Visit, shape: &Shape, board: &Segment| paces_of(shape, board, json);
+            of_world((job, "garonne why paces PID"), (Page::Paces, json), here)
+        }
+        Thing::Gate { rank, job, json } => {
+            let line = format!("garonne why gate {rank} PID");
+            let here = |visit: &Visit, shape: &Shape, board: &Segment| {
+                super::why_gate::show(visit, (shape, board), rank, json)
+            };
+            of_world((job, &line), (Page::Gate(rank), json), here)
+        }
         Thing::Background { job, json } => {
-            of_world((job, "garonne why background PID"), |_, shape, board| {
-                background(shape, board, json)
-            })
+            let here = |_: &Visit, shape: &Shape, board: &Segment| background_of(shape, board, json);
+            of_world(
+                (job, "garonne why background PID"),
+                (Page::Background, json),
+                here,
+            )
         }
         Thing::Settings { json } => settings(json),
     }
 }
 
-/// What `show` says of the newest world of a running job, which is named as [`jobs::choose`] has it.
-fn of_world((job, line): (Option<u32>, &str), show: impl FnOnce(&Visit, &Shape, &Segment) -> i32) -> i32 {
-    let failed = match jobs::choose(job, line) {
-        Ok(visit) => match &visit.world {
-            Some((shape, board)) => return show(&visit, shape, board),
-            None => "no rank of the job has called MPI_Init yet".to_owned(),
-        },
-        Err(text) => text,
-    };
-    errln!("error: {failed}");
-    1
+/// What `here` says of the newest world of a running job, which is named as [`jobs::choose`] has it; or what other hosts say, if what is asked for is of their ranks.
+fn of_world(
+    (job, line): (Option<u32>, &str),
+    (page, as_json): (Page, bool),
+    here: impl FnOnce(&Visit, &Shape, &Segment) -> i32,
+) -> i32 {
+    let said = jobs::choose(job, line).and_then(|visit| {
+        let is_here = match page {
+            Page::Gate(rank) => visit.runs_here(rank),
+            Page::Paces | Page::Background | Page::Rail => visit.has_ranks_here(),
+        };
+        match &visit.world {
+            Some((shape, board)) if is_here => Ok(here(&visit, shape, board)),
+            Some(_) => elsewhere::show(&visit, page, as_json),
+            None => Err(jobs::not_begun(&visit)),
+        }
+    });
+    said.unwrap_or_else(|text| super::fail(&text))
 }
 
-/// The paces of a running job.
-fn running(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
+/// The paces of the ranks of this host.
+pub fn paces_of(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
     let mut rows = Vec::new();
     for to in 0..shape.size {
         let card = Card::of(board, to);
@@ -159,16 +174,18 @@ fn running(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
     0
 }
 
-/// Who advances the communication of a running job's ranks.
-fn background(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
+/// Who advances the communication of the ranks of this host.
+pub fn background_of(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
+    let near = |rank: &u32| shape.nodes < 2 || Card::of(board, *rank).host().0 == shape.node;
     let ranks: Vec<_> = (0..shape.size)
-        .map(|rank| Card::of(board, rank).background())
+        .filter(near)
+        .map(|rank| (rank, Card::of(board, rank).background()))
         .collect();
     if as_json {
-        let row = |(rank, (state, turns)): (usize, &(Background, u32))| json!({ "rank": rank, "advances": !matches!(state, Background::Off | Background::Refused(_)), "because": because(*state), "turns": turns });
-        return super::print_json(&ranks.iter().enumerate().map(row).collect::<Vec<_>>());
+        let row = |(rank, (state, turns)): &(u32, (Background, u32))| json!({ "rank": rank, "advances": !matches!(state, Background::Off | Background::Refused(_)), "because": because(*state), "turns": turns });
+        return super::print_json(&ranks.iter().map(row).collect::<Vec<_>>());
     }
-    for (rank, (state, turns)) in ranks.iter().enumerate() {
+    for (rank, (state, turns)) in &ranks {
         outln!("rank {rank}: {}; called {turns} times", because(*state));
     }
     0

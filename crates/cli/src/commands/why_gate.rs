@@ -68,30 +68,20 @@ struct Gates {
 /// How long a connection whose rate the rail does not measure, since there is no other to compare with, is watched for it.
 const WATCHED_FOR: Duration = Duration::from_millis(250);
 
-/// Shows the gates of a rank of this host.
-pub fn show(visit: &Visit, (shape, board): (&Shape, &Segment), rank: u32, as_json: bool) -> i32 {
-    let elsewhere = || {
-        let node = Card::of(board, rank).host().0;
-        match visit.hosts.get(node as usize) {
-            Some(name) => format!(
-                "rank {rank} runs on host '{name}', node {node} of {}; ask there",
-                shape.nodes
-            ),
-            None => format!(
-                "rank {rank} runs on node {node} of {}, another host; ask there",
-                shape.nodes
-            ),
-        }
-    };
-    let refused = match () {
+/// Why there is nothing to show of a rank here.
+pub fn refusal((shape, board): (&Shape, &Segment), rank: u32) -> Option<String> {
+    match () {
         () if rank >= shape.size => Some(format!("no rank {rank}: the job has {}", shape.size)),
-        () if Card::of(board, rank).host().0 != shape.node => Some(elsewhere()),
+        () if Card::of(board, rank).host().0 != shape.node => Some(format!("no rank {rank} runs here")),
         () if Card::of(board, rank).pid() == 0 => Some(format!("rank {rank} has not called MPI_Init yet")),
         () => None,
-    };
-    if let Some(text) = refused {
-        errln!("error: {text}");
-        return 1;
+    }
+}
+
+/// Shows the gates of a rank of this host.
+pub fn show(visit: &Visit, (shape, board): (&Shape, &Segment), rank: u32, as_json: bool) -> i32 {
+    if let Some(text) = refusal((shape, board), rank) {
+        return super::fail(&text);
     }
     // Without them all look as if they came straight from their hosts.
     let places = visit::places(visit).unwrap_or_default();

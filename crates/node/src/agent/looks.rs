@@ -1,4 +1,4 @@
-//! What the ranks of all hosts show, for who asks about the job on one of them (`garonne who`, `top`, `trace`, `overlap`).
+//! What the ranks of all hosts show, for who asks about the job on one of them (`garonne who`, `top`, `trace`, `overlap`, `rail`, `why`).
 //!
 //! Whoever is asked passes the question to the first agent, which has all others look; what they see goes up to the first, and from there to the host where it was asked. An agent looks by
 //! running its own program, which reads the host's ranks as a user's command would and writes what it sees into a pipe: so what a look takes, and what might go wrong in it, keeps no agent.
@@ -30,6 +30,7 @@ use crate::orders::{Asked, Order, Report, Wish};
 use crate::rendezvous;
 use crate::sys;
 use crate::wire::ToRank;
+use crate::wish::Page;
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
@@ -265,7 +266,10 @@ impl Agent<'_> {
             _ if self.looks.next.len() >= LOOKERS_MAX => {}
             Wish::Records { .. } | Wish::All if self.looks.streams() >= RECORDERS_MAX => {}
             Wish::Records { .. } | Wish::All => self.look_now(wish, vec![asked]),
-            Wish::Standing | Wish::Load => {
+            // Of one that is not here, or of none, there is nothing to say.
+            Wish::Page(Page::Gate(rank), _) if !self.is_here(rank) => {}
+            Wish::Page(..) if self.job.ranks_of(self.node).is_empty() => {}
+            Wish::Standing | Wish::Load | Wish::Page(..) => {
                 self.looks.next.push((asked, wish));
                 self.begin_look();
             }

@@ -113,7 +113,11 @@ impl Agent<'_> {
         }
     }
 
-    fn attach(&self, socket: &OwnedFd) {
+    fn attach(&mut self, socket: &OwnedFd) {
+        // Where no rank runs tools are the only ones to read a board. Without it they say less.
+        if self.worlds.is_empty() && self.hosts.is_some() && self.job.ranks_of(self.node).is_empty() {
+            let _ = self.new_world(0, LIBRARY_VERSION, 0);
+        }
         if let Some(world) = self.worlds.last() {
             world.stir();
         }

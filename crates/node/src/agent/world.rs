@@ -1,4 +1,4 @@
-//! The shared memory that the ranks of one generation of MPI processes get: made when the first of them registers.
+//! The shared memory that the ranks of one generation of MPI processes get: made when the first of them registers; on a host without ranks, when a tool looks at it.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -55,7 +55,7 @@ impl Agent<'_> {
             board.atomic_u32(layout::TRACE_WORD).store(1, Relaxed);
         }
         // Of other hosts the launcher reads nothing itself.
-        if self.job.traced && self.up.is_none() {
+        if self.job.traced && self.up.is_none() && beside > 0 {
             let message = Link::World.encode();
             sys::send(self.link.as_fd(), &message, &[file.as_fd()], SendFlags::empty())
                 .map_err(|error| Error::system(codes::G0209, "cannot hand a world to the launcher", error))?;

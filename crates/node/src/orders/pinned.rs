@@ -6,6 +6,7 @@ use super::tests::{a_place, an_errand, orders, reports};
 use super::*;
 use crate::joining::{Offer, ToGuest};
 use crate::look;
+use crate::wish::{Form, Page};
 use garonne_rails::tcp::VERSIONS;
 use garonne_trace::record::Side as Which;
 use garonne_trace::seen::{Background, Message, Seen, What};
@@ -13,7 +14,11 @@ use garonne_trace::stream;
 use std::collections::BTreeSet;
 
 /// Versions, and what their messages sum up to. A row stays as it is once a build with it was given to anybody.
-const SUMS: [(u16, u64); 2] = [(9, 18_348_079_457_839_109_643), (10, 10_818_030_693_713_279_332)];
+const SUMS: [(u16, u64); 3] = [
+    (9, 18_348_079_457_839_109_643),
+    (10, 10_818_030_693_713_279_332),
+    (11, 2_862_862_941_321_689_796),
+];
 
 /// FNV-1a over messages, the length of each before it.
 fn sum(messages: &[Vec<u8>]) -> u64 {
@@ -176,6 +181,11 @@ fn messages() -> Vec<Vec<u8>> {
         Wish::Records { ms: 9 },
         Wish::NoMore,
         Wish::All,
+        Wish::Page(Page::Gate(3), Form::Words),
+        Wish::Page(Page::Gate(3), Form::Json),
+        Wish::Page(Page::Rail, Form::Words),
+        Wish::Page(Page::Paces, Form::Json),
+        Wish::Page(Page::Background, Form::Json),
     ];
     all.extend(wishes.map(|wish| Report::Look(1, wish).encode()));
     let offer = Offer {

@@ -15,6 +15,7 @@ use garonne_node::visit::{self, Visit};
 use garonne_node::wish::Wish;
 
 use super::standing::{self, Shown, monotonic_ns};
+use crate::commands::elsewhere;
 use crate::commands::jobs::{self, Rank};
 use crate::recording::distant;
 
@@ -238,6 +239,7 @@ pub fn look_for_agent(job: &str, wish: &str) -> i32 {
         Wish::Load => own_loads(&visit),
         Wish::Records { ms } => return distant::record_for_agent(&visit, ms),
         Wish::All => return distant::record_all_for_agent(visit),
+        Wish::Page(page, form) => return elsewhere::say_for_agent(&visit, page, form),
         // These no program looks for.
         Wish::Clock | Wish::NoMore => return 1,
     };
