@@ -11,6 +11,7 @@ pub(crate) mod meeting;
 mod pmi;
 pub(crate) mod pmix;
 pub(crate) mod stranded;
+mod table;
 mod told;
 mod variables;
 

@@ -8,6 +8,7 @@ use std::time::Instant;
 use garonne_rails::tcp::{Fault, Reason};
 
 use super::key::ENV_KEY;
+use crate::addresses;
 use crate::codes;
 use crate::error::Error;
 use crate::leaf::Missed;
@@ -90,6 +91,41 @@ pub(super) fn doubt_of_caller(from: IpAddr, fault: &Fault) -> Option<Doubt> {
     Some(Doubt { text, certain })
 }
 
+/// What rank 0 thinks of its own place, where nobody comes: whether MASTER_ADDR, which means these addresses here, leads to this host at all, and whether somebody had a port that it
+/// would have taken first.
+pub(super) fn doubt_of_own_place(
+    (address, port): (&str, u16),
+    taken: Option<u16>,
+    hosts: &[IpAddr],
+) -> Option<Doubt> {
+    let own = addresses::own();
+    let leads_here = |host: &IpAddr| host.is_loopback() || own.contains(host);
+    let text = match taken {
+        _ if !hosts.is_empty() && !hosts.iter().any(leads_here) => {
+            let hosts: Vec<_> = hosts.iter().map(IpAddr::to_string).collect();
+            format!(
+                "rank 0 waits on this host, of which MASTER_ADDR '{address}' ({}) is no address: if it is another host's, a second process is rank 0 there (RANK must not come twice)",
+                hosts.join(", ")
+            )
+        }
+        Some(taken) => format!(
+            "rank 0 waits, and somebody had port {taken} before, behind MASTER_PORT {port}: perhaps another process is rank 0, too (RANK must not come twice)"
+        ),
+        None => return None,
+    };
+    Some(Doubt { text, certain: false })
+}
+
+/// What another rank thinks of its own number, where rank 0 of these variables has met all others.
+pub(super) fn doubt_of_own_number(have_met: bool, rank: u32) -> Option<Doubt> {
+    have_met.then(|| Doubt {
+        text: format!(
+            "rank {rank} waits, and a rank 0 by the same variables has met all its ranks: another process is rank {rank}, too (RANK must not come twice), or this job's rank 0 has not come yet"
+        ),
+        certain: false,
+    })
+}
+
 /// What another rank thinks of whoever it found in the place of rank 0.
 pub(super) fn doubt_of_leader(missed: &Missed) -> Option<Doubt> {
     let refused = missed
@@ -101,7 +137,7 @@ pub(super) fn doubt_of_leader(missed: &Missed) -> Option<Doubt> {
             format!("rank 0's place at {at} cannot be shared: {fault}")
         }
         (Some((at, Fault::Refused(Reason::Other))), _) => format!(
-            "{at} is the place of another job's rank 0, or WORLD_SIZE, MASTER_ADDR and MASTER_PORT are not spelled alike for all ranks"
+            "{at} is the place of another job's rank 0, or WORLD_SIZE, MASTER_ADDR and MASTER_PORT are not spelled alike for all ranks, or another process is this rank, too (RANK must not come twice)"
         ),
         (Some((at, fault)), _) => format!("rank 0's place at {at}: {fault}"),
         (None, Some(at)) => format!(
@@ -127,6 +163,20 @@ mod tests {
             theirs: (9, 11).into(),
             library: Library::own(),
         }
+    }
+
+    #[test]
+    fn rank_0_doubts_a_place_that_is_no_address_of_its_host_or_whose_port_somebody_had() {
+        let own: IpAddr = "127.0.0.1".parse().unwrap();
+        let other: IpAddr = "203.0.113.77".parse().unwrap();
+        let doubt = |taken, host| doubt_of_own_place(("a", 29500), taken, &[host]).map(|doubt| doubt.text);
+        assert_eq!(doubt(None, own), None);
+        let elsewhere = doubt(None, other).unwrap();
+        assert!(
+            elsewhere.contains("'a' (203.0.113.77) is no address"),
+            "{elsewhere}"
+        );
+        assert!(doubt(Some(29501), own).unwrap().contains("port 29501"));
     }
 
     #[test]

@@ -5,29 +5,26 @@
 //! the kernel says that the other side is the same user's; on several at a port beside that of the variables (which is torch's own), and both sides prove a key that the
 //! user has put into a file. Nothing that comes before that proof is believed; what looks like a rank with another key or library is told to people while there is time, and when it is over.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr as LocalAddr, UnixDatagram, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use garonne_rails::tcp::trusted::{self, Porch, Trusted};
 use garonne_rails::tcp::{House, listen};
 use rustix::event::{PollFd, PollFlags};
 
-use super::doubts::{Doubts, doubt_of_caller, doubt_of_leader};
+use super::doubts::{Doubts, doubt_of_caller, doubt_of_leader, doubt_of_own_number, doubt_of_own_place};
 use super::key;
+use super::table::{Table, decode, encode, refusal};
 use super::{Exchange, Standing};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::leaf;
-use crate::limits::{
-    EXCHANGE_PORTS, EXCHANGE_TABLE_MAX, EXCHANGE_VALUE_MAX, KEY_BYTES_MAX, LEADER_LOOK, LEADER_WAIT,
-    RANKS_MAX,
-};
-use crate::wire::{Reader, Writer, damaged};
+use crate::limits::{EXCHANGE_PORTS, EXCHANGE_TABLE_MAX, LEADER_LOOK, LEADER_WAIT};
 
 /// What the variables say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +39,8 @@ pub(super) struct Where {
     pub run: String,
 }
 
-type Table = HashMap<String, String>;
+/// What each puts beside its own, so that two with one number are found.
+const RANK_KEY: &str = "garonne-rank";
 
 /// See the module's paragraph.
 #[derive(Debug)]
@@ -53,6 +51,10 @@ pub(super) struct Variables {
     table: Table,
     /// Rank 0 has all others, in any order; another has rank 0.
     lines: Vec<Line>,
+    /// Where rank 0 took in those of its host, until all have what they need: who comes there then is one too many.
+    door: Option<UnixListener>,
+    /// What rank 0 shows on its host from then on.
+    sign: Option<UnixDatagram>,
 }
 
 #[derive(Debug)]
@@ -69,6 +71,8 @@ impl Variables {
             put: Vec::new(),
             table: Table::new(),
             lines: Vec::new(),
+            door: None,
+            sign: None,
         }
     }
 
@@ -87,7 +91,11 @@ impl Variables {
             return Ok(());
         }
         self.lines = match (self.standing.rank, self.place.here) {
-            (0, true) => self.take_near()?,
+            (0, true) => {
+                let (lines, door) = self.take_near()?;
+                self.door = Some(door);
+                lines
+            }
             (_, true) => vec![self.call_near()?],
             (0, false) => self.take_far()?,
             (_, false) => vec![self.call_far()?],
@@ -107,9 +115,37 @@ impl Variables {
         }
     }
 
+    /// Two processes have one number: all are told.
+    fn comes_twice(&self, rank: &str, lines: &mut [Line]) -> Error {
+        let why = format!("two processes say that they are rank {rank} (RANK must not come twice)");
+        let message = refusal(&why);
+        for line in lines {
+            // Whoever has gone needs no word.
+            let _ = line.send(&message);
+        }
+        self.failed(&why)
+    }
+
+    /// The same with what rank this is, if rank 0 has said it.
+    fn told(&self, error: Error) -> Error {
+        match error {
+            Error::Peer { code, text } if code == codes::G0219 => self.failed(&text),
+            other => other,
+        }
+    }
+
     fn meeting_point(&self) -> Result<LocalAddr> {
+        self.place_of("meet")
+    }
+
+    /// Where rank 0 shows that all ranks have met. Another start with the same variables may have done so: it proves nothing.
+    fn sign_of_all(&self) -> Result<LocalAddr> {
+        self.place_of("met")
+    }
+
+    fn place_of(&self, what: &str) -> Result<LocalAddr> {
         let name = format!(
-            "garonne/meet/{}/{:016x}",
+            "garonne/{what}/{}/{:016x}",
             rustix::process::geteuid().as_raw(),
             self.identity()[0]
         );
@@ -135,7 +171,7 @@ impl Variables {
         rustix::net::sockopt::socket_peercred(line).is_ok_and(|peer| peer.uid == own)
     }
 
-    fn take_near(&self) -> Result<Vec<Line>> {
+    fn take_near(&self) -> Result<(Vec<Line>, UnixListener)> {
         let listener = UnixListener::bind_addr(&self.meeting_point()?)
             .map_err(|error| Error::system(codes::G0219, "another job meets by the same variables", error))?;
         let unusable = |error| Error::system(codes::G0219, "cannot take the other ranks in", error);
@@ -152,17 +188,40 @@ impl Variables {
                 _ => self.in_time(lines.len(), until, &Doubts::default())?,
             }
         }
-        Ok(lines)
+        Ok((lines, listener))
+    }
+
+    /// Tells those who have called beside all others, and so have somebody else's number.
+    fn turn_away(&self, door: &UnixListener) {
+        let why = format!(
+            "rank 0 has met as many as WORLD_SIZE {} says: another process is this rank, too (RANK must not come twice)",
+            self.standing.size
+        );
+        while let Ok((line, _)) = door.accept() {
+            if line.set_nonblocking(true).is_ok() && Self::is_own_user(&line) {
+                // Whoever has gone needs no word.
+                let _ = Line::Near(line).send(&refusal(&why));
+            }
+        }
     }
 
     fn call_near(&self) -> Result<Line> {
-        let point = self.meeting_point()?;
-        let until = Instant::now() + LEADER_WAIT;
+        let (point, sign) = (self.meeting_point()?, self.sign_of_all()?);
+        let (until, mut doubts) = (Instant::now() + LEADER_WAIT, Doubts::default());
+        let probe = UnixDatagram::unbound();
         loop {
             match UnixStream::connect_addr(&point) {
                 Ok(line) if Self::is_own_user(&line) => return Ok(Line::Near(line)),
-                _ if Instant::now() > until => return Err(self.failed("rank 0 does not come")),
-                _ => std::thread::sleep(LEADER_LOOK),
+                _ if Instant::now() > until => {
+                    return Err(self.failed(&format!("rank 0 does not come{}", doubts.last())));
+                }
+                _ => {
+                    let have_met = probe
+                        .as_ref()
+                        .is_ok_and(|probe| probe.connect_addr(&sign).is_ok());
+                    doubts.hear(doubt_of_own_number(have_met, self.standing.rank), Instant::now());
+                    std::thread::sleep(LEADER_LOOK);
+                }
             }
         }
     }
@@ -190,6 +249,12 @@ impl Variables {
         (1..=EXCHANGE_PORTS).filter_map(move |more| port.checked_add(more))
     }
 
+    /// What MASTER_ADDR means here.
+    fn hosts(&self) -> Vec<IpAddr> {
+        let found = (self.place.address.as_str(), self.place.port).to_socket_addrs();
+        found.into_iter().flatten().map(|address| address.ip()).collect()
+    }
+
     fn take_far(&self) -> Result<Vec<Line>> {
         let any = [SocketAddr::from(([0u16; 8], 0)), SocketAddr::from(([0u8; 4], 0))];
         let at = |mut address: SocketAddr, port| {
@@ -200,10 +265,15 @@ impl Variables {
             .ports()
             .find_map(|port| at(any[0], port).or_else(|| at(any[1], port)));
         let listener = listener.ok_or_else(|| self.failed("none of the ports behind that one is free"))?;
+        let port = listener.local_addr().map_or(0, |address| address.port());
+        let taken = self.ports().take_while(|other| *other != port).next();
         let mut porch = Porch::new(self.house()?, listener);
         let (mut strangers, mut lines): (Vec<usize>, HashMap<u32, Line>) = Default::default();
         let (until, mut doubts) = (Instant::now() + LEADER_WAIT, Doubts::default());
+        let place = doubt_of_own_place((&self.place.address, self.place.port), taken, &self.hosts());
         while lines.len() + 1 < self.standing.size as usize {
+            // Where others come the place is right.
+            doubts.hear(place.clone().filter(|_| lines.is_empty()), Instant::now());
             // Callers that are proving themselves have sockets of their own; looking at them is cheaper than a second epoll.
             wait(&[(porch.fd(), PollFlags::IN)], Some(LEADER_LOOK));
             porch.open(&mut |place, _| {
@@ -232,8 +302,7 @@ impl Variables {
         let house = self.house()?;
         let (until, mut doubts) = (Instant::now() + LEADER_WAIT, Doubts::default());
         loop {
-            let found = (self.place.address.as_str(), self.place.port).to_socket_addrs();
-            let hosts: Vec<IpAddr> = found.into_iter().flatten().map(|address| address.ip()).collect();
+            let hosts = self.hosts();
             let mut why = String::from("the name of its host is not known");
             let ports = if hosts.is_empty() { 0 } else { usize::MAX };
             for port in self.ports().take(ports) {
@@ -305,31 +374,6 @@ fn wait(fds: &[(std::os::fd::BorrowedFd<'_>, PollFlags)], limit: Option<Duration
     let _ = rustix::event::poll(&mut fds, limit.as_ref());
 }
 
-fn encode<'a>(entries: impl ExactSizeIterator<Item = (&'a String, &'a String)>) -> Vec<u8> {
-    let writer = Writer::new(371).raw((entries.len() as u32).to_le_bytes());
-    let put = |writer: Writer, (key, value): (&String, &String)| {
-        writer.bytes(key.as_bytes()).bytes(value.as_bytes())
-    };
-    entries.fold(writer, put).0
-}
-
-fn decode(message: &[u8]) -> Result<Vec<(String, String)>> {
-    let (kind, mut r) = Reader::new(message)?;
-    let count = r.u32()? as usize;
-    if kind != 371 || count > r.left() / 8 || count > 4 * RANKS_MAX as usize {
-        return Err(damaged("it is no table"));
-    }
-    let mut entries = Vec::with_capacity(count);
-    for _ in 0..count {
-        let (key, value) = (r.text()?, r.text()?);
-        if key.len() > KEY_BYTES_MAX || value.len() > EXCHANGE_VALUE_MAX {
-            return Err(damaged("an entry of a table is too long"));
-        }
-        entries.push((key, value));
-    }
-    r.end(entries)
-}
-
 #[cfg(any(test, fuzzing))]
 impl Variables {
     /// What it makes of its variables alone.
@@ -365,22 +409,41 @@ impl Exchange for Variables {
 
     fn fence(&mut self) -> Result<()> {
         self.connect()?;
-        let own = std::mem::take(&mut self.put);
+        let mut own = std::mem::take(&mut self.put);
         let mut lines = std::mem::take(&mut self.lines);
-        let gone = || Error::peer(codes::G0219, "a rank ended before all had come through MPI_Init");
+        let whose = if self.standing.rank == 0 {
+            "a rank"
+        } else {
+            "rank 0"
+        };
+        let gone = || {
+            let text = format!("{whose} ended before all had come through MPI_Init");
+            Error::peer(codes::G0219, text)
+        };
         if self.standing.rank == 0 {
             self.table.extend(own);
+            let mut known = HashSet::new();
             for line in &mut lines {
-                self.table.extend(decode(&line.receive().ok_or_else(gone)?)?);
+                let mut entries = decode(&line.receive().ok_or_else(gone)?)?;
+                let rank = entries.iter().position(|(key, _)| key == RANK_KEY);
+                let rank = rank.map(|at| entries.swap_remove(at).1);
+                if let Some(twice) = rank.filter(|rank| !known.insert(rank.clone())) {
+                    return Err(self.comes_twice(&twice, &mut lines));
+                }
+                self.table.extend(entries);
             }
             let whole = encode(self.table.iter());
             for line in &mut lines {
                 line.send(&whole).ok_or_else(gone)?;
             }
         } else {
+            own.push((RANK_KEY.to_owned(), self.standing.rank.to_string()));
             let sent = encode(own.iter().map(|(key, value)| (key, value)));
-            lines[0].send(&sent).ok_or_else(gone)?;
-            self.table = decode(&lines[0].receive().ok_or_else(gone)?)?
+            // It may have said why before it went.
+            let _ = lines[0].send(&sent);
+            let heard = lines[0].receive().ok_or_else(gone)?;
+            self.table = decode(&heard)
+                .map_err(|error| self.told(error))?
                 .into_iter()
                 .collect();
         }
@@ -395,9 +458,17 @@ impl Exchange for Variables {
 
     fn met(&mut self) {
         self.lines.clear();
+        if let Some(door) = self.door.take() {
+            self.turn_away(&door);
+            // Without it others wait as long, and are told less.
+            let sign = self.sign_of_all().ok();
+            self.sign = sign.and_then(|sign| UnixDatagram::bind_addr(&sign).ok());
+        }
     }
 
-    fn finish(&mut self) {}
+    fn finish(&mut self) {
+        self.sign = None;
+    }
 
     fn abort(&mut self, _code: i32) {
         // The end of this process, with the code, is what its launcher sees.
@@ -444,10 +515,49 @@ mod tests {
     }
 
     #[test]
-    fn no_prefix_of_a_table_is_one() {
-        let entries = Table::from([("a".into(), "b".into()), ("c".into(), String::new())]);
-        let bytes = encode(entries.iter());
-        assert_eq!(decode(&bytes).unwrap().into_iter().collect::<Table>(), entries);
-        (0..bytes.len()).for_each(|cut| assert!(decode(&bytes[..cut]).is_err()));
+    fn two_with_one_number_are_found_and_all_are_told() {
+        let ranks = [0, 1, 1].map(|rank| {
+            std::thread::spawn(move || {
+                let mut exchange = exchange(rank, "twice");
+                exchange.put("same", "key").unwrap();
+                exchange.fence().unwrap_err().to_string()
+            })
+        });
+        for rank in ranks {
+            let error = rank.join().unwrap();
+            assert!(
+                error.contains("two processes say that they are rank 1"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_comes_when_all_have_is_told_that_its_number_is_taken() {
+        let ranks = (1..3).map(|rank| std::thread::spawn(move || exchange(rank, "more").fence()));
+        let ranks: Vec<_> = ranks.collect();
+        let mut first = exchange(0, "more");
+        first.fence().unwrap();
+        ranks.into_iter().for_each(|rank| rank.join().unwrap().unwrap());
+        // One that calls before rank 0 is through, and is taken in by nobody.
+        let (waits, late) = (
+            UnixStream::connect_addr(&first.meeting_point().unwrap()),
+            exchange(2, "more"),
+        );
+        first.met();
+        let message = Line::Near(waits.unwrap()).receive().unwrap();
+        let error = late.told(decode(&message).unwrap_err()).to_string();
+        assert!(
+            error.contains("rank 2, by") && error.contains("another process is this rank, too"),
+            "{error}"
+        );
+        // And one that comes later, who waits, sees why nobody takes it in.
+        let sees = || {
+            let probe = UnixDatagram::unbound().unwrap();
+            probe.connect_addr(&late.sign_of_all().unwrap()).is_ok()
+        };
+        assert!(sees());
+        first.finish();
+        assert!(!sees());
     }
 }
