@@ -223,6 +223,17 @@ fn a_launcher_without_ranks_of_its_own_shows_and_manages_those_of_others() {
 }
 
 #[test]
+fn a_host_that_lacks_descriptors_for_a_rank_is_named() {
+    let lacking = format!("ulimit -n 4; exec {} finalize", support::fake_rank());
+    let said = said(&mut on_hosts("a:1", &["sh", "-c", &lacking]));
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    assert!(
+        said.code != 0 && said.err.contains(&format!("error[G0302]: host '{name}': ")),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn no_other_host_is_blamed_for_a_launcher_that_has_lost_its_guard() {
     // The agent lives, and might see its lines end before it does.
     for _ in 0..8 {

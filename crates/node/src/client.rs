@@ -105,7 +105,7 @@ impl Client {
         let version = (version, protocols);
         match Invitation::from_env()? {
             None => foreign::exchange()?.map_or(Ok(None), |exchange| Self::adopted(exchange, version)),
-            Some(invitation) => Self::register(&invitation, version),
+            Some(invitation) => Self::register(&invitation, version).map_err(Error::with_host),
         }
     }
 
@@ -114,7 +114,7 @@ impl Client {
         let registered = meeting::meet(exchange.as_mut()).and_then(|met| {
             let client = Self::register(&met.invitation, version);
             drop(met.line);
-            client
+            client.map_err(Error::with_host)
         });
         match registered {
             Ok(client) => Ok(client.map(|client| Self {

@@ -75,6 +75,27 @@ impl Error {
         }
     }
 
+    /// Of what a host lacks or refuses: with its name, since who reads it may sit at another.
+    pub(crate) fn with_host(self) -> Self {
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let named = |text: String| match text.starts_with("host '") {
+            true => text,
+            false => format!("host '{name}': {text}"),
+        };
+        match self {
+            Error::Resource { code, text } => Error::Resource {
+                code,
+                text: named(text),
+            },
+            Error::System { code, text, source } => Error::System {
+                code,
+                text: named(text),
+                source,
+            },
+            other => other,
+        }
+    }
+
     pub(crate) fn resource(code: &'static str, text: impl Into<String>) -> Self {
         Error::Resource {
             code,

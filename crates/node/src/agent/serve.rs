@@ -161,6 +161,12 @@ impl Agent<'_> {
                     .split_once("]: ")
                     .map_or(text.as_str(), |(_, text)| text)
                     .to_owned();
+                // What the host lacks; other refusals are about the rank.
+                let lacks = [codes::G0209, codes::G0301, codes::G0302].contains(&code.as_str());
+                let text = match lacks && self.job.nodes.several() {
+                    true => format!("host '{}': {text}", self.host_name(self.node)),
+                    false => text,
+                };
                 reply(
                     socket.as_fd(),
                     &ToRank::Refused {
