@@ -234,6 +234,20 @@ fn a_host_that_lacks_descriptors_for_a_rank_is_named() {
 }
 
 #[test]
+fn many_hosts_that_a_command_starts_one_by_one_are_said_to_be_many() {
+    let hosts: Vec<String> = (0..=garonne_node::limits::STARTED_FLAT)
+        .map(|number| format!("h{number}"))
+        .collect();
+    let mut run = command("run");
+    run.args(["--launcher", "false", "--host", &hosts.join(","), "true"]);
+    let said = said(&mut run);
+    assert!(
+        said.err.contains("65 hosts, each by a 'false' of its own"),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn no_other_host_is_blamed_for_a_launcher_that_has_lost_its_guard() {
     // The agent lives, and might see its lines end before it does.
     for _ in 0..8 {

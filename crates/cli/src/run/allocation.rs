@@ -37,6 +37,11 @@ pub fn by_slurm() -> Vec<String> {
     SRUN.map(str::to_owned).to_vec()
 }
 
+/// Whether this program has a batch system start agents, not this host.
+pub fn is_a_batch_systems(program: &str) -> bool {
+    [SRUN[0], PRTERUN[0]].contains(&program)
+}
+
 /// What starts agents by PRRTE.
 pub fn by_prrte() -> Vec<String> {
     PRTERUN.map(str::to_owned).to_vec()

@@ -188,12 +188,17 @@ fn start(order: Order) -> i32 {
     })
 }
 
-/// Agents by ssh are started one by one from here, which serves some dozens of hosts.
+/// Agents are started one by one from here, by ssh or the user's own command, which serves some dozens of hosts. In an allocation the batch system starts them.
 fn say_if_flat(job: &Job) {
     let started = job.nodes.names.len().saturating_sub(1 + job.guests as usize);
-    if job.starter.is_empty() && started > limits::STARTED_FLAT {
+    let command = job.starter.first().map(|program| program.to_string_lossy());
+    let by_batch_system = command
+        .as_ref()
+        .is_some_and(|program| allocation::is_a_batch_systems(program));
+    if !by_batch_system && started > limits::STARTED_FLAT {
+        let each = command.map_or("an ssh".into(), |program| format!("a '{program}'"));
         errln!(
-            "garonne run: {started} hosts, each by an ssh of its own from this one; a batch system starts that many sooner (docs/launchers.md)"
+            "garonne run: {started} hosts, each by {each} of its own from this one; a batch system starts that many sooner (docs/launchers.md)"
         );
     }
 }
