@@ -187,6 +187,26 @@ fn keys_come_by_standard_input_and_by_a_file_that_goes_when_it_has_served() {
 }
 
 #[test]
+fn a_key_in_a_file_that_others_can_read_is_taken_with_a_word_about_that() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = std::env::temp_dir().join(format!("garonne-open-key-{}", std::process::id()));
+    std::fs::write(&path, "no key\n").unwrap();
+    for (mode, open) in [(0o644, true), (0o620, true), (0o600, false), (0o400, false)] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let said = said(command("join").env("GARONNE_JOIN_KEY", &path));
+        let word = format!("(mode {mode:03o})");
+        assert_eq!(
+            said.err.contains(&word) && said.err.contains("chmod 600"),
+            open,
+            "{said:?}"
+        );
+        // Which is what a key would be asked for next.
+        assert!(said.code == 2 && said.err.contains("G0226"), "{said:?}");
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn what_is_no_key_is_called_so_and_never_shown() {
     let job = waiting(&["true"], &mark("typo"));
     let mut typo = job.key.clone().into_bytes();

@@ -1,7 +1,9 @@
 //! `garonne join`: takes part in a job that was started on another host with `garonne run --join-key`.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use garonne_node::joining::Offer;
@@ -94,6 +96,7 @@ fn key_text(args: &Args) -> Result<String, String> {
             let path = std::env::var_os(ENV_FILE).filter(|path| !path.is_empty()).ok_or_else(|| {
                 format!("no join key: give the one that `garonne run --join-key` has printed, `-` to read it from standard input, or name the file that holds it by {ENV_FILE}")
             })?;
+            warn_if_open(Path::new(&path));
             std::fs::read_to_string(&path).map_err(|error| {
                 format!(
                     "cannot read the join key in '{}', which {ENV_FILE} names: {error}",
@@ -101,6 +104,20 @@ fn key_text(args: &Args) -> Result<String, String> {
                 )
             })
         }
+    }
+}
+
+/// Says that others can read a key, which they may take part with. Whether that is so only whoever owns the file knows: it is taken all the same.
+fn warn_if_open(path: &Path) {
+    let Ok(about) = std::fs::metadata(path) else {
+        return;
+    };
+    let mode = about.permissions().mode() & 0o777;
+    if about.is_file() && mode & 0o077 != 0 {
+        errln!(
+            "garonne join: others may read the key in '{}' (mode {mode:03o}), and take part with it: chmod 600 keeps it to its owner",
+            path.display()
+        );
     }
 }
 
