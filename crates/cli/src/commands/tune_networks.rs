@@ -111,7 +111,17 @@ fn measure(args: &NetworkArgs, (one, other): (&str, &str), dry_run: bool) -> Res
     if !output.status.success() {
         return Err("the job of two ranks failed, as it says above".to_owned());
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| format!("the ranks said something else: {error}"))
+    let found: Result<Vec<Found>, _> = serde_json::from_slice(&output.stdout);
+    let found = found.map_err(|error| format!("the ranks said something else: {error}"))?;
+    Ok(named(found, [one, other]))
+}
+
+/// As the user calls their hosts, in the order of ranks: several may call themselves alike.
+fn named(mut found: Vec<Found>, names: [&str; 2]) -> Vec<Found> {
+    for (found, name) in found.iter_mut().zip(names) {
+        name.clone_into(&mut found.host);
+    }
+    found
 }
 
 fn print(found: &[Found]) -> i32 {
@@ -286,4 +296,21 @@ fn hear(host: &RankHost) -> Result<Found, String> {
     let mut bytes = vec![0; REPORT_MAX];
     room.mem().read(0, &mut bytes);
     serde_json::from_slice(&bytes).map_err(|error| format!("the other rank said something else: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_called_as_the_user_called_them_also_where_they_call_themselves_alike() {
+        let found = || Found {
+            host: "vm".into(),
+            networks: Vec::new(),
+            kept: None,
+            failed: None,
+        };
+        let both = named(vec![found(), found()], ["a", "b"]);
+        assert_eq!([&both[0].host, &both[1].host], ["a", "b"]);
+    }
 }
