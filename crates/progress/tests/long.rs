@@ -1,28 +1,16 @@
 //! Runs that take long on the thread for events: whatever else that thread does goes on. Each waits for what only others can do meanwhile.
 
+mod support;
+
 use garonne_progress::events::Next;
-use garonne_progress::tasks::{At, How, Keypoint, Life, Place, Settings, Step, Task, Tasks, Urgency};
+use garonne_progress::tasks::{At, How, Keypoint, Life, Place, Step, Task, Tasks, Urgency};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use support::{alone, settings};
 
 /// Longer than a test machine keeps anybody waiting.
 const LONG: Duration = Duration::from_secs(60);
-
-fn settings() -> Settings {
-    Settings {
-        spins: 50,
-        ..Settings::here()
-    }
-}
-
-/// Without workers: the timer runs everything.
-fn alone() -> Settings {
-    Settings {
-        homes: Vec::new(),
-        ..settings()
-    }
-}
 
 fn urgent() -> How {
     How {

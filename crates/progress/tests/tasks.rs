@@ -1,5 +1,7 @@
 //! Tasks with real workers: who runs what, when threads exist, and what ends them.
 
+mod support;
+
 use garonne_progress::tasks::{
     At, Class, Error, How, Keypoint, Life, Place, Settings, Step, Task, Tasks, Urgency,
 };
@@ -9,21 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-
-fn settings() -> Settings {
-    Settings {
-        spins: 50,
-        ..Settings::here()
-    }
-}
-
-/// Without workers: only those who pass a keypoint, and the timer.
-fn alone() -> Settings {
-    Settings {
-        homes: Vec::new(),
-        ..settings()
-    }
-}
+use support::{alone, settings};
 
 fn own_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
