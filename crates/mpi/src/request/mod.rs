@@ -8,6 +8,8 @@
 //! Other modules make requests from an [`Arc<dyn Completion>`](Completion): collectives, constructors that do not
 //! block, generalised requests.
 
+#[cfg(test)]
+mod beside_tests;
 pub mod general;
 mod wait;
 #[cfg(test)]
@@ -357,6 +359,15 @@ impl Request {
             }
             Kind::Shared(_, completion) => completion.awaits(),
             Kind::Done(..) => Awaits::Anything,
+        }
+    }
+
+    /// The one operation of the engine with which it ends, whatever becomes of others.
+    fn operation(&self) -> Option<api::Request> {
+        match &self.0 {
+            Kind::Send(_, name) | Kind::Recv(_, name) => Some(*name),
+            Kind::Persistent(_, persistent) => persistent.active().as_ref().and_then(Request::operation),
+            Kind::Shared(..) | Kind::Done(..) => None,
         }
     }
 

@@ -1,10 +1,12 @@
 //! The wait and test forms over mixtures of requests (MPI 5.0 section 3.7.3 to 3.7.6).
 //!
-//! All make progress, none allocates. Outcomes go to a closure with the index of their request, so that the edge writes
+//! All make progress, none allocates for up to 16 requests. Outcomes go to a closure with the index of their request, so that the edge writes
 //! statuses in place.
 
 use super::{Outcome, Request, Status};
+use garonne_engine::api;
 use garonne_progress::host::{Awaits, Host};
+use smallvec::SmallVec;
 use std::cell::Cell;
 
 /// What `MPI_Testany` and `MPI_Request_get_status_any` found.
@@ -128,10 +130,10 @@ fn earliest(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> Option<(u
 
 /// What a thread waits for that waits for any of these requests.
 fn any_of(list: &List<'_>, host: &dyn Host) -> Awaits {
-    host.any_of(&mut active(list).map(|(_, request)| match request.awaits() {
-        Awaits::Operation(name) => Some(name),
-        _ => None,
-    }))
+    // Before the engine is in hand: requests have locks of their own, whose holders ask the engine.
+    let names: SmallVec<[Option<api::Request>; 16]> =
+        active(list).map(|(_, request)| request.operation()).collect();
+    host.any_of(&mut names.into_iter())
 }
 
 /// `MPI_Waitany`: `None` when no request is active (index `MPI_UNDEFINED`, empty status).

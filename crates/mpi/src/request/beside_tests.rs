@@ -1,0 +1,196 @@
+//! Waits of one thread beside what others do with the same requests: nobody sleeps on, and nobody waits for the other's lock.
+
+use super::*;
+use crate::p2p::{RecvArgs, SendArgs, SendMode};
+use crate::process::{Config, ThreadLevel};
+use crate::testing::Bytes;
+use garonne_engine::Quotas;
+use garonne_engine::api::Origin;
+use garonne_engine::shard::Shard;
+use garonne_progress::engine_host::EngineHost;
+use garonne_progress::surroundings::{Given, Patience, Surroundings};
+use garonne_rails::shm::{ShmRail, Threads};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+struct Plain;
+impl Surroundings for Plain {
+    fn patience(&self) -> Patience {
+        Patience {
+            spins: 10,
+            yields: 0,
+            awake: 1,
+        }
+    }
+    fn give_way(&self) -> Given {
+        std::thread::yield_now();
+        Given::InVain
+    }
+    fn abort(&self, code: i32, message: &str) -> ! {
+        panic!("aborted {code}: {message}")
+    }
+    fn seconds(&self) -> f64 {
+        0.0
+    }
+}
+
+fn run(program: impl FnOnce(&Comm)) {
+    let neighbours = Threads::new(1).unwrap().pop().unwrap();
+    let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
+    let shard = Shard::new(rail, 0, 1, Quotas::for_world(1));
+    let process = Process::new(Config::plain(Arc::new(EngineHost::new(shard, 0, 1, Plain))));
+    process.init(ThreadLevel::Multiple).unwrap();
+    let world = process.world().unwrap();
+    program(&world);
+}
+
+fn recv_args(into: &Bytes, tag: i32) -> RecvArgs {
+    RecvArgs {
+        data: into.data(),
+        source: 0,
+        tag,
+        origin: Origin::default(),
+    }
+}
+
+fn send_args(from: &Bytes, tag: i32) -> SendArgs {
+    SendArgs {
+        data: from.data(),
+        dest: 0,
+        tag,
+        mode: SendMode::Standard,
+        origin: Origin::default(),
+    }
+}
+
+fn comes(flag: &AtomicBool, limit: Duration) -> bool {
+    let begun = Instant::now();
+    while !flag.load(Ordering::SeqCst) && begun.elapsed() < limit {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    flag.load(Ordering::SeqCst)
+}
+
+const LARGE: usize = 1 << 20;
+
+fn pair_among(several: bool) {
+    run(|world| {
+        let (out, inn, never, back) = (Bytes::new(LARGE), Bytes::new(8), Bytes::new(8), Bytes::new(LARGE));
+        let (ended, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let pair = world.isendrecv(send_args(&out, 2), recv_args(&inn, 1)).unwrap();
+        let other = world.irecv(recv_args(&never, 9)).unwrap();
+        std::thread::scope(|scope| {
+            // Polls for all.
+            scope.spawn(|| {
+                world
+                    .process()
+                    .host
+                    .wait_until(&mut || over.load(Ordering::SeqCst))
+            });
+            std::thread::sleep(Duration::from_millis(30));
+            scope.spawn(|| {
+                let list = [Some(&pair), Some(&other)];
+                if several {
+                    assert_eq!(wait_some(&list, &mut |at, _| assert_eq!(at, 0)), Some(1));
+                } else {
+                    assert_eq!(wait_any(&list).unwrap().0, 0);
+                }
+                ended.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            // The receive's half ends.
+            world.send(send_args(&inn, 1)).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!ended.load(Ordering::SeqCst));
+            // The send's half ends.
+            world.recv(recv_args(&back, 2)).unwrap();
+            let came = comes(&ended, Duration::from_secs(5));
+            over.store(true, Ordering::SeqCst);
+            world.process().host.wake();
+            // Let the other go in any case.
+            assert!(comes(&ended, Duration::from_secs(5)), "not even then");
+            assert!(came, "the thread slept on although both halves were over");
+        });
+        other.cancel().unwrap();
+        wait(&other).unwrap();
+    });
+}
+
+#[test]
+fn a_pair_among_others_ends_waitany() {
+    pair_among(false);
+}
+
+#[test]
+fn a_pair_among_others_ends_waitsome() {
+    pair_among(true);
+}
+
+/// Longer than anything here takes, on a machine that does much else.
+const SURELY_STUCK: Duration = Duration::from_secs(60);
+
+/// One thread waits for any of so many receives, again and again, while another cancels one after the other.
+fn cancels(count: i32) {
+    const TURNS: u32 = 3000;
+    run(|world| {
+        let rooms: Vec<_> = (0..count).map(|_| Bytes::new(8)).collect();
+        let requests: Vec<_> = rooms
+            .iter()
+            .enumerate()
+            .map(|(tag, room)| world.recv_init(recv_args(room, tag as i32)).unwrap())
+            .collect();
+        requests.iter().for_each(|request| request.start().unwrap());
+        let (turns, over) = (AtomicU32::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let list: Vec<_> = requests.iter().map(Some).collect();
+                for _ in 0..TURNS {
+                    let (at, _) = wait_any(&list).unwrap();
+                    requests[at].start().unwrap();
+                    turns.fetch_add(1, Ordering::SeqCst);
+                }
+                over.store(true, Ordering::SeqCst);
+            });
+            scope.spawn(|| {
+                for turn in 0usize.. {
+                    if over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    // It may have ended at this moment.
+                    let _ = requests[turn * 7919 % requests.len()].cancel();
+                    let begun = Instant::now();
+                    while begun.elapsed() < Duration::from_micros(20 + turn as u64 % 100) {
+                        std::hint::spin_loop();
+                    }
+                }
+            });
+            let (mut seen, mut since) = (0, Instant::now());
+            while !over.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(10));
+                let now = turns.load(Ordering::SeqCst);
+                if now != seen {
+                    (seen, since) = (now, Instant::now());
+                }
+                if since.elapsed() > SURELY_STUCK {
+                    eprintln!("neither who waits nor who cancels gets on, after {now} turns");
+                    // Threads that hold each other up cannot be ended otherwise.
+                    std::process::abort();
+                }
+            }
+        });
+        for request in &requests {
+            request.cancel().unwrap();
+            wait(request).unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_cancels_gets_on_beside_a_thread_that_waits_for_any_of_many() {
+    cancels(1000);
+}
+
+#[test]
+fn who_cancels_gets_on_beside_a_thread_that_waits_for_any_of_few() {
+    cancels(4);
+}
