@@ -228,3 +228,49 @@ fn after_long_runs_one_thread_waits_for_events_and_one_stands_in_and_all_end_wit
         }
     });
 }
+
+#[test]
+fn when_as_many_take_long_as_may_and_others_end_events_go_on() {
+    exclusively(|| {
+        let tasks = Tasks::new(alone()).unwrap();
+        let bound = garonne_progress::limits::LONG_RUNS;
+        let (begun, over) = (Count::default(), Count::default());
+        let beats = Count::default();
+        let tell = beats.clone();
+        let period = Some(Duration::from_millis(1));
+        let alarm = tasks.on_alarm((Duration::ZERO, period), &urgent(), move |_| {
+            tell.add();
+            Next::Keep
+        });
+        assert!(beats.comes_to(10));
+        let all: Vec<_> = (0..bound + 1)
+            .map(|_| {
+                let (its, begun, over) = (tasks.clone(), begun.clone(), over.clone());
+                submit(&tasks, &urgent(), move |at| {
+                    let lengthy = its.lengthy(at);
+                    let own = begun.add();
+                    assert!(over.comes_to(if own <= bound { 1 } else { 2 }));
+                    drop(lengthy);
+                    Step::Done
+                })
+            })
+            .collect();
+        assert!(begun.comes_to(bound + 1), "{}", begun.now());
+        // All but the last end.
+        over.add();
+        let begun_at = Instant::now();
+        while threads_for_events() > 4 && begun_at.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let before = beats.now();
+        assert!(
+            beats.comes_to(before + 10),
+            "one long run goes on, and no alarm rings"
+        );
+        over.add();
+        for task in all {
+            assert!(task.wait(Some(LONG)));
+        }
+        drop(alarm);
+    });
+}

@@ -138,8 +138,13 @@ impl Reactor {
                 return;
             }
             // Its long run is over, and another leads.
-            if self.crew.long.fetch_sub(1, Ordering::SeqCst) >= LONG_AT_TIMER {
+            let long = self.crew.long.fetch_sub(1, Ordering::SeqCst);
+            if long >= LONG_AT_TIMER {
                 self.tick(TICK);
+            }
+            if long >= LONG_RUNS {
+                // The stand-in may have been refused the lead: it is to try again.
+                self.kernel.set_guard(Duration::ZERO);
             }
             turn = match self.crew.lead.stands_in() {
                 true => self.stand_in(scheduler),
