@@ -19,12 +19,9 @@ pub enum Routine {
     Vector = 2,
     /// Vector moves whose stores bypass the caches.
     Streaming = 3,
-    /// The processor's own string copy; vector moves for what is shorter than [`STRING_FROM`].
+    /// The processor's own string copy; vector moves for what is shorter than some kilobytes, since it starts slowly.
     String = 4,
 }
-
-/// Bytes from which on the string copy takes less than vector moves where it is quick at all: it starts slowly (pieces of 4 KB take an eighth longer by it between near cores of a Zen 5).
-const STRING_FROM: usize = 6 << 10;
 
 impl Routine {
     /// The routines that exist on this machine.
@@ -272,7 +269,6 @@ unsafe fn by(routine: u8, src: *const u8, dst: *mut u8, len: usize) {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::STRING_FROM;
     use std::arch::asm;
     use std::arch::x86_64::{
         __cpuid_count, __m256i, _MM_HINT_T0, _mm_prefetch, _mm_sfence, _mm256_loadu_si256,
@@ -323,6 +319,9 @@ mod x86 {
             store(len - 32, tail_d);
         }
     }
+
+    /// Bytes from which on the string copy takes less than vector moves where it is quick at all: it starts slowly (pieces of 4 KB take an eighth longer by it between near cores of a Zen 5).
+    const STRING_FROM: usize = 6 << 10;
 
     /// Family 26 of AMD (Zen 5), on which the string copy was found to be the quickest between near cores and between far ones, wherever blocks begin. Those before are known to be slow where
     /// source and target lie askew to each other.

@@ -410,3 +410,26 @@ fn long_payloads_begin_in_the_middle_of_a_page_and_all_that_were_promised_room_h
     }
     assert!(outlet.has_room(4, 8192), "an empty lane has room");
 }
+
+#[test]
+fn the_longest_record_fits_an_empty_lane_wherever_it_is() {
+    let (mut outlet, mut intake) = long_lane(32768);
+    let longest = Outlet::payload_max(&outlet.writer.memory.geometry());
+    let mut pass = |outlet: &mut Outlet, units: usize| {
+        let claimed = outlet.claim(units * UNIT, Priority::Data);
+        let Ok(claimed) = claimed else { return false };
+        outlet.abandon(claimed);
+        assert_eq!(receive(&mut intake), None);
+        assert_eq!(receive(&mut intake), None);
+        true
+    };
+    for _ in 0..40 {
+        assert!(pass(&mut outlet, 100));
+    }
+    assert!(pass(&mut outlet, 60));
+    assert!(pass(&mut outlet, 4500));
+    assert!(
+        (0..10).any(|_| pass(&mut outlet, longest / UNIT)),
+        "an empty lane has no room for ever"
+    );
+}

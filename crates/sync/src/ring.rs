@@ -213,7 +213,8 @@ impl<M: Memory> Writer<M> {
             }
             let offset = start & (geometry.units - 1);
             // What is left out takes room until the reader has passed it: from too near the beginning the record would never fit.
-            let early = offset + units > lap && offset >= phase + units + geometry.reserved_units;
+            let early = offset + units > lap
+                && offset >= phase + units + geometry.reserved_units + start.wrapping_sub(tail.unit);
             if early || offset + units > geometry.units {
                 // Payloads are contiguous: skip the rest of the area.
                 start = start.wrapping_add(geometry.units - offset + phase);
