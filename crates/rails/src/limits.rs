@@ -313,6 +313,9 @@ pub const TCP_SEGMENT: u32 = 1220;
 /// networks that a pair uses.
 pub const TCP_SILENT_MAX: u32 = 6;
 
+/// Bytes in order that a connection has brought to one side before it fell silent, from which on that was no matter of long packets: more than its handshake and the short packets before the first long one.
+pub const TCP_CARRIED: u64 = 16 * 1024;
+
 /// Addresses that a rank remembers as such to which longer packets are lost: those of more hosts than it talks to as a rule.
 pub const TCP_BRIEF_ADDRESSES: usize = 256;
 

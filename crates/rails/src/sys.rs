@@ -243,6 +243,11 @@ pub fn unanswered(fd: BorrowedFd<'_>) -> Option<std::time::Duration> {
     owed.then(|| std::time::Duration::from_millis(info.tcpi_last_ack_recv.into()))
 }
 
+/// Bytes of a TCP socket that its other side has confirmed, and bytes that came from there, in order.
+pub fn carried(fd: BorrowedFd<'_>) -> Option<[u64; 2]> {
+    tcp_info(fd).map(|info| [info.tcpi_bytes_acked, info.tcpi_bytes_received])
+}
+
 /// Microseconds of a round trip of a TCP socket, as the kernel has seen it last.
 pub fn round_trip(fd: BorrowedFd<'_>) -> Option<u32> {
     tcp_info(fd).map(|info| info.tcpi_rtt)

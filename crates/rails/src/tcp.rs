@@ -66,6 +66,7 @@ use crate::limits::{
     TCP_EAGER_MAX, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_REGIONS,
 };
 use crate::tcp::bulk::advance::Keep;
+use crate::tcp::clock::Worked;
 use crate::tcp::door::Door;
 use crate::tcp::fabric::opener::Opener;
 use crate::tcp::frame::{Ask, HEADER, Kind};
@@ -157,6 +158,8 @@ pub struct TcpRail {
     /// The last poll left bulk data to the next. Some may have been read already, so that no socket tells of them: who was told nothing would sleep.
     sliced: bool,
     deadline: Option<Instant>,
+    /// Since the clock was last asked.
+    worked: Worked,
     /// The last look for silent hosts.
     listened: Instant,
     /// Something left since the kernel said last that all that had left was confirmed.
@@ -231,6 +234,7 @@ impl TcpRail {
             patient: false,
             sliced: false,
             deadline: None,
+            worked: Worked::begin(),
             listened: Instant::now(),
             unconfirmed: false,
             brief: Brief::default(),

@@ -10,7 +10,26 @@ use crate::tcp::frame::Stream;
 use crate::tcp::link::Sent;
 use crate::tcp::remote::Calls;
 use garonne_engine::api::Peer;
+use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
+
+/// What a process has had of its processors since a moment.
+#[derive(Debug)]
+pub(super) struct Worked(Duration);
+
+impl Worked {
+    pub(super) fn begin() -> Self {
+        Self(Self::now())
+    }
+
+    fn now() -> Duration {
+        Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+    }
+
+    fn elapsed(&self) -> Duration {
+        Self::now().saturating_sub(self.0)
+    }
+}
 
 impl TcpRail {
     /// To be called before anything else is done in a look: what is due for long could not be done, by this side and perhaps by all, who may have been stopped together.
@@ -18,7 +37,8 @@ impl TcpRail {
         let Some(time) = self.deadline.map(|due| now.saturating_duration_since(due)) else {
             return;
         };
-        if time < TCP_AWAY {
+        // Who computes could have looked.
+        if time < TCP_AWAY || self.worked.elapsed() > time / 2 {
             return;
         }
         for peer in &self.open {
@@ -76,6 +96,7 @@ impl TcpRail {
             self.unconfirmed = unconfirmed;
         }
         self.listen_again(now);
+        self.worked = Worked::begin();
     }
 
     /// While bytes are under way, the hosts they go to are listened for. Of what needs no answer of the peer's, such as acknowledgements, the kernel alone knows whether it

@@ -10,7 +10,10 @@ mod passage;
 
 use self::halves::{Errand, Halves, Met};
 use self::passage::{Half, Passage, Unheard};
-use crate::limits::{RELAY_PASSAGES_MAX, RELAY_UNHEARD_MAX, TCP_ACCEPTS_PER_POLL, TCP_SILENCE_LOOK};
+use crate::limits::{
+    RELAY_PASSAGES_MAX, RELAY_UNHEARD_MAX, TCP_ACCEPTS_PER_POLL, TCP_BRIEF_ADDRESSES, TCP_SILENCE_LOOK,
+    TCP_SILENCE_MAX,
+};
 use crate::tcp::alarm::Alarm;
 use crate::tcp::handshake::Secret;
 use crate::tcp::latch::{Latch, accept};
@@ -20,8 +23,8 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::sockopt;
 use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
@@ -80,8 +83,8 @@ pub struct Relay {
     rings: Option<Instant>,
     /// How many passages there have been.
     begun: u64,
-    /// Addresses of the called that fell silent once, and again.
-    silent: Brief,
+    /// Addresses of the called that fell silent, and when they did last.
+    silent: VecDeque<(IpAddr, Instant)>,
     brief: Brief,
 }
 
@@ -114,7 +117,7 @@ impl Relay {
             listens: None,
             rings: None,
             begun: 0,
-            silent: Brief::default(),
+            silent: VecDeque::new(),
             brief: Brief::default(),
         })
     }
@@ -171,7 +174,7 @@ impl Relay {
                     let called = passage.take().and_then(|passage| passage.silent_called());
                     // By then the call had got there: what is lost may be longer packets.
                     if let Some(called) = called
-                        && self.silent.add(called)
+                        && fell_again(&mut self.silent, called, now)
                     {
                         self.brief.add(called);
                     }
@@ -331,5 +334,17 @@ impl Relay {
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
+/// An address has fallen silent. Whether it did before, so shortly that all that was made since has as well, and so long ago that it was not the same time.
+fn fell_again(silent: &mut VecDeque<(IpAddr, Instant)>, address: IpAddr, now: Instant) -> bool {
+    let at = silent.iter().position(|(known, _)| *known == address);
+    let before = at.and_then(|at| silent.remove(at));
+    if silent.len() >= TCP_BRIEF_ADDRESSES {
+        silent.pop_front();
+    }
+    silent.push_back((address, now));
+    let since = before.map(|(_, before)| now.saturating_duration_since(before));
+    since.is_some_and(|since| (TCP_SILENCE_MAX..TCP_SILENCE_MAX * 4).contains(&since))
+}
+
 #[cfg(test)]
 mod tests;

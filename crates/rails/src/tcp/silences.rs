@@ -2,10 +2,10 @@
 //!
 //! A way may take calls and lose longer packets without a word: a tunnel whose packets are longer than what carries it lets through, a switch that was set for shorter ones than the hosts behind
 //! it. The handshake is short and passes; what follows does not. So who finds a connection silent that was made after another had been found so calls that address with small segments from then
-//! on. Each side finds that out for itself, whoever calls: the one that sends by the silence, the other by the reset that ends it. Owned by the rail and, of each stream, by its calls. Time is
+//! on. One that has carried long packets before says nothing: a link that fails again and again does not lose those alone. Each side finds that out for itself, whoever calls: the one that sends by the silence, the other by the reset that ends it. Owned by the rail and, of each stream, by its calls. Time is
 //! an argument.
 
-use crate::limits::{TCP_BRIEF_ADDRESSES, TCP_SEGMENT, TCP_SILENCE_MAX, TCP_SILENT_MAX};
+use crate::limits::{TCP_BRIEF_ADDRESSES, TCP_CARRIED, TCP_SEGMENT, TCP_SILENCE_MAX, TCP_SILENT_MAX};
 use crate::sys;
 use crate::tcp::TcpRail;
 use crate::tcp::channel::{Channel, End};
@@ -26,6 +26,18 @@ pub(crate) enum How {
     Lost,
     /// Otherwise.
     Ended,
+}
+
+/// What is known of the end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) how: How,
+    /// The peer's end.
+    pub(crate) with: Option<IpAddr>,
+    /// It has carried long packets.
+    pub(crate) carried: bool,
+    /// Something waits for a connection here.
+    pub(crate) wanted: bool,
 }
 
 /// What follows from it.
@@ -58,18 +70,18 @@ impl Silences {
     }
 
     /// It has ended. `moved` changes whenever the two get on, by whatever connection.
-    pub(crate) fn ended(&mut self, (how, with): (How, Option<IpAddr>), moved: u64, now: Instant) -> Follows {
+    pub(crate) fn ended(&mut self, ended: Ended, moved: u64, now: Instant) -> Follows {
         let Some(since) = self.since.take() else {
             return Follows::Nothing;
         };
         let lived = now.saturating_duration_since(since);
-        let is_silent = match how {
+        let is_silent = match ended.how {
             How::Silent => true,
             // Whoever finds a silence has waited for its end; this side may have heard of the connection later.
             How::Lost => lived >= TCP_SILENCE_MAX / 2,
             How::Ended => false,
         };
-        if lived > LIVED {
+        if lived > LIVED || ended.carried {
             (self.in_row, self.barren) = (0, 0);
             self.with.clear();
         }
@@ -77,13 +89,13 @@ impl Silences {
             return Follows::Nothing;
         }
         self.in_row += 1;
-        if let Some(with) = with.filter(|with| !self.with.contains(with)) {
+        if let Some(with) = ended.with.filter(|with| !self.with.contains(with)) {
             self.with.push(with);
         }
         self.barren = if moved == self.moved { self.barren + 1 } else { 1 };
         self.moved = moved;
         match () {
-            () if self.barren >= TCP_SILENT_MAX => Follows::Over,
+            () if self.barren >= TCP_SILENT_MAX && ended.wanted => Follows::Over,
             () if self.in_row > 1 => Follows::Brief,
             () => Follows::Nothing,
         }
@@ -133,10 +145,18 @@ impl TcpRail {
             (false, Some(End::Reset | End::Broke)) => How::Lost,
             (false, _) => How::Ended,
         };
-        let moved = remote.moved();
+        let [confirmed, came] = remote.fd(stream).and_then(sys::carried).unwrap_or_default();
+        // Who sends is the one that finds the silence, and what came the other way says nothing of what it sent.
+        let carried = if how == How::Silent { confirmed } else { came };
+        let (moved, wanted) = (remote.moved(), remote.is_waiting());
         let calls = remote.calls(stream);
-        let end = (how, calls.met);
-        let follows = calls.silences.ended(end, moved, now);
+        let ended = Ended {
+            how,
+            with: calls.met,
+            carried: carried >= TCP_CARRIED,
+            wanted,
+        };
+        let follows = calls.silences.ended(ended, moved, now);
         if follows == Follows::Nothing {
             return false;
         }
@@ -180,11 +200,21 @@ mod tests {
 
     /// Connections that end so, each after so many seconds, and what had been moved by then: what followed from each.
     fn row(ends: &[(How, IpAddr, u64, u64)]) -> (Vec<Follows>, Silences) {
+        row_of(ends, false, true)
+    }
+
+    fn row_of(ends: &[(How, IpAddr, u64, u64)], carried: bool, wanted: bool) -> (Vec<Follows>, Silences) {
         let (mut silences, mut now) = (Silences::default(), Instant::now());
         let follows = ends.iter().map(|&(how, with, seconds, moved)| {
             silences.opened(now);
             now += Duration::from_secs(seconds);
-            silences.ended((how, Some(with)), moved, now)
+            let ended = Ended {
+                how,
+                with: Some(with),
+                carried,
+                wanted,
+            };
+            silences.ended(ended, moved, now)
         });
         (follows.collect(), silences)
     }
@@ -226,6 +256,18 @@ mod tests {
     }
 
     #[test]
+    fn links_that_fail_again_and_again_but_carry_long_packets_between_say_nothing_of_lengths() {
+        let ends = [(How::Silent, NEAR, 11, 1); 100];
+        assert_eq!(row_of(&ends, true, true).0, [Follows::Nothing; 100]);
+    }
+
+    #[test]
+    fn connections_that_are_cut_off_while_nobody_wants_them_end_nothing() {
+        let ends = [(How::Lost, NEAR, 5, 1); 100];
+        assert!(!row_of(&ends, false, false).0.contains(&Follows::Over));
+    }
+
+    #[test]
     fn addresses_are_remembered_up_to_a_bound() {
         let mut brief = Brief::default();
         let address = |n: usize| IpAddr::from((n as u32).to_be_bytes());
@@ -233,5 +275,22 @@ mod tests {
             assert!(!brief.add(address(n)) && brief.add(address(n)));
         }
         assert!(!brief.has(address(0)) && brief.has(address(1)) && brief.has(address(TCP_BRIEF_ADDRESSES)));
+    }
+
+    #[test]
+    fn what_a_connection_has_carried_is_known_also_when_it_was_reset() {
+        use std::io::{Read, Write};
+        use std::os::fd::AsFd;
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut one = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut two, _) = listener.accept().unwrap();
+        let bytes = 2 * TCP_CARRIED as usize;
+        one.write_all(&vec![7; bytes]).unwrap();
+        two.read_exact(&mut vec![0; bytes]).unwrap();
+        rustix::net::sockopt::set_socket_linger(&one, Some(Duration::ZERO)).unwrap();
+        assert!(sys::carried(one.as_fd()).is_some_and(|[confirmed, _]| confirmed >= TCP_CARRIED));
+        drop(one);
+        assert!(two.read(&mut [0]).is_err(), "reset");
+        assert!(sys::carried(two.as_fd()).is_some_and(|[_, came]| came >= TCP_CARRIED));
     }
 }

@@ -5,7 +5,7 @@
 use super::Lead;
 use super::halves::Errand;
 use crate::limits::{
-    RELAY_BUFFER, RELAY_BUFFERS_PER_TURN, RELAY_HALF_LIMIT, TCP_CONNECT_LIMIT, TCP_SILENCE_MAX,
+    RELAY_BUFFER, RELAY_BUFFERS_PER_TURN, RELAY_HALF_LIMIT, TCP_CARRIED, TCP_CONNECT_LIMIT, TCP_SILENCE_MAX,
 };
 use crate::sys;
 use crate::tcp::between::{self, Passing};
@@ -319,7 +319,7 @@ impl Passage {
         (waits, over)
     }
 
-    /// The address of the called one whose host confirms nothing.
+    /// The address of the called one whose host confirms nothing, if it did not carry long packets before.
     pub(super) fn silent_called(&self) -> Option<IpAddr> {
         let Self::Flowing {
             ends: [_, called], ..
@@ -328,6 +328,7 @@ impl Passage {
             return None;
         };
         sys::unanswered(called.as_fd()).filter(|silence| *silence > TCP_SILENCE_MAX)?;
+        sys::carried(called.as_fd()).filter(|[confirmed, _]| *confirmed < TCP_CARRIED)?;
         let at = rustix::net::getpeername(called).ok()??;
         Some(SocketAddr::try_from(at).ok()?.ip())
     }

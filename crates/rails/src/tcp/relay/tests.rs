@@ -534,3 +534,20 @@ fn who_has_hung_up_unseen_is_met_by_nobody() {
     });
     assert!(again.has(&[&waits]));
 }
+
+#[test]
+fn an_address_that_falls_silent_once_for_several_or_hours_later_does_not_do_so_again() {
+    let (address, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+    let after = |seconds| {
+        let (mut silent, begun) = (VecDeque::new(), Instant::now());
+        assert!(!fell_again(&mut silent, address, begun));
+        assert!(!fell_again(&mut silent, other, begun));
+        fell_again(&mut silent, address, begun + Duration::from_secs(seconds))
+    };
+    assert_eq!([0, 2, 10, 20, 3600].map(after), [false, false, true, true, false]);
+    let mut silent = VecDeque::new();
+    for n in 0..2 * TCP_BRIEF_ADDRESSES as u32 {
+        fell_again(&mut silent, IpAddr::from(n.to_be_bytes()), Instant::now());
+    }
+    assert_eq!(silent.len(), TCP_BRIEF_ADDRESSES);
+}
