@@ -22,7 +22,7 @@ mod watching;
 
 use crate::backoff::Backoff;
 use crate::host::{Awaited, Awaits, Host, Stepper};
-use crate::limits::SUBMISSIONS;
+use crate::limits::{ANY_OF_FEW, SUBMISSIONS};
 use crate::surroundings::{Known, Senders, Surroundings};
 use crate::ticket::{Operation, Ticket};
 use advancing::Look;
@@ -45,6 +45,7 @@ use garonne_sync::user::Data;
 use lending::Lending;
 use porch::Porch;
 use seated::waiter;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -461,6 +462,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
             all &= name.is_some();
             name
         });
+        // Before the engine is in hand: what gives the names may have locks whose holders ask the engine.
+        let known: SmallVec<[Request; ANY_OF_FEW]> = known.collect();
         let waiter = waiter();
         // Who finds one over already is about to ask.
         self.enter().await_any(known, waiter);

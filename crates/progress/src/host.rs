@@ -296,7 +296,7 @@ pub trait Host: Together + std::marker::Send + Sync {
         self.wait_until(done);
     }
     /// What the calling thread waits for if it waits for any of these operations, and nobody else waits for one of them before they are over. Of the names' generations the low bits count.
-    /// `None`: one of these is none.
+    /// `None` among them: something else than an operation may end the wait. The engine is not in hand while names are asked for.
     fn any_of(&self, names: &mut dyn Iterator<Item = Option<Request>>) -> Awaits {
         let _ = names;
         Awaits::Anything

@@ -236,3 +236,6 @@ pub const CATCH_ROOM_MAX: u32 = 4096;
 
 /// Steppers that end in one run and are known by name to those who wait for them: where more end at once, most that wait are concerned, and all ask again.
 pub const ENDED_KNOWN: usize = 8;
+
+/// Operations of which a thread waits for any without taking memory for their names: more than most programs have open at a time.
+pub const ANY_OF_FEW: usize = 16;

@@ -4,9 +4,7 @@
 //! statuses in place.
 
 use super::{Outcome, Request, Status};
-use garonne_engine::api;
 use garonne_progress::host::{Awaits, Host};
-use smallvec::SmallVec;
 use std::cell::Cell;
 
 /// What `MPI_Testany` and `MPI_Request_get_status_any` found.
@@ -130,10 +128,7 @@ fn earliest(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> Option<(u
 
 /// What a thread waits for that waits for any of these requests.
 fn any_of(list: &List<'_>, host: &dyn Host) -> Awaits {
-    // Before the engine is in hand: requests have locks of their own, whose holders ask the engine.
-    let names: SmallVec<[Option<api::Request>; 16]> =
-        active(list).map(|(_, request)| request.operation()).collect();
-    host.any_of(&mut names.into_iter())
+    host.any_of(&mut active(list).map(|(_, request)| request.operation()))
 }
 
 /// `MPI_Waitany`: `None` when no request is active (index `MPI_UNDEFINED`, empty status).
