@@ -4,8 +4,13 @@
 
 use crate::comm::Comm;
 use crate::process::{Config, Process, ThreadLevel};
+use garonne_engine::Quotas;
 use garonne_engine::api::*;
+use garonne_engine::shard::Shard;
+use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::{Host, Stepper, Together};
+use garonne_progress::surroundings::Surroundings;
+use garonne_rails::shm::{ShmRail, Threads};
 use garonne_sync::user::{Data, UserMem};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -388,6 +393,18 @@ pub(crate) fn hosts(size: u32) -> Vec<Arc<NaiveHost>> {
             })
         })
         .collect()
+}
+
+/// Runs `program` as the only rank, over the real engine and its rail, in these surroundings.
+pub(crate) fn alone(surroundings: impl Surroundings + 'static, program: impl FnOnce(&Comm)) {
+    let neighbours = Threads::new(1).unwrap().pop().unwrap();
+    let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
+    let shard = Shard::new(rail, 0, 1, Quotas::for_world(1));
+    let host = EngineHost::new(shard, 0, 1, surroundings);
+    let process = Process::new(Config::plain(Arc::new(host)));
+    process.init(ThreadLevel::Multiple).unwrap();
+    program(&process.world().unwrap());
+    process.finalize().unwrap();
 }
 
 /// Memory for one test's message, kept by the test.

@@ -2,14 +2,9 @@
 
 use super::*;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
-use crate::process::{Config, ThreadLevel};
-use crate::testing::Bytes;
-use garonne_engine::Quotas;
+use crate::testing::{self, Bytes};
 use garonne_engine::api::Origin;
-use garonne_engine::shard::Shard;
-use garonne_progress::engine_host::EngineHost;
 use garonne_progress::surroundings::{Given, Patience, Surroundings};
-use garonne_rails::shm::{ShmRail, Threads};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,16 +27,6 @@ impl Surroundings for Plain {
     fn seconds(&self) -> f64 {
         0.0
     }
-}
-
-fn run(program: impl FnOnce(&Comm)) {
-    let neighbours = Threads::new(1).unwrap().pop().unwrap();
-    let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
-    let shard = Shard::new(rail, 0, 1, Quotas::for_world(1));
-    let process = Process::new(Config::plain(Arc::new(EngineHost::new(shard, 0, 1, Plain))));
-    process.init(ThreadLevel::Multiple).unwrap();
-    let world = process.world().unwrap();
-    program(&world);
 }
 
 fn recv_args(into: &Bytes, tag: i32) -> RecvArgs {
@@ -74,7 +59,7 @@ fn comes(flag: &AtomicBool, limit: Duration) -> bool {
 const LARGE: usize = 1 << 20;
 
 fn pair_among(several: bool) {
-    run(|world| {
+    testing::alone(Plain, |world| {
         let (out, inn, never, back) = (Bytes::new(LARGE), Bytes::new(8), Bytes::new(8), Bytes::new(LARGE));
         let (ended, over) = (AtomicBool::new(false), AtomicBool::new(false));
         let pair = world.isendrecv(send_args(&out, 2), recv_args(&inn, 1)).unwrap();
@@ -132,7 +117,7 @@ const SURELY_STUCK: Duration = Duration::from_secs(60);
 /// One thread waits for any of so many receives, again and again, while another cancels one after the other.
 fn cancels(count: i32) {
     const TURNS: u32 = 3000;
-    run(|world| {
+    testing::alone(Plain, |world| {
         let rooms: Vec<_> = (0..count).map(|_| Bytes::new(8)).collect();
         let requests: Vec<_> = rooms
             .iter()

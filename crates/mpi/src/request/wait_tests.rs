@@ -2,16 +2,11 @@
 
 use super::*;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
-use crate::process::{Config, ThreadLevel};
-use crate::testing::Bytes;
-use garonne_engine::Quotas;
+use crate::testing::{self, Bytes};
 use garonne_engine::api::Origin;
 use garonne_engine::event::Waiting;
-use garonne_engine::shard::Shard;
-use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::Awaits;
 use garonne_progress::surroundings::{Given, Patience, Surroundings};
-use garonne_rails::shm::{ShmRail, Threads};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -76,15 +71,10 @@ fn alone(spins: u32, program: impl FnOnce(&Comm, &dyn Fn() -> u32)) {
 
 fn run(place: Counting, program: impl FnOnce(&Comm)) {
     let given = place.given.clone();
-    let neighbours = Threads::new(1).unwrap().pop().unwrap();
-    let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
-    let shard = Shard::new(rail, 0, 1, Quotas::for_world(1));
-    let process = Process::new(Config::plain(Arc::new(EngineHost::new(shard, 0, 1, place))));
-    process.init(ThreadLevel::Multiple).unwrap();
-    let world = process.world().unwrap();
-    given.store(0, Ordering::Relaxed);
-    program(&world);
-    process.finalize().unwrap();
+    testing::alone(place, |world| {
+        given.store(0, Ordering::Relaxed);
+        program(world);
+    });
 }
 
 fn receive(world: &Comm, into: &Bytes) -> Request {
