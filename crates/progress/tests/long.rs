@@ -3,7 +3,7 @@
 mod support;
 
 use garonne_progress::events::Next;
-use garonne_progress::tasks::{At, How, Keypoint, Life, Place, Step, Task, Tasks, Urgency};
+use garonne_progress::tasks::{At, How, Keypoint, Life, Place, Settings, Step, Task, Tasks, Urgency};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -100,15 +100,15 @@ fn all_else(tasks: &Tasks, others: &Count) {
     drop((alarm, each));
 }
 
-#[test]
-fn beside_a_long_run_that_was_wanted_now_alarms_ring_and_tasks_are_run_by_workers_that_start_then() {
+/// All else goes on beside a long run that was submitted so. `meanwhile` is asked when it has begun.
+fn goes_on_beside(settings: fn() -> Settings, how: &How, meanwhile: fn(&Tasks)) {
     exclusively(|| {
         for says in [Says::Lengthy, Says::Nothing] {
             let tasks = Tasks::new(settings()).unwrap();
             let (begun, others) = (Count::default(), Count::default());
-            let long = submit_long(&tasks, &urgent(), says, (&begun, &others));
+            let long = submit_long(&tasks, how, says, (&begun, &others));
             assert!(begun.comes_to(1));
-            assert_eq!(tasks.worker_counts().started, 0);
+            meanwhile(&tasks);
             all_else(&tasks, &others);
             assert!(long.wait(Some(LONG)));
             assert_eq!(long.life(), Life::Done);
@@ -117,18 +117,15 @@ fn beside_a_long_run_that_was_wanted_now_alarms_ring_and_tasks_are_run_by_worker
 }
 
 #[test]
-fn beside_a_long_run_that_the_timer_began_it_runs_others() {
-    exclusively(|| {
-        for says in [Says::Lengthy, Says::Nothing] {
-            let tasks = Tasks::new(alone()).unwrap();
-            let (begun, others) = (Count::default(), Count::default());
-            let long = submit_long(&tasks, &How::at(Place::Machine), says, (&begun, &others));
-            assert!(begun.comes_to(1));
-            all_else(&tasks, &others);
-            assert!(long.wait(Some(LONG)));
-            assert_eq!(long.life(), Life::Done);
-        }
+fn beside_a_long_run_that_was_wanted_now_alarms_ring_and_tasks_are_run_by_workers_that_start_then() {
+    goes_on_beside(settings, &urgent(), |tasks| {
+        assert_eq!(tasks.worker_counts().started, 0);
     });
+}
+
+#[test]
+fn beside_a_long_run_that_the_timer_began_it_runs_others() {
+    goes_on_beside(alone, &How::at(Place::Machine), |_| {});
 }
 
 #[test]
