@@ -110,17 +110,16 @@ const LIVED: Duration = TCP_SILENCE_MAX.saturating_mul(2);
 pub(crate) struct Brief(VecDeque<IpAddr>);
 
 impl Brief {
-    /// Another. Whether it was one already.
-    pub(crate) fn add(&mut self, address: IpAddr) -> bool {
+    /// Another, or one that it was already.
+    pub(crate) fn add(&mut self, address: IpAddr) {
         let address = address.to_canonical();
         if self.has(address) {
-            return true;
+            return;
         }
         if self.0.len() >= TCP_BRIEF_ADDRESSES {
             self.0.pop_front();
         }
         self.0.push_back(address);
-        false
     }
 
     /// How long a segment to this address may be; `None`: as long as its network lets it.
@@ -272,7 +271,9 @@ mod tests {
         let mut brief = Brief::default();
         let address = |n: usize| IpAddr::from((n as u32).to_be_bytes());
         for n in 0..TCP_BRIEF_ADDRESSES + 1 {
-            assert!(!brief.add(address(n)) && brief.add(address(n)));
+            assert!(!brief.has(address(n)));
+            (0..2).for_each(|_| brief.add(address(n)));
+            assert!(brief.has(address(n)) && brief.0.len() == TCP_BRIEF_ADDRESSES.min(n + 1));
         }
         assert!(!brief.has(address(0)) && brief.has(address(1)) && brief.has(address(TCP_BRIEF_ADDRESSES)));
     }
