@@ -121,13 +121,18 @@ fn first_choice() -> u8 {
     CHOSEN.load(Ordering::Relaxed)
 }
 
+/// The routine of copies that are not so long that they go past the caches.
+#[inline(always)]
+fn chosen() -> u8 {
+    match CHOSEN.load(Ordering::Relaxed) {
+        0 => first_choice(),
+        routine => routine,
+    }
+}
+
 /// Whether copies between processes need not fetch what they overwrite, so that it makes no difference whether the reader's cache still has it.
 pub fn needs_no_old_lines() -> bool {
-    let mut routine = CHOSEN.load(Ordering::Relaxed);
-    if routine == 0 {
-        routine = first_choice();
-    }
-    routine == Routine::String as u8
+    chosen() == Routine::String as u8
 }
 
 /// Copies `len` bytes from `src` to `dst` by the chosen routine. The two must not overlap.
@@ -233,10 +238,7 @@ unsafe fn ends<T: Copy>(src: *const u8, dst: *mut u8, len: usize) {
 /// As [`copy`].
 #[inline(never)]
 unsafe fn copy_long(src: *const u8, dst: *mut u8, len: usize) {
-    let mut routine = CHOSEN.load(Ordering::Relaxed);
-    if routine == 0 {
-        routine = first_choice();
-    }
+    let mut routine = chosen();
     if len >= STREAM_FROM.load(Ordering::Relaxed) {
         routine = Routine::Streaming as u8;
     }
