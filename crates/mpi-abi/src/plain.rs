@@ -173,6 +173,15 @@ fn stand<R: Rail>(shard: &mut Shard<R>, handle: MPI_Request) -> Stand {
     }
 }
 
+/// The same with the engine in hand only where it has to be asked.
+#[inline(always)]
+fn standing(host: &RankHost, handle: MPI_Request) -> Stand {
+    if handle == DONE {
+        return Stand::Over(Status::EMPTY);
+    }
+    host.ending(|shard| stand(shard, handle))
+}
+
 /// The engine and the handle of one plain request, and how it stands.
 #[inline(always)]
 fn one(place: Ptr<MPI_Request>) -> Result<Option<(&'static RankHost, MPI_Request, Stand)>> {
@@ -180,7 +189,7 @@ fn one(place: Ptr<MPI_Request>) -> Result<Option<(&'static RankHost, MPI_Request
     let Some(Engine { host, .. }) = Engine::of(handle) else {
         return Ok(None);
     };
-    Ok(is_plain(handle).then(|| (host, handle, host.ending(|shard| stand(shard, handle)))))
+    Ok(is_plain(handle).then(|| (host, handle, standing(host, handle))))
 }
 
 /// `MPI_Wait` for a plain request that ends as it should; `false`: nothing happened to the handle, take the general way.
@@ -228,11 +237,19 @@ fn conclude(stands: Stand, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> 
 /// The general way sees to the rest.
 #[inline]
 pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<usize> {
+    let mut begun = 0;
+    while begun < count && was_over(places.at(begun)?) {
+        spend(places.element(begun), statuses.element(begun), &Status::EMPTY)?;
+        begun += 1;
+    }
+    if begun == count || !is_plain(places.at(begun)?) {
+        return Ok(begun);
+    }
     let Some(engine) = Engine::of_first(count, places)? else {
-        return Ok(0);
+        return Ok(begun);
     };
     let host = engine.host;
-    let (next, mut fault) = (Cell::new(0), None);
+    let (next, mut fault) = (Cell::new(begun), None);
     // Receives mostly complete in order, so one cursor looks at each request about once.
     let mut pass = || match end_in_order(engine, (next.get(), count), places, statuses) {
         Ok((at, over)) => {
@@ -408,7 +425,7 @@ fn end_one(
     let Found::Over(at) = found else { return Ok(found) };
     let place = places.element(at);
     let handle = place.get()?;
-    let stands = host.ending(|shard| stand(shard, handle));
+    let stands = standing(host, handle);
     Ok(if conclude(stands, place, status)? {
         Found::Over(at)
     } else {
@@ -438,14 +455,19 @@ impl Several {
         let (mut active, mut over) = (false, 0);
         for at in 0..count {
             let place = self.places.element(at);
-            if place.get()? == MPI_REQUEST_NULL {
+            let handle = place.get()?;
+            if handle == MPI_REQUEST_NULL {
                 continue;
             }
             active = true;
-            match engine
-                .host
-                .ending(|shard| end_at(shard, place, self.statuses.element(over)))?
-            {
+            let status = self.statuses.element(over);
+            let ended = if handle == DONE {
+                spend(place, status, &Status::EMPTY)?;
+                Some(true)
+            } else {
+                engine.host.ending(|shard| end_at(shard, place, status))?
+            };
+            match ended {
                 Some(true) => {
                     self.indices.put(over, at as c_int)?;
                     over += 1;
@@ -518,6 +540,12 @@ fn end_in_order(
     })
 }
 
+/// Whether no engine need be asked about it: threads whose sends were over when they returned meet at none.
+#[inline(always)]
+fn was_over(handle: MPI_Request) -> bool {
+    handle == DONE || handle == MPI_REQUEST_NULL
+}
+
 /// Ends one request of several: whether it is over; `None` for the general way.
 #[inline(always)]
 fn end_at<R: Rail>(
@@ -526,7 +554,7 @@ fn end_at<R: Rail>(
     status: Ptr<MPI_Status>,
 ) -> Result<Option<bool>> {
     let handle = place.get()?;
-    let ended = if handle == MPI_REQUEST_NULL {
+    let ended = if was_over(handle) {
         Status::EMPTY
     } else {
         match stand(shard, handle) {
@@ -535,13 +563,20 @@ fn end_at<R: Rail>(
             Stand::Odd => return Ok(None),
         }
     };
+    spend(place, status, &ended)?;
+    Ok(Some(true))
+}
+
+/// Nulls the handle of one request of several, and gives its status.
+#[inline(always)]
+fn spend(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>, ended: &Status) -> Result<()> {
     place.set(MPI_REQUEST_NULL)?;
     if !status.is_null() {
-        let mut filled = encode(&ended);
+        let mut filled = encode(ended);
         filled.error = MPI_SUCCESS;
         status.set(filled)?;
     }
-    Ok(Some(true))
+    Ok(())
 }
 
 #[cfg(test)]

@@ -277,7 +277,7 @@ impl Host for NaiveHost {
         matches!(self.peek(request), Ok(Some(_))).then_some(0)
     }
 
-    fn completions(&self) -> u64 {
+    fn completions(&self, _context: Context) -> u64 {
         0
     }
 

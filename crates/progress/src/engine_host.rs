@@ -405,7 +405,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.enter().finished_at(request)
     }
 
-    fn completions(&self) -> u64 {
+    fn completions(&self, _context: Context) -> u64 {
         self.enter().completions()
     }
 

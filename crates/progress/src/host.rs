@@ -257,8 +257,8 @@ pub trait Host: Together + std::marker::Send + Sync {
     fn take(&self, request: Request) -> Result<Option<Status>, Error>;
     /// The place of a complete operation among this rank's completions; `None` while it goes on.
     fn finished_at(&self, request: Request) -> Option<u64>;
-    /// The number of completions so far.
-    fn completions(&self) -> u64;
+    /// The number of completions so far where messages of this context complete.
+    fn completions(&self, context: Context) -> u64;
     /// Lets the operation finish on its own and forgets its name (`MPI_Request_free`).
     fn abandon(&self, request: Request) -> Result<(), Error>;
 

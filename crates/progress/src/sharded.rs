@@ -55,7 +55,7 @@ impl<R: Rail + std::marker::Send + 'static, S: Surroundings + 'static> Sharded<R
     /// A rank whose first shard is `first`, with room for `count` in all. `open` opens the others.
     pub fn new(first: Arc<EngineHost<R, S>>, count: usize, open: Opener<R, S>) -> Arc<Self> {
         Arc::new_cyclic(|whole: &Weak<Self>| {
-            let shards = Shards::new(whole.clone());
+            let shards = Shards::new(whole.clone(), &first);
             first.stand(0, &shards);
             Self {
                 first,
@@ -354,8 +354,8 @@ where
         host.finished_at(name)
     }
 
-    fn completions(&self) -> u64 {
-        self.first.completions()
+    fn completions(&self, context: Context) -> u64 {
+        self.host_of(context).map_or(0, |host| host.completions(context))
     }
 
     fn abandon(&self, request: Request) -> Result<(), Error> {

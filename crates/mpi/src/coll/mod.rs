@@ -165,15 +165,15 @@ impl Comm {
         let running = match starting.finish()? {
             Start::Over => {
                 Wire::of(self, number, origin).tell_over();
-                return Ok(Request::done(self.process(), Status::EMPTY));
+                return Ok(Request::done(self, Status::EMPTY));
             }
             Start::Running(running) => running,
         };
         self.process().host.attach(running.clone());
         match running.take_if_over() {
             Some(Err(error)) => Err(error),
-            Some(Ok(_)) => Ok(Request::done(self.process(), Status::EMPTY)),
-            None => Ok(Request::new(self.process(), running)),
+            Some(Ok(_)) => Ok(Request::done(self, Status::EMPTY)),
+            None => Ok(Request::new(self, running)),
         }
     }
 

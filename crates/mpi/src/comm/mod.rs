@@ -41,6 +41,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 #[derive(Clone)]
 pub struct Comm(pub(crate) Arc<Inner>);
 
+// In cache lines of its own: it counts its collectives, and what the allocator puts beside it belongs to other threads.
+#[repr(align(64))]
 pub(crate) struct Inner {
     /// The rank that owns this handle of the communicator.
     pub process: Arc<Process>,

@@ -187,14 +187,14 @@ impl Comm {
     pub(crate) fn begin_send(&self, args: SendArgs) -> Result<Request> {
         self.check_tag(args.tag)?;
         let Some(peer) = self.peer(args.dest)? else {
-            return Ok(Request::done(self.process(), Status::EMPTY));
+            return Ok(Request::done(self, Status::EMPTY));
         };
         if args.mode == SendMode::Buffered {
             self.buffered(args, peer)?;
-            return Ok(Request::done(self.process(), Status::EMPTY));
+            return Ok(Request::done(self, Status::EMPTY));
         }
         if self.send_small(&args, peer) {
-            return Ok(Request::done(self.process(), Status::EMPTY));
+            return Ok(Request::done(self, Status::EMPTY));
         }
         let started = self.start_send(args, peer).map_err(|error| self.convert(error))?;
         Request::of_send(self, started)
@@ -260,7 +260,7 @@ impl Comm {
     /// As `irecv`, for a caller that waits for it itself.
     pub(crate) fn begin_recv(&self, args: RecvArgs) -> Result<Request> {
         let Some(pattern) = self.pattern(args.source, args.tag)? else {
-            return Ok(Request::done(self.process(), Status::PROC_NULL));
+            return Ok(Request::done(self, Status::PROC_NULL));
         };
         let recv = api::Recv {
             pattern,

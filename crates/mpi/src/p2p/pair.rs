@@ -102,7 +102,7 @@ impl Comm {
             send: Half::Running(send),
             recv: Half::Running(recv),
         });
-        Ok(Request::new(self.process(), Arc::new(Pair { halves, copy })))
+        Ok(Request::new(self, Arc::new(Pair { halves, copy })))
     }
 }
 

@@ -143,11 +143,40 @@ pub struct Request(Kind);
 
 enum Kind {
     /// Over at birth; kept for its status, with its place among the completions.
-    Done(Status, Arc<Process>, u64),
+    Done(Status, Owner, u64),
     Send(Comm, api::Request),
     Recv(Comm, api::Request),
-    Shared(Arc<Process>, Arc<dyn Completion>),
+    Shared(Owner, Arc<dyn Completion>),
     Persistent(Comm, Box<Persistent>),
+}
+
+/// Whose a request is. A communicator is counted rather than its rank where there is one: threads that use communicators of their own then share no counter.
+pub struct Owner(Owned);
+
+enum Owned {
+    Rank(Arc<Process>),
+    Member(Comm),
+}
+
+impl Owner {
+    fn process(&self) -> &Arc<Process> {
+        match &self.0 {
+            Owned::Rank(process) => process,
+            Owned::Member(comm) => comm.process(),
+        }
+    }
+}
+
+impl From<&Arc<Process>> for Owner {
+    fn from(process: &Arc<Process>) -> Self {
+        Self(Owned::Rank(process.clone()))
+    }
+}
+
+impl From<&Comm> for Owner {
+    fn from(comm: &Comm) -> Self {
+        Self(Owned::Member(comm.clone()))
+    }
 }
 
 struct Persistent {
@@ -163,13 +192,13 @@ impl Persistent {
 
 impl Request {
     /// An operation that was over when it started.
-    pub fn done(process: &Arc<Process>, status: Status) -> Self {
-        Self(Kind::Done(status, process.clone(), 0))
+    pub fn done(owner: impl Into<Owner>, status: Status) -> Self {
+        Self(Kind::Done(status, owner.into(), 0))
     }
 
     /// Waits for `completion`.
-    pub fn new(process: &Arc<Process>, completion: Arc<dyn Completion>) -> Self {
-        Self(Kind::Shared(process.clone(), completion))
+    pub fn new(owner: impl Into<Owner>, completion: Arc<dyn Completion>) -> Self {
+        Self(Kind::Shared(owner.into(), completion))
     }
 
     /// An inactive persistent request on `comm`; `start` starts the operation once.
@@ -207,7 +236,7 @@ impl Request {
             api::Started::Done(api::Status {
                 error: Some(error), ..
             }) => Err(comm.convert(error)),
-            api::Started::Done(_) => Ok(Self::done(comm.process(), Status::EMPTY)),
+            api::Started::Done(_) => Ok(Self::done(comm, Status::EMPTY)),
             api::Started::Pending(name) => Ok(Self(Kind::Send(comm.clone(), name))),
         }
     }
@@ -215,12 +244,8 @@ impl Request {
     pub(crate) fn of_recv(comm: &Comm, started: api::Started) -> Result<Self> {
         match started {
             api::Started::Done(status) => {
-                let place = comm.process().host.completions();
-                Ok(Self(Kind::Done(
-                    comm.received(status)?,
-                    comm.process().clone(),
-                    place,
-                )))
+                let place = comm.process().host.completions(comm.context_of(status.tag));
+                Ok(Self(Kind::Done(comm.received(status)?, comm.into(), place)))
             }
             api::Started::Pending(name) => Ok(Self(Kind::Recv(comm.clone(), name))),
         }
@@ -230,7 +255,7 @@ impl Request {
     pub fn process(&self) -> &Arc<Process> {
         match &self.0 {
             Kind::Send(comm, _) | Kind::Recv(comm, _) | Kind::Persistent(comm, _) => comm.process(),
-            Kind::Done(_, process, _) | Kind::Shared(process, _) => process,
+            Kind::Done(_, owner, _) | Kind::Shared(owner, _) => owner.process(),
         }
     }
 
@@ -300,9 +325,10 @@ impl Request {
     pub fn free(self) -> Result<()> {
         match self.0 {
             Kind::Done(..) => {}
-            Kind::Shared(process, completion) => {
+            Kind::Shared(owner, completion) => {
                 completion.free()?;
-                process.retire(Request(Kind::Shared(process.clone(), completion)));
+                let process = owner.process().clone();
+                process.retire(Request(Kind::Shared(owner, completion)));
             }
             Kind::Persistent(_, persistent) => {
                 let active = persistent.active().take();

@@ -15,6 +15,7 @@ use crate::surroundings::Surroundings;
 use garonne_engine::api::{Request, SHARDS_MAX};
 use garonne_engine::rail::Rail;
 use garonne_sync::hands::For;
+use garonne_sync::pad::CachePadded;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -27,6 +28,8 @@ pub(crate) struct Shards<R, S> {
     anywhere: AtomicU32,
     /// Those, and the steppers of the first shard.
     interest: AtomicU32,
+    /// Whether something may be open in the first shard that needs hands.
+    first_open: Arc<CachePadded<AtomicBool>>,
     /// The rank as steppers know it.
     whole: Weak<dyn Host>,
 }
@@ -65,12 +68,13 @@ impl<R, S> Drop for Anywhere<'_, R, S> {
 
 impl<R, S> Shards<R, S> {
     /// Those of the rank that steppers know as `whole`.
-    pub(crate) fn new(whole: Weak<dyn Host>) -> Arc<Self> {
+    pub(crate) fn new(whole: Weak<dyn Host>, first: &EngineHost<R, S>) -> Arc<Self> {
         Arc::new(Self {
             whole,
             hosts: [const { OnceLock::new() }; SHARDS_MAX],
             anywhere: AtomicU32::new(0),
             interest: AtomicU32::new(0),
+            first_open: first.lending.any_open.clone(),
         })
     }
 
@@ -270,11 +274,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// Whether the first shard, of which this is none, has steppers, or something open that needs hands: waits in any shard see to these.
     pub(super) fn is_first_busy(&self) -> bool {
+        // Without the host itself: threads of all shards ask this at each wait, and would count themselves in and out.
         let first = self.beside.get().filter(|beside| beside.shard != 0);
-        first.is_some_and(|beside| {
-            let first = beside.shards.host(0);
-            first
-                .is_none_or(|first| first.stepping.load(Ordering::Relaxed) > 0 || first.lending.is_any_open())
+        first.is_some_and(|Beside { shards, .. }| {
+            let waiting = shards.anywhere.load(Ordering::Relaxed);
+            let steppers = shards.interest.load(Ordering::Relaxed) != waiting;
+            steppers || shards.first_open.load(Ordering::Relaxed)
         })
     }
 

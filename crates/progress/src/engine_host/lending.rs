@@ -54,7 +54,7 @@ pub(super) struct Lending<R, S> {
     /// A thread left something open while another polled.
     relied_on: AtomicBool,
     /// Something was left open, and when somebody last looked was not over.
-    any_open: AtomicBool,
+    pub(super) any_open: Arc<CachePadded<AtomicBool>>,
     /// Of which some may need hands for which no peer can call.
     pub(super) afar: AtomicBool,
     /// The rail was told that whoever polls takes its time from the program.
@@ -104,7 +104,7 @@ impl<R, S> Lending<R, S> {
             open: Mutex::default(),
             open_beside: Mutex::default(),
             relied_on: AtomicBool::new(false),
-            any_open: AtomicBool::new(false),
+            any_open: Arc::new(CachePadded(AtomicBool::new(false))),
             afar: AtomicBool::new(false),
             patient: AtomicBool::new(false),
             rings: AtomicBool::new(false),

@@ -163,7 +163,7 @@ fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Re
     visits(comm).opened(&open);
     open.kept.store(true, Ordering::Relaxed);
     comm.process().host.attach(open.clone());
-    (!by_messages).then(|| Ok(Request::new(comm.process(), open)))
+    (!by_messages).then(|| Ok(Request::new(comm, open)))
 }
 
 /// What of `errand` goes by messages, not begun yet.
@@ -212,7 +212,7 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
             if also.is_none()
                 && let Some(outcome) = visit.ended(last)
             {
-                return outcome.map(|()| Request::done(comm.process(), Status::EMPTY));
+                return outcome.map(|()| Request::done(comm, Status::EMPTY));
             }
             State::Come(last)
         }
@@ -235,13 +235,13 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         if number.is_multiple_of(ROUNDS / 2) {
             comm.process().host.progress();
         }
-        return Ok(Request::new(comm.process(), open));
+        return Ok(Request::new(comm, open));
     }
     if kept {
         open.kept.store(true, Ordering::Relaxed);
         comm.process().host.attach(open.clone());
     }
-    Ok(Request::new(comm.process(), open))
+    Ok(Request::new(comm, open))
 }
 
 /// One call in its round.
