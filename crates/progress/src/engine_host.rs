@@ -1,10 +1,9 @@
-//! A [`Host`] over a real engine: the engine behind a try-lock, a submission ring, steppers, and waiting.
+//! A [`Host`] over a real engine: the engine behind a lock that is tried, steppers, and waiting.
 //!
 //! Owned by the process (or thread, or simulated rank) that is the rank; shared by its threads. A thread that finds the engine busy
-//! leaves its operation in the ring; whoever holds the engine executes what is there before its own and looks again
-//! afterwards. One thread polls for all: a waiter that finds another polling sleeps in a seat until what it waits for has come, or
+//! comes back after as long as a few operations take. One thread polls for all: a waiter that finds another polling sleeps in a seat until what it waits for has come, or
 //! the poller leaves and hands its role over. The poller spins by its budget, then arms the rail, polls once more and sleeps on the rail's wake source. While a
-//! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine, the ring and the seats.
+//! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the seats.
 
 mod advancing;
 pub(crate) mod beside;
@@ -22,9 +21,8 @@ mod watching;
 
 use crate::backoff::Backoff;
 use crate::host::{Awaited, Awaits, Host, Stepper};
-use crate::limits::{ANY_OF_FEW, SUBMISSIONS};
+use crate::limits::ANY_OF_FEW;
 use crate::surroundings::{Known, Senders, Surroundings};
-use crate::ticket::{Operation, Ticket};
 use advancing::Look;
 use beside::Beside;
 use garonne_engine::api::{
@@ -39,7 +37,6 @@ use garonne_engine::track::Track;
 use garonne_engine::watch::Watcher;
 use garonne_sync::looks::Looks;
 use garonne_sync::seats::Seats;
-use garonne_sync::submission::Submission;
 use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
 use lending::Lending;
@@ -57,7 +54,6 @@ pub struct EngineHost<R, S> {
     me: Peer,
     world: u32,
     shard: TryLock<Shard<R>>,
-    submitted: Submission<Arc<Ticket>>,
     /// Threads that found the engine busy and need it.
     wanted: AtomicU32,
     /// More than one thread may be in MPI at once.
@@ -124,7 +120,6 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             me,
             world,
             shard: TryLock::new(shard),
-            submitted: Submission::new(SUBMISSIONS),
             wanted: AtomicU32::new(0),
             shared: AtomicBool::new(true),
             surroundings,
@@ -317,7 +312,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn send(&self, send: Send) -> Result<Started, Error> {
-        self.start(Operation::Send(send))
+        self.leaves();
+        self.with(|shard| shard.send(send))
     }
 
     #[inline(always)]
@@ -363,7 +359,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn recv(&self, recv: Recv) -> Result<Started, Error> {
-        self.start(Operation::Recv(recv))
+        self.leaves();
+        self.with(|shard| shard.recv(recv))
     }
 
     fn announce(&self, name: Request) {

@@ -1,4 +1,4 @@
-//! Advances engines and waits for them: an engine behind its lock, the submission ring, spin then sleep. With `--cfg shuttle` there are only tasks and events, under random schedules.
+//! Advances engines and waits for them: an engine behind its lock, spin then sleep. With `--cfg shuttle` there are only tasks and events, under random schedules.
 
 #![deny(unsafe_code)]
 #![cfg_attr(shuttle, allow(dead_code, unused_imports, missing_docs))]
@@ -23,5 +23,3 @@ pub mod surroundings;
 #[cfg_attr(shuttle, path = "sys_shuttle.rs")]
 mod sys;
 pub mod tasks;
-#[cfg(not(shuttle))]
-mod ticket;

@@ -1,10 +1,13 @@
 //! Every bound of this crate, each with the sentence that justifies it.
 
-/// Operations that may wait for a busy engine: more threads than this at once only wait a little before they submit.
-pub const SUBMISSIONS: usize = 64;
+/// Tries for a busy engine, from one spin between them to twice as many each time, before its holder is given a turn: half a microsecond in all, longer than nearly every operation.
+pub const DOUBLINGS_BEFORE_TURN: u32 = 5;
 
-/// Tries for a busy engine, from one turn between them to twice as many each time, before its holder is given the core: a few microseconds in all, longer than nearly every operation.
-pub const DOUBLINGS_BEFORE_YIELD: u32 = 6;
+/// How long who finds a busy engine contended leaves it to its holder: the dozen lines that an engine consists of take 0.5 to 1 µs from one core to another, and an operation 50 ns.
+pub const TURN: std::time::Duration = std::time::Duration::from_nanos(1500);
+
+/// How often that is doubled.
+pub const TURNS_MAX: u32 = 2;
 
 /// Turns for which a thread that only looks for news leaves the engine to those who need it: longer than taking it takes, and little beside a look if they
 /// do not run.

@@ -52,8 +52,6 @@ pub mod shm;
 #[cfg(not(any(loom, shuttle)))]
 pub mod stores;
 #[cfg(not(shuttle))]
-pub mod submission;
-#[cfg(not(shuttle))]
 pub mod trylock;
 #[cfg(not(any(loom, shuttle)))]
 pub mod user;

@@ -1,16 +1,39 @@
-//! A lock that is only ever tried: whoever fails leaves its work in a submission ring for the holder.
+//! A lock that is only ever tried: whoever fails does something else, or comes back.
 //!
-//! While a process promises to have one thread in it ([`OneThread`]), taking it is a plain load and store.
+//! While a process promises to have one thread in it ([`OneThread`]), taking it is a plain load and store. Among several it tells those who fail what they had best do: for what it is held, and whether many want it.
 //!
 //! Never sleeps, never spins, knows no poisoning: a holder that unwinds releases it and the value stays as it was left,
 //! so users keep their invariants between calls that may panic.
 
-use crate::facade::{AtomicBool, AtomicU32, Cell, Ordering};
+use crate::facade::{AtomicBool, AtomicU8, AtomicU32, Cell, Ordering};
+
+/// How often it is taken, after somebody had to come back for it, until it no longer counts as contended: several times what a thread does in a turn.
+const CONTENDED_FOR: u32 = 64;
+
+/// For what a lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// By nobody.
+    Free,
+    /// For something that its holder wants done.
+    Work,
+    /// By somebody who looks for news again and again, and does little else.
+    Look,
+}
+
+impl Hold {
+    fn word(self) -> u8 {
+        self as u8
+    }
+}
 
 /// A value that one thread at a time may hold, by trying.
 #[derive(Debug)]
 pub struct TryLock<T> {
-    held: AtomicBool,
+    /// For what, as [`Hold::word`].
+    held: AtomicU8,
+    /// Takings until it no longer counts as contended. Written by who holds it.
+    contended: AtomicU32,
     /// One thread at a time calls, as its process promised.
     single: AtomicBool,
     /// How often it was taken where several threads may (modulo 2^32). Written by who holds it.
@@ -46,7 +69,8 @@ impl<T> TryLock<T> {
     /// A free lock around `value`.
     pub fn new(value: T) -> Self {
         Self {
-            held: AtomicBool::new(false),
+            held: AtomicU8::new(Hold::Free.word()),
+            contended: AtomicU32::new(0),
             single: AtomicBool::new(false),
             turns: AtomicU32::new(0),
             value: Cell::new(value),
@@ -66,31 +90,46 @@ impl<T> TryLock<T> {
     /// Takes the lock if it is free and one thread promised to be alone.
     #[inline(always)]
     pub fn try_alone(&self) -> Option<Guard<'_, T>> {
-        if !self.single.load(Ordering::Relaxed) || self.held.load(Ordering::Relaxed) {
+        if !self.single.load(Ordering::Relaxed) || self.is_held() {
             return None;
         }
         // Nobody can come between load and store: the promise.
-        self.held.store(true, Ordering::Relaxed);
+        self.held.store(Hold::Work.word(), Ordering::Relaxed);
         Some(Guard(self))
     }
 
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.try_lock_for(Hold::Work)
+    }
+
+    /// The same, saying for what.
+    #[inline]
+    pub fn try_lock_for(&self, hold: Hold) -> Option<Guard<'_, T>> {
         if self.single.load(Ordering::Relaxed) {
             // Nobody can come between load and store: the promise. Still refuses to be taken twice by its own thread.
-            if self.held.load(Ordering::Relaxed) {
+            if self.is_held() {
                 return None;
             }
-            self.held.store(true, Ordering::Relaxed);
+            self.held.store(hold.word(), Ordering::Relaxed);
             return Some(Guard(self));
         }
         // Acquire pairs with the Release of the previous holder's drop: SYNC(trylock).
         self.held
-            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(
+                Hold::Free.word(),
+                hold.word(),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            )
             .ok()?;
         let turns = self.turns.load(Ordering::Relaxed);
         self.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
+        let contended = self.contended.load(Ordering::Relaxed);
+        if contended > 0 {
+            self.contended.store(contended - 1, Ordering::Relaxed);
+        }
         Some(Guard(self))
     }
 
@@ -103,11 +142,32 @@ impl<T> TryLock<T> {
     /// Whether somebody held it a moment ago. For hints only.
     #[inline]
     pub fn is_held(&self) -> bool {
-        self.held.load(Ordering::Relaxed)
+        self.held.load(Ordering::Relaxed) != Hold::Free.word()
+    }
+
+    /// For what it was held a moment ago. For hints only.
+    #[inline]
+    pub fn hold(&self) -> Hold {
+        match self.held.load(Ordering::Relaxed) {
+            word if word == Hold::Free.word() => Hold::Free,
+            word if word == Hold::Look.word() => Hold::Look,
+            _ => Hold::Work,
+        }
+    }
+
+    /// Whether somebody had to come back for it lately. For hints only.
+    #[inline]
+    pub fn is_contended(&self) -> bool {
+        self.contended.load(Ordering::Relaxed) > 0
     }
 }
 
 impl<T> Guard<'_, T> {
+    /// Its holder had to come back for it.
+    pub fn note_contended(&self) {
+        self.0.contended.store(CONTENDED_FOR, Ordering::Relaxed);
+    }
+
     /// Calls `f` with the value. The way of access that loom can watch.
     #[inline]
     pub fn with<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
@@ -139,7 +199,7 @@ impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // Release: the next holder sees what this one did. SYNC(trylock).
-        self.0.held.store(false, Ordering::Release);
+        self.0.held.store(Hold::Free.word(), Ordering::Release);
     }
 }
 
@@ -182,6 +242,25 @@ mod tests {
         drop(guard);
         lock.share();
         assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn it_tells_for_what_it_is_held_and_counts_as_contended_for_a_while() {
+        let lock = TryLock::new(1);
+        assert_eq!((lock.hold(), lock.is_contended()), (Hold::Free, false));
+        drop(
+            lock.try_lock_for(Hold::Look)
+                .inspect(|_| assert_eq!(lock.hold(), Hold::Look)),
+        );
+        let guard = lock.try_lock().unwrap();
+        assert_eq!(lock.hold(), Hold::Work);
+        guard.note_contended();
+        drop(guard);
+        for _ in 0..CONTENDED_FOR {
+            assert!(lock.is_contended());
+            drop(lock.try_lock());
+        }
+        assert!(!lock.is_contended());
     }
 
     #[test]

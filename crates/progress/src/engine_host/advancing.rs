@@ -36,11 +36,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     #[inline(never)]
     fn advance_shared(&self, by: By, look: Look) -> bool {
         self.yield_engine();
-        let mut shard = match (self.try_enter_if_free(), look) {
-            (Some(mut shard), _) => {
-                self.serve(&mut shard);
-                shard
-            }
+        let mut shard = match (self.try_enter_to_look(), look) {
+            (Some(shard), _) => shard,
             (None, Look::Surely) => self.enter(),
             (None, Look::IfFree) => return false,
         };

@@ -1,21 +1,21 @@
 //! Taking the engine and giving it back.
 //!
-//! Part of `engine_host`. Where one thread promised to be alone this costs a load and a store. Where several share the engine, a holder does little before it gives it back, wakes
-//! nobody meanwhile (a woken thread may get the waker's core), and executes what those who came in vain left in the ring.
+//! Part of `engine_host`. Where one thread promised to be alone this costs a load and a store. Where several share the engine, a holder does little before it gives it back, and wakes
+//! nobody meanwhile (a woken thread may get the waker's core). Those who want it take turns of several operations: what the engine consists of costs more to fetch from another core than an operation does, so
+//! who finds it held stays away for longer than that takes, and lets its holder go on.
 
-use super::{EngineHost, lock};
+use super::EngineHost;
 use crate::host::Awaited;
-use crate::limits::COURTESY_SPINS;
+use crate::limits::{COURTESY_SPINS, DOUBLINGS_BEFORE_TURN, TURN, TURNS_MAX};
 use crate::surroundings::Surroundings;
-use crate::ticket::{Operation, Ticket, pause, perform};
-use garonne_engine::api::{Error, Started};
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_sync::postponed::Postponed;
-use garonne_sync::trylock::Guard;
+use garonne_sync::trylock::{Guard, Hold, TryLock};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// The engine in a thread's hands.
 pub(super) struct Held<'a, R> {
@@ -48,33 +48,91 @@ impl<R> DerefMut for Held<'_, R> {
     }
 }
 
+/// How somebody waits for an engine that others have.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    tries: u32,
+    turns: u32,
+    /// Somebody had it who wanted something done.
+    contended: bool,
+}
+
+impl Waiting {
+    /// Before the next try. At first twice as long each time; for a turn, and then for several, where others do one thing after the other with it. Then a core is given away each time, since the holder may be on
+    /// this very one.
+    pub(super) fn pass<T>(&mut self, lock: &TryLock<T>) {
+        let hold = lock.hold();
+        self.contended |= hold == Hold::Work;
+        let at_once = hold == Hold::Work && lock.is_contended();
+        let spins = if self.tries < DOUBLINGS_BEFORE_TURN && !at_once {
+            self.tries += 1;
+            1 << (self.tries - 1)
+        } else {
+            let turns = self.turns;
+            self.turns = turns.saturating_add(1);
+            if turns > 0 {
+                std::thread::yield_now();
+            }
+            spins_of_turn() << turns.min(TURNS_MAX)
+        };
+        (0..spins).for_each(|_| std::hint::spin_loop());
+    }
+
+    /// Whether to say that it is contended: it was waited for.
+    fn is_contended(&self) -> bool {
+        self.contended
+    }
+}
+
+/// How often to spin in a [`TURN`]: an idle spin takes some ten nanoseconds on some processors and fifty on others.
+fn spins_of_turn() -> u32 {
+    const SPINS: u32 = 64;
+    static MEASURED: OnceLock<u32> = OnceLock::new();
+    *MEASURED.get_or_init(|| {
+        let measure = |_| {
+            let begun = Instant::now();
+            (0..SPINS).for_each(|_| std::hint::spin_loop());
+            begun.elapsed()
+        };
+        // The least: whatever interrupts makes it longer.
+        let least = (0..4).map(measure).min().unwrap_or_default().as_nanos().max(1);
+        let spins = u128::from(SPINS) * TURN.as_nanos() / least;
+        u32::try_from(spins).unwrap_or(SPINS).clamp(SPINS / 4, SPINS * 64)
+    })
+}
+
 impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// Takes the engine if it is free.
     #[inline]
     pub(super) fn try_enter(&self) -> Option<Held<'_, R>> {
+        self.try_enter_for(Hold::Work)
+    }
+
+    /// The same of who only looks for news, again and again: it asks first, since a try takes the lock's line from its holder.
+    #[inline]
+    pub(super) fn try_enter_to_look(&self) -> Option<Held<'_, R>> {
+        if self.shard.is_held() {
+            return None;
+        }
+        self.try_enter_for(Hold::Look)
+    }
+
+    #[inline]
+    fn try_enter_for(&self, hold: Hold) -> Option<Held<'_, R>> {
         match self.shard.try_alone() {
             Some(shard) => Some(Held {
                 shard,
                 wakes: None,
                 alone: true,
             }),
-            None => self.try_enter_shared(),
+            None => self.try_enter_shared(hold),
         }
     }
 
-    /// The same of who tries again and again: it looks first, since a try takes the lock's line from its holder.
     #[inline]
-    pub(super) fn try_enter_if_free(&self) -> Option<Held<'_, R>> {
-        if self.shard.is_held() {
-            return None;
-        }
-        self.try_enter()
-    }
-
-    #[inline]
-    fn try_enter_shared(&self) -> Option<Held<'_, R>> {
+    fn try_enter_shared(&self, hold: Hold) -> Option<Held<'_, R>> {
         let wakes = self.is_crowded().then(Postponed::new);
-        let shard = self.shard.try_lock()?;
+        let shard = self.shard.try_lock_for(hold)?;
         Some(Held {
             shard,
             wakes,
@@ -88,31 +146,35 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         !self.lending.door.gate.is_kept() || self.surroundings.patience().spins == 0
     }
 
-    /// Takes the engine, executing what others submitted first. Waits for a holder, which never blocks.
+    /// Takes the engine. Waits for a holder, which never blocks.
     #[inline]
     pub(super) fn enter(&self) -> Held<'_, R> {
-        match self.try_enter() {
-            Some(mut shard) => {
-                self.serve(&mut shard);
-                shard
-            }
-            None => self.enter_busy(),
-        }
+        // Before a try, which takes the lock's line from its holder.
+        let free = if self.shard.is_held() {
+            None
+        } else {
+            self.try_enter()
+        };
+        free.unwrap_or_else(|| self.enter_busy())
     }
 
     #[cold]
     #[inline(never)]
     fn enter_busy(&self) -> Held<'_, R> {
-        let mut tries = 0u32;
+        let mut waiting = Waiting::default();
         self.wanted.fetch_add(1, Ordering::Relaxed);
-        let mut shard = loop {
-            if let Some(shard) = self.try_enter_if_free() {
+        let shard = loop {
+            waiting.pass(&self.shard);
+            if !self.shard.is_held()
+                && let Some(shard) = self.try_enter()
+            {
                 break shard;
             }
-            pause(&mut tries);
         };
         self.wanted.fetch_sub(1, Ordering::Relaxed);
-        self.serve(&mut shard);
+        if waiting.is_contended() {
+            shard.shard.note_contended();
+        }
         shard
     }
 
@@ -124,33 +186,6 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             }
             std::hint::spin_loop();
         }
-    }
-
-    /// Executes what other threads submitted.
-    #[inline]
-    pub(super) fn serve(&self, shard: &mut Held<'_, R>) {
-        // With one thread in MPI there is nobody who could have submitted anything.
-        if !shard.is_alone() && !self.submitted.is_empty() && self.serve_all(shard) {
-            self.tell(shard);
-            self.rouse();
-        }
-    }
-
-    /// `true`: that is news for those who wait.
-    #[cold]
-    #[inline(never)]
-    fn serve_all(&self, shard: &mut Shard<R>) -> bool {
-        let before = shard.completions();
-        while let Some(ticket) = self.submitted.pop() {
-            let Some(operation) = lock(&ticket.operation).take() else {
-                continue;
-            };
-            let result = perform(shard, operation);
-            *lock(&ticket.result) = Some(result);
-            // Release: the submitter sees the result. SYNC(ticket-done).
-            ticket.done.store(true, Ordering::Release);
-        }
-        shard.completions() != before || shard.has_work()
     }
 
     /// Something happened in the engine: those ask again whose operations are over, or whose messages have come, and those who wait for anything. They wake when it is free.
@@ -168,7 +203,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         shard.forget_news();
     }
 
-    /// Gives the engine back, looks into the ring once more, and tells waiters if something completed.
+    /// Gives the engine back, and tells waiters if something completed.
     #[inline]
     pub(super) fn depart(&self, shard: Held<'_, R>, before: u64) {
         // Work that an operation left queued is news, too: whoever sleeps in the poller's place has to see to it.
@@ -184,22 +219,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     #[inline(never)]
-    fn leave_shared(&self, mut shard: Held<'_, R>, mut changed: bool) {
+    fn leave_shared(&self, mut shard: Held<'_, R>, changed: bool) {
         if changed {
             self.tell(&mut shard);
         }
-        let mut work = shard.has_work();
+        let work = shard.has_work();
         drop(shard);
-        // A submitter whose try came before the lock was free also tries again itself; this only spares it the wait.
-        while !self.submitted.is_empty()
-            && let Some(mut shard) = self.try_enter()
-        {
-            if self.serve_all(&mut shard) {
-                changed = true;
-                self.tell(&mut shard);
-            }
-            work |= shard.has_work();
-        }
         if changed {
             // Who lies on the bell has been told like all that sit, and need not get up for what is others'.
             if work || self.stepping.load(Ordering::SeqCst) > 0 || !self.seats.is_on_bell() {
@@ -208,50 +233,43 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             self.tell_first();
         }
     }
+}
 
-    /// Starts an operation: at once if the engine is free, else by whoever holds it.
-    #[inline]
-    pub(super) fn start(&self, operation: Operation) -> Result<Started, Error> {
-        self.leaves();
-        match self.try_enter() {
-            Some(mut shard) => {
-                self.serve(&mut shard);
-                let before = shard.completions();
-                let result = perform(&mut shard, operation);
-                self.depart(shard, before);
-                result
-            }
-            None => self.submit(operation),
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_finds_it_contended_leaves_its_holder_a_turn_and_others_come_back_soon() {
+        let lock = TryLock::new(());
+        let turns_in = |passes: u32| {
+            let mut waiting = Waiting::default();
+            (0..passes).for_each(|_| waiting.pass(&lock));
+            (waiting.turns, waiting.is_contended())
+        };
+        let held = lock.try_lock();
+        assert_eq!(turns_in(DOUBLINGS_BEFORE_TURN), (0, true));
+        assert_eq!(turns_in(DOUBLINGS_BEFORE_TURN + 2), (2, true));
+        held.inspect(Guard::note_contended);
+        let held = lock.try_lock();
+        assert_eq!(turns_in(1), (1, true), "a turn at once");
+        drop(held);
+        let looks = lock.try_lock_for(Hold::Look);
+        assert_eq!(
+            turns_in(DOUBLINGS_BEFORE_TURN),
+            (0, false),
+            "who looks has done soon"
+        );
+        drop(looks);
     }
 
-    #[cold]
-    #[inline(never)]
-    fn submit(&self, operation: Operation) -> Result<Started, Error> {
-        let ticket = Arc::new(Ticket {
-            operation: Mutex::new(Some(operation)),
-            result: Mutex::new(None),
-            done: AtomicBool::new(false),
-        });
-        let mut tries = 0u32;
-        let mut pending = Some(ticket.clone());
-        loop {
-            if let Some(left) = pending.take() {
-                pending = self.submitted.push(left).err();
-            }
-            // Acquire: the result is seen. SYNC(ticket-done).
-            if ticket.done.load(Ordering::Acquire)
-                && let Some(result) = lock(&ticket.result).take()
-            {
-                return result;
-            }
-            match self.try_enter_if_free() {
-                Some(mut shard) => {
-                    let changed = self.serve_all(&mut shard);
-                    self.leave(shard, changed);
-                }
-                None => pause(&mut tries),
-            }
-        }
+    #[test]
+    fn a_turn_is_as_long_on_every_processor() {
+        let begun = Instant::now();
+        (0..spins_of_turn()).for_each(|_| std::hint::spin_loop());
+        assert!(
+            begun.elapsed() > TURN / 8,
+            "the clock may be coarse, and the machine busy while it is measured"
+        );
     }
 }

@@ -19,7 +19,6 @@ use crate::limits::{HANDED_OVER_FROM, LOOKS_SOON, OPEN_FEW, WORTH, WORTH_AWAKE};
 use crate::surroundings::Surroundings;
 use crate::sys;
 use crate::tasks::{self, Cores, Tasks};
-use crate::ticket::pause;
 use garonne_engine::api::Request;
 use garonne_engine::rail::Rail;
 use garonne_sync::hands::{For, Gate, Lendings};
@@ -181,9 +180,8 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
 impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// Ends the helper, until something is left open again. Called by a thread that is in MPI, the last one.
     pub fn keep_hands(&self) {
-        let mut tries = 0;
         while !self.take_back() {
-            pause(&mut tries);
+            std::thread::yield_now();
         }
         let tasks = lock(&self.lending.tasks).take();
         if let Some(tasks) = tasks {
