@@ -14,7 +14,8 @@ memory takes, `own`, if that is less (of a small message T_comm is mostly waitin
     T_total >= T_comp + max(0, 1 - T_comp / kernel) * min(T_comm, own)
 
 and never less than with equal hands. The longer bound of both holds, hence with nothing to compute it is T_comm; where one hand is as quick as both (kernel <= T_comm) nothing is added, as both have it done by then; and at
-T_comp >= kernel all is there. Nothing is added either where both compute, since then nobody is alone; with more cores than ranks, since there a helper of the side that computes is a second hand; with fewer, since no side has a core to copy
+T_comp >= kernel all is there. Where both compute nobody is alone, but `work` is not enough: bytes of one program's memory get into the other's by the kernel's copy, or by two copies, into common memory and out of it. The
+core time of whichever is less takes the place of `work`. With one side computing nothing is added with more cores than ranks, since there a helper of the side that computes is a second hand; with fewer nothing is added at all, since no side has a core to copy
 on meanwhile; and where no lone copy was measured, as that of blocks with gaps.
 
 Between hosts the copying is the kernel's work, `put` for the sender and `get` for the receiver, measured with bare sockets. It is charged to the core that pays it, which is that of
@@ -53,7 +54,8 @@ class Kernel:
 
 @dataclasses.dataclass(frozen=True)
 class Lone:
-    """What copies take where one side computes: the other side's through the kernel, and the computing side's own part of one through common memory."""
+    """What copies take between memories that are not common, by one core each: through the kernel, by a lone side where the other computes, by the quicker one where both do; and through common memory, the part of the side that
+    computes, or of both."""
 
     kernel: float
     own: float
@@ -62,7 +64,11 @@ class Lone:
 def total_lone(side, cores, t_comm, t_comp, work, lone):
     """`total` of a message between two processes on one host; `lone` is None where that is not known."""
     equal = total(side, cores, t_comm, t_comp, work)
-    if lone is None or lone.kernel <= t_comm or side == "both" or cores != RANKS:
+    if lone is None or cores < RANKS:
+        return equal
+    if side == "both":
+        return max(equal, total(side, cores, t_comm, t_comp, min(lone.kernel, lone.own)))
+    if lone.kernel <= t_comm or cores != RANKS:
         return equal
     left = max(0.0, 1.0 - t_comp / lone.kernel)
     return max(equal, t_comp + left * min(t_comm, lone.own))

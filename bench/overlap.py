@@ -39,8 +39,8 @@ PLACES = ["shm", "tcp"]
 SOCKETS_WINDOW = 1
 # Which samples speak for an MPI: the steadiest kind there is.
 LABELS = ["near", "far", "unsteady"]
-# The floor's ways by which a lone side copies for who computes, and by which who computes does its own part of a copy.
-LONE_WAYS = {"sender": ("readv", "stage"), "receiver": ("writev", "memcpy")}
+# The floor's ways by which the kernel copies for who computes, and by which who computes does its own part of a copy, one after the other.
+LONE_WAYS = {"sender": (("readv",), ("stage",)), "receiver": (("writev",), ("memcpy",)), "both": (("readv", "writev"), ("stage", "memcpy"))}
 LINE = re.compile(r"^overlap (\w+) (\w+) (\d+) (\d+)(ms|) (.+) (\S+) (\S+)$", re.M)
 
 
@@ -148,14 +148,15 @@ class Overlap(Session):
         return (lambda s: ideal.total(case.side, cores, s.comm, s.comp, work), work) if work is not None else (None, None)
 
     def lone(self, case, label):
-        """What copies take where one side computes; None where that is not known, or no such thing: with both computing, between hosts, of blocks, of small messages."""
-        if self.args.over == "tcp" or case.shape != "contiguous" or case.side not in LONE_WAYS or case.bytes < ideal.LONE_FROM:
+        """What copies take between memories that are not common; None where that is not known, or no such thing: between hosts, of blocks, of small messages."""
+        if self.args.over == "tcp" or case.shape != "contiguous" or case.bytes < ideal.LONE_FROM:
             return None
-        kernel, own = (self.least((way,), case.bytes, label) for way in LONE_WAYS[case.side])
-        return ideal.Lone(kernel, own) if kernel is not None and own is not None else None
+        kernel, own = LONE_WAYS[case.side]
+        kernel, own = self.least(kernel, case.bytes, label), [self.least((way,), case.bytes, label) for way in own]
+        return ideal.Lone(kernel, sum(own)) if kernel is not None and None not in own else None
 
     def ideal_lone(self, case, cores, label):
-        """As `ideal`, with the copy of a lone side by the kernel."""
+        """As `ideal`, between memories that are not common."""
         best, work = self.ideal(case, cores, label)
         lone = self.lone(case, label)
         return best if best is None or lone is None else lambda s: ideal.total_lone(case.side, cores, s.comm, s.comp, work, lone)
@@ -282,7 +283,7 @@ def share_tables(rows):
              "Wait: the time in MPI_Wait, of the side that computes (the longer one for both), and in brackets the longest wait of all, also of samples that are dropped from medians.",
              "The ideal takes what copying costs from the floor's samples of the row's own regime, which two processes on the same two cores took in this run: what a core needs to copy lines that the",
              "other wrote depends on how far apart they are at the time. Where no sample of the floor has that regime the ideal is not known, and shown as ?.",
-             "Two ideals, where they differ: the one that is aimed at, in which the side that does not compute copies as well as both; and after the semicolon that in which it copies through the kernel alone, at the pace that the floor has for it (ideal.py).",
+             "Two ideals, where they differ: the one that is aimed at, in which the side that does not compute copies as well as both; and after the semicolon that between memories that are not common: it copies through the kernel alone, and where both compute each byte is copied by the kernel or twice, at the pace that the floor has for it (ideal.py).",
              f"Bold: of the first at least what is aimed at, {' '.join(f'{side} {aim}' for side, aim in ideal.AIMS.items())}.", ""]
     percents = [p for p in sorted({row["percent"] for row in rows}) if p >= 100] or sorted({row["percent"] for row in rows})[-1:]
     for side, shape in dict.fromkeys((row["side"], row["shape"]) for row in rows):
@@ -344,7 +345,7 @@ def heat_map(rows, shape):
     width, height = len(percents) * CELL[0] + 60, len(sizes) * CELL[1] + GAP + 18
     ideals, lone = {"ideal": "ideal_hidden"}, ""
     if any(ideals_differ(cell) for row in rows for cell in row["of"].values()):
-        ideals, lone = {"ideal, lone": "lone_hidden", **ideals}, "ideal: with hands that are equal; lone: where one side computes, the other has only the kernel to copy by"
+        ideals, lone = {"ideal, lone": "lone_hidden", **ideals}, "ideal: with hands that are equal; lone: the two memories are not common, so that there is the kernel to copy by, or two copies"
     full = (LEFT + len(sides) * width, TOP + (len(names) + len(ideals)) * height)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {full[0]} {full[1]}" font-family="sans-serif" font-size="11">',
              f'<rect width="{full[0]}" height="{full[1]}" fill="white"/><text x="10" y="24" font-size="15">Hidden communication, {html.escape(shape)}: '

@@ -71,6 +71,13 @@ class Ideal(unittest.TestCase):
             self.assertEqual(ideal.total_lone(side, 2, t_comm=10, t_comp=20, work=10, lone=lone), 20)
             self.assertEqual(ideal.total_lone(side, 2, t_comm=10, t_comp=5, work=10, lone=lone), 12.5)
 
+    def test_where_both_compute_each_byte_is_copied_by_the_kernel_or_twice(self):
+        for lone in (ideal.Lone(kernel=12, own=100), ideal.Lone(kernel=100, own=12)):
+            self.assertEqual(ideal.total("both", 2, t_comm=10, t_comp=10, work=4), 12)
+            self.assertEqual(ideal.total_lone("both", 2, t_comm=10, t_comp=10, work=4, lone=lone), 16)
+            self.assertEqual(ideal.total_lone("both", 2, t_comm=5, t_comp=10, work=4, lone=lone), 15, "as it was moved in less, it takes no more core time than two cores have in that")
+            self.assertEqual(ideal.total_lone("both", 16, t_comm=10, t_comp=10, work=4, lone=lone), 10)
+
     def test_of_a_small_message_the_waiting_hides_and_only_the_own_part_of_the_copy_is_left(self):
         self.assertEqual(ideal.total_lone("sender", 2, t_comm=10, t_comp=10, work=2, lone=ideal.Lone(kernel=20, own=4)), 12)
 
@@ -87,7 +94,7 @@ class Ideal(unittest.TestCase):
             equal = ideal.total(side, cores, comm, comp, work)
             self.assertEqual(ideal.total_lone(side, cores, comm, comp, work, None), equal)
             self.assertEqual(ideal.total_lone(side, cores, comm, 0, work, lone), ideal.total(side, cores, comm, 0, work))
-            if lone.kernel <= comm or side == "both" or cores != 2 or comp >= lone.kernel:
+            if side != "both" and (lone.kernel <= comm or cores != 2 or comp >= lone.kernel):
                 self.assertEqual(ideal.total_lone(side, cores, comm, comp, work, lone), equal)
 
     def test_a_lone_kernel_copy_as_quick_as_both_adds_nothing_by_the_formula_either(self):
@@ -230,7 +237,8 @@ class Report(unittest.TestCase):
         self.assertEqual(lone("sender"), (ideal.Lone(80, 30), 55))
         self.assertEqual(lone("receiver")[0], ideal.Lone(70, 60))
         self.assertAlmostEqual(lone("receiver")[1], 40 + 40 * 3 / 7)
-        self.assertEqual(lone("both"), (None, 70))
+        # Where both compute the sender writes it, in 70 of core time, or both copy, in 30 + 60.
+        self.assertEqual(lone("both"), (ideal.Lone(70, 90), 75))
         self.assertEqual(lone("sender", shape="strided")[0], None)
         self.assertEqual(lone("sender", size=4096)[0], None, "it lies in stores that are not finished yet")
         self.assertEqual(lone("sender", "--over", "tcp"), (None, None))
