@@ -57,7 +57,7 @@ enum {
 /* How soon. */
 enum {
     GARONNE_WHEN_IDLE = 0, /* when a core is idle; if none is for a millisecond or two, a thread of the ordinary class asks for a core, for which it waits where all compute: docs/tasks.md says how long */
-    GARONNE_NOW = 1        /* at once, even where a thread computes */
+    GARONNE_NOW = 1        /* at once, even where a thread computes, and by a thread of the ordinary class */
 };
 
 /* All zero is a good default: anywhere, when idle. */

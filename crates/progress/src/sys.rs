@@ -3,14 +3,27 @@
 
 use crate::limits::{FORK_LOOKS, FORK_WAITS};
 use garonne_topology::CpuSet;
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+thread_local! {
+    /// This thread has entered the idle class, or is as nice as can be.
+    static PUT_ASIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the kernel may put the calling thread aside for long at any instruction: a worker's, or one that its program has put into the idle class.
+pub(crate) fn is_of_idle_class() -> bool {
+    // SAFETY: 0 names the calling thread.
+    PUT_ASIDE.get() || unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK == libc::SCHED_IDLE
+}
+
 /// Puts the calling thread into the class that runs only where nobody else wants to; where that is refused, it is made as nice as can be.
 pub(crate) fn enter_idle_class() {
+    PUT_ASIDE.set(true);
     let none = libc::sched_param { sched_priority: 0 };
     // SAFETY: 0 names the calling thread; the parameter outlives the call.
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &none) } != 0 {

@@ -12,9 +12,17 @@ pub(crate) const CPUS: u32 = 4;
 shuttle::thread_local! {
     /// The CPU that the thread is bound to.
     static BOUND: Cell<Option<u32>> = const { Cell::new(None) };
+    /// The thread is of the idle class.
+    static IDLES: Cell<bool> = const { Cell::new(false) };
 }
 
-pub(crate) fn enter_idle_class() {}
+pub(crate) fn enter_idle_class() {
+    IDLES.with(|idles| idles.set(true));
+}
+
+pub(crate) fn is_of_idle_class() -> bool {
+    IDLES.with(Cell::get)
+}
 
 pub(crate) fn bind(cpus: &CpuSet) -> io::Result<()> {
     let mut cpus = cpus.iter();

@@ -5,10 +5,10 @@
 
 use crate::events::crew::Crew;
 use crate::events::kernel::{FIRST_SOURCE, Kernel, News};
-use crate::facade::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::limits::{STOP_LIMIT, TICK, TICK_LONGEST};
 use crate::sys;
-use crate::tasks::{self, AnyTask, At, Error, Keypoint, Scheduler};
+use crate::tasks::{self, AnyTask, At, Error, Keypoint, Naps, Scheduler, Tally};
 use garonne_sync::lead::Turn;
 use rustix::event::epoll::EventFlags;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -25,6 +25,8 @@ pub(crate) struct Reactor {
     sources: Mutex<Sources>,
     /// What came and was not seen to yet. Whoever leads takes from it.
     pending: Mutex<VecDeque<Piece>>,
+    /// The nap, in microseconds, after which it comes back to tasks that are wanted now and ask to be run again; 0: it does not. SYNC(urgent-again).
+    again: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -40,6 +42,8 @@ struct Sources {
     by_id: HashMap<u64, Source>,
     /// When alarms are due.
     alarms: BTreeMap<(Instant, u64), ()>,
+    /// When tasks that are wanted now are run again.
+    again: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -69,6 +73,7 @@ impl Reactor {
                 ..Sources::default()
             }),
             pending: Mutex::default(),
+            again: AtomicU32::new(0),
         });
         let started = reactor.begin(turn);
         started.map_err(|error| Error::System("cannot start a thread", error.raw_os_error().unwrap_or(0)))?;
@@ -190,6 +195,7 @@ impl Reactor {
         let mut served = Served {
             runs: vec![0; scheduler.tree.areas().len()],
             period: TICK,
+            naps: vec![Naps::default(); scheduler.tree.areas().len()],
         };
         let mut news = Vec::new();
         while !self.stops() {
@@ -227,7 +233,7 @@ impl Reactor {
         match piece {
             Piece::News(News::Bell) => {}
             Piece::News(News::Timer) => return self.look_after(scheduler, turn, served),
-            Piece::News(News::Alarm) => self.fire_alarms(),
+            Piece::News(News::Alarm) => self.fire_alarms(scheduler),
             Piece::News(News::Source(id)) => {
                 let task = lock(&self.sources)
                     .by_id
@@ -253,11 +259,18 @@ impl Reactor {
         Some(turn)
     }
 
-    fn fire_alarms(&self) {
+    fn fire_alarms(&self, scheduler: &Scheduler) {
         let mut due = Vec::new();
         {
             let mut sources = lock(&self.sources);
             let now = Instant::now();
+            if sources.again.take_if(|at| *at <= now).is_some() {
+                // Before the look: who finds it set leaves what it offered before to this. SYNC(urgent-again).
+                self.again.swap(0, Ordering::SeqCst);
+                if let Some(racks) = scheduler.urgent.get() {
+                    racks.each_waiting(|area| scheduler.wishes.run(area));
+                }
+            }
             while let Some((&(at, id), ())) = sources.alarms.first_key_value()
                 && at <= now
             {
@@ -280,18 +293,41 @@ impl Reactor {
     }
 
     fn set_alarm(&self, sources: &Sources) {
-        if let Some((&(at, _), ())) = sources.alarms.first_key_value() {
+        let first = sources.alarms.first_key_value().map(|((at, _), ())| *at);
+        if let Some(at) = first.into_iter().chain(sources.again).min() {
             let after = at.saturating_duration_since(Instant::now());
             self.kernel.set_alarm(after);
         }
     }
 
-    /// Runs a queue here, within its place: all of it, or what is wanted now.
+    /// How soon it comes back to tasks that are wanted now and ask to be run again, without being told: to all that were offered before this call.
+    pub(crate) fn comes_again(&self) -> Option<Duration> {
+        // It writes, so that it is in one order with the offer and the other side's swap and look. SYNC(urgent-again).
+        match self.again.fetch_or(0, Ordering::SeqCst) {
+            0 => None,
+            us => Some(Duration::from_micros(us.into())),
+        }
+    }
+
+    /// Comes back to them after this nap at the latest.
+    fn come_again(&self, nap: Duration) {
+        let mut sources = lock(&self.sources);
+        // Random schedules have no time.
+        let at = Instant::now() + if cfg!(shuttle) { Duration::ZERO } else { nap };
+        if sources.again.is_none_or(|other| at < other) {
+            sources.again = Some(at);
+            let us = u32::try_from(nap.as_micros()).unwrap_or(u32::MAX).max(1);
+            self.again.store(us, Ordering::SeqCst);
+            self.set_alarm(&sources);
+        }
+    }
+
+    /// Runs a queue here, within its place.
     fn serve(
         self: &Arc<Self>,
         scheduler: &Arc<Scheduler>,
-        (area, wanted): (usize, Wanted),
-        turn: Turn,
+        area: usize,
+        (turn, run): (Turn, impl FnOnce(&At)),
     ) -> Option<Turn> {
         self.within(turn, || {
             let root = scheduler.tree.root();
@@ -301,9 +337,8 @@ impl Reactor {
                 core: scheduler.core_here(),
                 keypoint: Keypoint::Timer,
                 polls: false,
-                only_urgent: wanted == Wanted::Urgent,
             };
-            scheduler.serve(area, &at);
+            run(&at);
             if moved {
                 let _ = bind(root);
             }
@@ -316,18 +351,28 @@ impl Reactor {
         area: usize,
         (turn, served): (Turn, &mut Served),
     ) -> Option<Turn> {
-        let racks = &scheduler.racks;
         // Somebody who polls may have been quicker.
-        if !racks.any_ready(area) {
+        let Some(racks) = scheduler.urgent.get().filter(|racks| racks.any_ready(area)) else {
             return Some(turn);
-        }
-        let before = racks.runs(area);
+        };
+        let mut tally = Tally::default();
         self.crew.note_urgent(Some(area));
-        let turn = self.serve(scheduler, (area, Wanted::Urgent), turn)?;
+        let run = |at: &At| tally = scheduler.serve_urgent(racks, area, at);
+        let Some(turn) = self.serve(scheduler, area, (turn, run)) else {
+            // Another leads, and does not know.
+            if tally.again > 0 {
+                scheduler.hand_over_urgent(&[area as u32], tally.patience_us);
+            }
+            return None;
+        };
         self.crew.note_urgent(None);
-        // What could wait was looked at and left: that is nothing that anybody ran.
-        let looks = racks.runs(area).wrapping_sub(before);
-        served.runs[area] = served.runs[area].wrapping_add(looks);
+        let naps = &mut served.naps[area];
+        if tally.settled > 0 {
+            naps.over();
+        }
+        if let Some(nap) = naps.next(tally) {
+            self.come_again(nap);
+        }
         Some(turn)
     }
 
@@ -351,7 +396,10 @@ impl Reactor {
             left.clear();
         }
         for area in &left {
-            turn = self.serve(scheduler, (*area, Wanted::All), turn)?;
+            let run = |at: &At| {
+                scheduler.serve(*area, at);
+            };
+            turn = self.serve(scheduler, *area, (turn, run))?;
             served.runs[*area] = scheduler.racks.runs(*area);
         }
         if !waiting {
@@ -373,18 +421,13 @@ impl Reactor {
     }
 }
 
-/// Which tasks of a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
-    All,
-    Urgent,
-}
-
-/// What the timer remembers.
+/// What whoever leads remembers.
 struct Served {
     /// Runs of each queue at the last look.
     runs: Vec<u32>,
     period: Duration,
+    /// By queue of what is wanted now.
+    naps: Vec<Naps>,
 }
 
 impl Sources {

@@ -24,6 +24,7 @@ mod shared;
 #[cfg(all(test, shuttle))]
 mod shuffled;
 mod told;
+mod urgent;
 mod watch;
 mod wishes;
 mod worker;
@@ -41,6 +42,7 @@ pub(crate) use on_call::{Cores, Duty, Next};
 use place::Spot;
 pub(crate) use scheduler::Scheduler;
 pub(crate) use shared::{Passed, pass};
+pub(crate) use worker::Naps;
 
 use garonne_sync::chore::{Chore, Put, Refused};
 use garonne_topology::Tree;
@@ -72,8 +74,6 @@ pub struct At {
     pub keypoint: Keypoint,
     /// The thread counts as one that polls.
     pub(crate) polls: bool,
-    /// The thread was woken for tasks that are wanted now, and leaves all others to those who are idle.
-    pub(crate) only_urgent: bool,
 }
 
 /// How soon a task is wanted.
@@ -82,7 +82,7 @@ pub enum Urgency {
     /// When a core of its place is idle. If none is for a millisecond or two, a thread of the ordinary class does it, once the kernel gives it a core: where all compute, that may take some milliseconds more.
     #[default]
     Idle,
-    /// Now, even where a thread computes: a thread of the ordinary class is woken, and the kernel gives it a core.
+    /// Now, even where a thread computes: a thread of the ordinary class is woken, and the kernel gives it a core. None of the idle class takes it, since that may be put aside in the midst of its run.
     Now,
 }
 
@@ -164,9 +164,6 @@ pub struct Placed<W> {
 impl<W: Work<At>> Work<At> for Placed<W> {
     #[inline]
     fn run(&self, at: &At) -> Step {
-        if at.only_urgent && self.urgency == Urgency::Idle {
-            return Step::Again;
-        }
         if self.is_told {
             return told::told(|| self.work.run(at));
         }
@@ -204,7 +201,7 @@ impl Drop for Owner {
 /// See [`Tasks::poke`].
 pub(crate) fn poke<W: Work<At>>(scheduler: &Arc<Scheduler>, task: &Arc<Task<W>>) -> Result<(), Error> {
     scheduler.alive()?;
-    if !Arc::ptr_eq(task.racks(), &scheduler.racks) {
+    if !scheduler.owns(task.racks()) {
         return Err(Refused::Nowhere.into());
     }
     let placed = task.work();
@@ -258,7 +255,12 @@ impl Tasks {
             is_told,
             work,
         };
-        Chore::new(&self.scheduler().racks, manner.patience_us, placed)
+        let scheduler = self.scheduler();
+        let racks = match manner.urgency {
+            Urgency::Idle => &scheduler.racks,
+            Urgency::Now => scheduler.urgent.racks(),
+        };
+        Chore::new(racks, manner.patience_us, placed)
     }
 
     /// Submits a task that stays with its owner; its drop takes it back.
@@ -283,12 +285,16 @@ impl Tasks {
     ) -> Result<(), Error> {
         let scheduler = self.scheduler();
         scheduler.alive()?;
-        if !Arc::ptr_eq(task.racks(), &scheduler.racks) {
+        if !scheduler.owns(task.racks()) {
             return Err(Refused::Nowhere.into());
         }
         let placed = task.work();
-        if placed.spot == Spot::Nearest
-            && let Some(core) = scheduler.nearest_idle()
+        let nearest = match placed.spot {
+            Spot::Nearest => scheduler.nearest_idle(),
+            _ => None,
+        };
+        if let Some(core) = nearest
+            && placed.urgency == Urgency::Idle
         {
             put(core)?;
             // It was idle a moment ago. If it still is, it sees the task, at the latest when it leaves.
@@ -296,7 +302,8 @@ impl Tasks {
                 return Ok(());
             }
         }
-        let area = scheduler.area(placed.spot);
+        // Who polls there may be of the idle class, and not be the one that runs it.
+        let area = nearest.unwrap_or_else(|| scheduler.area(placed.spot));
         let put = put(area)?;
         scheduler.note_put(area);
         scheduler.ring(area, put, placed.urgency);

@@ -237,7 +237,6 @@ fn advance(scheduler: &Arc<Scheduler>, task: &Arc<Task<Turns>>) {
         core: 0,
         keypoint: Keypoint::Idle,
         polls: false,
-        only_urgent: false,
     };
     scheduler.walk(&at, scheduler.round());
     if task.work().get().spare {

@@ -1,7 +1,7 @@
 //! The queues of a machine and who looks after them: what [`super::Tasks`] is made of.
 //!
-//! Shared by submitters, waiters, workers and the timer. One queue per area of the tree, numbered alike. Nothing here blocks but `wait_for`, and nothing allocates
-//! after `new` but the start of a thread.
+//! Shared by submitters, waiters, workers and the timer. One queue per area of the tree, numbered alike, for what can wait, and one for what is wanted now ([`urgent`](super::urgent)). Nothing here
+//! blocks but `wait_for`, and nothing allocates after `new` but the start of a thread and the first task that is wanted now.
 
 use crate::events::blocking::Blockers;
 use crate::events::reactor::Reactor;
@@ -10,6 +10,7 @@ use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence, lo
 use crate::limits::{BACKLOG, CORE_TASKS, CPU_CHECK_TURNS, SHARED_TASKS, WAIT_NAP};
 use crate::sys;
 use crate::tasks::place::Spot;
+use crate::tasks::urgent::UrgentRacks;
 use crate::tasks::watch::{Looks, Watch};
 use crate::tasks::wishes::Wishes;
 use crate::tasks::worker_pool::{Settings, WorkerPool};
@@ -22,11 +23,16 @@ use garonne_topology::Tree;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+/// Of what somebody leaves who does not know: it is looked at at once.
+const UNKNOWN_PATIENCE: u32 = 1;
+
 /// See the module's paragraph.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
+    /// What can wait for an idle core.
     pub(crate) racks: Arc<Racks<At>>,
+    pub(crate) urgent: UrgentRacks,
     /// Areas from each core to the machine.
     pub(super) paths: Vec<Box<[u32]>>,
     /// Cores of each area, as a bitmap.
@@ -46,7 +52,7 @@ pub(crate) struct Scheduler {
     /// Read without a lock, so that a signal handler may submit.
     reactor: OnceLock<Arc<Reactor>>,
     /// Held by whoever starts threads while there is no reactor to do it, and while all ends.
-    starting: Mutex<()>,
+    pub(super) starting: Mutex<()>,
     /// What is wanted of the reactor.
     pub(crate) wishes: Wishes,
     pub(crate) words: Arc<Words>,
@@ -68,6 +74,7 @@ impl Scheduler {
                 }
             })
             .collect();
+        let urgent = UrgentRacks::new(&room);
         let racks = Racks::new(&room).ok_or(Error::Resource("the machine has too many areas for queues"))?;
         let paths: Vec<Box<[u32]>> = (0..tree.cores())
             .map(|core| tree.path(core).map(|area| area as u32).collect())
@@ -82,6 +89,7 @@ impl Scheduler {
         let pool = WorkerPool::new(&tree, &settings.homes, settings.class);
         Ok(Self {
             racks: Arc::new(racks),
+            urgent,
             roster: Roster::new(tree.cores()),
             watch: Watch::new(areas.len()),
             wishes: Wishes::new(areas.len(), pool.homes.len()),
@@ -220,6 +228,10 @@ impl Scheduler {
         if let Some(home) = self.pool.call(&self.tree, area, self.core_here())
             && self.wishes.start(home)
         {
+            // A thread has the class of the one that starts it. So that no worker's task starts the one of the ordinary class, that is there before any worker.
+            if self.running().is_none() && !self.timing.swap(true, Ordering::SeqCst) {
+                self.wishes.time();
+            }
             self.see_to_wishes();
         }
         // Whoever was called may not get a core.
@@ -228,7 +240,7 @@ impl Scheduler {
 
     /// Sees to it that what is wished for is done. By the reactor; where there is none, by whoever starts threads. A caller that finds somebody at that leaves the wish to them: it may be
     /// a signal handler, and have interrupted them. `false`: the system refuses.
-    fn see_to_wishes(self: &Arc<Self>) -> bool {
+    pub(super) fn see_to_wishes(self: &Arc<Self>) -> bool {
         loop {
             if let Some(reactor) = self.running() {
                 reactor.ring();
@@ -243,9 +255,7 @@ impl Scheduler {
                 return false;
             }
             let refused = self.wishes.want_events() && self.start_reactor().is_none();
-            if self.reactor.get().is_none() {
-                self.wishes.take_starts(|home| self.pool.start(self, home));
-            }
+            self.wishes.take_starts(|home| self.pool.start(self, home));
             drop(starting);
             // SYNC(wishes-starting).
             fence(Ordering::SeqCst);
@@ -256,18 +266,19 @@ impl Scheduler {
         }
     }
 
-    /// What waits on the way from `core` is somebody else's from now on.
-    fn hand_over(self: &Arc<Self>, core: usize) {
+    /// What waits on the way from `core` is somebody else's from now on. What asks to be run again has this patience, in microseconds.
+    fn hand_over(self: &Arc<Self>, core: usize, patience_us: u32) {
         for area in &self.paths[core] {
             let area = *area as usize;
             if self.racks.any_ready(area) {
                 self.ring(area, Put { before: 0 }, Urgency::Idle);
             }
         }
+        self.hand_over_urgent(&self.paths[core], patience_us);
     }
 
     /// The thread of the timer and of events if it runs. Takes no lock.
-    fn running(&self) -> Option<&Arc<Reactor>> {
+    pub(super) fn running(&self) -> Option<&Arc<Reactor>> {
         self.reactor.get().filter(|_| !self.stopping())
     }
 
@@ -289,7 +300,9 @@ impl Scheduler {
     /// Called with the lock for starting held.
     fn start_reactor(self: &Arc<Self>) -> Option<&Arc<Reactor>> {
         if self.reactor.get().is_none() {
-            let _ = self.reactor.set(Reactor::start(self).ok()?);
+            let started = Reactor::start(self);
+            self.urgent.note_refusal(started.is_err());
+            let _ = self.reactor.set(started.ok()?);
         }
         self.reactor.get()
     }
@@ -302,7 +315,7 @@ impl Scheduler {
     /// Algorithm 1: runs what waits in the queues from the core's to the machine's.
     #[inline]
     pub(crate) fn walk(&self, at: &At, round: u32) -> Tally {
-        let mut tally = Tally::default();
+        let mut tally = self.walk_urgent(at, round);
         for area in &self.paths[at.core] {
             tally.add(self.racks.run(*area as usize, round, at));
         }
@@ -315,12 +328,11 @@ impl Scheduler {
             core: self.core_here(),
             keypoint,
             polls: false,
-            only_urgent: false,
         };
         let tally = self.walk(&at, self.round());
         self.count(at.core, tally.settled);
         if tally.again > 0 {
-            self.hand_over(at.core);
+            self.hand_over(at.core, tally.patience_us);
         }
         tally
     }
@@ -379,6 +391,7 @@ impl Scheduler {
         self.blockers.stop();
         self.pool.stop();
         self.racks.clear();
+        self.urgent.clear();
     }
 }
 
@@ -405,7 +418,6 @@ impl<'a> Poller<'a> {
                 core,
                 keypoint,
                 polls: true,
-                only_urgent: false,
             },
             round: core as u32,
             looks: Looks::new(),
@@ -465,7 +477,7 @@ impl<'a> Poller<'a> {
             let before = std::mem::replace(&mut self.at.core, core);
             self.looks = Looks::new();
             self.scheduler.leave(before);
-            self.scheduler.hand_over(before);
+            self.scheduler.hand_over(before, UNKNOWN_PATIENCE);
         }
     }
 }
@@ -482,7 +494,7 @@ impl Drop for Poller<'_> {
         if self.scheduler.racks.any_ready(core) {
             self.scheduler.serve(core, &self.at);
         }
-        self.scheduler.hand_over(core);
+        self.scheduler.hand_over(core, UNKNOWN_PATIENCE);
     }
 }
 
@@ -502,7 +514,7 @@ impl<'a> Lengthy<'a> {
         if let Some(reactor) = scheduler.running() {
             reactor.is_long_here();
         }
-        scheduler.hand_over(at.core);
+        scheduler.hand_over(at.core, UNKNOWN_PATIENCE);
         Self {
             scheduler,
             core: at.polls.then_some(at.core),
@@ -541,27 +553,6 @@ mod tests {
             assert!(scheduler.reactor().is_some());
             assert!(task.wait(Some(Duration::from_secs(20))), "{urgency:?}");
         }
-    }
-
-    #[test]
-    fn who_was_woken_for_what_is_wanted_now_leaves_what_can_wait() {
-        let tasks = Tasks::new(Settings::here()).unwrap();
-        let scheduler = tasks.scheduler();
-        // Nobody else is called.
-        let poller = tasks.poller_at(0, Keypoint::Wait).unwrap();
-        let task = tasks.task(&How::at(Place::Machine), |_: &At| Step::Done).unwrap();
-        let task = Arc::new(task);
-        tasks.submit_shared(&task).unwrap();
-        for (only_urgent, settled) in [(true, 0), (false, 1)] {
-            let at = At {
-                core: 0,
-                keypoint: Keypoint::Timer,
-                polls: false,
-                only_urgent,
-            };
-            assert_eq!(scheduler.serve(scheduler.tree.root(), &at).settled, settled);
-        }
-        drop(poller);
     }
 
     #[test]

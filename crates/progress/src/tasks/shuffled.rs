@@ -7,7 +7,7 @@ use crate::events::Next as Then;
 use crate::events::kernel::TIMELESS;
 use crate::facade::{AtomicU32, Ordering};
 use crate::limits::STACK;
-use crate::sys::CPUS;
+use crate::sys::{CPUS, is_of_idle_class};
 use crate::tasks::{
     At, Class, Cores, Duty, How, Keypoint, Life, Next, Place, Settings, Step, Task, Tasks, Urgency,
     Withdrawal,
@@ -209,6 +209,45 @@ fn what_is_submitted_is_run_and_nobody_sleeps_over_it() {
 #[test]
 fn a_timer_beside_them_runs_nothing_twice() {
     schedules(false, all_at_once);
+}
+
+#[test]
+fn what_is_wanted_now_and_repeats_is_never_left_to_workers_of_the_idle_class_nor_to_nobody() {
+    schedules(true, || {
+        let tasks = Tasks::new(Settings {
+            class: Class::Idle,
+            ..machine()
+        })
+        .unwrap();
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let tasks = tasks.clone();
+                spawn(move || {
+                    let runs = Runs::new();
+                    let how = How {
+                        urgency: Urgency::Now,
+                        ..how()
+                    };
+                    let work: Some = Box::new(move |_| {
+                        assert!(!is_of_idle_class());
+                        runs.run()
+                    });
+                    let urgent = Arc::new(tasks.task(&how, work).unwrap());
+                    // So that workers come.
+                    let (idle, _) = task(&tasks);
+                    tasks.submit_shared(&idle).unwrap();
+                    tasks.submit_shared(&urgent).unwrap();
+                    for _ in 0..draw(3) {
+                        tasks.schedule(Keypoint::Switch);
+                    }
+                    assert!(urgent.wait(None) && idle.wait(None));
+                    assert_eq!(urgent.life(), Life::Done);
+                })
+            })
+            .collect();
+        others.into_iter().for_each(|thread| thread.join().unwrap());
+        drop(tasks);
+    });
 }
 
 #[test]

@@ -167,7 +167,7 @@ impl Scheduler {
     pub(super) fn poll(&self, at: &At, round: u32, looks: &mut Looks) -> Tally {
         let path = &self.paths[at.core];
         let (name, has_put) = (Watch::name(at.core), looks.has_put());
-        let mut tally = Tally::default();
+        let mut tally = self.walk_urgent(at, round);
         let mut looked = 0;
         for (index, area) in path.iter().enumerate() {
             let area = *area as usize;

@@ -27,7 +27,6 @@ pub(crate) fn work(scheduler: &Arc<Scheduler>, home: usize) {
             core: scheduler.core_here(),
             keypoint: Keypoint::Idle,
             polls: false,
-            only_urgent: false,
         };
         let last = scheduler.walk(&at, scheduler.round());
         scheduler.count(at.core, last.settled);
@@ -65,14 +64,14 @@ fn poll(scheduler: &Arc<Scheduler>, core: usize, looks: u32, naps: &mut Naps) {
 }
 
 /// How long to sleep while tasks repeat without success.
-#[derive(Debug, Default)]
-struct Naps {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Naps {
     last: Option<Duration>,
 }
 
 impl Naps {
     /// The next sleep after a fruitless walk; `None`: nothing repeats, until called.
-    fn next(&mut self, tally: Tally) -> Option<Duration> {
+    pub(crate) fn next(&mut self, tally: Tally) -> Option<Duration> {
         if tally.again == 0 {
             self.over();
             return None;
@@ -87,7 +86,7 @@ impl Naps {
     }
 
     /// Something happened.
-    fn over(&mut self) {
+    pub(crate) fn over(&mut self) {
         self.last = None;
     }
 }

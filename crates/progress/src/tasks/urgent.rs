@@ -1,0 +1,154 @@
+//! The queues of what is wanted now. They are apart from the others, because a worker of the idle class must not even take such a task: put aside by the kernel, it would keep it for as long as others want
+//! the cores.
+//!
+//! One per area, made with the first such task. The thread for events is woken for each that is submitted, and any thread of the ordinary class that passes a keypoint may be quicker. What asks to be run
+//! again is looked after by that thread, too, which naps in between: whoever else has run it and goes hands it over. Where the system refuses that thread workers take it: late is better than never.
+
+use crate::events::reactor::Reactor;
+use crate::facade::{AtomicBool, Ordering};
+use crate::limits::NAP_LONGEST;
+use crate::sys;
+use crate::tasks::At;
+use crate::tasks::scheduler::Scheduler;
+use garonne_sync::rack::{Racks, Tally};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct UrgentRacks {
+    racks: OnceLock<Arc<Racks<At>>>,
+    /// By area.
+    room: Box<[usize]>,
+    /// The system gave no thread for events when it was last asked.
+    refused: AtomicBool,
+}
+
+impl UrgentRacks {
+    /// With room for so many tasks in each queue.
+    pub(super) fn new(room: &[usize]) -> Self {
+        Self {
+            racks: OnceLock::new(),
+            room: room.into(),
+            refused: AtomicBool::new(false),
+        }
+    }
+
+    /// The queues, which are there afterwards.
+    pub(super) fn racks(&self) -> &Arc<Racks<At>> {
+        self.racks
+            .get_or_init(|| Arc::new(Racks::new(&self.room).expect("the others have that room, too")))
+    }
+
+    /// The queues if there was ever such a task.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&Arc<Racks<At>>> {
+        self.racks.get()
+    }
+
+    pub(super) fn note_refusal(&self, refused: bool) {
+        self.refused.store(refused, Ordering::Relaxed);
+    }
+
+    pub(super) fn clear(&self) {
+        if let Some(racks) = self.get() {
+            racks.clear();
+        }
+    }
+}
+
+impl Scheduler {
+    /// Whether tasks of these queues are its own.
+    pub(super) fn owns(&self, racks: &Arc<Racks<At>>) -> bool {
+        let its = |own: &Arc<Racks<At>>| Arc::ptr_eq(own, racks);
+        its(&self.racks) || self.urgent.get().is_some_and(its)
+    }
+
+    /// Runs what is wanted now on the way from a core to the machine, if this thread may.
+    #[inline]
+    pub(super) fn walk_urgent(&self, at: &At, round: u32) -> Tally {
+        match self.urgent.get() {
+            Some(racks) => self.walk_among(racks, at, round),
+            None => Tally::default(),
+        }
+    }
+
+    #[inline(never)]
+    fn walk_among(&self, racks: &Racks<At>, at: &At, round: u32) -> Tally {
+        let mut tally = Tally::default();
+        let path = &self.paths[at.core];
+        let waits = path.iter().any(|area| racks.any_ready(*area as usize));
+        if !waits || sys::is_of_idle_class() && !self.urgent.refused.load(Ordering::Relaxed) {
+            return tally;
+        }
+        for area in path {
+            tally.add(racks.run(*area as usize, round, at));
+        }
+        tally
+    }
+
+    /// Runs what is wanted now in one queue. What asks to be run again is the caller's to look after.
+    pub(crate) fn serve_urgent(&self, racks: &Racks<At>, area: usize, at: &At) -> Tally {
+        let tally = racks.run(area, self.round(), at);
+        self.count(at.core, tally.settled);
+        tally
+    }
+
+    /// What waits in these queues to be run again is the thread for events' from now on, unless that comes to such tasks soon enough for this patience, in microseconds (0: none of them says): SYNC(urgent-again).
+    pub(crate) fn hand_over_urgent(self: &Arc<Self>, areas: &[u32], patience_us: u32) {
+        let Some(racks) = self.urgent.get() else {
+            return;
+        };
+        let mut left = areas
+            .iter()
+            .filter(|area| racks.any_ready(**area as usize))
+            .peekable();
+        let patience = match patience_us {
+            0 => NAP_LONGEST,
+            us => Duration::from_micros(us.into()),
+        };
+        let comes = |reactor: &Arc<Reactor>| reactor.comes_again().is_some_and(|nap| nap <= patience);
+        if left.peek().is_none() || self.running().is_some_and(comes) {
+            return;
+        }
+        left.for_each(|area| self.wishes.run(*area as usize));
+        self.see_to_wishes();
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::facade::lock;
+    use crate::limits::CPU_CHECK_TURNS;
+    use crate::tasks::{How, Keypoint, Place, Settings, Step, Tasks, Urgency};
+
+    #[test]
+    fn a_thread_of_the_idle_class_takes_nothing_that_is_wanted_now_at_whatever_keypoint() {
+        let tasks = Tasks::new(Settings::here()).unwrap();
+        let how = How {
+            urgency: Urgency::Now,
+            ..How::at(Place::Machine)
+        };
+        let task = Arc::new(tasks.task(&how, |_: &At| Step::Done).unwrap());
+        let scheduler = tasks.scheduler();
+        // The thread for events does not start meanwhile.
+        let starting = lock(&scheduler.starting);
+        tasks.submit_shared(&task).unwrap();
+        std::thread::scope(|scope| {
+            let idler = scope.spawn(|| {
+                sys::enter_idle_class();
+                let mut poller = tasks.poller(Keypoint::Wait);
+                let polled = (0..3 * CPU_CHECK_TURNS)
+                    .map(|_| poller.turn().settled)
+                    .sum::<u32>();
+                drop(poller);
+                let passed = tasks.schedule(Keypoint::Forced).settled + tasks.at_switch().settled;
+                (polled, passed, task.wait(Some(Duration::ZERO)))
+            });
+            assert_eq!(idler.join().unwrap(), (0, 0, false));
+        });
+        assert_eq!(tasks.schedule(Keypoint::Forced).settled, 1);
+        drop(starting);
+    }
+}
