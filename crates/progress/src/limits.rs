@@ -123,6 +123,9 @@ pub const STACK: usize = 256 * 1024;
 /// How long the end of everything waits for a thread of its own: longer than a task takes, shorter than a user notices.
 pub const STOP_LIMIT: std::time::Duration = std::time::Duration::from_millis(200);
 
+/// How long a worker of the idle class waits for a thread that it has the thread for events start: longer than one that is put aside by others' runs takes.
+pub const START_WAITS: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// Time between two tries to start a thread that the system refused.
 pub const START_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 

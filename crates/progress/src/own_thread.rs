@@ -3,6 +3,7 @@
 use crate::facade::{AtomicU32, Mutex, Ordering, lock};
 use crate::limits::STACK;
 use crate::sys::{self, Started, Work};
+use crate::tasks::ordinary;
 use garonne_sync::futex;
 use std::io;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ impl OwnThread {
         self.left.store(0, Ordering::Relaxed);
         // Held until it is known which thread it is: one that retires at once waits for that.
         let mut started = lock(&self.started);
-        *started = Some(sys::start(work, STACK)?);
+        let work = work.clone();
+        *started = Some(ordinary(move || sys::start(&work, STACK))?);
         Ok(())
     }
 

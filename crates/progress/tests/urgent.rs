@@ -241,3 +241,53 @@ fn workers_of_the_ordinary_class_may_take_what_is_wanted_now() {
         assert!(one.wait(None));
     }
 }
+
+fn classes_of_own_threads() -> Vec<(String, bool)> {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+    let class = |stat: String| {
+        let (begin, fields) = stat.rsplit_once(')').unwrap();
+        let policy = fields
+            .split_whitespace()
+            .nth(41 - 3)
+            .unwrap()
+            .parse::<u32>()
+            .unwrap();
+        (begin.split_once('(').unwrap().1.to_owned(), policy == SCHED_IDLE)
+    };
+    stats.map(class).collect()
+}
+
+#[test]
+fn threads_that_a_task_of_a_worker_asks_for_are_not_of_the_idle_class() {
+    let tasks = Tasks::new(awake()).unwrap();
+    call_a_worker(&tasks);
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let (its, others) = (tasks.clone(), Tasks::new(alone()).unwrap());
+    let word: Arc<dyn Word> = Arc::new(AtomicU32::new(0));
+    let work = move |at: &At| {
+        if at.keypoint != Keypoint::Idle {
+            return Step::Again;
+        }
+        assert!(is_idle_class_here());
+        let call = its.blocking(is_idle_class_here).unwrap();
+        let how = urgent(Place::Machine);
+        let on_word = its.on_word((word.clone(), 0), &how, |_, _| Next::Keep).unwrap();
+        // Its own thread for events.
+        let alarm = others
+            .on_alarm((Duration::ZERO, None), &how, |_| Next::Stop)
+            .unwrap();
+        tell.lock().unwrap().send((call, on_word, alarm)).unwrap();
+        Step::Done
+    };
+    let asks = task(&tasks, &How::at(Place::Machine), work);
+    tasks.submit_shared(&asks).unwrap();
+    let (call, on_word, alarm) = told.recv().unwrap();
+    assert_eq!(call.wait(), Some(false));
+    for (name, idles) in classes_of_own_threads() {
+        let is_worker = name.starts_with("garonne-task-");
+        assert!(!idles || is_worker || !name.starts_with("garonne-"), "{name}");
+    }
+    drop((on_word, alarm));
+}

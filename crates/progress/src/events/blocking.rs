@@ -6,7 +6,7 @@
 use crate::facade::{AtomicU32, Ordering};
 use crate::limits::{BLOCKER_IDLE, BLOCKERS, CALLS, STACK};
 use crate::sys;
-use crate::tasks::{AnyTask, Error, Scheduler};
+use crate::tasks::{AnyTask, Error, Scheduler, ordinary};
 use garonne_sync::futex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -66,11 +66,13 @@ impl Blockers {
 
     fn start(self: &Arc<Self>) -> std::io::Result<()> {
         let its = self.clone();
-        sys::without_signals(|| {
-            std::thread::Builder::new()
-                .name(String::from("garonne-blocking"))
-                .stack_size(STACK)
-                .spawn(move || its.work())
+        ordinary(|| {
+            sys::without_signals(|| {
+                std::thread::Builder::new()
+                    .name(String::from("garonne-blocking"))
+                    .stack_size(STACK)
+                    .spawn(move || its.work())
+            })
         })?;
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::events::kernel::{FIRST_SOURCE, Kernel, News};
 use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::limits::{STOP_LIMIT, TICK, TICK_LONGEST};
 use crate::sys;
-use crate::tasks::{self, AnyTask, At, Error, Keypoint, Naps, Scheduler, Tally};
+use crate::tasks::{self, AnyTask, At, Error, Keypoint, Naps, Order, Scheduler, Tally};
 use garonne_sync::lead::Turn;
 use rustix::event::epoll::EventFlags;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -34,6 +34,8 @@ enum Piece {
     News(News),
     /// A task that is to hear of its event.
     Told(Arc<AnyTask>),
+    /// Somebody has no other thread for it.
+    Order(Arc<dyn Order>),
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +89,12 @@ impl Reactor {
     /// Something is wished for.
     pub(crate) fn ring(&self) {
         self.kernel.ring();
+    }
+
+    /// Has the thread do something, before all else that waits.
+    pub(crate) fn order(&self, order: Arc<dyn Order>) {
+        lock(&self.pending).push_front(Piece::Order(order));
+        self.ring();
     }
 
     /// Has the timer look after what waits, after this time.
@@ -243,6 +251,7 @@ impl Reactor {
                     return self.deliver(scheduler, task, turn);
                 }
             }
+            Piece::Order(order) => order.carry_out(),
             Piece::Told(task) => return self.deliver(scheduler, task, turn),
         }
         Some(turn)

@@ -6,7 +6,7 @@
 use crate::facade::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::limits::{STACK, WORD_LOOK, WORDS};
 use crate::sys;
-use crate::tasks::{AnyTask, Error, Scheduler};
+use crate::tasks::{AnyTask, Error, Scheduler, ordinary};
 use garonne_sync::futex::{self, WAIT_ANY_MAX};
 use std::sync::{Arc, Weak};
 
@@ -97,11 +97,13 @@ impl Words {
 
     fn start(self: &Arc<Self>, scheduler: &Arc<Scheduler>) -> Result<(), Error> {
         let (its, scheduler) = (self.clone(), Arc::downgrade(scheduler));
-        let thread = sys::without_signals(|| {
-            std::thread::Builder::new()
-                .name(String::from("garonne-words"))
-                .stack_size(STACK)
-                .spawn(move || its.work(&scheduler))
+        let thread = ordinary(|| {
+            sys::without_signals(|| {
+                std::thread::Builder::new()
+                    .name(String::from("garonne-words"))
+                    .stack_size(STACK)
+                    .spawn(move || its.work(&scheduler))
+            })
         });
         // As the other events say it.
         let refused = Error::Resource("the system gives no thread for words of memory");

@@ -23,6 +23,7 @@ mod scheduler;
 mod shared;
 #[cfg(all(test, shuttle))]
 mod shuffled;
+mod starts;
 mod told;
 mod urgent;
 mod watch;
@@ -42,6 +43,7 @@ pub(crate) use on_call::{Cores, Duty, Next};
 use place::Spot;
 pub(crate) use scheduler::Scheduler;
 pub(crate) use shared::{Passed, pass};
+pub(crate) use starts::{Order, ordinary};
 pub(crate) use worker::Naps;
 
 use garonne_sync::chore::{Chore, Put, Refused};

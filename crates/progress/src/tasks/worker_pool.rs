@@ -9,7 +9,7 @@ use crate::own_thread::OwnThread;
 use crate::sys;
 use crate::tasks::on_call::Turns;
 use crate::tasks::scheduler::Scheduler;
-use crate::tasks::{Task, on_call, worker};
+use crate::tasks::{Task, on_call, starts, worker};
 use garonne_sync::futex;
 use garonne_sync::pad::CachePadded;
 use garonne_sync::roster::Bits;
@@ -190,6 +190,7 @@ impl sys::Work for Home {
                         sys::name_thread(&name);
                     }
                     if scheduler.pool.class == Class::Idle {
+                        starts::work_for(&scheduler);
                         sys::enter_idle_class();
                     }
                     worker::work(&scheduler, self.number);
