@@ -175,7 +175,7 @@ int main(int argc, char **argv)
             printf("ok\n");
             exit(3);
         }
-        /* It goes when it was not needed for a while, and comes again. */
+        /* It goes when nothing is open for a while, also where whoever waits finds that done, and comes again. */
         for (int i = 0; i < 100 * GONE_AFTER_S && threads() > 1; i++)
             usleep(10000);
         CHECK(threads() == 1);

@@ -11,13 +11,15 @@ mod vigil;
 pub use vigil::Vigil;
 
 use crate::doorbell::Doorbell;
-use crate::facade::{AtomicBool, AtomicU32, Ordering, fence};
+use crate::facade::{AtomicBool, AtomicU32, Ordering, fence, total_order};
 
 const KEPT: u32 = 0;
 /// Kept, and nobody is there to whom it could be lent.
 const DESERTED: u32 = 1;
 const LENT: u32 = 2;
 const INSIDE: u32 = 3;
+/// Lent, and nobody is there who could come in: nothing that was open is any more.
+const ABANDONED: u32 = 4;
 
 /// See the module's paragraph.
 #[derive(Debug)]
@@ -46,11 +48,13 @@ impl Gate {
         if self.recalled.load(Ordering::Relaxed) {
             self.recalled.store(false, Ordering::SeqCst);
         }
-        // Release: the helper sees what the lender did, the change of its locks included. SYNC(hands-gate).
+        // Release: the helper sees what the lender did, the change of its locks included. SYNC(hands-gate). What was noted as open before, in this one order or under a lock, a helper that
+        // goes sees, or it is seen here: SYNC(hands-abandoned).
+        total_order();
         let lent = self
             .state
-            .compare_exchange(KEPT, LENT, Ordering::Release, Ordering::Relaxed);
-        lent != Err(DESERTED)
+            .compare_exchange(KEPT, LENT, Ordering::SeqCst, Ordering::SeqCst);
+        !matches!(lent, Err(DESERTED | ABANDONED))
     }
 
     /// The helper goes for good, if nothing is lent. `false`: it is needed.
@@ -63,14 +67,16 @@ impl Gate {
     /// Whether the last helper has retired.
     #[inline]
     pub fn is_deserted(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == DESERTED
+        matches!(self.state.load(Ordering::Relaxed), DESERTED | ABANDONED)
     }
 
     /// There is a helper again.
     pub fn attend(&self) {
-        let _ = self
-            .state
-            .compare_exchange(DESERTED, KEPT, Ordering::Relaxed, Ordering::Relaxed);
+        for (gone, there) in [(DESERTED, KEPT), (ABANDONED, LENT)] {
+            let _ = self
+                .state
+                .compare_exchange(gone, there, Ordering::AcqRel, Ordering::Relaxed);
+        }
     }
 
     /// Whether it is kept. Exact for the one who lends and takes back.
@@ -92,10 +98,15 @@ impl Gate {
     /// Takes it back unless the helper is inside. `true`: it is kept now.
     pub fn try_keep(&self) -> bool {
         // Acquire: what the helper did is seen. SYNC(hands-gate).
-        let taken = self
-            .state
-            .compare_exchange(LENT, KEPT, Ordering::Acquire, Ordering::Relaxed);
-        matches!(taken, Ok(_) | Err(KEPT | DESERTED))
+        let take = |lent, kept| {
+            self.state
+                .compare_exchange(lent, kept, Ordering::Acquire, Ordering::Relaxed)
+        };
+        match take(LENT, KEPT) {
+            // Should one be there again meanwhile, it is asked again.
+            Err(ABANDONED) => take(ABANDONED, DESERTED).is_ok(),
+            taken => matches!(taken, Ok(_) | Err(KEPT | DESERTED)),
+        }
     }
 
     /// As `try_keep`, but a helper that is inside is asked to leave soon. It may still be inside, even put aside by the kernel: who gets `false` goes on with
@@ -124,6 +135,22 @@ impl Inside<'_> {
     #[inline]
     pub fn recalled(&self) -> bool {
         self.0.recalled.load(Ordering::SeqCst)
+    }
+
+    /// The helper goes for good although hands are lent, since nothing is open, unless `needed` says that something is by now: who leaves something open and lends afterwards sees that nobody is there, or is
+    /// seen by `needed`. `false`: it stays.
+    pub fn abandon(self, needed: impl FnOnce() -> bool) -> bool {
+        let gate = self.0;
+        std::mem::forget(self);
+        // Release: SYNC(hands-gate). Before the look: SYNC(hands-abandoned).
+        gate.state.swap(ABANDONED, Ordering::SeqCst);
+        total_order();
+        let stays = needed();
+        if stays {
+            // Whoever lent meanwhile may have said that already.
+            gate.attend();
+        }
+        !stays
     }
 }
 
@@ -287,202 +314,7 @@ impl<'a> Call<'a> {
 }
 
 #[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-    use crate::trylock::{OneThread, TryLock};
-    use loom::sync::Arc;
-
-    /// The program's thread uses its lock without atomic operations while the gate is kept; the helper comes at any time.
-    #[test]
-    fn a_helper_is_never_at_the_engine_together_with_a_thread_that_promised_to_be_alone() {
-        loom::model(|| {
-            let shared = Arc::new((Gate::new(), TryLock::new(0u32)));
-            // SAFETY: the gate keeps the helper away while the lock is elided; loom would see it if it did not.
-            let promise = unsafe { OneThread::promise() };
-            shared.1.elide(promise);
-            let helper = shared.clone();
-            let thread = loom::thread::spawn(move || {
-                let inside = helper.0.enter();
-                let guard = inside.as_ref().and_then(|_| helper.1.try_lock());
-                guard.map(|mut guard| guard.with(|n| *n += 1)).is_some()
-            });
-            let add = || {
-                shared
-                    .1
-                    .try_lock()
-                    .map(|mut guard| guard.with(|n| *n += 1))
-                    .is_some()
-            };
-            let mut mine = u32::from(add());
-            shared.1.share();
-            shared.0.lend();
-            mine += u32::from(add());
-            while !shared.0.take_back() {
-                loom::thread::yield_now();
-            }
-            shared.1.elide(promise);
-            mine += u32::from(add());
-            let theirs = u32::from(thread.join().unwrap());
-            assert_eq!(shared.1.try_lock().unwrap().with(|n| *n), mine + theirs);
-        });
-    }
-
-    /// A helper that nobody needed for a while goes at the moment at which hands are lent.
-    #[test]
-    fn what_is_lent_has_a_helper_or_the_lender_knows_that_it_has_gone() {
-        loom::model(|| {
-            let gate = Arc::new(Gate::new());
-            let helper = gate.clone();
-            let thread = loom::thread::spawn(move || helper.retire() || helper.enter().is_some());
-            let lent = gate.lend();
-            thread.join().unwrap();
-            assert_eq!(lent, !gate.is_deserted() && !gate.is_kept());
-            if !lent {
-                gate.attend();
-                assert!(gate.lend() && gate.enter().is_some());
-            }
-        });
-    }
-
-    /// The program's thread does not wait for a helper that is inside: its lock is elided only if the gate is kept.
-    #[test]
-    fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
-        loom::model(|| {
-            let shared = Arc::new((Gate::new(), TryLock::new(0u32)));
-            // SAFETY: the gate keeps the helper away while the lock is elided; loom would see it if it did not.
-            let promise = unsafe { OneThread::promise() };
-            shared.0.lend();
-            let helper = shared.clone();
-            let thread = loom::thread::spawn(move || {
-                let inside = helper.0.enter();
-                let guard = inside.as_ref().and_then(|_| helper.1.try_lock());
-                guard.map(|mut guard| guard.with(|n| *n += 1)).is_some()
-            });
-            let mut mine = 0;
-            for _ in 0..2 {
-                if shared.0.take_back() {
-                    shared.1.elide(promise);
-                }
-                mine += u32::from(
-                    shared
-                        .1
-                        .try_lock()
-                        .map(|mut guard| guard.with(|n| *n += 1))
-                        .is_some(),
-                );
-            }
-            let theirs = u32::from(thread.join().unwrap());
-            shared.1.share();
-            assert_eq!(shared.1.try_lock().unwrap().with(|n| *n), mine + theirs);
-        });
-    }
-
-    /// A helper that ends its turn while the program's thread comes and goes leaves the call as the thread wants it.
-    #[test]
-    fn a_helper_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
-        loom::model(|| {
-            let shared = Arc::new((Gate::new(), AtomicU32::new(0), AtomicU32::new(0)));
-            shared.0.lend();
-            let helper = shared.clone();
-            let thread = loom::thread::spawn(move || {
-                let call = Call::new(&helper.1, &helper.2);
-                let Some(inside) = helper.0.enter() else { return };
-                while !inside.recalled() {
-                    call.arm(For::Answers);
-                    if !inside.recalled() {
-                        break;
-                    }
-                    call.disarm();
-                }
-            });
-            let call = Call::new(&shared.1, &shared.2);
-            shared.0.take_back();
-            call.disarm();
-            shared.0.lend();
-            call.arm(For::Answers);
-            thread.join().unwrap();
-            assert!(call.is_armed(), "nobody could call the helper any more");
-        });
-    }
-
-    /// A helper that saw little open arms while the program's thread leaves more open and arms for that.
-    #[test]
-    fn a_helper_that_looks_again_at_what_is_open_leaves_the_call_armed_for_it() {
-        loom::model(|| {
-            let shared = Arc::new((AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false)));
-            let helper = shared.clone();
-            let thread = loom::thread::spawn(move || {
-                let open = || match helper.2.load(Ordering::Relaxed) {
-                    true => For::Everything,
-                    false => For::Answers,
-                };
-                loop {
-                    let what = open();
-                    Call::new(&helper.0, &helper.1).arm(what);
-                    if what == open() {
-                        break;
-                    }
-                }
-            });
-            shared.2.store(true, Ordering::Relaxed);
-            let call = Call::new(&shared.0, &shared.1);
-            call.arm(For::Everything);
-            thread.join().unwrap();
-            assert!(call.claim(For::Everything), "steps would wait for ever");
-        });
-    }
-
-    #[test]
-    fn a_helper_that_goes_to_rest_sees_a_lending_or_is_woken_for_it() {
-        loom::model(|| {
-            let lendings = Arc::new(Lendings::new());
-            let helper = lendings.clone();
-            let thread = loom::thread::spawn(move || helper.rest(0));
-            let woken = lendings.count();
-            let rests = thread.join().unwrap();
-            assert!(!rests || woken, "the helper would rest on");
-            assert!(!lendings.count(), "who was woken does not rest");
-        });
-    }
-
-    #[test]
-    fn a_helper_that_rises_and_rests_again_knows_of_a_lending_or_is_woken_for_it() {
-        loom::model(|| {
-            let lendings = Arc::new(Lendings::new());
-            assert!(lendings.rest(0));
-            let helper = lendings.clone();
-            let thread = loom::thread::spawn(move || {
-                helper.rise();
-                let seen = helper.times();
-                helper.rest(seen).then_some(seen)
-            });
-            let woken = lendings.count();
-            let rests = thread.join().unwrap();
-            assert!(
-                rests.is_none_or(|seen| seen == 1) || woken,
-                "the helper would rest on"
-            );
-        });
-    }
-
-    #[test]
-    fn what_came_before_the_call_was_armed_is_seen_and_what_came_later_calls() {
-        for what in [For::Answers, For::Everything] {
-            loom::model(move || {
-                let shared = Arc::new((AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false)));
-                let peer = shared.clone();
-                let thread = loom::thread::spawn(move || {
-                    peer.2.store(true, Ordering::Release);
-                    Call::new(&peer.0, &peer.1).claim(what)
-                });
-                Call::new(&shared.0, &shared.1).arm(what);
-                let seen = shared.2.load(Ordering::Acquire);
-                let called = thread.join().unwrap();
-                assert!(seen || called, "the helper would sleep on");
-            });
-        }
-    }
-}
+mod loom_tests;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -514,6 +346,20 @@ mod tests {
         assert!(!gate.lend() && gate.is_kept() && gate.enter().is_none());
         gate.attend();
         assert!(gate.lend() && gate.lend() && gate.enter().is_some());
+    }
+
+    #[test]
+    fn a_helper_abandons_what_is_lent_only_while_nothing_is_needed_and_there_can_be_another() {
+        let gate = Gate::new();
+        assert!(gate.lend());
+        assert!(!gate.enter().unwrap().abandon(|| true) && !gate.is_deserted());
+        assert!(gate.enter().unwrap().abandon(|| false));
+        assert!(gate.is_deserted() && !gate.is_kept() && gate.enter().is_none() && !gate.lend());
+        gate.attend();
+        assert!(gate.is_lent() && gate.lend() && gate.enter().unwrap().abandon(|| false));
+        assert!(gate.take_back() && gate.is_kept() && gate.is_deserted() && !gate.lend());
+        gate.attend();
+        assert!(gate.is_kept() && !gate.is_deserted() && gate.lend());
     }
 
     #[test]

@@ -473,6 +473,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             && !is_armed()
     }
 
+    /// Whether something was noted as open, and not found to be over. Asks no engine.
+    pub(super) fn is_any_noted(&self) -> bool {
+        self.stepping.load(Ordering::SeqCst) > 0
+            || !lock(&self.lending.open).is_empty()
+            || !lock(&self.lending.open_beside).is_empty()
+    }
+
     fn is_request_open(&self) -> bool {
         let mut open = lock(&self.lending.open);
         if !open.is_empty() {

@@ -42,10 +42,9 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> Duty for Turns<R, S> {
     }
 
     fn retires(&self) -> bool {
-        // While something is lent it stays, since peers may call.
         self.host
             .upgrade()
-            .is_none_or(|host| host.lending.door.gate.retire())
+            .is_none_or(|host| host.lending.door.gate.retire() || host.goes_though_lent())
     }
 
     fn rest(&self) -> Duration {
@@ -156,6 +155,17 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let retry = self.surroundings.retry().filter(|_| work);
         let limit = retry.into_iter().chain(limit).min();
         limit.map_or(Next::Sleep, Next::Nap)
+    }
+
+    /// Hands are lent, for the program took nothing back where it found everything done. The helper goes all the same if nothing is open any more; while something is it stays, since peers may call.
+    fn goes_though_lent(&self) -> bool {
+        let gate = &self.lending.door.gate;
+        let Some(inside) = gate.enter() else { return false };
+        if self.is_attended(&inside) || self.still_open().is_some() {
+            return false;
+        }
+        // Who left something open before this said that, or finds the helper gone. It is outside by then: no look at the engine.
+        inside.abandon(|| self.is_any_noted())
     }
 
     /// A poller may have gone to sleep while the helper was at the engine: what is left to do is its work.

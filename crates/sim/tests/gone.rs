@@ -1,0 +1,124 @@
+//! A helper goes when nothing is open any more, also where the program found everything done and took nothing back, and another comes for what is left open afterwards. Alone in its process: it counts threads.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
+use garonne_engine::shard::Shard;
+use garonne_progress::engine_host::EngineHost;
+use garonne_progress::host::Host;
+use garonne_progress::surroundings::Patience;
+use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sim::{Lending, leave_together};
+use garonne_sync::trylock::OneThread;
+use garonne_sync::user::{Data, Scratch};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const LARGE: usize = 60_000;
+const ROUNDS: u32 = 5;
+/// Longer than anything here takes on a machine that does much else.
+const GIVE_UP: Duration = Duration::from_secs(60);
+
+type Rank = EngineHost<LocalRail, Lending>;
+
+fn helpers() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
+    let names = threads.filter_map(|thread| name(thread).ok());
+    names.filter(|name| name.starts_with("garonne-hands")).count()
+}
+
+fn comes(what: &str, over: impl Fn() -> bool) {
+    let until = Instant::now() + GIVE_UP;
+    while !over() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn open(host: &Rank, started: Started) -> Option<Request> {
+    match started {
+        Started::Done(_) => None,
+        Started::Pending(request) => {
+            host.leave_open(request);
+            Some(request)
+        }
+    }
+}
+
+fn send(host: &Rank, peer: u32, buffer: &Scratch) -> Option<Request> {
+    let started = host.send(Send {
+        context: 2,
+        peer,
+        source: host.me(),
+        tag: 0,
+        data: Data::contiguous(buffer.mem(), LARGE as u64),
+        mode: Mode::Standard,
+        origin: Origin::default(),
+    });
+    open(host, started.unwrap())
+}
+
+fn recv(host: &Rank, peer: u32, buffer: &Scratch) -> Option<Request> {
+    let started = host.recv(Recv {
+        pattern: Pattern {
+            context: 2,
+            source: Some(Source { rank: peer, peer }),
+            tag: Some(0),
+        },
+        data: Data::contiguous(buffer.mem(), LARGE as u64),
+        origin: Origin::default(),
+    });
+    open(host, started.unwrap())
+}
+
+#[test]
+fn a_helper_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_comes_for_more() {
+    for grace in [None, Some(Duration::from_micros(50))] {
+        let lending = Lending {
+            patience: Patience {
+                spins: 20,
+                yields: 2,
+                awake: 1,
+            },
+            grace,
+            vigil: Duration::ZERO,
+        };
+        let (fabric, leaving, ready) = (Fabric::new(2), AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for me in 0..2 {
+                let (fabric, leaving, ready) = (&fabric, &leaving, &ready);
+                scope.spawn(move || {
+                    let shard = Shard::new(fabric.rail(me), me, 2, Quotas::for_world(2));
+                    let host = Arc::new(EngineHost::new(shard, me, 2, lending));
+                    host.lend_hands(None);
+                    // SAFETY: one thread of this test uses the host, and its helper keeps to the gate.
+                    host.elide(unsafe { OneThread::promise() });
+                    let meet = |round: u32, step: u32| {
+                        ready.fetch_add(1, Ordering::SeqCst);
+                        let all = 2 * (3 * round + step);
+                        comes("the other rank does not come", || {
+                            ready.load(Ordering::SeqCst) >= all
+                        });
+                    };
+                    let (out, into) = (Scratch::new(LARGE).unwrap(), Scratch::new(LARGE).unwrap());
+                    for round in 0..ROUNDS {
+                        let open = [recv(&host, 1 - me, &into), send(&host, 1 - me, &out)];
+                        assert!(open.iter().any(Option::is_some));
+                        meet(round, 1);
+                        // Nobody waits; whoever is asked finds everything done.
+                        for request in open.into_iter().flatten() {
+                            comes("what was left open does not come about", || {
+                                host.take(request).unwrap().is_some()
+                            });
+                        }
+                        meet(round, 2);
+                        comes("a helper stays with nothing to do", || helpers() == 0);
+                        meet(round, 3);
+                    }
+                    leave_together(&host, leaving, 2);
+                });
+            }
+        });
+    }
+}
