@@ -2,7 +2,8 @@
  *
  * A task lies in memory of its owner; submitting it allocates nothing. It runs on a thread of Garonne, or in a call of garonne_task_wait or
  * garonne_tasks_schedule, never on two at once. It must not block: what blocks belongs into garonne_blocking. Functions may be called from any
- * thread, before, between and after MPI_Init and MPI_Finalize. In a forked child submissions are refused; what the parent submitted is to be left alone there. docs/tasks.md explains. Link with -lmpi_abi, which mpicc does. */
+ * thread, before, between and after MPI_Init and MPI_Finalize. In a forked child all of it is refused (GARONNE_MISUSE; garonne_watch_end does nothing there, and
+ * garonne_task_wait returns at once), and what the parent submitted goes on in the parent. docs/tasks.md explains. Link with -lmpi_abi, which mpicc does. */
 #ifndef GARONNE_TASKS_H
 #define GARONNE_TASKS_H
 
@@ -107,7 +108,7 @@ int garonne_lengthy(garonne_tasks *tasks, const garonne_at *at);
 /* Takes it back: afterwards nobody runs it. Waits for a run that goes on; called from that run, it only keeps it from being run again. Returns its life. */
 int garonne_task_withdraw(garonne_task *task);
 /* Withdraws it and gives its memory back. Not from its own run, which ends the process. A task that is destroyed already, or a copy of one, is GARONNE_MISUSE here and to the functions
- * above, as long as its bytes are left as they are; once they are used for something else, it is the caller who has to know. */
+ * above, as long as its bytes are left as they are, and so is one of its parent's in a forked child; once they are used for something else, it is the caller who has to know. */
 int garonne_task_destroy(garonne_task *task);
 
 /* Events. A function returns GARONNE_KEEP to be called at the next event, or GARONNE_STOP. A watch is ended by garonne_watch_end in any case; after that its function

@@ -261,7 +261,10 @@ pub(crate) unsafe extern "C" fn garonne_tasks_schedule(tasks: *const Tasks, keyp
     };
     // SAFETY: the header's contract.
     match unsafe { opened(tasks) } {
-        Ok(tasks) => tasks.schedule(keypoint).settled as c_int,
+        Ok(tasks) => match tasks.check() {
+            Ok(()) => tasks.schedule(keypoint).settled as c_int,
+            refused => code(refused),
+        },
         Err(error) => code(Err(error)),
     }
 }
@@ -353,18 +356,19 @@ pub(crate) unsafe extern "C" fn garonne_task_life(task: *const CTask) -> c_int {
 pub(crate) unsafe extern "C" fn garonne_task_withdraw(task: *mut CTask) -> c_int {
     // SAFETY: the header's contract.
     match unsafe { lodger(task) } {
-        Some(lodger) => {
+        // A forked child would wait for a thread that it does not have.
+        Some(lodger) if lodger.tasks.check().is_ok() => {
             lodger.task.withdraw();
             number(lodger.task.life())
         }
-        None => MISUSE,
+        _ => MISUSE,
     }
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_task_destroy(task: *mut CTask) -> c_int {
     // SAFETY: the header's contract.
-    let Some(lodger) = (unsafe { lodger(task) }) else {
+    let Some(lodger) = (unsafe { lodger(task) }).filter(|lodger| lodger.tasks.check().is_ok()) else {
         return MISUSE;
     };
     // Of several that call at once one goes on.

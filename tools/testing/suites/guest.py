@@ -25,7 +25,7 @@ def suite(context):
     if context.foreign:
         return  # what others do with MPI in a forked child is theirs
     context.installed()
-    for program in ("talks", "forks", "hands", "tasks"):
+    for program in ("talks", "forks", "hands", "tasks", "astray"):
         check(build(context, program))
     for ranks in (1, 2, 4):
         yield job(context, f"forks on {ranks}", ranks, [program_of(context, "forks")], "ok")
@@ -34,6 +34,8 @@ def suite(context):
         yield job(context, f"the library's thread on {ranks}", ranks, [hands], "ok", HANDS)
     yield Case("guest/no thread for the library", lambda: no_thread(context, "hands"))
     yield job(context, "tasks where MPI waits", 2, [program_of(context, "tasks")], "ok")
+    yield Case("guest/tasks gone astray without MPI", lambda: alone(context, [program_of(context, "astray")]))
+    yield job(context, "tasks gone astray", 2, [program_of(context, "astray"), "mpi"], "ok")
     yield Case("guest/no thread for tasks", lambda: no_thread(context, "tasks"))
     yield Case("guest/no end but the library's thread", lambda: no_end(context))
     talks = program_of(context, "talks")
@@ -55,6 +57,14 @@ def no_thread(context, program):
     check(result)
     if result.output.count("ok") != 2:
         raise Failure(f"not all ranks came to a good end (log: {result.log})")
+
+
+def alone(context, command):
+    """A process that nobody launched, and that calls no MPI."""
+    result = context.execute("guest alone", command, timeout=LIMIT_S, env=context.environment())
+    check(result)
+    if "ok" not in result.output:
+        raise Failure(f"it came to no good end (log: {result.log})")
 
 
 def no_end(context):

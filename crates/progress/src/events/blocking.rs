@@ -131,6 +131,8 @@ struct Shared<T> {
     /// 0: goes on; 1: over, or never made.
     over: AtomicU32,
     outcome: Mutex<Outcome<T>>,
+    /// Forks before the process that makes the call.
+    forks: u32,
 }
 
 #[derive(Debug)]
@@ -174,6 +176,7 @@ impl<T: Send + 'static> Call<T> {
                 value: None,
                 then: Vec::new(),
             }),
+            forks: sys::forks(),
         });
         let ending = Ending(shared.clone());
         blockers.submit(Box::new(move || {
@@ -192,9 +195,12 @@ impl<T: Send + 'static> Call<T> {
         self.0.over.load(Ordering::Acquire) == 1
     }
 
-    /// Waits for its end and takes what it returned; `None` if that was taken before, if the call panicked, or was never made because everything ended.
+    /// Waits for its end and takes what it returned; `None` if that was taken before, if the call panicked, was never made because everything ended, or goes on in the parent of this forked child.
     pub fn wait(&self) -> Option<T> {
         while !self.is_over() {
+            if sys::forks_now() != self.0.forks {
+                return None;
+            }
             futex::wait(&self.0.over, 0, None);
         }
         self.take()

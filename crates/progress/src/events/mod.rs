@@ -64,13 +64,15 @@ fn deliver(scheduler: &Arc<Scheduler>, task: &Arc<AnyTask>) {
     }
 }
 
-/// A source that is watched. Dropping it ends that: afterwards its action does not run, and the drop waits for a run that goes on, unless it is made by it.
+/// A source that is watched. Dropping it ends that: afterwards its action does not run, and the drop waits for a run that goes on, unless it is made by it. In a forked child the drop does nothing: it is the parent's.
 #[derive(Debug)]
 pub struct Watch {
     source: Source,
     task: Arc<AnyTask>,
     /// Set first: news on their way find an action that does nothing.
     gone: Arc<AtomicBool>,
+    /// Forks before this process.
+    forks: u32,
 }
 
 /// Who watches, and under which number.
@@ -102,6 +104,11 @@ impl Source {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        if sys::forks_now() != self.forks {
+            // What the parent's threads had in their hands at the fork stays so: nobody waits for that, and the kernel watches for the parent.
+            std::mem::forget(self.task.clone());
+            return;
+        }
         self.gone.store(true, Ordering::Release);
         self.source.forget();
         self.task.withdraw();
@@ -125,6 +132,7 @@ impl Tasks {
             source: Source::None,
             task: Arc::new(self.task(how, work)?),
             gone,
+            forks: sys::forks(),
         })
     }
 

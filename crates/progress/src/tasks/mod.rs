@@ -313,9 +313,9 @@ impl Tasks {
     }
 
     /// Waits until a task is settled: runs tasks meanwhile, then sleeps. Returns what became of it; in the task's own run, whose end cannot be waited for there, at
-    /// once that it is pending.
+    /// once that it is pending; so in a forked child, where nobody runs what its parent submitted.
     pub fn wait<W: Work<At>>(&self, task: &Task<W>) -> Life {
-        if task.runs_here() {
+        if task.runs_here() || self.scheduler().is_of_parent() {
             return task.life();
         }
         self.scheduler()
@@ -325,8 +325,16 @@ impl Tasks {
         task.life()
     }
 
-    /// A keypoint: runs what waits on the way from this core to the machine, each task once, and advances what the ranks of this process have left open.
+    /// Whether they may be used: they were not ended, and are not those of a forked child's parent.
+    pub fn check(&self) -> Result<(), Error> {
+        self.scheduler().alive()
+    }
+
+    /// A keypoint: runs what waits on the way from this core to the machine, each task once, and advances what the ranks of this process have left open. Nothing in a forked child.
     pub fn schedule(&self, keypoint: Keypoint) -> Tally {
+        if self.scheduler().is_of_parent() {
+            return Tally::default();
+        }
         let tally = self.scheduler().pass(keypoint);
         on_call::look();
         tally

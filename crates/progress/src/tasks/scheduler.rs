@@ -113,10 +113,16 @@ impl Scheduler {
         })
     }
 
+    /// Whether this is a forked child's copy: none of its threads is here, and what they held stays held.
+    #[inline]
+    pub(crate) fn is_of_parent(&self) -> bool {
+        sys::forks_now() != self.forks
+    }
+
     /// Whether this process is the one that made it, and it was not ended.
     #[inline]
     pub(crate) fn alive(&self) -> Result<(), Error> {
-        if sys::forks_now() != self.forks {
+        if self.is_of_parent() {
             return Err(Error::Misuse(
                 "tasks of the parent are not the forked child's to use",
             ));
@@ -379,7 +385,7 @@ impl Scheduler {
 
     /// See [`super::Tasks::stop`].
     pub(crate) fn stop(&self) {
-        if self.stopping.swap(true, Ordering::AcqRel) || sys::forks_now() != self.forks {
+        if self.stopping.swap(true, Ordering::AcqRel) || self.is_of_parent() {
             return;
         }
         // One that starts is there afterwards, and no other starts.
