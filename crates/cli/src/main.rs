@@ -19,6 +19,10 @@ mod run;
 
 use std::ffi::OsString;
 
+/// Where there is no memory the command ends with an error of Garonne's.
+#[global_allocator]
+static HEAP: garonne_sync::heap::Heap = garonne_sync::heap::Heap::new(garonne_node::exhausted::end);
+
 fn main() {
     if std::env::var_os(commands::COMPLETE).is_some() {
         commands::complete();

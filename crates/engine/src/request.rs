@@ -9,6 +9,7 @@ use crate::limits::SHORT_GENERATION_BITS;
 use crate::quick::{Catch, Caught, Ended};
 use crate::rail::{Bulk, Descriptor, Fetch, Token};
 use crate::table::NONE;
+use garonne_sync::heap::may_fail;
 use garonne_sync::user::Data;
 
 /// The bits of a generation that a short name has.
@@ -324,8 +325,7 @@ impl Requests {
         if old + add >= 1 << SHARD_SHIFT {
             return Err(Error::Resource("more than two hundred million pending requests"));
         }
-        self.slots
-            .try_reserve(add)
+        may_fail(|| self.slots.try_reserve(add))
             .map_err(|_| Error::Resource("no memory for pending requests"))?;
         for index in old..old + add {
             let next = if index + 1 < old + add {

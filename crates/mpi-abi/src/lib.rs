@@ -22,6 +22,10 @@
     reason = "they panic where the stream cannot be written"
 )]
 
+/// Where there is no memory the process ends with an error of Garonne's.
+#[global_allocator]
+static HEAP: garonne_sync::heap::Heap = garonne_sync::heap::Heap::new(garonne_node::exhausted::end);
+
 mod abi;
 mod attr;
 mod buffer;

@@ -220,7 +220,7 @@ codes! {
     G0301: "no shared memory",
         "The memory file that ranks of one node talk through could not be made, or is not sealed as it must be.",
         "The line names the system's error.",
-        "Check the memory limit of the container or cgroup; `garonne doctor` tries the mechanisms one by one.";
+        "Check the memory limit of the container or cgroup, and `ulimit -v`, which counts shared memory of some megabytes for each rank of the host; `garonne doctor` tries the mechanisms one by one.";
     G0302: "too many open files",
         "A process reached its limit of open file descriptors.",
         "The line names the limit. The agent needs three per rank, a rank three in all.",
@@ -230,9 +230,9 @@ codes! {
         "The line names the rank and the system's error.",
         "Raise the limit with `ulimit -u`, or the pids limit of the container, or start fewer ranks.";
     G0304: "out of memory",
-        "An allocation failed inside Garonne.",
-        "The line names what it was for and how large.",
-        "Give the job more memory or start fewer ranks.";
+        "Garonne asked for memory and got none: there is too little, or a limit on the addresses of a process is too low (`ulimit -v`). The process that asked ends, and its job with it.",
+        "The line names how many bytes were asked for, and the limit on addresses with what the process uses of it, if there is one.",
+        "Give the job more memory, raise `ulimit -v`, or start fewer ranks. A rank needs addresses for the inboxes of those it talks to on its host, some megabytes each, whether or not it uses that memory: such a limit does not limit memory well; a control group does.";
     G0305: "the output cannot be written",
         "The standard output of `garonne run` does not take any more, for another reason than that its reader has left. The job was ended.",
         "The line names the system's error.",

@@ -1,6 +1,6 @@
 //! Errors of this crate: who is at fault, the code that `garonne explain` expands, and one line of text.
 
-use crate::codes;
+use crate::{codes, exhausted};
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +103,7 @@ impl Error {
         }
     }
 
-    /// An operating-system error; running out of descriptors or processes becomes `Resource` with its own code.
+    /// An operating-system error; running out of descriptors, processes or memory becomes `Resource`, and names the limit.
     pub(crate) fn system(
         code: &'static str,
         text: impl Into<String>,
@@ -118,6 +118,9 @@ impl Error {
                 Error::resource(codes::G0302, format!("{}: {source}; {hint}", text.into()))
             }
             Some(libc::ENFILE) => Error::resource(codes::G0302, format!("{}: {source}", text.into())),
+            Some(libc::ENOMEM) => {
+                Error::resource(code, format!("{}: {source}{}", text.into(), exhausted::hint()))
+            }
             _ => Error::System {
                 code,
                 text: text.into(),

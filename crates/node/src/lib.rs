@@ -23,6 +23,7 @@ pub mod client;
 pub mod codes;
 pub mod drained;
 pub mod error;
+pub mod exhausted;
 mod foreign;
 pub mod gathering;
 pub mod job;

@@ -23,6 +23,8 @@ pub mod futex;
 #[cfg(not(shuttle))]
 pub mod hands;
 #[cfg(not(shuttle))]
+pub mod heap;
+#[cfg(not(shuttle))]
 pub mod journal;
 pub mod lead;
 #[cfg(not(any(loom, shuttle)))]

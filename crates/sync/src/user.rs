@@ -11,6 +11,7 @@ mod shaped;
 
 pub use shaped::copy;
 
+use crate::heap::may_fail;
 use std::sync::Arc;
 
 /// A base address in this process's memory. Offsets are in bytes and may be negative (MPI lower bounds).
@@ -511,7 +512,7 @@ impl Scratch {
     pub fn new(len: usize) -> Option<Self> {
         let words = len.div_ceil(16);
         let mut cells = Vec::new();
-        cells.try_reserve_exact(words).ok()?;
+        may_fail(|| cells.try_reserve_exact(words)).ok()?;
         cells.resize_with(words, Default::default);
         Some(Self {
             words: cells.into_boxed_slice(),

@@ -1,6 +1,7 @@
 """A good guest in its process: forks and programs that a rank starts, the library's own thread, debuggers, checkers of memory, sanitizers."""
 
 import os
+import re
 import shutil
 
 from ..runner import Case, Failure, Skip, check
@@ -16,6 +17,9 @@ NO_FILES = 'set -o pipefail; (ulimit -f 0 && "$@") 2>&1 | cat'
 HANDS = {"GARONNE_BACKGROUND": "1"}
 SANITIZERS = {"address": ["talks", "forks"], "undefined": ["talks"], "thread": ["talks", "forks"]}
 
+# How a program in Rust ends that nobody taught better.
+IN_RUSTS_WORDS = re.compile(r"memory allocation of \d+ bytes failed|panicked at")
+
 # What sanitizers and debuggers say of a kernel or a container in which they cannot work at all.
 TROUBLE = ["unexpected memory mapping", "Shadow memory range interleaves", "LeakSanitizer has encountered a fatal error",
            "ptrace: Operation not permitted", "Could not trace the inferior process"]
@@ -25,7 +29,7 @@ def suite(context):
     if context.foreign:
         return  # what others do with MPI in a forked child is theirs
     context.installed()
-    for program in ("talks", "forks", "hands", "tasks", "astray"):
+    for program in ("talks", "forks", "hands", "tasks", "astray", "exhausted"):
         check(build(context, program))
     for ranks in (1, 2, 4):
         yield job(context, f"forks on {ranks}", ranks, [program_of(context, "forks")], "ok")
@@ -44,6 +48,9 @@ def suite(context):
     yield poor(context, "64 ranks with 256 descriptors and 8 MB of locked memory", "ulimit -n 256 && ulimit -l 8192", 64)
     yield poor(context, "a /dev/shm of 1 MB in a user namespace", "mount -t tmpfs -o size=1m tmpfs /dev/shm", 4, NAMESPACE)
     yield poor(context, "an ordinary user", "true", 4, ORDINARY)
+    for what in ("types", "infos", "communicators", "requests", "peers"):
+        yield Case(f"guest/no addresses for more {what}", lambda what=what: exhausted(context, what))
+    yield Case("guest/few addresses for a job", lambda: few_addresses(context))
     yield Case("guest/no room for files", lambda: no_files(context))
     for sanitizer, programs in SANITIZERS.items():
         for program in programs:
@@ -73,6 +80,27 @@ def no_end(context):
     result = context.execute("guest no end", command, timeout=LIMIT_S, env=context.environment(HANDS))
     if result.timed_out or result.code != 3 or "ok" not in result.output:
         raise Failure(f"exit code {result.code}\n{result.output}")
+
+
+def exhausted(context, what):
+    """A rank that reaches its limit on addresses says which limit that is, or what MPI could not have."""
+    ranks = 2 if what == "peers" else 1
+    result = context.execute(f"guest exhausted {what}", [*context.launcher(ranks), program_of(context, "exhausted"), what], timeout=LIMIT_S)
+    code = "G0301" if what == "peers" else "G0304"
+    named = code in result.output and "ulimit -v" in result.output or ranks == 1 and "no memory" in result.output
+    if result.timed_out or result.code == 0 or not named or IN_RUSTS_WORDS.search(result.output):
+        raise Failure(f"exit code {result.code}\n{result.output}")
+
+
+def few_addresses(context):
+    """Whatever `ulimit -v` leaves to ranks, or to the launcher with them: a job runs, or something says in plain words what is missing."""
+    talks = program_of(context, "talks")
+    for scope in ('ulimit -v "$0" && "$@"', '"${@:1:4}" bash -c "ulimit -v $0 && exec ${*:5}"'):
+        for kb in (*range(8000, 16000, 1000), *range(16000, 20000, 100), *range(20000, 60000, 4000)):
+            result = context.execute("guest few addresses", ["bash", "-c", scope, str(kb), *context.launcher(2), talks], timeout=LIMIT_S)
+            said = result.code == 0 or re.search(r"error|rror while loading|ulimit -v|Cannot allocate memory|cannot execute", result.output) or not result.output
+            if result.timed_out or not said or IN_RUSTS_WORDS.search(result.output):
+                raise Failure(f"with {kb} KB: exit code {result.code}\n{result.output}")
 
 
 def no_files(context):

@@ -3,9 +3,11 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::layout::State;
+use crate::sys;
 use garonne_engine::api::{Error as EngineError, Peer};
 use garonne_rails::shm::{Neighbours, Process};
 use garonne_sync::shm::Segment;
+use std::io::Write;
 use std::sync::Arc;
 
 /// The ranks of a job's node in one of their shards, as the agent's memory shows them.
@@ -44,6 +46,17 @@ impl OfJob {
     }
 }
 
+impl OfJob {
+    /// Ends the job for what this rank lacks.
+    fn end(&self, error: Error) -> ! {
+        let text = format!("{}\n  rank {}", error.with_host(), self.me);
+        if self.client.abort(1, &text).is_err() {
+            drop(writeln!(std::io::stderr(), "{text}"));
+        }
+        sys::exit_now(1)
+    }
+}
+
 impl Neighbours for OfJob {
     fn me(&self) -> Peer {
         self.me
@@ -64,7 +77,8 @@ impl Neighbours for OfJob {
                 Error::Misuse { .. } => {
                     EngineError::Misuse("communication from a forked child, or with no such rank")
                 }
-                _ => EngineError::Resource("cannot map the inbox of a peer"),
+                // The peer is there, and without its inbox nothing can be said to it: no operation of this rank's can go on.
+                other => self.end(other),
             })
     }
 

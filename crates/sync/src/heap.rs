@@ -1,0 +1,103 @@
+//! The heap of a process of Garonne's: the C library's, and what happens where that has no memory. Rust would end the process in words of its own; here somebody says it in Garonne's, with what the limit is.
+//!
+//! A library or program makes one its `#[global_allocator]`. Who can do without some memory and reports an error instead asks for it within [`may_fail`].
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    /// Whoever asks is told that there is none.
+    static MAY_FAIL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub struct Heap {
+    refused: fn(usize),
+}
+
+impl Heap {
+    /// `refused` is told how many bytes there are no more, and is not to return; it must not ask for memory itself.
+    pub const fn new(refused: fn(usize)) -> Self {
+        Self { refused }
+    }
+
+    fn got(&self, memory: *mut u8, size: usize) -> *mut u8 {
+        if memory.is_null() {
+            self.got_none(size);
+        }
+        memory
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn got_none(&self, size: usize) {
+        // A thread that ends has no such mark any more, nor anything that may fail.
+        if !MAY_FAIL.try_with(Cell::get).unwrap_or(false) {
+            (self.refused)(size);
+        }
+    }
+}
+
+// SAFETY: all of it is the system's allocator; what is done in between does not ask for memory and does not unwind.
+unsafe impl GlobalAlloc for Heap {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        self.got(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        self.got(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        self.got(unsafe { System.realloc(memory, layout, size) }, size)
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// Asks for memory that may not be had: `ask` is told so, and the process goes on.
+pub fn may_fail<T>(ask: impl FnOnce() -> T) -> T {
+    let before = MAY_FAIL.replace(true);
+    let asked = ask();
+    MAY_FAIL.set(before);
+    asked
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+    #[test]
+    fn what_is_not_there_is_told_unless_whoever_asks_can_do_without() {
+        let heap = Heap::new(|size| TOLD.store(size, Ordering::Relaxed));
+        let ask = |size: usize| {
+            let layout = Layout::from_size_align(size, 8).unwrap();
+            // SAFETY: the size is not zero; what comes is given back as it came.
+            unsafe {
+                let memory = heap.alloc(layout);
+                if !memory.is_null() {
+                    heap.dealloc(memory, layout);
+                }
+                !memory.is_null()
+            }
+        };
+        let too_much = isize::MAX as usize - 64;
+        assert!(ask(64) && TOLD.load(Ordering::Relaxed) == 0);
+        assert!(!may_fail(|| ask(too_much)) && TOLD.load(Ordering::Relaxed) == 0);
+        assert!(!ask(too_much) && TOLD.load(Ordering::Relaxed) == too_much);
+    }
+}
