@@ -170,14 +170,17 @@ impl Tasks {
     ) -> Result<Watch, Error> {
         let reactor = self.events_thread()?;
         let (number, its_reactor) = (Number::default(), Arc::downgrade(&reactor));
-        let its_number = number.clone();
+        let (its_number, fd) = (number.clone(), Arc::new(fd));
+        let its_fd = Arc::downgrade(&fd);
         let mut watch = self.action(how, move |at| {
             let next = action(at);
             if let Some(reactor) = its_reactor.upgrade() {
                 let id = its_number.load(Ordering::Acquire);
-                match next {
-                    Next::Keep => reactor.rearm(id),
-                    Next::Stop => reactor.forget(id),
+                match (next, its_fd.upgrade()) {
+                    // No lock: this may be a worker of the idle class, which the kernel puts aside with what it holds.
+                    (Next::Keep, Some(fd)) => reactor.rearm(&fd, flags, id),
+                    (Next::Keep, None) => {}
+                    (Next::Stop, _) => reactor.forget(id),
                 }
             }
         })?;

@@ -56,8 +56,8 @@ struct Source {
 
 #[derive(Debug)]
 enum Kind {
-    /// A descriptor of ours, and what is asked of it.
-    Descriptor(OwnedFd, EventFlags),
+    /// A descriptor of ours. Whoever has it besides, for a moment, is about to have it watched again.
+    Descriptor(Arc<OwnedFd>),
     /// An alarm: when it is due (`None`: not set), and how long after that again.
     Alarm(Option<Instant>, Option<Duration>),
 }
@@ -119,7 +119,7 @@ impl Reactor {
     /// Has `task` poked when the descriptor is as asked. Watched once; see `rearm`. Returns the source's number.
     pub(crate) fn watch(
         &self,
-        fd: OwnedFd,
+        fd: Arc<OwnedFd>,
         flags: EventFlags,
         task: Arc<AnyTask>,
         number: &AtomicU64,
@@ -129,9 +129,8 @@ impl Reactor {
         let id = sources.number();
         // Before the first event.
         number.store(id, Ordering::Release);
-        let flags = flags | EventFlags::ONESHOT;
-        self.kernel.watch(fd.as_fd(), id, flags)?;
-        let kind = Kind::Descriptor(fd, flags);
+        self.kernel.watch(fd.as_fd(), id, flags | EventFlags::ONESHOT)?;
+        let kind = Kind::Descriptor(fd);
         sources.by_id.insert(id, Source { task, kind });
         Ok(id)
     }
@@ -163,16 +162,9 @@ impl Reactor {
         Ok(())
     }
 
-    /// The action of a descriptor is over: it is watched again.
-    pub(crate) fn rearm(&self, id: u64) {
-        let sources = lock(&self.sources);
-        if let Some(Source {
-            kind: Kind::Descriptor(fd, flags),
-            ..
-        }) = sources.by_id.get(&id)
-        {
-            self.kernel.rearm(fd.as_fd(), id, *flags);
-        }
+    /// The action of a descriptor is over: it is watched again, unless it was forgotten meanwhile, when the kernel knows it no longer. Takes no lock.
+    pub(crate) fn rearm(&self, fd: &OwnedFd, flags: EventFlags, id: u64) {
+        self.kernel.rearm(fd.as_fd(), id, flags | EventFlags::ONESHOT);
     }
 
     /// The source is watched no longer.
@@ -182,7 +174,7 @@ impl Reactor {
             let source = sources.by_id.remove(&id);
             match &source {
                 Some(Source {
-                    kind: Kind::Descriptor(fd, _),
+                    kind: Kind::Descriptor(fd),
                     ..
                 }) => self.kernel.forget(fd.as_fd()),
                 Some(Source {
@@ -443,5 +435,42 @@ impl Sources {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::events::{Interest, Next};
+    use crate::tasks::{How, Place, Settings, Tasks};
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn an_action_that_goes_on_watching_takes_no_lock_that_the_thread_for_events_needs() {
+        let tasks = Tasks::new(Settings::here()).unwrap();
+        // It is left to this thread's keypoint.
+        let poller = tasks.poller(Keypoint::Wait);
+        let (there, here) = UnixStream::pair().unwrap();
+        let how = How::at(Place::Machine);
+        let watch = tasks.on_descriptor((&here, Interest::Readable), &how, |_: &At| Next::Keep);
+        let scheduler = tasks.scheduler();
+        std::io::Write::write_all(&mut &there, b"x").unwrap();
+        let comes = || {
+            while !scheduler.racks.any_ready(scheduler.tree.root()) {
+                std::thread::yield_now();
+            }
+        };
+        comes();
+        let held = lock(&scheduler.reactor().unwrap().sources);
+        let (tell, told) = channel();
+        let its = tasks.clone();
+        let runner = std::thread::spawn(move || tell.send(its.schedule(Keypoint::Forced).settled));
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(1));
+        drop(held);
+        runner.join().unwrap().unwrap();
+        // What is left unread calls it again.
+        comes();
+        drop((watch, poller));
     }
 }
