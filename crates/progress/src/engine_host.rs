@@ -35,6 +35,7 @@ use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
 use garonne_engine::track::Track;
 use garonne_engine::watch::Watcher;
+use garonne_sync::attended::Attended;
 use garonne_sync::looks::Looks;
 use garonne_sync::seats::Seats;
 use garonne_sync::trylock::{OneThread, TryLock};
@@ -60,15 +61,13 @@ pub struct EngineHost<R, S> {
     shared: AtomicBool,
     surroundings: S,
     source: Arc<dyn WakeSource>,
-    steppers: Mutex<Vec<Arc<dyn Stepper>>>,
+    steppers: Attended<Vec<Arc<dyn Stepper>>>,
     /// Attached and not yet among `steppers`: attaching must not wait for a stepper that runs.
     newcomers: Mutex<VecDeque<Arc<dyn Stepper>>>,
     /// Attached and not yet finished, wherever they are.
     stepping: AtomicU32,
     /// Those among them that look at memory which others write.
     looking: AtomicU32,
-    /// A thread had news for the steppers while another ran them.
-    missed: AtomicBool,
     /// Where threads wait while another polls, and who polls.
     seats: Seats,
     /// What the poller looks at for those who wait for memory that others write.
@@ -124,11 +123,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             shared: AtomicBool::new(true),
             surroundings,
             source,
-            steppers: Mutex::new(Vec::new()),
+            steppers: Attended::default(),
             newcomers: Mutex::default(),
             stepping: AtomicU32::new(0),
             looking: AtomicU32::new(0),
-            missed: AtomicBool::new(false),
             seats: Seats::default(),
             looks: Looks::default(),
             crowded: AtomicBool::new(false),

@@ -7,6 +7,8 @@
 mod facade;
 
 #[cfg(not(shuttle))]
+pub mod attended;
+#[cfg(not(shuttle))]
 pub mod board;
 pub mod chore;
 #[cfg(all(test, loom))]

@@ -8,8 +8,8 @@ use crate::host::{Awaited, Host, Stepper};
 use crate::limits::{ENDED_KNOWN, OPEN_FEW};
 use crate::surroundings::Surroundings;
 use garonne_engine::rail::Rail;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, TryLockError};
 
 /// What a look does that finds the engine taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,42 +96,21 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Runs the steppers; whoever finds another thread at it leaves them to that one, which then runs them once more. `true` if any finished.
     pub(super) fn run_steppers(&self, by: By) -> bool {
         let mut finished = false;
-        loop {
-            let mut steppers = match self.steppers.try_lock() {
-                Ok(steppers) => steppers,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => {
-                    // Whoever runs them may have passed the one that this news is for, and looks at this after it has let go.
-                    // SYNC(steppers-missed).
-                    self.missed.store(true, Ordering::SeqCst);
-                    match self.steppers.try_lock() {
-                        Ok(steppers) => steppers,
-                        Err(_) => return finished,
-                    }
-                }
-            };
-            self.missed.store(false, Ordering::SeqCst);
-            finished |= self.run_all(&mut steppers, by);
-            drop(steppers);
-            // SYNC(steppers-missed).
-            if !self.missed.load(Ordering::SeqCst) {
-                return finished;
-            }
-        }
+        self.steppers
+            .attend(|steppers| finished |= self.run_all(steppers, by));
+        finished
     }
 
     /// Steps those that were just attached, and nobody else: what these wait for has not changed by that, and what a first step brings about for others is counted among the
     /// completions, by which the next look tells them. Whoever finds another thread at it leaves all to that one.
     pub(super) fn welcome(&self, by: By) {
-        let Ok(mut steppers) = self.steppers.try_lock() else {
-            self.run_steppers(by);
+        let Some(mut steppers) = self.steppers.begin() else {
             return;
         };
-        let run = self.step_newcomers(&mut steppers, by, Run::default());
+        let run = self.step_newcomers(steppers.value(), by, Run::default());
         self.account(run);
-        drop(steppers);
-        // News that came to another thread meanwhile are for all. SYNC(steppers-missed).
-        if self.missed.load(Ordering::SeqCst) {
+        // News that came to another thread meanwhile are for all.
+        if steppers.end() {
             self.run_steppers(by);
         }
     }

@@ -15,6 +15,8 @@
 pub(super) mod errand;
 mod moves;
 mod open;
+#[cfg(test)]
+mod open_tests;
 pub(super) mod parcels;
 pub(super) mod seat;
 

@@ -14,10 +14,11 @@ use crate::limits::coll as limit;
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::event::{Awaited, Meeting};
 use garonne_progress::host::{Awaits, Host, Stepper};
+use garonne_sync::attended::Attended;
 use garonne_sync::board::Words;
 use garonne_sync::round::{Asked, ROUNDS};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// How far a call is that was not over when it returned.
 pub(super) enum State {
@@ -53,7 +54,7 @@ pub(super) struct Open {
     berth: Berth,
     pub number: u32,
     said: Statement,
-    state: Mutex<State>,
+    pub state: Attended<State>,
     /// What of it goes by messages, where it is a stepper, too.
     pub also: OnceLock<Arc<Running>>,
     over: AtomicBool,
@@ -96,7 +97,7 @@ impl Open {
             berth,
             number,
             said,
-            state: Mutex::new(state),
+            state: Attended::new(state),
             also: OnceLock::new(),
             over: AtomicBool::new(false),
             kept: AtomicBool::new(false),
@@ -111,14 +112,13 @@ impl Open {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Goes as far as it can. A thread that finds another at it leaves it to that one.
+    /// Goes as far as it can. A thread that finds another at it leaves it to that one, which then looks once more: what this one was called for may be what that one has passed.
     pub fn look(&self) {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
-        if let State::Unplaced(before, otherwise) = &mut *state {
+        self.state.attend(|state| self.go_on(state));
+    }
+
+    fn go_on(&self, state: &mut State) {
+        if let State::Unplaced(before, otherwise) = state {
             *state = match self.found() {
                 Found::NotYet => return,
                 Found::Place(place) => self.go_to(place, std::mem::take(before), otherwise.take()),
@@ -128,7 +128,7 @@ impl Open {
         if let (Some(also), State::Early(..) | State::Come(_)) = (self.also.get(), &*state) {
             also.carry();
         }
-        if let State::Sent(running) = &*state
+        if let State::Sent(running) = state
             && running.carry()
         {
             *state = State::Over(running.error());
@@ -142,7 +142,7 @@ impl Open {
         let Some(visit) = node::known(self.wire.comm()).and_then(|place| self.visit(place)) else {
             return;
         };
-        if let State::Early(before, next) = &mut *state {
+        if let State::Early(before, next) = state {
             look_at(before);
             if !visit.is_free() {
                 return;
@@ -237,13 +237,20 @@ impl Open {
         if next.number != self.number.wrapping_add(ROUNDS) {
             return false;
         }
-        match self.state.try_lock().as_deref_mut() {
-            Ok(State::Early(_, after @ None)) => {
+        let Some(mut state) = self.state.begin() else {
+            return false;
+        };
+        let precedes = match state.value() {
+            State::Early(_, after @ None) => {
                 *after = Some(next.clone());
                 true
             }
             _ => false,
+        };
+        if state.end() {
+            self.look();
         }
+        precedes
     }
 
     /// How it asks for its round, where that is not free.
@@ -265,12 +272,15 @@ impl Open {
 
 /// Has those of these calls go as far as they can that have come. The others are steppers, and look at those before them.
 pub(super) fn look_at(open: &[Weak<Open>]) {
-    let has_come = |open: &Arc<Open>| {
-        let state = open.state.try_lock();
-        state.is_ok_and(|state| matches!(*state, State::Come(_) | State::Sent(_)))
-    };
-    let come = open.iter().filter_map(Weak::upgrade).filter(has_come);
-    come.for_each(|open| open.look());
+    for open in open.iter().filter_map(Weak::upgrade) {
+        let Some(mut state) = open.state.begin() else {
+            continue;
+        };
+        let has_come = matches!(state.value(), State::Come(_) | State::Sent(_));
+        if state.end() || has_come {
+            open.look();
+        }
+    }
 }
 
 impl Stepper for Open {
@@ -335,10 +345,10 @@ impl Completion for Open {
     }
 
     fn peek(&self) -> Outcome {
-        match &*super::lock(&self.state) {
+        self.state.at_rest(|state| match state {
             State::Over(Some(error)) => Err(error.clone()),
             _ => Ok(Status::EMPTY),
-        }
+        })
     }
 
     fn free(&self) -> Result<()> {

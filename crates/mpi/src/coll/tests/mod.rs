@@ -13,7 +13,7 @@ mod reductions;
 mod refusals;
 mod rounds;
 mod support;
-mod threads;
+pub(super) mod threads;
 mod user_operations;
 mod ways;
 mod world;

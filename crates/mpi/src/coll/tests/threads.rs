@@ -50,7 +50,7 @@ pub(super) fn world(n: u32, program: impl Fn(&Comm) + Send + Sync) {
     }
 }
 
-pub(super) fn world_of(n: u32, spins: u32, program: &(impl Fn(&Comm) + Send + Sync)) {
+pub(in crate::coll) fn world_of(n: u32, spins: u32, program: &(impl Fn(&Comm) + Send + Sync)) {
     ranks_of(n, (spins, false), &|host| one_world(host, program));
 }
 
