@@ -5,6 +5,7 @@
  *     beside    THREADS threads of rank 1 are blocked in receives that nobody serves, one more answers rank 0
  *     probing   the same, blocked in probes
  *     choosing  the same, blocked in MPI_Waitany over two receives
+ *     mixing    the same, blocked in MPI_Waitany over a barrier on a communicator of its own, a generalized request and a receive
  *     sending   THREADS threads of rank 0 are blocked so; what one MPI_Send of its main thread takes
  *     distinct  THREADS pairs of threads send messages of 8 bytes in windows, each pair on its own communicator
  *     shared    the same, all on one communicator, kept apart by tags
@@ -171,6 +172,43 @@ static void *choosing(void *unused)
     return NULL;
 }
 
+static int query(void *unused, MPI_Status *status)
+{
+    (void)unused;
+    MPI_Status_set_elements(status, MPI_INT, 0);
+    MPI_Status_set_cancelled(status, 0);
+    return MPI_SUCCESS;
+}
+
+static int let_go(void *unused)
+{
+    (void)unused;
+    return MPI_SUCCESS;
+}
+
+static int call_off(void *unused, int complete)
+{
+    (void)unused, (void)complete;
+    return MPI_SUCCESS;
+}
+
+static void *mixing(void *argument)
+{
+    struct job *job = argument;
+    int word, which;
+    MPI_Request all[3];
+    MPI_Ibarrier(job->comm, &all[0]);
+    MPI_Irecv(&word, 1, MPI_INT, 1 - rank, NOTHING, job->comm, &all[1]);
+    MPI_Grequest_start(query, let_go, call_off, NULL, &all[2]);
+    MPI_Request own = all[2];
+    atomic_fetch_add(&taking_part, 1);
+    MPI_Waitany(3, all, &which, MPI_STATUS_IGNORE);
+    MPI_Cancel(&all[1]);
+    MPI_Grequest_complete(own);
+    MPI_Waitall(3, all, MPI_STATUSES_IGNORE);
+    return NULL;
+}
+
 static double answered(double (*pings)(double), int threads, double wanted_ns)
 {
     static struct job jobs[THREADS_MAX];
@@ -191,6 +229,14 @@ static double latency(int threads, double wanted_ns) { return answered(ping, thr
 
 static double asleep(int threads, double wanted_ns) { return answered(ping_apart, threads, wanted_ns); }
 
+/* Comes to the barrier of a thread of the other rank. */
+static void come(MPI_Comm comm)
+{
+    MPI_Request request;
+    MPI_Ibarrier(comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
 static double beside_those(void *(*body)(void *), int threads, double wanted_ns)
 {
     static struct job jobs[THREADS_MAX];
@@ -199,8 +245,14 @@ static double beside_those(void *(*body)(void *), int threads, double wanted_ns)
     if (rank == 0) {
         took = ping(wanted_ns);
         tell(1, PING, STOP);
-        tell(threads, NEVER, STOP);
+        if (body == mixing)
+            for (int t = 0; t < threads; t++)
+                come(own_comm[t]);
+        else
+            tell(threads, NEVER, STOP);
     } else {
+        for (int t = 0; t < threads; t++)
+            jobs[t].comm = own_comm[t];
         start(thread, threads, body, jobs);
         start(&answering, 1, answer, jobs);
         tell_ready(threads + 1);
@@ -215,6 +267,8 @@ static double beside(int threads, double wanted_ns) { return beside_those(blocke
 static double beside_probes(int threads, double wanted_ns) { return beside_those(probing, threads, wanted_ns); }
 
 static double beside_choices(int threads, double wanted_ns) { return beside_those(choosing, threads, wanted_ns); }
+
+static double beside_mixtures(int threads, double wanted_ns) { return beside_those(mixing, threads, wanted_ns); }
 
 static double sending(int threads, double wanted_ns)
 {
@@ -393,7 +447,7 @@ static double alone(int threads, double wanted_ns)
 
 static void measure(const char *what, int threads, int samples, double wanted_ns)
 {
-    double (*one)(int, double) = strcmp(what, "latency") == 0 ? latency : strcmp(what, "asleep") == 0 ? asleep : strcmp(what, "beside") == 0 ? beside : strcmp(what, "probing") == 0 ? beside_probes : strcmp(what, "choosing") == 0 ? beside_choices : strcmp(what, "sending") == 0 ? sending : strcmp(what, "alone") == 0 ? alone : NULL;
+    double (*one)(int, double) = strcmp(what, "latency") == 0 ? latency : strcmp(what, "asleep") == 0 ? asleep : strcmp(what, "beside") == 0 ? beside : strcmp(what, "probing") == 0 ? beside_probes : strcmp(what, "choosing") == 0 ? beside_choices : strcmp(what, "mixing") == 0 ? beside_mixtures : strcmp(what, "sending") == 0 ? sending : strcmp(what, "alone") == 0 ? alone : NULL;
     if (!one)
         return measure_together(what, threads, samples, wanted_ns);
     for (int i = 0; i < samples; i++) {

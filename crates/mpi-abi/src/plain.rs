@@ -393,7 +393,7 @@ pub(crate) fn test_any(
 fn any_of(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> Awaits {
     let handles = (0..count).map(|at| places.at(at));
     let active = handles.filter(|handle| !matches!(handle, Ok(MPI_REQUEST_NULL)));
-    host.any_of(&mut active.map(|handle| handle.ok().and_then(name)))
+    host.any_of(&mut active.map(|handle| handle.map_or(Awaits::Anything, awaits)))
 }
 
 /// `MPI_Waitany` likewise.

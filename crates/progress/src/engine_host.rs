@@ -20,7 +20,7 @@ mod waiting;
 mod watching;
 
 use crate::backoff::Backoff;
-use crate::host::{Awaited, Awaits, Host, Stepper};
+use crate::host::{Awaited, Awaits, Host, Stepper, Waiter, waiter};
 use crate::limits::ANY_OF_FEW;
 use crate::surroundings::{Known, Senders, Surroundings};
 use advancing::Look;
@@ -42,7 +42,6 @@ use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
 use lending::Lending;
 use porch::Porch;
-use seated::waiter;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -190,7 +189,14 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             let awaited = Awaited::decode(awaited);
             awaited == Awaited::Anything || is_due(awaited)
         });
-        self.rouse();
+        self.rouse_unless_told(self.stepping.load(Ordering::SeqCst) > 0);
+    }
+
+    /// The poller looks again if it sleeps or is about to, all that sit having been told of what happened. Who lies on the bell is one of those, and need not get up for what is others', but for `work`.
+    fn rouse_unless_told(&self, work: bool) {
+        if work || !self.seats.is_on_bell() {
+            self.rouse();
+        }
     }
 
     /// Sends a small contiguous message the shortest way; `false`: use `send`.
@@ -448,25 +454,33 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.wait_among(awaits, done);
     }
 
-    fn any_of(&self, names: &mut dyn Iterator<Item = Option<Request>>) -> Awaits {
+    fn any_of(&self, parts: &mut dyn Iterator<Item = Awaits>) -> Awaits {
         if !self.shared.load(Ordering::Relaxed) {
             return Awaits::Anything;
         }
-        let mut all = true;
-        let known = names.map_while(|name| {
-            all &= name.is_some();
-            name
-        });
         // Before the engine is in hand: what gives the names may have locks whose holders ask the engine.
-        let known: SmallVec<[Request; ANY_OF_FEW]> = known.collect();
-        let waiter = waiter();
-        // Who finds one over already is about to ask.
-        self.enter().await_any(known, waiter);
-        if all {
-            Awaits::AnyOf(waiter)
-        } else {
-            Awaits::Anything
+        let mut known = SmallVec::<[Request; ANY_OF_FEW]>::new();
+        for part in parts {
+            match part {
+                Awaits::Operation(name) => known.push(name),
+                Awaits::Stepper(_) | Awaits::Told(_) => {}
+                _ => return Awaits::Anything,
+            }
         }
+        let waiter = waiter();
+        if !known.is_empty() {
+            // Who finds one over already is about to ask.
+            self.enter().await_any(known, waiter);
+        }
+        Awaits::AnyOf(waiter)
+    }
+
+    fn tell(&self, awaits: Awaits, waiter: &Waiter) {
+        let word = awaits.encode();
+        self.announce(|awaited| match awaited {
+            Awaited::AnyOf(number) => waiter.is(number),
+            awaited => awaited == Awaited::decode(word),
+        });
     }
 
     #[inline]

@@ -5,7 +5,7 @@
 
 use crate::surroundings::{Known, Senders};
 use garonne_engine::api::{
-    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
+    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status, without_shard,
 };
 use garonne_engine::event::{Meeting, Sent};
 use garonne_engine::limits::SHORT_GENERATION_BITS;
@@ -18,6 +18,7 @@ use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A piece of work that advances by completions (a collective's schedule, a generalised request).
 pub trait Stepper: std::marker::Send + Sync {
@@ -40,6 +41,55 @@ pub trait Stepper: std::marker::Send + Sync {
     fn site(&self) -> u64 {
         0
     }
+
+    /// Where a thread that waits for its end among others has said so. `None`: nobody does so.
+    fn waiter(&self) -> Option<&Waiter> {
+        None
+    }
+}
+
+/// Which thread waits for something among others: kept by what is waited for, for whoever tells that it has come. At most one thread waits so for the same.
+#[derive(Debug)]
+pub struct Waiter(AtomicU32);
+
+/// No thread has this number.
+const NOBODY: u32 = u32::MAX;
+
+impl Default for Waiter {
+    fn default() -> Self {
+        Self(AtomicU32::new(NOBODY))
+    }
+}
+
+impl Waiter {
+    /// The calling thread is about to wait for it, among others. Afterwards it sits down, and then looks whether there was news: who tells counts those first, and then looks at the seats and here.
+    /// SYNC(seats-news).
+    pub fn note(&self) {
+        self.0.store(waiter(), Ordering::SeqCst);
+    }
+
+    /// Whether it is this thread's.
+    pub(crate) fn is(&self, waiter: u32) -> bool {
+        self.0.load(Ordering::SeqCst) == waiter
+    }
+
+    /// Whether a thread has noted itself since this was last asked.
+    pub fn take(&self) -> Option<Self> {
+        let waiter = self.0.load(Ordering::SeqCst);
+        if waiter == NOBODY {
+            return None;
+        }
+        Some(Self(AtomicU32::new(self.0.swap(NOBODY, Ordering::SeqCst))))
+    }
+}
+
+/// The calling thread, for those that it waits for among others. Numbers come again after some two hundred million threads, and then one may be woken in vain.
+pub(crate) fn waiter() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        static OWN: u32 = without_shard(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    OWN.with(|own| *own)
 }
 
 /// What a thread waits for, as far as the one that polls for it can tell without asking it.
@@ -49,12 +99,16 @@ pub enum Awaits {
     Anything,
     /// The end of this operation. Of the name's generation only the low bits need to be right.
     Operation(Request),
-    /// The end of one of the operations that were named to [`Host::any_of`], which gave this.
+    /// The end of one of those that were named to [`Host::any_of`], which gave this: all are seen to in one shard.
     AnyOf(u32),
+    /// The same of such as may end in any shard.
+    AnyAnywhere(u32),
     /// A message that this pattern accepts, or that there can be none.
     Message(Pattern),
     /// The end of a stepper that was attached, or is when it ends ([`Awaits::end_of`]).
     Stepper(usize),
+    /// That [`Host::tell`] is called for what is at this address.
+    Told(usize),
     /// What a look at memory sees that it lent, by the name of the look.
     Memory(u32),
 }
@@ -69,6 +123,7 @@ pub(crate) enum Awaited {
     /// A pattern, by its word.
     Message(u64),
     Stepper(u64),
+    Told(u64),
     Memory(u32),
 }
 
@@ -77,6 +132,7 @@ const MEMORY: u64 = 1 << 62;
 const MESSAGE: u64 = 1 << 61;
 const ANY_OF: u64 = 1 << 60;
 const STEPPER: u64 = 1 << 59;
+const TOLD: u64 = 1 << 58;
 const GENERATION: u32 = (1 << SHORT_GENERATION_BITS) - 1;
 /// Bits of a word below those that say what it is.
 const WORD_BITS: u32 = 56;
@@ -91,6 +147,11 @@ impl Awaits {
         Awaits::Stepper(std::ptr::from_ref(stepper).addr())
     }
 
+    /// That of what is at this place, which nobody here brings about, is told.
+    pub fn told_of<T>(place: &T) -> Self {
+        Awaits::Told(std::ptr::from_ref(place).addr())
+    }
+
     /// As one word.
     pub(crate) fn encode(self) -> u64 {
         match self {
@@ -98,9 +159,10 @@ impl Awaits {
             Awaits::Operation(Request { index, generation }) => {
                 OPERATION | u64::from(generation & GENERATION) << 32 | u64::from(index)
             }
-            Awaits::AnyOf(waiter) => ANY_OF | u64::from(waiter),
+            Awaits::AnyOf(waiter) | Awaits::AnyAnywhere(waiter) => ANY_OF | u64::from(waiter),
             Awaits::Message(pattern) => MESSAGE | news::word(&pattern),
             Awaits::Stepper(address) => STEPPER | address as u64 & REST,
+            Awaits::Told(address) => TOLD | address as u64 & REST,
             Awaits::Memory(id) => MEMORY | u64::from(id),
         }
     }
@@ -124,6 +186,7 @@ impl Awaited {
             ANY_OF => Awaited::AnyOf(rest as u32),
             MESSAGE => Awaited::Message(rest),
             STEPPER => Awaited::Stepper(rest),
+            TOLD => Awaited::Told(rest),
             MEMORY => Awaited::Memory(rest as u32),
             _ => Awaited::Anything,
         }
@@ -295,11 +358,18 @@ pub trait Host: Together + std::marker::Send + Sync {
         let _ = awaits;
         self.wait_until(done);
     }
-    /// What the calling thread waits for if it waits for any of these operations, and nobody else waits for one of them before they are over. Of the names' generations the low bits count.
-    /// `None` among them: something else than an operation may end the wait. The engine is not in hand while names are asked for.
-    fn any_of(&self, names: &mut dyn Iterator<Item = Option<Request>>) -> Awaits {
-        let _ = names;
+    /// What the calling thread waits for if it waits for any of these, and nobody else waits so for one of them before it has come: operations, of whose names' generations the low bits count, and what has
+    /// noted the thread ([`Waiter::note`]). Anything else among them: something else may end the wait. The engine is not in hand while they are asked for.
+    ///
+    /// To be asked after `done` said no. What is over already is to be found by the next `done`, before which there was news.
+    fn any_of(&self, parts: &mut dyn Iterator<Item = Awaits>) -> Awaits {
+        let _ = parts;
         Awaits::Anything
+    }
+    /// What `awaits` names has come, outside the engine and the steppers: wakes who waits for it, alone or as `waiter`.
+    fn tell(&self, awaits: Awaits, waiter: &Waiter) {
+        let _ = (awaits, waiter);
+        self.wake();
     }
     /// The same for what others write into memory, and then ring this rank's doorbell if it is armed. Any thread of this rank may ask `come`, which looks at memory only, calls
     /// nothing of this host and takes no lock.

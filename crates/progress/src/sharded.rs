@@ -6,7 +6,8 @@
 
 use crate::engine_host::EngineHost;
 use crate::engine_host::beside::Shards;
-use crate::host::{Awaits, Host, Stepper, Together};
+use crate::host::{Awaits, Host, Stepper, Together, Waiter, waiter};
+use crate::limits::ANY_OF_FEW;
 use crate::surroundings::{Known, Senders, Surroundings};
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, SHARDS_MAX, Send, Started, Status,
@@ -20,6 +21,7 @@ use garonne_engine::shard::Shard;
 use garonne_engine::watch::{Watched, Watcher};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -165,7 +167,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
             Awaits::Operation(name) => Some(shard_of(name.index)),
             Awaits::AnyOf(waiter) => Some(shard_of(waiter)),
             Awaits::Message(pattern) => Some(shard_of(pattern.context)),
-            Awaits::Anything | Awaits::Stepper(_) | Awaits::Memory(_) => None,
+            // Told there.
+            Awaits::Told(_) => Some(0),
+            Awaits::Anything | Awaits::AnyAnywhere(_) | Awaits::Stepper(_) | Awaits::Memory(_) => None,
         }
     }
 
@@ -396,7 +400,7 @@ where
                 // Who polls there already may sleep, and not know that it is to see to all.
                 self.first.told_of_anywhere();
                 let here = || match awaits() {
-                    Awaits::Stepper(stepper) => Awaits::Stepper(stepper),
+                    known @ (Awaits::Stepper(_) | Awaits::AnyAnywhere(_)) => known,
                     _ => Awaits::Anything,
                 };
                 self.first.wait_for(&here, &mut || {
@@ -413,25 +417,40 @@ where
         }
     }
 
-    fn any_of(&self, names: &mut dyn Iterator<Item = Option<Request>>) -> Awaits {
-        let Some(Some(first)) = names.next() else {
-            return Awaits::Anything;
-        };
-        let Ok((host, inner)) = self.of_name(first) else {
-            return Awaits::Anything;
-        };
-        let shard = shard_of(first.index);
-        let mut inward = std::iter::once(Some(inner)).chain(names.map(|name| {
-            let here = name.filter(|name| shard_of(name.index) == shard);
-            let index = |name: Request| without_shard(name.index);
-            here.map(|name| Request {
-                index: index(name),
-                ..name
-            })
-        }));
-        match host.any_of(&mut inward) {
-            Awaits::AnyOf(waiter) => Awaits::AnyOf(in_shard(shard, waiter)),
-            other => other,
+    fn any_of(&self, parts: &mut dyn Iterator<Item = Awaits>) -> Awaits {
+        let parts: SmallVec<[Awaits; ANY_OF_FEW]> = parts.collect();
+        // What is told is told everywhere.
+        let is_bound = |part: &&Awaits| !matches!(part, Awaits::Told(_));
+        let mut shards = parts.iter().filter(is_bound).map(|part| Self::awaited(*part));
+        let shard = shards.next().unwrap_or(Some(0));
+        if let Some((shard, host)) = shard.and_then(|shard| Some((shard, self.known(shard)?)))
+            && shards.all(|other| other == Some(shard))
+        {
+            return match host.any_of(&mut parts.iter().map(|part| Self::inward(*part))) {
+                Awaits::AnyOf(waiter) => Awaits::AnyOf(in_shard(shard, waiter)),
+                other => other,
+            };
+        }
+        // Each shard notes its own, and tells the first, in which steppers end.
+        for part in &parts {
+            let noted = match (part, self.home(*part)) {
+                (Awaits::Operation(_), Some((_, host))) => {
+                    host.any_of(&mut std::iter::once(Self::inward(*part)))
+                }
+                (Awaits::Stepper(_) | Awaits::Told(_), _) => continue,
+                _ => Awaits::Anything,
+            };
+            if noted == Awaits::Anything {
+                return noted;
+            }
+        }
+        Awaits::AnyAnywhere(waiter())
+    }
+
+    fn tell(&self, awaits: Awaits, waiter: &Waiter) {
+        match awaits {
+            Awaits::Stepper(_) => self.first.tell(awaits, waiter),
+            _ => self.all().for_each(|host| host.tell(awaits, waiter)),
         }
     }
 

@@ -1,13 +1,14 @@
 //! Threads of a rank that sleep while messages come for another: each is woken by what it waits for, and by nothing else.
 
 use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
+use garonne_engine::api::{Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard};
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
-use garonne_progress::host::{Awaits, Host, Stepper};
+use garonne_progress::host::{Awaits, Host, Stepper, Waiter};
+use garonne_progress::sharded::Sharded;
 use garonne_progress::surroundings::Patience;
 use garonne_sim::local::{Fabric, LocalRail};
-use garonne_sim::{Lending, leave_together};
+use garonne_sim::{Lending, leave_sharded, leave_together};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,7 +23,7 @@ const BUSY: i32 = 1000;
 
 type Rank = EngineHost<LocalRail, Lending>;
 
-fn rank(fabric: &Arc<Fabric>, me: u32) -> Rank {
+fn engine(fabric: &Arc<Fabric>, me: u32) -> (Shard<LocalRail>, Lending) {
     let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
     let lending = Lending {
         patience: Patience {
@@ -33,10 +34,15 @@ fn rank(fabric: &Arc<Fabric>, me: u32) -> Rank {
         grace: None,
         vigil: Duration::ZERO,
     };
+    (shard, lending)
+}
+
+fn rank(fabric: &Arc<Fabric>, me: u32) -> Rank {
+    let (shard, lending) = engine(fabric, me);
     EngineHost::new(shard, me, WORLD, lending)
 }
 
-fn pattern(host: &Rank, tag: i32) -> Pattern {
+fn pattern(host: &dyn Host, tag: i32) -> Pattern {
     let peer = 1 - host.me();
     Pattern {
         context: CONTEXT,
@@ -46,10 +52,15 @@ fn pattern(host: &Rank, tag: i32) -> Pattern {
 }
 
 /// A receive under way, and the memory that it reaches.
-fn post(host: &Rank, tag: i32) -> (Option<Request>, Scratch) {
+fn post(host: &dyn Host, tag: i32) -> (Option<Request>, Scratch) {
+    post_in(host, CONTEXT, tag)
+}
+
+fn post_in(host: &dyn Host, context: Context, tag: i32) -> (Option<Request>, Scratch) {
     let room = Scratch::new(8).unwrap();
+    let pattern = pattern(host, tag);
     let started = host.recv(Recv {
-        pattern: pattern(host, tag),
+        pattern: Pattern { context, ..pattern },
         data: Data::contiguous(room.mem(), 8),
         origin: Origin::default(),
     });
@@ -59,15 +70,19 @@ fn post(host: &Rank, tag: i32) -> (Option<Request>, Scratch) {
     }
 }
 
-fn receive(host: &Rank, tag: i32) {
-    if let (Some(request), _room) = post(host, tag) {
+fn receive(host: &dyn Host, tag: i32) {
+    receive_in(host, CONTEXT, tag);
+}
+
+fn receive_in(host: &dyn Host, context: Context, tag: i32) {
+    if let (Some(request), _room) = post_in(host, context, tag) {
         host.wait_for(&|| Awaits::Operation(request), &mut || {
             host.take(request).unwrap().is_some()
         });
     }
 }
 
-fn of(host: &Rank, tag: i32, memory: &Scratch) -> Send {
+fn of(host: &dyn Host, tag: i32, memory: &Scratch) -> Send {
     Send {
         context: CONTEXT,
         peer: 1 - host.me(),
@@ -79,9 +94,16 @@ fn of(host: &Rank, tag: i32, memory: &Scratch) -> Send {
     }
 }
 
-fn send(host: &Rank, tag: i32) {
+fn send(host: &dyn Host, tag: i32) {
+    send_in(host, CONTEXT, tag);
+}
+
+fn send_in(host: &dyn Host, context: Context, tag: i32) {
     let memory = Scratch::new(8).unwrap();
-    let started = host.send(of(host, tag, &memory));
+    let started = host.send(Send {
+        context,
+        ..of(host, tag, &memory)
+    });
     assert!(matches!(started.unwrap(), Started::Done(_)));
 }
 
@@ -93,11 +115,11 @@ fn woken_by_messages_for_another(wait: impl Fn(&Rank, i32) + Sync) -> u32 {
         scope.spawn(|| {
             let host = Arc::new(rank(&fabric, 1));
             for _ in 0..MESSAGES {
-                receive(&host, BUSY);
-                send(&host, BUSY);
+                receive(&*host, BUSY);
+                send(&*host, BUSY);
             }
-            receive(&host, BUSY);
-            (0..WAITERS).for_each(|tag| send(&host, tag));
+            receive(&*host, BUSY);
+            (0..WAITERS).for_each(|tag| send(&*host, tag));
             leave_together(&host, &leaving, WORLD);
         });
         scope.spawn(|| {
@@ -110,13 +132,13 @@ fn woken_by_messages_for_another(wait: impl Fn(&Rank, i32) + Sync) -> u32 {
                 std::thread::sleep(Duration::from_millis(50));
                 let before = host.woken();
                 for _ in 0..MESSAGES {
-                    send(&host, BUSY);
-                    receive(&host, BUSY);
+                    send(&*host, BUSY);
+                    receive(&*host, BUSY);
                     // Whoever was woken sits again.
                     std::thread::sleep(Duration::from_micros(200));
                 }
                 woken.store(host.woken().wrapping_sub(before), Ordering::Relaxed);
-                send(&host, BUSY);
+                send(&*host, BUSY);
             });
             leave_together(&host, &leaving, WORLD);
         });
@@ -168,21 +190,34 @@ fn a_message_for_another_wakes_nobody_who_waits_for_any_of_several() {
     let woken = woken_by_messages_for_another(|host, tag| {
         let (other, _room) = post(host, WAITERS + tag);
         let (one, _room) = post(host, tag);
-        let names = [other, one].map(|name| Some(name.unwrap()));
-        let awaits = host.any_of(&mut names.into_iter());
-        host.wait_for(&|| awaits, &mut || {
-            host.take(names[1].unwrap()).unwrap().is_some()
-        });
-        host.cancel(names[0].unwrap()).unwrap();
-        assert!(host.take(names[0].unwrap()).unwrap().is_some());
+        let names = [other, one].map(Option::unwrap);
+        let awaits = host.any_of(&mut names.map(Awaits::Operation).into_iter());
+        host.wait_for(&|| awaits, &mut || host.take(names[1]).unwrap().is_some());
+        call_off(host, names[0]);
     });
     assert!(woken <= AT_MOST, "{woken} were woken");
+}
+
+fn call_off(host: &dyn Host, name: Request) {
+    host.cancel(name).unwrap();
+    assert!(host.take(name).unwrap().is_some());
 }
 
 /// Ends with its message.
 struct Takes {
     request: Request,
     over: AtomicBool,
+    waiter: Waiter,
+}
+
+impl Takes {
+    fn new(request: Request) -> Arc<Self> {
+        Arc::new(Self {
+            request,
+            over: AtomicBool::new(false),
+            waiter: Waiter::default(),
+        })
+    }
 }
 
 impl Stepper for Takes {
@@ -191,11 +226,142 @@ impl Stepper for Takes {
         self.over.fetch_or(over, Ordering::SeqCst);
         over
     }
+
+    fn waiter(&self) -> Option<&Waiter> {
+        Some(&self.waiter)
+    }
 }
 
 #[test]
 fn a_message_for_another_wakes_nobody_who_waits_for_a_stepper() {
     let woken = woken_by_messages_for_another(wait_for_a_stepper);
+    assert!(woken <= AT_MOST, "{woken} were woken");
+}
+
+/// Waits for any of a stepper, which ends with the message of this tag or with none that comes, and a message, or the other way round.
+fn wait_for_a_stepper_or_an_operation(host: &Rank, tag: i32) {
+    let ((one, _room), (other, _other_room)) = (post(host, tag), post(host, WAITERS + tag));
+    let (one, other) = (one.unwrap(), other.unwrap());
+    let (stepped, named) = if tag % 2 == 0 { (one, other) } else { (other, one) };
+    let takes = Takes::new(stepped);
+    host.attach(takes.clone());
+    takes.waiter.note();
+    let parts = [Awaits::end_of(&*takes), Awaits::Operation(named)];
+    let awaits = host.any_of(&mut parts.into_iter());
+    let is_over = || match tag % 2 {
+        0 => takes.over.load(Ordering::SeqCst),
+        _ => host.take(named).unwrap().is_some(),
+    };
+    host.wait_for(&|| awaits, &mut || is_over());
+    host.cancel(other).unwrap();
+    if tag % 2 == 0 {
+        assert!(host.take(other).unwrap().is_some());
+    } else {
+        host.wait_until(&mut || takes.over.load(Ordering::SeqCst));
+    }
+}
+
+#[test]
+fn a_message_for_another_wakes_nobody_who_waits_for_a_stepper_or_an_operation() {
+    let woken = woken_by_messages_for_another(wait_for_a_stepper_or_an_operation);
+    assert!(woken <= AT_MOST, "{woken} were woken");
+}
+
+/// Something that another thread brings about: here one that waits for the message of this tag.
+fn wait_to_be_told(host: &Rank, tag: i32, alone: bool) {
+    let (come, waiter) = (AtomicBool::new(false), Waiter::default());
+    let (never, _room) = post(host, WAITERS + tag);
+    let told = || Awaits::told_of(&come);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            receive(host, tag);
+            come.store(true, Ordering::SeqCst);
+            host.tell(told(), &waiter);
+        });
+        let awaits = match alone {
+            true => told(),
+            false => {
+                waiter.note();
+                host.any_of(&mut [Awaits::Operation(never.unwrap()), told()].into_iter())
+            }
+        };
+        host.wait_for(&|| awaits, &mut || come.load(Ordering::SeqCst));
+    });
+    call_off(host, never.unwrap());
+}
+
+#[test]
+fn a_message_for_another_wakes_nobody_who_is_to_be_told() {
+    let woken = woken_by_messages_for_another(|host, tag| wait_to_be_told(host, tag, true));
+    assert!(woken <= AT_MOST, "{woken} were woken");
+}
+
+#[test]
+fn a_message_for_another_wakes_nobody_who_is_to_be_told_among_others() {
+    let woken = woken_by_messages_for_another(|host, tag| wait_to_be_told(host, tag, false));
+    assert!(woken <= AT_MOST, "{woken} were woken");
+}
+
+const SHARDS: usize = 4;
+
+#[test]
+fn a_message_for_another_wakes_nobody_who_waits_for_any_of_several_shards() {
+    let first = Fabric::new(WORLD);
+    let more = (1..SHARDS).map(|shard| first.beside(shard as u64));
+    let fabrics: Vec<Arc<Fabric>> = std::iter::once(first.clone()).chain(more).collect();
+    let sharded = |me| {
+        let fabrics = fabrics.clone();
+        let open = move |shard: usize| Ok(engine(&fabrics[shard], me));
+        Sharded::new(Arc::new(rank(&first, me)), SHARDS, Box::new(open))
+    };
+    let (leaving, woken) = (AtomicU32::new(0), AtomicU32::new(0));
+    // Those that wait do so in two shards, and messages come in a third.
+    let context = |shard| in_shard(shard, CONTEXT);
+    let wait = |host: &dyn Host, tag: i32| {
+        let (one, _room) = post_in(host, context(1), tag);
+        let (other, _other_room) = post_in(host, context(2), tag);
+        let names = [one, other].map(Option::unwrap);
+        let awaits = host.any_of(&mut names.map(Awaits::Operation).into_iter());
+        let at = tag as usize % 2;
+        host.wait_for(&|| awaits, &mut || host.take(names[at]).unwrap().is_some());
+        call_off(host, names[1 - at]);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let host = sharded(1);
+            for _ in 0..MESSAGES {
+                receive_in(&*host, context(3), BUSY);
+                send_in(&*host, context(3), BUSY);
+            }
+            receive_in(&*host, context(3), BUSY);
+            (0..WAITERS).for_each(|tag| send_in(&*host, context(1 + tag as usize % 2), tag));
+            leave_sharded(&host, &leaving, WORLD);
+        });
+        scope.spawn(|| {
+            let host = sharded(0);
+            let calls = || {
+                (0..SHARDS)
+                    .filter_map(|shard| host.known(shard))
+                    .map(Rank::woken)
+                    .sum::<u32>()
+            };
+            std::thread::scope(|scope| {
+                let (host, wait) = (&host, &wait);
+                (0..WAITERS).for_each(|tag| drop(scope.spawn(move || wait(&**host, tag))));
+                std::thread::sleep(Duration::from_millis(50));
+                let before = calls();
+                for _ in 0..MESSAGES {
+                    send_in(&**host, context(3), BUSY);
+                    receive_in(&**host, context(3), BUSY);
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                woken.store(calls().wrapping_sub(before), Ordering::Relaxed);
+                send_in(&**host, context(3), BUSY);
+            });
+            leave_sharded(&host, &leaving, WORLD);
+        });
+    });
+    let woken = woken.into_inner();
     assert!(woken <= AT_MOST, "{woken} were woken");
 }
 
@@ -232,7 +398,7 @@ fn wait_for_the_end_of_the_peer(host: &Rank, tag: i32) {
         }
         1 => {
             let both = [tag, WAITERS + tag].map(|tag| post(host, tag));
-            let awaits = host.any_of(&mut both.iter().map(|(name, _)| *name));
+            let awaits = host.any_of(&mut both.iter().map(|(name, _)| Awaits::Operation(name.unwrap())));
             let fails = |name: &Option<Request>| {
                 let status = host.take(name.unwrap()).unwrap();
                 status.map(|status| assert!(status.error.is_some())).is_some()
@@ -246,10 +412,7 @@ fn wait_for_the_end_of_the_peer(host: &Rank, tag: i32) {
 
 fn wait_for_a_stepper(host: &Rank, tag: i32) {
     let (request, _room) = post(host, tag);
-    let takes = Arc::new(Takes {
-        request: request.unwrap(),
-        over: AtomicBool::new(false),
-    });
+    let takes = Takes::new(request.unwrap());
     host.attach(takes.clone());
     host.wait_for(&|| Awaits::end_of(&*takes), &mut || {
         takes.over.load(Ordering::SeqCst)
@@ -265,7 +428,7 @@ fn who_probes_for_what_its_sender_holds_back_finds_it() {
         scope.spawn(|| {
             let host = Arc::new(rank(&fabric, 1));
             let memory = Scratch::new(8).unwrap();
-            let start = |tag| host.send(of(&host, tag, &memory)).unwrap();
+            let start = |tag| host.send(of(&*host, tag, &memory)).unwrap();
             let sends: Vec<_> = (0..many)
                 .map(|_| start(BUSY))
                 .chain((0..WAITERS).map(start))
@@ -287,13 +450,13 @@ fn who_probes_for_what_its_sender_holds_back_finds_it() {
                 scope.spawn(|| host.wait_until(&mut || ended.load(Ordering::SeqCst) == WAITERS as u32));
                 for tag in 0..WAITERS {
                     scope.spawn(move || {
-                        probe(host, tag, pattern(host, tag));
+                        probe(host, tag, pattern(&**host, tag));
                         ended.fetch_add(1, Ordering::SeqCst);
                         host.wake();
                     });
                 }
             });
-            (0..many).for_each(|_| receive(&host, BUSY));
+            (0..many).for_each(|_| receive(&*host, BUSY));
             leave_together(&host, &leaving, WORLD);
         });
     });

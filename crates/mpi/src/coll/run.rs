@@ -3,6 +3,8 @@
 //! Owns the pending operations of a collective and the temporary memory they reach ([`Afloat`]). [`Immediate`] lives on the stack of
 //! a blocking call; [`Running`], which [`super::start`] makes, is shared by its request and the host's list of steppers. Bounded by the steps between two fences.
 
+mod ending;
+
 use super::plan::{Plan, Schedule, Side, Site, Step, Token};
 use super::spread::Spread;
 use super::tag::{Call, Inside};
@@ -10,16 +12,16 @@ use super::temporary::Temporary;
 use super::typed::{self, Fold};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
-use crate::request::{Completion, Outcome, Status};
+use crate::request::{Completion, Outcome};
 use garonne_engine::api::{self, Mode, Origin, Pattern, Source, Started};
 use garonne_engine::event::{Awaited, Meeting};
 use garonne_engine::watch::{Does, Watched};
-use garonne_progress::host::{Awaits, Host, Stepper};
+use garonne_progress::host::{Awaits, Host, Waiter};
 use garonne_sync::user::{Data, UserMem};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where the messages of one collective go: communicator, tag, caller.
@@ -465,6 +467,7 @@ pub(crate) struct Running {
     state: Mutex<State>,
     runs_user_code: bool,
     over: AtomicBool,
+    waiter: Waiter,
 }
 
 struct State {
@@ -498,6 +501,7 @@ impl Running {
             state,
             runs_user_code,
             over: AtomicBool::new(false),
+            waiter: Waiter::default(),
         })
     }
 
@@ -548,50 +552,6 @@ impl State {
             }
             *next += 1;
         }
-        true
-    }
-}
-
-impl Stepper for Running {
-    fn step(&self, _host: &dyn Host) -> bool {
-        let over = self.carry();
-        if over {
-            self.wire.tell_over();
-            // SYNC(collective): Release the result and the program's buffers.
-            self.over.store(true, Ordering::Release);
-        }
-        over
-    }
-
-    fn runs_user_code(&self) -> bool {
-        self.runs_user_code
-    }
-
-    fn site(&self) -> u64 {
-        self.wire.origin.site
-    }
-}
-
-impl Completion for Running {
-    fn is_done(&self) -> bool {
-        // SYNC(collective): Acquire the result and the program's buffers.
-        self.over.load(Ordering::Acquire)
-    }
-
-    fn awaits(&self) -> Awaits {
-        Awaits::end_of(self)
-    }
-
-    fn peek(&self) -> Outcome {
-        let state = self.state();
-        state.afloat.flight.error.clone().map_or(Ok(Status::EMPTY), Err)
-    }
-
-    fn comm(&self) -> Option<Comm> {
-        Some(self.wire.comm.clone().into_owned())
-    }
-
-    fn must_finish(&self) -> bool {
         true
     }
 }

@@ -9,7 +9,7 @@ use crate::group::Group;
 use crate::process::Process;
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::api::{self, Context, Mode, Origin, Pattern, Source, Started};
-use garonne_progress::host::{Awaits, Host, Stepper};
+use garonne_progress::host::{Awaits, Host, Stepper, Waiter};
 use garonne_sync::user::{Data, Scratch};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -278,6 +278,7 @@ pub(crate) struct Task<T> {
     work: Mutex<Option<Work<T>>>,
     result: Mutex<Option<Result<T>>>,
     done: AtomicBool,
+    waiter: Waiter,
 }
 
 impl<T: Send + 'static> Task<T> {
@@ -293,6 +294,7 @@ impl<T: Send + 'static> Task<T> {
             work: Mutex::new(Some(Box::pin(work))),
             result: Mutex::new(None),
             done: AtomicBool::new(false),
+            waiter: Waiter::default(),
         })
     }
 
@@ -331,6 +333,10 @@ impl<T: Send + 'static> Stepper for Task<T> {
             }
         }
     }
+
+    fn waiter(&self) -> Option<&Waiter> {
+        Some(&self.waiter)
+    }
 }
 
 impl Completion for Task<()> {
@@ -340,6 +346,11 @@ impl Completion for Task<()> {
 
     fn awaits(&self) -> Awaits {
         Awaits::end_of(self)
+    }
+
+    fn awaits_among(&self) -> Awaits {
+        self.waiter.note();
+        self.awaits()
     }
 
     fn peek(&self) -> Outcome {

@@ -11,6 +11,7 @@ use crate::limits::{BSEND_LOOKS, RETIRED_SWEEP_MIN};
 use crate::process::Process;
 use crate::request::{Completion, Outcome, Request, Status};
 use garonne_engine::api::Peer;
+use garonne_progress::host::Awaits;
 use garonne_sync::user::{Scratch, UserMem};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -118,7 +119,7 @@ impl Buffers {
     /// `MPI_Buffer_flush` and its kin.
     pub fn flush(&self, process: &Process) {
         if !self.empty() {
-            process.host.wait_until(&mut || self.empty());
+            process.host.wait_for(&|| self.awaits(), &mut || self.empty());
         }
     }
 
@@ -129,6 +130,13 @@ impl Buffers {
 
     fn empty(&self) -> bool {
         self.lock().as_mut().is_none_or(Attached::sweep)
+    }
+
+    /// What a thread waits for that waits until all have left: the end of the first that has not, and then of the next. What another thread of those sweeps away is over, and whoever waited for it was told so.
+    fn awaits(&self) -> Awaits {
+        let attached = self.lock();
+        let first = attached.as_ref().and_then(|attached| attached.messages.first());
+        first.map_or(Awaits::Anything, |message| message.send.awaits())
     }
 
     fn is_attached(&self) -> bool {
@@ -142,6 +150,12 @@ impl Completion for Flush {
     fn is_done(&self) -> bool {
         self.0.empty()
     }
+
+    fn awaits(&self) -> Awaits {
+        self.0.awaits()
+    }
+
+    // Among others it waits for anything: its messages are those of other flushes, too, and one thread at a time is noted for each.
 
     fn peek(&self) -> Outcome {
         Ok(Status::EMPTY)

@@ -158,6 +158,10 @@ impl Completion for Pair {
         }
     }
 
+    fn awaits_among(&self) -> Awaits {
+        self.awaits()
+    }
+
     fn peek(&self) -> Outcome {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(Err(error)) = halves.send.advance() {

@@ -1,6 +1,7 @@
 //! Waits of one thread beside what others do with the same requests: nobody sleeps on, and nobody waits for the other's lock.
 
 use super::*;
+use crate::p2p::buffer::Buffer;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::testing::{self, Bytes};
 use garonne_engine::api::Origin;
@@ -58,46 +59,59 @@ fn comes(flag: &AtomicBool, limit: Duration) -> bool {
 
 const LARGE: usize = 1 << 20;
 
+/// A thread that waits while another polls for all: it sleeps on through `vainly`, and ends by `end`, although the poller stays.
+fn sleeps_until(
+    world: &Comm,
+    wait: impl FnOnce() + std::marker::Send,
+    vainly: impl FnOnce(),
+    end: impl FnOnce(),
+) {
+    let (ended, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let host = &world.process().host;
+    std::thread::scope(|scope| {
+        scope.spawn(|| host.wait_until(&mut || over.load(Ordering::SeqCst)));
+        std::thread::sleep(Duration::from_millis(30));
+        scope.spawn(|| {
+            wait();
+            ended.store(true, Ordering::SeqCst);
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        vainly();
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!ended.load(Ordering::SeqCst));
+        end();
+        let came = comes(&ended, Duration::from_secs(5));
+        over.store(true, Ordering::SeqCst);
+        host.wake();
+        // Let the other go in any case.
+        assert!(comes(&ended, Duration::from_secs(5)), "not even then");
+        assert!(came, "the thread slept on although what it waited for was over");
+    });
+}
+
+fn call_off(request: &Request) {
+    request.cancel().unwrap();
+    wait(request).unwrap();
+}
+
 fn pair_among(several: bool) {
     testing::alone(Plain, |world| {
         let (out, inn, never, back) = (Bytes::new(LARGE), Bytes::new(8), Bytes::new(8), Bytes::new(LARGE));
-        let (ended, over) = (AtomicBool::new(false), AtomicBool::new(false));
         let pair = world.isendrecv(send_args(&out, 2), recv_args(&inn, 1)).unwrap();
         let other = world.irecv(recv_args(&never, 9)).unwrap();
-        std::thread::scope(|scope| {
-            // Polls for all.
-            scope.spawn(|| {
-                world
-                    .process()
-                    .host
-                    .wait_until(&mut || over.load(Ordering::SeqCst))
-            });
-            std::thread::sleep(Duration::from_millis(30));
-            scope.spawn(|| {
-                let list = [Some(&pair), Some(&other)];
-                if several {
-                    assert_eq!(wait_some(&list, &mut |at, _| assert_eq!(at, 0)), Some(1));
-                } else {
-                    assert_eq!(wait_any(&list).unwrap().0, 0);
-                }
-                ended.store(true, Ordering::SeqCst);
-            });
-            std::thread::sleep(Duration::from_millis(100));
-            // The receive's half ends.
-            world.send(send_args(&inn, 1)).unwrap();
-            std::thread::sleep(Duration::from_millis(100));
-            assert!(!ended.load(Ordering::SeqCst));
-            // The send's half ends.
-            world.recv(recv_args(&back, 2)).unwrap();
-            let came = comes(&ended, Duration::from_secs(5));
-            over.store(true, Ordering::SeqCst);
-            world.process().host.wake();
-            // Let the other go in any case.
-            assert!(comes(&ended, Duration::from_secs(5)), "not even then");
-            assert!(came, "the thread slept on although both halves were over");
-        });
-        other.cancel().unwrap();
-        wait(&other).unwrap();
+        let wait = || {
+            let list = [Some(&pair), Some(&other)];
+            if several {
+                assert_eq!(wait_some(&list, &mut |at, _| assert_eq!(at, 0)), Some(1));
+            } else {
+                assert_eq!(wait_any(&list).unwrap().0, 0);
+            }
+        };
+        // The receive's half ends, and then the send's.
+        let half = || world.send(send_args(&inn, 1)).unwrap();
+        let rest = || assert_eq!(world.recv(recv_args(&back, 2)).unwrap().tag, 2);
+        sleeps_until(world, wait, half, rest);
+        call_off(&other);
     });
 }
 
@@ -109,6 +123,82 @@ fn a_pair_among_others_ends_waitany() {
 #[test]
 fn a_pair_among_others_ends_waitsome() {
     pair_among(true);
+}
+
+/// A generalised request whose functions have nothing to do.
+struct Nothing;
+
+impl general::Operations for Nothing {
+    fn query(&self) -> Result<Status, i32> {
+        Ok(Status::EMPTY)
+    }
+    fn free(&self) -> Result<(), i32> {
+        Ok(())
+    }
+    fn cancel(&self, _complete: bool) -> Result<(), i32> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_generalised_request_that_another_thread_completes_ends_each_wait() {
+    testing::alone(Plain, |world| {
+        for among in [false, true] {
+            let never = Bytes::new(8);
+            let other = world.irecv(recv_args(&never, 9)).unwrap();
+            let (general, request) = general::start(world.process(), Box::new(Nothing));
+            let wait = || match among {
+                false => assert!(wait(&request).is_ok()),
+                true => assert_eq!(wait_any(&[Some(&other), None, Some(&request)]).unwrap().0, 2),
+            };
+            // To cancel it does not end it.
+            let cancel = || request.cancel().unwrap();
+            sleeps_until(world, wait, cancel, || general.complete().unwrap());
+            call_off(&other);
+        }
+    });
+}
+
+#[test]
+fn a_persistent_receive_that_another_thread_starts_ends_a_wait_for_it_among_others() {
+    testing::alone(Plain, |world| {
+        let (into, never) = (Bytes::new(8), Bytes::new(8));
+        let other = world.irecv(recv_args(&never, 9)).unwrap();
+        let request = world.recv_init(recv_args(&into, 1)).unwrap();
+        let wait = || assert_eq!(wait_any(&[Some(&request), Some(&other)]).unwrap().0, 0);
+        let start = || request.start().unwrap();
+        sleeps_until(world, wait, start, || world.send(send_args(&never, 1)).unwrap());
+        call_off(&other);
+    });
+}
+
+#[test]
+fn a_flush_ends_with_the_last_message_of_its_buffer() {
+    testing::alone(Plain, |world| {
+        let (out, back) = (Bytes::new(LARGE), Bytes::new(LARGE));
+        for among in [false, true] {
+            let (process, never) = (world.process(), Bytes::new(8));
+            let other = world.irecv(recv_args(&never, 9)).unwrap();
+            process.buffers.attach(Buffer::Automatic).unwrap();
+            for tag in [1, 2] {
+                let mode = SendMode::Buffered;
+                let args = SendArgs {
+                    mode,
+                    ..send_args(&out, tag)
+                };
+                world.send(args).unwrap();
+            }
+            let flush = process.buffers.iflush(process);
+            let wait = || match among {
+                false => process.buffers.flush(process),
+                true => assert_eq!(wait_any(&[Some(&other), Some(&flush)]).unwrap().0, 1),
+            };
+            let receive = |tag| assert_eq!(world.recv(recv_args(&back, tag)).unwrap().tag, tag);
+            sleeps_until(world, wait, || receive(1), || receive(2));
+            assert!(process.buffers.detach(process).is_some());
+            call_off(&other);
+        }
+    });
 }
 
 /// Longer than anything here takes, on a machine that does much else.

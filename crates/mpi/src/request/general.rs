@@ -3,6 +3,7 @@
 use super::{Completion, Outcome, Request, Status};
 use crate::error::{Error, Result};
 use crate::process::Process;
+use garonne_progress::host::{Awaits, Waiter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -21,6 +22,7 @@ pub struct General {
     process: Arc<Process>,
     operations: Box<dyn Operations>,
     state: AtomicU8,
+    waiter: Waiter,
 }
 
 const DONE: u8 = 1;
@@ -32,6 +34,7 @@ pub fn start(process: &Arc<Process>, operations: Box<dyn Operations>) -> (Arc<Ge
         process: process.clone(),
         operations,
         state: AtomicU8::new(0),
+        waiter: Waiter::default(),
     });
     let request = Request::new(process, general.clone());
     (general, request)
@@ -42,7 +45,8 @@ impl General {
     pub fn complete(&self) -> Result<()> {
         // SYNC(general): Release what the program did before completing, Acquire in `is_done`.
         let before = self.state.fetch_or(DONE, Ordering::AcqRel);
-        self.process.host.wake();
+        let host = &self.process.host;
+        host.tell(Completion::awaits(self), &self.waiter);
         if before & FREED != 0 {
             self.release()
         } else {
@@ -70,6 +74,15 @@ impl Completion for General {
     fn is_done(&self) -> bool {
         // SYNC(general): Acquire what came before `complete`.
         self.state.load(Ordering::Acquire) & DONE != 0
+    }
+
+    fn awaits(&self) -> Awaits {
+        Awaits::told_of(self)
+    }
+
+    fn awaits_among(&self) -> Awaits {
+        self.waiter.note();
+        self.awaits()
     }
 
     fn peek(&self) -> Outcome {

@@ -26,7 +26,7 @@ use crate::process::Process;
 use garonne_engine::api;
 use garonne_engine::event::Meeting;
 use garonne_engine::quick::Caught;
-use garonne_progress::host::Awaits;
+use garonne_progress::host::{Awaits, Waiter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a completed operation tells (`MPI_Status`).
@@ -98,6 +98,11 @@ pub trait Completion: Send + Sync {
 
     /// What a thread waits for that waits for this.
     fn awaits(&self) -> Awaits {
+        Awaits::Anything
+    }
+
+    /// The same of one that waits for this among others, for [`Host::any_of`](garonne_progress::host::Host::any_of). It may change whenever some of that has come.
+    fn awaits_among(&self) -> Awaits {
         Awaits::Anything
     }
 
@@ -182,11 +187,25 @@ impl From<&Comm> for Owner {
 struct Persistent {
     start: Box<dyn Fn() -> Result<Request> + Send + Sync>,
     active: Mutex<Option<Request>>,
+    /// Who waits for its start, and then for its end, among others.
+    waiter: Waiter,
 }
 
 impl Persistent {
     fn active(&self) -> MutexGuard<'_, Option<Request>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn awaits_among(&self) -> Awaits {
+        if let Some(active) = &*self.active() {
+            return active.awaits_among();
+        }
+        // Another thread may start it: who does finds this, or is found here.
+        self.waiter.note();
+        let active = self.active();
+        active
+            .as_ref()
+            .map_or(Awaits::told_of(self), Request::awaits_among)
     }
 }
 
@@ -208,6 +227,7 @@ impl Request {
             Box::new(Persistent {
                 start,
                 active: Mutex::new(None),
+                waiter: Waiter::default(),
             }),
         ))
     }
@@ -283,7 +303,7 @@ impl Request {
 
     /// `MPI_Start`.
     pub fn start(&self) -> Result<()> {
-        let Kind::Persistent(_, persistent) = &self.0 else {
+        let Kind::Persistent(comm, persistent) = &self.0 else {
             return Err(Error::new(
                 Class::Request,
                 "MPI_Start: this is not a persistent request",
@@ -297,6 +317,11 @@ impl Request {
             ));
         }
         *active = Some((persistent.start)()?);
+        drop(active);
+        if let Some(waiter) = persistent.waiter.take() {
+            let host = &comm.process().host;
+            host.tell(Awaits::told_of(&**persistent), &waiter);
+        }
         Ok(())
     }
 
@@ -388,13 +413,19 @@ impl Request {
         }
     }
 
-    /// The one operation of the engine with which it ends, whatever becomes of others.
-    fn operation(&self) -> Option<api::Request> {
+    /// The same of one that waits for this among others.
+    fn awaits_among(&self) -> Awaits {
         match &self.0 {
-            Kind::Send(_, name) | Kind::Recv(_, name) => Some(*name),
-            Kind::Persistent(_, persistent) => persistent.active().as_ref().and_then(Request::operation),
-            Kind::Shared(..) | Kind::Done(..) => None,
+            Kind::Send(_, name) | Kind::Recv(_, name) => Awaits::Operation(*name),
+            Kind::Persistent(_, persistent) => persistent.awaits_among(),
+            Kind::Shared(_, completion) => completion.awaits_among(),
+            Kind::Done(..) => Awaits::Anything,
         }
+    }
+
+    /// Whether it is one operation of the engine from its beginning to its end.
+    fn is_operation(&self) -> bool {
+        matches!(self.0, Kind::Send(..) | Kind::Recv(..))
     }
 
     /// A thread begins to wait for this alone.

@@ -126,9 +126,13 @@ fn earliest(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> Option<(u
     look(request).map(|outcome| (index, outcome))
 }
 
-/// What a thread waits for that waits for any of these requests.
-fn any_of(list: &List<'_>, host: &dyn Host) -> Awaits {
-    host.any_of(&mut active(list).map(|(_, request)| request.operation()))
+/// Waits until `done`, for any of these requests.
+fn wait_for_any(list: &List<'_>, host: &dyn Host, done: &mut dyn FnMut() -> bool) {
+    let any_of = || host.any_of(&mut list.iter().flatten().map(|request| request.awaits_among()));
+    // Of what is more than one operation another part may come next, and what is not active may be started.
+    let is_once = list.iter().flatten().all(|request| request.is_operation());
+    let once = is_once.then(any_of);
+    host.wait_for(&|| once.unwrap_or_else(any_of), done);
 }
 
 /// `MPI_Waitany`: `None` when no request is active (index `MPI_UNDEFINED`, empty status).
@@ -141,9 +145,7 @@ pub fn wait_any(list: &List<'_>) -> Option<(usize, Outcome)> {
     };
     if !pass() {
         let _met = Met::tell(active(list).map(|(_, request)| request));
-        let host = &first.process().host;
-        let awaits = any_of(list, &**host);
-        host.wait_for(&|| awaits, &mut pass);
+        wait_for_any(list, &*first.process().host, &mut pass);
     }
     found
 }
@@ -158,9 +160,7 @@ pub fn wait_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Optio
     };
     if !pass() {
         let _met = Met::tell(active(list).map(|(_, request)| request));
-        let host = &first.process().host;
-        let awaits = any_of(list, &**host);
-        host.wait_for(&|| awaits, &mut pass);
+        wait_for_any(list, &*first.process().host, &mut pass);
     }
     Some(count)
 }

@@ -177,7 +177,7 @@ struct Run {
     /// Steppers that are over.
     finished: u32,
     /// The first of them.
-    ended: [Option<Awaited>; ENDED_KNOWN],
+    ended: [Option<Arc<dyn Stepper>>; ENDED_KNOWN],
     /// Some were left to a thread of the program.
     left: bool,
 }
@@ -185,7 +185,7 @@ struct Run {
 impl Run {
     fn end(&mut self, stepper: &Arc<dyn Stepper>) {
         if let Some(place) = self.ended.get_mut(self.finished as usize) {
-            *place = Some(Awaited::end_of(stepper));
+            *place = Some(stepper.clone());
         }
         self.finished += 1;
     }
@@ -193,6 +193,15 @@ impl Run {
     /// Whether who waits for this is to ask again, or to step what was left.
     fn is_news_for(&self, awaited: Awaited) -> bool {
         let all = self.left || self.finished as usize > ENDED_KNOWN;
-        matches!(awaited, Awaited::Stepper(_)) && (all || self.ended.contains(&Some(awaited)))
+        let mut ended = self.ended.iter().flatten();
+        match awaited {
+            Awaited::Stepper(_) => all || ended.any(|stepper| Awaited::end_of(stepper) == awaited),
+            Awaited::AnyOf(waiter) => {
+                let is_its =
+                    |stepper: &Arc<dyn Stepper>| stepper.waiter().is_some_and(|noted| noted.is(waiter));
+                all || ended.any(is_its)
+            }
+            _ => false,
+        }
     }
 }

@@ -9,11 +9,12 @@ use super::advancing::Look;
 use super::lending::OFF;
 use super::seated::{Role, myself};
 use super::{By, EngineHost, lock};
-use crate::host::Host;
+use crate::host::{Awaited, Host};
 use crate::limits::{BESIDE_DOUBLINGS, BESIDE_EVERY, BESIDE_NAP, OPEN_FEW};
 use crate::surroundings::Surroundings;
 use garonne_engine::api::{Request, SHARDS_MAX};
 use garonne_engine::rail::Rail;
+use garonne_engine::shard::Shard;
 use garonne_sync::hands::For;
 use garonne_sync::pad::CachePadded;
 use std::cell::Cell;
@@ -422,6 +423,21 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             && let Some(first) = beside.shards.host(0)
         {
             first.hear();
+        }
+    }
+
+    /// Something completed here, and the engine is in hand: of those who wait in the first shard for what may end in any those are called whose operations are over.
+    #[inline]
+    pub(super) fn tell_anywhere(&self, shard: &Shard<R>) {
+        if let Some(beside) = self.beside.get()
+            && beside.shard != 0
+            && beside.shards.anywhere.load(Ordering::SeqCst) > 0
+            && let Some(first) = beside.shards.host(0)
+        {
+            let is_due = |waiter| shard.has_ended_for(waiter);
+            first
+                .seats
+                .tell(|awaited| matches!(Awaited::decode(awaited), Awaited::AnyOf(waiter) if is_due(waiter)));
         }
     }
 

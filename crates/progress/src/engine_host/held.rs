@@ -197,8 +197,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             Awaited::Operation(request) => shard.plain_ended_at(request).is_some(),
             Awaited::AnyOf(waiter) => shard.has_ended_for(waiter),
             Awaited::Message(word) => shard.has_kept(word),
-            Awaited::Stepper(_) | Awaited::Memory(_) => false,
+            Awaited::Stepper(_) | Awaited::Told(_) | Awaited::Memory(_) => false,
         });
+        self.tell_anywhere(shard);
         // Who is about to sit has asked before and sees that there was news, or will ask with the engine in hand.
         shard.forget_news();
     }
@@ -226,10 +227,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let work = shard.has_work();
         drop(shard);
         if changed {
-            // Who lies on the bell has been told like all that sit, and need not get up for what is others'.
-            if work || self.stepping.load(Ordering::SeqCst) > 0 || !self.seats.is_on_bell() {
-                self.rouse();
-            }
+            self.rouse_unless_told(work || self.stepping.load(Ordering::SeqCst) > 0);
             self.tell_first();
         }
     }

@@ -11,12 +11,11 @@ use crate::limits::{
     SERVED_BEFORE_ASIDE,
 };
 use crate::surroundings::{Given, Surroundings};
-use garonne_engine::api::without_shard;
 use garonne_engine::quick::{Catch, Caught};
 use garonne_engine::rail::Rail;
 use garonne_sync::postponed::Postponed;
 use garonne_sync::seats::{Called, Seats, Who};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The poller's role. Whoever holds it hands it over when it drops this.
 pub(super) struct Role<'a>(pub(super) &'a Seats);
@@ -33,15 +32,6 @@ pub(super) fn myself() -> Who {
         static OWN: u64 = const { 0 };
     }
     OWN.with(|own| Who::new(std::ptr::from_ref(own).addr()))
-}
-
-/// The calling thread, for engines that it waits in for any of several operations. Numbers come again after some two hundred million threads, and then one may be woken in vain.
-pub(super) fn waiter() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local! {
-        static OWN: u32 = without_shard(NEXT.fetch_add(1, Ordering::Relaxed));
-    }
-    OWN.with(|own| *own)
 }
 
 /// What looking for a message with the engine in hand came to.

@@ -93,7 +93,11 @@ impl Asking {
     #[inline]
     fn was_in_vain(&mut self, awaits: Option<&dyn Fn() -> Awaits>) {
         self.only_after_news = awaits.is_some_and(|awaits| match awaits() {
-            Awaits::Operation(_) | Awaits::AnyOf(_) | Awaits::Message(_) => true,
+            Awaits::Operation(_)
+            | Awaits::AnyOf(_)
+            | Awaits::AnyAnywhere(_)
+            | Awaits::Message(_)
+            | Awaits::Told(_) => true,
             Awaits::Anything | Awaits::Stepper(_) | Awaits::Memory(_) => false,
         });
     }

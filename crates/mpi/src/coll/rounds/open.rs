@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::event::{Awaited, Meeting};
-use garonne_progress::host::{Awaits, Host, Stepper};
+use garonne_progress::host::{Awaits, Host, Stepper, Waiter};
 use garonne_sync::attended::Attended;
 use garonne_sync::board::Words;
 use garonne_sync::round::{Asked, ROUNDS};
@@ -58,6 +58,7 @@ pub(super) struct Open {
     /// What of it goes by messages, where it is a stepper, too.
     pub also: OnceLock<Arc<Running>>,
     over: AtomicBool,
+    waiter: Waiter,
     /// It is a stepper.
     pub kept: AtomicBool,
     runs_user_code: bool,
@@ -100,6 +101,7 @@ impl Open {
             state: Attended::new(state),
             also: OnceLock::new(),
             over: AtomicBool::new(false),
+            waiter: Waiter::default(),
             kept: AtomicBool::new(false),
             runs_user_code,
             helped,
@@ -115,6 +117,17 @@ impl Open {
     /// Goes as far as it can. A thread that finds another at it leaves it to that one, which then looks once more: what this one was called for may be what that one has passed.
     pub fn look(&self) {
         self.state.attend(|state| self.go_on(state));
+    }
+
+    /// The same for who is not the host, which steps it: whoever waits for it hears of its end.
+    fn look_beside(&self) {
+        self.look();
+        if self.is_over() && self.kept.load(Ordering::Relaxed) {
+            let host = &self.wire.comm().process().host;
+            if !host.waits_alone() {
+                host.tell(Awaits::end_of(self), &self.waiter);
+            }
+        }
     }
 
     fn go_on(&self, state: &mut State) {
@@ -248,7 +261,7 @@ impl Open {
             _ => false,
         };
         if state.end() {
-            self.look();
+            self.look_beside();
         }
         precedes
     }
@@ -278,7 +291,7 @@ pub(super) fn look_at(open: &[Weak<Open>]) {
         };
         let has_come = matches!(state.value(), State::Come(_) | State::Sent(_));
         if state.end() || has_come {
-            open.look();
+            open.look_beside();
         }
     }
 }
@@ -302,6 +315,10 @@ impl Stepper for Open {
     fn site(&self) -> u64 {
         self.wire.site()
     }
+
+    fn waiter(&self) -> Option<&Waiter> {
+        Some(&self.waiter)
+    }
 }
 
 impl Completion for Open {
@@ -313,7 +330,7 @@ impl Completion for Open {
         if self.helped || self.is_over() {
             return;
         }
-        self.look();
+        self.look_beside();
         // Where another thread may be the one that polls, it has to look at this as well.
         if !self.is_over() && !self.wire.comm().process().host.waits_alone() {
             self.keep();
@@ -342,6 +359,11 @@ impl Completion for Open {
 
     fn awaits(&self) -> Awaits {
         Awaits::end_of(self)
+    }
+
+    fn awaits_among(&self) -> Awaits {
+        self.waiter.note();
+        self.awaits()
     }
 
     fn peek(&self) -> Outcome {

@@ -4,7 +4,9 @@ use super::open::Open;
 use super::{lock, visits};
 use crate::coll::tests::threads::world_of;
 use crate::coll::{Barrier, Comm, Origin};
+use crate::p2p::RecvArgs;
 use crate::request;
+use crate::testing::Bytes;
 use garonne_progress::host::Stepper;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,4 +50,43 @@ fn who_is_at_a_call_looks_again_for_those_who_found_that() {
         assert!(open.step(&*comm.process().host), "all have come");
         request::wait(&request).unwrap();
     });
+}
+
+#[test]
+fn a_collective_among_others_ends_a_wait_of_a_thread_that_does_not_poll() {
+    let (waits, ended) = ([const { AtomicBool::new(false) }; 2], AtomicBool::new(false));
+    for (waits, spins) in waits.iter().zip([0, 3]) {
+        ended.store(false, Ordering::SeqCst);
+        world_of(2, spins, &|comm| {
+            comm.collective(&Barrier, Origin::default()).unwrap();
+            if comm.rank() == 1 {
+                wait_for(waits);
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                let request = comm.start_collective(&Barrier, Origin::default()).unwrap();
+                request::wait(&request).unwrap();
+                return;
+            }
+            let into = Bytes::new(8);
+            let args = RecvArgs {
+                data: into.data(),
+                source: 1,
+                tag: 9,
+                origin: Origin::default(),
+            };
+            let never = comm.irecv(args).unwrap();
+            let barrier = comm.start_collective(&Barrier, Origin::default()).unwrap();
+            std::thread::scope(|scope| {
+                let host = &comm.process().host;
+                scope.spawn(|| host.wait_until(&mut || ended.load(Ordering::SeqCst)));
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                waits.store(true, Ordering::SeqCst);
+                let (at, outcome) = request::wait_any(&[Some(&never), Some(&barrier)]).unwrap();
+                assert!(at == 1 && outcome.is_ok());
+                ended.store(true, Ordering::SeqCst);
+                host.wake();
+            });
+            never.cancel().unwrap();
+            request::wait(&never).unwrap();
+        });
+    }
 }

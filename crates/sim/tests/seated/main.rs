@@ -2,13 +2,15 @@
 //!
 //! Nothing wakes these threads but what they wait for and the poller's role: a wake-up that is lost hangs the test. Each seed gives every thread other moments to give way at.
 
+mod caught;
+
 use garonne_engine::Quotas;
 use garonne_engine::api::{Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard};
 use garonne_engine::quick::Catch;
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
-use garonne_progress::host::{Awaits, Host, Stepper};
+use garonne_progress::host::{Awaits, Host, Stepper, Waiter};
 use garonne_progress::sharded::Sharded;
 use garonne_progress::surroundings::Patience;
 use garonne_sim::local::{Fabric, LocalRail};
@@ -67,11 +69,13 @@ enum Way {
     Memory,
     /// A stepper of the own rank that ends with a message.
     Stepped,
+    /// Any of a stepper, a message, and what another thread of the rank tells when a message has come to it: until all have come.
+    Mixed,
     /// A message, which is sent when the receiver has taken a large one that it does not wait for.
     Leaning,
 }
 
-const WAYS: [Way; 10] = [
+const WAYS: [Way; 12] = [
     Way::Named,
     Way::Quick,
     Way::Quick,
@@ -81,6 +85,8 @@ const WAYS: [Way; 10] = [
     Way::Probed,
     Way::Memory,
     Way::Stepped,
+    Way::Mixed,
+    Way::Mixed,
     Way::Leaning,
 ];
 
@@ -154,6 +160,17 @@ fn send(at: At<'_>, number: usize, tag: i32, len: usize) {
 struct Steps {
     request: Request,
     over: AtomicBool,
+    waiter: Waiter,
+}
+
+impl Steps {
+    fn new(request: Request) -> Arc<Self> {
+        Arc::new(Self {
+            request,
+            over: AtomicBool::new(false),
+            waiter: Waiter::default(),
+        })
+    }
 }
 
 impl Stepper for Steps {
@@ -162,6 +179,54 @@ impl Stepper for Steps {
         self.over.fetch_or(over, Ordering::SeqCst);
         over
     }
+
+    fn waiter(&self) -> Option<&Waiter> {
+        Some(&self.waiter)
+    }
+}
+
+/// Waits for any of three, each of which comes with a message, until all have come.
+fn wait_for_a_mixture(at: At<'_>, tag: i32) {
+    let host = at.host;
+    let [stepped, named] = [2, 1].map(|number| recv(at, number, tag, 8));
+    let steps = stepped.request.get().map(Steps::new);
+    if let Some(steps) = &steps {
+        host.attach(steps.clone());
+    }
+    let (come, waiter) = (AtomicBool::new(false), Waiter::default());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let told = recv(at, 0, tag, 8);
+            host.wait_for(&|| told.awaits(), &mut || told.is_over(host));
+            come.store(true, Ordering::SeqCst);
+            host.tell(Awaits::told_of(&come), &waiter);
+        });
+        let has_stepped = || {
+            steps
+                .as_ref()
+                .is_none_or(|steps| steps.over.load(Ordering::SeqCst))
+        };
+        let open = || [!has_stepped(), !named.is_over(host), !come.load(Ordering::SeqCst)];
+        loop {
+            let before = open();
+            if before == [false; 3] {
+                return;
+            }
+            let parts = || {
+                let step = steps.iter().filter(|_| before[0]).map(|steps| {
+                    steps.waiter.note();
+                    Awaits::end_of(&**steps)
+                });
+                let name = before[1].then(|| named.awaits());
+                let told = before[2].then(|| {
+                    waiter.note();
+                    Awaits::told_of(&come)
+                });
+                host.any_of(&mut step.chain(name).chain(told))
+            };
+            host.wait_for(&parts, &mut || open() != before);
+        }
+    });
 }
 
 /// Whether the message came at once.
@@ -207,7 +272,7 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
         Way::Any => {
             let mut receives = Vec::from([0, 1, 2, 3].map(|number| recv(at, number, tag, 8)));
             while !receives.is_empty() {
-                let awaits = host.any_of(&mut receives.iter().map(|receive| receive.request.get()));
+                let awaits = host.any_of(&mut receives.iter().map(Receive::awaits));
                 host.wait_for(&|| awaits, &mut || {
                     let over = receives.iter().position(|receive| receive.is_over(host));
                     over.map(|over| receives.swap_remove(over)).is_some()
@@ -233,13 +298,13 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
             let Some(request) = receive.request.get() else {
                 return;
             };
-            let over = AtomicBool::new(false);
-            let steps = Arc::new(Steps { request, over });
+            let steps = Steps::new(request);
             host.attach(steps.clone());
             host.wait_for(&|| Awaits::end_of(&*steps), &mut || {
                 steps.over.load(Ordering::SeqCst)
             });
         }
+        Way::Mixed => wait_for_a_mixture(at, tag),
         Way::Leaning => {
             // What is left open in one shard advances while the thread waits in another: its partner sends that only then.
             let leaning = recv(at, 3, tag, LARGE);
@@ -260,6 +325,7 @@ fn serve(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
         Way::Named | Way::Quick => send(at, 0, tag, 8),
         Way::Probed => send(at, 1, tag, 8),
         Way::Stepped => send(at, 2, tag, 8),
+        Way::Mixed => [1, 0, 2].into_iter().for_each(|number| send(at, number, tag, 8)),
         Way::Leaning => {
             send(at, 3, tag, LARGE);
             send(at, 0, tag, 8);
@@ -498,53 +564,4 @@ fn who_sleeps_already_sees_to_what_others_left_open_that_sit_beside_it() {
         send(at, 1, 1, HUGE);
         send(at, 0, 2, 8);
     });
-}
-
-/// Whether a message of so many bytes that lies there is caught without being posted, into so much room.
-fn is_caught(host: &dyn Host, context: Context, room: u32) -> bool {
-    let memory = Scratch::new(room as usize).unwrap();
-    let catch = Catch {
-        context,
-        peer: 1,
-        rank: 1,
-        tag: 1,
-        mem: memory.mem(),
-        room,
-        origin: Origin::default(),
-    };
-    // The first time only shows who has sat down before.
-    (0..100).any(|_| host.recv_quick(&catch).is_some())
-}
-
-#[test]
-fn who_has_more_to_see_to_than_a_short_message_posts_its_receive() {
-    let first = Fabric::shaken(WORLD, 1);
-    let fabrics = [first.clone(), first.beside(2), first.beside(3)];
-    let hosts = [0, 1].map(|me| {
-        let (fabrics, host) = (fabrics.clone(), Arc::new(rank(&first, me, SPINS)));
-        let open = move |shard: usize| Ok(engine(&fabrics[shard], me, SPINS));
-        Sharded::new(host, 3, Box::new(open))
-    });
-    let (receiver, sender): (&dyn Host, &dyn Host) = (&*hosts[0], &*hosts[1]);
-    let (ring, shards) = (&|| (), 3);
-    let at = |host, thread| At {
-        host,
-        ring,
-        thread,
-        shards,
-    };
-    let context = at(receiver, 1).context(0);
-    let sends = || send(at(sender, 1), 0, 1, 8);
-    sends();
-    assert!(!is_caught(receiver, context, 8192), "it might come in pieces");
-    assert!(is_caught(receiver, context, 4096));
-    sends();
-    let open = recv(at(receiver, 2), 0, 2, 8);
-    assert!(
-        !is_caught(receiver, context, 8),
-        "what is open in another shard would not advance"
-    );
-    send(at(sender, 2), 0, 2, 8);
-    receiver.wait_for(&|| open.awaits(), &mut || open.is_over(receiver));
-    assert!(is_caught(receiver, context, 8));
 }

@@ -1,0 +1,60 @@
+//! A schedule under way as what its host steps and what a thread waits for.
+
+use super::Running;
+use crate::comm::Comm;
+use crate::request::{Completion, Outcome, Status};
+use garonne_progress::host::{Awaits, Host, Stepper, Waiter};
+use std::sync::atomic::Ordering;
+
+impl Stepper for Running {
+    fn step(&self, _host: &dyn Host) -> bool {
+        let over = self.carry();
+        if over {
+            self.wire.tell_over();
+            // SYNC(collective): Release the result and the program's buffers.
+            self.over.store(true, Ordering::Release);
+        }
+        over
+    }
+
+    fn runs_user_code(&self) -> bool {
+        self.runs_user_code
+    }
+
+    fn site(&self) -> u64 {
+        self.wire.origin.site
+    }
+
+    fn waiter(&self) -> Option<&Waiter> {
+        Some(&self.waiter)
+    }
+}
+
+impl Completion for Running {
+    fn is_done(&self) -> bool {
+        // SYNC(collective): Acquire the result and the program's buffers.
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn awaits(&self) -> Awaits {
+        Awaits::end_of(self)
+    }
+
+    fn awaits_among(&self) -> Awaits {
+        self.waiter.note();
+        self.awaits()
+    }
+
+    fn peek(&self) -> Outcome {
+        let state = self.state();
+        state.afloat.flight.error.clone().map_or(Ok(Status::EMPTY), Err)
+    }
+
+    fn comm(&self) -> Option<Comm> {
+        Some(self.wire.comm.clone().into_owned())
+    }
+
+    fn must_finish(&self) -> bool {
+        true
+    }
+}
