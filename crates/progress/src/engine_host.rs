@@ -67,6 +67,8 @@ pub struct EngineHost<R, S> {
     stepping: AtomicU32,
     /// Those among them that look at memory which others write.
     looking: AtomicU32,
+    /// Those among them that may have messages.
+    sending: AtomicU32,
     /// Where threads wait while another polls, and who polls.
     seats: Seats,
     /// What the poller looks at for those who wait for memory that others write.
@@ -126,6 +128,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             newcomers: Mutex::default(),
             stepping: AtomicU32::new(0),
             looking: AtomicU32::new(0),
+            sending: AtomicU32::new(0),
             seats: Seats::default(),
             looks: Looks::default(),
             crowded: AtomicBool::new(false),
@@ -513,6 +516,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         // Before anybody can finish it.
         self.looking
             .fetch_add(u32::from(stepper.looks_at_memory()), Ordering::SeqCst);
+        self.sending
+            .fetch_add(u32::from(stepper.has_messages()), Ordering::SeqCst);
         self.stepping.fetch_add(1, Ordering::SeqCst);
         self.count_interest(1);
         self.leaves();

@@ -37,6 +37,11 @@ pub trait Stepper: std::marker::Send + Sync {
         false
     }
 
+    /// Whether it may have messages of its own, in whatever shard; else it waits for memory alone. Always the same from when it is attached.
+    fn has_messages(&self) -> bool {
+        true
+    }
+
     /// Return address of the program's call that made it; 0: unknown.
     fn site(&self) -> u64 {
         0

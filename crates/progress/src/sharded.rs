@@ -173,10 +173,26 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
         }
     }
 
+    /// The same, where what steppers wait for now comes in the first.
+    fn awaited_now(&self, awaits: Awaits) -> Option<usize> {
+        match awaits {
+            Awaits::Stepper(_) => (!self.first.has_steppers_with_messages()).then_some(0),
+            other => Self::awaited(other),
+        }
+    }
+
     /// The host of that shard; `None`: it may come in any.
     fn home(&self, awaits: Awaits) -> Option<(usize, &EngineHost<R, S>)> {
-        let shard = Self::awaited(awaits)?;
+        let shard = self.awaited_now(awaits)?;
         Some((shard, self.known(shard)?))
+    }
+
+    /// Whether who waits there for what was awaited there stays.
+    fn is_still_in(shard: usize, awaits: Awaits) -> bool {
+        match awaits {
+            Awaits::Stepper(_) => shard == 0,
+            other => Self::awaited(other) == Some(shard),
+        }
     }
 
     /// What is awaited, as the host of its shard knows it.
@@ -412,7 +428,7 @@ where
             // Until what is awaited next is elsewhere.
             host.wait_for(&|| Self::inward(awaits()), &mut || {
                 over = done();
-                over || Self::awaited(awaits()) != Some(shard)
+                over || !Self::is_still_in(shard, awaits())
             });
         }
     }
@@ -421,7 +437,7 @@ where
         let parts: SmallVec<[Awaits; ANY_OF_FEW]> = parts.collect();
         // What is told is told everywhere.
         let is_bound = |part: &&Awaits| !matches!(part, Awaits::Told(_));
-        let mut shards = parts.iter().filter(is_bound).map(|part| Self::awaited(*part));
+        let mut shards = parts.iter().filter(is_bound).map(|part| self.awaited_now(*part));
         let shard = shards.next().unwrap_or(Some(0));
         if let Some((shard, host)) = shard.and_then(|shard| Some((shard, self.known(shard)?)))
             && shards.all(|other| other == Some(shard))

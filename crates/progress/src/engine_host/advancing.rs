@@ -151,6 +151,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             if stepper.looks_at_memory() {
                 self.looking.fetch_sub(1, Ordering::SeqCst);
             }
+            if stepper.has_messages() {
+                self.sending.fetch_sub(1, Ordering::SeqCst);
+            }
         }
         !over
     }

@@ -238,7 +238,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if which & 1 != 0 || beside.shard == 0 {
             // Steppers have their messages in any.
             let first = beside.shards.host(0);
-            if first.is_some_and(|first| first.stepping.load(Ordering::SeqCst) > 0) {
+            if first.is_some_and(|first| first.has_steppers_with_messages()) {
                 which = u32::MAX;
             }
         }
@@ -264,8 +264,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let Some(beside) = self.beside.get() else {
             return false;
         };
-        let steps = beside.shard == 0 && self.stepping.load(Ordering::SeqCst) > 0;
+        let steps = beside.shard == 0 && self.has_steppers_with_messages();
         steps || beside.awaits_all() || self.relied() != 0
+    }
+
+    /// Whether a stepper may have messages, which come in whatever shard they are of.
+    #[inline]
+    pub(crate) fn has_steppers_with_messages(&self) -> bool {
+        self.sending.load(Ordering::SeqCst) > 0
     }
 
     /// The same of the calling thread, which has left things open itself.
@@ -273,14 +279,15 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.sees_beside() || self.left_elsewhere() != 0
     }
 
-    /// Whether the first shard, of which this is none, has steppers, or something open that needs hands: waits in any shard see to these.
+    /// Whether the first shard, of which this is none, has steppers, or something open that needs hands, and nobody polls there: waits in any shard see to these.
     pub(super) fn is_first_busy(&self) -> bool {
-        // Without the host itself: threads of all shards ask this at each wait, and would count themselves in and out.
+        // Without the host itself, as a rule: threads of all shards ask this at each wait, and would count themselves in and out.
         let first = self.beside.get().filter(|beside| beside.shard != 0);
         first.is_some_and(|Beside { shards, .. }| {
             let waiting = shards.anywhere.load(Ordering::Relaxed);
             let steppers = shards.interest.load(Ordering::Relaxed) != waiting;
-            steppers || shards.first_open.load(Ordering::Relaxed)
+            let is_busy = steppers || shards.first_open.load(Ordering::Relaxed);
+            is_busy && shards.host(0).is_none_or(|first| !first.seats.is_polled())
         })
     }
 

@@ -227,7 +227,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let work = shard.has_work();
         drop(shard);
         if changed {
-            self.rouse_unless_told(work || self.stepping.load(Ordering::SeqCst) > 0);
+            self.rouse_unless_told(work || self.has_steppers_with_messages());
             self.tell_first();
         }
     }

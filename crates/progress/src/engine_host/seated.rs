@@ -154,8 +154,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// Receives a message that comes soon and nothing was posted for, as the poller of all; `None`: nothing was received, take the general way, which posts the receive first. Only where
-    /// nobody polls or who does lies on the bell, nobody has sat down since the last time, to whom the role would go after each message, and nothing waits for anything else than messages, since
-    /// that is not looked after here. And only for messages that come whole: what began to come into the memory of a receive that is not posted would go to another that is posted meanwhile.
+    /// nobody polls or who does lies on the bell, and nobody has sat down since the last time, to whom the role would go after each message. What others wait for beside messages is looked after where the role
+    /// is laid back; where nobody lies on the bell there must be no such thing. And only for messages that come whole: what began to come into the memory of a receive that is not posted would go to another that
+    /// is posted meanwhile.
     #[inline(never)]
     pub(super) fn recv_quick_among(&self, catch: &Catch) -> Option<Caught> {
         if catch.room > CATCH_ROOM_MAX || self.has_more_to_see_to() {
@@ -182,16 +183,20 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         caught
     }
 
-    /// Whether who waits here has to look after anything but messages of this shard.
+    /// Whether who waits here has to look after anything but messages of this shard, and what the one sees to that lies on the bell.
     fn has_more_to_see_to(&self) -> bool {
-        let open = self.stepping.load(Ordering::Relaxed) > 0 || self.lending.is_any_open();
         self.surroundings.patience().spins == 0
-            || open
             || self.is_watched()
-            || !self.lending.door.gate.is_kept()
-            || !self.looks.is_empty()
+            || !self.seats.is_bell_kept() && (self.is_anything_open() || !self.looks.is_empty())
             || self.has_to_see_beside()
             || self.is_first_busy()
+    }
+
+    /// Whether there are steppers here, or something that may need hands, or those are lent.
+    pub(super) fn is_anything_open(&self) -> bool {
+        self.stepping.load(Ordering::Relaxed) > 0
+            || self.lending.is_any_open()
+            || !self.lending.door.gate.is_kept()
     }
 
     /// Looks for it some times with the engine in hand, which others then may have.

@@ -50,3 +50,105 @@ fn who_has_more_to_see_to_than_a_short_message_posts_its_receive() {
     receiver.wait_for(&|| open.awaits(), &mut || open.is_over(receiver));
     assert!(is_caught(receiver, context, 8));
 }
+
+/// A collective that has come to its place in memory, and waits for others there.
+struct Met {
+    all: AtomicBool,
+    steps: AtomicU32,
+}
+
+impl Stepper for Met {
+    fn step(&self, _: &dyn Host) -> bool {
+        self.steps.fetch_add(1, Ordering::SeqCst);
+        self.all.load(Ordering::SeqCst)
+    }
+
+    fn looks_at_memory(&self) -> bool {
+        true
+    }
+
+    fn has_messages(&self) -> bool {
+        false
+    }
+}
+
+/// Answers whatever comes with this tag, until told otherwise.
+fn answer(at: At<'_>, tag: i32) {
+    loop {
+        wait(at, Way::Named, tag, &AtomicU32::new(0));
+        send(at, 0, tag + 1, 8);
+        if at.host.probe(pattern(at, 0, tag + 2)).unwrap().is_some() {
+            return;
+        }
+    }
+}
+
+/// Rounds after which no receive was caught: a hundred times as many as are needed.
+const NEVER: u32 = 20_000;
+
+/// One thread of a rank waits for a stepper that looks at memory, and another exchanges messages meanwhile: it comes to receive them without posting, and the stepper is looked at all the while.
+fn catches_beside_a_stepper(shards: usize, thread: usize) {
+    let first = Fabric::shaken(WORLD, 1);
+    let more = (1..shards).map(|shard| first.beside(shard as u64));
+    let fabrics: Vec<Arc<Fabric>> = std::iter::once(first.clone()).chain(more).collect();
+    let hosts = [0, 1].map(|me| {
+        let (fabrics, host) = (fabrics.clone(), Arc::new(rank(&first, me, SPINS)));
+        let open = move |shard: usize| Ok(engine(&fabrics[shard], me, SPINS));
+        Sharded::new(host, shards, Box::new(open))
+    });
+    let at = |rank: usize| At {
+        host: &*hosts[rank],
+        ring: &|| (),
+        thread,
+        shards,
+    };
+    let met = Arc::new(Met {
+        all: AtomicBool::new(false),
+        steps: AtomicU32::new(0),
+    });
+    let (mut rounds, mut caught, mut looked) = (0, 0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| answer(at(1), 1));
+        scope.spawn(|| {
+            hosts[0].attach(met.clone());
+            hosts[0].wait_for(&|| Awaits::end_of(&*met), &mut || met.all.load(Ordering::SeqCst));
+        });
+        while caught < 100 && rounds < NEVER {
+            let before = met.steps.load(Ordering::SeqCst);
+            send(at(0), 0, 1, 8);
+            if catches(at(0), 2) {
+                caught += 1;
+                looked += u32::from(met.steps.load(Ordering::SeqCst) != before);
+            } else {
+                wait(at(0), Way::Named, 2, &AtomicU32::new(0));
+            }
+            rounds += 1;
+        }
+        send(at(0), 0, 3, 8);
+        send(at(0), 0, 1, 8);
+        wait(at(0), Way::Named, 2, &AtomicU32::new(0));
+        met.all.store(true, Ordering::SeqCst);
+        hosts[0].wake();
+    });
+    assert!(caught >= 100, "{caught} were caught in {rounds} rounds");
+    // In a shard of its own who receives leaves it to who waits.
+    assert!(
+        thread > 0 || looked >= 90,
+        "it was looked at beside {looked} of {caught}"
+    );
+}
+
+#[test]
+fn receives_are_caught_beside_a_thread_that_waits_for_a_stepper() {
+    catches_beside_a_stepper(1, 0);
+}
+
+#[test]
+fn receives_are_caught_beside_a_thread_that_waits_for_a_stepper_in_the_first_of_several_shards() {
+    catches_beside_a_stepper(SHARDS, 0);
+}
+
+#[test]
+fn receives_are_caught_in_a_shard_beside_a_thread_that_waits_for_a_stepper_in_the_first() {
+    catches_beside_a_stepper(SHARDS, 1);
+}

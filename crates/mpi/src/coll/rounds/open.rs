@@ -62,6 +62,8 @@ pub(super) struct Open {
     /// It is a stepper.
     pub kept: AtomicBool,
     runs_user_code: bool,
+    /// It was not known where it would meet, nor whether it would.
+    unplaced: bool,
     /// A helper may advance it, so it is the host's to step: who waits takes the host's hands back.
     helped: bool,
     own: Weak<Open>,
@@ -93,6 +95,7 @@ impl Open {
         let runs_user_code = berth.errand().runs_user_code()
             || before.any(|before| before.runs_user_code)
             || matches!(&state, State::Unplaced(_, Some(running)) if running.runs_user_code());
+        let unplaced = matches!(&state, State::Unplaced(..));
         Arc::new_cyclic(|own| Self {
             wire: wire.clone(),
             berth,
@@ -104,6 +107,7 @@ impl Open {
             waiter: Waiter::default(),
             kept: AtomicBool::new(false),
             runs_user_code,
+            unplaced,
             helped,
             own: own.clone(),
         })
@@ -310,6 +314,10 @@ impl Stepper for Open {
 
     fn looks_at_memory(&self) -> bool {
         true
+    }
+
+    fn has_messages(&self) -> bool {
+        self.unplaced || self.also.get().is_some()
     }
 
     fn site(&self) -> u64 {
