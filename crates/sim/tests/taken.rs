@@ -187,7 +187,7 @@ fn what_a_thread_does_in_the_place_of_another_wakes_who_waits_for_it() {
         });
         scope.spawn(|| {
             while !over.load(Ordering::Acquire) {
-                rank.completions();
+                rank.completions(0);
             }
         });
         let memory = Scratch::new(8).unwrap();
