@@ -192,6 +192,8 @@ pub enum Error {
         /// Whose memory.
         peer: Peer,
     },
+    /// No way leads from one process to the other for want of something that the system gives. Neither is dead.
+    Unreached(Box<Shortage>),
     /// Memory, slots or another bounded thing ran out.
     Resource(&'static str),
     /// The operating system refused: operation and errno.
@@ -201,6 +203,30 @@ pub enum Error {
         /// errno.
         errno: i32,
     },
+}
+
+/// What keeps two processes that live from reaching each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The other process.
+    pub peer: Peer,
+    /// Which of them lacks it.
+    pub side: Lacking,
+    /// What it could not map: so many bytes that are the other one's inbox.
+    pub bytes: u64,
+    /// What the system said: errno.
+    pub errno: i32,
+    /// How many bytes of addresses it may have, where that is limited and known.
+    pub limit: Option<u64>,
+}
+
+/// See [`Shortage::side`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lacking {
+    /// This process, which can send the peer nothing.
+    This,
+    /// The peer, from which nothing can come.
+    Peer,
 }
 
 /// Both sides of a message that its receive should not have got.

@@ -3,11 +3,11 @@
 //! Called by the rail's poll. Everything in a packet is a claim of its sender: lengths, names and numbers are checked, and a peer that
 //! breaks the format is treated as gone, which bounds what it can do to its own messages.
 
-use crate::api::{Error, Peer, TypeMark};
+use crate::api::{Error, Peer, Shortage, TypeMark};
 use crate::copy::copy_in_with;
 use crate::core::{Core, Incoming};
 use crate::event::What;
-use crate::gate::{Bound, Odd, Stream, stream_key, widen};
+use crate::gate::{Bound, GONE, Odd, Stream, stream_key, widen};
 use crate::rail::{Descriptor, Header, Kind, Reach, Sink, Token};
 use crate::request::{Side, State, from_wire, to_wire};
 use crate::store::Meta;
@@ -84,12 +84,18 @@ impl Sink for Core {
     }
 
     fn gone(&mut self, peer: Peer) {
-        self.lost(peer, "it died or cut the connection");
+        self.lost(peer, GONE);
     }
 
     fn lost(&mut self, peer: Peer, why: &'static str) {
         if let Some(gate) = self.hear(peer) {
             self.lose(gate, why);
+        }
+    }
+
+    fn unreached(&mut self, shortage: Shortage) {
+        if let Some(gate) = self.hear(shortage.peer) {
+            self.part(gate, Error::Unreached(Box::new(shortage)));
         }
     }
 }

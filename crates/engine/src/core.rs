@@ -491,6 +491,14 @@ impl Core {
     /// A peer is dead or broke the format: everything that depends on it ends with an error.
     #[cold]
     pub(crate) fn lose(&mut self, gate: u32, what: &'static str) {
+        if let Some(peer) = self.gates.get(gate as usize).map(|entry| entry.peer) {
+            self.part(gate, Error::Peer { peer, what });
+        }
+    }
+
+    /// Nothing passes between here and a peer any more: everything that depends on it ends with this error.
+    #[cold]
+    pub(crate) fn part(&mut self, gate: u32, why: Error) {
         let Some(entry) = self.gates.get_mut(gate as usize) else {
             return;
         };
@@ -498,6 +506,7 @@ impl Core {
             return;
         }
         entry.gone = true;
+        entry.why = Some(Box::new(why.clone()));
         self.any_lost = true;
         entry.settle();
         entry.run = None;
@@ -510,7 +519,9 @@ impl Core {
         self.pending = true;
         self.drop_flow(gate);
         self.ahead.forget(peer);
-        self.note(What::Gone, peer, 0, 0, 0);
+        if !matches!(why, Error::Unreached(_)) {
+            self.note(What::Gone, peer, 0, 0, 0);
+        }
         self.outbox.retain(|control| control.peer != peer);
         self.aside.retain(|control| control.peer != peer);
         let hit = self
@@ -535,7 +546,7 @@ impl Core {
             }
             self.streams_out.retain(|&send| send != index);
             self.pushes.retain(|&send| send != index);
-            self.end(index, Some(Error::Peer { peer, what }));
+            self.end(index, Some(why.clone()));
         }
         // Who looks for a message of its hears that none will come.
         self.news.keep_any();

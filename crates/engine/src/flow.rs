@@ -336,7 +336,7 @@ impl<R: Rail> Shard<R> {
         match left {
             Err(Refusal::Full) => return false,
             Err(Refusal::Gone) => {
-                core.lose(route.gate, "it died or cut the connection");
+                self.give_up(route.gate);
                 return false;
             }
             Ok(()) => {}

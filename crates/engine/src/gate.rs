@@ -3,7 +3,7 @@
 //! Owned by the engine's core; opened when the peer is first spoken to or heard of. Also home of the per-context streams
 //! that number envelopes. Bounded by the peers spoken to and the contexts used with them.
 
-use crate::api::{Context, Peer};
+use crate::api::{Context, Error, Peer};
 use crate::flow::Flow;
 use crate::limits::{
     ENVELOPES_MAX, ENVELOPES_MIN, ENVELOPES_TOTAL, PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN, PAYLOAD_TOTAL,
@@ -16,6 +16,9 @@ use garonne_sync::run::Run;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// What is said of a peer whose end gave no other reason.
+pub(crate) const GONE: &str = "it died or cut the connection";
 
 /// What every engine of a job grants its peers; both sides compute it from the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +94,8 @@ pub(crate) struct Gate {
     pub peer: Peer,
     pub reach: Reach,
     pub gone: bool,
+    /// Why it is, then.
+    pub why: Option<Box<Error>>,
     /// Envelopes and payload that may still be sent.
     pub envelopes: u32,
     pub payload: u64,
@@ -131,6 +136,15 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
+    /// What whoever wants something of a peer that is gone is told.
+    #[cold]
+    pub(crate) fn ended(&self) -> Error {
+        self.why.as_deref().cloned().unwrap_or(Error::Peer {
+            peer: self.peer,
+            what: GONE,
+        })
+    }
+
     /// Messages and bytes sent through it, as far as it lives.
     pub(crate) fn sent(&self, quotas: &Quotas) -> (u64, u64) {
         if self.gone {
@@ -267,6 +281,7 @@ impl Gate {
             peer,
             reach,
             gone: false,
+            why: None,
             envelopes: quotas.envelopes,
             payload: quotas.payload,
             run: None,

@@ -5,7 +5,7 @@
 
 use crate::api::{Error, Peer, TypeMark};
 use crate::copy::{Fill, copy_out};
-use crate::gate::stream_key;
+use crate::gate::{GONE, stream_key};
 use crate::limits::{
     AHEAD_FROM, ASK_FROM, BYTES_PER_POLL, FLOW_MAX, PIECE_MIN, PIECES_AT_LEAST, PIECES_PER_PASS,
     TRANSFER_BYTES_MAX, WAITING_LOOK,
@@ -157,7 +157,7 @@ impl<R: Rail> Shard<R> {
                 false
             }
             Emitted::Gone => {
-                self.core.lose(gate, "it died or cut the connection");
+                self.give_up(gate);
                 true
             }
         }
@@ -333,6 +333,15 @@ impl<R: Rail> Shard<R> {
         moved
     }
 
+    /// The rail says that a peer is gone, or that no way leads to it.
+    #[cold]
+    pub(crate) fn give_up(&mut self, gate: u32) {
+        match self.rail.unreached(self.core.gates[gate as usize].peer) {
+            Some(shortage) => self.core.part(gate, Error::Unreached(Box::new(shortage))),
+            None => self.core.lose(gate, GONE),
+        }
+    }
+
     /// Sends control packets, in order per peer.
     pub(crate) fn flush(&mut self) -> bool {
         let mut moved = false;
@@ -363,7 +372,7 @@ impl<R: Rail> Shard<R> {
                 }
                 Err(Refusal::Gone) => {
                     if let Some(gate) = self.core.gate(control.peer) {
-                        self.core.lose(gate, "it died or cut the connection");
+                        self.give_up(gate);
                         return true;
                     }
                 }
@@ -398,7 +407,7 @@ impl<R: Rail> Shard<R> {
                     self.core.taken.push_back(index);
                     self.core.pending = true;
                 }
-                Emitted::Gone => self.core.lose(gate, "it died or cut the connection"),
+                Emitted::Gone => self.give_up(gate),
             }
         }
         moved
@@ -419,7 +428,7 @@ impl<R: Rail> Shard<R> {
                 Ok(sent) => moved |= sent,
                 Err(_) => {
                     if let Some(gate) = self.core.gate(self.core.requests.peek(index).peer) {
-                        self.core.lose(gate, "it died or cut the connection");
+                        self.give_up(gate);
                     }
                     continue;
                 }
@@ -436,7 +445,7 @@ impl<R: Rail> Shard<R> {
     }
 
     /// Sends pieces of one message until the pass's share or the room is used up.
-    fn pieces_of(&mut self, index: u32, copies: Copies) -> Result<bool, Error> {
+    fn pieces_of(&mut self, index: u32, copies: Copies) -> Result<bool, Refusal> {
         let peer = self.core.requests.peek(index).peer;
         let chunk = self
             .rail
@@ -462,12 +471,7 @@ impl<R: Rail> Shard<R> {
             let room = match self.rail.claim(peer, len, Class::Data) {
                 Ok(room) => room,
                 Err(Refusal::Full) => break,
-                Err(Refusal::Gone) => {
-                    return Err(Error::Peer {
-                        peer,
-                        what: "it died or cut the connection",
-                    });
-                }
+                Err(refusal) => return Err(refusal),
             };
             copy_out(
                 &operation.data,

@@ -8,7 +8,7 @@
 //! Packets between two engines arrive in the order they were committed on rails that say so ([`Limits::ordered`]); on
 //! others they may overtake. Every packet arrives once or its peer is reported gone (lossy media wear a reliability layer).
 
-use crate::api::{Error, Peer};
+use crate::api::{Error, Peer, Shortage};
 use crate::lift::{Lift, Lifted};
 use crate::limits::{DESCRIPTOR_BLOB_MAX, NAP_AMONG};
 pub use crate::packet::{Header, Kind, Pieces};
@@ -35,7 +35,7 @@ pub enum Class {
 pub enum Refusal {
     /// No room at the moment; ask again after a poll.
     Full,
-    /// The peer is dead, or cannot be reached by this rail at all.
+    /// The peer is dead, or cannot be reached by this rail at all; [`Rail::unreached`] tells which. It stays so.
     Gone,
 }
 
@@ -288,6 +288,10 @@ pub trait Sink {
         let _ = why;
         self.gone(peer);
     }
+    /// A peer that lives has no way to here, nor this process to it: nothing more will arrive from it.
+    fn unreached(&mut self, shortage: Shortage) {
+        self.gone(shortage.peer);
+    }
 }
 
 /// Sleeping until a rail (or another thread of this process) has something to look at. Shared by all threads of a rank
@@ -334,6 +338,12 @@ pub trait Rail {
     fn send_pieces(&mut self, pieces: &Pieces, mem: UserMem) -> Result<bool, Refusal> {
         let _ = (pieces, mem);
         Ok(false)
+    }
+
+    /// Why claims towards a peer that lives answer `Gone`. `None`: it is dead, or no rail leads to it.
+    fn unreached(&self, peer: Peer) -> Option<Shortage> {
+        let _ = peer;
+        None
     }
 
     /// Lends room for a packet with `len` bytes of payload.

@@ -123,10 +123,7 @@ impl<R: Rail> Shard<R> {
             }
         };
         if self.core.gates[gate as usize].gone {
-            return Err(Error::Peer {
-                peer,
-                what: "it died or cut the connection",
-            });
+            return Err(self.core.gates[gate as usize].ended());
         }
         self.refresh();
         Ok(gate)
@@ -263,10 +260,7 @@ impl<R: Rail> Shard<R> {
             return Ok(());
         };
         match self.core.gate(source.peer) {
-            Some(gate) if self.core.gates[gate as usize].gone => Err(Error::Peer {
-                peer: source.peer,
-                what: "it died or cut the connection",
-            }),
+            Some(gate) if self.core.gates[gate as usize].gone => Err(self.core.gates[gate as usize].ended()),
             _ => Ok(()),
         }
     }

@@ -159,6 +159,29 @@ impl PredefinedKey {
 
 /// The system's number for an address that is not there, the same on all architectures of Linux.
 const EFAULT: i32 = 14;
+const ENOMEM: i32 = 12;
+
+/// What is said where a process and another that lives have no way to each other.
+fn unreached(shortage: &api::Shortage) -> Error {
+    let api::Shortage { peer, bytes, .. } = shortage;
+    let system = std::io::Error::from_raw_os_error(shortage.errno);
+    let text = match (shortage.side, shortage.limit) {
+        (api::Lacking::This, None) => {
+            format!("cannot map {bytes} B of shared memory, the inbox of process {peer}: {system}")
+        }
+        (api::Lacking::This, Some(limit)) => format!(
+            "cannot map {bytes} B of shared memory, the inbox of process {peer}: {system}; this process may have {limit} B of addresses, which `ulimit -v` shows and sets in KiB"
+        ),
+        (api::Lacking::Peer, _) => format!(
+            "nothing can come from process {peer}, which cannot map {bytes} B of shared memory, the inbox of this process: {system}"
+        ),
+    };
+    let class = match shortage.errno {
+        ENOMEM => Class::NoMem,
+        _ => Class::Other,
+    };
+    Error::new(class, text)
+}
 
 impl Process {
     /// A rank whose engine is up. Nothing is initialised in the sense of MPI yet.
@@ -341,6 +364,7 @@ impl Process {
                     "the memory that process {peer} named in its call is not there (freed too early, or a device's)"
                 ),
             ),
+            api::Error::Unreached(shortage) => unreached(&shortage),
             api::Error::Resource(what) => Error::new(Class::NoMem, what),
             api::Error::System { what, errno: EFAULT } => Error::new(Class::Buffer, format!("{what} failed")),
             api::Error::System { what, errno } => {

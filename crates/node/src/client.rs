@@ -334,6 +334,15 @@ impl Client {
         )
     }
 
+    /// Writes a word of the inbox of a rank in a shard without mapping it.
+    pub(crate) fn write_shard_inbox(&self, shard: u32, rank: u32, at: u64, word: u32) -> Result<()> {
+        self.check_owner()?;
+        let at = self.shape.shard_inbox_offset(shard, rank) + at;
+        rustix::io::pwrite(&self.file, &word.to_ne_bytes(), at)
+            .map_err(|error| Error::system(codes::G0301, "cannot write to the shared memory", error))?;
+        Ok(())
+    }
+
     /// Whether this is the process that registered (a plain load; false in a forked child).
     pub fn is_owner(&self) -> bool {
         self.guard.is_owner()

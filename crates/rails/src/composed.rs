@@ -13,7 +13,7 @@ mod watcher;
 use crate::limits::{COMPOSED_TCP_EVERY_MAX, TCP_FLOW_MAX};
 use crate::shm::ShmRail;
 use crate::tcp::{Sockets, TcpRail};
-use garonne_engine::api::{Error, Peer};
+use garonne_engine::api::{Error, Peer, Shortage};
 use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::rail::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits, Need,
@@ -471,6 +471,11 @@ impl Rail for ComposedRail {
             return Ok(Lifted::Unable);
         }
         of!(self, bulk.peer, rail => rail.lift(bulk, what))
+    }
+
+    fn unreached(&self, peer: Peer) -> Option<Shortage> {
+        // The way to other nodes knows no such thing.
+        self.shm.unreached(peer)
     }
 
     fn lost(&mut self, peer: Peer) {

@@ -16,6 +16,7 @@ pub mod paces;
 mod peers;
 mod region;
 mod transfer;
+mod unreached;
 mod wake;
 
 #[cfg(any(test, fuzzing))]
@@ -23,12 +24,13 @@ pub use blocks::read_anything;
 pub use layout::inbox_bytes;
 pub use pace::Known;
 pub use peers::{Neighbours, Process, Threads};
+pub use unreached::refuse;
 
 use crate::limits::{
     COMMONS_ALIGN, EAGER_MAX, FLOW_FROM, FLOW_PIECE_MIN, FLOW_PIECES, HANDS_LOOK_BYTES, HANDS_LOOKS,
     HANDS_LOOKS_MAX, INLINE_MAX, PACE_UNWORN_MAX, PACKET_MAX, RANKS_MAX, SHARE_MIN,
 };
-use garonne_engine::api::{Error, Peer};
+use garonne_engine::api::{Error, Peer, Shortage};
 use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
@@ -48,6 +50,7 @@ use peers::Out;
 use region::Regions;
 use std::sync::Arc;
 use std::time::Instant;
+use unreached::Unreached;
 use wake::ShmWake;
 
 /// One rank's shared-memory rail.
@@ -59,6 +62,8 @@ pub struct ShmRail {
     /// By peer.
     gone: Vec<bool>,
     any_gone: bool,
+    /// Peers that live and to which no way leads, or none from them.
+    unreached: Unreached,
     inbox: Inbox,
     bell: Word,
     wake: Arc<ShmWake>,
@@ -66,7 +71,7 @@ pub struct ShmRail {
     claims: Vec<Option<Lent>>,
     regions: Regions,
     paces: Paces,
-    /// Deaths not told yet.
+    /// Peers of which the engine is not told yet that they are gone or unreached.
     untold: Vec<Peer>,
     /// The memory for collectives, once somebody asked.
     commons: Option<Option<Segment>>,
@@ -116,6 +121,7 @@ impl ShmRail {
             outs: bytemuck::zeroed_vec(size as usize),
             gone: vec![false; size as usize],
             any_gone: false,
+            unreached: Unreached::new(own.clone()),
             inbox,
             wake: Arc::new(ShmWake::new(bell.clone(), own.clone())),
             bell: bell.word(0),
@@ -199,7 +205,7 @@ impl ShmRail {
         if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
             return Err(Refusal::Gone);
         }
-        let out = Out::open(&*self.neighbours, self.me, peer).map_err(|_| Refusal::Gone)?;
+        let out = self.unreached.open(&*self.neighbours, self.me, peer)?;
         self.outs[peer as usize] = Some(Box::new(out));
         Ok(())
     }
@@ -252,6 +258,13 @@ impl ShmRail {
     fn tell_gone(&mut self, sink: &mut impl Sink) -> u32 {
         let untold = std::mem::take(&mut self.untold);
         for peer in &untold {
+            if !self.gone[*peer as usize] {
+                // It lives, and its leases are its own affair.
+                if let Some(shortage) = self.unreached.of(*peer) {
+                    sink.unreached(shortage.clone());
+                }
+                continue;
+            }
             // Everything it published before it died is delivered first.
             self.outs[*peer as usize] = None;
             self.regions.peer_gone(*peer);
@@ -284,6 +297,11 @@ impl Rail for ShmRail {
             pipeline_chunk: PACKET_MAX,
             read_chunk: means.read_chunk,
         })
+    }
+
+    #[cold]
+    fn unreached(&self, peer: Peer) -> Option<Shortage> {
+        self.unreached.of(peer).cloned()
     }
 
     fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
@@ -522,6 +540,8 @@ impl Rail for ShmRail {
             }
         }
         let armed = Doorbell::new(&self.bell).arm();
+        // After arming: who says it later rings. What is found here is told by the poll before the sleep.
+        self.untold.extend(self.unreached.found(&*self.neighbours));
         self.wake.armed();
         self.armed = Some(armed);
         armed.ticket()

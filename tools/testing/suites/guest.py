@@ -86,8 +86,8 @@ def exhausted(context, what):
     """A rank that reaches its limit on addresses says which limit that is, or what MPI could not have."""
     ranks = 2 if what == "peers" else 1
     result = context.execute(f"guest exhausted {what}", [*context.launcher(ranks), program_of(context, "exhausted"), what], timeout=LIMIT_S)
-    code = "G0301" if what == "peers" else "G0304"
-    named = code in result.output and "ulimit -v" in result.output or ranks == 1 and "no memory" in result.output
+    said = "cannot map" if what == "peers" else "G0304"
+    named = said in result.output and "ulimit -v" in result.output or ranks == 1 and "no memory" in result.output
     if result.timed_out or result.code == 0 or not named or IN_RUSTS_WORDS.search(result.output):
         raise Failure(f"exit code {result.code}\n{result.output}")
 

@@ -3,12 +3,21 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::layout::State;
-use crate::sys;
-use garonne_engine::api::{Error as EngineError, Peer};
-use garonne_rails::shm::{Neighbours, Process};
+use garonne_engine::api::{Error as EngineError, Lacking, Peer, Shortage};
+use garonne_rails::shm::{Neighbours, Process, refuse};
 use garonne_sync::shm::Segment;
-use std::io::Write;
+use rustix::io::Errno;
+use rustix::process::Resource;
 use std::sync::Arc;
+
+/// What the system said, as a number.
+fn errno_of(error: &Error) -> i32 {
+    let said = match error {
+        Error::System { source, .. } => source.raw_os_error(),
+        _ => None,
+    };
+    said.unwrap_or(Errno::NOMEM.raw_os_error())
+}
 
 /// The ranks of a job's node in one of their shards, as the agent's memory shows them.
 pub(super) struct OfJob {
@@ -27,10 +36,19 @@ impl OfJob {
         Self::with(client, 0, own_inbox)
     }
 
-    /// In a shard.
+    /// In a shard. Where its inbox finds no room the other ranks are told that none of them is reached in it: it is not to be asked for again.
     pub(super) fn in_shard(client: Arc<Client>, shard: u32) -> Result<Self> {
-        let own_inbox = client.map_shard_inbox(shard, client.world().rank)?;
-        Ok(Self::with(client, shard, own_inbox))
+        match client.map_shard_inbox(shard, client.world().rank) {
+            Ok(own_inbox) => Ok(Self::with(client, shard, own_inbox)),
+            Err(error) => {
+                // Nobody hears of it in that shard again, so they need not wait.
+                let absent = Self::with(client.clone(), shard, client.own_inbox());
+                for peer in (0..absent.size).filter(|&peer| peer != absent.me) {
+                    refuse(&absent, peer, errno_of(&error));
+                }
+                Err(error)
+            }
+        }
     }
 
     fn with(client: Arc<Client>, shard: u32, own_inbox: Segment) -> Self {
@@ -43,17 +61,6 @@ impl OfJob {
             shard,
             own_inbox,
         }
-    }
-}
-
-impl OfJob {
-    /// Ends the job for what this rank lacks.
-    fn end(&self, error: Error) -> ! {
-        let text = format!("{}\n  rank {}", error.with_host(), self.me);
-        if self.client.abort(1, &text).is_err() {
-            drop(writeln!(std::io::stderr(), "{text}"));
-        }
-        sys::exit_now(1)
     }
 }
 
@@ -77,9 +84,18 @@ impl Neighbours for OfJob {
                 Error::Misuse { .. } => {
                     EngineError::Misuse("communication from a forked child, or with no such rank")
                 }
-                // The peer is there, and without its inbox nothing can be said to it: no operation of this rank's can go on.
-                other => self.end(other),
+                error => EngineError::Unreached(Box::new(Shortage {
+                    peer,
+                    side: Lacking::This,
+                    bytes: self.own_inbox.len() as u64,
+                    errno: errno_of(&error),
+                    limit: rustix::process::getrlimit(Resource::As).current,
+                })),
             })
+    }
+
+    fn write_unmapped(&self, peer: Peer, at: usize, word: u32) {
+        let _ = self.client.write_shard_inbox(self.shard, peer, at as u64, word);
     }
 
     fn doorbell(&self, peer: Peer) -> Option<Segment> {

@@ -18,6 +18,7 @@ use garonne_rails::composed::ComposedRail;
 use garonne_rails::cost::CostModel;
 use garonne_rails::shm::{Neighbours, ShmRail, Threads};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A rank of several threads, as the layers above use it.
 pub type RankShards = Sharded<ComposedRail, Place>;
@@ -55,6 +56,8 @@ pub(super) struct Further {
     built_in: BuiltIn,
     loaded: Option<Arc<Loaded>>,
     most: usize,
+    /// Shards whose inbox found no room, one bit each: others were told, so it stays so.
+    closed: AtomicU32,
 }
 
 impl Further {
@@ -73,6 +76,7 @@ impl Further {
             built_in,
             loaded,
             most: wished()?,
+            closed: AtomicU32::new(0),
         })
     }
 
@@ -100,8 +104,14 @@ impl Further {
         };
         let world = client.world();
         let number = shard as u32;
-        let neighbours = OfJob::in_shard(client.clone(), number)
-            .map_err(|_| EngineError::Resource("cannot map the inbox of a shard"))?;
+        const NO_ROOM: EngineError = EngineError::Resource("cannot map the inbox of a shard");
+        if self.closed.load(Ordering::Relaxed) & 1 << number != 0 {
+            return Err(NO_ROOM);
+        }
+        let neighbours = OfJob::in_shard(client.clone(), number).map_err(|_| {
+            self.closed.fetch_or(1 << number, Ordering::Relaxed);
+            NO_ROOM
+        })?;
         let rail = ComposedRail::of_node(rail(Arc::new(neighbours))?);
         let mut engine = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
         engine.order_by(self.built_in.ordering());

@@ -15,6 +15,8 @@ const PAGE: usize = 4096;
 pub(crate) const PROBE_ADDR: usize = 8;
 /// See [`PROBE_ADDR`].
 pub(crate) const PROBE_VALUE: usize = 16;
+/// Not 0: a writer has no way to here and says so on its card.
+pub(crate) const UNREACHED: usize = 24;
 /// Not 0: the owner looks for messages just now, so what needs its hands is done at once.
 pub(crate) const LOOKING: usize = 64;
 /// Control blocks: the mailbox's, then the lanes'.
@@ -36,6 +38,8 @@ pub(crate) mod card {
     pub(crate) const SWITCH: usize = 16;
     /// Written by the reader: what its copies of the writer's payloads took, two numbers of 32 bits; see `stores`.
     pub(crate) const READS: usize = 24;
+    /// Written by the writer, without a mapping: why it has none of this inbox (errno); 0: it said nothing.
+    pub(crate) const REFUSED: usize = 32;
 }
 
 const fn geometry(slots: u32, units: u32) -> Geometry {

@@ -41,7 +41,12 @@ pub trait Neighbours: Send + Sync {
     /// This rank's inbox, zeroed when the job began.
     fn own_inbox(&self) -> Segment;
     /// Maps a peer's inbox.
+    ///
+    /// # Errors
+    /// `Unreached` where the system has no room for it.
     fn map_inbox(&self, peer: Peer) -> Result<Segment, Error>;
+    /// Writes a word of a peer's inbox that could not be mapped. A peer that this does not reach waits for what does not come.
+    fn write_unmapped(&self, _peer: Peer, _at: usize, _word: u32) {}
     /// The doorbell word of a rank: a segment of four bytes. `None`: no such rank.
     fn doorbell(&self, peer: Peer) -> Option<Segment>;
     /// The two words by which a rank's helper is called (`garonne_sync::hands`): a segment of eight bytes. `None`: it never has one.
