@@ -9,7 +9,7 @@ use crate::core::{Core, Incoming};
 use crate::event::What;
 use crate::gate::{Bound, GONE, Odd, Stream, stream_key, widen};
 use crate::rail::{Descriptor, Header, Kind, Reach, Sink, Token};
-use crate::request::{Side, State, from_wire, to_wire};
+use crate::request::{Mark, Side, State, from_wire, to_wire};
 use crate::store::Meta;
 use crate::table::NONE;
 use crate::wire::{Announce, Bytes, Clear, Expect, FLAG_FAILED, FLAG_TAKEN, Finish, Push, Pushed, Written};
@@ -275,8 +275,10 @@ impl Core {
         operation.moved = 0;
         operation.region = None;
         self.pushes.retain(|&push| push != index);
-        if !self.streams_out.contains(&index) {
-            self.streams_out.push_back(index);
+        // A peer that repeats itself must not have it twice among them.
+        if !operation.marked(Mark::Packets) {
+            operation.mark(Mark::Packets);
+            self.streams_out.entry(peer).or_default().push_back(index);
         }
         self.pending = true;
         Some(())

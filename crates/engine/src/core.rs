@@ -27,7 +27,7 @@ use crate::watch::Watcher;
 use crate::wire::{Announce, Bytes, Clear, Finish};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::UserMem;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -79,8 +79,8 @@ pub(crate) struct Core {
     pub aside: VecDeque<Control>,
     /// Receives that read their sender's region.
     pub pulls: VecDeque<u32>,
-    /// Sends that were cleared to send by packets.
-    pub streams_out: VecDeque<u32>,
+    /// Sends that were cleared to send by packets, by peer, the oldest first; no queue is empty.
+    pub streams_out: BTreeMap<Peer, VecDeque<u32>>,
     /// Sends that may write to their receivers' memory.
     pub pushes: VecDeque<u32>,
     /// See `ahead`.
@@ -145,7 +145,7 @@ impl Core {
             outbox: VecDeque::with_capacity(OUTBOX),
             aside: VecDeque::new(),
             pulls: VecDeque::new(),
-            streams_out: VecDeque::new(),
+            streams_out: BTreeMap::new(),
             pushes: VecDeque::new(),
             ahead: Ahead::default(),
             fetched: Vec::new(),
@@ -524,6 +524,7 @@ impl Core {
         }
         self.outbox.retain(|control| control.peer != peer);
         self.aside.retain(|control| control.peer != peer);
+        self.streams_out.remove(&peer);
         let hit = self
             .requests
             .select(|operation| match (operation.side, operation.state) {
@@ -544,7 +545,6 @@ impl Core {
                 State::Held => self.unhold(index),
                 _ => {}
             }
-            self.streams_out.retain(|&send| send != index);
             self.pushes.retain(|&send| send != index);
             self.end(index, Some(why.clone()));
         }

@@ -12,7 +12,7 @@ use crate::limits::{
 };
 use crate::priority::{Priorities, Priority};
 use crate::rail::{Class, Ending, Exposing, Flowing, Header, Kind, Need, Rail, Reach, Refusal, need_of};
-use crate::request::{Operation, Side, State};
+use crate::request::{Mark, Operation, Side, State};
 use crate::shard::Shard;
 use crate::strategy::{self, Step, View};
 use crate::wire::{Announce, FLAG_REGION, FLAG_TAKEN};
@@ -413,39 +413,62 @@ impl<R: Rail> Shard<R> {
         moved
     }
 
-    /// A few pieces of every message that was cleared to be sent by packets.
+    /// A few pieces of the messages that were cleared to be sent by packets.
     fn pump_pieces(&mut self, copies: Copies) -> bool {
-        let mut moved = false;
-        for _ in 0..self.core.streams_out.len() {
-            let Some(index) = self.core.streams_out.pop_front() else {
-                break;
-            };
-            let operation = self.core.requests.peek(index);
-            if operation.state != State::Active || operation.side != Side::Send {
-                continue;
-            }
-            match self.pieces_of(index, copies) {
+        let (mut moved, mut next) = (false, 0);
+        while let Some((&peer, _)) = self.core.streams_out.range(next..).next() {
+            next = peer + 1;
+            match self.pieces_for(peer, copies) {
                 Ok(sent) => moved |= sent,
                 Err(_) => {
-                    if let Some(gate) = self.core.gate(self.core.requests.peek(index).peer) {
+                    if let Some(gate) = self.core.gate(peer) {
                         self.give_up(gate);
                     }
-                    continue;
                 }
-            }
-            let operation = self.core.requests.peek(index);
-            if operation.moved >= operation.data.len {
-                self.core.end(index, None);
-            } else {
-                self.core.streams_out.push_back(index);
-                self.core.pending = true;
             }
         }
         moved
     }
 
-    /// Sends pieces of one message until the pass's share or the room is used up.
-    fn pieces_of(&mut self, index: u32, copies: Copies) -> Result<bool, Refusal> {
+    /// Those of one peer, the oldest first, until it has no room: all behind would ask in vain, and there may be thousands.
+    fn pieces_for(&mut self, peer: Peer, copies: Copies) -> Result<bool, Refusal> {
+        let (mut moved, mut full, mut place) = (false, false, 0);
+        while !full
+            && let Some(&index) = self
+                .core
+                .streams_out
+                .get(&peer)
+                .and_then(|queue| queue.get(place))
+        {
+            let operation = self.core.requests.peek(index);
+            let goes_on = operation.state == State::Active
+                && operation.side == Side::Send
+                && operation.marked(Mark::Packets);
+            if goes_on {
+                let (sent, refused) = self.pieces_of(index, copies)?;
+                (moved, full) = (moved | sent, refused);
+            }
+            let operation = self.core.requests.peek(index);
+            if goes_on && operation.moved < operation.data.len {
+                place += 1;
+                continue;
+            }
+            if let Some(queue) = self.core.streams_out.get_mut(&peer) {
+                queue.remove(place);
+                if queue.is_empty() {
+                    self.core.streams_out.remove(&peer);
+                }
+            }
+            if goes_on {
+                self.core.end(index, None);
+            }
+        }
+        self.core.pending |= self.core.streams_out.contains_key(&peer);
+        Ok(moved)
+    }
+
+    /// Sends pieces of one message until the pass's share or the room is used up: whether any left, and whether there was no room.
+    fn pieces_of(&mut self, index: u32, copies: Copies) -> Result<(bool, bool), Refusal> {
         let peer = self.core.requests.peek(index).peer;
         let chunk = self
             .rail
@@ -456,7 +479,7 @@ impl<R: Rail> Shard<R> {
         let chunk =
             (self.core.requests.peek(index).data.len / PIECES_AT_LEAST).clamp(chunk.min(PIECE_MIN), chunk);
         let (watch, before) = (self.core.stopwatch(), self.core.requests.peek(index).moved);
-        let mut moved = false;
+        let (mut moved, mut full) = (false, false);
         let most = match copies {
             Copies::Now => PIECES_PER_PASS,
             Copies::Lifted => 1,
@@ -470,7 +493,10 @@ impl<R: Rail> Shard<R> {
             }
             let room = match self.rail.claim(peer, len, Class::Data) {
                 Ok(room) => room,
-                Err(Refusal::Full) => break,
+                Err(Refusal::Full) => {
+                    full = true;
+                    break;
+                }
                 Err(refusal) => return Err(refusal),
             };
             copy_out(
@@ -499,7 +525,7 @@ impl<R: Rail> Shard<R> {
             watch.moved(self.core.wire_name(index), peer, bytes);
             self.rail.nudge(peer, Need::Answer);
         }
-        Ok(moved)
+        Ok((moved, full))
     }
 
     /// Withdraws regions whose operations ended; the operations complete when nobody can touch the memory any more.

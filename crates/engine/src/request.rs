@@ -93,7 +93,7 @@ pub(crate) enum Mark {
     Ending = 8,
     /// A send that is being written to a receive announced ahead.
     Ahead = 16,
-    /// A receive that asked for its message by packets, once and for all: what comes of other ways counts for nothing any more.
+    /// A receive that asked for its message by packets, once and for all: what comes of other ways counts for nothing any more. A send that goes so.
     Packets = 32,
     /// A send whose receiver has let it write to its memory, which it does once.
     Lent = 64,

@@ -422,7 +422,11 @@ impl<R: Rail> Shard<R> {
         };
         let core = &self.core;
         let bytes = if core.pending {
-            let moving = core.pulls.iter().chain(&core.pushes).chain(&core.streams_out);
+            let moving = core
+                .pulls
+                .iter()
+                .chain(&core.pushes)
+                .chain(core.streams_out.values().flatten());
             moving.map(left).fold(core.bytes_ahead(), u64::saturating_add)
         } else {
             0

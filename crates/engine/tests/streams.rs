@@ -1,0 +1,220 @@
+//! Many large messages at once by packets: what is asked of the rail does not grow with how many are open.
+
+use garonne_engine::Quotas;
+use garonne_engine::api::{Error, Mode, Origin, Pattern, Peer, Recv, Send, Source, Started};
+use garonne_engine::rail::{
+    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
+};
+use garonne_engine::shard::Shard;
+use garonne_sync::copy::Stores;
+use garonne_sync::user::{Data, Scratch, UserMem};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const RANKS: u32 = 3;
+const PIECE: usize = 1024;
+const MESSAGE: usize = 16 * PIECE;
+
+/// A packet on its way: its sender, its header, its bytes.
+type Packet = (Peer, Header, Vec<u8>);
+
+/// What arrived at each rank and was not taken yet.
+type Inboxes = Arc<Mutex<Vec<VecDeque<Packet>>>>;
+
+/// A rail with room for so many packets of data to each peer.
+struct Pipe {
+    me: Peer,
+    inboxes: Inboxes,
+    room: [u32; RANKS as usize],
+    /// Claims of data refused, by peer.
+    refused: [u32; RANKS as usize],
+    lent: Vec<Scratch>,
+}
+
+struct Bed;
+
+impl WakeSource for Bed {
+    fn sleep(&self, _: u32, _: Option<Duration>) {}
+    fn wake(&self) {}
+}
+
+impl Pipe {
+    fn put(&self, peer: Peer, header: &Header, mem: UserMem) {
+        let mut bytes = vec![0; header.len as usize];
+        mem.read(0, &mut bytes);
+        self.inboxes.lock().unwrap()[peer as usize].push_back((self.me, *header, bytes));
+    }
+
+    fn take_room(&mut self, peer: Peer) -> Result<(), Refusal> {
+        let room = &mut self.room[peer as usize];
+        if *room == 0 {
+            self.refused[peer as usize] += 1;
+            return Err(Refusal::Full);
+        }
+        *room -= 1;
+        Ok(())
+    }
+}
+
+impl Rail for Pipe {
+    fn limits(&self) -> Limits {
+        Limits {
+            inline_max: 32,
+            packet_max: PIECE,
+            control_max: 88,
+            ordered: true,
+        }
+    }
+    fn reach(&self, _: Peer) -> Option<Reach> {
+        Some(Reach {
+            eager_max: PIECE,
+            flow_max: 0,
+            can_read: false,
+            can_write: false,
+            pipeline_chunk: PIECE,
+            read_chunk: 1024,
+        })
+    }
+    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
+        if class == Class::Data {
+            self.take_room(peer)?;
+        }
+        let scratch = Scratch::new(len.max(1)).ok_or(Refusal::Full)?;
+        let room = Room {
+            mem: scratch.mem(),
+            len,
+            peer,
+            token: 0,
+            stores: Stores::Cached,
+        };
+        self.lent.push(scratch);
+        Ok(room)
+    }
+    fn commit(&mut self, room: Room, header: &Header) {
+        self.put(room.peer, header, room.mem);
+        self.lent.pop();
+    }
+    fn abandon(&mut self, _: Room) {
+        self.lent.pop();
+    }
+    fn send_inline(&mut self, peer: Peer, header: &Header, mem: UserMem) -> Result<(), Refusal> {
+        self.take_room(peer)?;
+        self.put(peer, header, mem);
+        Ok(())
+    }
+    fn poll(&mut self, _: u32, sink: &mut impl Sink) -> u32 {
+        let packets = std::mem::take(&mut self.inboxes.lock().unwrap()[self.me as usize]);
+        let told = packets.len() as u32;
+        for (peer, header, bytes) in packets {
+            let memory = Scratch::new(bytes.len().max(1)).unwrap();
+            memory.mem().write(0, &bytes);
+            sink.packet(peer, header, memory.mem(), bytes.len());
+        }
+        told
+    }
+    fn expose(&mut self, _: Token, _: Peer, _: &Data) -> Exposing {
+        Exposing::Unable
+    }
+    fn revoke(&mut self, _: Token) -> Ending {
+        Ending::Now
+    }
+    fn read(&mut self, _: Bulk<'_>) -> Result<Ending, Error> {
+        Err(Error::Resource("nothing can be read here"))
+    }
+    fn write(&mut self, _: Bulk<'_>) -> Result<Ending, Error> {
+        Err(Error::Resource("nothing can be written here"))
+    }
+    fn arm(&mut self) -> u32 {
+        0
+    }
+    fn disarm(&mut self) {}
+    fn wake_source(&self) -> Arc<dyn WakeSource> {
+        Arc::new(Bed)
+    }
+    fn ring(&mut self, _: Peer) {}
+}
+
+fn ranks() -> Vec<Shard<Pipe>> {
+    let quotas = Quotas {
+        envelopes: 100_000,
+        payload: 1 << 40,
+    };
+    let inboxes = Inboxes::default();
+    inboxes.lock().unwrap().resize(RANKS as usize, VecDeque::new());
+    let rank = |me| {
+        let rail = Pipe {
+            me,
+            inboxes: inboxes.clone(),
+            room: [u32::MAX; RANKS as usize],
+            refused: [0; RANKS as usize],
+            lent: Vec::new(),
+        };
+        Shard::new(rail, me, RANKS, quotas)
+    };
+    (0..RANKS).map(rank).collect()
+}
+
+fn pending(started: Result<Started, Error>) -> garonne_engine::api::Request {
+    match started {
+        Ok(Started::Pending(request)) => request,
+        other => panic!("it cannot be over: {other:?}"),
+    }
+}
+
+#[test]
+fn a_full_peer_is_asked_once_in_a_pass_however_many_messages_are_open_to_it_and_others_go_on() {
+    const OPEN: usize = 1000;
+    let mut ranks = ranks();
+    let (from, to) = (Scratch::new(MESSAGE).unwrap(), Scratch::new(MESSAGE).unwrap());
+    let (mut sends, mut receives) = (Vec::new(), Vec::new());
+    for peer in [1, 2] {
+        let count = if peer == 1 { OPEN } else { 3 };
+        for _ in 0..count {
+            sends.push(pending(ranks[0].send(Send {
+                context: 2,
+                peer,
+                source: 0,
+                tag: 0,
+                data: Data::contiguous(from.mem(), MESSAGE as u64),
+                mode: Mode::Standard,
+                origin: Origin::default(),
+            })));
+            let source = Some(Source { rank: 0, peer: 0 });
+            let receive = pending(ranks[peer as usize].recv(Recv {
+                pattern: Pattern {
+                    context: 2,
+                    source,
+                    tag: Some(0),
+                },
+                data: Data::contiguous(to.mem(), MESSAGE as u64),
+                origin: Origin::default(),
+            }));
+            receives.push((peer as usize, receive));
+        }
+    }
+    // All are cleared.
+    for rank in [1, 2, 1, 2] {
+        ranks[rank].progress();
+    }
+    ranks[0].rail().room = [0, 2, 0];
+    ranks[0].progress();
+    assert_eq!(ranks[0].rail().refused, [0, 1, 1]);
+    ranks[0].rail().room = [0, 0, 5];
+    ranks[0].progress();
+    assert_eq!(ranks[0].rail().refused, [0, 2, 2]);
+    assert_eq!(ranks[0].rail().room, [0; 3], "the other peer's messages go on");
+    ranks[0].rail().room = [u32::MAX; RANKS as usize];
+    for _ in 0..MESSAGE / PIECE {
+        for rank in &mut ranks {
+            rank.progress();
+        }
+    }
+    for send in sends {
+        assert_eq!(ranks[0].take(send).unwrap().expect("it goes on").error, None);
+    }
+    for (rank, receive) in receives {
+        let status = ranks[rank].take(receive).unwrap().expect("it goes on");
+        assert_eq!((status.error, status.len), (None, MESSAGE as u64));
+    }
+}
