@@ -171,8 +171,12 @@ impl Tracer {
     }
 }
 
-fn about(kind: Kind, operation: &Watched) -> Record {
-    Record {
+/// What is recorded of an operation: nothing where no call asked for it, as for the messages by which ranks found communicators or agree on a place for collectives.
+fn about(kind: Kind, operation: &Watched) -> Option<Record> {
+    if operation.origin.call == 0 {
+        return None;
+    }
+    Some(Record {
         side: match operation.does {
             Does::Send => Side::Send,
             Does::Receive => Side::Receive,
@@ -187,7 +191,7 @@ fn about(kind: Kind, operation: &Watched) -> Record {
         len: operation.bytes,
         operation: operation.name,
         ..Record::new(kind)
-    }
+    })
 }
 
 impl RunWatcher for Tracer {
@@ -217,11 +221,15 @@ impl Watcher for Tracer {
     }
 
     fn started(&self, operation: &Watched) {
-        self.write(about(Kind::Start, operation));
+        about(Kind::Start, operation)
+            .into_iter()
+            .for_each(|record| self.write(record));
     }
 
     fn over(&self, operation: &Watched) {
-        self.write(about(Kind::Done, operation));
+        about(Kind::Done, operation)
+            .into_iter()
+            .for_each(|record| self.write(record));
     }
 
     fn moved(&self, name: u64, peer: Option<Peer>, bytes: u64, since: u64) {
@@ -242,5 +250,30 @@ impl Watcher for Tracer {
             tag,
             ..Record::new(Kind::Collective)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_no_call_asked_for_are_nobodys() {
+        let mut operation = Watched {
+            name: 1,
+            does: Does::Send,
+            peer: Some(1),
+            context: 2,
+            tag: 0,
+            sequence: 0,
+            bytes: 16,
+            origin: Origin::default(),
+        };
+        for kind in [Kind::Start, Kind::Done] {
+            operation.origin.call = 0;
+            assert_eq!(about(kind, &operation), None);
+            operation.origin.call = 7;
+            assert_eq!(about(kind, &operation).map(|record| record.call), Some(7));
+        }
     }
 }
