@@ -12,6 +12,7 @@
  *     hinted    the same with MPI 4's assertions (no wildcards, overtaking allowed)
  *     mixed     THREADS threads of each rank call collectives on communicators of their own
  *     alone     THREADS threads of rank 0, on all cores, send messages of 4 bytes to themselves, each on its own communicator; rank 1 sleeps
+ *     gathered  the same, all on one communicator, kept apart by tags
  *
  * Rank 0 prints: sample WHAT THREADS NANOSECONDS HANDOFF_BEFORE HANDOFF_AFTER, where nanoseconds are those of one way, one
  * call of MPI_Send, one message (of all pairs together) or one collective (of all threads together). */
@@ -399,20 +400,20 @@ static void *with_itself(void *argument)
 {
     struct job *job = argument;
     MPI_Request req;
-    int out = job->thread, in;
+    int out = job->thread, in, tag = PAIR + job->thread;
     pthread_barrier_wait(job->together);
     job->begin = job->end = now_ns();
     for (long times = job->times; job->end - job->begin < (double)times; job->end = now_ns())
         for (int i = 0; i < ALONE_ROW; i++, job->done++) {
-            MPI_Irecv(&in, 1, MPI_INT, 0, PING, job->comm, &req);
-            MPI_Send(&out, 1, MPI_INT, 0, PING, job->comm);
+            MPI_Irecv(&in, 1, MPI_INT, 0, tag, job->comm, &req);
+            MPI_Send(&out, 1, MPI_INT, 0, tag, job->comm);
             MPI_Wait(&req, MPI_STATUS_IGNORE);
         }
     return NULL;
 }
 
-/* Nanoseconds of a message of all threads together, from the first one's begin to the last one's end. */
-static double alone(int threads, double wanted_ns)
+/* Nanoseconds of a message of all threads together, from the first one's begin to the last one's end; on this communicator, or on one for each. */
+static double with_themselves(MPI_Comm comm, int threads, double wanted_ns)
 {
     struct job jobs[ALONE_MAX];
     pthread_t thread[ALONE_MAX];
@@ -429,7 +430,7 @@ static double alone(int threads, double wanted_ns)
     sched_setaffinity(0, sizeof all, &all);
     pthread_barrier_init(&barrier, NULL, (unsigned)threads);
     for (int t = 0; t < threads; t++)
-        jobs[t] = (struct job){.thread = t, .times = (long)wanted_ns, .comm = alone_comm[t], .together = &barrier};
+        jobs[t] = (struct job){.thread = t, .times = (long)wanted_ns, .comm = comm == MPI_COMM_NULL ? alone_comm[t] : comm, .together = &barrier};
     start(thread, threads, with_itself, jobs);
     join(thread, threads);
     pthread_barrier_destroy(&barrier);
@@ -445,9 +446,13 @@ static double alone(int threads, double wanted_ns)
     return (last - first) / (double)done;
 }
 
+static double alone(int threads, double wanted_ns) { return with_themselves(MPI_COMM_NULL, threads, wanted_ns); }
+
+static double gathered(int threads, double wanted_ns) { return with_themselves(alone_comm[0], threads, wanted_ns); }
+
 static void measure(const char *what, int threads, int samples, double wanted_ns)
 {
-    double (*one)(int, double) = strcmp(what, "latency") == 0 ? latency : strcmp(what, "asleep") == 0 ? asleep : strcmp(what, "beside") == 0 ? beside : strcmp(what, "probing") == 0 ? beside_probes : strcmp(what, "choosing") == 0 ? beside_choices : strcmp(what, "mixing") == 0 ? beside_mixtures : strcmp(what, "sending") == 0 ? sending : strcmp(what, "alone") == 0 ? alone : NULL;
+    double (*one)(int, double) = strcmp(what, "latency") == 0 ? latency : strcmp(what, "asleep") == 0 ? asleep : strcmp(what, "beside") == 0 ? beside : strcmp(what, "probing") == 0 ? beside_probes : strcmp(what, "choosing") == 0 ? beside_choices : strcmp(what, "mixing") == 0 ? beside_mixtures : strcmp(what, "sending") == 0 ? sending : strcmp(what, "alone") == 0 ? alone : strcmp(what, "gathered") == 0 ? gathered : NULL;
     if (!one)
         return measure_together(what, threads, samples, wanted_ns);
     for (int i = 0; i < samples; i++) {
@@ -510,7 +515,7 @@ int main(int argc, char **argv)
         int threads = colon ? atoi(colon + 1) : 1;
         if (colon)
             *colon = 0;
-        if (threads < 0 || threads > (strcmp(argv[i], "alone") == 0 ? ALONE_MAX : THREADS_MAX))
+        if (threads < 0 || threads > (strcmp(argv[i], "alone") == 0 || strcmp(argv[i], "gathered") == 0 ? ALONE_MAX : THREADS_MAX))
             MPI_Abort(MPI_COMM_WORLD, 2);
         measure(argv[i], threads, atoi(argv[2]), atof(argv[3]));
         if (rank == 0)

@@ -11,8 +11,8 @@ from session import Session
 from stats import Samples
 
 RECEIVERS, PAIRS = [1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16]
-KINDS = {"latency": RECEIVERS, "asleep": [1], "beside": [0, *RECEIVERS], "probing": [1, 16, 64], "choosing": [1, 16, 64], "mixing": [1, 16, 64], "sending": [0, 1, 8, 64], "distinct": PAIRS, "shared": PAIRS, "hinted": PAIRS, "mixed": PAIRS, "alone": PAIRS}
-QUICK = {"latency": [1, 4], "asleep": [1], "beside": [0, 4], "probing": [4], "choosing": [4], "mixing": [4], "sending": [0, 4], "distinct": [1, 2], "shared": [2], "hinted": [2], "mixed": [2], "alone": [2]}
+KINDS = {"latency": RECEIVERS, "asleep": [1], "beside": [0, *RECEIVERS], "probing": [1, 16, 64], "choosing": [1, 16, 64], "mixing": [1, 16, 64], "sending": [0, 1, 8, 64], "distinct": PAIRS, "shared": PAIRS, "hinted": PAIRS, "mixed": PAIRS, "alone": PAIRS, "gathered": PAIRS}
+QUICK = {"latency": [1, 4], "asleep": [1], "beside": [0, 4], "probing": [4], "choosing": [4], "mixing": [4], "sending": [0, 4], "distinct": [1, 2], "shared": [2], "hinted": [2], "mixed": [2], "alone": [2], "gathered": [2]}
 # One job is one line of the table: an MPI that cannot do one kind is not asked for the next number of threads for ever.
 JOB_LIMIT_S = 30
 LINE = re.compile(r"^sample (\w+) (\d+) (\S+) (\S+) (\S+)$", re.M)

@@ -112,7 +112,7 @@ def oversubscribed(data):
 
 
 def threads(data):
-    yield "kinds", {row["what"] for row in data["rows"]} == {"latency", "asleep", "beside", "probing", "choosing", "mixing", "sending", "distinct", "shared", "hinted", "mixed", "alone"}
+    yield "kinds", {row["what"] for row in data["rows"]} == {"latency", "asleep", "beside", "probing", "choosing", "mixing", "sending", "distinct", "shared", "hinted", "mixed", "alone", "gathered"}
     yield "notes", not any("failed" in note or "did not" in note for note in data["notes"])
 
 
