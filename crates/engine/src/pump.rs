@@ -342,6 +342,14 @@ impl<R: Rail> Shard<R> {
         }
     }
 
+    /// Tells the sender of a kept message at once that it was received, and returns its credits: the call is over, and whoever polls next may do so much later.
+    #[inline]
+    pub(crate) fn answer(&mut self) {
+        if !self.core.outbox.is_empty() {
+            self.flush();
+        }
+    }
+
     /// Sends control packets, in order per peer.
     pub(crate) fn flush(&mut self) -> bool {
         let mut moved = false;

@@ -489,6 +489,7 @@ impl<R: Rail> Shard<R> {
         let pattern = catch.pattern();
         if let Some(item) = core.matcher.find(&pattern) {
             let name = core.post_to_kept(&catch, item)?;
+            self.answer();
             if catch.room > AHEAD_FROM {
                 self.announce_slot(name.index);
             }

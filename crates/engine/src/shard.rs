@@ -219,6 +219,7 @@ impl<R: Rail> Shard<R> {
             let index = self.core.open(fresh)?;
             self.core.matcher.drop_kept(item);
             self.core.hand_over(index, item);
+            self.answer();
             return Ok(self.started(index));
         }
         if self.core.flows != 0
@@ -303,6 +304,7 @@ impl<R: Rail> Shard<R> {
             origin,
         })?;
         self.core.receive_taken(index, item);
+        self.answer();
         Ok(self.started(index))
     }
 
