@@ -426,11 +426,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn look(&self) -> bool {
-        self.progress() || (self.give_way() && self.progress()) || self.looked_in_vain()
+        self.progress() || (self.give_way(0) && self.progress()) || self.looked_in_vain()
     }
 
     #[inline(never)]
-    fn give_way(&self) -> bool {
+    fn give_way(&self, _context: Context) -> bool {
         let spins = self.surroundings.patience().spins;
         // With a core for every rank only threads of this rank can lack one, and then one look in as many as a waiter spins gives way.
         let looks = || self.fruitless.fetch_add(1, Ordering::Relaxed).wrapping_add(1);

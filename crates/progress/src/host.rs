@@ -256,8 +256,8 @@ pub trait Together {
     }
 
     /// The thread is about to `wait_until` something that the engine does not know is over (a meeting in the commons, a probe), or
-    /// (`None`) it was: for those who watch from outside.
-    fn meets(&self, _meeting: Option<Meeting>) {}
+    /// (`None`) it was: for those who watch from outside. It waits where messages of `context` complete; what is none of one communicator's messages is of context 0.
+    fn meets(&self, _context: Context, _meeting: Option<Meeting>) {}
 }
 
 /// One rank's communication, from the side of the MPI layer.
@@ -335,12 +335,12 @@ pub trait Host: Together + std::marker::Send + Sync {
     /// A call that must not wait (`MPI_Test`, `MPI_Iprobe`) made progress once and found nothing. Programs call it again and again,
     /// so where a rank or thread that could answer may be waiting for this very core, the core is given away for a moment.
     /// `true`: it was, and another look is worth it.
-    fn give_way(&self) -> bool {
+    fn give_way(&self, _context: Context) -> bool {
         false
     }
     /// The progress that such a call makes: once, and once more if it gave way after nothing moved. `true` if anything moved.
     fn look(&self) -> bool {
-        self.progress() || (self.give_way() && self.progress())
+        self.progress() || (self.give_way(0) && self.progress())
     }
     /// Whether who looks for the one looks for the other as well.
     fn are_near(&self, _one: Awaits, _other: Awaits) -> bool {

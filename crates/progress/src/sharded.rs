@@ -279,8 +279,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Together for Sharded<R, S> {
         self.first.fetch(bulk)
     }
 
-    fn meets(&self, meeting: Option<Meeting>) {
-        self.first.meets(meeting);
+    fn meets(&self, context: Context, meeting: Option<Meeting>) {
+        if let Ok(host) = self.host_of(context) {
+            host.meets(context, meeting);
+        }
     }
 }
 
@@ -391,8 +393,8 @@ where
         moved
     }
 
-    fn give_way(&self) -> bool {
-        self.first.give_way()
+    fn give_way(&self, context: Context) -> bool {
+        self.host_of(context).is_ok_and(|host| host.give_way(context))
     }
 
     fn are_near(&self, one: Awaits, other: Awaits) -> bool {

@@ -351,14 +351,15 @@ impl<'a> Table<'a> {
         if come_alone {
             return;
         }
-        host.meets(Some(Meeting {
+        let meeting = Meeting {
             awaited,
             context: self.comm.context() + COLLECTIVE,
             tag: self.call.tag(Inside::Whole),
             origin: self.origin,
-        }));
+        };
+        host.meets(0, Some(meeting));
         host.wait_for_memory(come);
-        host.meets(None);
+        host.meets(0, None);
     }
 
     /// The looks of one of several threads: others of its rank may want this core, among them the partners of those that run elsewhere now. So it

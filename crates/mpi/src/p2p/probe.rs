@@ -19,7 +19,7 @@ pub enum Message {
 impl Comm {
     /// `MPI_Iprobe`.
     pub fn iprobe(&self, source: i32, tag: i32) -> Result<Option<Status>> {
-        self.without_waiting(|| self.peek_message(source, tag))
+        self.without_waiting(tag, || self.peek_message(source, tag))
     }
 
     fn peek_message(&self, source: i32, tag: i32) -> Result<Option<Status>> {
@@ -42,7 +42,7 @@ impl Comm {
 
     /// `MPI_Improbe`.
     pub fn improbe(&self, source: i32, tag: i32) -> Result<Option<(Message, Status)>> {
-        self.without_waiting(|| self.take_message(source, tag))
+        self.without_waiting(tag, || self.take_message(source, tag))
     }
 
     fn take_message(&self, source: i32, tag: i32) -> Result<Option<(Message, Status)>> {
@@ -64,9 +64,9 @@ impl Comm {
         self.until((source, tag, origin), || self.take_message(source, tag))
     }
 
-    fn without_waiting<T>(&self, look: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
+    fn without_waiting<T>(&self, tag: i32, look: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
         let found = look()?;
-        if found.is_none() && self.0.process.host.give_way() {
+        if found.is_none() && self.0.process.host.give_way(self.context_of(tag)) {
             return look();
         }
         Ok(found)
@@ -81,17 +81,18 @@ impl Comm {
         if let Ok(None) = found {
             let host = &self.0.process.host;
             let pattern = self.pattern(source, tag)?;
-            host.meets(Some(Meeting {
+            let meeting = Meeting {
                 awaited: Awaited::Sender(u32::try_from(source).ok().and_then(|rank| self.target_of(rank))),
                 context: self.context_of(tag),
                 tag,
                 origin,
-            }));
+            };
+            host.meets(meeting.context, Some(meeting));
             host.wait_for(&|| pattern.map_or(Awaits::Anything, Awaits::Message), &mut || {
                 found = look();
                 !matches!(found, Ok(None))
             });
-            host.meets(None);
+            host.meets(self.context_of(tag), None);
         }
         found?.ok_or_else(|| self.error(Class::Intern, "waited for a message, but found none"))
     }

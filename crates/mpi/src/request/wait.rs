@@ -47,7 +47,7 @@ impl<'a> Met<'a> {
     fn tell(mut requests: impl Iterator<Item = &'a Request>) -> Self {
         let found = requests.find_map(|request| request.meeting().map(|meeting| (request, meeting)));
         Self(found.map(|(request, meeting)| {
-            request.process().host.meets(Some(meeting));
+            request.process().host.meets(0, Some(meeting));
             request
         }))
     }
@@ -56,7 +56,7 @@ impl<'a> Met<'a> {
 impl Drop for Met<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.0 {
-            request.process().host.meets(None);
+            request.process().host.meets(0, None);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{EngineHost, lock};
 use crate::host::Together;
 use crate::surroundings::Surroundings;
-use garonne_engine::api::{Error, Peer};
+use garonne_engine::api::{Context, Error, Peer};
 use garonne_engine::event::Meeting;
 use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::rail::{Bulk, Descriptor, Exposing, Rail, Token};
@@ -63,7 +63,7 @@ impl<R: Rail + Send, S: Surroundings> Together for EngineHost<R, S> {
         }
     }
 
-    fn meets(&self, meeting: Option<Meeting>) {
+    fn meets(&self, _context: Context, meeting: Option<Meeting>) {
         *lock(&self.meeting) = meeting;
     }
 }
