@@ -76,8 +76,10 @@ impl Stepper for Met {
 fn answer(at: At<'_>, tag: i32) {
     loop {
         wait(at, Way::Named, tag, &AtomicU32::new(0));
+        // Before the answer: behind it the word may come that this is over before what is to be answered last.
+        let is_last = at.host.probe(pattern(at, 0, tag + 2)).unwrap().is_some();
         send(at, 0, tag + 1, 8);
-        if at.host.probe(pattern(at, 0, tag + 2)).unwrap().is_some() {
+        if is_last {
             return;
         }
     }
