@@ -449,8 +449,10 @@ impl<R: Rail> Shard<R> {
                 .and_then(|queue| queue.get(place))
         {
             let operation = self.core.requests.peek(index);
+            // One that ended while the peer had no room may have left its place to another.
             let goes_on = operation.state == State::Active
                 && operation.side == Side::Send
+                && operation.peer == peer
                 && operation.marked(Mark::Packets);
             if goes_on {
                 let (sent, refused) = self.pieces_of(index, copies)?;

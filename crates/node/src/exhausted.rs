@@ -6,9 +6,14 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A process that ends for want of memory ends with this.
 const EXIT: i32 = 1;
+
+/// How long, and how often, a thread that finds another saying it waits for that: a tenth of a second in all, a hundred times what it takes.
+const LOOK: Duration = Duration::from_millis(1);
+const LOOKS_MOST: u32 = 100;
 
 /// A line of words without memory from the heap; what is too long is cut off.
 struct Line {
@@ -78,8 +83,15 @@ pub(crate) fn hint() -> String {
 
 /// The heap of this process has no more: says so, once, and ends the process.
 pub fn end(size: usize) {
+    static BEGUN: AtomicBool = AtomicBool::new(false);
     static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Ordering::SeqCst) {
+    if BEGUN.swap(true, Ordering::SeqCst) {
+        // Another thread says it; the process does not end before it has.
+        let mut looks = 0..LOOKS_MOST;
+        while !SAID.load(Ordering::SeqCst) && looks.next().is_some() {
+            std::thread::sleep(LOOK);
+        }
+    } else {
         let mut line = Line {
             bytes: [0; 320],
             len: 0,
@@ -98,6 +110,7 @@ pub fn end(size: usize) {
             }
         }
         let _ = rustix::io::write(rustix::stdio::stderr(), &line.bytes[..line.len]);
+        SAID.store(true, Ordering::SeqCst);
     }
     sys::exit_now(EXIT);
 }

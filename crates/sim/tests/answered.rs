@@ -22,7 +22,11 @@ fn receive(host: &SimHost, way: usize, room: &Scratch) {
     let data = Data::contiguous(room.mem(), LEN as u64);
     let origin = Origin::default();
     let started = host.inspect(|shard| match way {
-        0 => shard.recv(Recv { pattern, data, origin }),
+        0 => shard.recv(Recv {
+            pattern,
+            data,
+            origin,
+        }),
         1 => {
             let (message, _) = shard.mprobe(pattern).expect("it lives").expect("it is kept");
             shard.mrecv(message, data, origin)
@@ -35,7 +39,10 @@ fn receive(host: &SimHost, way: usize, room: &Scratch) {
         }
     });
     assert!(way > 1 || matches!(started, Ok(Started::Done(_))), "{started:?}");
-    assert!(host.inspect(|shard| shard.is_idle()), "the answer is yet to be sent");
+    assert!(
+        host.inspect(|shard| shard.is_idle()),
+        "the answer is yet to be sent"
+    );
 }
 
 #[test]

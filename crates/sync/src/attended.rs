@@ -19,6 +19,8 @@ pub struct Attended<T> {
 pub struct Attending<'a, T> {
     value: MutexGuard<'a, T>,
     missed: &'a AtomicBool,
+    /// It took away the mark of somebody who came before it.
+    marked: bool,
 }
 
 impl<T> Attended<T> {
@@ -42,12 +44,14 @@ impl<T> Attended<T> {
                 self.try_lock()?
             }
         };
-        if self.missed.load(Ordering::Relaxed) {
-            // What those know whose marks this takes away the caller sees from now on: SYNC(attended-missed).
-            self.missed.swap(false, Ordering::AcqRel);
-        }
+        // What those know whose marks this takes away the caller sees from now on: SYNC(attended-missed).
+        let marked = self.missed.load(Ordering::Relaxed) && self.missed.swap(false, Ordering::AcqRel);
         let missed = &self.missed;
-        Some(Attending { value, missed })
+        Some(Attending {
+            value,
+            missed,
+            marked,
+        })
     }
 
     fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -63,7 +67,7 @@ impl<T> Attended<T> {
     pub fn attend(&self, mut look: impl FnMut(&mut T)) {
         while let Some(mut attending) = self.begin() {
             look(attending.value());
-            if !attending.end() {
+            if !attending.let_go().0 {
                 return;
             }
         }
@@ -82,15 +86,25 @@ impl<T> Attending<'_, T> {
         &mut self.value
     }
 
-    /// Lets go. `true`: somebody came meanwhile, for whom the caller is to look after it.
+    /// Lets go. `true`: somebody came meanwhile, or before and found another at it, for whom the caller is to look after it: what it did may have been something else.
     #[must_use = "nobody else looks for who came meanwhile"]
     #[inline]
     pub fn end(self) -> bool {
-        let Self { value, missed } = self;
+        let (came, marked) = self.let_go();
+        came || marked
+    }
+
+    /// Whether somebody came meanwhile, and whether the mark of one that had come before was taken away.
+    fn let_go(self) -> (bool, bool) {
+        let Self {
+            value,
+            missed,
+            marked,
+        } = self;
         drop(value);
         // SYNC(attended-missed).
         fence(Ordering::SeqCst);
-        missed.load(Ordering::SeqCst)
+        (missed.load(Ordering::SeqCst), marked)
     }
 }
 
@@ -159,6 +173,37 @@ mod loom_tests {
             met.come(0);
             others.into_iter().for_each(|other| other.join().unwrap());
             assert!(met.seen.at_rest(|seen| *seen));
+        });
+    }
+
+    /// As `EngineHost::welcome`: one looks after something else alone, and goes on to all only if `end` says so.
+    #[test]
+    fn one_that_does_not_look_at_all_leaves_no_mark_unseen() {
+        let mut bounded = loom::model::Builder::new();
+        bounded.preemption_bound = Some(3);
+        bounded.check(|| {
+            let met = Arc::new(Met {
+                words: std::array::from_fn(|_| AtomicU32::new(0)),
+                seen: Attended::new(false),
+            });
+            met.words[2].store(1, Ordering::Release);
+            let a = {
+                let met = met.clone();
+                loom::thread::spawn(move || met.come(1))
+            };
+            let b = {
+                let met = met.clone();
+                loom::thread::spawn(move || {
+                    let Some(turn) = met.seen.begin() else { return };
+                    if turn.end() {
+                        met.come(2);
+                    }
+                })
+            };
+            met.come(0);
+            a.join().unwrap();
+            b.join().unwrap();
+            assert!(met.seen.at_rest(|seen| *seen), "LOST");
         });
     }
 

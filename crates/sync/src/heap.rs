@@ -68,10 +68,14 @@ unsafe impl GlobalAlloc for Heap {
 
 /// Asks for memory that may not be had: `ask` is told so, and the process goes on.
 pub fn may_fail<T>(ask: impl FnOnce() -> T) -> T {
-    let before = MAY_FAIL.replace(true);
-    let asked = ask();
-    MAY_FAIL.set(before);
-    asked
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            MAY_FAIL.set(self.0);
+        }
+    }
+    let _before = Before(MAY_FAIL.replace(true));
+    ask()
 }
 
 #[cfg(all(test, not(loom)))]
