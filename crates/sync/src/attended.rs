@@ -19,8 +19,6 @@ pub struct Attended<T> {
 pub struct Attending<'a, T> {
     value: MutexGuard<'a, T>,
     missed: &'a AtomicBool,
-    /// It took away the mark of somebody who came before it.
-    marked: bool,
 }
 
 impl<T> Attended<T> {
@@ -32,7 +30,7 @@ impl<T> Attended<T> {
         }
     }
 
-    /// The caller is at it. `None`: another thread is, and looks again for the caller.
+    /// The caller is at it, without having looked after it as one does who came for that. `None`: another thread is at it, and looks again for the caller.
     #[inline]
     pub fn begin(&self) -> Option<Attending<'_, T>> {
         let value = match self.try_lock() {
@@ -44,14 +42,8 @@ impl<T> Attended<T> {
                 self.try_lock()?
             }
         };
-        // What those know whose marks this takes away the caller sees from now on: SYNC(attended-missed).
-        let marked = self.missed.load(Ordering::Relaxed) && self.missed.swap(false, Ordering::AcqRel);
         let missed = &self.missed;
-        Some(Attending {
-            value,
-            missed,
-            marked,
-        })
+        Some(Attending { value, missed })
     }
 
     fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -66,8 +58,12 @@ impl<T> Attended<T> {
     #[inline]
     pub fn attend(&self, mut look: impl FnMut(&mut T)) {
         while let Some(mut attending) = self.begin() {
+            if self.missed.load(Ordering::Relaxed) {
+                // What those know whose marks this takes away the caller sees from now on: SYNC(attended-missed).
+                self.missed.swap(false, Ordering::AcqRel);
+            }
             look(attending.value());
-            if !attending.let_go().0 {
+            if !attending.end() {
                 return;
             }
         }
@@ -86,25 +82,15 @@ impl<T> Attending<'_, T> {
         &mut self.value
     }
 
-    /// Lets go. `true`: somebody came meanwhile, or before and found another at it, for whom the caller is to look after it: what it did may have been something else.
+    /// Lets go. `true`: somebody came meanwhile, or before and was not looked for yet: the caller is to look after it.
     #[must_use = "nobody else looks for who came meanwhile"]
     #[inline]
     pub fn end(self) -> bool {
-        let (came, marked) = self.let_go();
-        came || marked
-    }
-
-    /// Whether somebody came meanwhile, and whether the mark of one that had come before was taken away.
-    fn let_go(self) -> (bool, bool) {
-        let Self {
-            value,
-            missed,
-            marked,
-        } = self;
+        let Self { value, missed } = self;
         drop(value);
         // SYNC(attended-missed).
         fence(Ordering::SeqCst);
-        (missed.load(Ordering::SeqCst), marked)
+        missed.load(Ordering::SeqCst)
     }
 }
 
@@ -118,6 +104,8 @@ mod tests {
         let turn = attended.begin().unwrap();
         assert!(attended.begin().is_none() && attended.begin().is_none());
         assert!(turn.end());
+        let glance = attended.begin().unwrap();
+        assert!(glance.end(), "nobody has looked since");
         let mut looks = 0;
         attended.attend(|_| looks += 1);
         assert_eq!(looks, 1, "the mark is for those who were at it");
@@ -146,12 +134,30 @@ mod loom_tests {
     const THREADS: usize = 3;
 
     impl Met {
-        fn come(&self, thread: usize) {
-            self.words[thread].store(1, Ordering::Release);
+        fn look(&self) {
             self.seen.attend(|seen| {
                 let come = |word: &AtomicU32| word.load(Ordering::Acquire) == 1;
                 *seen = self.words.iter().all(come);
             });
+        }
+
+        fn come(&self, thread: usize) {
+            self.words[thread].store(1, Ordering::Release);
+            self.look();
+        }
+
+        /// Only asks how things are, and looks where that hindered another.
+        fn glance(&self) {
+            if self.seen.begin().is_some_and(Attending::end) {
+                self.look();
+            }
+        }
+    }
+
+    fn met() -> Met {
+        Met {
+            words: std::array::from_fn(|_| AtomicU32::new(0)),
+            seen: Attended::new(false),
         }
     }
 
@@ -160,10 +166,7 @@ mod loom_tests {
         let mut bounded = loom::model::Builder::new();
         bounded.preemption_bound = Some(3);
         bounded.check(|| {
-            let met = Arc::new(Met {
-                words: std::array::from_fn(|_| AtomicU32::new(0)),
-                seen: Attended::new(false),
-            });
+            let met = Arc::new(met());
             let others: Vec<_> = (1..THREADS)
                 .map(|thread| {
                     let met = met.clone();
@@ -176,34 +179,20 @@ mod loom_tests {
         });
     }
 
-    /// As `EngineHost::welcome`: one looks after something else alone, and goes on to all only if `end` says so.
     #[test]
-    fn one_that_does_not_look_at_all_leaves_no_mark_unseen() {
+    fn who_only_glances_hinders_nobody() {
         let mut bounded = loom::model::Builder::new();
         bounded.preemption_bound = Some(3);
         bounded.check(|| {
-            let met = Arc::new(Met {
-                words: std::array::from_fn(|_| AtomicU32::new(0)),
-                seen: Attended::new(false),
-            });
+            let met = Arc::new(met());
             met.words[2].store(1, Ordering::Release);
-            let a = {
+            let others = [Met::glance as fn(&Met), |met: &Met| met.come(1)].map(|act| {
                 let met = met.clone();
-                loom::thread::spawn(move || met.come(1))
-            };
-            let b = {
-                let met = met.clone();
-                loom::thread::spawn(move || {
-                    let Some(turn) = met.seen.begin() else { return };
-                    if turn.end() {
-                        met.come(2);
-                    }
-                })
-            };
+                loom::thread::spawn(move || act(&met))
+            });
             met.come(0);
-            a.join().unwrap();
-            b.join().unwrap();
-            assert!(met.seen.at_rest(|seen| *seen), "LOST");
+            others.into_iter().for_each(|other| other.join().unwrap());
+            assert!(met.seen.at_rest(|seen| *seen));
         });
     }
 
