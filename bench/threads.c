@@ -199,7 +199,7 @@ static void *mixing(void *argument)
     int word, which;
     MPI_Request all[3];
     MPI_Ibarrier(job->comm, &all[0]);
-    MPI_Irecv(&word, 1, MPI_INT, 1 - rank, NOTHING, job->comm, &all[1]);
+    MPI_Irecv(&word, 1, MPI_INT, 1 - rank, NOTHING, MPI_COMM_WORLD, &all[1]);
     MPI_Grequest_start(query, let_go, call_off, NULL, &all[2]);
     MPI_Request own = all[2];
     atomic_fetch_add(&taking_part, 1);
