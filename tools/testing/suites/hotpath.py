@@ -6,11 +6,14 @@ between them is the price of one, without what only the first ones pay (mapping 
 depend on the machine's load, so the ceilings are tests, with room for other compilers; allocating, a system call or a look at the
 clock would show as calls into the C library, of which none may remain. The same is counted with communication that advances by itself
 switched on and off: who leaves nothing open that needs hands pays nothing for it, to the instruction.
+
+Lackey counts cache lines: threads that use communicators of their own share none (../apart.py).
 """
 
 import re
 import shutil
 
+from .. import apart
 from ..runner import Case, Failure, Skip, check
 
 # Beyond the first return of credits, which opens the way back, and before the sender, who looks at nothing meanwhile, runs out of them.
@@ -30,11 +33,28 @@ FORBIDDEN = re.compile(
     r"(_int_malloc|malloc|calloc|realloc|_int_free|free|mmap|munmap|madvise|syscall|clock_gettime|gettimeofday|nanosleep|sched_yield|"
     r"poll|read|write|process_vm_readv|process_vm_writev|alloc::raw_vec::.*grow.*)(@.*)?('\d+)?")
 
+APART = {
+    "messages": ["windows", "pingpong", "pingpong_1k", "pingpong_32k", "sendrecv", "persistent", "ssend", "columns"],
+    "waits and probes": ["waitany", "waitsome", "testall", "test", "probe", "iprobe", "improbe", "asking"],
+    "collectives": ["allreduce", "barrier", "bcast_1k", "reduce", "alltoall", "iallreduce", "ibarrier"],
+}
+
 
 def suite(context):
     context.installed()
     for way in WAYS:
         yield Case(f"hotpath/small {way} messages", lambda way=way: run(context, way), alone=True)
+    for what, kinds in APART.items():
+        for rank in (0, 1):
+            yield Case(f"hotpath/threads apart in {what}, rank {rank}", lambda rank=rank, kinds=kinds: run_apart(context, rank, kinds), alone=True)
+
+
+def run_apart(context, rank, kinds):
+    if not shutil.which("valgrind"):
+        raise Skip("valgrind is not installed")
+    if not shutil.which("addr2line"):
+        raise Skip("addr2line is not installed")
+    apart.judge(context, rank, kinds)
 
 
 def run(context, way):
