@@ -35,7 +35,7 @@ fn receive(host: &SimHost, way: usize, room: &Scratch) {
             let catch = Catch::of(pattern, (room.mem(), LEN as u32), origin);
             let request = shard.post_plain(&catch).expect("nothing is in the way");
             assert!(matches!(shard.end_plain(request), Ended::Plainly(_)));
-            return Ok(Started::Pending(request));
+            Ok(Started::Pending(request))
         }
     });
     assert!(way > 1 || matches!(started, Ok(Started::Done(_))), "{started:?}");
