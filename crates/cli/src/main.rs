@@ -13,6 +13,7 @@
 mod output;
 
 mod commands;
+mod diagnosis;
 mod examined;
 mod recording;
 mod run;
@@ -43,7 +44,7 @@ fn main() {
         Some("agent") if words[2..] == ["--adopt"] => garonne_node::adoption::serve(),
         // Started by an agent, to look at its host's ranks.
         Some("agent") if words.len() == 5 && words[2] == "--look" => {
-            commands::look_for_agent(&words[3].to_string_lossy(), &words[4].to_string_lossy())
+            diagnosis::hosts::look_for_agent(&words[3].to_string_lossy(), &words[4].to_string_lossy())
         }
         Some("run") => run::run(words.split_off(2), "garonne run"),
         _ => commands::dispatch(words),

@@ -63,9 +63,24 @@ impl Job {
     }
 
     fn ask(&self, words: &[&str]) -> String {
+        self.ask_with_code(words).1
+    }
+
+    /// Exit code and standard output.
+    fn ask_with_code(&self, words: &[&str]) -> (Option<i32>, String) {
         let id = self.0.id().to_string();
         let output = std::process::Command::new(garonne()).args(words).arg(id).output();
-        String::from_utf8_lossy(&output.expect("the command runs").stdout).into_owned()
+        let output = output.expect("the command runs");
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
+    }
+
+    /// The exit code of `who`, once it says all of `parts`.
+    fn code_of(&self, parts: &[&str]) -> (Option<i32>, String) {
+        self.until(parts);
+        self.ask_with_code(&["who"])
     }
 }
 
@@ -212,6 +227,34 @@ fn a_rank_that_computes_or_is_stopped_is_named_to_those_who_wait_for_it() {
     );
     let said = hangs(8, 3, &["for rank 1, which computes outside MPI"]);
     assert!(!said.contains("deadlock"), "{said}");
+}
+
+#[test]
+fn the_exit_code_says_what_was_found_and_the_last_line_names_its_story() {
+    let place = Place::new("codes");
+    let program = place.program_with("hangs", HANGS, &["-g"]);
+    for (which, part, code, story) in [
+        (0, "verdict: deadlock", 10, Some("G0307")),
+        (2, "computes outside MPI", 0, None),
+        (3, "is stopped", 13, Some("G0309")),
+        (4, "can never go on", 12, Some("G0308")),
+    ] {
+        let (exit, said) = Job::start(3, &program, &which.to_string()).code_of(&[part]);
+        assert_eq!(exit, Some(code), "{said}");
+        let hint = story.map(|story| format!("see: garonne explain {story}"));
+        let last = said.lines().last().unwrap_or_default();
+        assert!(
+            hint.as_deref().is_none_or(|hint| hint == last),
+            "{hint:?} in {said}"
+        );
+        assert_eq!(said.contains("garonne explain"), story.is_some(), "{said}");
+    }
+    let different = place.program_with("different", DIFFERENT, &["-g"]);
+    let (exit, said) = Job::start(2, &different, "").code_of(&["mismatch"]);
+    assert!(
+        exit == Some(11) && said.contains("garonne explain G0310"),
+        "{exit:?}: {said}"
+    );
 }
 
 #[test]

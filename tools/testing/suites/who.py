@@ -62,6 +62,9 @@ int main(int argc, char **argv)
 }
 """
 
+# Exit codes that say what was found.
+FINDINGS = (0, 10, 11, 12, 13, 14)
+
 
 def suite(context):
     if context.foreign:
@@ -96,8 +99,11 @@ def who(context, hosts, job, at=0, until=None):
     while True:
         began = time.monotonic()
         done = subprocess.run(command, env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        if done.returncode == 0 and (until is None or until(json.loads(done.stdout))):
-            return json.loads(done.stdout), time.monotonic() - began
+        said = json.loads(done.stdout) if done.returncode in FINDINGS else None
+        if said is not None:
+            expect(done.returncode == said["verdict"]["exit_code"], f"exit code {done.returncode}", done.stdout)
+            if until is None or until(said):
+                return said, time.monotonic() - began
         expect(time.monotonic() < patience, "who does not say what it should", done.stdout + done.stderr)
         time.sleep(0.2)
 

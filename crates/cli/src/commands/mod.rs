@@ -3,7 +3,7 @@
 mod bench;
 mod bench_tasks;
 mod doctor;
-mod elsewhere;
+pub mod elsewhere;
 mod explain;
 pub mod jobs;
 mod join;
@@ -26,7 +26,6 @@ mod why_gate;
 use std::ffi::OsString;
 
 pub use trace::record;
-pub use who::hosts::look_for_agent;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::env::{CompleteEnv, Shells};

@@ -9,8 +9,8 @@ use garonne_node::visit::Visit;
 use serde_json::json;
 
 use super::jobs::{self, Rank};
-use super::who::hosts::{self, Silent};
-use super::who::standing::Shown;
+use crate::diagnosis::hosts::{self, Silent};
+use crate::diagnosis::standing::Shown;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -250,8 +250,8 @@ pub fn look_for_agent(job: &str, wish: &str) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::who::standing::standings;
-    use crate::commands::who::verdict::{Verdict, verdict};
+    use crate::diagnosis::standing::standings;
+    use crate::diagnosis::verdict::{Verdict, verdict};
     use garonne_engine::api::{Origin, TypeMark};
     use garonne_engine::event::Pending;
     use garonne_node::book::Operations;

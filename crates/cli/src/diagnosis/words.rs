@@ -1,75 +1,18 @@
-//! `garonne who`: what each rank of a running job does and what that comes to, from what the ranks publish, without their help; of all hosts that answer.
-
-pub mod hosts;
-mod sockets;
-pub mod standing;
-mod verdict;
+//! What a look at a job found, in words: the table of its ranks, whom they wait for, and what that comes to.
 
 use std::collections::HashMap;
 
-use clap_complete::engine::ArgValueCandidates;
 use comfy_table::Table;
 use garonne_node::layout::{State, Wait};
 use serde_json::json;
 
-use super::jobs::{self, Rank};
+use super::standing::{CONTEXTS, Shown, collective};
+use super::verdict::Verdict;
+use crate::commands::jobs::{self, Rank};
 use garonne_node::calls;
-use hosts::Gathered;
-use standing::{CONTEXTS, Shown, collective};
-use verdict::Verdict;
 
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Process id of the job's launcher; not needed if one job runs
-    #[arg(value_parser = jobs::number, add = ArgValueCandidates::new(jobs::candidates))]
-    job: Option<u32>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-pub fn run(args: &Args) -> i32 {
-    let visit = match jobs::choose(args.job, "garonne who PID") {
-        Ok(visit) => visit,
-        Err(text) => {
-            errln!("error: {text}");
-            return 1;
-        }
-    };
-    let Gathered { all, silent } = hosts::gather(&visit);
-    let (result, mismatch) = (verdict::verdict(&standing::standings(&all)), mismatch(&all));
-    if args.json {
-        let list: Vec<_> = all.iter().filter(|shown| !shown.silent).map(as_json).collect();
-        let verdict = json!({ "kind": kind(&result), "ranks": named(&result), "text": tell(&result, &all) });
-        let far: Vec<_> = silent.iter().map(hosts::silent_as_json).collect();
-        return super::print_json(
-            &json!({ "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": mismatch, "verdict": verdict }),
-        );
-    }
-    outln!(
-        "job {}: {} ({} ranks)",
-        visit.launcher,
-        visit.command,
-        visit.ranks
-    );
-    match all.iter().all(|shown| shown.seen.rank.state == State::Absent) {
-        true if silent.is_empty() => {
-            outln!("no rank has called MPI_Init yet");
-            return 0;
-        }
-        true => outln!("no rank that can be seen has called MPI_Init yet"),
-        false => outln!("{}", table(&all).trim_fmt()),
-    }
-    for text in [mismatch, tell(&result, &all), hosts::tell_silent(&silent)]
-        .into_iter()
-        .flatten()
-    {
-        outln!("\n{text}");
-    }
-    0
-}
-
-fn table(all: &[Shown]) -> Table {
+/// The ranks that were seen, a line each.
+pub fn table(all: &[Shown]) -> Table {
     let mut table = Table::new();
     let on_hosts = all.iter().any(|shown| shown.host.is_some());
     let host = on_hosts.then_some("host");
@@ -93,17 +36,8 @@ fn table(all: &[Shown]) -> Table {
     table
 }
 
-fn kind(verdict: &Verdict) -> &'static str {
-    match verdict {
-        Verdict::Cycle { .. } => "deadlock",
-        Verdict::Missing { .. } => "missing",
-        Verdict::Awaited(_) => "awaited",
-        Verdict::Moving => "moving",
-    }
-}
-
 /// The ranks that a verdict is about.
-fn named(verdict: &Verdict) -> Vec<u32> {
+pub fn named(verdict: &Verdict) -> Vec<u32> {
     match verdict {
         Verdict::Cycle { ranks, .. } => ranks.clone(),
         Verdict::Missing { ended, .. } => vec![*ended],
@@ -113,7 +47,7 @@ fn named(verdict: &Verdict) -> Vec<u32> {
 }
 
 /// A verdict in words; nothing where there is nothing to say.
-fn tell(verdict: &Verdict, all: &[Shown]) -> Option<String> {
+pub fn tell(verdict: &Verdict, all: &[Shown]) -> Option<String> {
     let seen = |rank: u32| &all[rank as usize];
     let call = |rank: u32| format!("\n  rank {rank}: {}", waiting(seen(rank)));
     match verdict {
@@ -257,7 +191,7 @@ fn waiting(shown: &Shown) -> String {
 
 /// Pairs of ranks of which one waits for the other, which is in another collective of the same communicator: both are its
 /// members, since the first names the second, so neither can ever return. The first of them, in words.
-fn mismatch(all: &[Shown]) -> Option<String> {
+pub fn mismatch(all: &[Shown]) -> Option<String> {
     let ranks = all.iter().map(|shown| &shown.seen.rank);
     let waits: Vec<_> = ranks.filter_map(|rank| Some((rank.rank, rank.wait?))).collect();
     let (rank, peer) = contradiction(&waits)?;
@@ -290,7 +224,8 @@ fn contradiction(waits: &[(u32, Wait)]) -> Option<(u32, u32)> {
     })
 }
 
-fn as_json(shown: &Shown) -> serde_json::Value {
+/// A rank as JSON.
+pub fn as_json(shown: &Shown) -> serde_json::Value {
     let rank = &shown.seen.rank;
     let wait = rank.wait.map(|wait| {
         let comm = wait.comm / CONTEXTS;

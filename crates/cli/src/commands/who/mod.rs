@@ -1,0 +1,52 @@
+//! `garonne who`: what each rank of a running job does and what that comes to, from what the ranks publish, without their
+//! help; of all hosts that answer. The exit code says what was found (docs/using.md).
+
+use clap_complete::engine::ArgValueCandidates;
+
+use super::jobs;
+use crate::diagnosis::{Diagnosis, words};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Process id of the job's launcher; not needed if one job runs
+    #[arg(value_parser = jobs::number, add = ArgValueCandidates::new(jobs::candidates))]
+    job: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> i32 {
+    let visit = match jobs::choose(args.job, "garonne who PID") {
+        Ok(visit) => visit,
+        Err(text) => {
+            errln!("error: {text}");
+            return 1;
+        }
+    };
+    let found = Diagnosis::of(&visit);
+    let code = found.finding().exit_code();
+    if args.json {
+        let printed = super::print_json(&found.json(&visit));
+        return if printed == 0 { code } else { printed };
+    }
+    outln!(
+        "job {}: {} ({} ranks)",
+        visit.launcher,
+        visit.command,
+        visit.ranks
+    );
+    match found.has_begun() {
+        false if found.silent.is_empty() => {
+            outln!("no rank has called MPI_Init yet");
+            return 0;
+        }
+        false => outln!("no rank that can be seen has called MPI_Init yet"),
+        true => outln!("{}", words::table(&found.all).trim_fmt()),
+    }
+    let text = found.text();
+    if !text.is_empty() {
+        outln!("\n{text}");
+    }
+    code
+}

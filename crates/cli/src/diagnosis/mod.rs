@@ -1,0 +1,152 @@
+//! What a running job hangs on: a look at its ranks, on all hosts, as a value.
+//!
+//! A [`Diagnosis`] is made by `garonne who` for its user, and by the agent's own program for a job that is
+//! ended from outside or stands still (`verdict_for_agent`). Nothing here changes the job.
+
+pub mod hosts;
+mod sockets;
+pub mod standing;
+mod verdict;
+pub mod words;
+
+use garonne_node::codes;
+use garonne_node::layout::State;
+use garonne_node::visit::Visit;
+use serde_json::json;
+
+use hosts::{Gathered, Silent};
+use standing::Shown;
+use verdict::Verdict;
+
+/// What a look at all ranks of a job comes to.
+pub struct Diagnosis {
+    /// Every rank, in order.
+    pub all: Vec<Shown>,
+    /// Hosts that have not said what their ranks show.
+    pub silent: Vec<Silent>,
+    mismatch: Option<String>,
+    verdict: Verdict,
+}
+
+/// The kinds of result, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Finding {
+    /// Nothing keeps any rank for ever, as far as can be seen.
+    Moving,
+    /// Ranks wait for one that is not in MPI.
+    Awaited,
+    /// Some hosts were not seen, and nothing is certain without them.
+    Unseen,
+    /// The rank that most others wait for is stopped.
+    Stopped,
+    /// A rank waits for one that does nothing any more.
+    Missing,
+    /// Ranks wait for each other.
+    Deadlock,
+    /// Ranks of one communicator are in different collectives.
+    Mismatch,
+}
+
+impl Finding {
+    /// Its error code, for `garonne explain`; `None`: nothing is wrong.
+    pub fn code(self) -> Option<&'static str> {
+        match self {
+            Finding::Moving | Finding::Awaited => None,
+            Finding::Unseen => Some(codes::G0311),
+            Finding::Stopped => Some(codes::G0309),
+            Finding::Missing => Some(codes::G0308),
+            Finding::Deadlock => Some(codes::G0307),
+            Finding::Mismatch => Some(codes::G0310),
+        }
+    }
+
+    /// The exit code of `garonne who`.
+    pub fn exit_code(self) -> i32 {
+        match self {
+            Finding::Moving | Finding::Awaited => 0,
+            Finding::Deadlock => 10,
+            Finding::Mismatch => 11,
+            Finding::Missing => 12,
+            Finding::Stopped => 13,
+            Finding::Unseen => 14,
+        }
+    }
+}
+
+impl Diagnosis {
+    /// Looks at all ranks of a job.
+    pub fn of(visit: &Visit) -> Self {
+        let Gathered { all, silent } = hosts::gather(visit);
+        let verdict = verdict::verdict(&standing::standings(&all));
+        let mismatch = words::mismatch(&all);
+        Self {
+            all,
+            silent,
+            mismatch,
+            verdict,
+        }
+    }
+
+    /// What is wrong, if anything is.
+    pub fn finding(&self) -> Finding {
+        match &self.verdict {
+            _ if self.mismatch.is_some() => Finding::Mismatch,
+            Verdict::Cycle { .. } => Finding::Deadlock,
+            Verdict::Missing { .. } => Finding::Missing,
+            Verdict::Awaited(list) if list.first().is_some_and(|(rank, _)| self.is_stopped(*rank)) => {
+                Finding::Stopped
+            }
+            _ if !self.silent.is_empty() => Finding::Unseen,
+            Verdict::Awaited(_) => Finding::Awaited,
+            Verdict::Moving => Finding::Moving,
+        }
+    }
+
+    fn is_stopped(&self, rank: u32) -> bool {
+        let shown = self.all.get(rank as usize);
+        shown.is_some_and(|shown| !shown.silent && matches!(shown.seen.rank.process, Some('T' | 't')))
+    }
+
+    /// Whether any rank has come to MPI.
+    pub fn has_begun(&self) -> bool {
+        self.all
+            .iter()
+            .any(|shown| shown.seen.rank.state != State::Absent)
+    }
+
+    /// All that is to be said beside the table of ranks, with the error code; empty where there is nothing.
+    pub fn text(&self) -> String {
+        let verdict = words::tell(&self.verdict, &self.all);
+        let hint = self
+            .finding()
+            .code()
+            .map(|code| format!("see: garonne explain {code}"));
+        let parts = [
+            self.mismatch.clone(),
+            verdict,
+            hosts::tell_silent(&self.silent),
+            hint,
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("\n")
+    }
+
+    /// All of it for programs.
+    pub fn json(&self, visit: &Visit) -> serde_json::Value {
+        let list: Vec<_> = self
+            .all
+            .iter()
+            .filter(|shown| !shown.silent)
+            .map(words::as_json)
+            .collect();
+        let kind = match &self.verdict {
+            Verdict::Cycle { .. } => "deadlock",
+            Verdict::Missing { .. } => "missing",
+            Verdict::Awaited(_) => "awaited",
+            Verdict::Moving => "moving",
+        };
+        let verdict = json!({ "kind": kind, "ranks": words::named(&self.verdict), "text": words::tell(&self.verdict, &self.all),
+            "code": self.finding().code(), "exit_code": self.finding().exit_code() });
+        let far: Vec<_> = self.silent.iter().map(hosts::silent_as_json).collect();
+        json!({ "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "verdict": verdict })
+    }
+}
