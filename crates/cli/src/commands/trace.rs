@@ -41,6 +41,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub fn run(args: &Args) -> i32 {
+    if let Err(text) = recording::check_target(&args.output) {
+        return super::fail(&text);
+    }
     let wants = Wants {
         timeline: Some(&args.output),
         shares: false,

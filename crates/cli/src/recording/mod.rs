@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use garonne_node::layout::{self, State};
 use garonne_node::traced::{self, Traced};
-use garonne_trace::file::TraceFile;
+use garonne_trace::file::{TraceFile, may_replace};
 use garonne_trace::overlap::Analysis;
 use garonne_trace::record::Record;
 use garonne_trace::seen::{Background, Decoder, Seen, What};
@@ -109,6 +109,23 @@ pub struct Outcome {
     pub failed: Option<String>,
     /// What is missing of other hosts, and how far their clocks went apart, in lines.
     pub missing: Vec<String>,
+}
+
+/// Looks whether a timeline may be written to this path: nothing but an earlier timeline is overwritten.
+///
+/// # Errors
+/// A line for the user.
+pub fn check_target(path: &Path) -> Result<(), String> {
+    let shown = path.display();
+    match may_replace(path) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!(
+            "'{shown}' is there and is no timeline of garonne: it is not overwritten; name another file for the trace, or remove it first"
+        )),
+        Err(error) => Err(format!(
+            "cannot read '{shown}', where the trace is to go: {error}"
+        )),
+    }
 }
 
 impl Recording {

@@ -4,7 +4,10 @@
 //! beyond a few files.
 
 mod allocation;
+#[cfg(test)]
+mod families;
 mod hosts;
+mod input;
 mod joining;
 mod options;
 mod own;
@@ -31,6 +34,9 @@ use parse::{Facts, Order, Request, When};
 
 /// Exit code for a command line that is not understood.
 const USAGE: i32 = 2;
+
+/// Bytes of a line with a process id, at most.
+const PID_LINE_MAX: u64 = 16;
 
 /// Runs the words after `run` and returns the exit code. `called` is the name that the user called us by.
 pub fn run(words: Vec<OsString>, called: &str) -> i32 {
@@ -209,7 +215,24 @@ fn tell_pid(path: &Path) -> std::io::Result<()> {
     match path.to_str() {
         Some("-") => std::io::stdout().write_all(line.as_bytes()),
         Some("+") => std::io::stderr().write_all(line.as_bytes()),
+        _ if !may_hold_pid(path)? => Err(std::io::Error::other(
+            "it is there and holds something else; name another file, or remove it first",
+        )),
         _ => std::fs::write(path, line),
+    }
+}
+
+/// Whether a file is not there, holds the number that an earlier job wrote, or is no plain file.
+fn may_hold_pid(path: &Path) -> std::io::Result<bool> {
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_file() && meta.len() > PID_LINE_MAX => Ok(false),
+        Ok(meta) if meta.is_file() => {
+            let text = std::fs::read(path)?;
+            Ok(text.trim_ascii().iter().all(|letter| letter.is_ascii_digit()))
+        }
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
     }
 }
 

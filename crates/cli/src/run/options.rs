@@ -1,6 +1,9 @@
 //! The options of `garonne run`: one table with the names that both `mpirun` families use.
 //!
-//! Names match with one dash or two, and with `=VALUE` where there is a value. The table is in `table`.
+//! Names match with one dash or two, and with `=VALUE` where there is a value. A name that begins with a dash itself matches with one dash only: there the families
+//! mean different things by one word. The table is in `table`.
+
+use std::ffi::OsStr;
 
 use super::joining::Part;
 pub use super::table::OPTIONS;
@@ -99,6 +102,43 @@ pub struct Entry {
     pub help: &'static str,
 }
 
+impl Entry {
+    /// Whether a value behind `=` is a mistake. What only others would read of it is passed over.
+    pub fn takes_nothing(&self) -> bool {
+        let with_none = [
+            Action::TagRank,
+            Action::TagStream,
+            Action::Stamp,
+            Action::Merge,
+            Action::ReportBindings,
+            Action::Overlap,
+            Action::EnvNone,
+            Action::Version,
+        ];
+        with_none.contains(&self.action) || matches!(self.action, Action::Means(_))
+    }
+
+    /// Whether the next word of the command line may be this option's value.
+    ///
+    /// # Errors
+    /// It is an option itself where a file is to be written, or cannot be what `-s` takes: a line for the user.
+    pub fn may_take(&self, next: Option<&OsStr>, word: &str) -> Result<(), String> {
+        let Some(next) = next.map(|next| next.to_string_lossy()) else {
+            return Ok(());
+        };
+        match self.action {
+            Action::Trace | Action::ReportPid if next.len() > 1 && next.starts_with('-') => Err(format!(
+                "option '{word}' needs a file, and '{next}' is an option ('{word} ./{next}' means a file of that name)"
+            )),
+            // Open MPI's option of this name, which has no value, copies the program to other hosts.
+            Action::Stdin if word == "-s" && super::input::read(&next).is_none() => Err(format!(
+                "option '-s' (who reads standard input) needs a rank, all or none, and '{next}' is none of these; Open MPI's -s is not needed, as programs are read where they are"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 pub(super) const fn entry(
     names: &'static [&'static str],
     action: Action,
@@ -113,9 +153,14 @@ pub(super) const fn entry(
     }
 }
 
-/// The option of this name (without dashes).
-pub fn find(name: &str) -> Option<&'static Entry> {
-    OPTIONS.iter().find(|entry| entry.names.contains(&name))
+/// The option that a word of the command line names; `name` is that word without its dashes and its value.
+pub fn find(word: &str, name: &str) -> Option<&'static Entry> {
+    let is_single = !word.starts_with("--");
+    let of_one_dash = |known: &&str| known.strip_prefix('-') == Some(name);
+    let single = OPTIONS
+        .iter()
+        .find(|entry| is_single && entry.names.iter().any(|known| of_one_dash(&known)));
+    single.or_else(|| OPTIONS.iter().find(|entry| entry.names.contains(&name)))
 }
 
 /// The known name most like `name`.
@@ -123,7 +168,7 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     let names = OPTIONS
         .iter()
         .flat_map(|entry| entry.names)
-        .filter(|known| known.len() > 1);
+        .filter(|known| known.len() > 1 && !known.starts_with('-'));
     let (distance, nearest) = names
         .map(|known| (strsim::damerau_levenshtein(name, known), *known))
         .min()?;
@@ -158,7 +203,12 @@ pub fn help_all() -> String {
 }
 
 fn dashes(name: &str) -> String {
-    let dashes = if name.len() == 1 { "-" } else { "--" };
+    let dashes = if name.len() == 1 || name.starts_with('-') {
+        "-"
+    } else {
+        "--"
+    };
+    let name = name.trim_start_matches('-');
     format!("{dashes}{name}")
 }
 

@@ -16,7 +16,7 @@ use super::joining::Joining;
 use super::options::{self, Action, Entry};
 use super::signals::forwarded;
 use super::tracing::Tracing;
-use super::{allocation, hosts, own};
+use super::{allocation, hosts, input, own};
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -317,11 +317,20 @@ impl Parser<'_> {
             Some((name, value)) => (name, Some(OsString::from(value))),
             None => attached_number(name).map_or((name, None), |(name, value)| (name, Some(value.into()))),
         };
-        let Some(entry) = options::find(name) else {
+        let Some(entry) = options::find(word, name) else {
             return Err(unknown(word, name));
         };
         let mut attached = attached;
+        if entry.takes_nothing()
+            && let Some(value) = &attached
+        {
+            let value = value.to_string_lossy();
+            return Err(format!("option '{word}' takes no value, and '{value}' is one"));
+        }
         let mut value = |parser: &mut Self| {
+            if attached.is_none() {
+                entry.may_take(parser.words.front().map(OsString::as_os_str), word)?;
+            }
             let next = attached.take().or_else(|| parser.words.pop_front());
             next.ok_or_else(|| format!("option '{word}' needs a value{}", shape(entry)))
         };
@@ -411,10 +420,7 @@ impl Parser<'_> {
                 }
             }
             Action::Stdin => {
-                self.stdin = match text.as_str() {
-                    "none" => Stdin::Nobody,
-                    rank => Stdin::Rank(rank.parse().map_err(|_| bad("a rank, or none"))?),
-                }
+                self.stdin = input::read(&text).ok_or_else(|| bad("a rank, or none"))?;
             }
             Action::Output => text.split(',').try_for_each(|kind| self.output(kind))?,
             Action::Hosts => self.hosts.extend(hosts::of_list(&text, &self.facts.host_names)?),

@@ -9,7 +9,7 @@ use garonne_topology::binding::{BindTo, MapBy};
 
 use super::parse::{Facts, Order, Request, parse};
 
-fn facts() -> Facts {
+pub(super) fn facts() -> Facts {
     Facts {
         cores: 6,
         host_names: vec!["localhost".into(), "here".into()],

@@ -96,6 +96,7 @@ struct Claimed {
 impl Claimed {
     /// Leaves what is in it alone until there is something to trace.
     fn new(path: &Path) -> std::result::Result<Self, String> {
+        recording::check_target(path)?;
         let new = !path.exists();
         let opened = OpenOptions::new()
             .write(true)
