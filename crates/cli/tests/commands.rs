@@ -161,8 +161,9 @@ fn shells_complete_subcommands_jobs_and_codes() {
             .any(|word| word.starts_with("G0107"))
     );
     let job = command("run -n 1 sleep 100").spawn().unwrap();
-    let pid = job.id().to_string();
-    until("the job is offered", || complete("garonne who ").contains(&pid));
+    until("the job is offered", || {
+        complete("garonne who ").contains("sleep-")
+    });
     kill(job.id() as i32, libc::SIGTERM);
     finish(job);
 }
@@ -227,16 +228,16 @@ fn where_several_jobs_run_each_command_says_how_it_names_one() {
             .all(|pid| said(&mut command(&format!("who {pid}"))).code == 0)
     });
     let lines = [
-        ("who", "garonne who PID"),
-        ("top --once", "garonne top PID"),
-        ("overlap", "garonne overlap PID"),
-        ("trace", "garonne trace PID"),
-        ("why paces", "garonne why paces PID"),
-        ("why gate 3", "garonne why gate 3 PID"),
-        ("why background", "garonne why background PID"),
-        ("rail", "garonne rail --job PID"),
-        ("rail drain lo", "garonne rail --job PID drain lo"),
-        ("rail add 10.0.0.0/8", "garonne rail --job PID add 10.0.0.0/8"),
+        ("who", "garonne who JOB"),
+        ("top --once", "garonne top JOB"),
+        ("overlap", "garonne overlap JOB"),
+        ("trace", "garonne trace JOB"),
+        ("why paces", "garonne why paces JOB"),
+        ("why gate 3", "garonne why gate 3 JOB"),
+        ("why background", "garonne why background JOB"),
+        ("rail", "garonne rail --job JOB"),
+        ("rail drain lo", "garonne rail --job JOB drain lo"),
+        ("rail add 10.0.0.0/8", "garonne rail --job JOB add 10.0.0.0/8"),
     ];
     let all = lines.map(|(line, names)| (line, names, run(line)));
     let bare = run("rail 4711");
@@ -258,7 +259,7 @@ fn where_several_jobs_run_each_command_says_how_it_names_one() {
     }
     for (line, names, said) in all {
         let listed = pids.iter().all(|pid| said.err.contains(&format!("  {pid}  ")));
-        let names = format!("its launcher: {names}\n");
+        let names = format!("name one: {names}\n");
         assert!(
             said.code == 1 && said.err.contains(&names) && listed,
             "{line}: {said:?}"

@@ -27,7 +27,7 @@ use crate::orders::{addresses, put_addresses, put_numbers, ranks};
 use crate::rendezvous::JobName;
 use crate::sys::{self, Forked, Signals};
 use crate::wire::{Reader, Writer, damaged};
-use crate::{placement, processes};
+use crate::{job_name, placement, processes};
 
 pub use crate::foreign::key::ENV_KEY;
 
@@ -159,6 +159,7 @@ impl Adoption {
             ..Program::default()
         }]);
         job.command = format!("{} ({ranks} ranks of {})", self.program, self.launcher);
+        job.started_s = job_name::now_s();
         job.stdin = Stdin::Nobody;
         job.fan_out = self.fan_out;
         let nodes = self.of_rank.iter().max().map_or(1, |last| last + 1);

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use garonne_topology::binding::Policy;
 
+use crate::job_name;
 use crate::limits;
 use crate::nodes::Nodes;
 use crate::tree::Tree;
@@ -93,6 +94,10 @@ pub struct Job {
     pub programs: Vec<Program>,
     /// Command line, for tools that list jobs.
     pub command: String,
+    /// Its name, the same on all its hosts ([`crate::job_name`]); empty: none was decided.
+    pub name: String,
+    /// When it was started, in seconds since 1970; 0: not known.
+    pub started_s: u64,
     /// What stands before each line of output.
     pub tags: Tags,
     /// Whether lines begin with the time.
@@ -139,6 +144,8 @@ impl Job {
         Self {
             programs,
             command,
+            name: String::new(),
+            started_s: 0,
             tags: Tags::None,
             stamps: Stamps::None,
             streams: Streams::Apart,
@@ -165,6 +172,16 @@ impl Job {
         }
         let ranks = self.size().min(limits::RANKS_MAX);
         self.coll_bytes = coll_bytes(ranks);
+    }
+
+    /// Decides its name, which is the user's if there is one, and that it starts now.
+    pub fn start_as(&mut self, name: Option<String>) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.started_s = now.as_secs();
+        self.name = name.unwrap_or_else(|| {
+            let start = now.as_nanos() as u64 ^ u64::from(std::process::id());
+            job_name::derived(&self.command, start)
+        });
     }
 
     /// Number of ranks.

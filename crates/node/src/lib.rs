@@ -27,6 +27,7 @@ pub mod exhausted;
 mod foreign;
 pub mod gathering;
 pub mod job;
+pub mod job_name;
 pub mod joining;
 pub mod launcher;
 pub mod layout;

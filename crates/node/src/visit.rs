@@ -27,6 +27,10 @@ use crate::{added, limits, memory, sys};
 pub struct Visit {
     /// Its name.
     pub name: rendezvous::JobName,
+    /// The job's name for people, the same on all its hosts.
+    pub job_name: String,
+    /// When it was started, in seconds since 1970; 0: not known.
+    pub started_s: u64,
     /// Command line of the job.
     pub command: String,
     /// Process id of its launcher.
@@ -320,6 +324,8 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
             launcher,
             ranks,
             hosts,
+            name: job_name,
+            started_s,
         } => {
             let file = fds.into_iter().next();
             let world = file
@@ -336,6 +342,8 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
             }
             Ok(Visit {
                 name: name.clone(),
+                job_name,
+                started_s,
                 command,
                 launcher,
                 ranks,

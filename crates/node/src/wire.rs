@@ -173,6 +173,10 @@ pub enum ToRank {
         ranks: u32,
         /// Names of the job's hosts, by node, a line each; empty where there is one.
         hosts: String,
+        /// The job's name, the same on all its hosts.
+        name: String,
+        /// When the job was started, in seconds since 1970; 0: not known.
+        started_s: u64,
     },
     /// Answer to `Look`: the other hosts are asked. Carries a file with the node of each rank, 32 bits each.
     Looking {
@@ -288,6 +292,14 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn text(&mut self) -> Result<String> {
         Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
+    }
+
+    /// What a newer writer says behind the rest; nothing of an older one.
+    fn rest<T: Default>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        match self.rest.is_empty() {
+            true => Ok(T::default()),
+            false => read(self),
+        }
     }
 
     /// Bytes that are left.
@@ -421,11 +433,15 @@ impl ToRank {
                 launcher,
                 ranks,
                 hosts,
+                name,
+                started_s,
             } => Writer::new(106)
                 .bytes(command.as_bytes())
                 .raw(launcher.to_le_bytes())
                 .raw(ranks.to_le_bytes())
-                .bytes(hosts.as_bytes()),
+                .bytes(hosts.as_bytes())
+                .bytes(name.as_bytes())
+                .raw(started_s.to_le_bytes()),
             ToRank::Looking { node } => Writer::new(108).raw(node.to_le_bytes()),
             ToRank::Seen { node } => Writer::new(109).raw(node.to_le_bytes()),
         }
@@ -455,6 +471,9 @@ impl ToRank {
                 launcher: r.u32()?,
                 ranks: r.u32()?,
                 hosts: r.text()?,
+                // An agent that was started before there were names says nothing more.
+                name: r.rest(Reader::text)?,
+                started_s: r.rest(|r| r.raw().map(u64::from_le_bytes))?,
             },
             108 => ToRank::Looking { node: r.u32()? },
             109 => ToRank::Seen { node: r.u32()? },

@@ -46,6 +46,8 @@ pub enum Page {
     Paces,
     /// `garonne why background`.
     Background,
+    /// `garonne map`.
+    Map,
 }
 
 /// In which form it says so.
@@ -78,6 +80,7 @@ impl Wish {
             Wish::Page(Page::Rail, form) => (8, form as u32),
             Wish::Page(Page::Paces, form) => (9, form as u32),
             Wish::Page(Page::Background, form) => (10, form as u32),
+            Wish::Page(Page::Map, form) => (11, form as u32),
         }
     }
 
@@ -94,6 +97,7 @@ impl Wish {
             8 => Wish::Page(Page::Rail, Form::json_if(ms == 1)),
             9 => Wish::Page(Page::Paces, Form::json_if(ms == 1)),
             10 => Wish::Page(Page::Background, Form::json_if(ms == 1)),
+            11 => Wish::Page(Page::Map, Form::json_if(ms == 1)),
             _ => return None,
         };
         (wish.code().1 == ms).then_some(wish)
@@ -157,10 +161,22 @@ mod tests {
             Wish::Page(Page::Rail, Form::Json),
             Wish::Page(Page::Paces, Form::Words),
             Wish::Page(Page::Background, Form::Json),
+            Wish::Page(Page::Map, Form::Words),
+            Wish::Page(Page::Map, Form::Json),
         ] {
             assert_eq!(Wish::of_word(&wish.word()), Some(wish));
         }
-        for wrong in ["", "1", "1:1", "9:2", "11:0", "3:-1", "3:99999999999", "x:0"] {
+        for wrong in [
+            "",
+            "1",
+            "1:1",
+            "9:2",
+            "11:2",
+            "12:0",
+            "3:-1",
+            "3:99999999999",
+            "x:0",
+        ] {
             assert_eq!(Wish::of_word(wrong), None, "{wrong}");
         }
     }

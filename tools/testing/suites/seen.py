@@ -24,7 +24,7 @@ def suite(context):
     if context.foreign:
         return  # the launcher is what is tested here
     context.installed()
-    for case in (running, silent, left, whole, joined):
+    for case in (running, named, silent, left, whole, joined):
         name = case.__doc__.split("\n")[0].rstrip(".")
         yield Case(f"seen/{name}", lambda case=case: case(Stories(context, case.__name__)), alone=True, second_try=True)
 
@@ -120,6 +120,34 @@ def running(stories):
                 expect(rows["MPI_Irecv"]["operations"] > 0 and "not seen" not in complaints, f"rows on host {at}", said + complaints)
                 stories.ask(hosts, at, "trace", "--for", "500ms", "-o", stories.file)
                 look_at(json.loads(stories.file.read_text()), 3, 3)
+            stories.stop(job)
+
+
+def named(stories):
+    """a job has one name on all its hosts, and its map shows all of them"""
+    with Hosts(3) as hosts:
+        where = ",".join(f"{name}:1" for name in hosts.names[1:])
+        # The launcher's host has no rank.
+        job = stories.job(hosts, where, "-n", "2", stories.program, "endless", stories.directory)
+        with job:
+            stories.started(2)
+            names = set()
+            for at in range(3):
+                [listed] = json.loads(stories.ask(hosts, at, "ps", "--json")[0])
+                expect(listed["hosts"] == hosts.names[1:3] and listed["ranks"] == 2 and listed["state"] == "running", f"ps on host {at}", str(listed))
+                names.add(listed["name"])
+                [name] = names
+                expect(name.startswith("stories-"), f"the name on host {at}", str(names))
+                for words in (("who", name), ("ps", "-n", name), ("top", "--once", "--every", "0.1", name), ("why", "background", name)):
+                    stories.ask(hosts, at, *words)
+                seen = json.loads(stories.ask(hosts, at, "map", name, "--json")[0])
+                ranks = {host["host"]: [rank["rank"] for rank in host["ranks_here"]] for host in seen["hosts"]}
+                expect(ranks == {hosts.names[1]: [0], hosts.names[2]: [1]} and seen["job"] == name, f"map on host {at}", str(ranks))
+                words = stories.ask(hosts, at, "map", name)[0]
+                expect(all(f"on host '{host}':\n  Machine" in words for host in hosts.names[1:3]), f"map on host {at}", words)
+                stories.ask(hosts, at, "map", name, "--svg", stories.directory / "map.svg")
+                drawn = (stories.directory / "map.svg").read_text()
+                expect(all(f"host {host}" in drawn for host in hosts.names[1:3]) and "rank 1" in drawn, f"the drawing on host {at}", drawn)
             stories.stop(job)
 
 

@@ -10,10 +10,10 @@ use garonne_node::visit::{self, Visit};
 use garonne_node::wish::{Form, Page, Wish};
 use serde_json::{Value, json};
 
-use super::{rail, why, why_gate};
+use super::{map, rail, why, why_gate};
 
 /// What other hosts say, by the name of each, in the order of nodes.
-type Said = Vec<(String, Result<String, String>)>;
+pub type Said = Vec<(String, Result<String, String>)>;
 
 /// `garonne agent --look JOB WISH`: says it for the agent that runs this.
 pub fn say_for_agent(visit: &Visit, page: Page, form: Form) -> i32 {
@@ -27,7 +27,7 @@ pub fn say_for_agent(visit: &Visit, page: Page, form: Form) -> i32 {
     };
     let why_not = match page {
         Page::Gate(rank) => why_gate::refusal((shape, board), rank),
-        Page::Rail | Page::Paces | Page::Background => None,
+        Page::Rail | Page::Paces | Page::Background | Page::Map => None,
     };
     if let Some(why) = why_not {
         return refuse(&why);
@@ -38,6 +38,7 @@ pub fn say_for_agent(visit: &Visit, page: Page, form: Form) -> i32 {
         Page::Rail => rail::show(shape, board, as_json),
         Page::Paces => why::paces_of(shape, board, as_json),
         Page::Background => why::background_of(shape, board, as_json),
+        Page::Map => map::say_for_agent(visit, as_json),
     }
 }
 
@@ -46,11 +47,15 @@ pub fn show(visit: &Visit, page: Page, as_json: bool) -> Result<i32, String> {
     let said = ask(visit, page, as_json)?;
     match page {
         Page::Gate(rank) => one(rank, said, as_json),
-        Page::Rail | Page::Paces | Page::Background => all(said, as_json),
+        Page::Rail | Page::Paces | Page::Background | Page::Map => all(said, as_json),
     }
 }
 
-fn ask(visit: &Visit, page: Page, as_json: bool) -> Result<Said, String> {
+/// Asks them.
+///
+/// # Errors
+/// The agent of this host does not answer: a line for the user.
+pub fn ask(visit: &Visit, page: Page, as_json: bool) -> Result<Said, String> {
     let around = visit::around(&visit.name, Wish::Page(page, Form::json_if(as_json)));
     let around = around.map_err(|error| error.to_string())?;
     let asked: BTreeSet<u32> = match page {
@@ -59,7 +64,7 @@ fn ask(visit: &Visit, page: Page, as_json: bool) -> Result<Said, String> {
             let ranks = around.of_rank.len();
             BTreeSet::from([node.ok_or_else(|| format!("no rank {rank}: the job has {ranks}"))?])
         }
-        Page::Rail | Page::Paces | Page::Background => around.others(),
+        Page::Rail | Page::Paces | Page::Background | Page::Map => around.others(),
     };
     let mut pages: BTreeMap<u32, _> = around.pages(asked.clone());
     let name = |node: u32| {

@@ -1,17 +1,94 @@
-//! Finding running jobs and reading what their ranks show: shared by `who` and `top`.
+//! Finding running jobs and reading what their ranks show: shared by all commands that look at one.
 
 use clap_complete::engine::CompletionCandidate;
+use comfy_table::{Table, presets};
 use garonne_node::Error;
 use garonne_node::layout::{Card, State, tally};
 pub use garonne_node::look::Rank;
 use garonne_node::rendezvous;
 use garonne_node::visit::{self, Visit};
 
-/// The running jobs of this user whose agents answer.
-fn visits() -> Vec<Visit> {
-    let (mut visits, _) = answers();
-    once_each(&mut visits, |visit| visit.name.job());
-    visits
+/// A job as it is named on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// By the process id of its launcher, on this host.
+    Launcher(u32),
+    /// By its name, or the beginning of that.
+    Name(String),
+}
+
+impl std::str::FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(pid) => Ok(Wanted::Launcher(pid)),
+            Err(_) if text.is_empty() => Err("a job is named as 'garonne ps' shows it".into()),
+            Err(_) => Ok(Wanted::Name(text.to_owned())),
+        }
+    }
+}
+
+impl std::fmt::Display for Wanted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Wanted::Launcher(pid) => write!(f, "{pid}"),
+            Wanted::Name(name) => write!(f, "{name}"),
+        }
+    }
+}
+
+impl Wanted {
+    /// Whether a job of this name and launcher is meant, as it stands.
+    fn is(&self, (name, launcher): (&str, u32)) -> bool {
+        match self {
+            Wanted::Launcher(pid) => *pid == launcher,
+            Wanted::Name(wanted) => wanted == name,
+        }
+    }
+
+    /// Those of the jobs that are meant: of this name or launcher, or, where there is none, with names that begin so.
+    fn among<T>(&self, jobs: Vec<T>, of: impl Fn(&T) -> (&str, u32)) -> Vec<T> {
+        let begins = |(name, _): (&str, u32)| match self {
+            Wanted::Name(wanted) => name.starts_with(wanted.as_str()),
+            Wanted::Launcher(_) => false,
+        };
+        let exact = jobs.iter().any(|job| self.is(of(job)));
+        let is_meant = |job: &T| if exact { self.is(of(job)) } else { begins(of(job)) };
+        jobs.into_iter().filter(is_meant).collect()
+    }
+}
+
+/// The jobs of this user that have an agent on this host.
+#[derive(Debug, Default)]
+pub struct Running {
+    /// Those that answer, each once, oldest first.
+    pub visits: Vec<Visit>,
+    /// Launchers of those that do not.
+    pub silent: Vec<u32>,
+}
+
+/// Asks all of them.
+pub fn running() -> Running {
+    let jobs = rendezvous::jobs();
+    // Side by side, since each may take a second to find out.
+    let all: Vec<_> = std::thread::scope(|scope| {
+        let asked: Vec<_> = jobs
+            .iter()
+            .map(|name| scope.spawn(|| visit::visit(name)))
+            .collect();
+        asked.into_iter().map(|visit| visit.join().ok()).collect()
+    });
+    let mut running = Running::default();
+    for (name, answer) in jobs.iter().zip(all) {
+        match answer {
+            Some(Ok(visit)) => running.visits.push(visit),
+            Some(Err(Error::Timeout { .. })) => running.silent.extend(name.launcher()),
+            _ => {}
+        }
+    }
+    once_each(&mut running.visits, |visit| visit.name.job());
+    running
 }
 
 /// Keeps one of each job's, the first: hosts that somebody has taken for several, as containers with one network, have an agent of it each.
@@ -20,72 +97,76 @@ fn once_each<T>(all: &mut Vec<T>, job: impl Fn(&T) -> Option<&str>) {
     all.retain(|one| job(one).is_none_or(|job| known.insert(job.to_owned())));
 }
 
-/// The running jobs of this user, and how many more there are whose agents do not answer.
-fn answers() -> (Vec<Visit>, usize) {
-    let jobs = rendezvous::jobs();
-    // Side by side, since each may take a second to find out.
-    let all: Vec<_> = std::thread::scope(|scope| {
-        let asked: Vec<_> = jobs
-            .iter()
-            .map(|name| scope.spawn(|| visit::visit(name)))
-            .collect();
-        asked.into_iter().filter_map(|visit| visit.join().ok()).collect()
-    });
-    let is_silent = |visit: &&Result<Visit, Error>| matches!(visit, Err(Error::Timeout { .. }));
-    let silent = all.iter().filter(is_silent).count();
-    (all.into_iter().flatten().collect(), silent)
-}
-
-/// The job that runs, if there is exactly one.
-pub fn only() -> Option<Visit> {
-    let mut visits = visits();
-    (visits.len() == 1).then(|| visits.remove(0))
-}
-
-/// A job as it is named on the command line.
-///
-/// # Errors
-/// A line that says what jobs are named by.
-pub fn number(text: &str) -> Result<u32, String> {
-    text.parse()
-        .map_err(|_| "a job is named by the process id of its launcher, which 'garonne top' shows".into())
-}
-
 /// The job whose launcher has this process id. Errors are a line for the user.
 pub fn named(pid: u32) -> Result<Visit, String> {
-    let (visits, silent) = answers();
-    let named = visits.into_iter().find(|visit| visit.launcher == pid);
-    named.ok_or_else(|| none(&format!("no job of yours has the launcher {pid}"), silent))
+    choose(Some(&Wanted::Launcher(pid)), "")
 }
 
-/// Nothing was found, and so many jobs do not answer.
-fn none(text: &str, silent: usize) -> String {
-    match silent {
-        0 => text.to_owned(),
-        _ => format!("{text} and answers; {silent} more do not answer: somebody may have stopped them"),
+/// The job named on the command line, or the only one. `line`: how this command names one, with JOB in its place. Errors are for the user, with the jobs there are.
+pub fn choose(wanted: Option<&Wanted>, line: &str) -> Result<Visit, String> {
+    if let Some(Wanted::Launcher(pid)) = wanted
+        && let Some(visit) = of_launcher(*pid)
+    {
+        return Ok(visit);
+    }
+    let Running { visits, silent } = running();
+    let list = listed(&visits);
+    let meant = match wanted {
+        None => visits,
+        Some(wanted) => wanted.among(visits, |visit| (&visit.job_name, visit.launcher)),
+    };
+    only_one(meant).map_err(|several| {
+        let head = match (wanted, several) {
+            (None, false) => "no job of yours runs on this machine".to_owned(),
+            (None, true) => format!("several jobs run; name one: {line}"),
+            (Some(wanted), false) => format!("no job of yours on this machine is called '{wanted}'"),
+            (Some(wanted), true) => {
+                format!("several jobs are called '{wanted}'; name one by its launcher: {line}")
+            }
+        };
+        let more = match silent.len() {
+            0 => String::new(),
+            count => format!(" and answers; {count} more do not answer: somebody may have stopped them"),
+        };
+        let these = if several || list.is_empty() {
+            ""
+        } else {
+            "; these run:"
+        };
+        let end = if list.is_empty() { "" } else { "\n" };
+        format!("{head}{more}{these}{end}{list}")
+    })
+}
+
+/// A job whose launcher has this process id, also by an agent that is not the first of its job here.
+fn of_launcher(pid: u32) -> Option<Visit> {
+    let jobs = rendezvous::jobs();
+    let of = jobs.iter().filter(|name| name.launcher() == Some(pid));
+    of.filter_map(|name| visit::visit(name).ok()).next()
+}
+
+/// The one there is; else whether there are several.
+fn only_one(mut visits: Vec<Visit>) -> Result<Visit, bool> {
+    match visits.pop() {
+        Some(visit) if visits.is_empty() => Ok(visit),
+        last => Err(last.is_some()),
     }
 }
 
-/// The job named on the command line, or the only one. `line`: how this command names one, with PID in its place. Errors are a line for the user.
-pub fn choose(wanted: Option<u32>, line: &str) -> Result<Visit, String> {
-    if let Some(pid) = wanted {
-        return named(pid);
+/// The jobs there are, a line each.
+pub fn listed(visits: &[Visit]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    for visit in visits {
+        table.add_row([
+            format!(" {}", visit.job_name),
+            visit.launcher.to_string(),
+            visit.command.clone(),
+        ]);
     }
-    let (mut visits, silent) = answers();
-    once_each(&mut visits, |visit| visit.name.job());
-    match visits.len() {
-        0 => Err(none("no job of yours runs on this machine", silent)),
-        1 => Ok(visits.remove(0)),
-        _ => {
-            let list: Vec<_> = visits
-                .iter()
-                .map(|visit| format!("  {}  {}", visit.launcher, visit.command))
-                .collect();
-            Err(format!(
-                "several jobs run; name one by the process id of its launcher: {line}\n{}",
-                list.join("\n")
-            ))
-        }
+    match visits.is_empty() {
+        true => String::new(),
+        false => table.trim_fmt(),
     }
 }
 
@@ -99,11 +180,11 @@ pub fn not_begun(visit: &Visit) -> String {
     format!("no rank of the job{here} has called MPI_Init yet")
 }
 
-/// The running jobs by their launchers, with their command lines, for shells.
+/// The running jobs by their names, with their command lines, for shells.
 pub fn candidates() -> Vec<CompletionCandidate> {
-    visits()
-        .into_iter()
-        .map(|visit| CompletionCandidate::new(visit.launcher.to_string()).help(Some(visit.command.into())))
+    let visits = running().visits.into_iter();
+    visits
+        .map(|visit| CompletionCandidate::new(visit.job_name).help(Some(visit.command.into())))
         .collect()
 }
 
@@ -166,11 +247,29 @@ mod tests {
         assert_eq!(all, ["1/a", "2/b", "nameless"]);
     }
 
+    fn meant(word: &str) -> Vec<u32> {
+        let jobs = vec![
+            ("heat-b", 1),
+            ("heat", 2),
+            ("wave-c", 3),
+            ("heat-d", 4),
+            ("heat-d", 5),
+        ];
+        let wanted: Wanted = word.parse().unwrap();
+        let meant = wanted.among(jobs, |(name, launcher)| (*name, *launcher));
+        meant.into_iter().map(|(_, launcher)| launcher).collect()
+    }
+
     #[test]
-    fn a_word_that_names_no_job_is_answered_with_what_does() {
-        assert_eq!(number("12"), Ok(12));
-        for word in ["nosuch", "-1", "", "99999999999"] {
-            assert!(number(word).unwrap_err().contains("launcher"), "{word}");
-        }
+    fn a_job_is_named_by_its_launcher_by_its_name_or_by_how_that_begins() {
+        assert_eq!(meant("3"), [3]);
+        assert_eq!(meant("wave"), [3]);
+        assert_eq!(meant("heat-b"), [1]);
+        // A name that stands is no beginning of another.
+        assert_eq!(meant("heat"), [2]);
+        assert_eq!(meant("heat-"), [1, 4, 5]);
+        assert_eq!(meant("heat-d"), [4, 5]);
+        assert!(meant("solver").is_empty() && meant("7").is_empty());
+        assert!("".parse::<Wanted>().is_err());
     }
 }

@@ -1,25 +1,28 @@
-//! `garonne map`: the machine as hwloc sees it, and where the ranks of a running job are on it.
+//! `garonne map`: the machine as hwloc sees it, and where the ranks of a running job are on it; of a job on several hosts the machine of each, which tells of itself.
 //!
 //! The only user of hwloc, so that starting a job does not wait for it. `HWLOC_SYNTHETIC` and `HWLOC_XMLFILE` show other
 //! machines.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 use clap_complete::engine::ArgValueCandidates;
+use garonne_node::visit::Visit;
+use garonne_node::wish::Page;
 use garonne_topology::machine;
 use hwlocality::Topology;
 use hwlocality::object::TopologyObject;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::jobs::{self, Rank};
 use super::picture::{Area, Look, bytes, picture};
+use super::{elsewhere, fail};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Process id of a job's launcher: shows its ranks on the machine; not needed if one job runs
-    #[arg(value_parser = jobs::number, add = ArgValueCandidates::new(jobs::candidates))]
-    job: Option<u32>,
+    /// A job, by its name or its launcher's process id (garonne ps): shows its ranks; not needed if one job runs
+    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    job: Option<jobs::Wanted>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -29,52 +32,137 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> i32 {
-    let topology = match Topology::new() {
-        Ok(topology) => topology,
-        Err(error) => {
-            errln!("error: hwloc cannot tell the machine: {error}");
-            return 1;
-        }
-    };
-    let ranks = match args.job {
+    go(args).unwrap_or_else(|text| fail(&text))
+}
+
+fn go(args: &Args) -> Result<i32, String> {
+    let topology = machine_of_this_host()?;
+    let visit = match &args.job {
         // Jobs run on this machine, not on a described one.
-        None if !topology.is_this_system() => Vec::new(),
-        None => jobs::only().map_or(Vec::new(), |visit| jobs::ranks(&visit)),
-        Some(job) => match jobs::named(job) {
-            Ok(visit) => jobs::ranks(&visit),
-            Err(text) => {
-                errln!("error: {text}");
-                return 1;
-            }
-        },
+        None if !topology.is_this_system() => None,
+        None => only(),
+        Some(_) => Some(jobs::choose(args.job.as_ref(), "garonne map JOB")?),
     };
-    // A described machine is not the one that this process may use.
-    let allowed = if topology.is_this_system() {
-        Some(machine::allowed())
-    } else {
-        None
-    };
-    let view = View { ranks, allowed };
-    if let Some(path) = &args.svg {
-        return match svg::save(path, &picture(&view.drawn(topology.root_object()))) {
-            Ok(()) => 0,
-            Err(error) => {
-                errln!("error: cannot write {}: {error}", path.display());
-                1
-            }
-        };
+    let view = View::new(visit.as_ref(), &topology);
+    match visit.filter(|visit| visit.hosts.len() > 1) {
+        None => show_one(args, &view, &topology),
+        Some(visit) => show_all(args, &view, &topology, &visit),
     }
-    match args.json {
-        true => {
-            let mut json = view.as_json(topology.root_object());
-            json["unbound_ranks"] = json!(view.unbound());
-            super::print_json(&json)
+}
+
+/// The job that runs, if there is exactly one; where there are several they are named, and the machine is shown without.
+fn only() -> Option<Visit> {
+    let mut visits = jobs::running().visits;
+    if visits.len() > 1 {
+        errln!(
+            "several jobs run; name one to see its ranks: garonne map JOB\n{}",
+            jobs::listed(&visits)
+        );
+        return None;
+    }
+    visits.pop()
+}
+
+fn machine_of_this_host() -> Result<Topology, String> {
+    Topology::new().map_err(|error| format!("hwloc cannot tell the machine: {error}"))
+}
+
+/// This machine, with ranks or without.
+fn show_one(args: &Args, view: &View, topology: &Topology) -> Result<i32, String> {
+    let root = topology.root_object();
+    match &args.svg {
+        Some(path) => save(path, &drawn(&view.whole(root))),
+        None if args.json => Ok(super::print_json(&view.whole(root))),
+        None => {
+            view.print(root, 0);
+            Ok(0)
         }
+    }
+}
+
+/// The machines of all hosts that have ranks of the job, as each of them tells.
+fn show_all(args: &Args, view: &View, topology: &Topology, visit: &Visit) -> Result<i32, String> {
+    let as_json = args.json || args.svg.is_some();
+    let others = elsewhere::ask(visit, Page::Map, as_json)?;
+    let root = topology.root_object();
+    let own = own_name(visit).filter(|_| visit.has_ranks_here());
+    if !as_json {
+        if let Some(own) = own {
+            outln!("on host '{own}':");
+            view.print(root, 1);
+        }
+        for (host, page) in &others {
+            match page {
+                Ok(words) => out!("on host '{host}':\n{words}"),
+                Err(why) => outln!("on host '{host}': {why}"),
+            }
+        }
+        return Ok(i32::from(others.iter().any(|(_, page)| page.is_err())));
+    }
+    let far = others.into_iter().map(|(host, page)| {
+        let told = page.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
+        let mut told = told.unwrap_or_else(|why| json!({ "why": why, "children": [] }));
+        told["host"] = json!(host);
+        told
+    });
+    let near = own.map(|own| {
+        let mut told = view.whole(root);
+        told["host"] = json!(own);
+        told
+    });
+    let hosts: Vec<Value> = near.into_iter().chain(far).collect();
+    match &args.svg {
+        None => Ok(super::print_json(
+            &json!({ "job": visit.job_name, "hosts": hosts }),
+        )),
+        Some(path) => {
+            let title = |host: &Value| match host["why"].as_str() {
+                Some(why) => format!("host {}: {why}", host["host"].as_str().unwrap_or_default()),
+                None => format!("host {}", host["host"].as_str().unwrap_or_default()),
+            };
+            let parts = hosts.iter().map(|host| Area {
+                label: title(host),
+                parts: match host["why"].is_null() {
+                    true => vec![drawn(host)],
+                    false => Vec::new(),
+                },
+                ..Area::default()
+            });
+            let all = Area {
+                label: format!("job {}", visit.job_name),
+                parts: parts.collect(),
+                ..Area::default()
+            };
+            save(path, &all)
+        }
+    }
+}
+
+/// The name of this host in the job.
+fn own_name(visit: &Visit) -> Option<&str> {
+    let (shape, _) = visit.world.as_ref()?;
+    visit.hosts.get(shape.node as usize).map(String::as_str)
+}
+
+/// What [`Page::Map`] shows, for the agent that runs this.
+pub fn say_for_agent(visit: &Visit, as_json: bool) -> i32 {
+    let topology = match machine_of_this_host() {
+        Ok(topology) => topology,
+        Err(text) => return fail(&text),
+    };
+    let view = View::new(Some(visit), &topology);
+    match as_json {
+        true => super::print_json(&view.whole(topology.root_object())),
         false => {
-            view.print(topology.root_object(), 0);
+            view.print(topology.root_object(), 1);
             0
         }
     }
+}
+
+fn save(path: &Path, area: &Area) -> Result<i32, String> {
+    svg::save(path, &picture(area)).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    Ok(0)
 }
 
 struct View {
@@ -100,6 +188,14 @@ fn label(object: &TopologyObject) -> String {
 }
 
 impl View {
+    fn new(visit: Option<&Visit>, topology: &Topology) -> Self {
+        Self {
+            ranks: visit.map_or(Vec::new(), jobs::ranks),
+            // A described machine is not the one that this process may use.
+            allowed: topology.is_this_system().then(machine::allowed),
+        }
+    }
+
     fn ranks_on(&self, cpu: u32) -> Vec<u32> {
         self.ranks
             .iter()
@@ -133,68 +229,83 @@ impl View {
             }
         }
         outln!("{line}");
-        if depth == 0 && !self.unbound().is_empty() {
-            outln!("  {}: not bound", ranges(&self.unbound()));
+        let is_root = object.parent().is_none();
+        if is_root && !self.unbound().is_empty() {
+            outln!("{}{}: not bound", "  ".repeat(depth + 1), ranges(&self.unbound()));
         }
         children(object).for_each(|child| self.print(child, depth + 1));
     }
 
-    /// The machine for a drawing; ranks that are bound nowhere stand with the machine itself.
-    fn drawn(&self, root: &TopologyObject) -> Area {
-        let mut machine = self.area(root);
-        machine.lines.extend(self.lines(|rank| rank.cpu.is_none()));
-        machine
-    }
-
-    fn area(&self, object: &TopologyObject) -> Area {
-        if let Some(cpu) = cpu_of(object) {
-            let lines = self.lines(|rank| rank.cpu == Some(cpu));
-            let look = match (self.forbidden(cpu), lines.is_empty()) {
-                (true, _) => Look::Forbidden,
-                (false, true) => Look::Free,
-                (false, false) => Look::Busy,
-            };
-            return Area {
-                label: format!("CPU {cpu}"),
-                lines,
-                look,
-                parts: Vec::new(),
-            };
-        }
-        // What has nothing in it (memory, a device) is a line, not a box.
-        let (boxes, lines): (Vec<_>, Vec<_>) = children(object)
-            .map(|child| self.area(child))
-            .partition(|part| part.look != Look::Group || !part.parts.is_empty());
-        Area {
-            label: label(object),
-            lines: lines.into_iter().map(|part| part.label).collect(),
-            look: Look::Group,
-            parts: boxes,
-        }
-    }
-
-    fn lines(&self, here: impl Fn(&Rank) -> bool) -> Vec<String> {
-        let ranks = self.ranks.iter().filter(|rank| here(rank));
-        ranks
-            .map(|rank| match rank.sent_messages {
-                0 => format!("rank {}", rank.rank),
-                count => format!(
-                    "rank {}: sent {count} messages, {}",
-                    rank.rank,
-                    bytes(rank.sent_bytes)
-                ),
-            })
-            .collect()
+    /// The machine and the ranks on it.
+    fn whole(&self, root: &TopologyObject) -> Value {
+        let mut json = self.as_json(root);
+        json["unbound_ranks"] = json!(self.unbound());
+        let ranks = self.ranks.iter().map(|rank| {
+            json!({ "rank": rank.rank, "pid": rank.pid, "cpu": rank.cpu, "sent_messages": rank.sent_messages, "sent_bytes": rank.sent_bytes })
+        });
+        json["ranks_here"] = ranks.collect();
+        json
     }
 
     fn as_json(&self, object: &TopologyObject) -> serde_json::Value {
         let cpu = cpu_of(object);
         let children: Vec<_> = children(object).map(|child| self.as_json(child)).collect();
         json!({
-            "type": object.object_type().to_string(), "cpu": cpu, "usable": cpu.map(|cpu| !self.forbidden(cpu)),
+            "type": object.object_type().to_string(), "label": label(object), "cpu": cpu, "usable": cpu.map(|cpu| !self.forbidden(cpu)),
             "ranks": cpu.map(|cpu| self.ranks_on(cpu)), "children": children,
         })
     }
+}
+
+/// A machine, as [`View::whole`] tells it, for a drawing; ranks that are bound nowhere stand with the machine itself.
+fn drawn(machine: &Value) -> Area {
+    let ranks = machine["ranks_here"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut area = area(machine, ranks);
+    area.lines.extend(lines(ranks, &Value::Null));
+    area
+}
+
+fn area(object: &Value, ranks: &[Value]) -> Area {
+    let cpu = &object["cpu"];
+    if !cpu.is_null() {
+        let lines = lines(ranks, cpu);
+        let look = match (object["usable"] == json!(false), lines.is_empty()) {
+            (true, _) => Look::Forbidden,
+            (false, true) => Look::Free,
+            (false, false) => Look::Busy,
+        };
+        return Area {
+            label: format!("CPU {cpu}"),
+            lines,
+            look,
+            parts: Vec::new(),
+        };
+    }
+    // What has nothing in it (memory, a device) is a line, not a box.
+    let children = object["children"].as_array().map_or(&[][..], Vec::as_slice);
+    let (boxes, lines): (Vec<_>, Vec<_>) = children
+        .iter()
+        .map(|child| area(child, ranks))
+        .partition(|part| part.look != Look::Group || !part.parts.is_empty());
+    Area {
+        label: object["label"].as_str().unwrap_or_default().to_owned(),
+        lines: lines.into_iter().map(|part| part.label).collect(),
+        look: Look::Group,
+        parts: boxes,
+    }
+}
+
+/// The ranks that are bound to a CPU, or nowhere.
+fn lines(ranks: &[Value], cpu: &Value) -> Vec<String> {
+    let here = ranks.iter().filter(|rank| rank["cpu"] == *cpu);
+    here.map(|rank| match rank["sent_messages"].as_u64().unwrap_or(0) {
+        0 => format!("rank {}", rank["rank"]),
+        count => {
+            let sent = bytes(rank["sent_bytes"].as_u64().unwrap_or(0));
+            format!("rank {}: sent {count} messages, {sent}", rank["rank"])
+        }
+    })
+    .collect()
 }
 
 /// "rank 3", "ranks 0-2, 5": of ascending numbers.

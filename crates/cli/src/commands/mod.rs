@@ -12,6 +12,7 @@ mod overlap;
 mod pair;
 mod picture;
 mod ping;
+mod ps;
 mod rail;
 mod strategy;
 mod top;
@@ -55,7 +56,9 @@ enum Command {
     Join(join::Args),
     /// What this machine can do, what is degraded and what it costs, how to mend it
     Doctor(doctor::Args),
-    /// The machine, and the ranks of a job on it
+    /// The jobs that run, on all their hosts; or the ranks of one: garonne ps JOB
+    Ps(ps::Args),
+    /// The machines of a job's hosts, and its ranks on them; without a job this machine
     Map(map::Args),
     /// Live table of a running job
     Top(top::Args),
@@ -104,6 +107,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Run { words } => crate::run::run(words, "garonne run"),
         Command::Join(args) => join::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Ps(args) => ps::run(&args),
         Command::Map(args) => map::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Who(args) => who::run(&args),

@@ -13,7 +13,7 @@ use crate::recording::{self, Wants};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Process id of the job's launcher, or a file made by garonne trace; not needed if one job runs
+    /// The job, by its name or its launcher's process id, or a file made by garonne trace; not needed if one job runs
     #[arg(add = ArgValueCandidates::new(jobs::candidates))]
     job: Option<String>,
     /// How long to look at a running job: 5s, 500ms, or seconds
@@ -39,17 +39,18 @@ pub fn run(args: &Args) -> i32 {
 }
 
 fn table(args: &Args) -> Result<Table, String> {
-    let pid = args.job.as_deref().map(str::parse::<u32>);
-    let job = match (pid, args.job.as_deref()) {
-        (Some(Err(_)), Some(path)) => return of_file(Path::new(path)),
-        (pid, _) => pid.and_then(Result::ok),
-    };
+    // A job's name holds no slash; a file's may be one all the same.
+    let path = args.job.as_deref().map(Path::new);
+    if let Some(path) = path.filter(|path| path.components().count() != 1 || path.is_file()) {
+        return of_file(path);
+    }
+    let job: Option<jobs::Wanted> = args.job.as_deref().map(str::parse).transpose()?;
     let wants = Wants {
         timeline: None,
         shares: true,
         stream: false,
     };
-    let outcome = trace::follow(job, "garonne overlap PID", Some(args.time), wants)?;
+    let outcome = trace::follow(job.as_ref(), "garonne overlap JOB", Some(args.time), wants)?;
     recording::complain(&outcome);
     outcome.table.ok_or_else(|| "nothing was recorded".into())
 }

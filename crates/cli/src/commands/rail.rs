@@ -1,6 +1,7 @@
 //! `garonne rail`: which networks a running job uses between hosts, and what moves on each; takes one out of use while the job runs, or back into use, or into use that hosts have got.
 
 use clap::error::{ContextKind, ContextValue};
+use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
 use garonne_node::layout::{Card, Shape};
 use garonne_node::wish::Page;
@@ -18,9 +19,9 @@ use super::{elsewhere, jobs};
 pub struct Args {
     #[command(subcommand)]
     what: Option<What>,
-    /// Process id of the job's launcher; not needed if one job runs
-    #[arg(long, global = true, value_parser = jobs::number)]
-    job: Option<u32>,
+    /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
+    #[arg(long, global = true, add = ArgValueCandidates::new(jobs::candidates))]
+    job: Option<jobs::Wanted>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -47,10 +48,7 @@ pub fn tip(words: &[OsString], error: &clap::Error) -> Option<String> {
         return None;
     }
     match error.get(ContextKind::InvalidSubcommand)? {
-        ContextValue::String(word) => {
-            let pid = jobs::number(word).ok()?;
-            Some(format!("  tip: name a job by garonne rail --job {pid}"))
-        }
+        ContextValue::String(word) => Some(format!("  tip: name a job by garonne rail --job {word}")),
         _ => None,
     }
 }
@@ -68,7 +66,7 @@ fn go(args: &Args) -> Result<i32, String> {
         Some(What::Drain { network }) => format!(" drain {network}"),
         Some(What::Add { network }) => format!(" add {network}"),
     };
-    let job = jobs::choose(args.job, &format!("garonne rail --job PID{what}"))?;
+    let job = jobs::choose(args.job.as_ref(), &format!("garonne rail --job JOB{what}"))?;
     let world = job.world.as_ref();
     let (shape, board) = world.ok_or_else(|| jobs::not_begun(&job))?;
     if shape.nodes < 2 && (0..shape.size).any(|rank| Card::of(board, rank).host().1 != 0) {

@@ -14,9 +14,9 @@ use crate::diagnosis::standing::Shown;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Process id of the job's launcher; not needed if one job runs
-    #[arg(value_parser = jobs::number, add = ArgValueCandidates::new(jobs::candidates))]
-    job: Option<u32>,
+    /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
+    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    job: Option<jobs::Wanted>,
     /// Seconds between two looks
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     every: f64,
@@ -36,7 +36,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(args: &Args) -> i32 {
-    let mut visit = match jobs::choose(args.job, "garonne top PID") {
+    let mut visit = match jobs::choose(args.job.as_ref(), "garonne top JOB") {
         Ok(visit) => visit,
         Err(text) => {
             errln!("error: {text}");

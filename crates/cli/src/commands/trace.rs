@@ -16,9 +16,9 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Process id of the job's launcher; not needed if one job runs
-    #[arg(value_parser = jobs::number, add = ArgValueCandidates::new(jobs::candidates))]
-    job: Option<u32>,
+    /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
+    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    job: Option<jobs::Wanted>,
     /// Where to write the timeline; open it at https://ui.perfetto.dev
     #[arg(short, long, default_value = "garonne-trace.json")]
     output: PathBuf,
@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> i32 {
         shares: false,
         stream: false,
     };
-    match follow(args.job, "garonne trace PID", args.time, wants) {
+    match follow(args.job.as_ref(), "garonne trace JOB", args.time, wants) {
         Ok(outcome) => {
             recording::complain(&outcome);
             outln!(
@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> i32 {
 /// Traces a running job for this long, or to its end.
 /// `line`: see [`jobs::choose`].
 pub fn follow(
-    job: Option<u32>,
+    job: Option<&jobs::Wanted>,
     line: &str,
     time: Option<Duration>,
     wants: Wants<'_>,

@@ -1,6 +1,8 @@
 //! `garonne why`: why something is as it is. Each thing that can be asked about is a function here.
 
 use super::join::ENV_FILE as ENV_JOIN_KEY;
+use clap_complete::engine::ArgValueCandidates;
+
 use super::{elsewhere, jobs};
 use comfy_table::{Table, presets};
 use garonne_node::adoption::ENV_KEY;
@@ -43,9 +45,9 @@ enum Thing {
     },
     /// Which way each rank of a running job fetches large messages from each peer, and what it has measured
     Paces {
-        /// Process id of the job's launcher; not needed if one job runs
-        #[arg(value_parser = jobs::number)]
-        job: Option<u32>,
+        /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
+        #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+        job: Option<jobs::Wanted>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -54,18 +56,18 @@ enum Thing {
     Gate {
         /// The rank, on whichever host of the job
         rank: u32,
-        /// Process id of the job's launcher; not needed if one job runs
-        #[arg(value_parser = jobs::number)]
-        job: Option<u32>,
+        /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
+        #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+        job: Option<jobs::Wanted>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Whether the communication of each rank of a running job advances while the rank computes, and if not, why not
     Background {
-        /// Process id of the job's launcher; not needed if one job runs
-        #[arg(value_parser = jobs::number)]
-        job: Option<u32>,
+        /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
+        #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+        job: Option<jobs::Wanted>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -79,42 +81,46 @@ enum Thing {
 }
 
 pub fn run(args: &Args) -> i32 {
-    match args.thing {
-        Thing::Binding { n, json } => binding(n, json),
-        Thing::Costs { json } => super::tune::show_kept(json),
+    match &args.thing {
+        Thing::Binding { n, json } => binding(*n, *json),
+        Thing::Costs { json } => super::tune::show_kept(*json),
         Thing::Paces { job, json } => {
-            let here = |_: &Visit, shape: &Shape, board: &Segment| paces_of(shape, board, json);
-            of_world((job, "garonne why paces PID"), (Page::Paces, json), here)
-        }
-        Thing::Gate { rank, job, json } => {
-            let line = format!("garonne why gate {rank} PID");
-            let here = |visit: &Visit, shape: &Shape, board: &Segment| {
-                super::why_gate::show(visit, (shape, board), rank, json)
-            };
-            of_world((job, &line), (Page::Gate(rank), json), here)
-        }
-        Thing::Background { job, json } => {
-            let here = |_: &Visit, shape: &Shape, board: &Segment| background_of(shape, board, json);
+            let here = |_: &Visit, shape: &Shape, board: &Segment| paces_of(shape, board, *json);
             of_world(
-                (job, "garonne why background PID"),
-                (Page::Background, json),
+                (job.as_ref(), "garonne why paces JOB"),
+                (Page::Paces, *json),
                 here,
             )
         }
-        Thing::Settings { json } => settings(json),
+        Thing::Gate { rank, job, json } => {
+            let line = format!("garonne why gate {rank} JOB");
+            let here = |visit: &Visit, shape: &Shape, board: &Segment| {
+                super::why_gate::show(visit, (shape, board), *rank, *json)
+            };
+            of_world((job.as_ref(), &line), (Page::Gate(*rank), *json), here)
+        }
+        Thing::Background { job, json } => {
+            let here = |_: &Visit, shape: &Shape, board: &Segment| background_of(shape, board, *json);
+            of_world(
+                (job.as_ref(), "garonne why background JOB"),
+                (Page::Background, *json),
+                here,
+            )
+        }
+        Thing::Settings { json } => settings(*json),
     }
 }
 
 /// What `here` says of the newest world of a running job, which is named as [`jobs::choose`] has it; or what other hosts say, if what is asked for is of their ranks.
 fn of_world(
-    (job, line): (Option<u32>, &str),
+    (job, line): (Option<&jobs::Wanted>, &str),
     (page, as_json): (Page, bool),
     here: impl FnOnce(&Visit, &Shape, &Segment) -> i32,
 ) -> i32 {
     let said = jobs::choose(job, line).and_then(|visit| {
         let is_here = match page {
             Page::Gate(rank) => visit.runs_here(rank),
-            Page::Paces | Page::Background | Page::Rail => visit.has_ranks_here(),
+            Page::Paces | Page::Background | Page::Rail | Page::Map => visit.has_ranks_here(),
         };
         match &visit.world {
             Some((shape, board)) if is_here => Ok(here(&visit, shape, board)),

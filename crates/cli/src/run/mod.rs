@@ -92,9 +92,11 @@ fn start(order: Order) -> i32 {
         report_bindings,
         report_pid,
         cpus,
+        name,
         tracing,
         joining,
     } = order;
+    job.start_as(name);
     if let Some(cpus) = &cpus
         && let Err(error) = placement::confine(cpus)
     {

@@ -71,6 +71,8 @@ pub enum Action {
     Signals,
     /// Write a timeline.
     Trace,
+    /// What the job is called.
+    Name,
     /// Let other hosts join with a key.
     JoinKey,
     /// How they join.
@@ -159,7 +161,7 @@ pub fn find(word: &str, name: &str) -> Option<&'static Entry> {
     let of_one_dash = |known: &&str| known.strip_prefix('-') == Some(name);
     let single = OPTIONS
         .iter()
-        .find(|entry| is_single && entry.names.iter().any(|known| of_one_dash(&known)));
+        .find(|entry| is_single && entry.names.iter().any(|known| of_one_dash(known)));
     single.or_else(|| OPTIONS.iter().find(|entry| entry.names.contains(&name)))
 }
 
@@ -173,6 +175,27 @@ pub fn nearest(name: &str) -> Option<&'static str> {
         .map(|known| (strsim::damerau_levenshtein(name, known), *known))
         .min()?;
     (distance <= 1 + name.len() / 4).then_some(nearest)
+}
+
+/// The value of an option, behind a complaint that there is none.
+pub(super) fn shape(entry: &Entry) -> String {
+    if entry.value.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", entry.value)
+    }
+}
+
+/// What to say of a word that is no option: `name` is without dashes and value.
+pub(super) fn unknown(word: &str, name: &str) -> String {
+    match nearest(name) {
+        Some(known) => format!(
+            "unknown option '{word}'; did you mean '--{known}'? (options of the program go after its name)"
+        ),
+        None => format!(
+            "unknown option '{word}' (options of the program go after its name; `garonne run --help` lists ours)"
+        ),
+    }
 }
 
 /// The options of other launchers that are accepted without effect, or refused, with the reasons.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use garonne_node::job::{Job, Program, Stamps, Stdin, Streams, Tags};
+use garonne_node::job_name;
 use garonne_node::nodes::{Host, Mapping};
 use garonne_topology::binding::{BindTo, MapBy, Policy};
 use garonne_topology::cpuset::CpuSet;
@@ -77,6 +78,8 @@ pub struct Order {
     pub report_pid: Option<PathBuf>,
     /// The CPUs that the job may use, of those that we may.
     pub cpus: Option<CpuSet>,
+    /// What the job is called.
+    pub name: Option<String>,
     /// What to record.
     pub tracing: Tracing,
     /// Hosts that are to join.
@@ -96,6 +99,7 @@ struct Parser<'a> {
     report_bindings: bool,
     report_pid: Option<PathBuf>,
     cpus: Option<CpuSet>,
+    name: Option<String>,
     tracing: Tracing,
     stamps: Stamps,
     streams: Streams,
@@ -131,6 +135,7 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         report_bindings: false,
         report_pid: None,
         cpus: None,
+        name: None,
         tracing: Tracing::default(),
         stamps: Stamps::None,
         streams: Streams::Apart,
@@ -261,6 +266,7 @@ impl Parser<'_> {
             report_bindings,
             report_pid,
             cpus,
+            name,
             tracing,
             hosts,
             mapping,
@@ -276,6 +282,7 @@ impl Parser<'_> {
             report_bindings,
             report_pid,
             cpus,
+            name,
             tracing,
             joining,
         })))
@@ -318,7 +325,7 @@ impl Parser<'_> {
             None => attached_number(name).map_or((name, None), |(name, value)| (name, Some(value.into()))),
         };
         let Some(entry) = options::find(word, name) else {
-            return Err(unknown(word, name));
+            return Err(options::unknown(word, name));
         };
         let mut attached = attached;
         if entry.takes_nothing()
@@ -332,7 +339,7 @@ impl Parser<'_> {
                 entry.may_take(parser.words.front().map(OsString::as_os_str), word)?;
             }
             let next = attached.take().or_else(|| parser.words.pop_front());
-            next.ok_or_else(|| format!("option '{word}' needs a value{}", shape(entry)))
+            next.ok_or_else(|| format!("option '{word}' needs a value{}", options::shape(entry)))
         };
         match entry.action {
             Action::Version => return Ok(Some(Request::Version)),
@@ -392,6 +399,10 @@ impl Parser<'_> {
             Action::Programs => self.programs_of(&value)?,
             Action::Display => self.report_bindings |= text.contains("bind") || text.contains("map"),
             Action::ReportPid => self.report_pid = Some(value.into()),
+            Action::Name => {
+                job_name::check(&text).map_err(|wanted| bad(&wanted))?;
+                self.name = Some(text);
+            }
             Action::Trace => self.tracing.timeline = Some(value.into()),
             Action::Cpus => {
                 let cpus = CpuSet::parse(&text).filter(|cpus| !cpus.is_empty());
@@ -584,23 +595,4 @@ fn bind_to(text: &str) -> Option<BindTo> {
         "hwthread" | "hwt" | "thread" => BindTo::Thread,
         _ => return None,
     })
-}
-
-fn shape(entry: &Entry) -> String {
-    if entry.value.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", entry.value)
-    }
-}
-
-fn unknown(word: &str, name: &str) -> Fault {
-    match options::nearest(name) {
-        Some(known) => format!(
-            "unknown option '{word}'; did you mean '--{known}'? (options of the program go after its name)"
-        ),
-        None => format!(
-            "unknown option '{word}' (options of the program go after its name; `garonne run --help` lists ours)"
-        ),
-    }
 }

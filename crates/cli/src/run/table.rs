@@ -75,6 +75,12 @@ pub const OPTIONS: &[Entry] = &[
         "end the job after this time, with exit code 124",
     ),
     entry(
+        &["name"],
+        Action::Name,
+        "NAME",
+        "what tools call the job (default: the program and some digits; garonne ps shows it)",
+    ),
+    entry(
         &["l", "prepend-rank", "tag"],
         Action::TagRank,
         "",

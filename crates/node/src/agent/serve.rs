@@ -126,6 +126,8 @@ impl Agent<'_> {
             launcher: self.launcher as u32,
             ranks: self.slots.len() as u32,
             hosts: self.host_names(),
+            name: self.job_name(),
+            started_s: self.job.started_s,
         };
         let file: Vec<_> = self
             .worlds
@@ -134,6 +136,14 @@ impl Agent<'_> {
             .into_iter()
             .collect();
         reply(socket.as_fd(), &message, &file);
+    }
+
+    /// The job's name; where nobody decided one, what all its agents derive alike.
+    fn job_name(&self) -> String {
+        match self.job.name.is_empty() {
+            true => crate::job_name::derived(&self.job.command, self.id.0 as u64),
+            false => self.job.name.clone(),
+        }
     }
 
     fn register(&mut self, request: Request, socket: OwnedFd) {

@@ -83,6 +83,8 @@ pub(super) fn put_job(writer: Writer, job: &Job) -> Writer {
         .raw(job.fan_out.to_le_bytes())
         .raw(job.guests.to_le_bytes())
         .raw([u8::from(job.traced)])
+        .bytes(job.name.as_bytes())
+        .raw(job.started_s.to_le_bytes())
 }
 
 pub(super) fn job(r: &mut Reader<'_>) -> Result<Job> {
@@ -137,6 +139,8 @@ pub(super) fn job(r: &mut Reader<'_>) -> Result<Job> {
     job.command = r.text()?;
     (job.fan_out, job.guests) = (r.u32()?, r.u32()?);
     job.traced = r.raw()? != [0];
+    job.name = r.text()?;
+    job.started_s = u64::from_le_bytes(r.raw()?);
     if !(2..=limits::FAN_OUT_MAX).contains(&job.fan_out) {
         return Err(damaged("so many agents do not report to one"));
     }

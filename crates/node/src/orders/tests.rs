@@ -29,6 +29,7 @@ fn a_job() -> Job {
     job.policy.bind = BindTo::Numa;
     job.cpus = "0-3".into();
     (job.fan_out, job.guests, job.traced) = (2, 1, true);
+    (job.name, job.started_s) = ("heat".into(), 1_700_000_000);
     job
 }
 

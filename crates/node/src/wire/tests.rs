@@ -81,6 +81,8 @@ fn messages_read_back_as_written() {
             launcher: 4,
             ranks: 2,
             hosts: "a\nb".into(),
+            name: "heat".into(),
+            started_s: 1_700_000_000,
         },
         ToRank::Looking { node: 3 },
         ToRank::Seen { node: 70_000 },

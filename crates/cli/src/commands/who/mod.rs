@@ -8,16 +8,16 @@ use crate::diagnosis::{Diagnosis, words};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Process id of the job's launcher; not needed if one job runs
-    #[arg(value_parser = jobs::number, add = ArgValueCandidates::new(jobs::candidates))]
-    job: Option<u32>,
+    /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
+    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    job: Option<jobs::Wanted>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &Args) -> i32 {
-    let visit = match jobs::choose(args.job, "garonne who PID") {
+    let visit = match jobs::choose(args.job.as_ref(), "garonne who JOB") {
         Ok(visit) => visit,
         Err(text) => {
             errln!("error: {text}");

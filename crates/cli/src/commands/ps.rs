@@ -1,0 +1,280 @@
+//! `garonne ps`: the jobs of this user that have anything to do with this host, with all their hosts; or the ranks of one.
+
+use clap_complete::engine::ArgValueCandidates;
+use comfy_table::{Table, presets};
+use garonne_node::job_name::now_s;
+use garonne_node::layout::State;
+use garonne_node::visit::Visit;
+use serde_json::{Value, json};
+
+use super::jobs;
+use crate::diagnosis::hosts::{self, Gathered};
+use crate::diagnosis::standing::Shown;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A job, by its name or its launcher's process id: shows its ranks
+    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    job: Option<jobs::Wanted>,
+    /// The same
+    #[arg(short = 'n', long = "name", value_name = "NAME", conflicts_with = "job", add = ArgValueCandidates::new(jobs::candidates))]
+    name: Option<jobs::Wanted>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> i32 {
+    let wanted = args.job.as_ref().or(args.name.as_ref());
+    match wanted {
+        None => all(args.json),
+        Some(_) => match jobs::choose(wanted, "garonne ps JOB") {
+            Ok(visit) => one(&visit, args.json),
+            Err(text) => super::fail(&text),
+        },
+    }
+}
+
+/// What is told of a job.
+struct Row {
+    name: String,
+    program: String,
+    ranks: u32,
+    hosts: Vec<String>,
+    started_s: u64,
+    launcher: u32,
+    state: String,
+}
+
+impl Row {
+    fn of(visit: &Visit) -> Self {
+        let gathered = hosts::loads(visit);
+        let hosts = hosts_of(visit, &gathered);
+        Self {
+            name: visit.job_name.clone(),
+            program: visit.command.clone(),
+            ranks: visit.ranks,
+            state: state(&gathered, visit.ranks),
+            hosts,
+            started_s: visit.started_s,
+            launcher: visit.launcher,
+        }
+    }
+
+    fn as_json(&self) -> Value {
+        json!({ "name": self.name, "program": self.program, "ranks": self.ranks, "hosts": self.hosts,
+            "started_s": (self.started_s > 0).then_some(self.started_s), "launcher": self.launcher, "state": self.state })
+    }
+}
+
+/// Hosts with ranks, in the order of these; of a job on one host this one.
+fn hosts_of(visit: &Visit, gathered: &Gathered) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for host in gathered.all.iter().filter_map(|shown| shown.host.as_deref()) {
+        if !names.iter().any(|known| known == host) {
+            names.push(host.to_owned());
+        }
+    }
+    if names.is_empty() && visit.hosts.len() > 1 {
+        names.clone_from(&visit.hosts);
+    }
+    if names.is_empty() {
+        names.push(rustix::system::uname().nodename().to_string_lossy().into_owned());
+    }
+    names
+}
+
+/// What the ranks of a job do, in a few words. Those that have not come to MPI may be of a program that never will.
+fn state(gathered: &Gathered, ranks: u32) -> String {
+    let seen = || gathered.all.iter().filter(|shown| !shown.silent);
+    let count = |is: fn(&Shown) -> bool| seen().filter(|shown| is(shown)).count();
+    let running = count(|shown| shown.seen.rank.state == State::Running);
+    let stopped = count(|shown| matches!(shown.seen.rank.process, Some('T' | 't')));
+    let over = count(|shown| matches!(shown.seen.rank.state, State::Finalized | State::Gone));
+    let state = match () {
+        () if stopped > 0 => format!("{stopped} of {ranks} stopped"),
+        () if running == ranks as usize => "running".to_owned(),
+        () if running > 0 => format!("{running} of {ranks} in MPI"),
+        () if over > 0 => "ending".to_owned(),
+        () => "not in MPI".to_owned(),
+    };
+    match gathered.silent.len() {
+        0 => state,
+        1 => format!("{state}, 1 host does not answer"),
+        hosts => format!("{state}, {hosts} hosts do not answer"),
+    }
+}
+
+/// All jobs.
+fn all(as_json: bool) -> i32 {
+    let jobs::Running { visits, silent } = jobs::running();
+    // Side by side, since a host that does not answer is waited for.
+    let rows: Vec<Row> = std::thread::scope(|scope| {
+        let asked: Vec<_> = visits
+            .iter()
+            .map(|visit| scope.spawn(|| Row::of(visit)))
+            .collect();
+        asked.into_iter().filter_map(|row| row.join().ok()).collect()
+    });
+    if as_json {
+        let silent = silent
+            .iter()
+            .map(|launcher| json!({ "launcher": launcher, "state": SILENT }));
+        let rows: Vec<Value> = rows.iter().map(Row::as_json).chain(silent).collect();
+        return super::print_json(&rows);
+    }
+    if rows.is_empty() && silent.is_empty() {
+        errln!("no job of yours runs on this machine");
+        return 0;
+    }
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(["name", "ranks", "hosts", "since", "launcher", "state", "program"]);
+    for row in &rows {
+        table.add_row([
+            row.name.clone(),
+            row.ranks.to_string(),
+            few(&row.hosts),
+            since(row.started_s, now_s()),
+            row.launcher.to_string(),
+            row.state.clone(),
+            row.program.clone(),
+        ]);
+    }
+    for launcher in silent {
+        table.add_row(["?", "", "", "", &launcher.to_string(), SILENT, ""]);
+    }
+    outln!("{}", table.trim_fmt());
+    0
+}
+
+/// Of a job whose agent is stopped.
+const SILENT: &str = "does not answer: somebody may have stopped it";
+
+/// Hosts that a line names; of more their number is said.
+const HOSTS_NAMED: usize = 3;
+
+fn few(hosts: &[String]) -> String {
+    match hosts.len() {
+        ..=HOSTS_NAMED => hosts.join(","),
+        count => format!("{}, ... ({count})", hosts.first().map_or("", String::as_str)),
+    }
+}
+
+/// For how long something has run, as people say it.
+fn since(started_s: u64, now_s: u64) -> String {
+    let for_s = now_s.saturating_sub(started_s);
+    match (started_s, for_s) {
+        (0, _) => String::new(),
+        (_, ..60) => format!("{for_s} s"),
+        (_, ..3600) => format!("{} min {:02} s", for_s / 60, for_s % 60),
+        (_, ..86_400) => format!("{} h {:02} min", for_s / 3600, for_s / 60 % 60),
+        _ => format!("{} d {:02} h", for_s / 86_400, for_s / 3600 % 24),
+    }
+}
+
+/// The ranks of one job.
+fn one(visit: &Visit, as_json: bool) -> i32 {
+    let gathered = hosts::loads(visit);
+    let own = hosts_of(visit, &gathered).into_iter().next().unwrap_or_default();
+    let host = |shown: &Shown| shown.host.as_deref().unwrap_or(&own).to_owned();
+    let seen: Vec<&Shown> = gathered.all.iter().filter(|shown| !shown.silent).collect();
+    if as_json {
+        let ranks = seen.iter().map(|shown| {
+            let rank = &shown.seen.rank;
+            json!({ "rank": rank.rank, "host": host(shown), "pid": (rank.pid > 0).then_some(rank.pid), "state": jobs::word(rank.state), "cpu": rank.cpu,
+                "cpu_seconds": rank.cpu_seconds, "sent_messages": rank.sent_messages, "sent_bytes": rank.sent_bytes })
+        });
+        let ranks: Vec<Value> = ranks.collect();
+        let far: Vec<Value> = gathered.silent.iter().map(hosts::silent_as_json).collect();
+        let mut row = Row::of(visit).as_json();
+        row["of_rank"] = json!(ranks);
+        row["elsewhere"] = json!(far);
+        return super::print_json(&row);
+    }
+    outln!("{}: {} ({} ranks)", visit.job_name, visit.command, visit.ranks);
+    if gathered.all.is_empty() {
+        outln!("no rank has called MPI_Init yet");
+        return 0;
+    }
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(["rank", "host", "process", "state", "cpu", "cpu time"]);
+    for shown in seen {
+        let rank = &shown.seen.rank;
+        table.add_row([
+            rank.rank.to_string(),
+            host(shown),
+            if rank.pid > 0 {
+                rank.pid.to_string()
+            } else {
+                String::new()
+            },
+            jobs::word(rank.state).to_owned(),
+            rank.cpu.map_or("any".to_owned(), |cpu| cpu.to_string()),
+            format!("{:.1} s", rank.cpu_seconds),
+        ]);
+    }
+    outln!("{}", table.trim_fmt());
+    if let Some(far) = hosts::tell_silent(&gathered.silent) {
+        outln!("\n{far}");
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use garonne_node::look::Seen;
+
+    #[test]
+    fn times_are_said_in_two_units() {
+        let cases = [
+            (5, "5 s"),
+            (61, "1 min 01 s"),
+            (3 * 3600 + 59, "3 h 00 min"),
+            (90_000, "1 d 01 h"),
+        ];
+        for (seconds, said) in cases {
+            assert_eq!(since(1000, 1000 + seconds), said);
+        }
+        // A clock that was set back, and an agent that says nothing.
+        assert_eq!((since(1000, 10), since(0, 10)), ("0 s".into(), String::new()));
+    }
+
+    #[test]
+    fn many_hosts_are_counted_and_few_are_named() {
+        let names = |count: u32| (0..count).map(|at| format!("n{at}")).collect::<Vec<_>>();
+        assert_eq!(few(&names(3)), "n0,n1,n2");
+        assert_eq!(few(&names(17)), "n0, ... (17)");
+    }
+
+    #[test]
+    fn the_state_of_a_job_is_that_of_its_ranks() {
+        let of = |states: &[State]| {
+            let rank = |(rank, state): (u32, &State)| {
+                let mut seen = Seen::unseen(rank);
+                seen.rank.state = *state;
+                Shown {
+                    seen,
+                    host: None,
+                    silent: false,
+                }
+            };
+            let all = (0..).zip(states).map(rank).collect();
+            state(
+                &Gathered {
+                    all,
+                    silent: Vec::new(),
+                },
+                states.len() as u32,
+            )
+        };
+        assert_eq!(of(&[State::Running, State::Running]), "running");
+        assert_eq!(of(&[State::Running, State::Absent]), "1 of 2 in MPI");
+        assert_eq!(of(&[State::Absent, State::Absent]), "not in MPI");
+        assert_eq!(of(&[State::Finalized, State::Gone]), "ending");
+    }
+}
