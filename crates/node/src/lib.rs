@@ -22,6 +22,7 @@ pub mod calls;
 pub mod client;
 pub mod codes;
 pub mod drained;
+mod elf;
 pub mod error;
 pub mod exhausted;
 mod foreign;
@@ -45,6 +46,7 @@ mod processes;
 pub mod rank;
 pub mod reach;
 pub mod rendezvous;
+pub mod settings;
 pub mod strategy;
 #[allow(unsafe_code)]
 mod sys;

@@ -68,6 +68,18 @@ pub const ABSENCE_LOOK: Duration = Duration::from_millis(100);
 /// messages of ranks that sleep, and still "under a second".
 pub const ABSENCE_WAIT: Duration = Duration::from_millis(300);
 
+/// When ranks of a program that was linked with another MPI are first looked at: their libraries are mapped then, and a program that begins MPI has not ended.
+pub const OTHER_MPI_FIRST_LOOK: Duration = Duration::from_millis(5);
+
+/// Ranks that are looked at together for another MPI: some 0.1 ms each, in the agent, and only until they register.
+pub const OTHER_MPI_RANKS: usize = 8;
+
+/// How long a rank may have another MPI loaded before it ends the job: a program that is to register does so at once.
+pub const OTHER_MPI_WAIT: Duration = Duration::from_millis(500);
+
+/// The same of a process behind a wrapper, which may be a helper of the script that will start the rank's program.
+pub const OTHER_MPI_BEHIND_WRAPPER: Duration = Duration::from_secs(10);
+
 /// How long output is still collected after the last rank has gone but something holds its pipe open.
 pub const DRAIN_WAIT: Duration = Duration::from_millis(100);
 

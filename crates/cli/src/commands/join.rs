@@ -6,13 +6,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use garonne_node::joining::ENV_JOIN_KEY;
 use garonne_node::joining::Offer;
 use garonne_node::joining::guest::{self, News};
 use garonne_node::joining::key::JoinKey;
 use garonne_node::{codes, limits};
 
-/// Names the file that holds the key where none is given.
-pub(super) const ENV_FILE: &str = "GARONNE_JOIN_KEY";
 /// Exit code for a command line that is not understood.
 const USAGE: i32 = 2;
 
@@ -93,13 +92,13 @@ fn key_text(args: &Args) -> Result<String, String> {
         }
         Some(key) => Ok(key.to_owned()),
         None => {
-            let path = std::env::var_os(ENV_FILE).filter(|path| !path.is_empty()).ok_or_else(|| {
-                format!("no join key: give the one that `garonne run --join-key` has printed, `-` to read it from standard input, or name the file that holds it by {ENV_FILE}")
+            let path = std::env::var_os(ENV_JOIN_KEY).filter(|path| !path.is_empty()).ok_or_else(|| {
+                format!("no join key: give the one that `garonne run --join-key` has printed, `-` to read it from standard input, or name the file that holds it by {ENV_JOIN_KEY}")
             })?;
             warn_if_open(Path::new(&path));
             std::fs::read_to_string(&path).map_err(|error| {
                 format!(
-                    "cannot read the join key in '{}', which {ENV_FILE} names: {error}",
+                    "cannot read the join key in '{}', which {ENV_JOIN_KEY} names: {error}",
                     path.to_string_lossy()
                 )
             })

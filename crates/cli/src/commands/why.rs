@@ -1,13 +1,9 @@
 //! `garonne why`: why something is as it is. Each thing that can be asked about is a function here.
 
-use super::join::ENV_FILE as ENV_JOIN_KEY;
-use clap_complete::engine::ArgValueCandidates;
-
 use super::{elsewhere, jobs};
+use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
-use garonne_node::adoption::ENV_KEY;
-use garonne_node::strategy::ENV_STRATEGY;
-use garonne_node::tree::ENV_FAN_OUT;
+use garonne_node::settings::SETTINGS;
 use garonne_node::visit::Visit;
 use garonne_node::wish::Page;
 use garonne_node::{
@@ -265,75 +261,6 @@ fn counted(number: f64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1.0 { "" } else { "s" })
 }
 
-/// Variables that change what `garonne run` and the library do.
-const SETTINGS: [(&str, &str, &str); 13] = [
-    (
-        rank::ENV_BACKGROUND,
-        "1",
-        "whether communication advances also while ranks compute; 0: only in MPI calls",
-    ),
-    (
-        rank::ENV_CHECK,
-        "none",
-        "types: messages and receives of different types are errors",
-    ),
-    (
-        ENV_FAN_OUT,
-        "32",
-        "how many agents report to one, in a job on more hosts than that (the same for all)",
-    ),
-    (
-        ENV_JOIN_KEY,
-        "none",
-        "file with the key by which this host joins a job (garonne join)",
-    ),
-    (
-        ENV_KEY,
-        "none",
-        "file with the key by which ranks on several hosts know each other where no launcher can be asked",
-    ),
-    (
-        rank::ENV_ENCRYPT,
-        "0",
-        "whether what ranks on different hosts say to each other is encrypted (the same for all)",
-    ),
-    (
-        rank::ENV_NETWORKS,
-        "all",
-        "networks that ranks may use between hosts: networks, addresses, interfaces by comma; ^ forbids one",
-    ),
-    (
-        rank::ENV_OFI,
-        "off",
-        "large data between hosts by libfabric: auto (networks faster than TCP), off, or a provider's name",
-    ),
-    (
-        rank::ENV_RAILS,
-        "shm",
-        "rails of large data between ranks of one host: shm, or shm,tcp for both at once",
-    ),
-    (
-        rank::ENV_SHARDS,
-        "16",
-        "how many shards a rank of several threads has for its communicators (MPI_THREAD_MULTIPLE); 1: one for all",
-    ),
-    (
-        ENV_STRATEGY,
-        "adaptive",
-        "which messages leave together and in which order, and how large data are split: immediate, aggregate, hold, adaptive (garonne strategy), or a module's path",
-    ),
-    (
-        "MPIEXEC_TIMEOUT",
-        "none",
-        "seconds until a job is ended (also --timeout)",
-    ),
-    (
-        "NO_COLOR",
-        "unset",
-        "if set, tags are not coloured (also --color)",
-    ),
-];
-
 fn settings(as_json: bool) -> i32 {
     let rows = SETTINGS.map(|(name, default, help)| match std::env::var(name) {
         Ok(value) => (name, value, "environment", help),
@@ -352,20 +279,7 @@ fn settings(as_json: bool) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Variables that our processes set for each other, or that only tests read.
-    const INTERNAL: [&str; 10] = [
-        "GARONNE_AGENT",
-        "GARONNE_COMPLETE",
-        "GARONNE_FD",
-        "GARONNE_HELPERS",
-        "GARONNE_JOB",
-        "GARONNE_PROGRAM",
-        "GARONNE_RANK",
-        "GARONNE_SEED",
-        "GARONNE_SEEDS",
-        "GARONNE_SIZE",
-    ];
+    use garonne_node::settings::INTERNAL;
 
     /// The variables that a source file names as a whole literal.
     fn named(source: &str) -> impl Iterator<Item = &str> {
@@ -420,6 +334,9 @@ mod tests {
         assert_eq!(default(rank::ENV_BACKGROUND), "1");
         assert_eq!(default(rank::ENV_OFI), "off");
         assert_eq!(default(rank::ENV_RAILS), "shm");
-        assert_eq!(default(ENV_FAN_OUT), garonne_node::limits::FAN_OUT.to_string());
+        assert_eq!(
+            default(garonne_node::tree::ENV_FAN_OUT),
+            garonne_node::limits::FAN_OUT.to_string()
+        );
     }
 }

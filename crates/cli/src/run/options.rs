@@ -161,7 +161,7 @@ pub fn find(word: &str, name: &str) -> Option<&'static Entry> {
     let of_one_dash = |known: &&str| known.strip_prefix('-') == Some(name);
     let single = OPTIONS
         .iter()
-        .find(|entry| is_single && entry.names.iter().any(|known| of_one_dash(known)));
+        .find(|entry| is_single && entry.names.iter().any(of_one_dash));
     single.or_else(|| OPTIONS.iter().find(|entry| entry.names.contains(&name)))
 }
 

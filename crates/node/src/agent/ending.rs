@@ -152,13 +152,21 @@ impl Agent<'_> {
     }
 
     fn unregistered_ended(&mut self, rank: u32, ended: Ended) {
+        let is_foreign = self.was_of_other_mpi(rank);
+        if is_foreign && ended == Ended::Exit(0) {
+            return self.end_for_other_mpi(rank, "ran");
+        }
         if ended != Ended::Exit(0) {
             let (code, what) = describe(ended);
-            let line = format!(
+            let mut line = format!(
                 "error[{code}]: rank {rank} ({}, process {}) {what}",
                 self.program_name(rank),
                 self.slots[rank as usize].pid
             );
+            if is_foreign {
+                let other = self.other_mpi_of(rank, "ran");
+                line += &format!("\nnote[{}]: rank {rank} {other}", codes::G0240);
+            }
             self.fail(
                 rank,
                 Failure {

@@ -26,6 +26,7 @@ mod kept;
 mod looks;
 mod meeting;
 mod naming;
+mod other_mpi;
 mod outer;
 mod output;
 mod passing;
@@ -74,6 +75,7 @@ use hosts::Hosts;
 pub(crate) use hosts::listen_at;
 use identity::job_id;
 pub(crate) use joined::{Beginning, Outer};
+pub use other_mpi::ENV_SINGLETONS;
 use outer::{Tail, Up};
 use output::{Kind, Marking, Sink, Stream};
 use passing::Sinks;
@@ -202,6 +204,7 @@ struct Agent<'a> {
     added: Vec<Added>,
     gateways: gateway::Gateways,
     looks: looks::Looks,
+    other_mpi: other_mpi::OtherMpi,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
@@ -314,6 +317,7 @@ impl<'a> Agent<'a> {
             added: Vec::new(),
             gateways: gateway::Gateways::default(),
             looks: looks::Looks::default(),
+            other_mpi: other_mpi::OtherMpi::default(),
         };
         agent.listen(signals.as_fd(), Token::Signals)?;
         Ok(agent)
@@ -407,6 +411,7 @@ impl<'a> Agent<'a> {
                 told: false,
             });
         }
+        self.watch_for_other_mpi(&ready);
         Ok(())
     }
 
@@ -550,6 +555,7 @@ impl<'a> Agent<'a> {
             .chain(ending)
             .chain(self.deadline)
             .chain(self.absence_due())
+            .chain(self.other_mpi.due())
             .chain(self.below.as_ref().and_then(|below| below.due()))
             .chain(self.up_due())
             .chain(self.adopted_due())
@@ -573,6 +579,7 @@ impl<'a> Agent<'a> {
             self.out_of_time();
         }
         self.look_for_absent(now);
+        self.look_for_other_mpi(now);
         self.gate_keeps_time(now);
         self.below_keep_time(now);
         self.let_go();

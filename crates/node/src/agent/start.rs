@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::pipe::PipeFlags;
 use rustix::process::Resource;
 
+use super::other_mpi::ENV_SINGLETONS;
 use super::spawn;
 use crate::codes;
 use crate::error::{Error, Result};
@@ -289,6 +290,21 @@ pub(crate) fn environment_of_guest(settings: Vec<(OsString, OsString)>) -> Vec<(
 }
 
 impl Ready {
+    /// The file that is executed, as this process finds it.
+    pub(super) fn file(&self) -> PathBuf {
+        let path = Path::new(OsStr::from_bytes(self.path.to_bytes()));
+        match &self.dir {
+            Some(dir) => Path::new(OsStr::from_bytes(dir.to_bytes())).join(path),
+            None => path.to_owned(),
+        }
+    }
+
+    /// Whether its ranks may be worlds of one, of whichever MPI.
+    pub(super) fn may_be_of_any_mpi(&self) -> bool {
+        let said = self.env.iter().find(|(name, _)| name == ENV_SINGLETONS);
+        said.is_some_and(|(_, said)| said == "1")
+    }
+
     /// Whether its ranks use TCP beside shared memory.
     pub(super) fn uses_both_rails(&self) -> bool {
         let said = self.env.iter().find(|(name, _)| name == crate::rank::ENV_RAILS);

@@ -1,0 +1,385 @@
+//! Ranks that run another MPI than ours: each would be a world of one, and the job would seem to succeed.
+//!
+//! Looked for among the ranks that have not registered, by what their processes have mapped: a library that provides `MPI_Init` and is not ours, wanted by a program or
+//! library that calls it, or loaded by hand. What merely links such a library (a tool of HDF5, say) is left alone. A rank that is seen with one ends the job
+//! when it ends without having registered, or has gone on for some time. Ranks that register are never looked at again, so a job of MPI pays nothing.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::Agent;
+use super::start::Ready;
+use crate::codes;
+use crate::elf::{self, Elf};
+use crate::limits::{OTHER_MPI_BEHIND_WRAPPER, OTHER_MPI_FIRST_LOOK, OTHER_MPI_RANKS, OTHER_MPI_WAIT};
+use crate::processes;
+
+/// With `1` ranks may be of another MPI: each is a world of its own then.
+pub const ENV_SINGLETONS: &str = "GARONNE_SINGLETONS";
+
+/// A process that has another MPI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sighting {
+    pid: i32,
+    /// Whether the agent has started it, and not a wrapper.
+    direct: bool,
+    since: Instant,
+    found: Found,
+}
+
+/// Another MPI's library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    /// Its path; its name alone where nobody has seen it mapped.
+    library: String,
+    /// What calls it, but for the program itself.
+    caller: Option<String>,
+}
+
+/// What the agent knows of ranks with another MPI.
+#[derive(Debug, Default)]
+pub(super) struct OtherMpi {
+    begun: Option<Instant>,
+    due: Option<Instant>,
+    /// The rank with which the next look begins.
+    turn: usize,
+    files: Files,
+    sightings: HashMap<u32, Sighting>,
+    /// By program of the job: the library of another MPI that it was linked with.
+    linked: HashMap<usize, String>,
+}
+
+/// Files that were read, by their paths.
+#[derive(Debug, Default)]
+struct Files(HashMap<PathBuf, Option<Elf>>);
+
+impl Files {
+    fn read(&mut self, path: &Path) -> Option<&Elf> {
+        let read = self.0.entry(path.to_owned());
+        read.or_insert_with(|| elf::read(path)).as_ref()
+    }
+
+    /// Another MPI that a process uses, which has these files mapped, found below `root`.
+    fn other_mpi(&mut self, root: &str, mapped: &[&str]) -> Option<Found> {
+        let place = |path: &str| PathBuf::from(format!("{root}{path}"));
+        let mut library = None;
+        for path in mapped.iter().filter(|path| is_named_as_mpi(path)) {
+            match self.read(&place(path)) {
+                Some(elf) if elf.is_ours => return None,
+                Some(elf) if elf.provides_mpi => library = Some((*path, elf.name.clone())),
+                _ => {}
+            }
+        }
+        let (library, name) = library?;
+        let needs = |elf: &Elf| name.as_ref().is_some_and(|name| elf.needed.contains(name));
+        let (mut linked, mut caller) = (false, None);
+        for path in mapped.iter().filter(|path| !is_named_as_mpi(path)) {
+            let Some(elf) = self.read(&place(path)) else {
+                continue;
+            };
+            linked |= needs(elf);
+            if elf.calls_mpi {
+                caller = caller.or_else(|| Some((*path).to_owned()));
+            }
+        }
+        // Linked with by nobody: loaded by hand, which is done by who will call it.
+        (caller.is_some() || !linked).then(|| Found {
+            library: library.to_owned(),
+            caller,
+        })
+    }
+}
+
+/// Whether a library of MPI may be called so: `libmpi.so.12`, `libmpich.so.12`, `libmpi_cray.so.12`, `libmpt.so`.
+fn is_named_as_mpi(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with("libmp") && name.contains(".so")
+}
+
+/// The files in the text of a `maps` file, each once.
+fn mapped(maps: &str) -> Vec<&str> {
+    let mut paths: Vec<&str> = maps
+        .lines()
+        .filter_map(|line| line.find('/').map(|at| &line[at..]))
+        .collect();
+    paths.dedup();
+    paths
+}
+
+/// How long until the next look, so long after the ranks' start.
+fn pause(elapsed: Duration) -> Duration {
+    match elapsed.as_millis() {
+        0..1_000 => Duration::from_millis(25),
+        1_000..5_000 => Duration::from_millis(100),
+        5_000..60_000 => Duration::from_millis(500),
+        _ => Duration::from_secs(5),
+    }
+}
+
+/// The library of another MPI that a program was linked with: it calls `MPI_Init` itself, and needs no library of the standard's ABI, which may be ours.
+pub(super) fn linked_with(program: &Path) -> Option<String> {
+    let elf = elf::read(program).filter(|elf| elf.calls_mpi)?;
+    let mut libraries = elf.needed.into_iter().filter(|name| is_named_as_mpi(name));
+    let library = libraries.next()?;
+    let is_standard = |name: &str| name.starts_with("libmpi_abi.so");
+    (!is_standard(&library) && !libraries.any(|name| is_standard(&name))).then_some(library)
+}
+
+impl OtherMpi {
+    /// The ranks have been started.
+    pub fn begin(&mut self, now: Instant, linked: HashMap<usize, String>) {
+        self.begun = Some(now);
+        let wait = match linked.is_empty() {
+            true => pause(Duration::ZERO),
+            // Its path is known before it ends.
+            false => OTHER_MPI_FIRST_LOOK,
+        };
+        self.due = Some(now + wait);
+        self.linked = linked;
+    }
+
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+impl Agent<'_> {
+    /// The ranks of this host's programs have been started: from now on those that do not register are looked at, unless they are one or may be of any MPI.
+    pub(super) fn watch_for_other_mpi(&mut self, programs: &[Option<Ready>]) {
+        let mut here = programs
+            .iter()
+            .zip(0..)
+            .filter_map(|(ready, index)| Some((index, ready.as_ref()?)));
+        let is_free = here.clone().any(|(_, ready)| ready.may_be_of_any_mpi());
+        if self.job.size() < 2 || is_free || here.clone().next().is_none() {
+            return;
+        }
+        let linked = here
+            .by_ref()
+            .filter_map(|(index, ready)| Some((index, linked_with(&ready.file())?)));
+        let linked = linked.collect();
+        self.other_mpi.begin(Instant::now(), linked);
+    }
+
+    /// Looks at ranks that have not registered, if it is time, and sets the time of the next look.
+    pub(super) fn look_for_other_mpi(&mut self, now: Instant) {
+        let (Some(begun), Some(due)) = (self.other_mpi.begun, self.other_mpi.due) else {
+            return;
+        };
+        if due > now {
+            return;
+        }
+        let open: Vec<u32> = (0..self.slots.len() as u32)
+            .filter(|rank| self.has_not_registered(*rank))
+            .collect();
+        self.other_mpi.due = match open.is_empty() || self.ending.is_some() {
+            true => None,
+            false => Some(now + pause(now.duration_since(begun))),
+        };
+        if self.other_mpi.due.is_none() {
+            return;
+        }
+        let turn = self.other_mpi.turn % open.len();
+        self.other_mpi.turn = turn + OTHER_MPI_RANKS;
+        for rank in open
+            .iter()
+            .cycle()
+            .skip(turn)
+            .take(OTHER_MPI_RANKS.min(open.len()))
+        {
+            self.look_at_rank(*rank, now);
+        }
+        if let Some(rank) = open.into_iter().find(|rank| self.has_gone_on(*rank, now)) {
+            self.end_for_other_mpi(rank, "runs");
+        }
+    }
+
+    fn has_not_registered(&self, rank: u32) -> bool {
+        let slot = &self.slots[rank as usize];
+        slot.node == self.node && slot.member.is_none() && slot.ended.is_none()
+    }
+
+    fn look_at_rank(&mut self, rank: u32, now: Instant) {
+        let own = self.slots[rank as usize].pid;
+        let all = std::iter::once(own).chain(processes::descendants(own));
+        let seen = all.into_iter().find_map(|pid| {
+            let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+            let found = self
+                .other_mpi
+                .files
+                .other_mpi(&format!("/proc/{pid}/root"), &mapped(&maps))?;
+            Some((pid, found))
+        });
+        let Some((pid, found)) = seen else { return };
+        let known = self.other_mpi.sightings.get_mut(&rank);
+        if let Some(known) = known.filter(|known| known.pid == pid) {
+            // A module of Python comes after the library that it needs.
+            known.found.caller = found.caller.or(known.found.caller.take());
+        } else {
+            let sighting = Sighting {
+                pid,
+                direct: pid == own,
+                since: now,
+                found,
+            };
+            self.other_mpi.sightings.insert(rank, sighting);
+        }
+    }
+
+    /// Whether a process with another MPI runs for so long that it is what the rank is for.
+    fn has_gone_on(&self, rank: u32, now: Instant) -> bool {
+        let Some(sighting) = self.other_mpi.sightings.get(&rank) else {
+            return false;
+        };
+        let (enough, alone) = match sighting.direct {
+            true => (OTHER_MPI_WAIT, true),
+            false => (OTHER_MPI_BEHIND_WRAPPER, self.members.is_empty()),
+        };
+        let maps = || std::fs::read_to_string(format!("/proc/{}/maps", sighting.pid));
+        alone
+            && now.duration_since(sighting.since) >= enough
+            && maps().is_ok_and(|maps| maps.contains(&sighting.found.library))
+    }
+
+    /// A rank has ended without registering: whether it was of another MPI, which then ends the job, unless it says by its exit status that it failed.
+    pub(super) fn was_of_other_mpi(&self, rank: u32) -> bool {
+        match self.other_mpi.sightings.get(&rank) {
+            Some(sighting) => sighting.direct || self.members.is_empty(),
+            None => self
+                .other_mpi
+                .linked
+                .contains_key(&self.slots[rank as usize].program),
+        }
+    }
+
+    /// Ends the job for a rank that runs another MPI, or `ran` it.
+    pub(super) fn end_for_other_mpi(&mut self, rank: u32, runs: &str) {
+        let line = format!(
+            "error[{}]: rank {rank} {}; each of the {} ranks is a world of one",
+            codes::G0240,
+            self.other_mpi_of(rank, runs),
+            self.job.size()
+        );
+        self.kept_out(rank, &line);
+    }
+
+    /// Which process of a rank runs which library, as the rest of a sentence.
+    pub(super) fn other_mpi_of(&self, rank: u32, runs: &str) -> String {
+        let slot = &self.slots[rank as usize];
+        let program = self.program_name(rank);
+        let (pid, found) = match self.other_mpi.sightings.get(&rank) {
+            Some(sighting) => (sighting.pid, sighting.found.clone()),
+            None => {
+                let linked = self.other_mpi.linked.get(&slot.program);
+                let found = Found {
+                    library: linked.cloned().unwrap_or_default(),
+                    caller: None,
+                };
+                (slot.pid, found)
+            }
+        };
+        let caller = found
+            .caller
+            .filter(|caller| Path::new(caller).file_name() != Path::new(&program).file_name());
+        let wanted = caller.map_or_else(String::new, |caller| format!(", which {caller} needs"));
+        format!(
+            "({program}, process {pid}) {runs} another MPI, {}{wanted}",
+            found.library
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn elf(needed: &[&str], name: Option<&str>) -> Elf {
+        Elf {
+            needed: needed.iter().map(|name| (*name).to_owned()).collect(),
+            name: name.map(str::to_owned),
+            ..Elf::default()
+        }
+    }
+
+    fn files(known: &[(&str, Elf)]) -> Files {
+        let known = known
+            .iter()
+            .map(|(path, elf)| (PathBuf::from(path), Some(elf.clone())));
+        Files(known.collect())
+    }
+
+    fn other() -> Elf {
+        Elf {
+            provides_mpi: true,
+            ..elf(&[], Some("libmpi.so.12"))
+        }
+    }
+
+    #[test]
+    fn a_caller_of_another_mpi_is_named_and_what_only_links_with_it_is_left_alone() {
+        let caller = Elf {
+            calls_mpi: true,
+            ..elf(&["libmpi.so.12"], None)
+        };
+        let tool = elf(&["libhdf5.so"], None);
+        let mut files = files(&[
+            ("/v/libmpi.so.12", other()),
+            ("/v/MPI.so", caller),
+            ("/bin/h5dump", tool),
+            ("/v/libhdf5.so", elf(&["libmpi.so.12"], None)),
+            ("/bin/julia", elf(&["libc.so.6"], None)),
+        ]);
+        let mut found = |mapped: &[&str]| files.other_mpi("", mapped).map(|found| found.caller);
+        let by = Some(Some("/v/MPI.so".to_owned()));
+        assert_eq!(found(&["/bin/julia", "/v/libmpi.so.12", "/v/MPI.so"]), by);
+        assert_eq!(found(&["/bin/h5dump", "/v/libhdf5.so", "/v/libmpi.so.12"]), None);
+        assert_eq!(
+            found(&["/bin/julia", "/v/libmpi.so.12"]),
+            Some(None),
+            "loaded by hand"
+        );
+        assert_eq!(found(&["/bin/julia"]), None);
+    }
+
+    #[test]
+    fn a_process_with_our_library_is_never_one_of_another_mpi() {
+        let ours = Elf {
+            is_ours: true,
+            provides_mpi: true,
+            ..elf(&[], Some("libmpi_abi.so.1"))
+        };
+        let mut files = files(&[("/g/libmpi_abi.so.1", ours), ("/v/libmpi.so.12", other())]);
+        assert_eq!(
+            files.other_mpi("", &["/v/libmpi.so.12", "/g/libmpi_abi.so.1"]),
+            None
+        );
+    }
+
+    #[test]
+    fn names_alone_do_not_make_a_library_of_mpi() {
+        for name in ["/lib/libmpi.so.40", "/v/libmpich.so.12.1", "libmpi_abi.so.1"] {
+            assert!(is_named_as_mpi(name), "{name}");
+        }
+        for name in [
+            "/home/libmpi/app",
+            "/usr/lib/libm.so.6",
+            "/v/mpi4py/MPI.so",
+            "libmpi.txt",
+        ] {
+            assert!(!is_named_as_mpi(name), "{name}");
+        }
+        let mut files = files(&[("/v/libmpi.so.12", elf(&[], None))]);
+        assert_eq!(
+            files.other_mpi("", &["/v/libmpi.so.12"]),
+            None,
+            "it has no MPI_Init"
+        );
+    }
+
+    #[test]
+    fn mapped_files_are_named_once() {
+        let maps = "7f00-7f01 r--p 0 08:01 5   /v/lib a.so\n7f01-7f02 r-xp 0 08:01 5   /v/lib a.so\n7f02-7f03 rw-p 0 0 0 [heap]\n7f02-7f03 rw-p 0 0 0\n";
+        assert_eq!(mapped(maps), ["/v/lib a.so"]);
+    }
+}

@@ -1,0 +1,96 @@
+//! The variables of the environment that people may set, and those that our processes set for each other.
+
+use crate::adoption::ENV_KEY;
+use crate::agent::ENV_SINGLETONS;
+use crate::joining::ENV_JOIN_KEY;
+use crate::rank;
+use crate::strategy::ENV_STRATEGY;
+use crate::tree::ENV_FAN_OUT;
+
+/// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
+pub const SETTINGS: [(&str, &str, &str); 14] = [
+    (
+        rank::ENV_BACKGROUND,
+        "1",
+        "whether communication advances also while ranks compute; 0: only in MPI calls",
+    ),
+    (
+        rank::ENV_CHECK,
+        "none",
+        "types: messages and receives of different types are errors",
+    ),
+    (
+        ENV_FAN_OUT,
+        "32",
+        "how many agents report to one, in a job on more hosts than that (the same for all)",
+    ),
+    (
+        ENV_JOIN_KEY,
+        "none",
+        "file with the key by which this host joins a job (garonne join)",
+    ),
+    (
+        ENV_KEY,
+        "none",
+        "file with the key by which ranks on several hosts know each other where no launcher can be asked",
+    ),
+    (
+        rank::ENV_ENCRYPT,
+        "0",
+        "whether what ranks on different hosts say to each other is encrypted (the same for all)",
+    ),
+    (
+        rank::ENV_NETWORKS,
+        "all",
+        "networks that ranks may use between hosts: networks, addresses, interfaces by comma; ^ forbids one",
+    ),
+    (
+        rank::ENV_OFI,
+        "off",
+        "large data between hosts by libfabric: auto (networks faster than TCP), off, or a provider's name",
+    ),
+    (
+        rank::ENV_RAILS,
+        "shm",
+        "rails of large data between ranks of one host: shm, or shm,tcp for both at once",
+    ),
+    (
+        rank::ENV_SHARDS,
+        "16",
+        "how many shards a rank of several threads has for its communicators (MPI_THREAD_MULTIPLE); 1: one for all",
+    ),
+    (
+        ENV_SINGLETONS,
+        "unset",
+        "1: ranks may be of another MPI, each a world of one",
+    ),
+    (
+        ENV_STRATEGY,
+        "adaptive",
+        "which messages leave together and in which order, and how large data are split: immediate, aggregate, hold, adaptive (garonne strategy), or a module's path",
+    ),
+    (
+        "MPIEXEC_TIMEOUT",
+        "none",
+        "seconds until a job is ended (also --timeout)",
+    ),
+    (
+        "NO_COLOR",
+        "unset",
+        "if set, tags are not coloured (also --color)",
+    ),
+];
+
+/// Variables that our processes set for each other, or that only tests read.
+pub const INTERNAL: [&str; 10] = [
+    "GARONNE_AGENT",
+    "GARONNE_COMPLETE",
+    "GARONNE_FD",
+    "GARONNE_HELPERS",
+    "GARONNE_JOB",
+    "GARONNE_PROGRAM",
+    "GARONNE_RANK",
+    "GARONNE_SEED",
+    "GARONNE_SEEDS",
+    "GARONNE_SIZE",
+];
