@@ -16,7 +16,7 @@ fill() {
 # Makes the directories of an installation, or says what to do where that is not allowed. Asked before the release is built.
 prepare_prefix() {
     local prefix=$1 place
-    for place in bin include lib lib/pkgconfig lib/cmake/garonne share/garonne/bench share/doc/garonne/docs/pictures; do
+    for place in bin include lib lib/pkgconfig lib/cmake/garonne share/garonne/bench share/doc/garonne/docs/pictures share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d; do
         mkdir -p "$prefix/$place" 2>/dev/null && [ -w "$prefix/$place" ] ||
             die "cannot write to $prefix/$place; choose a place of your own (./x install --prefix ~/garonne), or install as its owner"
     done
@@ -43,6 +43,8 @@ install_into() {
     cp -f README.md ARCHITECTURE.md "$prefix/share/doc/garonne/"
     cp -f docs/*.md "$prefix/share/doc/garonne/docs/"
     cp -f docs/pictures/* "$prefix/share/doc/garonne/docs/pictures/"
+    # Manual pages and completions of bash, zsh and fish.
+    "$prefix/bin/garonne" generate "$prefix/share"
     fill garonne-config.cmake.in "$prefix/lib/cmake/garonne/garonne-config.cmake"
 }
 

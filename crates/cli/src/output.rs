@@ -3,9 +3,11 @@
 //! The only place that writes to them (but for jobs' output, which the agent writes). Nothing here panics: words for people on standard error are lost where that cannot be
 //! written, and never change how the command ends; what a command is asked for goes to standard output, and if that cannot be written the command ends.
 
+use std::ffi::OsString;
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write, stderr, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::process::exit;
+use std::sync::OnceLock;
 
 /// `println!` that ends the command where nobody reads, or nothing can be written.
 macro_rules! outln {
@@ -28,9 +30,127 @@ macro_rules! err {
     ($($words:tt)+) => { $crate::output::err(format_args!($($words)+)) };
 }
 
+/// When to colour what is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Colour {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Colour {
+    /// What a command line says, before it is understood: also its errors are coloured or not.
+    pub fn named(words: &[OsString]) -> Self {
+        let words = words.iter().map(|word| word.to_string_lossy());
+        let mut after = words.skip_while(|word| !word.starts_with("--colo"));
+        let word = after.next().unwrap_or_default();
+        let value = match word.split_once('=') {
+            Some((_, value)) => value.to_owned(),
+            None => after.next().unwrap_or_default().into_owned(),
+        };
+        match value.as_str() {
+            "always" => Colour::Always,
+            "never" => Colour::Never,
+            _ => Colour::Auto,
+        }
+    }
+
+    /// The same for the option library.
+    pub fn choice(self) -> clap::ColorChoice {
+        match self {
+            Colour::Auto => clap::ColorChoice::Auto,
+            Colour::Always => clap::ColorChoice::Always,
+            Colour::Never => clap::ColorChoice::Never,
+        }
+    }
+}
+
+/// One of the streams that people read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// What the user says; [`Colour::Auto`] until then.
+static CHOSEN: OnceLock<Colour> = OnceLock::new();
+
+/// Decides when to colour, once.
+pub fn set_colour(colour: Colour) {
+    let _ = CHOSEN.set(colour);
+}
+
+/// Whether what goes to a stream is coloured.
+pub fn is_coloured(stream: Stream) -> bool {
+    let is_terminal = match stream {
+        Stream::Out => stdout().is_terminal(),
+        Stream::Err => stderr().is_terminal(),
+    };
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    match CHOSEN.get().copied().unwrap_or_default() {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => {
+            is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+        }
+    }
+}
+
+const RED: &str = "\x1b[1;31m";
+const YELLOW: &str = "\x1b[1;33m";
+const CYAN: &str = "\x1b[36m";
+const BOLD: &str = "\x1b[1m";
+const PLAIN: &str = "\x1b[0m";
+
+/// How lines begin that a reader looks for first, and how those beginnings look.
+const HEADS: [(&str, &str); 8] = [
+    ("error:", RED),
+    ("error[", RED),
+    ("verdict:", YELLOW),
+    ("mismatch:", YELLOW),
+    ("not seen:", YELLOW),
+    ("  tip:", CYAN),
+    ("  help:", CYAN),
+    ("job ", BOLD),
+];
+
+/// The lines with the beginnings of some of them coloured: up to their first colon.
+fn painted(words: &str) -> String {
+    let paint = |line: &str| {
+        let head = HEADS.iter().find(|(head, _)| line.starts_with(head));
+        match head.zip(line.split_once(':')) {
+            Some(((_, style), (head, rest))) => format!("{style}{head}:{PLAIN}{rest}"),
+            None => line.to_owned(),
+        }
+    };
+    words.split_inclusive('\n').map(paint).collect()
+}
+
+fn for_stream(words: String, stream: Stream) -> String {
+    match is_coloured(stream) {
+        true => painted(&words),
+        false => words,
+    }
+}
+
+/// A table as it is printed, its heads bold on a terminal.
+pub fn table(table: &comfy_table::Table) -> String {
+    let text = table.trim_fmt();
+    match (is_coloured(Stream::Out), text.split_once('\n')) {
+        (true, Some((heads, rows))) => format!("{BOLD}{heads}{PLAIN}\n{rows}"),
+        _ => text,
+    }
+}
+
 /// Writes to standard output at once. Does not return if that fails.
 pub fn out(words: Arguments<'_>) {
-    out_bytes(words.to_string().as_bytes());
+    out_bytes(for_stream(words.to_string(), Stream::Out).as_bytes());
 }
 
 /// The same for bytes.
@@ -51,5 +171,34 @@ pub fn out_bytes(bytes: &[u8]) {
 
 /// Writes to standard error, if that is possible. In one piece, since others write there, too.
 pub fn err(words: Arguments<'_>) {
-    let _ = stderr().lock().write_all(words.to_string().as_bytes());
+    let _ = stderr()
+        .lock()
+        .write_all(for_stream(words.to_string(), Stream::Err).as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginnings_of_lines_that_matter_are_painted_and_no_others() {
+        let text = "error[G0107]: too long: 7\n  at a: b\nverdict: deadlock\n{ \"error\": 1 }\n";
+        let wanted = format!(
+            "{RED}error[G0107]:{PLAIN} too long: 7\n  at a: b\n{YELLOW}verdict:{PLAIN} deadlock\n{{ \"error\": 1 }}\n"
+        );
+        assert_eq!(painted(text), wanted);
+        assert_eq!(painted("errors happen\n"), "errors happen\n");
+    }
+
+    #[test]
+    fn what_a_command_line_says_of_colour_is_known_before_it_is_understood() {
+        let named = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            Colour::named(&words)
+        };
+        assert_eq!(named("garonne who --color=always"), Colour::Always);
+        assert_eq!(named("garonne --colour never nosuch"), Colour::Never);
+        assert_eq!(named("garonne who --color"), Colour::Auto);
+        assert_eq!(named("garonne who"), Colour::Auto);
+    }
 }

@@ -5,6 +5,7 @@ mod bench_tasks;
 mod doctor;
 pub mod elsewhere;
 mod explain;
+mod generate;
 pub mod jobs;
 mod join;
 mod map;
@@ -25,10 +26,14 @@ mod why;
 mod why_gate;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 pub use trace::record;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use crate::output::Colour;
+use crate::run::command as run;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::env::{CompleteEnv, Shells};
 
 #[derive(Debug, Parser)]
@@ -39,6 +44,18 @@ use clap_complete::env::{CompleteEnv, Shells};
     arg_required_else_help = true
 )]
 struct Cli {
+    /// Colour what is said (default: on a terminal, unless NO_COLOR is set)
+    #[arg(
+        long,
+        visible_alias = "colour",
+        global = true,
+        value_name = "auto|always|never",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    color: Colour,
     #[command(subcommand)]
     command: Command,
 }
@@ -87,12 +104,36 @@ enum Command {
     Completions {
         /// bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
+        /// The command to complete: garonne, mpirun or mpiexec
+        #[arg(default_value = "garonne", value_parser = COMPLETED)]
+        command: String,
     },
+    /// Write manual pages and completions into a directory that is to be an installation's share
+    #[command(hide = true)]
+    Generate(generate::Args),
+}
+
+/// The commands that shells learn to complete.
+const COMPLETED: [&str; 3] = ["garonne", "mpirun", "mpiexec"];
+
+/// The whole command, with the options of `run` as its table has them.
+fn whole(foreign: run::Foreign) -> clap::Command {
+    Cli::command().mut_subcommand("run", |_| run::command("run", foreign))
 }
 
 /// Runs the subcommand that `words` (with the program's name) ask for.
 pub fn dispatch(words: Vec<OsString>) -> i32 {
-    let cli = match Cli::try_parse_from(&words) {
+    let named = Colour::named(&words);
+    crate::output::set_colour(named);
+    let choice = named.choice();
+    let asks_for_help = words.get(1).is_some_and(|word| word == "help");
+    let command = if asks_for_help {
+        whole(run::Foreign::Hidden)
+    } else {
+        Cli::command()
+    };
+    let matches = command.color(choice).try_get_matches_from(&words);
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             // A closed pipe is the reader's choice.
@@ -120,7 +161,8 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Explain(args) => explain::run(&args),
-        Command::Completions { shell } => registration(&shell.to_string()),
+        Command::Completions { shell, command } => registration(&shell.to_string(), &command),
+        Command::Generate(args) => generate::run(&args),
     }
 }
 
@@ -129,26 +171,71 @@ pub const COMPLETE: &str = "GARONNE_COMPLETE";
 
 /// Answers a shell that asks how a command line may go on; returns if none asks.
 pub fn complete() {
-    CompleteEnv::with_factory(Cli::command).var(COMPLETE).complete();
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let begin = words
+        .iter()
+        .position(|word| word == "--")
+        .map_or(words.len(), |at| at + 1);
+    let called = words.get(begin).map(PathBuf::from).unwrap_or_default();
+    let called = called
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let is_launcher = called.starts_with("mpi");
+    let is_run = !is_launcher && words.get(begin + 1).is_some_and(|word| word == "run");
+    let options = begin + if is_run { 2 } else { 1 };
+    // The shell names the word that is to go on; behind it there may be more.
+    let index = std::env::var("_CLAP_COMPLETE_INDEX")
+        .ok()
+        .and_then(|index| index.parse().ok());
+    let cursor = index.map_or(words.len().saturating_sub(1), |index: usize| begin + index);
+    let mut in_program = false;
+    if (is_launcher || is_run) && options <= cursor && cursor < words.len() {
+        let (before, rest) = words.split_at_mut(cursor);
+        if let Some(before) = before.get_mut(options..) {
+            in_program = run::is_in_program(before);
+            before
+                .iter_mut()
+                .chain(rest.first_mut())
+                .for_each(run::give_two_dashes);
+        }
+    }
+    let command = || match (in_program, is_launcher) {
+        (true, _) => run::arguments(),
+        (false, true) => run::command("mpirun", run::Foreign::Hidden),
+        (false, false) => whole(run::Foreign::Hidden),
+    };
+    let here = std::env::current_dir().ok();
+    let asked = CompleteEnv::with_factory(command)
+        .var(COMPLETE)
+        .try_complete(words, here.as_deref());
+    if asked.unwrap_or_else(|error| error.exit()) {
+        std::process::exit(0);
+    }
 }
 
 /// Prints the lines by which a shell learns to ask.
-fn registration(shell: &str) -> i32 {
-    let mut text = Vec::new();
-    let known = Shells::builtins();
-    let written = known
-        .completer(shell)
-        .map(|completer| completer.write_registration(COMPLETE, "garonne", "garonne", "garonne", &mut text));
-    match written {
-        Some(Ok(())) => {
+fn registration(shell: &str, command: &str) -> i32 {
+    match asks(shell, command) {
+        Some(text) => {
             crate::output::out_bytes(&text);
             0
         }
-        _ => {
+        None => {
             errln!("error: no completion for {shell}");
             1
         }
     }
+}
+
+/// These lines. `garonne` is what answers for all: another program of the name `mpirun` would take the question for a job.
+fn asks(shell: &str, command: &str) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    let known = Shells::builtins();
+    let completer = known.completer(shell)?;
+    let written = completer.write_registration(COMPLETE, command, command, "garonne", &mut text);
+    written.ok().map(|()| text)
 }
 
 /// Says that something failed, which may bear its code already.

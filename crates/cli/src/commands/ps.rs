@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::jobs;
 use crate::diagnosis::hosts::{self, Gathered};
 use crate::diagnosis::standing::Shown;
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -145,7 +146,7 @@ fn all(as_json: bool) -> i32 {
     for launcher in silent {
         table.add_row(["?", "", "", "", &launcher.to_string(), SILENT, ""]);
     }
-    outln!("{}", table.trim_fmt());
+    outln!("{}", output::table(&table));
     0
 }
 
@@ -217,7 +218,7 @@ fn one(visit: &Visit, as_json: bool) -> i32 {
             format!("{:.1} s", rank.cpu_seconds),
         ]);
     }
-    outln!("{}", table.trim_fmt());
+    outln!("{}", output::table(&table));
     if let Some(far) = hosts::tell_silent(&gathered.silent) {
         outln!("\n{far}");
     }

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::jobs::{self, Rank};
 use crate::diagnosis::hosts::{self, Silent};
 use crate::diagnosis::standing::Shown;
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -141,7 +142,7 @@ fn print(visit: &Visit, rows: &[Row<'_>], silent: &[Silent]) {
         }
         table.add_row(cells);
     }
-    outln!("{}", table.trim_fmt());
+    outln!("{}", output::table(&table));
     if let Some(far) = hosts::tell_silent(silent) {
         outln!("\n{far}");
     }

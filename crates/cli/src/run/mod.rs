@@ -4,6 +4,7 @@
 //! beyond a few files.
 
 mod allocation;
+pub mod command;
 #[cfg(test)]
 mod families;
 mod hosts;
@@ -21,7 +22,7 @@ mod tests;
 mod tracing;
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 
 use garonne_node::job::{Colour, Job};
@@ -30,6 +31,7 @@ use garonne_node::own::are_own as own_names;
 use garonne_node::{codes, leaf, limits, placement, tree};
 use garonne_topology::{machine, quota};
 
+use crate::output;
 use parse::{Facts, Order, Request, When};
 
 /// Exit code for a command line that is not understood.
@@ -48,20 +50,23 @@ pub fn run(words: Vec<OsString>, called: &str) -> i32 {
             );
             0
         }
-        Ok(Request::Help) => {
-            out!("{}", options::help());
-            0
-        }
-        Ok(Request::HelpAll) => {
-            out!("{}", options::help_all());
-            0
-        }
+        Ok(Request::Help) => help(command::Foreign::Hidden),
+        Ok(Request::HelpAll) => help(command::Foreign::Told),
         Ok(Request::Run(order)) => start(*order),
         Err(text) => {
             errln!("error[{}]: {text}", codes::G0211);
             USAGE
         }
     }
+}
+
+fn help(foreign: command::Foreign) -> i32 {
+    let help = command::command("run", foreign).render_help();
+    match output::is_coloured(output::Stream::Out) {
+        true => out!("{}", help.ansi()),
+        false => out!("{help}"),
+    }
+    0
 }
 
 fn facts() -> Facts {
@@ -106,11 +111,12 @@ fn start(order: Order) -> i32 {
         );
         return USAGE;
     }
-    let coloured = match colour {
-        When::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-        When::Always => true,
-        When::Never => false,
-    };
+    output::set_colour(match colour {
+        When::Auto => output::Colour::Auto,
+        When::Always => output::Colour::Always,
+        When::Never => output::Colour::Never,
+    });
+    let coloured = output::is_coloured(output::Stream::Out);
     job.colour = if coloured { Colour::Always } else { Colour::Never };
     if let Some(path) = report_pid
         && let Err(error) = tell_pid(&path)

@@ -198,66 +198,10 @@ pub(super) fn unknown(word: &str, name: &str) -> String {
     }
 }
 
-/// The options of other launchers that are accepted without effect, or refused, with the reasons.
-pub fn help_all() -> String {
-    let mut text = help();
-    let list = |text: &mut String, title: &str, reason: fn(&Action) -> Option<&'static str>| {
-        *text += title;
-        for entry in OPTIONS {
-            if let Some(reason) = reason(&entry.action) {
-                let names: Vec<_> = entry.names.iter().map(|name| dashes(name)).collect();
-                *text += &format!("  {}\n      {reason}\n", names.join(", "));
-            }
-        }
-    };
-    list(
-        &mut text,
-        "\naccepted, without effect here:\n",
-        |action| match action {
-            Action::Accept(_, reason) => Some(reason),
-            _ => None,
-        },
-    );
-    list(&mut text, "\nrefused:\n", |action| match action {
-        Action::Refuse(advice) => Some(advice),
-        _ => None,
-    });
-    text
-}
-
-fn dashes(name: &str) -> String {
-    let dashes = if name.len() == 1 || name.starts_with('-') {
-        "-"
-    } else {
-        "--"
-    };
-    let name = name.trim_start_matches('-');
-    format!("{dashes}{name}")
-}
-
-/// The text of `--help`.
-pub fn help() -> String {
-    let mut text = String::from(
-        "usage: garonne run [-n N] [OPTIONS] PROGRAM [ARGS] [: [-n N] [OPTIONS] PROGRAM [ARGS]]...\n\n\
-         Starts N processes of an MPI program on this machine, or on the hosts named. `mpirun` and `mpiexec` are the same command.\n\noptions:\n",
-    );
-    for entry in OPTIONS.iter().filter(|entry| !entry.help.is_empty()) {
-        let names: Vec<_> = entry.names.iter().take(2).map(|name| dashes(name)).collect();
-        text += &format!(
-            "  {:<38} {}\n",
-            format!("{} {}", names.join(", "), entry.value).trim_end(),
-            entry.help
-        );
-    }
-    text += "\nexamples:\n  garonne run -n 4 ./solver input.dat\n  garonne run --host a:2,b:2 ./solver input.dat\n  garonne run -n 2 python3 script.py\n  \
-             garonne run -n 1 ./server : -n 3 ./client\n  garonne run -n 2 --timeout 60 -l gdb -batch -ex run --args ./app\n\n\
-             The exit code is that of the first rank that failed (128 + signal if a signal ended it).\n";
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::command;
 
     #[test]
     fn no_name_is_given_to_two_options() {
@@ -272,7 +216,8 @@ mod tests {
     fn help_has_what_the_table_of_overlap_advises() {
         let no_core = garonne_trace::overlap::share::Reason::NoCore.advice();
         let option = no_core.split([' ', ')', ',']).find(|word| word.starts_with("--"));
-        assert!(help().contains(option.unwrap()));
+        let help = command::command("run", command::Foreign::Hidden).render_help();
+        assert!(help.to_string().contains(option.unwrap()));
     }
 
     #[test]
