@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::Path;
 
 use object::elf::{DT_NEEDED, DT_SONAME, FileHeader32, FileHeader64};
-use object::read::elf::{Dyn, FileHeader, Sym};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
 use object::{FileKind, ReadCache};
 
 /// The functions by one of which a program becomes one of MPI.
@@ -38,6 +38,24 @@ pub fn read(path: &Path) -> Option<Elf> {
         FileKind::Elf32 => of::<FileHeader32<object::Endianness>>(&data),
         _ => None,
     }
+}
+
+/// The loader that a program names, which must be there for it to be executed.
+pub fn loader(path: &Path) -> Option<String> {
+    let data = ReadCache::new(File::open(path).ok()?);
+    match FileKind::parse(&data).ok()? {
+        FileKind::Elf64 => loader_of::<FileHeader64<object::Endianness>>(&data),
+        FileKind::Elf32 => loader_of::<FileHeader32<object::Endianness>>(&data),
+        _ => None,
+    }
+}
+
+fn loader_of<Header: FileHeader<Endian = object::Endianness>>(data: &ReadCache<File>) -> Option<String> {
+    let header = Header::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let mut segments = header.program_headers(endian, data).ok()?.iter();
+    let path = segments.find_map(|segment| segment.interpreter(endian, data).ok().flatten())?;
+    Some(String::from_utf8_lossy(path).into_owned())
 }
 
 fn of<Header: FileHeader<Endian = object::Endianness>>(data: &ReadCache<File>) -> Option<Elf> {

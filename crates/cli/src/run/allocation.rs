@@ -2,11 +2,9 @@
 
 use garonne_node::nodes::Host;
 
+use super::host_lists::expanded;
 use super::hosts;
 use super::parse::Facts;
-
-/// Hosts of one allocation: whoever has more names them by a file.
-const HOSTS_MAX: usize = 65_536;
 
 /// What starts a process on a host of Slurm's: called with the host's name and the command behind it.
 const SRUN: [&str; 8] = [
@@ -104,72 +102,6 @@ fn damaged(name: &str, value: &str) -> String {
     format!("{name} is '{shown}', which is no list of Slurm's; name hosts with --host")
 }
 
-/// The names of a list as Slurm writes it: `a[1-3,7],b,c[01-02]-x`. `None`: it is none, or absurdly long.
-fn expanded(list: &str) -> Option<Vec<String>> {
-    let mut names = Vec::new();
-    for word in words(list)? {
-        names.extend(expanded_word(word)?);
-        if names.len() > HOSTS_MAX {
-            return None;
-        }
-    }
-    (!names.is_empty()).then_some(names)
-}
-
-/// Splits at commas outside of brackets.
-fn words(list: &str) -> Option<Vec<&str>> {
-    let (mut words, mut begin, mut depth) = (Vec::new(), 0, 0);
-    for (at, letter) in list.char_indices() {
-        match letter {
-            '[' if depth == 0 => depth = 1,
-            ']' if depth == 1 => depth = 0,
-            '[' | ']' => return None,
-            ',' if depth == 0 => {
-                words.push(&list[begin..at]);
-                begin = at + 1;
-            }
-            _ => {}
-        }
-    }
-    words.push(&list[begin..]);
-    (depth == 0).then_some(words)
-}
-
-fn expanded_word(word: &str) -> Option<Vec<String>> {
-    let Some((head, rest)) = word.split_once('[') else {
-        let strange = |letter: char| letter.is_whitespace() || letter.is_control();
-        let sound = !word.is_empty() && !word.starts_with('-') && !word.contains(strange);
-        return sound.then(|| vec![word.to_owned()]);
-    };
-    let (ranges, tail) = rest.split_once(']')?;
-    let tails = match tail {
-        "" => vec![String::new()],
-        tail => expanded_tail(tail)?,
-    };
-    let mut names = Vec::new();
-    for range in ranges.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (from, to): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        let many = (u64::from(to) + 1).checked_sub(u64::from(from))? as usize;
-        if many.checked_mul(tails.len())? + names.len() > HOSTS_MAX || first.starts_with('+') {
-            return None;
-        }
-        let width = first.len();
-        for number in from..=to {
-            names.extend(tails.iter().map(|tail| format!("{head}{number:0width$}{tail}")));
-        }
-    }
-    Some(names)
-}
-
-/// What follows a bracket: it may have brackets of its own, but need not begin as a name does.
-fn expanded_tail(tail: &str) -> Option<Vec<String>> {
-    match tail.contains('[') {
-        true => expanded_word(tail),
-        false => Some(vec![tail.to_owned()]),
-    }
-}
-
 /// Numbers as Slurm writes them, `2(x3),1`, of which there must be `count`.
 fn repeated(text: &str, count: usize) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
@@ -210,28 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_slurm_are_expanded() {
-        let names = |list| expanded(list).unwrap().join(" ");
-        assert_eq!(names("n1"), "n1");
-        assert_eq!(names("n[1-3,7],login"), "n1 n2 n3 n7 login");
-        assert_eq!(
-            names("r[08-10]c[1-2]-ib"),
-            "r08c1-ib r08c2-ib r09c1-ib r09c2-ib r10c1-ib r10c2-ib"
-        );
-        for list in [
-            "",
-            "n[",
-            "n]1[",
-            "n[1",
-            "n[a-b]",
-            "n[3-1]",
-            "n[[1]]",
-            "n[1-99999999]",
-            "a,,b",
-            "-o",
-        ] {
-            assert_eq!(expanded(list), None, "{list}");
-        }
+    fn numbers_of_slurm_are_repeated() {
         assert_eq!(repeated("2(x2),1", 3).unwrap(), [2, 2, 1]);
         for text in ["2(x2)", "2(x4)", "x", "2(x2", "2(x99999999999999999999),1"] {
             assert_eq!(repeated(text, 3), None, "{text}");
@@ -299,8 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_list_does_harm(list in "[a-c0-9,\\[\\]-]{0,24}", count in 0usize..5) {
-            prop_assert!(expanded(&list).is_none_or(|names| names.len() <= HOSTS_MAX));
+        fn no_numbers_do_harm(list in "[0-9,()x]{0,24}", count in 0usize..5) {
             let _ = repeated(&list, count);
         }
     }

@@ -5,22 +5,28 @@ use std::ffi::OsStr;
 use garonne_node::nodes::Host;
 
 use super::allocation;
+use super::host_lists;
 use super::parse::Facts;
 
 /// Longest name of a host, as the name service has it.
 const NAME_MAX: usize = 255;
 
-/// Reads `a,b:2,[fd00::1]:4`. `own`: the names of this host.
+/// Reads `a,b:2,c[01-04]:2,[fd00::1]:4`. `own`: the names of this host.
 pub fn of_list(list: &str, own: &[String]) -> Result<Vec<Host>, String> {
-    let words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
-    let hosts: Vec<_> = words
+    let words = host_lists::words(list).ok_or_else(|| format!("'{list}': {BRACKETS}"))?;
+    let words = words.into_iter().map(str::trim).filter(|word| !word.is_empty());
+    let hosts: Vec<Vec<Host>> = words
         .map(|word| of_word(word, None, own))
         .collect::<Result<_, _>>()?;
+    let hosts = hosts.concat();
     match hosts.is_empty() {
         true => Err(format!("'{list}' names no host")),
         false => Ok(hosts),
     }
 }
+
+/// What is said of brackets that are not understood.
+const BRACKETS: &str = "its brackets are not understood; names with numbers are written as a[1-3,7] or b[01-04], addresses of IPv6 as [fd00::1]:2";
 
 /// What a line of a file of hosts may say of its host: how many ranks it takes, under any of these names of Open MPI's,
 const SLOTS: [&str; 3] = ["slots", "cpu", "count"];
@@ -56,7 +62,7 @@ fn of_text(text: &str, own: &[String]) -> Result<Vec<Host>, (Option<usize>, Stri
     for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or("");
         if !line.trim().is_empty() {
-            hosts.push(of_line(line, own).map_err(|fault| (Some(index + 1), fault))?);
+            hosts.extend(of_line(line, own).map_err(|fault| (Some(index + 1), fault))?);
         }
     }
     if hosts.is_empty() {
@@ -65,7 +71,7 @@ fn of_text(text: &str, own: &[String]) -> Result<Vec<Host>, (Option<usize>, Stri
     Ok(hosts)
 }
 
-fn of_line(line: &str, own: &[String]) -> Result<Host, String> {
+fn of_line(line: &str, own: &[String]) -> Result<Vec<Host>, String> {
     // Blanks may stand around a `=`.
     let line = line.split('=').map(str::trim).collect::<Vec<_>>().join("=");
     let mut words = line.split_whitespace();
@@ -90,7 +96,21 @@ fn of_line(line: &str, own: &[String]) -> Result<Host, String> {
     of_word(first, slots, own)
 }
 
-fn of_word(word: &str, slots: Option<&str>, own: &[String]) -> Result<Host, String> {
+/// One host, or those of a word with brackets, each with the number of slots behind it.
+fn of_word(word: &str, slots: Option<&str>, own: &[String]) -> Result<Vec<Host>, String> {
+    let Some(end) = word.rfind(']').filter(|_| !word.starts_with('[')) else {
+        return Ok(vec![of_name(word, slots, own)?]);
+    };
+    let rest = word[end..].find([':', '*']).map_or(word.len(), |at| end + at);
+    let (names, count) = word.split_at(rest);
+    let names = host_lists::expanded_word(names).ok_or_else(|| format!("host '{word}': {BRACKETS}"))?;
+    names
+        .iter()
+        .map(|name| of_name(&format!("{name}{count}"), slots, own))
+        .collect()
+}
+
+fn of_name(word: &str, slots: Option<&str>, own: &[String]) -> Result<Host, String> {
     let (name, count) = match word.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, rest)) => (name, rest.strip_prefix([':', '*'])),
         // An address of IPv6 has several colons and is no name with a number.
@@ -104,7 +124,7 @@ fn of_word(word: &str, slots: Option<&str>, own: &[String]) -> Result<Host, Stri
     let slots = count
         .parse()
         .map_err(|_| format!("host '{word}': '{count}' is not a number of ranks"))?;
-    let strange = |letter: char| letter.is_control() || letter.is_whitespace() || letter == '=';
+    let strange = |letter: char| letter.is_control() || letter.is_whitespace() || "=[]".contains(letter);
     if name.is_empty() || name.len() > NAME_MAX || name.starts_with('-') || name.contains(strange) {
         return Err(format!("'{name}' is not the name of a host"));
     }
@@ -195,6 +215,28 @@ mod tests {
         for text in ["", "\n \n", "# a\n"] {
             assert_eq!(of_text(text, &[]).unwrap_err().0, None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn brackets_stand_for_several_hosts_in_lists_and_files() {
+        let shown = |hosts: Vec<Host>| {
+            let each = hosts.iter().map(|host| format!("{}:{}", host.name, host.slots));
+            each.collect::<Vec<_>>().join(" ")
+        };
+        let list = |list: &str| shown(of_list(list, &[]).unwrap());
+        assert_eq!(list("a[1-3,7],b[01-02]:4"), "a1:1 a2:1 a3:1 a7:1 b01:4 b02:4");
+        assert_eq!(
+            list("r[1-2]c[1-2]-ib*2"),
+            "r1c1-ib:2 r1c2-ib:2 r2c1-ib:2 r2c2-ib:2"
+        );
+        assert_eq!(list("me@a[1-2],[fd00::1]:4"), "me@a1:1 me@a2:1 fd00::1:4");
+        let text = of_text("a[1-2] slots=3\nb\n", &[]).unwrap();
+        assert_eq!(shown(text), "a1:3 a2:3 b:1");
+        for list in ["a[1-3", "a1-3]", "a[3-1]", "a[x]", "a[1-9999999]", "a[1]]"] {
+            let fault = of_list(list, &[]).unwrap_err();
+            assert!(fault.contains("a[1-3,7]"), "{list}: {fault}");
+        }
+        assert_eq!(of_text("b\na[1-\n", &[]).unwrap_err().0, Some(2));
     }
 
     #[test]

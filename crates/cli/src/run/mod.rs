@@ -7,6 +7,7 @@ mod allocation;
 pub mod command;
 #[cfg(test)]
 mod families;
+mod host_lists;
 mod hosts;
 mod input;
 mod joining;

@@ -133,7 +133,7 @@ pub const OPTIONS: &[Entry] = &[
         &["host", "H", "hosts", "dash-host", "hosts-group"],
         Action::Hosts,
         "LIST",
-        "run on these hosts: a:2,b:2 (without a number: one rank each)",
+        "run on these hosts: a:2,b[01-04]:2 (without a number: one rank each)",
     ),
     entry(
         &["hostfile", "machinefile", "f", "machine", "default-hostfile"],

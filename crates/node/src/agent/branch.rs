@@ -13,7 +13,7 @@ use garonne_rails::tcp::Secret;
 use rustix::event::epoll;
 use rustix::pipe::PipeFlags;
 
-use super::{Agent, Token, spawn, start};
+use super::{Agent, Token, executable, spawn};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::STARTER_WORDS_MAX;
@@ -200,7 +200,7 @@ impl Agent<'_> {
         let argv = command(&self.job.starter, &errand.name)?;
         let program = argv[0].to_string_lossy().into_owned();
         let path = std::env::var_os("PATH");
-        let path = start::find(argv[0].as_os_str(), path.as_deref(), None).map_err(|error| {
+        let path = executable::find(argv[0].as_os_str(), path.as_deref(), None).map_err(|error| {
             Error::misuse(codes::G0216, format!("host '{}': {}", errand.name, told(&error)))
         })?;
         let c = |text: OsString| {
@@ -218,6 +218,7 @@ impl Agent<'_> {
         let envp = envp.collect::<Result<Vec<_>>>()?;
         let exec = spawn::Exec {
             path: &path,
+            by_shell: true,
             argv: &argv,
             envp: &envp,
             dir: None,

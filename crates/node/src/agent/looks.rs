@@ -324,6 +324,7 @@ impl Agent<'_> {
             CString::new([name.into_vec(), value.into_vec()].join(&b'=')).ok()
         });
         let pid = spawn::spawn(&spawn::Exec {
+            by_shell: false,
             // Also where it was replaced since.
             path: &c"/proc/self/exe".to_owned(),
             argv: &argv,

@@ -16,6 +16,7 @@ mod callback;
 mod closing;
 mod drained;
 mod ending;
+mod executable;
 mod far;
 mod gateway;
 mod hosts;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::pipe::PipeFlags;
 use rustix::process::Resource;
 
+use super::executable;
 use super::other_mpi::ENV_SINGLETONS;
 use super::spawn;
 use crate::codes;
@@ -45,6 +46,7 @@ pub(super) struct Ready {
     argv: Vec<CString>,
     dir: Option<CString>,
     env: Vec<(OsString, OsString)>,
+    kind: executable::Kind,
 }
 
 impl<'a> Starter<'a> {
@@ -98,11 +100,14 @@ impl<'a> Starter<'a> {
             env.retain(|(known, _)| known != name);
             env.extend(value.clone().map(|value| (name.clone(), value)));
         }
-        let path = env
+        let search = env
             .iter()
             .find(|(name, _)| name == "PATH")
             .map(|(_, value)| value.as_os_str());
-        let path = find(word, path, program.dir.as_deref())?;
+        let path = executable::find(word, search, program.dir.as_deref())?;
+        let file = program.dir.as_deref().unwrap_or(Path::new("")).join(&path);
+        let kind = executable::kind(&file, search)
+            .map_err(|why| executable::cannot(word, program.dir.as_deref(), &why))?;
         let argv = program
             .argv
             .iter()
@@ -135,6 +140,7 @@ impl<'a> Starter<'a> {
             argv,
             dir,
             env,
+            kind,
         })
     }
 
@@ -176,6 +182,7 @@ impl<'a> Starter<'a> {
             .map_or(&[][..], |mask| mask);
         let exec = spawn::Exec {
             path: &ready.path,
+            by_shell: ready.kind == executable::Kind::Text,
             argv: &ready.argv,
             envp: &envp,
             dir: ready.dir.as_ref(),
@@ -210,7 +217,11 @@ impl<'a> Starter<'a> {
                 )
             }
             spawn::SpawnError::Exec(error) => {
-                Error::system(codes::G0210, format!("cannot execute '{program}'"), error)
+                let what = match executable::why_not(&ready.file(), &error) {
+                    Some(why) => format!("cannot execute '{program}': {why}"),
+                    None => format!("cannot execute '{program}'"),
+                };
+                Error::system(codes::G0210, what, error)
             }
         })?;
         Ok(Started { pid, stdout, stderr })
@@ -353,83 +364,4 @@ fn environment(ready: &Ready, place: &PlaceOf) -> Result<Vec<CString>> {
         .chain(place)
         .map(|entry| c_string(&OsString::from_vec(entry)))
         .collect()
-}
-
-/// The file to execute for `word`: as given if it contains a slash, else from the search path, else from the directory.
-pub(super) fn find(word: &OsStr, search: Option<&OsStr>, dir: Option<&Path>) -> Result<PathBuf> {
-    let base = dir.unwrap_or(Path::new("."));
-    if word.as_bytes().contains(&b'/') {
-        let path = base.join(word);
-        return match path.metadata() {
-            Ok(meta) if meta.is_dir() => Err(cannot(word, base, "it is a directory")),
-            Ok(_) if !executable(&path) => Err(cannot(word, base, "it is not executable")),
-            Ok(_) => Ok(PathBuf::from(word)),
-            Err(error) => Err(cannot(word, base, &error.to_string())),
-        };
-    }
-    let search = search.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
-    for place in std::env::split_paths(search) {
-        // An empty entry is the directory itself.
-        let path = if place.as_os_str().is_empty() {
-            Path::new(".").join(word)
-        } else {
-            place.join(word)
-        };
-        if executable(&base.join(&path)) {
-            return Ok(path);
-        }
-    }
-    let local = Path::new(".").join(word);
-    if executable(&base.join(&local)) {
-        Ok(local)
-    } else {
-        Err(cannot(
-            word,
-            base,
-            "not found in PATH nor in the working directory",
-        ))
-    }
-}
-
-fn executable(path: &Path) -> bool {
-    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
-}
-
-fn cannot(word: &OsStr, dir: &Path, why: &str) -> Error {
-    let place = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    Error::misuse(
-        codes::G0210,
-        format!(
-            "cannot run '{}' (in {}): {why}",
-            word.to_string_lossy(),
-            place.display()
-        ),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn programs_are_found_in_the_path_then_in_the_directory() {
-        let sh = find(OsStr::new("sh"), Some(OsStr::new("/nowhere:/bin")), None).unwrap();
-        assert_eq!(sh, Path::new("/bin/sh"));
-        assert_eq!(
-            find(OsStr::new("sh"), Some(OsStr::new("")), Some(Path::new("/bin"))).unwrap(),
-            Path::new("./sh")
-        );
-        assert_eq!(
-            find(OsStr::new("./sh"), None, Some(Path::new("/bin"))).unwrap(),
-            Path::new("./sh")
-        );
-    }
-
-    #[test]
-    fn what_cannot_be_run_is_said_with_the_reason() {
-        let error = |word: &str| find(OsStr::new(word), None, None).unwrap_err().to_string();
-        assert!(error("/etc/passwd").contains("not executable"));
-        assert!(error("/etc").contains("directory"));
-        assert!(error("no-such-program").contains("PATH"));
-    }
 }

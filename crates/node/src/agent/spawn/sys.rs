@@ -13,6 +13,8 @@ use crate::sys::Signals;
 pub struct Exec<'a> {
     /// File to execute.
     pub path: &'a CString,
+    /// Whether a shell runs it where the system cannot: a script without a first line that names its interpreter.
+    pub by_shell: bool,
     /// Arguments, the first being the program's name.
     pub argv: &'a [CString],
     /// The whole environment, `NAME=value`.
@@ -165,7 +167,7 @@ extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
             libc::sigprocmask(libc::SIG_SETMASK, &exec.signals.before, std::ptr::null_mut());
             libc::execve(exec.path.as_ptr(), shared.argv.as_ptr(), shared.envp.as_ptr());
-            if *libc::__errno_location() == libc::ENOEXEC {
+            if exec.by_shell && *libc::__errno_location() == libc::ENOEXEC {
                 libc::execve(
                     c"/bin/sh".as_ptr(),
                     shared.shell_argv.as_ptr(),
