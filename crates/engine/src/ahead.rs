@@ -13,6 +13,7 @@ use crate::api::{Context, Pattern, Peer, Request};
 use crate::core::Core;
 use crate::gate::{stream_key, widen};
 use crate::limits::{AHEAD_FROM, AHEAD_LOG, AHEAD_MAX, AHEAD_OFFERS, AHEAD_SKIP_MAX, AHEAD_TO};
+use crate::matcher::pattern_key;
 use crate::rail::{Fetch, Handover, Header, Kind, Rail};
 use crate::request::{Mark, Side, State, from_wire};
 use crate::shard::Shard;
@@ -58,8 +59,8 @@ pub(crate) struct Ahead {
     /// Sends announced to their receivers lately.
     announced: VecDeque<Request>,
     writes: VecDeque<Write>,
-    /// Receives of this rank whose memory is offered.
-    offered: usize,
+    /// Slots of the receives of this rank whose memory is offered.
+    offered: Vec<u32>,
     /// Peers that began to hold envelopes back: offers to them are withdrawn.
     pub doubtful: Vec<Peer>,
 }
@@ -258,7 +259,7 @@ impl Core {
         let operation = self.requests.at(index);
         if operation.marked(Mark::Announced) {
             operation.unmark(Mark::Announced);
-            self.ahead.offered -= 1;
+            self.ahead.offered.retain(|&offered| offered != index);
         }
     }
 
@@ -356,7 +357,7 @@ impl<R: Rail> Shard<R> {
         let (source, tag) = (pattern.source?, pattern.tag?);
         let fits = operation.state == State::Posted && !operation.exposed && source.peer != self.core.me;
         // Nor is anything added to what found no room.
-        let room = self.core.ahead.offered < AHEAD_OFFERS && self.core.outbox.is_empty();
+        let room = self.core.ahead.offered.len() < AHEAD_OFFERS && self.core.outbox.is_empty();
         if !fits || !self.limits.ordered || !room {
             return None;
         }
@@ -390,7 +391,7 @@ impl<R: Rail> Shard<R> {
             .share(token, source.peer, &operation.data, Fetch::Late)?;
         operation.exposed = true;
         operation.mark(Mark::Announced);
-        self.core.ahead.offered += 1;
+        self.core.ahead.offered.push(index);
         let header = Header {
             kind: Kind::Expect as u8,
             context: pattern.context,
@@ -429,26 +430,36 @@ impl<R: Rail> Shard<R> {
     /// Before a posted receive ends without a message: withdraws what counts on its taking one, and what it offered itself. `false`: a
     /// sender already writes for one of these, so a message for this receive is on its way.
     pub(crate) fn withdraw_from(&mut self, index: u32) -> bool {
-        let mut after = Some(index);
         // Later ones first: as long as this one is posted, they are right.
-        while let Some(receive) = after {
-            after = self.core.matcher.posted_after(receive);
-            if receive != index && !self.withdraw(receive) {
-                return false;
-            }
-        }
-        self.withdraw(index)
+        self.offers_after(index)
+            .into_iter()
+            .all(|receive| self.withdraw(receive))
+            && self.withdraw(index)
+    }
+
+    /// The receives that are offered among those posted after this one with the same pattern, the oldest first. Only what is
+    /// offered is looked at: many more may be posted.
+    fn offers_after(&self, index: u32) -> Vec<u32> {
+        let core = &self.core;
+        let (pattern, age) = (core.requests.peek(index).pattern, core.matcher.order(index));
+        let counts_on = |&offered: &u32| {
+            let operation = core.requests.peek(offered);
+            operation.state == State::Posted
+                && core.matcher.order(offered) > age
+                && pattern_key(&operation.pattern) == pattern_key(&pattern)
+        };
+        let mut after: Vec<u32> = core.ahead.offered.iter().copied().filter(counts_on).collect();
+        after.sort_unstable_by_key(|&offered| core.matcher.order(offered));
+        after
     }
 
     /// Withdraws all offers to peers whose windows may give messages away out of sequence.
     pub(crate) fn withdraw_doubtful(&mut self) {
-        for peer in std::mem::take(&mut self.core.ahead.doubtful) {
-            let offers = self.core.requests.select(|operation| {
-                operation.state == State::Posted
-                    && operation.marked(Mark::Announced)
-                    && operation.pattern.source.is_some_and(|source| source.peer == peer)
-            });
-            for index in offers {
+        let doubtful = std::mem::take(&mut self.core.ahead.doubtful);
+        for index in self.core.ahead.offered.clone() {
+            let operation = self.core.requests.peek(index);
+            let source = operation.pattern.source.map(|source| source.peer);
+            if operation.state == State::Posted && source.is_some_and(|source| doubtful.contains(&source)) {
                 self.withdraw(index);
             }
         }

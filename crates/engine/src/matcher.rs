@@ -128,11 +128,6 @@ impl Matcher {
         None
     }
 
-    /// The receive that was posted next after this one with the same pattern and still waits.
-    pub(crate) fn posted_after(&self, receive: u32) -> Option<u32> {
-        self.posted.next(receive)
-    }
-
     /// The age of a posted receive: smaller is older.
     pub(crate) fn order(&self, receive: u32) -> u64 {
         self.order[receive as usize]
