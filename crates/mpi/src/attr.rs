@@ -6,6 +6,7 @@
 
 use crate::error::{Class, Error, Result};
 use crate::limits::{FREED_KEYVALS_MIN, KEYVALS_MAX};
+use crate::ordered::OrderedMap;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -148,7 +149,7 @@ fn not_a_key(kind: Kind, keyval: i32) -> Error {
 
 /// The attributes of one object, in the order in which they were set.
 #[derive(Default)]
-pub struct Attrs(Mutex<Vec<Entry>>);
+pub struct Attrs(Mutex<OrderedMap<i32, Entry>>);
 
 #[derive(Clone)]
 struct Entry {
@@ -161,66 +162,52 @@ impl Attrs {
     /// `MPI_*_set_attr`. An old value is deleted through its callback first; if that fails nothing changes.
     pub fn set(&self, keys: &Keyvals, target: Target, value: usize) -> Result<()> {
         let key = keys.live(target.kind, target.keyval)?;
-        let old = lock(&self.0)
-            .iter()
-            .find(|entry| entry.keyval == target.keyval)
-            .cloned();
-        if let Some(old) = old {
+        if let Some(old) = self.entry(target.keyval) {
             old.delete(target.owner)?;
         }
-        let mut entries = lock(&self.0);
-        match entries.iter_mut().find(|entry| entry.keyval == target.keyval) {
-            Some(entry) => entry.value = value,
-            None => entries.push(Entry {
-                keyval: target.keyval,
-                key,
-                value,
-            }),
-        }
+        let keyval = target.keyval;
+        lock(&self.0).set(keyval, Entry { keyval, key, value });
         Ok(())
+    }
+
+    fn entry(&self, keyval: i32) -> Option<Entry> {
+        lock(&self.0).get(&keyval).cloned()
     }
 
     /// `MPI_*_get_attr` for a key of the program's.
     pub fn get(&self, keys: &Keyvals, kind: Kind, keyval: i32) -> Result<Option<usize>> {
         keys.check(kind, keyval)?;
-        Ok(lock(&self.0)
-            .iter()
-            .find(|entry| entry.keyval == keyval)
-            .map(|entry| entry.value))
+        Ok(lock(&self.0).get(&keyval).map(|entry| entry.value))
     }
 
     /// `MPI_*_delete_attr`.
     pub fn delete(&self, keys: &Keyvals, target: Target) -> Result<()> {
         keys.check(target.kind, target.keyval)?;
-        let old = lock(&self.0)
-            .iter()
-            .find(|entry| entry.keyval == target.keyval)
-            .cloned();
-        let Some(old) = old else {
+        let Some(old) = self.entry(target.keyval) else {
             return Err(Error::new(
                 Class::Keyval,
                 format!("no attribute is set under key {}", target.keyval),
             ));
         };
         old.delete(target.owner)?;
-        lock(&self.0).retain(|entry| entry.keyval != target.keyval);
+        lock(&self.0).remove(&target.keyval);
         Ok(())
     }
 
     /// Deletes everything, last set first, when the object is freed. Stops at the first callback that fails.
     pub fn delete_all(&self, owner: usize) -> Result<()> {
         loop {
-            let Some(last) = lock(&self.0).last().cloned() else {
+            let Some(last) = lock(&self.0).last().map(|(_, entry)| entry.clone()) else {
                 return Ok(());
             };
             last.delete(owner)?;
-            lock(&self.0).retain(|entry| entry.keyval != last.keyval);
+            lock(&self.0).remove(&last.keyval);
         }
     }
 
     /// Copies to the attributes of a duplicate what the callbacks want copied.
     pub fn copy_to(&self, owner: usize, new: &Attrs) -> Result<()> {
-        let entries = lock(&self.0).clone();
+        let entries: Vec<Entry> = lock(&self.0).iter().map(|(_, entry)| entry.clone()).collect();
         for entry in entries {
             let copied = entry.key.callbacks.copy(owner, entry.keyval, entry.value);
             let copied = copied.map_err(|code| {
@@ -233,7 +220,7 @@ impl Attrs {
                 )
             })?;
             if let Some(value) = copied {
-                lock(&new.0).push(Entry { value, ..entry });
+                lock(&new.0).set(entry.keyval, Entry { value, ..entry });
             }
         }
         Ok(())

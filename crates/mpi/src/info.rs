@@ -3,11 +3,12 @@
 
 use crate::error::{Class, Error, Result};
 use crate::limits::{INFO_KEY_LEN_MAX, INFO_VALUE_LEN_MAX};
+use crate::ordered::OrderedMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An info object. Keys keep the order in which they were first set.
 #[derive(Clone, Debug, Default)]
-pub struct Info(Arc<Mutex<Vec<(String, String)>>>);
+pub struct Info(Arc<Mutex<OrderedMap<String, String>>>);
 
 impl Info {
     /// An empty object.
@@ -22,7 +23,7 @@ impl Info {
         )))
     }
 
-    fn pairs(&self) -> MutexGuard<'_, Vec<(String, String)>> {
+    fn pairs(&self) -> MutexGuard<'_, OrderedMap<String, String>> {
         // A thread that panicked cannot have left a pair half written.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -37,11 +38,7 @@ impl Info {
             );
             return Err(Error::new(Class::InfoValue, text));
         }
-        let mut pairs = self.pairs();
-        match pairs.iter_mut().find(|(k, _)| k == key) {
-            Some(pair) => pair.1 = value.into(),
-            None => pairs.push((key.into(), value.into())),
-        }
+        self.pairs().set(key.into(), value.into());
         Ok(())
     }
 
@@ -53,26 +50,19 @@ impl Info {
 
     /// The value of a key that is known to be well formed.
     pub fn lookup(&self, key: &str) -> Option<String> {
-        self.pairs()
-            .iter()
-            .find(|(k, _)| k == key)
-            .map(|(_, value)| value.clone())
+        self.pairs().get(key).cloned()
     }
 
     /// `MPI_Info_delete`.
     pub fn delete(&self, key: &str) -> Result<()> {
         check_key(key)?;
-        let mut pairs = self.pairs();
-        match pairs.iter().position(|(k, _)| k == key) {
-            Some(at) => drop(pairs.remove(at)),
-            None => {
-                return Err(Error::new(
-                    Class::InfoNokey,
-                    format!("the info object has no key {key:?}"),
-                ));
-            }
+        match self.pairs().remove(key) {
+            Some(_) => Ok(()),
+            None => Err(Error::new(
+                Class::InfoNokey,
+                format!("the info object has no key {key:?}"),
+            )),
         }
-        Ok(())
     }
 
     /// `MPI_Info_get_nkeys`.
@@ -87,15 +77,13 @@ impl Info {
 
     /// `MPI_Info_get_nthkey`.
     pub fn nth_key(&self, n: i32) -> Result<String> {
-        let pairs = self.pairs();
-        let found = usize::try_from(n).ok().and_then(|n| pairs.get(n));
+        let mut pairs = self.pairs();
+        let keys = pairs.len();
+        let found = usize::try_from(n).ok().and_then(|n| pairs.nth(n));
         found.map(|(key, _)| key.clone()).ok_or_else(|| {
             Error::new(
                 Class::Arg,
-                format!(
-                    "key number {n} was asked of an info object with {} keys",
-                    pairs.len()
-                ),
+                format!("key number {n} was asked of an info object with {keys} keys"),
             )
         })
     }
@@ -110,13 +98,17 @@ impl Info {
     pub(crate) fn with_memory_kinds(&self) -> Self {
         let info = self.dup();
         info.pairs()
-            .push(("mpi_memory_alloc_kinds".into(), "system,mpi".into()));
+            .set("mpi_memory_alloc_kinds".into(), "system,mpi".into());
         info
     }
 
     /// A copy of all pairs.
     pub fn to_pairs(&self) -> Vec<(String, String)> {
-        self.pairs().clone()
+        let pairs = self.pairs();
+        pairs
+            .iter()
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
     }
 
     /// Whether both are the same object.

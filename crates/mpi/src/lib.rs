@@ -24,6 +24,7 @@ pub mod group;
 pub mod info;
 pub mod limits;
 pub mod op;
+mod ordered;
 pub mod p2p;
 pub mod process;
 pub mod request;
