@@ -429,6 +429,11 @@ impl Requests {
         }
     }
 
+    /// Slots, free ones included.
+    pub(crate) fn places(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Operations alive.
     pub(crate) fn alive(&self) -> usize {
         self.alive

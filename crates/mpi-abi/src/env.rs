@@ -1,5 +1,6 @@
 //! Starting and ending, versions, timers, memory, profiling control.
 
+use crate::by_context;
 use crate::call::{Call, Fault, Result};
 use crate::constants::*;
 use crate::edge::{Buf, Ptr, StrIn, StrOut};
@@ -100,7 +101,7 @@ pub(crate) fn finalize(_: Call) -> Result<()> {
     state::process()?.finalize()?;
     state::enter(Phase::Finalized);
     objects::set_world(None);
-    objects::forget_parked();
+    by_context::forget_freed();
     leave_if_unused()
 }
 

@@ -265,29 +265,15 @@ impl<T> Table<T> {
         self.get(handle)?;
         let (index, generation) = Self::parts(handle);
         let slot = self.slot(index)?;
-        // Held for the sake of `find`.
-        let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // One of two threads that free the same handle wins; the other sees a stale handle.
         slot.tag
             .compare_exchange(generation + 1, 0, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
         // SAFETY: the exchange made the value ours alone.
         let value = unsafe { (*slot.value.get()).assume_init_read() };
+        let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         free.vacated.push((index as u32, (generation + 1) % GENERATIONS));
         Some(value)
-    }
-
-    /// What `f` says of the first live object of which it says anything. For rare questions: it looks at all.
-    pub fn find<R>(&self, mut f: impl FnMut(&T) -> Option<R>) -> Option<R> {
-        let free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        (0..free.fresh).find_map(|index| {
-            let slot = self.slot(index)?;
-            // SYNC(handle-slot): as in `get`.
-            let live = slot.tag.load(Ordering::Acquire) != 0;
-            // SAFETY: the tag says that the slot holds a value; whoever removes one holds the lock that is held here.
-            live.then(|| unsafe { (*slot.value.get()).assume_init_ref() })
-                .and_then(&mut f)
-        })
     }
 
     /// Number of live objects.
@@ -332,8 +318,6 @@ mod tests {
         assert_eq!(table.get(again), Some(&77));
         assert_eq!(table.get(handles[7]), None);
         assert_eq!(table.len(), 1000);
-        let seek = |wanted: usize| table.find(|value| (*value == wanted).then_some(*value));
-        assert_eq!((seek(77), seek(999), seek(7)), (Some(77), Some(999), None));
     }
 
     #[test]

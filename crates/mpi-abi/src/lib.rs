@@ -29,6 +29,7 @@ static HEAP: garonne_sync::heap::Heap = garonne_sync::heap::Heap::new(garonne_no
 mod abi;
 mod attr;
 mod buffer;
+mod by_context;
 mod call;
 mod callback;
 mod checks;

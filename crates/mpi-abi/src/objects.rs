@@ -3,11 +3,11 @@
 //! A lookup gives a reference that lives until the program frees the handle; the standard forbids to free it while a
 //! call uses it. What must outlive the call (pending operations) takes a clone.
 
+use crate::by_context;
 use crate::call::{Fault, Result};
 use crate::constants::*;
 use crate::handle::*;
 use crate::state;
-use garonne_engine::api::Context;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::errhandler::Errhandler;
@@ -16,8 +16,8 @@ use garonne_mpi::group::Group;
 use garonne_mpi::info::Info;
 use garonne_mpi::session::Session;
 use std::ops::Deref;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
 
 pub(crate) static COMMS: Table<Comm> = Table::new();
 pub(crate) static GROUPS: Table<Members> = Table::new();
@@ -109,40 +109,12 @@ pub(crate) fn find_comm(handle: MPI_Comm) -> Option<&'static Comm> {
     }
 }
 
-/// Communicators whose handles were freed while receives without a request object (see `plain`) were pending on them. They keep
-/// their contexts; looked through when another joins them.
-static PARKED: Mutex<Vec<Comm>> = Mutex::new(Vec::new());
-
-/// Frees a communicator's handle; the communicator lives on while operations of the engine's use its contexts.
+/// Frees a communicator's handle.
 pub(crate) fn retire_comm(handle: MPI_Comm) {
     crate::express::forget(Some(handle));
-    let comm = COMMS.remove(handle);
-    let busy = |comm: &Comm| comm.is_busy();
-    let mut parked = PARKED.lock().unwrap_or_else(PoisonError::into_inner);
-    parked.retain(busy);
-    parked.extend(comm.filter(busy));
-}
-
-/// Forgets communicators that were kept for pending receives: the world ends, and the receives with it.
-pub(crate) fn forget_parked() {
-    let parked = std::mem::take(&mut *PARKED.lock().unwrap_or_else(PoisonError::into_inner));
-    drop(parked);
-}
-
-/// The communicator whose messages travel in this context.
-pub(crate) fn comm_of_context(context: Context) -> Option<Comm> {
-    let owns = |comm: &Comm| comm.owns(context).then(|| comm.clone());
-    [MPI_COMM_WORLD, MPI_COMM_SELF]
-        .into_iter()
-        .find_map(|handle| predefined_comm(handle).and_then(owns))
-        .or_else(|| COMMS.find(owns))
-        .or_else(|| {
-            PARKED
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .iter()
-                .find_map(owns)
-        })
+    if let Some(comm) = COMMS.remove(handle) {
+        by_context::retire(handle, comm);
+    }
 }
 
 /// The datatype of a handle.
@@ -243,6 +215,7 @@ pub(crate) fn publish_comm(comm: Option<Comm>) -> Result<MPI_Comm> {
     crate::device::look_again();
     let handle = publish(&COMMS, comm.clone())?;
     comm.set_handle(Handle::word(handle));
+    by_context::add(handle, &comm);
     Ok(handle)
 }
 

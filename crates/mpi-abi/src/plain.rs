@@ -6,11 +6,12 @@
 //! (errors, cancelling, waiting for one of several) makes a [`Request`] of such a handle for the moment ([`found`]) and goes
 //! on as with any other. Bounded by the engine's requests; a slot too far out for a handle gets an entry after all.
 
+use crate::by_context;
 use crate::call::Result;
 use crate::constants::{MPI_REQUEST_NULL, MPI_SUCCESS};
 use crate::edge::Ptr;
 use crate::handle::*;
-use crate::objects::{comm, comm_of_context};
+use crate::objects::comm;
 use crate::request::give_request;
 use crate::status::{encode, give};
 use crate::{state, world};
@@ -148,7 +149,7 @@ pub(crate) fn found(handle: MPI_Request) -> Result<Option<Request>> {
     let engine = Engine::of(handle);
     let known = name(handle).and_then(|name| engine?.host.whole_name(name));
     let posted = |comm: Comm, name| Request::posted(&comm, outward(shard_of(handle), name));
-    Ok(known.and_then(|(name, context)| Some(posted(comm_of_context(context)?, name))))
+    Ok(known.and_then(|(name, context)| Some(posted(by_context::find(context)?, name))))
 }
 
 /// How a request stands for those who wait for it.

@@ -14,6 +14,7 @@ use crate::limits::{RETIRED_SWEEP_MIN, TAG_UB};
 use crate::p2p::buffer::Buffers;
 use crate::request::Request;
 use garonne_engine::api::{self, Origin};
+use garonne_engine::quick::InUse;
 use garonne_progress::host::Host;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -386,12 +387,18 @@ impl Process {
         retired.requests.push(request);
     }
 
+    /// The contexts in which operations are alive.
+    pub fn contexts_in_use(&self) -> InUse {
+        self.host.contexts_in_use()
+    }
+
     /// Waits for freed sends and collectives. Freed receives may never match; they end with the engine.
     fn drain(&self) {
         let mut needed: Vec<Request> = std::mem::take(&mut lock(&self.retired).requests);
         needed.retain(Request::must_finish);
         self.host.wait_until(&mut || {
-            needed.retain(|request| !request.over());
+            // One that goes on is enough: those before are asked when it is over.
+            while needed.pop_if(|request| request.over()).is_some() {}
             needed.is_empty()
         });
     }

@@ -9,6 +9,7 @@ mod advancing;
 pub(crate) mod beside;
 mod calling;
 mod held;
+mod left_open;
 mod lending;
 mod napping;
 mod porch;
@@ -30,7 +31,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::event::{Meeting, Sent, Waiting};
 use garonne_engine::priority::Priority;
-use garonne_engine::quick::{Catch, Caught, Ended, Small};
+use garonne_engine::quick::{Catch, Caught, Ended, InUse, Small};
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
 use garonne_engine::track::Track;
@@ -361,8 +362,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.enter().whole_name(name)
     }
 
-    fn uses(&self, contexts: std::ops::Range<Context>) -> bool {
-        self.enter().uses(contexts)
+    fn contexts_in_use(&self) -> InUse {
+        self.enter().contexts_in_use()
     }
 
     fn recv(&self, recv: Recv) -> Result<Started, Error> {

@@ -11,7 +11,7 @@ use garonne_engine::event::{Meeting, Sent};
 use garonne_engine::limits::SHORT_GENERATION_BITS;
 use garonne_engine::news;
 use garonne_engine::priority::Priority;
-use garonne_engine::quick::{Catch, Caught, Ended, Small};
+use garonne_engine::quick::{Catch, Caught, Ended, InUse, Small};
 use garonne_engine::rail::{Bulk, Descriptor, Token};
 use garonne_engine::watch::Watcher;
 use garonne_sync::shm::Segment;
@@ -302,9 +302,9 @@ pub trait Host: Together + std::marker::Send + Sync {
     fn whole_name(&self, _name: Request) -> Option<(Request, Context)> {
         None
     }
-    /// Whether an operation is alive in one of these contexts.
-    fn uses(&self, _contexts: std::ops::Range<Context>) -> bool {
-        false
+    /// The contexts in which operations are alive.
+    fn contexts_in_use(&self) -> InUse {
+        InUse::default()
     }
     /// The caller of a receive just started goes on without waiting for it: its memory may be offered to the sender of its message.
     fn announce(&self, _name: Request) {}

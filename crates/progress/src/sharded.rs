@@ -15,7 +15,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::event::{Meeting, Sent};
 use garonne_engine::priority::Priority;
-use garonne_engine::quick::{Catch, Caught, Small};
+use garonne_engine::quick::{Catch, Caught, InUse, Small};
 use garonne_engine::rail::{Bulk, Descriptor, Rail, Token};
 use garonne_engine::shard::Shard;
 use garonne_engine::watch::{Watched, Watcher};
@@ -319,9 +319,9 @@ where
         self.host_of(catch.context).ok()?.recv_quick(catch)
     }
 
-    fn uses(&self, contexts: std::ops::Range<Context>) -> bool {
-        let host = self.known(shard_of(contexts.start));
-        host.is_some_and(|host| host.uses(contexts))
+    fn contexts_in_use(&self) -> InUse {
+        let known = (0..self.count).filter_map(|shard| self.known(shard));
+        known.fold(InUse::default(), |all, host| all.and(host.contexts_in_use()))
     }
 
     fn announce(&self, name: Request) {

@@ -135,15 +135,10 @@ impl Comm {
         (first..first + crate::limits::CONTEXTS_PER_COMM).contains(&without_shard(context))
     }
 
-    /// Whether an operation is alive on it.
-    pub fn is_busy(&self) -> bool {
-        let first = without_shard(self.context());
-        (0..self.process().host.shards()).any(|shard| {
-            let first = in_shard(shard, first);
-            self.process()
-                .host
-                .uses(first..first.saturating_add(crate::limits::CONTEXTS_PER_COMM))
-        })
+    /// Number of its contexts ([`number`]); none before its processes agreed on them.
+    pub fn contexts_number(&self) -> Option<u32> {
+        let context = self.context();
+        (context != super::NO_CONTEXT).then(|| number(context))
     }
 }
 

@@ -6,11 +6,12 @@
 //! that wait for what may come in any shard are in the first one: there it is told when something completes elsewhere. Nothing of this is paid by a rank of one shard.
 
 use super::advancing::Look;
+use super::left_open::LeftOpen;
 use super::lending::OFF;
 use super::seated::{Role, myself};
 use super::{By, EngineHost, lock};
 use crate::host::{Awaited, Host};
-use crate::limits::{BESIDE_DOUBLINGS, BESIDE_EVERY, BESIDE_NAP, OPEN_FEW};
+use crate::limits::{BESIDE_DOUBLINGS, BESIDE_EVERY, BESIDE_NAP};
 use crate::surroundings::Surroundings;
 use garonne_engine::api::{Request, SHARDS_MAX};
 use garonne_engine::rail::Rail;
@@ -501,12 +502,20 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         };
         drop(shard);
         let mut open = lock(&self.lending.open_beside);
-        if open.len() < OPEN_FEW || open.len().is_power_of_two() {
-            open.retain(|(host, request)| !host.enter().is_complete(*request));
-        }
+        let known = open.iter().position(|(other, _)| Arc::ptr_eq(other, host));
+        let known = known.unwrap_or_else(|| {
+            open.push((host.clone(), LeftOpen::default()));
+            open.len() - 1
+        });
+        let first = open[known]
+            .1
+            .add(request, |request| host.enter().is_complete(request));
+        let only = open
+            .iter()
+            .enumerate()
+            .all(|(at, (_, others))| at == known || others.is_empty());
         let nothing_here = lock(&self.lending.open).is_empty() && self.stepping.load(Ordering::Acquire) == 0;
-        let alone = open.is_empty() && nothing_here;
-        open.push((host.clone(), request));
+        let alone = first && only && nothing_here;
         drop(open);
         // The helper leaves it to whoever polls.
         self.entrust(host.beside.get().map_or(0, |beside| 1 << beside.shard));
@@ -515,11 +524,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// Looks at the shards of those, after the words were armed. `true`: there is work left.
     pub(super) fn look_lent_beside(&self) -> bool {
-        let mut hosts: Vec<_> = {
+        let hosts: Vec<_> = {
             let open = lock(&self.lending.open_beside);
-            open.iter().map(|(host, _)| host.clone()).collect()
+            let noted = open.iter().filter(|(_, operations)| !operations.is_empty());
+            noted.map(|(host, _)| host.clone()).collect()
         };
-        hosts.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let mut work = false;
         for host in hosts {
             let mut shard = host.enter();
@@ -534,7 +543,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// Whether one of those goes on.
     pub(super) fn is_request_open_beside(&self) -> bool {
         let mut open = lock(&self.lending.open_beside);
-        open.retain(|(host, request)| !host.enter().is_complete(*request));
+        // One that goes on is enough; what it leaves unasked is asked after it.
+        open.retain_mut(|(host, operations)| operations.goes_on(|request| host.enter().is_complete(request)));
         !open.is_empty()
     }
 }

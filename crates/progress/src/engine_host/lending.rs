@@ -10,12 +10,13 @@
 
 use super::advancing::Look;
 use super::calling::Words;
+use super::left_open::LeftOpen;
 use super::turns::Turns;
 use super::vigil::Vigils;
 use super::{By, EngineHost, lock};
 use crate::backoff::Backoff;
 use crate::habit::{AGAIN, Habit, Moment};
-use crate::limits::{HANDED_OVER_FROM, LOOKS_SOON, OPEN_FEW, WORTH, WORTH_AWAKE};
+use crate::limits::{HANDED_OVER_FROM, LOOKS_SOON, WORTH, WORTH_AWAKE};
 use crate::surroundings::Surroundings;
 use crate::sys;
 use crate::tasks::{self, Cores, Tasks};
@@ -38,17 +39,17 @@ pub(super) const RUNNING: u8 = 2;
 
 pub(super) type Maker = Box<dyn Fn() -> Result<Tasks, tasks::Error> + Send + Sync>;
 
-/// An operation of another shard, and its host.
-pub(super) type Elsewhere<R, S> = (Arc<EngineHost<R, S>>, Request);
+/// Operations of another shard, and its host.
+pub(super) type Elsewhere<R, S> = (Arc<EngineHost<R, S>>, LeftOpen);
 
 /// See the module's paragraph.
 pub(super) struct Lending<R, S> {
     /// With lines of their own: a helper may look at them all the time.
     pub door: CachePadded<Door>,
     pub(super) vigils: CachePadded<Vigils>,
-    /// Operations left open that need hands. Those that are over are taken out when somebody looks.
-    pub(super) open: Mutex<Vec<Request>>,
-    /// Those of further shards, each with its host: a rank has one helper.
+    /// Operations left open that need hands.
+    pub(super) open: Mutex<LeftOpen>,
+    /// Those of further shards, by host: a rank has one helper.
     pub(super) open_beside: Mutex<Vec<Elsewhere<R, S>>>,
     /// A thread left something open while another polled.
     relied_on: AtomicBool,
@@ -207,12 +208,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let Some(site) = shard.open_site(request) else {
             return;
         };
-        // Among many each is looked at a few times only while their number grows.
-        if open.len() < OPEN_FEW || open.len().is_power_of_two() {
-            open.retain(|request| !shard.is_complete(*request));
-        }
-        let alone = open.is_empty() && self.stepping.load(Ordering::Acquire) == 0;
-        open.push(request);
+        let first = open.add(request, |request| shard.is_complete(request));
+        let alone = first && self.stepping.load(Ordering::Acquire) == 0;
         if shard.wants_calls(request) {
             self.lending.afar.store(true, Ordering::SeqCst);
         }
@@ -484,8 +481,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let mut open = lock(&self.lending.open);
         if !open.is_empty() {
             let shard = self.enter();
-            open.retain(|request| !shard.is_complete(*request));
-            if open.is_empty() && self.lending.afar.load(Ordering::SeqCst) {
+            if !open.goes_on(|request| shard.is_complete(request)) && self.lending.afar.load(Ordering::SeqCst)
+            {
                 self.lending.afar.store(false, Ordering::SeqCst);
             }
         }

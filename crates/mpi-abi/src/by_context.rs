@@ -1,0 +1,112 @@
+//! Communicators by the contexts in which their messages travel, freed ones among them while operations use their contexts.
+//!
+//! Receives without a request object (see `plain`) know their context alone. Asked for rare things such as `MPI_Cancel`, which a
+//! program may do many times in a row: a question costs the same however many communicators and operations there are.
+//! Freed communicators that keep their contexts are looked through when their number has doubled, or when that is cheap.
+
+use crate::constants::{MPI_COMM_SELF, MPI_COMM_WORLD};
+use crate::handle::MPI_Comm;
+use crate::objects::{COMMS, find_comm};
+use garonne_engine::api::Context;
+use garonne_engine::quick::InUse;
+use garonne_mpi::comm::{Comm, number};
+use garonne_mpi::process::Process;
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// Places for operations that are looked at for each freed communicator at most: that takes less than to free one.
+const PLACES_PER_FREED: usize = 64;
+
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+
+fn known() -> MutexGuard<'static, Known> {
+    // Entries are put in and taken out whole.
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Default)]
+struct Known {
+    /// Handles by the number of their communicator's contexts.
+    handles: HashMap<u32, MPI_Comm>,
+    /// Handles of communicators that had no contexts yet when they got them (`MPI_Comm_idup`).
+    unborn: Vec<MPI_Comm>,
+    /// Freed communicators whose contexts may be in use.
+    freed: HashMap<u32, Comm>,
+    /// Number of freed ones at which they are looked through.
+    sweep_at: usize,
+}
+
+impl Known {
+    /// Notes those of the unborn that have contexts by now.
+    fn note_born(&mut self) {
+        let handles = &mut self.handles;
+        self.unborn
+            .retain(|&handle| match COMMS.get(handle).map(Comm::contexts_number) {
+                Some(Some(number)) => {
+                    handles.insert(number, handle);
+                    false
+                }
+                born_later => born_later.is_some(),
+            });
+    }
+
+    /// Forgets freed communicators whose contexts nobody uses, if it is time for that.
+    fn sweep(&mut self, process: &Process) {
+        if self.freed.len() <= self.sweep_at {
+            return;
+        }
+        let InUse { contexts, looked_at } = process.contexts_in_use();
+        let numbers: std::collections::HashSet<u32> = contexts.into_iter().map(number).collect();
+        self.freed.retain(|freed, _| numbers.contains(freed));
+        let for_operations = looked_at / PLACES_PER_FREED;
+        self.sweep_at = if self.freed.is_empty() {
+            for_operations
+        } else {
+            for_operations.max(2 * self.freed.len())
+        };
+    }
+}
+
+/// A communicator got its handle.
+pub(crate) fn add(handle: MPI_Comm, comm: &Comm) {
+    let mut known = known();
+    match comm.contexts_number() {
+        Some(number) => drop(known.handles.insert(number, handle)),
+        None => known.unborn.push(handle),
+    }
+}
+
+/// A communicator's handle is gone; the communicator lives on while operations of the engine's use its contexts.
+pub(crate) fn retire(handle: MPI_Comm, comm: Comm) {
+    let mut known = known();
+    let Some(number) = comm.contexts_number() else {
+        known.unborn.retain(|&other| other != handle);
+        return;
+    };
+    known.handles.remove(&number);
+    let process = comm.process().clone();
+    known.freed.insert(number, comm);
+    known.sweep(&process);
+}
+
+/// Forgets communicators that were kept for pending receives: the world ends, and the receives with it.
+pub(crate) fn forget_freed() {
+    let mut known = known();
+    known.sweep_at = 0;
+    let freed = std::mem::take(&mut known.freed);
+    drop(known);
+    drop(freed);
+}
+
+/// The communicator whose messages travel in this context.
+pub(crate) fn find(context: Context) -> Option<Comm> {
+    let mut predefined = [MPI_COMM_WORLD, MPI_COMM_SELF].into_iter().filter_map(find_comm);
+    if let Some(comm) = predefined.find(|comm| comm.owns(context)) {
+        return Some(comm.clone());
+    }
+    let mut known = known();
+    known.note_born();
+    let number = number(context);
+    let living = known.handles.get(&number).and_then(|handle| COMMS.get(*handle));
+    living.or_else(|| known.freed.get(&number)).cloned()
+}
