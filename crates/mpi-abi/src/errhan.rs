@@ -296,8 +296,17 @@ static ADDED: Mutex<Added> = Mutex::new(Added {
     last: MPI_ERR_LASTCODE,
 });
 
+/// A class or code that the program added.
+struct AddedCode {
+    /// Itself, if it is a class.
+    class: c_int,
+    text: String,
+    /// Codes of this class that the program added and did not remove.
+    codes: usize,
+}
+
 struct Added {
-    codes: BTreeMap<c_int, (c_int, String)>,
+    codes: BTreeMap<c_int, AddedCode>,
     /// `MPI_LASTUSEDCODE`.
     last: c_int,
 }
@@ -309,7 +318,17 @@ impl Added {
             .checked_add(1)
             .ok_or_else(|| Fault::new(Class::Other, "no error codes are left"))?;
         self.last = code;
-        self.codes.insert(code, (class.unwrap_or(code), String::new()));
+        if let Some(class) = class.and_then(|class| self.codes.get_mut(&class)) {
+            class.codes += 1;
+        }
+        self.codes.insert(
+            code,
+            AddedCode {
+                class: class.unwrap_or(code),
+                text: String::new(),
+                codes: 0,
+            },
+        );
         Ok(code)
     }
 }
@@ -333,7 +352,7 @@ pub(crate) fn add_error_code(_: Call, class: c_int, out: Ptr<c_int>) -> Result<(
 pub(crate) fn add_error_string(_: Call, code: c_int, text: StrIn) -> Result<()> {
     let text = text.text()?;
     match lock(&ADDED).codes.get_mut(&code) {
-        Some(entry) => entry.1 = text,
+        Some(entry) => entry.text = text,
         None => return Err(not_a(code, "error class or code that the program added")),
     }
     Ok(())
@@ -341,16 +360,11 @@ pub(crate) fn add_error_string(_: Call, code: c_int, text: StrIn) -> Result<()> 
 
 pub(crate) fn remove_error_class(_: Call, class: c_int) -> Result<()> {
     let mut added = lock(&ADDED);
-    let own = added
+    let unused = added
         .codes
         .get(&class)
-        .is_some_and(|entry| entry.0 == class && entry.1.is_empty());
-    if !own
-        || added
-            .codes
-            .iter()
-            .any(|(code, entry)| *code != class && entry.0 == class)
-    {
+        .is_some_and(|entry| entry.class == class && entry.text.is_empty() && entry.codes == 0);
+    if !unused {
         return Err(not_a(
             class,
             "error class that the program added and that has neither codes nor a string left",
@@ -362,23 +376,26 @@ pub(crate) fn remove_error_class(_: Call, class: c_int) -> Result<()> {
 
 pub(crate) fn remove_error_code(_: Call, code: c_int) -> Result<()> {
     let mut added = lock(&ADDED);
-    if added
+    let unused = added
         .codes
         .get(&code)
-        .is_none_or(|entry| entry.0 == code || !entry.1.is_empty())
-    {
+        .filter(|entry| entry.class != code && entry.text.is_empty());
+    let Some(class) = unused.map(|entry| entry.class) else {
         return Err(not_a(
             code,
             "error code that the program added and whose string it removed",
         ));
-    }
+    };
     added.codes.remove(&code);
+    if let Some(class) = added.codes.get_mut(&class) {
+        class.codes -= 1;
+    }
     Ok(())
 }
 
 pub(crate) fn remove_error_string(_: Call, code: c_int) -> Result<()> {
     match lock(&ADDED).codes.get_mut(&code) {
-        Some(entry) if !entry.1.is_empty() => entry.1.clear(),
+        Some(entry) if !entry.text.is_empty() => entry.text.clear(),
         _ => {
             return Err(not_a(
                 code,
@@ -406,7 +423,7 @@ fn class_of(code: c_int) -> Result<c_int> {
     lock(&ADDED)
         .codes
         .get(&code)
-        .map(|entry| entry.0)
+        .map(|entry| entry.class)
         .ok_or_else(|| not_a(code, "error code"))
 }
 
@@ -427,7 +444,7 @@ fn text_of(code: c_int) -> Option<String> {
         .map(String::from)
         .or_else(|| not_yet_string(code))
         .or_else(|| failures::text_of(code))
-        .or_else(|| lock(&ADDED).codes.get(&code).map(|entry| entry.1.clone()))
+        .or_else(|| lock(&ADDED).codes.get(&code).map(|entry| entry.text.clone()))
 }
 
 pub(crate) fn error_string(_: Call, code: c_int, text: StrOut, len: Ptr<c_int>) -> Result<()> {

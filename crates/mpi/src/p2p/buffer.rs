@@ -50,9 +50,14 @@ struct Message {
 }
 
 impl Attached {
-    /// Forgets messages that are over; `true` if none is left.
-    fn sweep(&mut self) -> bool {
+    /// Forgets messages that are over.
+    fn sweep(&mut self) {
         self.messages.retain(|message| !message.send.over());
+    }
+
+    /// Whether all messages are over. One that goes on answers for all: those before are asked when it is over.
+    fn is_empty(&mut self) -> bool {
+        while self.messages.pop_if(|message| message.send.over()).is_some() {}
         self.messages.is_empty()
     }
 
@@ -129,14 +134,14 @@ impl Buffers {
     }
 
     fn empty(&self) -> bool {
-        self.lock().as_mut().is_none_or(Attached::sweep)
+        self.lock().as_mut().is_none_or(Attached::is_empty)
     }
 
-    /// What a thread waits for that waits until all have left: the end of the first that has not, and then of the next. What another thread of those sweeps away is over, and whoever waited for it was told so.
+    /// What a thread waits for that waits until all have left: the end of the last that has not, and then of the one before. What another thread of those sweeps away is over, and whoever waited for it was told so.
     fn awaits(&self) -> Awaits {
         let attached = self.lock();
-        let first = attached.as_ref().and_then(|attached| attached.messages.first());
-        first.map_or(Awaits::Anything, |message| message.send.awaits())
+        let last = attached.as_ref().and_then(|attached| attached.messages.last());
+        last.map_or(Awaits::Anything, |message| message.send.awaits())
     }
 
     fn is_attached(&self) -> bool {
