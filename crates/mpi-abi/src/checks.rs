@@ -23,9 +23,12 @@ pub(crate) fn begin() -> Result<(), String> {
         match word {
             "types" => TYPES.store(true, Ordering::Relaxed),
             _ => {
-                let name = garonne_node::rank::ENV_CHECK;
+                let (name, known) = (
+                    garonne_node::rank::ENV_CHECK,
+                    garonne_node::rank::CHECKS.join(", "),
+                );
                 return Err(format!(
-                    "{name}={said}: there is no check '{word}'; there is: types"
+                    "{name}={said}: there is no check '{word}'; there are: {known}"
                 ));
             }
         }

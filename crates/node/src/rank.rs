@@ -21,6 +21,8 @@ pub use settings::{ENV_ENCRYPT, ENV_OFI};
 use shards::Further;
 pub use shards::{ENV_SHARDS, RankShards};
 
+use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,7 +85,10 @@ impl Rank {
     pub fn enter() -> Result<Self> {
         match Client::from_env()? {
             Some(client) => Self::of_job(Arc::new(client)),
-            None => Self::alone(),
+            None => {
+                warn_of_unknown_settings();
+                Self::alone()
+            }
         }
     }
 
@@ -311,6 +316,19 @@ pub const ENV_BACKGROUND: &str = "GARONNE_BACKGROUND";
 /// Checks that cost something and are made where this names them, separated by commas: `types`.
 pub const ENV_CHECK: &str = "GARONNE_CHECK";
 
+/// The checks that there are.
+pub const CHECKS: [&str; 1] = ["types"];
+
+/// Of a world of one that nobody has started: its launcher would have said so.
+fn warn_of_unknown_settings() {
+    if std::env::var_os(crate::rendezvous::ENV_JOB).is_none() {
+        for line in crate::settings::unknown(std::env::vars_os().map(|(name, _)| name)) {
+            // A stream that is closed hears nothing.
+            let _ = writeln!(std::io::stderr(), "garonne: {line}");
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Off,
@@ -319,7 +337,10 @@ enum Wish {
 }
 
 fn background() -> Result<Wish> {
-    let said = std::env::var_os(ENV_BACKGROUND).unwrap_or_default();
+    background_of(&std::env::var_os(ENV_BACKGROUND).unwrap_or_default())
+}
+
+fn background_of(said: &OsStr) -> Result<Wish> {
     wish(&said.to_string_lossy()).ok_or_else(|| {
         Error::misuse(
             codes::G0225,

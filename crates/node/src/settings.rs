@@ -1,5 +1,7 @@
 //! The variables of the environment that people may set, and those that our processes set for each other.
 
+use std::ffi::OsString;
+
 use crate::adoption::ENV_KEY;
 use crate::agent::ENV_SINGLETONS;
 use crate::joining::ENV_JOIN_KEY;
@@ -81,16 +83,63 @@ pub const SETTINGS: [(&str, &str, &str); 14] = [
     ),
 ];
 
-/// Variables that our processes set for each other, or that only tests read.
-pub const INTERNAL: [&str; 10] = [
+/// Variables that our processes set for each other, or that only tests, the compiler wrappers and the scripts that build and test Garonne read.
+pub const INTERNAL: [&str; 14] = [
     "GARONNE_AGENT",
+    "GARONNE_CC",
     "GARONNE_COMPLETE",
+    "GARONNE_CXX",
     "GARONNE_FD",
     "GARONNE_HELPERS",
     "GARONNE_JOB",
     "GARONNE_PROGRAM",
     "GARONNE_RANK",
+    "GARONNE_ROOT",
     "GARONNE_SEED",
     "GARONNE_SEEDS",
     "GARONNE_SIZE",
+    "GARONNE_STATE",
 ];
+
+/// Those of some variables that look like settings and are none, each with a sentence about it, in order.
+pub fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
+    let known = SETTINGS.map(|(name, ..)| name);
+    let is_known =
+        |name: &str| known.contains(&name) || INTERNAL.contains(&name) || name.starts_with("GARONNE_TEST_");
+    let names = names.filter_map(|name| name.into_string().ok());
+    let mut strange: Vec<String> = names
+        .filter(|name| name.starts_with("GARONNE_") && !is_known(name))
+        .collect();
+    strange.sort_unstable();
+    strange.dedup();
+    let sentence = |name: String| {
+        let near = known
+            .map(|known| (strsim::damerau_levenshtein(&name, known), known))
+            .into_iter()
+            .min();
+        // The beginning is common to all.
+        let close = near.filter(|(distance, _)| *distance <= 1 + (name.len() - "GARONNE_".len()) / 4);
+        let advice = match close {
+            Some((_, known)) => format!("did you mean {known}?"),
+            None => "`garonne why settings` lists all".to_owned(),
+        };
+        format!("{name} is no setting and changes nothing; {advice}")
+    };
+    strange.into_iter().map(sentence).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_setting_is_named_once_with_the_nearest_and_what_is_known_never() {
+        let said =
+            |names: &[&str]| unknown(names.iter().map(|name| OsString::from(format!("GARONNE{name}"))));
+        let lines = said(&["_CHEK", "", "_CHEK", "_XYZZY_PLUGH"]);
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].contains("_CHEK is no setting") && lines[0].contains("_CHECK?"));
+        assert!(lines[1].contains("garonne why settings"), "{lines:?}");
+        assert!(said(&["_CHECK", "_TEST_MARK", "_FD", "_CC", "X"]).is_empty());
+    }
+}

@@ -51,6 +51,17 @@ pub struct Policy {
     pub cores_per_rank: u32,
 }
 
+impl Policy {
+    /// Whether ranks are to be bound because somebody says so, and not only where it is of use.
+    pub fn asks_for_binding(&self) -> bool {
+        match self.bind {
+            BindTo::None => false,
+            BindTo::Auto => self.cores_per_rank > 1,
+            _ => true,
+        }
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {

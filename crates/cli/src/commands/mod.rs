@@ -16,6 +16,7 @@ mod ping;
 mod ps;
 mod rail;
 mod strategy;
+mod tips;
 mod top;
 mod trace;
 mod tune;
@@ -138,7 +139,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Err(error) => {
             // A closed pipe is the reader's choice.
             let _ = error.print();
-            if let Some(tip) = rail::tip(&words, &error) {
+            if let Some(tip) = rail::tip(&words, &error).or_else(|| tips::of(&words, &error)) {
                 errln!("\n{tip}");
             }
             return error.exit_code();

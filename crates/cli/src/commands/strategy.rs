@@ -35,9 +35,12 @@ pub fn run(args: &Args) -> i32 {
     }
     match Chosen::read(named.as_os_str()) {
         Ok(Chosen::BuiltIn(one)) => return show(&[one], args.json),
-        Err(error) if !file.exists() => {
-            errln!("{error}");
-            return 1;
+        Err(_) if !file.exists() => {
+            let names = BuiltIn::ALL.map(BuiltIn::name).join(", ");
+            return super::fail(&format!(
+                "'{}' is no strategy and no file here; built in are: {names}; of a module, name the file",
+                named.display()
+            ));
         }
         // A file that is here needs no slash.
         Ok(Chosen::Module(_)) | Err(_) => {}

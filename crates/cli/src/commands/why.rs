@@ -148,8 +148,9 @@ pub fn paces_of(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
         return super::print_json(&rows.iter().map(row).collect::<Vec<_>>());
     }
     if rows.is_empty() {
+        under_way(shape, board).iter().for_each(|line| outln!("{line}"));
         outln!(
-            "no rank has received a message from its own host that its sender announced (those are longer than about 16 KB).\nWhat goes by a network, from other hosts or within one (GARONNE_RAILS=shm,tcp), has one way, with no choice to show: garonne why gate N"
+            "no rank has received to its end a message from its own host that its sender announced (those are longer than about 16 KB).\nWhat goes by a network, from other hosts or within one (GARONNE_RAILS=shm,tcp), has one way, with no choice to show: garonne why gate N"
         );
         return 0;
     }
@@ -174,6 +175,26 @@ pub fn paces_of(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
         "read: the receiver reads the sender's memory; push: the sender writes; share: both; packets: through a ring, both copying"
     );
     0
+}
+
+/// Length from which on senders announce messages, about.
+const ANNOUNCED_BYTES: u64 = 16 << 10;
+
+/// The large messages that ranks of this host wait for, a line for each: their paces are known when they have come.
+fn under_way(shape: &Shape, board: &Segment) -> Vec<String> {
+    let line = |rank: u32| {
+        let wait = Card::of(board, rank).wait()?;
+        let call = garonne_node::calls::name(wait.call).filter(|_| wait.bytes > ANNOUNCED_BYTES)?;
+        let peer = match wait.peer {
+            0.. => format!(" with rank {} of its communicator", wait.peer),
+            _ => String::new(),
+        };
+        Some(format!(
+            "rank {rank} waits in {call} for a message of {} bytes{peer}, which has not come yet: its pace is not known",
+            wait.bytes
+        ))
+    };
+    (0..shape.size).filter_map(line).collect()
 }
 
 /// Who advances the communication of the ranks of this host.

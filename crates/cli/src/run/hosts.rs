@@ -49,7 +49,10 @@ const OF_OTHERS: [&str; 9] = [
 /// It cannot be read, has a word that is not understood, or names no host; the text says the file, the line and the word.
 pub fn of_file(path: &OsStr, facts: &Facts) -> Result<Vec<Host>, String> {
     let shown = path.to_string_lossy();
-    let text = (facts.read)(path).map_err(|error| format!("cannot read the hosts in '{shown}': {error}"))?;
+    let text = (facts.read)(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidData => format!("'{shown}' is no file of hosts: it is not text"),
+        _ => format!("cannot read the hosts in '{shown}': {error}"),
+    })?;
     of_text(&text, &facts.host_names).map_err(|(line, fault)| match line {
         Some(line) => format!("'{shown}', line {line}: {fault}"),
         None => format!("'{shown}' {fault}"),

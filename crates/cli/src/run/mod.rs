@@ -11,7 +11,7 @@ mod host_lists;
 mod hosts;
 mod input;
 mod joining;
-mod options;
+pub mod options;
 mod own;
 mod parse;
 mod settings;
@@ -20,7 +20,9 @@ mod strategies;
 mod table;
 #[cfg(test)]
 mod tests;
+mod timeout;
 mod tracing;
+mod values;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -30,7 +32,8 @@ use garonne_node::job::{Colour, Job};
 use garonne_node::nodes::{Nodes, listed};
 use garonne_node::own::are_own as own_names;
 use garonne_node::{codes, leaf, limits, placement, tree};
-use garonne_topology::{machine, quota};
+use garonne_topology::binding::{BindTo, Policy};
+use garonne_topology::{CpuSet, machine, quota};
 
 use crate::output;
 use parse::{Facts, Order, Request, When};
@@ -107,8 +110,9 @@ fn start(order: Order) -> i32 {
         && let Err(error) = placement::confine(cpus)
     {
         errln!(
-            "error[{}]: the job cannot be confined to CPUs {cpus}: {error}",
-            codes::G0211
+            "error[{}]: the job cannot be confined to CPUs {cpus}: {error}; this process may use {}",
+            codes::G0211,
+            machine::allowed()
         );
         return USAGE;
     }
@@ -129,6 +133,7 @@ fn start(order: Order) -> i32 {
         );
         return USAGE;
     }
+    settings::warn_of_unknown(&job);
     let strategies = strategies::are_named(&job);
     let refused = |text: String| {
         errln!("{text}");
@@ -192,6 +197,9 @@ fn start(order: Order) -> i32 {
         return USAGE;
     }
     let placed = placement::place(here.len() as u32, &policy);
+    if let Some(line) = unfulfilled(&placed, &here, &policy) {
+        errln!("garonne run: {line}");
+    }
     if report_bindings {
         report(&placed, &here, &job);
     }
@@ -216,6 +224,25 @@ fn say_if_flat(job: &Job) {
             "garonne run: {started} hosts, each by {each} of its own from this one; a batch system starts that many sooner (docs/launchers.md)"
         );
     }
+}
+
+/// What of a binding that was asked for this host's ranks do not get.
+fn unfulfilled(placed: &placement::Placed, here: &[u32], policy: &Policy) -> Option<String> {
+    if here.is_empty() || !policy.asks_for_binding() {
+        return None;
+    }
+    let ranks = listed(here);
+    if placed.sets.is_empty() {
+        return Some(format!(
+            "ranks {ranks} are not bound as asked for: {}",
+            placed.reason
+        ));
+    }
+    let all = placed.sets.iter().fold(CpuSet::new(), |sum, set| sum.union(set));
+    let each: usize = placed.sets.iter().map(CpuSet::len).sum();
+    let is_of_own = matches!(policy.bind, BindTo::Auto | BindTo::Core | BindTo::Thread);
+    (is_of_own && each > all.len())
+        .then(|| format!("ranks {ranks} share CPUs {all}: there are too few for each to have its own"))
 }
 
 /// Writes our process id where `--report-pid` wants it.

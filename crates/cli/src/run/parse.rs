@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use garonne_node::job::{Job, Program, Stamps, Stdin, Streams, Tags};
 use garonne_node::job_name;
 use garonne_node::nodes::{Host, Mapping};
-use garonne_topology::binding::{BindTo, MapBy, Policy};
+use garonne_topology::binding::{MapBy, Policy};
 use garonne_topology::cpuset::CpuSet;
 
 use super::allocation::Allocation;
@@ -17,7 +16,8 @@ use super::joining::Joining;
 use super::options::{self, Action, Entry};
 use super::signals::forwarded;
 use super::tracing::Tracing;
-use super::{allocation, hosts, input, own};
+use super::values::{attached_number, bind_to, positive, split};
+use super::{allocation, hosts, input, own, timeout};
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,6 +108,8 @@ struct Parser<'a> {
     per_node: Option<u32>,
     launcher: Option<String>,
     joining: Joining,
+    /// The option that took the word before the next one as its value, and that value.
+    taken: Option<(String, String)>,
 }
 
 /// One program while it is read.
@@ -144,6 +146,7 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         per_node: None,
         launcher: None,
         joining: Joining::default(),
+        taken: None,
     };
     parser.run()
 }
@@ -171,8 +174,14 @@ impl Parser<'_> {
                 }
             };
             let Some(program) = program else {
-                return Err("no program to run (usage: garonne run -n N PROGRAM [ARGS])".into());
+                return Err(self.no_program());
             };
+            if program == ":" {
+                return Err(
+                    "no program before ':' (usage: garonne run -n N PROGRAM [ARGS] : -n N PROGRAM [ARGS])"
+                        .into(),
+                );
+            }
             let mut argv = vec![program];
             let mut more = false;
             while let Some(word) = self.words.pop_front() {
@@ -192,6 +201,18 @@ impl Parser<'_> {
             if !more {
                 return self.finish();
             }
+        }
+    }
+
+    /// Where the words end: what took the last of them, if it was an option that has a value.
+    fn no_program(&self) -> Fault {
+        let usage = "(usage: garonne run -n N PROGRAM [ARGS])";
+        match &self.taken {
+            // A number is what its option wants.
+            Some((option, value)) if positive(value).is_none() => {
+                format!("no program to run: '{value}' was taken as the value of option '{option}' {usage}")
+            }
+            _ => format!("no program to run {usage}"),
         }
     }
 
@@ -253,7 +274,10 @@ impl Parser<'_> {
             .into_iter()
             .map(OsString::from)
             .collect();
-        job.timeout = self.timeout.or_else(|| self.timeout_from_env());
+        job.timeout = match self.timeout {
+            None => timeout::from_env(&self.facts.env)?,
+            given => given,
+        };
         if let Stdin::Rank(rank) = job.stdin
             && rank >= job.size()
             && !self.joining.is_open()
@@ -304,21 +328,9 @@ impl Parser<'_> {
         }
     }
 
-    /// The variable that both families read.
-    fn timeout_from_env(&self) -> Option<Duration> {
-        let (_, value) = self
-            .facts
-            .env
-            .iter()
-            .find(|(name, _)| name == "MPIEXEC_TIMEOUT")?;
-        let seconds: f64 = value.to_str()?.trim().parse().ok()?;
-        (seconds > 0.0)
-            .then(|| Duration::try_from_secs_f64(seconds).ok())
-            .flatten()
-    }
-
     /// One option and its values.
     fn option(&mut self, word: &str, draft: &mut Draft) -> Result<Option<Request>, Fault> {
+        self.taken = None;
         let name = word.trim_start_matches('-');
         let (name, attached) = match name.split_once('=') {
             Some((name, value)) => (name, Some(OsString::from(value))),
@@ -338,7 +350,11 @@ impl Parser<'_> {
             if attached.is_none() {
                 entry.may_take(parser.words.front().map(OsString::as_os_str), word)?;
             }
-            let next = attached.take().or_else(|| parser.words.pop_front());
+            let next = attached.take().or_else(|| {
+                let next = parser.words.pop_front()?;
+                parser.taken = Some((word.to_owned(), next.to_string_lossy().into_owned()));
+                Some(next)
+            });
             next.ok_or_else(|| format!("option '{word}' needs a value{}", options::shape(entry)))
         };
         match entry.action {
@@ -418,9 +434,7 @@ impl Parser<'_> {
                 .map_by(&text)
                 .ok_or_else(|| bad("core, numa, socket, l3cache, slot or node"))?,
             Action::Timeout => {
-                let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
-                let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-                self.timeout = Some(time.ok_or_else(|| bad("a number of seconds"))?);
+                self.timeout = Some(timeout::seconds(&text).ok_or_else(|| bad("a number of seconds"))?);
             }
             Action::Colour => {
                 self.colour = match text.as_str() {
@@ -561,38 +575,4 @@ impl Parser<'_> {
         self.hosts.extend(hosts::of_file(path, self.facts)?);
         Ok(())
     }
-}
-
-/// `-n4` and `-np4`.
-fn attached_number(name: &str) -> Option<(&str, &str)> {
-    let digits = name.find(|c: char| c.is_ascii_digit())?;
-    let (option, number) = name.split_at(digits);
-    (["n", "np"].contains(&option) && number.bytes().all(|b| b.is_ascii_digit())).then_some((option, number))
-}
-
-fn split(text: &OsStr) -> Option<(OsString, OsString)> {
-    let bytes = text.as_bytes();
-    let at = bytes.iter().position(|&b| b == b'=')?;
-    Some((
-        OsString::from_vec(bytes[..at].to_vec()),
-        OsString::from_vec(bytes[at + 1..].to_vec()),
-    ))
-}
-
-fn positive(text: &str) -> Option<u32> {
-    text.trim().parse().ok().filter(|&number| number > 0)
-}
-
-fn bind_to(text: &str) -> Option<BindTo> {
-    let object = text.to_ascii_lowercase();
-    let object = object.split(':').next().unwrap_or("");
-    Some(match object {
-        "core" | "user" | "rr" | "cpu" => BindTo::Core,
-        "none" | "machine" | "board" => BindTo::None,
-        "numa" | "numanode" => BindTo::Numa,
-        "socket" | "package" => BindTo::Package,
-        "l3cache" | "l3" | "cache" | "l2cache" | "l2" | "l1cache" => BindTo::Cache,
-        "hwthread" | "hwt" | "thread" => BindTo::Thread,
-        _ => return None,
-    })
 }

@@ -1,9 +1,10 @@
-//! What a job's programs are told of rails, looked at before anything is started: each rank would say what is wrong with it, and none of them its name.
+//! What a job's programs are told by the environment, looked at before anything is started: each rank would say what is wrong with it.
 
 use std::ffi::{OsStr, OsString};
 
 use garonne_node::job::{Job, Program};
-use garonne_node::rank::settings::{OF_RAILS, check};
+use garonne_node::rank::settings::{check, read_by_ranks};
+use garonne_node::{settings, tree};
 
 /// What a program's ranks find in their environment, if it is text.
 pub fn said(program: &Program, name: &str) -> Option<OsString> {
@@ -15,20 +16,32 @@ pub fn said(program: &Program, name: &str) -> Option<OsString> {
     own.map_or_else(|| std::env::var_os(name), |(_, value)| value.clone())
 }
 
-/// Looks at the settings of each program. `several`: of a job on several hosts; on one its ranks read the first alone.
+/// Looks at the settings of each program. `several`: of a job on several hosts, whose ranks read more of them.
 ///
 /// # Errors
 /// A line that names the setting, what it says and what there is.
 pub fn are_understood(job: &Job, several: bool) -> Result<(), String> {
-    let read = if several { &OF_RAILS[..] } else { &OF_RAILS[..1] };
+    tree::fan_out_from_environment().map_err(|error| error.to_string())?;
     for program in &job.programs {
-        for name in read {
+        for name in read_by_ranks(several) {
             if let Some(said) = said(program, name) {
                 check(name, &said).map_err(|error| error.to_string())?;
             }
         }
     }
     Ok(())
+}
+
+/// Says which variables look like settings and are none.
+pub fn warn_of_unknown(job: &Job) {
+    let given = job.programs.iter().flat_map(|program| &program.env);
+    let given = given
+        .filter(|(_, value)| value.is_some())
+        .map(|(name, _)| name.clone());
+    let own = std::env::vars_os().map(|(name, _)| name);
+    for line in settings::unknown(own.chain(given)) {
+        errln!("garonne run: {line}");
+    }
 }
 
 #[cfg(test)]
@@ -50,5 +63,6 @@ mod tests {
         assert!(are_understood(&job("GARONNE_ENCRYPT", "maybe"), false).is_ok());
         assert!(are_understood(&job("GARONNE_RAILS", "ib"), false).is_err());
         assert!(are_understood(&job("GARONNE_ENCRYPT", "1"), true).is_ok());
+        assert!(are_understood(&job("GARONNE_CHECK", "typs"), false).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What is said of connections between hosts: `GARONNE_ENCRYPT`, `GARONNE_OFI`.
+//! What is said of connections between hosts: `GARONNE_ENCRYPT`, `GARONNE_OFI`; and what may be said of those and other settings of ranks.
 //!
 //! Ranks ask for what their environment says; the launcher looks beforehand whether that can be understood, since each rank would say so.
 
@@ -7,6 +7,8 @@ use std::ffi::OsStr;
 use garonne_rails::tcp::Fabrics;
 
 use super::rails::{ENV_RAILS, Rails};
+use super::shards::wished_by;
+use super::{CHECKS, ENV_BACKGROUND, ENV_CHECK, ENV_SHARDS, background_of};
 use crate::codes;
 use crate::error::{Error, Result};
 
@@ -16,10 +18,18 @@ pub const ENV_ENCRYPT: &str = "GARONNE_ENCRYPT";
 /// Which networks of libfabric large data may use between hosts.
 pub const ENV_OFI: &str = "GARONNE_OFI";
 
-/// Settings of rails of which [`check`] knows what they may say; ranks of one host read the first alone.
-pub const OF_RAILS: [&str; 3] = [ENV_RAILS, ENV_ENCRYPT, ENV_OFI];
+/// Settings of which [`check`] knows what they may say, as the ranks of a job on one host read them,
+const OF_ONE_HOST: [&str; 4] = [ENV_RAILS, ENV_BACKGROUND, ENV_CHECK, ENV_SHARDS];
+/// and on several also these.
+const OF_SEVERAL_HOSTS: [&str; 2] = [ENV_ENCRYPT, ENV_OFI];
 
-/// Whether one of [`OF_RAILS`] may say this.
+/// The settings that the ranks of a job read, on one host or on `several`, of which [`check`] knows what they may say.
+pub fn read_by_ranks(several: bool) -> impl Iterator<Item = &'static str> {
+    let more = OF_SEVERAL_HOSTS.into_iter().filter(move |_| several);
+    OF_ONE_HOST.into_iter().chain(more)
+}
+
+/// Whether one of these settings may say this.
 ///
 /// # Errors
 /// It may not; what there is.
@@ -28,7 +38,22 @@ pub fn check(name: &str, said: &OsStr) -> Result<()> {
         ENV_RAILS => Rails::parse(said).map(drop),
         ENV_ENCRYPT => is_sealed(said).map(drop),
         ENV_OFI => fabrics_of(said).map(drop),
+        ENV_BACKGROUND => background_of(said).map(drop),
+        ENV_SHARDS => wished_by(said).map(drop),
+        ENV_CHECK => checks_of(said),
         _ => Ok(()),
+    }
+}
+
+fn checks_of(said: &OsStr) -> Result<()> {
+    let text = said.to_string_lossy();
+    let mut words = text.split(',').map(str::trim);
+    match words.all(|word| word.is_empty() || CHECKS.contains(&word)) {
+        true => Ok(()),
+        false => Err(Error::misuse(
+            codes::G0225,
+            format!("{ENV_CHECK}={said:?}; there are: {}", CHECKS.join(", ")),
+        )),
     }
 }
 
@@ -81,11 +106,21 @@ mod tests {
             (ENV_ENCRYPT, ""),
             (ENV_OFI, "tcp"),
             (ENV_RAILS, "shm,tcp"),
+            (ENV_CHECK, "types, "),
+            (ENV_BACKGROUND, "always"),
+            (ENV_SHARDS, "4"),
             ("GARONNE_JOB", "?"),
         ] {
             assert!(check(name, said.as_ref()).is_ok(), "{name}={said}");
         }
-        for (name, said) in [(ENV_ENCRYPT, "maybe"), (ENV_OFI, "a b"), (ENV_RAILS, "ib")] {
+        for (name, said) in [
+            (ENV_ENCRYPT, "maybe"),
+            (ENV_OFI, "a b"),
+            (ENV_RAILS, "ib"),
+            (ENV_CHECK, "typs"),
+            (ENV_BACKGROUND, "maybe"),
+            (ENV_SHARDS, "x"),
+        ] {
             let error = check(name, said.as_ref()).unwrap_err().to_string();
             assert!(
                 error.contains("G0225") && error.contains(name) && error.contains("there are"),

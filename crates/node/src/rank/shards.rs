@@ -17,6 +17,7 @@ use garonne_progress::sharded::{Opener, Sharded};
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::cost::CostModel;
 use garonne_rails::shm::{Neighbours, ShmRail, Threads};
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,9 +28,11 @@ pub type RankShards = Sharded<ComposedRail, Place>;
 pub const ENV_SHARDS: &str = "GARONNE_SHARDS";
 
 fn wished() -> Result<usize> {
-    let Some(said) = std::env::var_os(ENV_SHARDS) else {
-        return Ok(SHARDS_MAX);
-    };
+    std::env::var_os(ENV_SHARDS).map_or(Ok(SHARDS_MAX), |said| wished_by(&said))
+}
+
+/// How many this says.
+pub(super) fn wished_by(said: &OsStr) -> Result<usize> {
     wish(&said.to_string_lossy()).ok_or_else(|| {
         Error::misuse(
             codes::G0225,
