@@ -3,9 +3,13 @@
 //! Receives without a request object (see `plain`) know their context alone. Asked for rare things such as `MPI_Cancel`, which a
 //! program may do many times in a row: a question costs the same however many communicators and operations there are.
 //! Freed communicators that keep their contexts are looked through when their number has doubled, or when that is cheap.
+//!
+//! The handle of a freed communicator names nothing for the program, and nothing else gets it until no operation refers
+//! to the communicator. An error handler that hears of such an operation is given that handle, which works while the
+//! handler runs ([`Shown`]).
 
 use crate::constants::{MPI_COMM_SELF, MPI_COMM_WORLD};
-use crate::handle::MPI_Comm;
+use crate::handle::{Handle, MPI_Comm};
 use crate::objects::{COMMS, find_comm};
 use garonne_engine::api::Context;
 use garonne_engine::quick::InUse;
@@ -30,10 +34,28 @@ struct Known {
     handles: HashMap<u32, MPI_Comm>,
     /// Handles of communicators that had no contexts yet when they got them (`MPI_Comm_idup`).
     unborn: Vec<MPI_Comm>,
-    /// Freed communicators whose contexts may be in use.
-    freed: HashMap<u32, Comm>,
+    /// Freed communicators that operations may use.
+    freed: HashMap<u32, Freed>,
     /// Number of freed ones at which they are looked through.
     sweep_at: usize,
+}
+
+struct Freed {
+    comm: Comm,
+    /// Error handlers that are given its handle just now.
+    shown: u32,
+}
+
+impl Freed {
+    fn handle(&self) -> MPI_Comm {
+        MPI_Comm::from_word(self.comm.handle())
+    }
+}
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        COMMS.release(self.handle());
+    }
 }
 
 impl Known {
@@ -50,14 +72,16 @@ impl Known {
             });
     }
 
-    /// Forgets freed communicators whose contexts nobody uses, if it is time for that.
+    /// Forgets freed communicators that nothing refers to and whose contexts nobody uses, if it is time for that.
     fn sweep(&mut self, process: &Process) {
         if self.freed.len() <= self.sweep_at {
             return;
         }
         let InUse { contexts, looked_at } = process.contexts_in_use();
         let numbers: std::collections::HashSet<u32> = contexts.into_iter().map(number).collect();
-        self.freed.retain(|freed, _| numbers.contains(freed));
+        self.freed.retain(|number, freed| {
+            freed.shown > 0 || freed.comm.is_referred_to() || numbers.contains(number)
+        });
         let for_operations = looked_at / PLACES_PER_FREED;
         self.sweep_at = if self.freed.is_empty() {
             for_operations
@@ -76,16 +100,17 @@ pub(crate) fn add(handle: MPI_Comm, comm: &Comm) {
     }
 }
 
-/// A communicator's handle is gone; the communicator lives on while operations of the engine's use its contexts.
+/// A communicator was withdrawn from its handle; the communicator lives on while operations of the engine's use its contexts.
 pub(crate) fn retire(handle: MPI_Comm, comm: Comm) {
     let mut known = known();
     let Some(number) = comm.contexts_number() else {
         known.unborn.retain(|&other| other != handle);
+        COMMS.release(handle);
         return;
     };
     known.handles.remove(&number);
     let process = comm.process().clone();
-    known.freed.insert(number, comm);
+    known.freed.insert(number, Freed { comm, shown: 0 });
     known.sweep(&process);
 }
 
@@ -108,5 +133,43 @@ pub(crate) fn find(context: Context) -> Option<Comm> {
     known.note_born();
     let number = number(context);
     let living = known.handles.get(&number).and_then(|handle| COMMS.get(*handle));
-    living.or_else(|| known.freed.get(&number)).cloned()
+    living
+        .or_else(|| known.freed.get(&number).map(|freed| &freed.comm))
+        .cloned()
+}
+
+/// While it lives, the handle of a communicator that an error handler is given names the communicator.
+pub(crate) struct Shown(Option<Comm>);
+
+impl Shown {
+    /// Does nothing for a communicator that the program has not freed.
+    pub fn new(comm: &Comm) -> Self {
+        let mut known = known();
+        let number = comm.contexts_number();
+        let found = number.and_then(|number| known.freed.get_mut(&number));
+        let Some(freed) = found.filter(|freed| freed.comm.is(comm)) else {
+            return Self(None);
+        };
+        freed.shown += 1;
+        if freed.shown == 1 {
+            COMMS.fill(freed.handle(), freed.comm.clone());
+        }
+        Self(Some(freed.comm.clone()))
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        let Some(comm) = self.0.take() else { return };
+        let mut known = known();
+        let number = comm.contexts_number();
+        let Some(freed) = number.and_then(|number| known.freed.get_mut(&number)) else {
+            return;
+        };
+        freed.shown -= 1;
+        if freed.shown == 0 {
+            crate::express::forget(Some(freed.handle()));
+            drop(COMMS.withdraw(freed.handle()));
+        }
+    }
 }

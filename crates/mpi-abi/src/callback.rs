@@ -1,13 +1,13 @@
 //! Calls into the program: attribute, error-handler, reduction and generalised-request functions.
 //!
-//! A callback runs on the thread of the MPI call that needed it, with no lock of the library held. It may call MPI, and
-//! an error handler need not return (it may `longjmp` or `exit`), so nothing here keeps state across a call.
+//! A callback runs on the thread of the MPI call that needed it, with no lock of the library held. It may call MPI.
+//! Any callback of a C++ program may throw; the exception passes through the library to the program's own call of MPI.
+//! An error handler may also `longjmp` or `exit`. So nothing here keeps state across a call.
 
-use crate::constants::MPI_DATATYPE_NULL;
 use crate::edge::{Buf, Callback};
 use crate::handle::{MPI_Datatype, MPI_Status};
-use crate::objects::TYPES;
 use crate::status;
+use crate::type_refs::TypeRef;
 use garonne_mpi::attr::Callbacks;
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::op::UserOp;
@@ -144,60 +144,56 @@ type UserFn = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut MP
 /// `MPI_User_function_c`.
 type UserFnLarge = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut i64, *mut MPI_Datatype);
 
-/// A reduction function of the program's with `int` counts.
-pub(crate) struct UserFunction(pub Callback);
-
-/// A reduction function of the program's with large counts.
-pub(crate) struct UserFunctionLarge(pub Callback);
-
-impl UserOp for UserFunction {
-    fn call(&self, invec: UserMem, inoutvec: UserMem, count: u64, datatype: &Datatype) {
-        // SAFETY: the program gave this callback as a reduction function.
-        let Some(function) = (unsafe { self.0.function::<UserFn>() }) else {
-            return;
-        };
-        with_handle(datatype, |mut handle| {
-            let mut done = 0;
-            while done < count {
-                let mut len = (count - done).min(c_int::MAX as u64) as c_int;
-                let offset = (done as i64 * datatype.extent()) as isize;
-                let (left, right) = (at(invec, offset), at(inoutvec, offset));
-                let part = len as u64;
-                // SAFETY: the program's function, called as its prototype says on memory the reduction owns.
-                unsafe { function(left, right, &mut len, &mut handle) };
-                done += part;
-            }
-        });
-    }
+/// A reduction function of the program's.
+#[derive(Clone, Copy)]
+pub(crate) enum Function {
+    /// With `int` counts.
+    Int(Callback),
+    /// With large counts.
+    Large(Callback),
 }
 
-impl UserOp for UserFunctionLarge {
+/// A reduction function of the program's in one reduction.
+pub(crate) struct Bound {
+    /// What to call.
+    pub function: Function,
+    /// The datatype that the program passed to the reduction.
+    pub datatype: TypeRef,
+}
+
+impl UserOp for Bound {
     fn call(&self, invec: UserMem, inoutvec: UserMem, count: u64, datatype: &Datatype) {
-        // SAFETY: the program gave this callback as a reduction function with large counts.
-        let Some(function) = (unsafe { self.0.function::<UserFnLarge>() }) else {
-            return;
-        };
-        with_handle(datatype, |mut handle| {
-            let mut len = count as i64;
-            // SAFETY: the program's function, called as its prototype says on memory the reduction owns.
-            unsafe { function(at(invec, 0), at(inoutvec, 0), &mut len, &mut handle) };
-        });
+        let mut handle = self.datatype.handle();
+        match self.function {
+            Function::Int(function) => {
+                // SAFETY: the program gave this callback as a reduction function.
+                let Some(function) = (unsafe { function.function::<UserFn>() }) else {
+                    return;
+                };
+                let mut done = 0;
+                while done < count {
+                    let mut len = (count - done).min(c_int::MAX as u64) as c_int;
+                    let offset = (done as i64 * datatype.extent()) as isize;
+                    let (left, right) = (at(invec, offset), at(inoutvec, offset));
+                    let part = len as u64;
+                    // SAFETY: the program's function, called as its prototype says on memory the reduction owns.
+                    unsafe { function(left, right, &mut len, &mut handle) };
+                    done += part;
+                }
+            }
+            Function::Large(function) => {
+                // SAFETY: the program gave this callback as a reduction function with large counts.
+                let Some(function) = (unsafe { function.function::<UserFnLarge>() }) else {
+                    return;
+                };
+                let mut len = count as i64;
+                // SAFETY: the program's function, called as its prototype says on memory the reduction owns.
+                unsafe { function(at(invec, 0), at(inoutvec, 0), &mut len, &mut handle) };
+            }
+        }
     }
 }
 
 fn at(mem: UserMem, offset: isize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(mem.addr(offset))
-}
-
-/// Lends the program a handle of a datatype for the duration of `f`.
-fn with_handle(datatype: &Datatype, f: impl FnOnce(MPI_Datatype)) {
-    match datatype.code() {
-        Some(code) => f(MPI_Datatype(code.into())),
-        None => {
-            // Without room in the table the function sees a null type, which it can test for.
-            let handle = TYPES.insert(datatype.clone()).unwrap_or(MPI_DATATYPE_NULL);
-            f(handle);
-            TYPES.remove(handle);
-        }
-    }
 }

@@ -7,6 +7,7 @@ use crate::edge::{Counts, In, Ptr};
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{TYPES, datatype, publish, unknown};
+use crate::type_refs;
 use garonne_mpi::datatype::{Constructor, DarrayDim, Datatype, Distribution, Form, Order};
 use garonne_mpi::error::Class;
 use std::ffi::c_int;
@@ -317,7 +318,7 @@ pub(crate) fn type_free(_: Call, handle: Ptr<MPI_Datatype>) -> Result<()> {
     if found.slot().get().is_some() {
         attrs(found)?.delete_all(old.0)?;
     }
-    if TYPES.remove(old).is_none() {
+    if !type_refs::free(old) {
         return Err(unknown(Class::Type, "datatype", old.0, MPI_DATATYPE_NULL.0));
     }
     handle.set(MPI_DATATYPE_NULL)

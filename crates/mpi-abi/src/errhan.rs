@@ -1,5 +1,6 @@
 //! Error handlers: raising a fault, classes and codes that the program adds, error strings.
 
+use crate::by_context::Shown;
 use crate::call::{Call, Fault, Holder, Result, not_yet_string};
 use crate::callback;
 use crate::constants::*;
@@ -33,6 +34,7 @@ pub(crate) fn raise(call: Call, holder: Holder, fault: &Fault) -> c_int {
         Errhandler::Return => failures::keep(call, site, fault.error()),
         Errhandler::User(user) => {
             let code = failures::keep(call, site, fault.error());
+            let _shown = fault.comm().map(Shown::new);
             (user.callback)(object, code);
             code
         }

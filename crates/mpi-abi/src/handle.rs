@@ -228,8 +228,8 @@ impl<T> Table<T> {
         (word & INDEX_MASK, (word >> INDEX_BITS) as u32)
     }
 
-    /// Puts the object behind a reserved handle. Once for each handle, by whom reserved it.
-    fn fill(&self, handle: impl Handle, value: T) {
+    /// Puts the object behind a reserved handle, or behind one whose object was withdrawn, by whom has it.
+    pub fn fill(&self, handle: impl Handle, value: T) {
         let (index, generation) = Self::parts(handle);
         let Some(slot) = self.slot(index) else { return };
         assert_eq!(
@@ -262,6 +262,14 @@ impl<T> Table<T> {
 
     /// Takes an object out; its handle is stale from then on.
     pub fn remove(&self, handle: impl Handle) -> Option<T> {
+        let value = self.withdraw(handle)?;
+        self.release(handle);
+        Some(value)
+    }
+
+    /// Takes an object out, and keeps its handle from others: it names nothing until [`Table::fill`] puts an object
+    /// behind it, or for ever after [`Table::release`].
+    pub fn withdraw(&self, handle: impl Handle) -> Option<T> {
         self.get(handle)?;
         let (index, generation) = Self::parts(handle);
         let slot = self.slot(index)?;
@@ -270,10 +278,14 @@ impl<T> Table<T> {
             .compare_exchange(generation + 1, 0, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
         // SAFETY: the exchange made the value ours alone.
-        let value = unsafe { (*slot.value.get()).assume_init_read() };
+        Some(unsafe { (*slot.value.get()).assume_init_read() })
+    }
+
+    /// Lets others have the slot of a handle whose object was withdrawn. Once for each handle, by whom withdrew it.
+    pub fn release(&self, handle: impl Handle) {
+        let (index, generation) = Self::parts(handle);
         let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         free.vacated.push((index as u32, (generation + 1) % GENERATIONS));
-        Some(value)
     }
 
     /// Number of live objects.
@@ -318,6 +330,24 @@ mod tests {
         assert_eq!(table.get(again), Some(&77));
         assert_eq!(table.get(handles[7]), None);
         assert_eq!(table.len(), 1000);
+    }
+
+    #[test]
+    fn a_withdrawn_handle_names_nothing_and_is_nobody_elses() {
+        let table = Table::new();
+        let handle: MPI_Comm = table.insert(1).unwrap();
+        assert_eq!(table.withdraw(handle), Some(1));
+        assert_eq!(
+            (table.get(handle), table.withdraw(handle), table.remove(handle)),
+            (None, None, None)
+        );
+        let other: MPI_Comm = table.insert(2).unwrap();
+        table.fill(handle, 3);
+        assert_eq!((table.get(handle), table.get(other)), (Some(&3), Some(&2)));
+        assert_eq!(table.withdraw(handle), Some(3));
+        table.release(handle);
+        let again: MPI_Comm = table.insert(4).unwrap();
+        assert_eq!((table.get(handle), table.get(again)), (None, Some(&4)));
     }
 
     #[test]

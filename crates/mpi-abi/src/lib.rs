@@ -68,6 +68,7 @@ mod thunk;
 mod tool;
 mod topo;
 mod tracing;
+mod type_refs;
 mod typeinfo;
 mod world;
 

@@ -112,7 +112,7 @@ pub(crate) fn find_comm(handle: MPI_Comm) -> Option<&'static Comm> {
 /// Frees a communicator's handle.
 pub(crate) fn retire_comm(handle: MPI_Comm) {
     crate::express::forget(Some(handle));
-    if let Some(comm) = COMMS.remove(handle) {
+    if let Some(comm) = COMMS.withdraw(handle) {
         by_context::retire(handle, comm);
     }
 }

@@ -1,68 +1,93 @@
 //! Reduction operations.
 
 use crate::call::{Call, Fault, Result};
-use crate::callback::{UserFunction, UserFunctionLarge};
+use crate::callback::{Bound, Function};
 use crate::coll::check_buffer;
 use crate::constants::*;
 use crate::edge::{Buf, Callback, Ptr};
 use crate::handle::*;
 use crate::objects::{committed, publish, unknown};
 use crate::p2p::bad_count;
+use crate::type_refs::TypeRef;
 use garonne_mpi::coll::reduce_local as reduce;
 use garonne_mpi::error::Class;
-use garonne_mpi::op::{Commutes, Op, UserOp};
+use garonne_mpi::op::{Commutes, Op};
 use std::ffi::c_int;
 use std::sync::Arc;
 
-static OPS: Table<Op> = Table::new();
+/// An operation that the program made.
+struct Made {
+    function: Function,
+    commutes: Commutes,
+}
 
-/// The operation of a handle.
+static MADE: Table<Made> = Table::new();
+
+fn no_operation(handle: MPI_Op) -> Fault {
+    unknown(Class::Op, "operation", handle.0, MPI_OP_NULL.0)
+}
+
+/// The operation of a handle, for one reduction on data of this type.
 #[inline]
-pub(crate) fn op(handle: MPI_Op) -> Result<Op> {
+pub(crate) fn op_on(handle: MPI_Op, datatype: MPI_Datatype) -> Result<Op> {
     let found = if handle.0 < LIVE {
         Op::predefined(handle.0 as u16)
     } else {
-        OPS.get(handle).cloned()
+        MADE.get(handle).map(|made| bound(made, datatype))
     };
-    found.ok_or_else(|| unknown(Class::Op, "operation", handle.0, MPI_OP_NULL.0))
+    found.ok_or_else(|| no_operation(handle))
 }
 
-fn create(function: Callback, wrapped: Arc<dyn UserOp>, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
-    if function.is_null() {
+#[inline(never)]
+fn bound(made: &Made, datatype: MPI_Datatype) -> Op {
+    let bound = Bound {
+        function: made.function,
+        datatype: TypeRef::new(datatype),
+    };
+    Op::user(Arc::new(bound), made.commutes)
+}
+
+fn create(function: Function, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
+    let (Function::Int(code) | Function::Large(code)) = function;
+    if code.is_null() {
         return Err(Fault::new(
             Class::Arg,
             "the function of the operation is a null pointer",
         ));
     }
     let commutes = if commute != 0 { Commutes::Yes } else { Commutes::No };
-    out.set(publish(&OPS, Op::user(wrapped, commutes))?)
+    out.set(publish(&MADE, Made { function, commutes })?)
 }
 
 pub(crate) fn op_create(_: Call, function: Callback, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
-    create(function, Arc::new(UserFunction(function)), commute, out)
+    create(Function::Int(function), commute, out)
 }
 
 pub(crate) fn op_create_c(_: Call, function: Callback, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
-    create(function, Arc::new(UserFunctionLarge(function)), commute, out)
+    create(Function::Large(function), commute, out)
 }
 
-/// Reductions under way keep the operation.
+/// Reductions under way keep the function.
 pub(crate) fn op_free(_: Call, handle: Ptr<MPI_Op>) -> Result<()> {
     let old = handle.get()?;
-    if old.0 < LIVE && old != MPI_OP_NULL {
+    if let Some(predefined) = Op::predefined(old.0 as u16).filter(|_| old.0 < LIVE) {
         return Err(Fault::new(
             Class::Op,
-            format!("{} is predefined and cannot be freed", op(old)?.name()),
+            format!("{} is predefined and cannot be freed", predefined.name()),
         ));
     }
-    if OPS.remove(old).is_none() {
-        return Err(unknown(Class::Op, "operation", old.0, MPI_OP_NULL.0));
+    if MADE.remove(old).is_none() {
+        return Err(no_operation(old));
     }
     handle.set(MPI_OP_NULL)
 }
 
 pub(crate) fn op_commutative(_: Call, handle: MPI_Op, commute: Ptr<c_int>) -> Result<()> {
-    commute.set(op(handle)?.is_commutative().into())
+    let commutes = match Op::predefined(handle.0 as u16).filter(|_| handle.0 < LIVE) {
+        Some(predefined) => predefined.is_commutative(),
+        None => MADE.get(handle).ok_or_else(|| no_operation(handle))?.commutes == Commutes::Yes,
+    };
+    commute.set(commutes.into())
 }
 
 pub(crate) fn reduce_local(
@@ -74,7 +99,8 @@ pub(crate) fn reduce_local(
     handle: MPI_Op,
 ) -> Result<()> {
     let elements = u64::try_from(count).map_err(|_| bad_count(count))?;
-    let (datatype, op) = (committed(datatype)?, op(handle)?);
+    let (op, datatype) = (op_on(handle, datatype), committed(datatype)?);
+    let op = op?;
     for buf in [input, inout] {
         check_buffer(buf, count, datatype)?;
     }

@@ -5,7 +5,7 @@ use crate::coll::{Form, Way, check_buffer, forms};
 use crate::edge::{Buf, Counts, Ptr};
 use crate::handle::*;
 use crate::objects::committed;
-use crate::op::op;
+use crate::op::op_on;
 use crate::p2p::bad_count;
 use garonne_mpi::coll::{Allreduce, Exscan, Reduce, ReduceScatter, ReduceScatterBlock, Scan};
 use garonne_mpi::datatype::Datatype;
@@ -62,7 +62,8 @@ fn any_reduce(
     } else {
         None
     };
-    let (Operands { count, datatype }, op) = (operands, op(operation)?);
+    let op = op_on(operation, datatype)?;
+    let Operands { count, datatype } = operands;
     way.run(&Reduce {
         send,
         recv,
@@ -90,7 +91,8 @@ macro_rules! symmetric {
         ) -> Result<()> {
             let operands = Operands::new(count, datatype)?;
             let (send, recv) = (operands.or_in_place(sendbuf)?, operands.mem(recvbuf)?);
-            let (Operands { count, datatype }, op) = (operands, op(operation)?);
+            let op = op_on(operation, datatype)?;
+    let Operands { count, datatype } = operands;
             way.run(&$call { send, recv, count, datatype, op: &op })
         }
     )*};
@@ -130,7 +132,7 @@ fn any_reduce_scatter(
     };
     let send = whole.or_in_place(sendbuf)?;
     let recv = operands.mem(recvbuf)?;
-    let op = op(operation)?;
+    let op = op_on(operation, datatype)?;
     way.run(&ReduceScatter {
         send,
         recv,

@@ -355,6 +355,11 @@ impl Comm {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Whether others refer to it, beside the one who asks: operations that are open.
+    pub fn is_referred_to(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// `MPI_Comm_compare`.
     pub fn compare(&self, other: &Comm) -> Comparison {
         if self.is(other) {

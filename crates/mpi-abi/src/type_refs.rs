@@ -1,0 +1,74 @@
+//! Handles of datatypes that operations of the program are still given.
+//!
+//! A reduction by an operation of the program hands that operation the datatype handle that the program passed
+//! ([`TypeRef`]). The program may free the type while a nonblocking or persistent reduction is open. Until the last
+//! such reduction is over the handle then still names the type, for the operation, and no other type gets it.
+
+use crate::handle::{LIVE, MPI_Datatype};
+use crate::objects::TYPES;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// By handle.
+static REFERRED: Mutex<BTreeMap<usize, Referred>> = Mutex::new(BTreeMap::new());
+
+/// A handle that reductions refer to.
+struct Referred {
+    references: usize,
+    /// The program has freed it.
+    freed: bool,
+}
+
+fn referred() -> MutexGuard<'static, BTreeMap<usize, Referred>> {
+    // No code of the program's runs under this lock.
+    REFERRED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A handle of a datatype that names its type for as long as this value lives.
+pub(crate) struct TypeRef(MPI_Datatype);
+
+impl TypeRef {
+    /// For a handle that names a datatype.
+    pub fn new(handle: MPI_Datatype) -> Self {
+        if handle.0 >= LIVE {
+            let mut referred = referred();
+            let unused = Referred {
+                references: 0,
+                freed: false,
+            };
+            referred.entry(handle.0).or_insert(unused).references += 1;
+        }
+        Self(handle)
+    }
+
+    /// The handle.
+    pub fn handle(&self) -> MPI_Datatype {
+        self.0
+    }
+}
+
+impl Drop for TypeRef {
+    fn drop(&mut self) {
+        let mut all = referred();
+        let Some(entry) = all.get_mut(&self.0.0) else {
+            return;
+        };
+        entry.references -= 1;
+        if entry.references > 0 {
+            return;
+        }
+        let freed = entry.freed;
+        all.remove(&self.0.0);
+        if freed {
+            TYPES.remove(self.0);
+        }
+    }
+}
+
+/// The program frees a handle. `false`: it names no datatype, or the program has freed it before.
+pub(crate) fn free(handle: MPI_Datatype) -> bool {
+    match referred().get_mut(&handle.0) {
+        Some(entry) => !std::mem::replace(&mut entry.freed, true),
+        None => TYPES.remove(handle).is_some(),
+    }
+}
