@@ -83,14 +83,14 @@ static inline unsigned char check_byte(size_t seed, size_t i)
 
 static inline void check_fill(void *memory, size_t len, size_t seed)
 {
-    unsigned char *bytes = memory;
+    unsigned char *bytes = (unsigned char *)memory;
     for (size_t i = 0; i < len; i++)
         bytes[i] = check_byte(seed, i);
 }
 
 static inline int check_same(const void *memory, size_t len, size_t seed)
 {
-    const unsigned char *bytes = memory;
+    const unsigned char *bytes = (const unsigned char *)memory;
     for (size_t i = 0; i < len; i++)
         if (bytes[i] != check_byte(seed, i))
             return 0;

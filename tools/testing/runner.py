@@ -132,6 +132,11 @@ class Context:
         abi = self.prefix / "bin" / "mpicc_abi"
         return str(abi if abi.exists() else self.prefix / "bin" / "mpicc")
 
+    def mpicxx(self):
+        """The C++ wrapper for the standard ABI."""
+        abi = self.prefix / "bin" / "mpicxx_abi"
+        return str(abi if abi.exists() else self.prefix / "bin" / "mpicxx")
+
     def build_program(self, suite: str, source: str, target: pathlib.Path, level="-O1"):
         """Builds a program of one file, of which every warning is an error."""
         command = [self.mpicc(), level, "-Wall", "-Werror", self.root / source, "-o", target]

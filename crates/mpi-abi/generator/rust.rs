@@ -63,7 +63,7 @@ pub fn functions(functions: &[Function]) -> String {
         for prefix in ["", "P"] {
             writeln!(
                 out,
-                "#[unsafe(naked)]\n#[unsafe(no_mangle)]\nextern \"C\" fn {prefix}{0}() {{ thunk!(wrap_{0}) }}",
+                "#[unsafe(naked)]\n#[unsafe(no_mangle)]\nextern \"C-unwind\" fn {prefix}{0}() {{ thunk!(wrap_{0}) }}",
                 f.name
             )
             .unwrap();
@@ -99,13 +99,17 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
         let general = format!("other_{}", f.name);
         writeln!(
             out,
-            "\nextern \"C\" fn {name}({params}){result} {{\n    entered::note_quick(site);\n    \
+            "\nextern \"C-unwind\" fn {name}({params}){result} {{\n    entered::note_quick(site);\n    \
              match crate::express::{quick}(Call({number}), site, {arguments}) {{ Some(code) => code, None => {general}({arguments}, site) }}\n}}"
         )
         .unwrap();
         (name, attribute) = (general, "#[inline(never)]\n");
     }
-    writeln!(out, "\n{attribute}extern \"C\" fn {name}({params}){result} {{").unwrap();
+    writeln!(
+        out,
+        "\n{attribute}extern \"C-unwind\" fn {name}({params}){result} {{"
+    )
+    .unwrap();
     writeln!(out, "    site.note();").unwrap();
     writeln!(out, "    entered::note(Call({number}), site);").unwrap();
     if f.implemented {

@@ -112,7 +112,7 @@ impl From<Error> for Fault {
 pub(crate) fn finish(call: Call, holder: Holder, result: Result<()>) -> c_int {
     match result {
         Ok(()) => 0,
-        Err(fault) => crate::errhan::raise(call, holder, &fault),
+        Err(fault) => crate::errhan::raise(call, holder, fault),
     }
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn finish(call: Call, holder: Holder, result: Result<()>) -> c_int {
 #[inline(never)]
 pub(crate) fn no_place(call: Call, holder: Holder, argument: &'static str) -> c_int {
     let detail = format!("{argument} is a null pointer: there is no place for what the call gives");
-    crate::errhan::raise(call, holder, &Fault::new(Class::Arg, detail))
+    crate::errhan::raise(call, holder, Fault::new(Class::Arg, detail))
 }
 
 /// Why a forked child is refused.
@@ -143,7 +143,7 @@ pub(crate) fn childs_fault() -> Fault {
 #[cold]
 #[inline(never)]
 pub(crate) fn in_child(call: Call, holder: Holder) -> c_int {
-    crate::errhan::raise(call, holder, &childs_fault())
+    crate::errhan::raise(call, holder, childs_fault())
 }
 
 /// The code of the first function of the table that is not there; above all predefined classes and codes of the ABI, and with
@@ -175,5 +175,5 @@ pub(crate) fn not_yet_string(code: c_int) -> Option<String> {
 pub(crate) fn not_yet(call: Call, holder: Holder) -> c_int {
     let mut error = Error::new(Class::UnsupportedOperation, not_yet_text(call));
     error.code = Some(NOT_YET_FIRST + c_int::from(call.0));
-    crate::errhan::raise(call, holder, &Fault::from(error))
+    crate::errhan::raise(call, holder, Fault::from(error))
 }

@@ -1,10 +1,12 @@
 //! Calls into the program: attribute, error-handler, reduction and generalised-request functions.
 //!
 //! A callback runs on the thread of the MPI call that needed it, with no lock of the library held. It may call MPI.
-//! Any callback of a C++ program may throw; the exception passes through the library to the program's own call of MPI.
-//! An error handler may also `longjmp` or `exit`. So nothing here keeps state across a call.
+//! Any callback of a C++ program may throw (see `exception`). An error handler may also `longjmp` or `exit`, so nothing
+//! here keeps state across a call.
 
+use crate::constants::MPI_ERR_OTHER;
 use crate::edge::{Buf, Callback};
+use crate::exception::{self, Exception, catching, pend};
 use crate::handle::{MPI_Datatype, MPI_Status};
 use crate::status;
 use crate::type_refs::TypeRef;
@@ -15,13 +17,29 @@ use garonne_mpi::request::Status;
 use garonne_mpi::request::general::Operations;
 use garonne_sync::user::UserMem;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// `MPI_*_copy_attr_function`: the object's handle is a word for every kind.
-type CopyFn = unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
+type CopyFn =
+    unsafe extern "C-unwind" fn(usize, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
 /// `MPI_*_delete_attr_function`.
-type DeleteFn = unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void) -> c_int;
+type DeleteFn = unsafe extern "C-unwind" fn(usize, c_int, *mut c_void, *mut c_void) -> c_int;
 /// `MPI_*_errhandler_function`.
-type ErrhandlerFn = unsafe extern "C" fn(*mut usize, *mut c_int, ...);
+type ErrhandlerFn = unsafe extern "C-unwind" fn(*mut usize, *mut c_int, ...);
+
+/// Calls a function that returns an error code. One that throws instead is over as one that failed; the call of MPI
+/// that it belongs to throws.
+fn code(call: impl FnOnce() -> c_int + Copy) -> Result<(), i32> {
+    match catching(call) {
+        Ok(0) => Ok(()),
+        Ok(error) => Err(error),
+        Err(exception) => {
+            pend(exception);
+            Err(MPI_ERR_OTHER)
+        }
+    }
+}
 
 /// The functions of an attribute key.
 pub(crate) struct Attribute {
@@ -45,22 +63,10 @@ impl Callbacks for Attribute {
         let mut copied: usize = 0;
         let mut flag: c_int = 0;
         let value = Buf::from_addr(value).raw();
+        let (to, flag_at) = ((&raw mut copied).cast(), &raw mut flag);
         // SAFETY: the program's function, called as its prototype says; both places outlive the call.
-        let error = unsafe {
-            copy(
-                owner,
-                keyval,
-                self.extra.raw(),
-                value,
-                (&raw mut copied).cast(),
-                &mut flag,
-            )
-        };
-        if error != 0 {
-            Err(error)
-        } else {
-            Ok((flag != 0).then_some(copied))
-        }
+        code(|| unsafe { copy(owner, keyval, self.extra.raw(), value, to, flag_at) })?;
+        Ok((flag != 0).then_some(copied))
     }
 
     fn delete(&self, owner: usize, keyval: i32, value: usize) -> Result<(), i32> {
@@ -68,9 +74,9 @@ impl Callbacks for Attribute {
         let Some(delete) = (unsafe { self.delete.function::<DeleteFn>() }) else {
             return Ok(());
         };
+        let value = Buf::from_addr(value).raw();
         // SAFETY: the program's function, called as its prototype says.
-        let error = unsafe { delete(owner, keyval, Buf::from_addr(value).raw(), self.extra.raw()) };
-        if error != 0 { Err(error) } else { Ok(()) }
+        code(|| unsafe { delete(owner, keyval, value, self.extra.raw()) })
     }
 }
 
@@ -80,18 +86,21 @@ pub(crate) fn errhandler(function: Callback) -> garonne_mpi::errhandler::Callbac
         let (mut object, mut code) = (object, code);
         // SAFETY: the program gave this callback as an error handler.
         if let Some(handler) = unsafe { function.function::<ErrhandlerFn>() } {
+            let (object, code) = (&raw mut object, &raw mut code);
             // SAFETY: the program's function, called as its prototype says; both places outlive the call.
-            unsafe { handler(&mut object, &mut code) }
+            if let Err(exception) = catching(|| unsafe { handler(object, code) }) {
+                pend(exception);
+            }
         }
     })
 }
 
 /// `MPI_Grequest_query_function`.
-type QueryFn = unsafe extern "C" fn(*mut c_void, *mut MPI_Status) -> c_int;
+type QueryFn = unsafe extern "C-unwind" fn(*mut c_void, *mut MPI_Status) -> c_int;
 /// `MPI_Grequest_free_function`.
-type FreeFn = unsafe extern "C" fn(*mut c_void) -> c_int;
+type FreeFn = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 /// `MPI_Grequest_cancel_function`.
-type CancelFn = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
+type CancelFn = unsafe extern "C-unwind" fn(*mut c_void, c_int) -> c_int;
 
 /// The functions of a generalised request.
 pub(crate) struct General {
@@ -105,17 +114,14 @@ pub(crate) struct General {
     pub extra: Buf,
 }
 
-fn code(error: c_int) -> Result<(), i32> {
-    if error != 0 { Err(error) } else { Ok(()) }
-}
-
 impl Operations for General {
     fn query(&self) -> Result<Status, i32> {
         let mut status = status::encode(&Status::EMPTY);
         // SAFETY: the program gave this callback as a query function.
         if let Some(query) = unsafe { self.query.function::<QueryFn>() } {
+            let at = &raw mut status;
             // SAFETY: the program's function, called as its prototype says; the status outlives the call.
-            code(unsafe { query(self.extra.raw(), &mut status) })?;
+            code(|| unsafe { query(self.extra.raw(), at) })?;
         }
         Ok(status::decode(&status))
     }
@@ -126,7 +132,7 @@ impl Operations for General {
             return Ok(());
         };
         // SAFETY: the program's function, called as its prototype says.
-        code(unsafe { free(self.extra.raw()) })
+        code(|| unsafe { free(self.extra.raw()) })
     }
 
     fn cancel(&self, complete: bool) -> Result<(), i32> {
@@ -135,14 +141,14 @@ impl Operations for General {
             return Ok(());
         };
         // SAFETY: the program's function, called as its prototype says.
-        code(unsafe { cancel(self.extra.raw(), complete.into()) })
+        code(|| unsafe { cancel(self.extra.raw(), complete.into()) })
     }
 }
 
 /// `MPI_User_function`.
-type UserFn = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut MPI_Datatype);
+type UserFn = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_int, *mut MPI_Datatype);
 /// `MPI_User_function_c`.
-type UserFnLarge = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut i64, *mut MPI_Datatype);
+type UserFnLarge = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut i64, *mut MPI_Datatype);
 
 /// A reduction function of the program's.
 #[derive(Clone, Copy)]
@@ -155,15 +161,60 @@ pub(crate) enum Function {
 
 /// A reduction function of the program's in one reduction.
 pub(crate) struct Bound {
-    /// What to call.
-    pub function: Function,
+    function: Function,
     /// The datatype that the program passed to the reduction.
-    pub datatype: TypeRef,
+    datatype: TypeRef,
+    /// It threw, and is not called again before the program hears of that.
+    has_thrown: AtomicBool,
+    thrown: Mutex<Option<Exception>>,
+}
+
+impl Bound {
+    pub fn new(function: Function, datatype: TypeRef) -> Self {
+        Self {
+            function,
+            datatype,
+            has_thrown: AtomicBool::new(false),
+            thrown: Mutex::new(None),
+        }
+    }
+
+    /// Whether it threw what the program has not heard of.
+    pub fn has_thrown(&self) -> bool {
+        self.has_thrown.load(Ordering::Acquire)
+    }
+
+    /// Calls the function. Should it throw, the reduction goes on without it, as the other ranks expect; its result is
+    /// not defined.
+    fn run(&self, call: impl FnOnce() + Copy) {
+        if self.has_thrown() {
+            return;
+        }
+        if let Err(exception) = catching(call) {
+            *self.thrown.lock().unwrap_or_else(PoisonError::into_inner) = Some(exception);
+            self.has_thrown.store(true, Ordering::Release);
+        }
+    }
+
+    /// The reduction is over for the calling thread, as far as the program sees.
+    ///
+    /// # Errors
+    /// The call that says so throws what the function threw.
+    pub fn end(&self) -> crate::call::Result<()> {
+        if !self.has_thrown() {
+            return Ok(());
+        }
+        let thrown = self.thrown.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.has_thrown.store(false, Ordering::Release);
+        thrown.into_iter().for_each(pend);
+        exception::check()
+    }
 }
 
 impl UserOp for Bound {
     fn call(&self, invec: UserMem, inoutvec: UserMem, count: u64, datatype: &Datatype) {
         let mut handle = self.datatype.handle();
+        let handle = &raw mut handle;
         match self.function {
             Function::Int(function) => {
                 // SAFETY: the program gave this callback as a reduction function.
@@ -175,10 +226,10 @@ impl UserOp for Bound {
                     let mut len = (count - done).min(c_int::MAX as u64) as c_int;
                     let offset = (done as i64 * datatype.extent()) as isize;
                     let (left, right) = (at(invec, offset), at(inoutvec, offset));
-                    let part = len as u64;
+                    done += len as u64;
+                    let len = &raw mut len;
                     // SAFETY: the program's function, called as its prototype says on memory the reduction owns.
-                    unsafe { function(left, right, &mut len, &mut handle) };
-                    done += part;
+                    self.run(|| unsafe { function(left, right, len, handle) });
                 }
             }
             Function::Large(function) => {
@@ -187,8 +238,9 @@ impl UserOp for Bound {
                     return;
                 };
                 let mut len = count as i64;
+                let (left, right, len) = (at(invec, 0), at(inoutvec, 0), &raw mut len);
                 // SAFETY: the program's function, called as its prototype says on memory the reduction owns.
-                unsafe { function(at(invec, 0), at(inoutvec, 0), &mut len, &mut handle) };
+                self.run(|| unsafe { function(left, right, len, handle) });
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Collectives that move data. The blocking, the nonblocking and the persistent call of each share one body.
 
 use crate::call::{Call, Result};
+use crate::callback::Bound;
 use crate::constants::*;
 use crate::device;
 use crate::edge::{Buf, Counts, In, Ptr};
 use crate::handle::*;
 use crate::objects::{comm, committed, datatype, info_or_null};
 use crate::p2p::{bad_count, suspect};
-use crate::request::give_request;
+use crate::request::{give_reduction, give_request};
 use garonne_engine::api::Origin;
 use garonne_mpi::coll::{
     Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast, Collective, Elements, Gather,
@@ -16,6 +17,7 @@ use garonne_mpi::coll::{
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::Datatype;
 use std::ffi::c_int;
+use std::sync::Arc;
 
 /// The forms of a collective call, with the place of its request.
 #[derive(Clone, Copy)]
@@ -58,6 +60,35 @@ impl Way {
             Form::Blocking => Ok(self.comm.collective(collective, self.origin)?),
             Form::Nonblocking(out) => give_request(self.comm.start_collective(collective, self.origin)?, out),
             Form::Persistent(out) => give_request(self.comm.init_collective(collective, self.origin)?, out),
+        }
+    }
+
+    /// The same for a reduction, of which an operation of the program is part or not.
+    #[inline]
+    pub fn combine(self, collective: &impl Collective, bound: Option<&Arc<Bound>>) -> Result<()> {
+        match bound {
+            Some(bound) => self.combine_with(collective, bound),
+            None => self.run(collective),
+        }
+    }
+
+    #[inline(never)]
+    fn combine_with(self, collective: &impl Collective, bound: &Arc<Bound>) -> Result<()> {
+        let (started, out) = match self.form {
+            Form::Blocking => {
+                let outcome = self.comm.collective(collective, self.origin);
+                bound.end()?;
+                return Ok(outcome?);
+            }
+            Form::Nonblocking(out) => (self.comm.start_collective(collective, self.origin), out),
+            Form::Persistent(out) => (self.comm.init_collective(collective, self.origin), out),
+        };
+        match started {
+            Ok(request) => give_reduction(request, bound, out),
+            Err(error) => {
+                bound.end()?;
+                Err(error.into())
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use crate::edge::{Callback, Ptr, StrIn, StrOut};
 use crate::handle::*;
 use crate::objects::{self, ERRHANDLERS, comm, errhandler, find_comm, publish};
 use crate::session::{find_session, session};
-use crate::{failures, site, state};
+use crate::{exception, failures, site, state, tracing};
 use garonne_mpi::errhandler::{Errhandler, Kind, UserHandler};
 use garonne_mpi::error::{Class, Error};
 use std::collections::BTreeMap;
@@ -24,12 +24,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Raises `fault` on the error handler that `holder` has, and returns what the call returns.
+/// Raises `fault` on the error handler that `holder` has, and returns what the call returns. Where a function of the
+/// program threw, that is what the program hears of instead.
 #[cold]
 #[inline(never)]
-pub(crate) fn raise(call: Call, holder: Holder, fault: &Fault) -> c_int {
+pub(crate) fn raise(call: Call, holder: Holder, fault: Fault) -> c_int {
+    let code = tell(call, holder, fault);
+    if exception::is_pending() {
+        tracing::left_by_exception(call);
+        exception::rethrow();
+    }
+    code
+}
+
+/// Has the error handler do what it does. All that belongs to the failure is gone when this returns.
+#[inline(never)]
+fn tell(call: Call, holder: Holder, fault: Fault) -> c_int {
+    if exception::is_pending() {
+        return MPI_ERR_OTHER;
+    }
     let site = crate::thunk::call_site();
-    let (handler, object) = handler_of(holder, fault);
+    let (handler, object) = handler_of(holder, &fault);
     match handler {
         Errhandler::Return => failures::keep(call, site, fault.error()),
         Errhandler::User(user) => {
@@ -273,7 +288,7 @@ fn call_handler(call: Call, holder: Holder, code: c_int) -> Result<()> {
     let detail = text_of(code).unwrap_or_default();
     let mut error = Error::new(class, format!("the program raised error {code}: {detail}"));
     error.code = Some(code);
-    raise(call, holder, &Fault::from(error));
+    raise(call, holder, Fault::from(error));
     Ok(())
 }
 

@@ -42,6 +42,7 @@ mod edge;
 mod entered;
 mod env;
 mod errhan;
+mod exception;
 mod express;
 mod failures;
 mod grequest;

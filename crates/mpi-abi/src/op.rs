@@ -27,11 +27,19 @@ fn no_operation(handle: MPI_Op) -> Fault {
     unknown(Class::Op, "operation", handle.0, MPI_OP_NULL.0)
 }
 
-/// The operation of a handle, for one reduction on data of this type.
+/// An operation in one reduction.
+pub(crate) struct Operation {
+    /// As the reduction takes it.
+    pub op: Op,
+    /// What the edge keeps of one of the program's.
+    pub bound: Option<Arc<Bound>>,
+}
+
+/// The operation of a handle, for one reduction of data of this type.
 #[inline]
-pub(crate) fn op_on(handle: MPI_Op, datatype: MPI_Datatype) -> Result<Op> {
+pub(crate) fn op_on(handle: MPI_Op, datatype: MPI_Datatype) -> Result<Operation> {
     let found = if handle.0 < LIVE {
-        Op::predefined(handle.0 as u16)
+        Op::predefined(handle.0 as u16).map(|op| Operation { op, bound: None })
     } else {
         MADE.get(handle).map(|made| bound(made, datatype))
     };
@@ -39,12 +47,12 @@ pub(crate) fn op_on(handle: MPI_Op, datatype: MPI_Datatype) -> Result<Op> {
 }
 
 #[inline(never)]
-fn bound(made: &Made, datatype: MPI_Datatype) -> Op {
-    let bound = Bound {
-        function: made.function,
-        datatype: TypeRef::new(datatype),
-    };
-    Op::user(Arc::new(bound), made.commutes)
+fn bound(made: &Made, datatype: MPI_Datatype) -> Operation {
+    let bound = Arc::new(Bound::new(made.function, TypeRef::new(datatype)));
+    Operation {
+        op: Op::user(bound.clone(), made.commutes),
+        bound: Some(bound),
+    }
 }
 
 fn create(function: Function, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
@@ -99,10 +107,12 @@ pub(crate) fn reduce_local(
     handle: MPI_Op,
 ) -> Result<()> {
     let elements = u64::try_from(count).map_err(|_| bad_count(count))?;
-    let (op, datatype) = (op_on(handle, datatype), committed(datatype)?);
-    let op = op?;
+    let (operation, datatype) = (op_on(handle, datatype), committed(datatype)?);
+    let operation = operation?;
     for buf in [input, inout] {
         check_buffer(buf, count, datatype)?;
     }
-    Ok(reduce(input.mem(), inout.mem(), elements, datatype, &op)?)
+    let reduced = reduce(input.mem(), inout.mem(), elements, datatype, &operation.op);
+    operation.bound.map_or(Ok(()), |bound| bound.end())?;
+    Ok(reduced?)
 }

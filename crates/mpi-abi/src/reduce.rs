@@ -62,16 +62,17 @@ fn any_reduce(
     } else {
         None
     };
-    let op = op_on(operation, datatype)?;
+    let operation = op_on(operation, datatype)?;
     let Operands { count, datatype } = operands;
-    way.run(&Reduce {
+    let reduce = Reduce {
         send,
         recv,
         count,
         datatype,
-        op: &op,
+        op: &operation.op,
         root,
-    })
+    };
+    way.combine(&reduce, operation.bound.as_ref())
 }
 
 forms!(any_reduce: reduce ireduce reduce_init (
@@ -91,9 +92,10 @@ macro_rules! symmetric {
         ) -> Result<()> {
             let operands = Operands::new(count, datatype)?;
             let (send, recv) = (operands.or_in_place(sendbuf)?, operands.mem(recvbuf)?);
-            let op = op_on(operation, datatype)?;
+            let operation = op_on(operation, datatype)?;
     let Operands { count, datatype } = operands;
-            way.run(&$call { send, recv, count, datatype, op: &op })
+            let call = $call { send, recv, count, datatype, op: &operation.op };
+            way.combine(&call, operation.bound.as_ref())
         }
     )*};
 }
@@ -132,14 +134,15 @@ fn any_reduce_scatter(
     };
     let send = whole.or_in_place(sendbuf)?;
     let recv = operands.mem(recvbuf)?;
-    let op = op_on(operation, datatype)?;
-    way.run(&ReduceScatter {
+    let operation = op_on(operation, datatype)?;
+    let call = ReduceScatter {
         send,
         recv,
         counts: numbers,
         datatype: operands.datatype,
-        op: &op,
-    })
+        op: &operation.op,
+    };
+    way.combine(&call, operation.bound.as_ref())
 }
 
 forms!(any_reduce_scatter: reduce_scatter ireduce_scatter reduce_scatter_init (

@@ -3,7 +3,14 @@
 //! A completed request's handle becomes `MPI_REQUEST_NULL` and its object goes, unless it is persistent. Errors of
 //! several requests at once are told in the statuses and as `MPI_ERR_IN_STATUS`.
 
+mod looking;
+
+pub(crate) use looking::{
+    request_get_status, request_get_status_all, request_get_status_any, request_get_status_some,
+};
+
 use crate::call::{Call, Fault, Result};
+use crate::callback::Bound;
 use crate::constants::*;
 use crate::edge::{In, Ptr};
 use crate::group::length;
@@ -25,6 +32,8 @@ pub(crate) struct Entry {
     request: Request,
     /// The program's side of a generalised request.
     pub general: Option<Arc<General>>,
+    /// The program's operation in a reduction.
+    operation: Option<Arc<Bound>>,
 }
 
 static REQUESTS: Table<Entry> = Table::new();
@@ -39,6 +48,23 @@ pub(crate) fn give_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> {
         Entry {
             request: new,
             general: None,
+            operation: None,
+        },
+        out,
+    )
+}
+
+/// Gives the request of a reduction by an operation of the program a handle. Of what that operation threw the call tells
+/// that completes the request.
+pub(crate) fn give_reduction(new: Request, operation: &Arc<Bound>, out: Ptr<MPI_Request>) -> Result<()> {
+    if new.is_nothing() && !operation.has_thrown() {
+        return out.set(plain::DONE);
+    }
+    give_entry(
+        Entry {
+            request: new,
+            general: None,
+            operation: Some(operation.clone()),
         },
         out,
     )
@@ -50,6 +76,7 @@ pub(crate) fn give_general(new: Request, general: Arc<General>, out: Ptr<MPI_Req
         Entry {
             request: new,
             general: Some(general),
+            operation: None,
         },
         out,
     )
@@ -80,6 +107,20 @@ impl Found {
             Found::Null => None,
             Found::Entry(entry) => Some(&entry.request),
             Found::Plain(request) => Some(request),
+        }
+    }
+}
+
+impl Found {
+    /// The outcome that the program is told of: a reduction whose operation threw has failed.
+    fn told(&self, outcome: Outcome) -> Outcome {
+        let operation = match self {
+            Found::Entry(entry) => entry.operation.as_ref(),
+            Found::Null | Found::Plain(_) => None,
+        };
+        match operation.map_or(Ok(()), |operation| operation.end()) {
+            Ok(()) => outcome,
+            Err(fault) => Err(fault.error().clone()),
         }
     }
 }
@@ -145,7 +186,7 @@ fn wait_any_kind(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()>
     let Some(request) = found.request() else {
         return give_empty(status);
     };
-    let outcome = request::wait(request);
+    let outcome = found.told(request::wait(request));
     let comm = listener(request, &outcome);
     spend(place)?;
     report(outcome, comm, status)
@@ -168,6 +209,7 @@ pub(crate) fn test(
     let Some(outcome) = request::test(request) else {
         return flag.set(0);
     };
+    let outcome = found.told(outcome);
     let comm = listener(request, &outcome);
     flag.set(1)?;
     spend(place)?;
@@ -178,13 +220,19 @@ pub(crate) fn test(
 struct List {
     requests: SmallVec<[Found; 16]>,
     places: Ptr<MPI_Request>,
+    /// Those that are over are spent.
+    completes: bool,
 }
 
 impl List {
     fn new(count: c_int, places: Ptr<MPI_Request>) -> Result<Self> {
         let n = usize::try_from(count).map_err(|_| bad_count(count))?;
         let requests = (0..n).map(|i| find(places.at(i)?)).collect::<Result<_>>()?;
-        Ok(Self { requests, places })
+        Ok(Self {
+            requests,
+            places,
+            completes: true,
+        })
     }
 
     /// For calls that leave the requests alone.
@@ -194,11 +242,20 @@ impl List {
         Ok(Self {
             requests,
             places: Ptr::ignore(),
+            completes: false,
         })
     }
 
     fn refs(&self) -> SmallVec<[Option<&Request>; 16]> {
         self.requests.iter().map(Found::request).collect()
+    }
+
+    /// As [`Found::told`].
+    fn told(&self, index: usize, outcome: Outcome) -> Outcome {
+        match self.requests.get(index) {
+            Some(found) if self.completes => found.told(outcome),
+            _ => outcome,
+        }
     }
 
     fn at(&self, index: usize) -> Option<&Request> {
@@ -237,6 +294,7 @@ impl Report {
 
     /// Notes the outcome of request `index`, its status going to element `at`.
     fn add(&mut self, list: &List, (index, at): (usize, usize), outcome: Outcome) {
+        let outcome = list.told(index, outcome);
         let (mut status, code) = match &outcome {
             Ok(status) => (encode(status), MPI_SUCCESS),
             Err(error) => (
@@ -388,6 +446,7 @@ fn one_of(
     index: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
+    let outcome = list.told(at, outcome);
     let comm = list.at(at).and_then(|request| listener(request, &outcome));
     index.set(at as c_int)?;
     spend(list.places.element(at))?;
@@ -465,84 +524,6 @@ pub(crate) fn testsome(
         report.add(&list, (index, report.indices.len()), outcome);
     });
     Some_ { count, indices }.answer(&list, found, report)
-}
-
-pub(crate) fn request_get_status(
-    _: Call,
-    handle: MPI_Request,
-    flag: Ptr<c_int>,
-    status: Ptr<MPI_Status>,
-) -> Result<()> {
-    let found = find(handle)?;
-    let Some(request) = found.request() else {
-        flag.set(1)?;
-        return give_empty(status);
-    };
-    let Some(outcome) = request::get_status(request) else {
-        return flag.set(0);
-    };
-    flag.set(1)?;
-    let comm = listener(request, &outcome);
-    report(outcome, comm, status)
-}
-
-pub(crate) fn request_get_status_any(
-    _: Call,
-    count: c_int,
-    handles: In<MPI_Request>,
-    index: Ptr<c_int>,
-    flag: Ptr<c_int>,
-    status: Ptr<MPI_Status>,
-) -> Result<()> {
-    let list = List::to_look_at(count, handles)?;
-    match request::get_status_any(&list.refs()) {
-        TestAny::Done(at, outcome) => {
-            flag.set(1)?;
-            index.set(at as c_int)?;
-            report(outcome, None, status)
-        }
-        TestAny::Nothing => {
-            flag.set(1)?;
-            index.set(MPI_UNDEFINED)?;
-            give_empty(status)
-        }
-        TestAny::NotYet => {
-            flag.set(0)?;
-            index.set(MPI_UNDEFINED)
-        }
-    }
-}
-
-pub(crate) fn request_get_status_all(
-    call: Call,
-    count: c_int,
-    handles: In<MPI_Request>,
-    flag: Ptr<c_int>,
-    statuses: Ptr<MPI_Status>,
-) -> Result<()> {
-    let list = List::to_look_at(count, handles)?;
-    let mut report = Report::new(call, statuses);
-    let all = request::get_status_all(&list.refs(), &mut |index, outcome| {
-        report.add(&list, (index, index), outcome)
-    });
-    flag.set(all.into())
-}
-
-pub(crate) fn request_get_status_some(
-    call: Call,
-    incount: c_int,
-    handles: In<MPI_Request>,
-    count: Ptr<c_int>,
-    indices: Ptr<c_int>,
-    statuses: Ptr<MPI_Status>,
-) -> Result<()> {
-    let list = List::to_look_at(incount, handles)?;
-    let mut report = Report::new(call, statuses);
-    let found = request::get_status_some(&list.refs(), &mut |index, outcome| {
-        report.add(&list, (index, report.indices.len()), outcome);
-    });
-    count.set(found.map_or(MPI_UNDEFINED, |n| n as c_int))?;
-    indices.fill(report.indices.iter().map(|&index| index as c_int))
 }
 
 pub(crate) fn start(_: Call, place: Ptr<MPI_Request>) -> Result<()> {

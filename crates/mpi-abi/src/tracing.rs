@@ -98,6 +98,13 @@ pub(crate) fn oddity(call: Call) -> Oddity {
     Oddity::Traced
 }
 
+/// The call is over without a return to its wrapper, which may have recorded it.
+pub(crate) fn left_by_exception(call: Call) {
+    if is_odd() {
+        left(call);
+    }
+}
+
 /// The call that was recorded is over.
 #[cold]
 #[inline(never)]

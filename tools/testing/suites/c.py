@@ -1,4 +1,4 @@
-"""The conformance programs of tests/c: one per chapter of the standard, on the numbers of ranks that each declares."""
+"""The conformance programs of tests/c, in C and C++: one per chapter of the standard, on the numbers of ranks that each declares."""
 
 import re
 
@@ -6,14 +6,15 @@ from ..runner import Case, check
 
 # With a sanitizer's or a debugger's slowness in mind; a program may declare its own.
 LIMIT_S = 60
-FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
+FLAGS = ["-Wall", "-Wextra", "-Werror", "-O1", "-g"]
 
 
 def suite(context):
     context.installed()
     binaries = context.work / "c"
     binaries.mkdir(exist_ok=True)
-    for source in sorted((context.root / "tests" / "c").glob("*.c")):
+    place = context.root / "tests" / "c"
+    for source in sorted([*place.glob("*.c"), *place.glob("*.cpp")]):
         head = source.read_text().split("*/", 1)[0]
         ranks = [int(n) for n in re.search(r"ranks: ([\d ]+)", head).group(1).split()]
         limit = re.search(r"limit: (\d+)", head)
@@ -26,7 +27,8 @@ def suite(context):
 def build(context, source, program):
     if program.exists():
         program.unlink()
-    command = [context.mpicc(), *FLAGS, str(source), "-o", str(program), "-lm", "-lpthread"]
+    compiler = [context.mpicxx(), "-std=gnu++17"] if source.suffix == ".cpp" else [context.mpicc(), "-std=gnu11"]
+    command = [*compiler, *FLAGS, str(source), "-o", str(program), "-lm", "-lpthread"]
     check(context.execute(f"c build {source.stem}", command, timeout=60))
 
 

@@ -1,0 +1,92 @@
+//! Calls that look at requests and leave them as they are. What a reduction's operation threw is told by the call that
+//! completes the reduction.
+
+use super::{List, Report, find, listener, report};
+use crate::call::{Call, Result};
+use crate::constants::*;
+use crate::edge::{In, Ptr};
+use crate::exception;
+use crate::handle::*;
+use crate::status::give_empty;
+use garonne_mpi::request::{self, TestAny};
+use std::ffi::c_int;
+
+pub(crate) fn request_get_status(
+    _: Call,
+    handle: MPI_Request,
+    flag: Ptr<c_int>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let found = find(handle)?;
+    let Some(request) = found.request() else {
+        flag.set(1)?;
+        return give_empty(status);
+    };
+    let Some(outcome) = request::get_status(request) else {
+        return flag.set(0);
+    };
+    flag.set(1)?;
+    let comm = listener(request, &outcome);
+    report(outcome, comm, status)
+}
+
+pub(crate) fn request_get_status_any(
+    _: Call,
+    count: c_int,
+    handles: In<MPI_Request>,
+    index: Ptr<c_int>,
+    flag: Ptr<c_int>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let list = List::to_look_at(count, handles)?;
+    match request::get_status_any(&list.refs()) {
+        TestAny::Done(at, outcome) => {
+            flag.set(1)?;
+            index.set(at as c_int)?;
+            report(outcome, None, status)
+        }
+        TestAny::Nothing => {
+            flag.set(1)?;
+            index.set(MPI_UNDEFINED)?;
+            give_empty(status)
+        }
+        TestAny::NotYet => {
+            flag.set(0)?;
+            index.set(MPI_UNDEFINED)
+        }
+    }
+}
+
+pub(crate) fn request_get_status_all(
+    call: Call,
+    count: c_int,
+    handles: In<MPI_Request>,
+    flag: Ptr<c_int>,
+    statuses: Ptr<MPI_Status>,
+) -> Result<()> {
+    let list = List::to_look_at(count, handles)?;
+    let mut report = Report::new(call, statuses);
+    let all = request::get_status_all(&list.refs(), &mut |index, outcome| {
+        report.add(&list, (index, index), outcome)
+    });
+    flag.set(all.into())?;
+    exception::check()
+}
+
+pub(crate) fn request_get_status_some(
+    call: Call,
+    incount: c_int,
+    handles: In<MPI_Request>,
+    count: Ptr<c_int>,
+    indices: Ptr<c_int>,
+    statuses: Ptr<MPI_Status>,
+) -> Result<()> {
+    let list = List::to_look_at(incount, handles)?;
+    let mut report = Report::new(call, statuses);
+    let found = request::get_status_some(&list.refs(), &mut |index, outcome| {
+        report.add(&list, (index, report.indices.len()), outcome);
+    });
+    count.set(found.map_or(MPI_UNDEFINED, |n| n as c_int))?;
+    indices.fill(report.indices.iter().map(|&index| index as c_int))?;
+    exception::check()
+}
