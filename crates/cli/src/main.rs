@@ -15,6 +15,7 @@ mod output;
 mod commands;
 mod diagnosis;
 mod examined;
+mod page;
 mod recording;
 mod run;
 

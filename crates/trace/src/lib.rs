@@ -14,6 +14,7 @@ pub mod record;
 pub mod seen;
 pub mod stream;
 pub mod timeline;
+pub mod traffic;
 
 /// Takes any bytes for records of three ranks, and as a file: both come from others.
 #[cfg(any(test, fuzzing))]

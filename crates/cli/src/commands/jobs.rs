@@ -226,6 +226,11 @@ fn process(pid: u32) -> Option<(char, f64)> {
     ))
 }
 
+/// The name of this host.
+pub fn own_host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// The state in a word.
 pub fn word(state: State) -> &'static str {
     match state {

@@ -4,6 +4,7 @@
 //! machines.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::ValueHint;
 use clap_complete::engine::ArgValueCandidates;
@@ -16,7 +17,8 @@ use serde_json::{Value, json};
 
 use super::jobs::{self, Rank};
 use super::picture::{Area, Look, bytes, picture};
-use super::{elsewhere, fail};
+use super::{elsewhere, fail, trace};
+use crate::page;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -29,6 +31,12 @@ pub struct Args {
     /// Draw it into this file, with what each rank has sent
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
     svg: Option<PathBuf>,
+    /// Write a page into this file that any browser shows: hosts, ranks, who sends to whom and who waits for whom
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["json", "svg"])]
+    html: Option<PathBuf>,
+    /// How long the messages are counted that the page shows: 5s, 500ms, or seconds
+    #[arg(long = "for", value_name = "TIME", value_parser = trace::duration, default_value = "1s", requires = "html")]
+    time: Duration,
 }
 
 pub fn run(args: &Args) -> i32 {
@@ -36,6 +44,12 @@ pub fn run(args: &Args) -> i32 {
 }
 
 fn go(args: &Args) -> Result<i32, String> {
+    if let Some(path) = &args.html {
+        let visit = jobs::choose(args.job.as_ref(), "garonne map --html FILE JOB")?;
+        let page = page::of_now(&visit, args.time);
+        std::fs::write(path, page).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        return Ok(0);
+    }
     let topology = machine_of_this_host()?;
     let visit = match &args.job {
         // Jobs run on this machine, not on a described one.

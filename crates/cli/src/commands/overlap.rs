@@ -48,6 +48,7 @@ fn table(args: &Args) -> Result<Table, String> {
     let wants = Wants {
         timeline: None,
         shares: true,
+        traffic: false,
         stream: false,
     };
     let outcome = trace::follow(job.as_ref(), "garonne overlap JOB", Some(args.time), wants)?;

@@ -80,7 +80,7 @@ fn hosts_of(visit: &Visit, gathered: &Gathered) -> Vec<String> {
         names.clone_from(&visit.hosts);
     }
     if names.is_empty() {
-        names.push(rustix::system::uname().nodename().to_string_lossy().into_owned());
+        names.push(jobs::own_host());
     }
     names
 }

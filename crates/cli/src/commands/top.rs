@@ -11,7 +11,7 @@ use serde_json::json;
 use super::jobs::{self, Rank};
 use crate::diagnosis::hosts::{self, Silent};
 use crate::diagnosis::standing::Shown;
-use crate::output;
+use crate::{output, page};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -27,6 +27,12 @@ pub struct Args {
     /// Print JSON, one object per look
     #[arg(long)]
     json: bool,
+    /// Serve a page with the job's hosts, ranks, messages and waits to browsers on this machine, and print its address
+    #[arg(long, conflicts_with_all = ["json", "once", "every"])]
+    web: bool,
+    /// The port of that page (default: any that is free)
+    #[arg(long, requires = "web", default_value_t = 0, hide_default_value = true)]
+    port: u16,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -44,6 +50,9 @@ pub fn run(args: &Args) -> i32 {
             return 1;
         }
     };
+    if args.web {
+        return page::live::serve(&visit, args.port).unwrap_or_else(|text| super::fail(&text));
+    }
     let (mut before, mut at) = (hosts::loads(&visit), Instant::now());
     loop {
         std::thread::sleep(Duration::from_secs_f64(args.every));

@@ -47,6 +47,7 @@ pub fn run(args: &Args) -> i32 {
     let wants = Wants {
         timeline: Some(&args.output),
         shares: false,
+        traffic: false,
         stream: false,
     };
     match follow(args.job.as_ref(), "garonne trace JOB", args.time, wants) {

@@ -6,7 +6,7 @@
 pub mod hosts;
 mod sockets;
 pub mod standing;
-mod verdict;
+pub mod verdict;
 pub mod words;
 
 use garonne_node::codes;

@@ -143,7 +143,8 @@ fn doing(rank: &Rank) -> String {
     format!("{}{process}", jobs::word(rank.state))
 }
 
-fn waiting(shown: &Shown) -> String {
+/// What a rank waits for in MPI; empty: nothing.
+pub fn waiting(shown: &Shown) -> String {
     let Some(wait) = shown.seen.rank.wait else {
         return String::new();
     };

@@ -376,6 +376,7 @@ pub fn record_all_for_agent(mut visit: Visit) -> i32 {
 const STREAM: Wants<'static> = Wants {
     timeline: None,
     shares: false,
+    traffic: false,
     stream: true,
 };
 

@@ -20,6 +20,7 @@ use garonne_trace::record::Record;
 use garonne_trace::seen::{Background, Decoder, Seen, What};
 use garonne_trace::stream;
 use garonne_trace::timeline::Timeline;
+use garonne_trace::traffic::Traffic;
 use serde_json::json;
 
 use distant::Distant;
@@ -74,6 +75,8 @@ pub struct Wants<'a> {
     pub timeline: Option<&'a Path>,
     /// Shares per call site.
     pub shares: bool,
+    /// How many messages went from whom to whom.
+    pub traffic: bool,
     /// What was seen, on standard output, for another host.
     pub stream: bool,
 }
@@ -85,6 +88,7 @@ pub struct Recording {
     timeline: Option<Timeline>,
     file: Option<TraceFile>,
     analysis: Option<Analysis>,
+    traffic: Option<Traffic>,
     stream: Option<stream::Writer>,
     /// Ranks of other hosts.
     distant: Option<Distant>,
@@ -101,6 +105,8 @@ pub struct Recording {
 pub struct Outcome {
     /// Shares, if they were wanted.
     pub table: Option<Table>,
+    /// Who sent how much to whom, if that was wanted.
+    pub traffic: Option<Traffic>,
     /// Records read.
     pub read: u64,
     /// Records overwritten before they were read.
@@ -161,6 +167,7 @@ impl Recording {
             }),
             file: file.transpose()?,
             analysis: wants.shares.then(|| Analysis::new(crowded)),
+            traffic: wants.traffic.then(Traffic::default),
             stream: wants.stream.then(stream::Writer::default),
             distant,
             crowded,
@@ -247,6 +254,7 @@ impl Recording {
             let mut tell = |seen: &Seen| {
                 self.timeline.iter_mut().for_each(|timeline| timeline.see(seen));
                 self.analysis.iter_mut().for_each(|analysis| analysis.see(seen));
+                self.traffic.iter_mut().for_each(|traffic| traffic.see(seen));
                 self.stream.iter_mut().for_each(|stream| stream.see(seen));
             };
             if let Some(world) = self.worlds.get_mut(world) {
@@ -273,6 +281,7 @@ impl Recording {
                 }
                 self.timeline.iter_mut().for_each(|timeline| timeline.see(&seen));
                 self.analysis.iter_mut().for_each(|analysis| analysis.see(&seen));
+                self.traffic.iter_mut().for_each(|traffic| traffic.see(&seen));
             };
             if distant.hear(&mut tell) {
                 heard += 1;
@@ -311,6 +320,11 @@ impl Recording {
             self.failed = Some(error.to_string());
             (self.file, self.timeline) = (None, None);
         }
+    }
+
+    /// Who has sent how much to whom so far.
+    pub fn traffic(&self) -> Option<&Traffic> {
+        self.traffic.as_ref()
     }
 
     /// Has the ranks of all worlds go on recording; tells another host that this one goes on.
@@ -358,6 +372,7 @@ impl Recording {
         }
         let missing = self.distant.map_or_else(Vec::new, Distant::missing);
         Outcome {
+            traffic: self.traffic,
             table: self.analysis.map(|analysis| Table::new(analysis, self.crowded)),
             read: self.read,
             lost: self.lost,

@@ -123,6 +123,7 @@ fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<
     let wants = Wants {
         timeline: tracing.timeline.as_deref(),
         shares: tracing.overlap,
+        traffic: false,
         stream: false,
     };
     let open = |file: OwnedFd| Traced::open(&file, From::Beginning).map_err(|error| error.to_string());

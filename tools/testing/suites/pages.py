@@ -1,0 +1,216 @@
+"""The page of a job (`garonne map --html`, `garonne top --web`), of ranks on several hosts, which are network namespaces: what stands in it, who may read it, and, where there is a
+browser, what a headless Chromium makes of it: nothing is loaded, nothing lies over anything else.
+"""
+
+import html
+import json
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..namespaces import Hosts
+from ..runner import Case, Skip, check
+
+LIMIT_S = 120
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+# No ranks' boxes, and no texts of the drawing, overlap; and all lies within the drawing.
+LOOK = """<script>
+addEventListener("load", () => setTimeout(() => {
+  const boxes = (of) => [...document.querySelectorAll(of)].map(element => element.getBoundingClientRect());
+  const meet = (a, b) => a.left < b.right - 0.5 && b.left < a.right - 0.5 && a.top < b.bottom - 0.5 && b.top < a.bottom - 0.5;
+  const pairs = (all) => all.flatMap((a, at) => all.slice(at + 1).filter(b => meet(a, b)));
+  const drawing = document.querySelector("#map svg").getBoundingClientRect();
+  const out = (box) => box.left < drawing.left - 1 || box.right > drawing.right + 1 || box.top < drawing.top - 1 || box.bottom > drawing.bottom + 1;
+  const ranks = boxes("g.rank > rect"), texts = boxes("#map svg text"), hosts = boxes("rect.hostbox");
+  const wide = [...document.querySelectorAll("g.rank")].filter(rank => [...rank.querySelectorAll("text")].some(text => text.getBoundingClientRect().width > rank.querySelector("rect").getBoundingClientRect().width));
+  const seen = { ranks: ranks.length, hosts: hosts.length, rows: document.querySelectorAll("#ranks tr").length - 1, traffic: document.querySelectorAll("path.traffic").length,
+    waits: document.querySelectorAll("path.waits").length, overlaps: pairs(ranks).length + pairs(texts).length + pairs(hosts).length, out: [...ranks, ...texts, ...hosts].filter(out).length, wide: wide.length,
+    pairs: document.querySelectorAll("#traffic tr").length - 1, scrolls: document.documentElement.scrollWidth > innerWidth, loaded: performance.getEntriesByType("resource").length,
+    states: [...document.querySelectorAll("g.rank")].map(rank => rank.dataset.state), verdict: document.getElementById("verdict").textContent };
+  const made = document.createElement("pre");
+  made.id = "seen";
+  made.textContent = JSON.stringify(seen);
+  document.body.append(made);
+}, 300));
+</script>"""
+
+
+def suite(context):
+    if context.foreign:
+        return
+    context.installed()
+    for case in (drawn, many, live):
+        name = case.__doc__.split("\n")[0].rstrip(".")
+        yield Case(f"pages/{name}", lambda case=case: case(Stuck(context, case.__name__)), alone=True)
+
+
+class Stuck:
+    """The program that gets stuck in a known way (tests/trace/stuck.c), and jobs of it over hosts."""
+
+    def __init__(self, context, name):
+        self.context = context
+        self.directory = context.work / f"pages-{name}"
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        self.program, self.page = self.directory / "stuck", self.directory / "page.html"
+        source = context.root / "tests" / "trace" / "stuck.c"
+        check(context.execute(f"pages build {name}", [context.mpicc(), "-g", "-O1", source, "-o", self.program], timeout=60))
+
+    def job(self, hosts, ranks):
+        where = ",".join(f"{name}:{ranks // len(hosts.names)}" for name in hosts.names)
+        command = ["ip", "netns", "exec", hosts.names[0], self.garonne(), "run", "--launcher", "ip netns exec", "--host", where, "--bind-to", "none", "--name", "stuck-on-purpose"]
+        return MarkedJob([*command, "-n", str(ranks), self.program, self.directory], self.context.environment(None))
+
+    def garonne(self):
+        return self.context.prefix / "bin" / "garonne"
+
+    def command(self, hosts, *words):
+        return ["ip", "netns", "exec", hosts.names[0], self.garonne(), *map(str, words)]
+
+    def ask(self, hosts, *words):
+        return subprocess.run(self.command(hosts, *words), env=self.context.environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+    def written(self, hosts, until):
+        """The data of a page once it is as it should be."""
+        patience = time.monotonic() + PATIENCE_S
+        data = {}
+        while True:
+            done = self.ask(hosts, "map", "stuck-on-purpose", "--html", self.page, "--for", "700ms")
+            if done.returncode == 0:
+                data = data_of(self.page.read_text())
+                if until(data):
+                    return data
+            expect(time.monotonic() < patience, "the page does not show what it should", done.stdout + done.stderr + json.dumps(data)[:6000])
+
+    def seen(self, width=1400):
+        """What a browser makes of the page."""
+        browser = next((path for path in map(shutil.which, BROWSERS) if path), None)
+        if browser is None:
+            return None
+        looked = self.directory / "looked.html"
+        # The page's own policy allows scripts that stand in it.
+        looked.write_text(self.page.read_text().replace("</body>", LOOK + "</body>"))
+        with tempfile.TemporaryDirectory() as profile:
+            command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={profile}", f"--window-size={width},1000"]
+            done = subprocess.run([*command, "--virtual-time-budget=3000", "--dump-dom", f"file://{looked}"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.S)
+        expect(found is not None, "the browser shows no page", done.stdout[-2000:] + done.stderr[-2000:])
+        return json.loads(html.unescape(found.group(1)))
+
+
+def data_of(page):
+    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.S).group(1))
+
+
+def stop(job):
+    job.process.terminate()
+    code, output = job.end()
+    expect(code == 128 + signal.SIGTERM, f"exit code {code}", output)
+
+
+def is_stuck(data):
+    ranks = data["ranks"]
+    states = [rank["state"] for rank in ranks]
+    return states[:4] == ["waits", "sleeps", "computes", "waits"] and all(state == "waits" for state in states[4:]) and all(rank["for"] == [rank["rank"] - 1] for rank in ranks[4:])
+
+
+def stuck_job(stuck, hosts, ranks):
+    """What is drawn of a job while it sends, and when it is stuck; the latter as a browser sees it."""
+    names = hosts.names
+    with stuck.job(hosts, ranks) as job:
+        moving = stuck.written(hosts, lambda data: len(data["ranks"]) == ranks and data["pairs"] == ranks)
+        for pair in moving["traffic"]:
+            expect(pair["to"] == (pair["from"] + 1) % ranks, "a message that nobody sent", str(pair))
+            expect(pair["bytes"] == pair["messages"] * (pair["from"] + 1) * 1000, "bytes of messages", str(pair))
+        sending = stuck.seen()
+        (stuck.directory / "stop").touch()
+        data = stuck.written(hosts, is_stuck)
+        expect([host["name"] for host in data["hosts"]] == names, "hosts", str(data["hosts"]))
+        expect(data["ranks"][0]["for"] == [3] and data["ranks"][3]["for"] == [0] and "deadlock" in data["verdict"], "the verdict", str(data))
+        expect("stuck.c:" in data["ranks"][0]["waits"], "the place", str(data["ranks"][0]))
+        still = [stuck.seen(), stuck.seen(width=700)]
+        stop(job)
+    if sending is None:
+        raise Skip("there is no Chromium here to draw the page")
+    expect(sending["traffic"] == ranks and sending["pairs"] == min(ranks, 40), "messages", str(sending))
+    for seen in (sending, *still):
+        expect(seen["ranks"] == seen["rows"] == ranks and seen["hosts"] == len(names), "ranks and hosts", str(seen))
+        expect(seen["overlaps"] == seen["out"] == seen["wide"] == seen["loaded"] == 0 and not seen["scrolls"], "the page is not legible", str(seen))
+    for seen in still:
+        expect(seen["waits"] == ranks - 2 and seen["states"][:4] == ["waits", "sleeps", "computes", "waits"] and "deadlock" in seen["verdict"], "waits", str(seen))
+
+
+def drawn(stuck):
+    """four ranks on two hosts are drawn with what they send and whom they wait for"""
+    with Hosts(2) as hosts:
+        stuck_job(stuck, hosts, 4)
+
+
+def many(stuck):
+    """sixty-four ranks on four hosts are drawn legibly"""
+    with Hosts(4) as hosts:
+        stuck_job(stuck, hosts, 64)
+
+
+def answer(address, **headers):
+    """Status and body."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as got:
+            return got.status, got.read().decode(), got.headers
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(), error.headers
+
+
+def live(stuck):
+    """a page that is served follows its job, and is for loopback and its key alone"""
+    # In the network of this process, so that it can ask; on one host.
+    command = [stuck.garonne(), "run", "--bind-to", "none", "--name", "stuck-here", "-n", "4", stuck.program, stuck.directory]
+    with MarkedJob(command, stuck.context.environment(None)) as job:
+        until = time.monotonic() + PATIENCE_S
+        here = lambda *words: [stuck.garonne(), *words]
+        while subprocess.run(here("ps", "stuck-here"), capture_output=True, check=False).returncode != 0:
+            expect(time.monotonic() < until, "the job is not listed", "")
+            time.sleep(0.05)
+        server = subprocess.Popen(here("top", "--web", "stuck-here"), env=stuck.context.environment(), stdout=subprocess.PIPE, text=True)
+        try:
+            address = server.stdout.readline().strip()
+            expect(re.fullmatch(r"http://127\.0\.0\.1:\d+/[0-9a-f]{32}/", address), "the address", address)
+            port = address.split(":")[2].split("/")[0]
+            status, page, headers = answer(address)
+            expect(status == 200 and "const LIVE = true;" in page, f"the page: {status}", page)
+            expect(headers["Cache-Control"] == "no-store" and headers["X-Frame-Options"] == "DENY", "headers", str(headers))
+            latest = {}
+
+            def follows(is_so):
+                nonlocal latest
+                until = time.monotonic() + PATIENCE_S
+                while True:
+                    latest = json.loads(answer(address + "data")[1])
+                    if is_so(latest):
+                        return
+                    expect(time.monotonic() < until, "the page does not follow its job", str(latest))
+                    time.sleep(0.2)
+
+            follows(lambda data: data.get("pairs") == 4)
+            (stuck.directory / "stop").touch()
+            follows(lambda data: "ranks" in data and is_stuck(data))
+            for wrong in (f"http://127.0.0.1:{port}/", f"http://127.0.0.1:{port}/data", f"http://127.0.0.1:{port}/{'0' * 32}/data", address[:-2] + "/data"):
+                status, body, _ = answer(wrong)
+                expect(status == 404 and "rank" not in body, f"{wrong}: {status}", body)
+            status, body, _ = answer(address + "data", Host="evil.example")
+            expect(status == 421 and "rank" not in body, f"another host's name: {status}", body)
+            expect(answer(address + "data", Host="localhost:9999")[0] == 200, "a tunnel's port is refused", "")
+            listening = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True, check=False).stdout
+            expect(not listening or all("127.0.0.1:" in line for line in listening.splitlines()), "it listens beyond loopback", listening)
+            stop(job)
+            follows(lambda data: data.get("ended"))
+            expect(server.wait(timeout=PATIENCE_S) == 0, "top ends with its job", "")
+        finally:
+            server.kill()
+            server.wait()
