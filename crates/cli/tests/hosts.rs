@@ -76,6 +76,54 @@ fn input_reaches_a_rank_of_another_host_whole() {
 }
 
 #[test]
+fn input_for_all_ranks_reaches_each_of_them_whole_also_where_one_reads_a_part() {
+    let script = "if [ $PMI_RANK = 1 ]; then head -c 7 | wc -c; else wc -c; fi";
+    for hosts in ["a:2,localhost:2,b:1", "localhost:3"] {
+        let mut run = on_hosts(hosts, &["-l", "--stdin", "all", "sh", "-c", script]);
+        let mut child = run.stdin(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let writer =
+            std::thread::spawn(move || std::io::Write::write_all(&mut input, &vec![b'x'; 1_000_000]));
+        let said = finish(child);
+        writer.join().unwrap().unwrap();
+        let got = |rank: usize| if rank == 1 { "7" } else { "1000000" };
+        let wanted: Vec<String> = (0..said.out.lines().count())
+            .map(|rank| format!("[{rank}] {}", got(rank)))
+            .collect();
+        assert!(said.code == 0 && wanted.len() >= 3, "{said:?}");
+        assert_eq!(said.sorted(), wanted, "{hosts}: {}", said.err);
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), vec![b'x'; 300_000]).unwrap();
+    let input = std::fs::File::open(file.path()).unwrap();
+    let said = said(on_hosts("a:1,localhost:1", &["--stdin", "all", "wc", "-c"]).stdin(input));
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (0, "300000\n300000\n"),
+        "{said:?}"
+    );
+}
+
+/// A rank that saves something for a second when it is asked to end, while another one fails.
+#[test]
+fn ranks_get_the_time_to_end_that_is_asked_for_on_all_hosts() {
+    let script = "if [ $PMI_RANK = 1 ]; then sleep 0.5; exit 3; fi; \
+                  trap 'sleep 1; echo saved $PMI_RANK; exit 0' TERM; while :; do sleep 0.05; done";
+    for (words, out) in [
+        (
+            &["--kill-after", "25", "sh", "-c", script][..],
+            vec!["saved 0", "saved 2"],
+        ),
+        (&["-x", "GARONNE_KILL_AFTER=0", "sh", "-c", script][..], vec![]),
+    ] {
+        for hosts in ["localhost:2,a:1", "localhost:3"] {
+            let said = said(&mut on_hosts(hosts, words));
+            assert_eq!((said.code, said.sorted()), (3, out.clone()), "{hosts}: {said:?}");
+        }
+    }
+}
+
+#[test]
 fn input_that_is_there_before_the_ranks_reaches_them_too() {
     let path = std::env::temp_dir().join(format!("garonne-input-{}", std::process::id()));
     std::fs::write(&path, vec![b'x'; 200_000]).unwrap();

@@ -38,16 +38,16 @@ fn wrong_usages_are_answered_with_what_to_write_instead() {
         ("run -n 2 --stdin foo RANK", 2, "'foo' is not a rank"),
         (
             "GARONNE_CHECK=typs run -n 2 RANK",
-            1,
+            2,
             "error[G0225]: GARONNE_CHECK=\"typs\"; there are: types",
         ),
         (
             "GARONNE_BACKGROUND=maybe run -n 2 RANK",
-            1,
+            2,
             "there are: 0, 1, always",
         ),
-        ("GARONNE_SHARDS=x run -n 2 RANK", 1, "there are: 1 to 16"),
-        ("GARONNE_FAN_OUT=x run -n 2 RANK", 1, "numbers from 2"),
+        ("GARONNE_SHARDS=x run -n 2 RANK", 2, "there are: 1 to 16"),
+        ("GARONNE_FAN_OUT=x run -n 2 RANK", 2, "numbers from 2"),
         (
             "MPIEXEC_TIMEOUT=abc run -n 2 RANK",
             2,

@@ -71,6 +71,8 @@ pub enum Colour {
 pub enum Stdin {
     /// This rank, directly.
     Rank(u32),
+    /// All ranks, each a copy of it.
+    All,
     /// Nobody.
     Nobody,
 }

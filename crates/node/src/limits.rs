@@ -48,7 +48,7 @@ pub const DRAIN_READS: usize = 5;
 /// An unfinished line (a prompt, a progress bar) is passed on after this long without a newline.
 pub const PARTIAL_LINE_WAIT: Duration = Duration::from_millis(100);
 
-/// Between asking the other ranks to end (SIGTERM) and ending them: time for a handler, and still "under a second".
+/// Between asking the other ranks to end (SIGTERM) and ending them, where nobody says (`GARONNE_KILL_AFTER`): time for a handler, and still "under a second".
 pub const TERM_GRACE: Duration = Duration::from_millis(250);
 
 /// What the other ranks get to finalise and end by themselves when one failed after `MPI_Finalize`.

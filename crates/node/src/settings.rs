@@ -4,13 +4,14 @@ use std::ffi::OsString;
 
 use crate::adoption::ENV_KEY;
 use crate::agent::ENV_SINGLETONS;
+use crate::agent::grace::ENV_KILL_AFTER;
 use crate::joining::ENV_JOIN_KEY;
 use crate::rank;
 use crate::strategy::ENV_STRATEGY;
 use crate::tree::ENV_FAN_OUT;
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
-pub const SETTINGS: [(&str, &str, &str); 14] = [
+pub const SETTINGS: [(&str, &str, &str); 15] = [
     (
         rank::ENV_BACKGROUND,
         "1",
@@ -25,6 +26,11 @@ pub const SETTINGS: [(&str, &str, &str); 14] = [
         ENV_FAN_OUT,
         "32",
         "how many agents report to one, in a job on more hosts than that (the same for all)",
+    ),
+    (
+        ENV_KILL_AFTER,
+        "0.25",
+        "seconds between asking ranks to end (SIGTERM) and ending them (SIGKILL); also --kill-after",
     ),
     (
         ENV_JOIN_KEY,

@@ -138,7 +138,7 @@ def refused(context, made):
         code, output = garonne(context, "run", "-x", f"GARONNE_STRATEGY={module}", "-n", "2", "sh", "-c", "echo started")
         expect(code == 1 and "error[G0230]" in output and "started" not in output, f"exit code {code}", output)
     code, output = garonne(context, "run", "-n", "2", "sh", "-c", "echo started", GARONNE_STRATEGY="libplain.so")
-    expect(code == 1 and "error[G0225]" in output and "with a slash" in output and "started" not in output, f"exit code {code}", output)
+    expect(code == 2 and "error[G0225]" in output and "with a slash" in output and "started" not in output, f"exit code {code}", output)
     # A relative path means the file that the launcher sees, wherever ranks run.
     relative = os.path.relpath(made.in_c)
     code, output = garonne(context, "run", "--wdir", "/", "-n", "2", made.window, "2", GARONNE_STRATEGY=f"./{relative}")

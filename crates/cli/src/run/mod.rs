@@ -135,23 +135,23 @@ fn start(order: Order) -> i32 {
     }
     settings::warn_of_unknown(&job);
     let strategies = strategies::are_named(&job);
-    let refused = |text: String| {
+    let refused = |code: i32, text: String| {
         errln!("{text}");
-        1
+        code
     };
     if strategies && let Err(text) = strategies::settle(&mut job) {
-        return refused(text);
+        return refused(USAGE, text);
     }
     // Before others are waited for.
     let several = joining.is_wanted() || hosts.iter().any(|host| !host.own);
     if let Err(text) = settings::are_understood(&job, several) {
-        return refused(text);
+        return refused(USAGE, text);
     }
     if strategies
         && joining.is_wanted()
         && let Err(text) = strategies::check(&job)
     {
-        return refused(text);
+        return refused(1, text);
     }
     let company = match joining.is_wanted() {
         false => None,
@@ -186,7 +186,7 @@ fn start(order: Order) -> i32 {
         && !joining.is_wanted()
         && let Err(text) = strategies::check(&job)
     {
-        return refused(text);
+        return refused(1, text);
     }
     let here = job.ranks_of(0);
     if tracing.is_wanted() && here.is_empty() {

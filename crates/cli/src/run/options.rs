@@ -37,6 +37,8 @@ pub enum Action {
     CoresPerRank,
     /// Seconds until the job is ended.
     Timeout,
+    /// Seconds between asking ranks to end and ending them.
+    KillAfter,
     /// Lines marked as Open MPI does.
     TagStream,
     /// Lines marked with the rank.

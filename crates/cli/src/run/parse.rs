@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use garonne_node::agent::grace::{self, ENV_KILL_AFTER};
 use garonne_node::job::{Job, Program, Stamps, Stdin, Streams, Tags};
 use garonne_node::job_name;
 use garonne_node::nodes::{Host, Mapping};
@@ -436,6 +437,10 @@ impl Parser<'_> {
             Action::Timeout => {
                 self.timeout = Some(timeout::seconds(&text).ok_or_else(|| bad("a number of seconds"))?);
             }
+            Action::KillAfter => {
+                grace::read(&value).map_err(|_| bad("a number of seconds from 0 to 3600"))?;
+                self.env.push((ENV_KILL_AFTER.into(), Some(value)));
+            }
             Action::Colour => {
                 self.colour = match text.as_str() {
                     "auto" => When::Auto,
@@ -445,7 +450,7 @@ impl Parser<'_> {
                 }
             }
             Action::Stdin => {
-                self.stdin = input::read(&text).ok_or_else(|| bad("a rank, or none"))?;
+                self.stdin = input::read(&text).ok_or_else(|| bad("a rank, all or none"))?;
             }
             Action::Output => text.split(',').try_for_each(|kind| self.output(kind))?,
             Action::Hosts => self.hosts.extend(hosts::of_list(&text, &self.facts.host_names)?),

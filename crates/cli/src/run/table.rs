@@ -81,6 +81,12 @@ pub const OPTIONS: &[Entry] = &[
         "what tools call the job (default: the program and some digits; garonne ps shows it)",
     ),
     entry(
+        &["kill-after"],
+        Action::KillAfter,
+        "SECONDS",
+        "time between asking ranks to end (SIGTERM) and ending them (SIGKILL) (default: 0.25)",
+    ),
+    entry(
         &["l", "prepend-rank", "tag"],
         Action::TagRank,
         "",
@@ -114,7 +120,7 @@ pub const OPTIONS: &[Entry] = &[
     entry(
         &["stdin", "s"],
         Action::Stdin,
-        "RANK|none",
+        "RANK|all|none",
         "who reads standard input (default: rank 0)",
     ),
     entry(

@@ -138,6 +138,7 @@ fn binding_output_time_and_input_are_understood() {
     assert_eq!(order.job.tags, Tags::Rank);
     assert_eq!(order.job.timeout, Some(Duration::from_millis(1500)));
     assert_eq!(order.job.stdin, Stdin::Rank(1));
+    assert_eq!(self::order("-s all -n 2 app").job.stdin, Stdin::All);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::{Agent, Slot};
 use crate::codes;
 use crate::error::Result;
 use crate::layout;
-use crate::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, TERM_GRACE, WRAPPER_WAIT};
+use crate::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, WRAPPER_WAIT};
 use crate::orders::{Order, Report};
 use crate::processes::{self, Ended, signal_name};
 use crate::sys;
@@ -468,7 +468,7 @@ impl Agent<'_> {
 
     /// Asks all ranks to end, and ends them soon.
     pub(super) fn terminate(&mut self, code: i32) {
-        self.end(code, Stage::Kill(Instant::now() + TERM_GRACE));
+        self.end(code, Stage::Kill(Instant::now() + self.grace));
         for rank in 0..self.slots.len() as u32 {
             self.signal_rank(rank, libc::SIGTERM);
         }
@@ -579,7 +579,7 @@ impl Agent<'_> {
         }
         let code = self.ending.as_ref().map_or(128 + signal, |ending| ending.code);
         self.order_all(&Order::Signal(signal));
-        self.end(code, Stage::Kill(if again { now } else { now + TERM_GRACE }));
+        self.end(code, Stage::Kill(if again { now } else { now + self.grace }));
         if !broadcast {
             for rank in 0..self.slots.len() as u32 {
                 self.signal_rank(rank, signal);

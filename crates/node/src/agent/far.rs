@@ -29,7 +29,6 @@ pub(super) struct Far {
     pub(super) gate: Option<Gate>,
     /// Ranks that have ended well, to be told.
     pub(super) ended: Vec<u32>,
-    pub(super) input: super::input::Input,
 }
 
 pub(super) fn side(kind: Kind) -> Side {
@@ -70,7 +69,6 @@ impl Agent<'_> {
             hired: Vec::new(),
             gate: None,
             ended: Vec::new(),
-            input: super::input::Input::default(),
         }));
         Ok((port, secret))
     }
@@ -104,7 +102,7 @@ impl Agent<'_> {
                 report,
                 line,
             } => self.failed_elsewhere(rank, (code, finalized), &report, &line),
-            Report::Taken(bytes) => self.input_taken(bytes),
+            Report::Taken(bytes) => self.input_taken(node, bytes),
             Report::Say(line) => self.say(&line),
             Report::Call(call) => self.have_called(call),
             Report::Drain(network, drained, number) => {

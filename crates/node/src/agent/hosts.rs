@@ -101,7 +101,6 @@ impl Agent<'_> {
                     renewal: Renewal::default(),
                     told: Vec::new(),
                     go: None,
-                    feed: None,
                     guest: outer.guest,
                 }));
                 self.show_line(outer.parent);

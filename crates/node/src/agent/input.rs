@@ -1,30 +1,34 @@
-//! The launcher's standard input on its way to a rank of another host.
+//! The launcher's standard input on its way to ranks that cannot read it themselves: one of another host, or all.
 //!
-//! The first agent reads it when there is some and as much as fits the window ([`FAR_WINDOW`]); the rank's agent writes it to a pipe and tells how much the
-//! rank's end took. Nothing blocks. A rank of the launcher's own host reads the launcher's input itself.
+//! The first agent reads it when there is some and as much as fits the window ([`FAR_WINDOW`]). The agent of each host with readers writes it to a pipe for each of them,
+//! and tells how much the slowest has taken. Nothing blocks. A rank that closes its input is left out. A rank of the launcher's own host that reads alone reads the
+//! launcher's input itself.
 
-use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::{Agent, Token};
 use crate::job::Stdin;
 use crate::limits::FAR_WINDOW;
 use crate::orders::{Order, Report};
 
-/// The first agent's side.
+/// What an agent knows of standard input.
 #[derive(Debug, Default)]
 pub(super) struct Input {
-    /// Bytes on their way.
-    under_way: usize,
+    /// At the first agent, by node with readers: bytes on their way.
+    under_way: BTreeMap<u32, usize>,
     state: State,
+    /// The pipes of this host's readers.
+    feed: Feed,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// Nobody elsewhere reads it, or it has ended.
+    /// Nobody needs to have it passed on, or it has ended.
     #[default]
     Over,
     /// The epoll tells of it.
@@ -33,27 +37,81 @@ enum State {
     File,
 }
 
-/// The side of the rank's agent.
-#[derive(Debug)]
-pub(super) struct Feed {
-    pipe: OwnedFd,
+/// The pipes of a host's readers, and what they have not all taken.
+#[derive(Debug, Default)]
+struct Feed {
+    readers: Vec<Reader>,
+    /// Bytes that some reader has not taken, in order.
     waiting: VecDeque<u8>,
     ended: bool,
+}
+
+#[derive(Debug)]
+struct Reader {
+    pipe: OwnedFd,
+    /// How many of the waiting bytes its pipe has taken.
+    taken: usize,
     watched: bool,
 }
 
+impl Stdin {
+    /// Whether this rank reads standard input.
+    pub fn is_read_by(self, rank: u32) -> bool {
+        match self {
+            Self::Rank(reader) => reader == rank,
+            Self::All => true,
+            Self::Nobody => false,
+        }
+    }
+}
+
 impl Agent<'_> {
-    /// The node of the rank that reads standard input, if that is another one.
-    fn reader_elsewhere(&self) -> Option<u32> {
+    /// Whether a rank of this host reads the launcher's input by a pipe of this agent's.
+    fn is_fed(&self, rank: u32) -> bool {
+        self.job.stdin.is_read_by(rank) && (self.up.is_some() || self.job.stdin == Stdin::All)
+    }
+
+    /// The nodes with ranks that read standard input by a pipe.
+    fn nodes_fed(&self) -> BTreeSet<u32> {
+        let ranks = 0..self.job.size();
         match self.job.stdin {
-            Stdin::Rank(rank) => Some(self.job.nodes.of(rank)).filter(|node| *node != 0),
-            Stdin::Nobody => None,
+            Stdin::All => ranks.map(|rank| self.job.nodes.of(rank)).collect(),
+            Stdin::Rank(rank) => {
+                let node = self.job.nodes.of(rank);
+                (node != 0).then_some(node).into_iter().collect()
+            }
+            Stdin::Nobody => BTreeSet::new(),
         }
     }
 
-    /// Begins to pass standard input on, if its reader is elsewhere.
+    /// The pipe through which a rank of this host gets standard input, if it is to. Returns its reading end.
+    pub(super) fn open_feed(&mut self, rank: u32) -> Option<OwnedFd> {
+        if !self.is_fed(rank) {
+            return None;
+        }
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC).ok()?;
+        rustix::fs::fcntl_setfl(write.as_fd(), rustix::fs::OFlags::NONBLOCK).ok()?;
+        let _ = epoll::add(
+            &self.epoll,
+            &write,
+            Token::Feed.pack(),
+            epoll::EventFlags::empty(),
+        );
+        self.input.feed.readers.push(Reader {
+            pipe: write,
+            taken: 0,
+            watched: false,
+        });
+        Some(read)
+    }
+
+    /// At the first agent: begins to pass standard input on, if it is to.
     pub(super) fn open_input(&mut self) {
-        if self.reader_elsewhere().is_none() {
+        if self.up.is_some() || self.adopted.is_some() {
+            return;
+        }
+        self.input.under_way = self.nodes_fed().into_iter().map(|node| (node, 0)).collect();
+        if self.input.under_way.is_empty() {
             return;
         }
         let watched = epoll::add(
@@ -62,25 +120,21 @@ impl Agent<'_> {
             Token::Input.pack(),
             epoll::EventFlags::IN,
         );
-        let Some(far) = &mut self.far else { return };
-        far.input.state = match watched {
-            Ok(()) => State::Watched,
-            Err(_) => State::File,
-        };
-        if far.input.state == State::File {
-            self.read_input();
+        match watched {
+            Ok(()) => self.input.state = State::Watched,
+            Err(_) => {
+                self.input.state = State::File;
+                self.read_input();
+            }
         }
     }
 
     /// There is some standard input, or its end.
     pub(super) fn read_input(&mut self) {
-        let Some(node) = self.reader_elsewhere() else {
-            return;
-        };
         loop {
-            let Some(far) = &mut self.far else { return };
-            let room = FAR_WINDOW - far.input.under_way.min(FAR_WINDOW);
-            if far.input.state == State::Over || room == 0 {
+            let under_way = self.input.under_way.values().max().copied().unwrap_or(0);
+            let room = FAR_WINDOW - under_way.min(FAR_WINDOW);
+            if self.input.state == State::Over || room == 0 {
                 return self.watch_input();
             }
             let mut buffer = vec![0; room.min(FAR_WINDOW / 4)];
@@ -90,15 +144,14 @@ impl Agent<'_> {
                 Err(_) => 0,
             };
             buffer.truncate(got);
-            far.input.under_way += got;
-            let watched = far.input.state == State::Watched;
+            let watched = self.input.state == State::Watched;
             if got == 0 {
-                far.input.state = State::Over;
+                self.input.state = State::Over;
                 if watched {
                     let _ = epoll::delete(&self.epoll, rustix::stdio::stdin());
                 }
             }
-            self.order(node, &Order::Input(buffer));
+            self.pass_input_on(buffer);
             // More of what can be watched may not be there: a read would block.
             if watched || got == 0 {
                 return self.watch_input();
@@ -106,86 +159,190 @@ impl Agent<'_> {
         }
     }
 
+    /// Hands some standard input, or with no bytes its end, to each node with readers.
+    fn pass_input_on(&mut self, bytes: Vec<u8>) {
+        let nodes: Vec<u32> = self.input.under_way.keys().copied().collect();
+        for under_way in self.input.under_way.values_mut() {
+            *under_way += bytes.len();
+        }
+        for node in &nodes {
+            if *node != self.node {
+                self.order(*node, &Order::Input(bytes.clone()));
+            }
+        }
+        if nodes.contains(&self.node) {
+            self.input.feed.add(&bytes);
+            let taken = self.input.feed.push(&self.epoll);
+            self.input.let_go(self.node, taken);
+        }
+    }
+
     fn watch_input(&mut self) {
-        let Some(far) = &self.far else { return };
-        if far.input.state == State::Watched {
-            let flags = match far.input.under_way < FAR_WINDOW {
-                true => epoll::EventFlags::IN,
-                false => epoll::EventFlags::empty(),
+        if self.input.state == State::Watched {
+            let is_full = self.input.under_way.values().any(|bytes| *bytes >= FAR_WINDOW);
+            let flags = match is_full {
+                false => epoll::EventFlags::IN,
+                true => epoll::EventFlags::empty(),
             };
             let _ = epoll::modify(&self.epoll, rustix::stdio::stdin(), Token::Input.pack(), flags);
         }
     }
 
-    /// The rank's pipe has taken so much.
-    pub(super) fn input_taken(&mut self, bytes: u32) {
-        let Some(far) = &mut self.far else { return };
-        far.input.under_way = far.input.under_way.saturating_sub(bytes as usize);
-        match far.input.state {
+    /// All readers of a node have taken so much.
+    pub(super) fn input_taken(&mut self, node: u32, bytes: u32) {
+        self.input.let_go(node, bytes as usize);
+        match self.input.state {
             State::File => self.read_input(),
             _ => self.watch_input(),
         }
     }
 
-    /// Standard input for our rank; empty: its end.
-    pub(super) fn feed_rank(&mut self, bytes: &[u8]) {
-        if let Some(feed) = self.up.as_mut().and_then(|up| up.feed.as_mut()) {
-            feed.waiting.extend(bytes);
-            feed.ended |= bytes.is_empty();
-        }
+    /// Standard input for ranks of this host; empty: its end.
+    pub(super) fn feed_ranks(&mut self, bytes: &[u8]) {
+        self.input.feed.add(bytes);
         self.push_feed();
     }
 
-    /// Writes it as far as the rank takes it.
+    /// Writes it as far as the ranks take it.
     pub(super) fn push_feed(&mut self) {
-        let Some(up) = self.up.as_mut() else { return };
-        let Some(feed) = up.feed.as_mut() else { return };
-        let (taken, over) = feed.push();
-        if !over && feed.waiting.is_empty() == feed.watched {
-            feed.watched = !feed.waiting.is_empty();
-            let flags = match feed.watched {
-                true => epoll::EventFlags::OUT,
-                false => epoll::EventFlags::empty(),
-            };
-            let _ = epoll::modify(&self.epoll, &feed.pipe, Token::Feed.pack(), flags);
+        let taken = self.input.feed.push(&self.epoll) as u32;
+        if taken == 0 {
+            return;
         }
-        if over {
-            up.feed = None;
+        match self.up.is_some() {
+            true => self.report(&Report::Taken(taken)),
+            false => self.input_taken(self.node, taken),
         }
-        if taken > 0 {
-            self.report(&Report::Taken(taken));
+    }
+}
+
+impl Input {
+    fn let_go(&mut self, node: u32, bytes: usize) {
+        if let Some(under_way) = self.under_way.get_mut(&node) {
+            *under_way = under_way.saturating_sub(bytes);
         }
     }
 }
 
 impl Feed {
-    /// For a pipe whose writing end does not block.
-    pub fn new(pipe: OwnedFd, epoll: &OwnedFd) -> Self {
-        let _ = epoll::add(epoll, &pipe, Token::Feed.pack(), epoll::EventFlags::empty());
-        Self {
-            pipe,
-            waiting: VecDeque::new(),
-            ended: false,
-            watched: false,
-        }
+    /// More for the readers; nothing: there is no more.
+    fn add(&mut self, bytes: &[u8]) {
+        self.waiting.extend(bytes);
+        self.ended |= bytes.is_empty();
     }
 
-    /// How much went, and whether nothing more will.
-    fn push(&mut self) -> (u32, bool) {
-        let mut taken = 0;
-        while !self.waiting.is_empty() {
-            let (front, _) = self.waiting.as_slices();
-            match rustix::io::write(&self.pipe, front) {
-                Ok(n) => {
-                    self.waiting.drain(..n);
-                    taken += n as u32;
-                }
+    /// Writes what the pipes take, and returns how much all of them have taken now that they had not.
+    fn push(&mut self, epoll: &OwnedFd) -> usize {
+        let (waiting, ended) = (&self.waiting, self.ended);
+        self.readers
+            .retain_mut(|reader| reader.push(waiting) && !(ended && reader.taken == waiting.len()));
+        for reader in &mut self.readers {
+            reader.watch(reader.taken < waiting.len(), epoll);
+        }
+        // Without readers what is left is nobody's.
+        let taken = self.readers.iter().map(|reader| reader.taken).min();
+        let taken = taken.unwrap_or(waiting.len());
+        self.waiting.drain(..taken);
+        self.readers.iter_mut().for_each(|reader| reader.taken -= taken);
+        taken
+    }
+}
+
+impl Reader {
+    /// Writes what the pipe takes of the bytes that wait. `false`: its rank does not read any more.
+    fn push(&mut self, waiting: &VecDeque<u8>) -> bool {
+        let (front, back) = waiting.as_slices();
+        while self.taken < waiting.len() {
+            let rest = match self.taken < front.len() {
+                true => &front[self.taken..],
+                false => &back[self.taken - front.len()..],
+            };
+            match rustix::io::write(&self.pipe, rest) {
+                Ok(n) => self.taken += n,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return (taken, false),
-                // The rank does not read any more; what is left is nobody's.
-                Err(_) => return (taken, true),
+                Err(Errno::AGAIN) => return true,
+                Err(_) => return false,
             }
         }
-        (taken, self.ended)
+        true
+    }
+
+    fn watch(&mut self, wanted: bool, epoll: &OwnedFd) {
+        if wanted != self.watched {
+            self.watched = wanted;
+            let flags = match wanted {
+                true => epoll::EventFlags::OUT,
+                false => epoll::EventFlags::empty(),
+            };
+            let _ = epoll::modify(epoll, &self.pipe, Token::Feed.pack(), flags);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader() -> (OwnedFd, Reader) {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        for fd in [&read, &write] {
+            rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::NONBLOCK).unwrap();
+        }
+        let reader = Reader {
+            pipe: write,
+            taken: 0,
+            watched: false,
+        };
+        (read, reader)
+    }
+
+    /// Everything that lies in a pipe.
+    fn all(read: &OwnedFd) -> Vec<u8> {
+        let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+        while let Ok(n @ 1..) = rustix::io::read(read, &mut buffer) {
+            all.extend(&buffer[..n]);
+        }
+        all
+    }
+
+    #[test]
+    fn every_reader_gets_all_bytes_in_order_and_the_slowest_sets_the_pace() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let ((quick, one), (slow, two)) = (reader(), reader());
+        let mut feed = Feed {
+            readers: vec![one, two],
+            ..Feed::default()
+        };
+        let sent: Vec<u8> = (0..300_000u32).map(|number| number as u8).collect();
+        let (mut told, mut got) = (0, [Vec::new(), Vec::new()]);
+        for part in sent.chunks(10_000) {
+            feed.add(part);
+            told += feed.push(&epoll);
+            got[0].extend(all(&quick));
+        }
+        assert_eq!(got[0], sent, "a reader that reads is not held back by this agent");
+        assert!(told <= 65_536 && told > 0, "{told}: as much as a pipe holds");
+        feed.add(&[]);
+        while !feed.readers.is_empty() {
+            got[1].extend(all(&slow));
+            told += feed.push(&epoll);
+        }
+        got[1].extend(all(&slow));
+        assert!(got[1] == sent && told == sent.len(), "{told}");
+    }
+
+    #[test]
+    fn readers_that_are_gone_are_left_out() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let (read, one) = reader();
+        let mut feed = Feed {
+            readers: vec![one],
+            ..Feed::default()
+        };
+        drop(read);
+        feed.add(b"abc");
+        assert_eq!((feed.push(&epoll), feed.readers.len()), (3, 0));
+        feed.add(b"d");
+        assert_eq!(feed.push(&epoll), 1, "nobody's");
     }
 }

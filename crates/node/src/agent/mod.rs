@@ -19,6 +19,7 @@ mod ending;
 mod executable;
 mod far;
 mod gateway;
+pub mod grace;
 mod hosts;
 mod identity;
 mod input;
@@ -48,7 +49,7 @@ mod world;
 use std::collections::{HashMap, HashSet};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use garonne_sync::shm::Segment;
 use ipnet::IpNet;
@@ -206,6 +207,9 @@ struct Agent<'a> {
     gateways: gateway::Gateways,
     looks: looks::Looks,
     other_mpi: other_mpi::OtherMpi,
+    input: input::Input,
+    /// Between asking ranks to end and ending them.
+    grace: Duration,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
@@ -319,6 +323,8 @@ impl<'a> Agent<'a> {
             gateways: gateway::Gateways::default(),
             looks: looks::Looks::default(),
             other_mpi: other_mpi::OtherMpi::default(),
+            input: input::Input::default(),
+            grace: grace::of(job),
         };
         agent.listen(signals.as_fd(), Token::Signals)?;
         Ok(agent)

@@ -5,7 +5,6 @@
 //! and so do those below.
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use garonne_rails::tcp::Secret;
@@ -13,7 +12,6 @@ use garonne_rails::tcp::trusted::Lost;
 use rustix::event::epoll;
 
 use super::far::{kind, side};
-use super::input::Feed;
 use super::output::Kind;
 use super::renewal::Renewal;
 use super::trunk::Trunk;
@@ -39,7 +37,6 @@ pub(super) struct Up {
     pub(super) told: Vec<Seat>,
     /// Where everybody is, once it was told to start.
     pub(super) go: Option<(Vec<Place>, Vec<u16>)>,
-    pub(super) feed: Option<Feed>,
     /// This host has joined with a key.
     pub(super) guest: bool,
 }
@@ -161,7 +158,7 @@ impl Agent<'_> {
                     self.forward(kind(side), rank, false);
                 }
             }
-            Order::Input(bytes) => self.feed_rank(&bytes),
+            Order::Input(bytes) => self.feed_ranks(&bytes),
             Order::Ended(ranks) => ranks.into_iter().for_each(|rank| self.mark_ended_elsewhere(rank)),
             Order::Call(call) => self.have_called(call),
             Order::Drained(networks) => self.drained_are(networks),
@@ -340,18 +337,6 @@ impl Agent<'_> {
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-    }
-
-    /// The pipe through which our rank gets standard input, if one of ours reads it. Returns its reading end.
-    pub(super) fn open_feed(&mut self, rank: u32) -> Option<OwnedFd> {
-        let up = self.up.as_mut()?;
-        if self.job.stdin != crate::job::Stdin::Rank(rank) {
-            return None;
-        }
-        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok()?;
-        rustix::fs::fcntl_setfl(write.as_fd(), rustix::fs::OFlags::NONBLOCK).ok()?;
-        up.feed = Some(Feed::new(write, &self.epoll));
-        Some(read)
     }
 }
 

@@ -13,7 +13,7 @@ use super::other_mpi::ENV_SINGLETONS;
 use super::spawn;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::job::{Job, Program, Stdin, Streams};
+use crate::job::{Job, Program, Streams};
 use crate::layout::JobId;
 use crate::limits;
 use crate::rank::rails::Rails;
@@ -188,7 +188,7 @@ impl<'a> Starter<'a> {
             dir: ready.dir.as_ref(),
             stdin: match &input {
                 Some(input) => Some(input.as_fd()),
-                None => (self.job.stdin != Stdin::Rank(rank)).then_some(self.null.as_fd()),
+                None => (!self.job.stdin.is_read_by(rank)).then_some(self.null.as_fd()),
             },
             stdout: stdout_theirs.as_fd(),
             stderr: errors.as_fd(),
@@ -276,7 +276,8 @@ fn is_of_one_host(name: &OsStr) -> bool {
 }
 
 /// Settings of the library: what they say holds for all ranks of a job, wherever its hosts come from.
-const SETTINGS: [&str; 7] = [
+const SETTINGS: [&str; 8] = [
+    super::grace::ENV_KILL_AFTER,
     crate::rank::ENV_BACKGROUND,
     crate::rank::ENV_CHECK,
     crate::strategy::ENV_STRATEGY,

@@ -13,6 +13,9 @@ use crate::limits;
 use crate::nodes::Nodes;
 use crate::wire::{Reader, Writer, damaged};
 
+/// The reader of standard input, where all ranks read it: no rank has this number.
+const READ_BY_ALL: u32 = u32::MAX - 1;
+
 fn put_env(writer: Writer, env: &[(OsString, Option<OsString>)]) -> Writer {
     let writer = writer.raw((env.len() as u32).to_le_bytes());
     env.iter().fold(writer, |writer, (name, value)| {
@@ -61,6 +64,7 @@ pub(super) fn put_job(writer: Writer, job: &Job) -> Writer {
         .raw([u8::from(job.streams == Streams::Merged)])
         .raw(optional(match job.stdin {
             Stdin::Rank(rank) => Some(rank),
+            Stdin::All => Some(READ_BY_ALL),
             Stdin::Nobody => None,
         }))
         .raw((job.nodes.names.len() as u32).to_le_bytes());
@@ -111,6 +115,7 @@ pub(super) fn job(r: &mut Reader<'_>) -> Result<Job> {
     };
     job.stdin = match r.u32()? {
         u32::MAX => Stdin::Nobody,
+        READ_BY_ALL => Stdin::All,
         rank => Stdin::Rank(rank),
     };
     let names = count(r, 4, limits::HOSTS_MAX)?;

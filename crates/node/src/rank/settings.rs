@@ -9,6 +9,7 @@ use garonne_rails::tcp::Fabrics;
 use super::rails::{ENV_RAILS, Rails};
 use super::shards::wished_by;
 use super::{CHECKS, ENV_BACKGROUND, ENV_CHECK, ENV_SHARDS, background_of};
+use crate::agent::grace::{self, ENV_KILL_AFTER};
 use crate::codes;
 use crate::error::{Error, Result};
 
@@ -18,8 +19,8 @@ pub const ENV_ENCRYPT: &str = "GARONNE_ENCRYPT";
 /// Which networks of libfabric large data may use between hosts.
 pub const ENV_OFI: &str = "GARONNE_OFI";
 
-/// Settings of which [`check`] knows what they may say, as the ranks of a job on one host read them,
-const OF_ONE_HOST: [&str; 4] = [ENV_RAILS, ENV_BACKGROUND, ENV_CHECK, ENV_SHARDS];
+/// Settings of which [`check`] knows what they may say, as ranks and agent of a job on one host read them,
+const OF_ONE_HOST: [&str; 5] = [ENV_RAILS, ENV_BACKGROUND, ENV_CHECK, ENV_SHARDS, ENV_KILL_AFTER];
 /// and on several also these.
 const OF_SEVERAL_HOSTS: [&str; 2] = [ENV_ENCRYPT, ENV_OFI];
 
@@ -41,6 +42,7 @@ pub fn check(name: &str, said: &OsStr) -> Result<()> {
         ENV_BACKGROUND => background_of(said).map(drop),
         ENV_SHARDS => wished_by(said).map(drop),
         ENV_CHECK => checks_of(said),
+        ENV_KILL_AFTER => grace::read(said).map(drop),
         _ => Ok(()),
     }
 }
