@@ -6,7 +6,7 @@
 use crate::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
 use crate::arrive::SELF_GATE;
 use crate::core::{Core, Incoming};
-use crate::event::{Event, Events, Waiting, What};
+use crate::event::{Event, Events, Pending, Waiting, What};
 use crate::gate::Quotas;
 use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX, WAITING_LOOK};
 use crate::rail::{Limits, Rail};
@@ -363,6 +363,12 @@ impl<R: Rail> Shard<R> {
     pub fn open_site(&self, request: Request) -> Option<u64> {
         let operation = self.core.requests.peek(self.core.requests.find(request)?);
         (operation.state != State::Complete).then_some(operation.origin.site)
+    }
+
+    /// What may be told of an operation that is not over; `None`: it is.
+    pub fn pending(&self, request: Request) -> Option<Pending> {
+        let operation = self.core.requests.peek(self.core.requests.find(request)?);
+        (operation.state != State::Complete).then(|| operation.shown())
     }
 
     /// Whether the operation needs hands for which its peer cannot call ([`Rail::wants_calls`]).

@@ -21,6 +21,12 @@ impl Call {
         NAMES[self.0 as usize]
     }
 
+    /// The function of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let found = NAMES.iter().position(|other| *other == name)?;
+        u16::try_from(found).ok().map(Self)
+    }
+
     /// What requests and events remember of this call. To be asked before any callback of the program runs.
     #[inline(always)]
     pub fn origin(self) -> Origin {

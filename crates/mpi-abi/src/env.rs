@@ -141,6 +141,11 @@ pub(crate) fn abort(call: Call, on: MPI_Comm, code: c_int) -> Result<()> {
     die(process.as_deref(), code, &message)
 }
 
+/// Says something to who started the program, in one piece.
+pub(crate) fn say(text: &str) {
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
 /// Ends the job, or this process if there is none, with these last words.
 pub(crate) fn die(process: Option<&Process>, code: c_int, message: &str) -> ! {
     // SAFETY: writes out what the program printed so far; takes no argument of ours.

@@ -2,12 +2,14 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::{checks, entered, env, site, state, tracing};
-use garonne_engine::api::{Context, shard_of};
+use garonne_engine::api::{Context, Peer, shard_of};
 use garonne_engine::watch::Watcher;
 use garonne_mpi::coll::Boards;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
 use garonne_mpi::process::{Config, ThreadLevel};
+use garonne_node::client::Client;
+use garonne_node::layout::State;
 use garonne_node::rank::{Rank, RankHost, RankShards};
 use garonne_node::rendezvous::ProgramPlace;
 use garonne_progress::host::Host;
@@ -122,6 +124,9 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
         let client = client.clone();
         config.node_of = Arc::new(move |peer| client.card(peer).host().0);
     }
+    if let Some(client) = rank.client.clone() {
+        config.receives_no_more = Arc::new(move |peer| receives_no_more(&client, peer));
+    }
     Ok(Config {
         node,
         appnum: ProgramPlace::from_env()
@@ -133,9 +138,25 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
         env: state::env_pairs(),
         call_name: |call| Call(call).name(),
         site_name: site::of,
+        say: env::say,
         boards: BOARDS.clone(),
         ..config
     })
+}
+
+/// Why a rank will receive nothing more; `None`: it may. One that waits in `MPI_Finalize` asleep may still be sent to, but starts no receive.
+fn receives_no_more(client: &Client, peer: Peer) -> Option<&'static str> {
+    let card = client.card(peer);
+    match card.state() {
+        State::Finalized => Some("has called MPI_Finalize"),
+        State::Gone => Some("has ended"),
+        State::Absent => None,
+        State::Running => {
+            let sleeps = card.wait().is_some_and(|wait| wait.call != 0);
+            let last = Call::named("MPI_Finalize").filter(|finalize| client.entered_last(peer, finalize.0));
+            (sleeps && last.is_some()).then_some("waits in MPI_Finalize itself")
+        }
+    }
 }
 
 /// A session was opened in this process: sessions say nothing binding about threads, so locks stay locks.

@@ -30,6 +30,7 @@ pub mod process;
 pub mod request;
 pub mod session;
 pub mod topo;
+mod undelivered;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -253,6 +253,17 @@ pub const SMALL_LEN_MAX: u64 = 64 * 1024;
 /// programs that free requests by habit.
 pub const RETIRED_SWEEP_MIN: usize = 64;
 
+/// How long a receiver has had no more use for a message before `MPI_Finalize` says that it waits for that: what was on its way when the
+/// receiver left has come by then, also on a busy machine.
+pub const UNDELIVERED_AFTER: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// How often that is looked at: nobody waits for the words.
+pub const UNDELIVERED_LOOK: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// Sends of which `MPI_Finalize` knows at each moment whether they go on, the last ones: others are not named, since all that are known are
+/// asked at each turn.
+pub const UNDELIVERED_KNOWN: usize = 8;
+
 /// Calls that an error names as the possible sender of a message: more than a few equal sends from different places help nobody.
 pub const CALLERS_NAMED: usize = 3;
 

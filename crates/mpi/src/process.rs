@@ -13,6 +13,7 @@ use crate::info::Info;
 use crate::limits::{RETIRED_SWEEP_MIN, TAG_UB};
 use crate::p2p::buffer::Buffers;
 use crate::request::Request;
+use crate::undelivered;
 use garonne_engine::api::{self, Origin};
 use garonne_engine::quick::InUse;
 use garonne_progress::host::Host;
@@ -39,6 +40,10 @@ pub struct Config {
     pub call_name: fn(u16) -> &'static str,
     /// A readable place for [`Origin::site`] in this process (`None`) or the one of this id; the empty string when there is none.
     pub site_name: fn(Option<u32>, u64) -> String,
+    /// Why a process will receive nothing more, as words that follow its rank; `None`: it may.
+    pub receives_no_more: Arc<dyn Fn(api::Peer) -> Option<&'static str> + Send + Sync>,
+    /// Says something to who started the program, beside the program's own output.
+    pub say: fn(&str),
     /// Where this rank keeps what it lends for collectives: the same as long as its engine.
     pub boards: Arc<Boards>,
 }
@@ -57,6 +62,8 @@ impl Config {
             env: Vec::new(),
             call_name: |_| "an MPI call",
             site_name: |_, _| String::new(),
+            receives_no_more: Arc::new(|_| None),
+            say: |_| {},
             boards: Arc::default(),
         }
     }
@@ -253,7 +260,7 @@ impl Process {
             }
         };
         this.0.attrs.delete_all(this.handle())?;
-        self.buffers.flush(self);
+        undelivered::wait_for(self, self.buffers.take_messages());
         world.free()?;
         // No meeting of all ranks: what this rank has sent is on its way, and a rank that ends because of an error must
         // not wait here for others that wait for it (the agent sees its exit status and ends the job).
@@ -393,13 +400,19 @@ impl Process {
     }
 
     /// Waits for freed sends and collectives. Freed receives may never match; they end with the engine.
-    fn drain(&self) {
-        let mut needed: Vec<Request> = std::mem::take(&mut lock(&self.retired).requests);
-        needed.retain(Request::must_finish);
-        self.host.wait_until(&mut || {
-            // One that goes on is enough: those before are asked when it is over.
-            while needed.pop_if(|request| request.over()).is_some() {}
-            needed.is_empty()
-        });
+    fn drain(self: &Arc<Self>) {
+        let retired = std::mem::take(&mut lock(&self.retired).requests);
+        let needed = retired.into_iter().filter(Request::must_finish);
+        undelivered::wait_for(self, needed.map(|request| (request, None)).collect());
+    }
+
+    /// Why a process will receive nothing more; `None`: it may.
+    pub(crate) fn receives_no_more(&self, peer: api::Peer) -> Option<&'static str> {
+        (self.config.receives_no_more)(peer)
+    }
+
+    /// Says something to who started the program.
+    pub(crate) fn say(&self, text: &str) {
+        (self.config.say)(text);
     }
 }

@@ -271,6 +271,12 @@ impl Client {
         entered::place(&self.board, &self.shape, thread, self.rank)
     }
 
+    /// Whether a thread of a rank of this host entered no MPI call after this one, as far as is known.
+    pub fn entered_last(&self, rank: u32, call: u16) -> bool {
+        let calls = entered::latest(&self.board, &self.shape, rank);
+        calls.iter().any(|(_, named)| *named == Some(call))
+    }
+
     /// Maps the area that collectives share. Zero at first, the same for all ranks.
     pub fn collective_area(&self) -> Result<Segment> {
         self.check_owner()?;

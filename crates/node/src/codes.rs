@@ -89,6 +89,10 @@ codes! {
         "A receive got a message of other elements than it was made for: doubles sent, say, and 64-bit integers received. The bytes have moved as they are. Only found where types are checked (GARONNE_CHECK=types).",
         "The message shows both sides: rank, call, count, datatype, communicator, and the places in the program.",
         "Use the same type on both sides, or equal sequences of basic types. Elements of MPI_BYTE and MPI_PACKED agree with all.";
+    G0120: "MPI_Finalize waits for a message that nobody will receive",
+        "A rank sent a message, freed the request of the send (or sent from a buffer), and waits in MPI_Finalize for the send to end. Its receiver has called MPI_Finalize or ended, so the send never will. The message is said once; the rank goes on waiting.",
+        "The message names the send with its place, its size, tag and communicator, and what became of the receiver.",
+        "Receive every message that is sent. To free the request of a send does not take the message back; a send cannot be cancelled.";
     G0201: "a rank ended without MPI_Finalize",
         "A process that had called MPI_Init ended (by returning, by exit(), by an exception, or by a nonzero exit status) before MPI_Finalize. The other ranks would have waited for it for ever, so the job was ended.",
         "The line names the rank, its program, its process and its exit status; its own last words are printed before it.",

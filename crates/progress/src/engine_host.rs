@@ -29,7 +29,7 @@ use beside::Beside;
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
 };
-use garonne_engine::event::{Meeting, Sent, Waiting};
+use garonne_engine::event::{Meeting, Pending, Sent, Waiting};
 use garonne_engine::priority::Priority;
 use garonne_engine::quick::{Catch, Caught, Ended, InUse, Small};
 use garonne_engine::rail::{Rail, WakeSource};
@@ -360,6 +360,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     fn whole_name(&self, name: Request) -> Option<(Request, Context)> {
         self.enter().whole_name(name)
+    }
+
+    fn pending(&self, name: Request) -> Option<Pending> {
+        self.enter().pending(name)
     }
 
     fn contexts_in_use(&self) -> InUse {

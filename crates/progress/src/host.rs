@@ -7,7 +7,7 @@ use crate::surroundings::{Known, Senders};
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status, without_shard,
 };
-use garonne_engine::event::{Meeting, Sent};
+use garonne_engine::event::{Meeting, Pending, Sent};
 use garonne_engine::limits::SHORT_GENERATION_BITS;
 use garonne_engine::news;
 use garonne_engine::priority::Priority;
@@ -300,6 +300,10 @@ pub trait Host: Together + std::marker::Send + Sync {
     }
     /// The whole name and the context of a living operation of which the low bits of the generation are known.
     fn whole_name(&self, _name: Request) -> Option<(Request, Context)> {
+        None
+    }
+    /// What may be told of an operation that is not over; `None`: it is.
+    fn pending(&self, _name: Request) -> Option<Pending> {
         None
     }
     /// The contexts in which operations are alive.

@@ -13,7 +13,7 @@ use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, SHARDS_MAX, Send, Started, Status,
     in_shard, shard_of, without_shard,
 };
-use garonne_engine::event::{Meeting, Sent};
+use garonne_engine::event::{Meeting, Pending, Sent};
 use garonne_engine::priority::Priority;
 use garonne_engine::quick::{Catch, Caught, InUse, Small};
 use garonne_engine::rail::{Bulk, Descriptor, Rail, Token};
@@ -317,6 +317,11 @@ where
 
     fn recv_quick(&self, catch: &Catch) -> Option<Caught> {
         self.host_of(catch.context).ok()?.recv_quick(catch)
+    }
+
+    fn pending(&self, name: Request) -> Option<Pending> {
+        let (host, name) = self.of_name(name).ok()?;
+        host.pending(name)
     }
 
     fn contexts_in_use(&self) -> InUse {

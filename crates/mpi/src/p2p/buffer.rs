@@ -10,6 +10,7 @@ use crate::error::{Class, Error, Result};
 use crate::limits::{BSEND_LOOKS, RETIRED_SWEEP_MIN};
 use crate::process::Process;
 use crate::request::{Completion, Outcome, Request, Status};
+use crate::undelivered::Sent;
 use garonne_engine::api::Peer;
 use garonne_progress::host::Awaits;
 use garonne_sync::user::{Scratch, UserMem};
@@ -46,7 +47,7 @@ struct Message {
     len: u64,
     send: Request,
     /// Memory of an automatic buffer.
-    _copy: Option<Scratch>,
+    copy: Option<Scratch>,
 }
 
 impl Attached {
@@ -126,6 +127,16 @@ impl Buffers {
         if !self.empty() {
             process.host.wait_for(&|| self.awaits(), &mut || self.empty());
         }
+    }
+
+    /// The messages that have not left, which the buffer forgets: for whoever waits for them, at the end of all.
+    pub(crate) fn take_messages(&self) -> Vec<Sent> {
+        let mut attached = self.lock();
+        let messages = attached
+            .as_mut()
+            .map(|attached| std::mem::take(&mut attached.messages));
+        let messages = messages.into_iter().flatten();
+        messages.map(|message| (message.send, message.copy)).collect()
     }
 
     /// `MPI_Buffer_iflush` and its kin.
@@ -243,7 +254,7 @@ impl Comm {
                         offset,
                         len,
                         send,
-                        _copy: copy,
+                        copy,
                     },
                 );
                 Some(Ok(()))

@@ -24,7 +24,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::process::Process;
 use garonne_engine::api;
-use garonne_engine::event::Meeting;
+use garonne_engine::event::{Meeting, Pending};
 use garonne_engine::quick::Caught;
 use garonne_progress::host::{Awaits, Waiter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -493,6 +493,16 @@ impl Request {
     /// Whether there is nothing to wait for and nothing to keep.
     pub(crate) fn over_at_birth(&self) -> bool {
         matches!(self.0, Kind::Done(..))
+    }
+
+    /// What the engine knows of a send or receive that is not over.
+    pub(crate) fn pending(&self) -> Option<(Pending, Comm)> {
+        match &self.0 {
+            Kind::Send(comm, name) | Kind::Recv(comm, name) => {
+                Some((comm.process().host.pending(*name)?, comm.clone()))
+            }
+            _ => None,
+        }
     }
 
     /// For freed requests: whether finalize waits for it.
