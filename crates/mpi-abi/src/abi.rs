@@ -6,8 +6,8 @@ use crate::edge::{Buf, Ptr};
 use crate::handle::*;
 use crate::objects::{INFOS, info, publish};
 use garonne_mpi::datatype::{
-    Datatype, FortranBooleans, FortranSizes, codes, configure_booleans, configure_fortran, fortran_booleans,
-    fortran_sizes,
+    FortranBooleans, FortranSizes, codes, configure_booleans, configure_fortran, fortran_sizes,
+    is_predefined_with, known_fortran_booleans,
 };
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
@@ -53,7 +53,7 @@ const SIZED_COMPLEX: [(&str, u16); 5] = [
     ("mpi_double_complex_supported", codes::DOUBLE_COMPLEX),
 ];
 
-/// The sizes in use, which this call fixes.
+/// The sizes in use, or those that will be unless the program sets others before it uses Fortran's types.
 pub(crate) fn abi_get_fortran_info(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
     let sizes = fortran_sizes();
     let mut pairs = vec![
@@ -63,7 +63,7 @@ pub(crate) fn abi_get_fortran_info(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
         ("mpi_double_precision_size", sizes.double_precision.to_string()),
     ];
     for (key, code) in SIZED.into_iter().chain(SIZED_COMPLEX) {
-        pairs.push((key, Datatype::predefined_ref(code).is_some().to_string()));
+        pairs.push((key, is_predefined_with(sizes, code).to_string()));
     }
     out.set(publish(&INFOS, Info::from_pairs(pairs))?)
 }
@@ -124,8 +124,11 @@ pub(crate) fn abi_get_fortran_booleans(
     is_set: Ptr<c_int>,
 ) -> Result<()> {
     let size = logical(size)?;
-    let values = fortran_booleans();
+    // Those that will be in use unless the program sets others.
+    let usual = FortranBooleans { no: 0, yes: 1 };
+    let known = known_fortran_booleans();
+    let values = known.unwrap_or(usual);
     write_logical(size, yes, values.yes)?;
     write_logical(size, no, values.no)?;
-    is_set.set(1)
+    is_set.set(known.is_some().into())
 }

@@ -307,3 +307,42 @@ fn requests_without_an_object_do_all_that_requests_do() {
         }"#,
     );
 }
+
+#[test]
+fn to_ask_for_fortrans_sizes_and_truth_values_does_not_fix_them() {
+    holds(
+        "fortran_info",
+        r#"
+        static int size_of(MPI_Info info, const char *key) {
+            char text[16];
+            int len = sizeof text, flag;
+            MPI_Info_get_string(info, key, &len, text, &flag);
+            return flag ? atoi(text) : -1;
+        }
+        int main(int argc, char **argv) {
+            MPI_Info info, again;
+            int yes = 7, no = 7, is_set = 7, minus = -1, zero = 0, size;
+            CHECK(MPI_Abi_get_fortran_info(&info) == 0 && size_of(info, "mpi_integer_size") == 4);
+            CHECK(MPI_Abi_get_fortran_booleans(4, &yes, &no, &is_set) == 0);
+            CHECK(yes == 1 && no == 0 && is_set == 0);
+            MPI_Info_set(info, "mpi_integer_size", "8");
+            MPI_Info_set(info, "mpi_double_precision_size", "16");
+            CHECK(MPI_Abi_set_fortran_info(info) == 0);
+            CHECK(MPI_Abi_set_fortran_booleans(4, &minus, &zero) == 0);
+            CHECK(MPI_Abi_get_fortran_booleans(4, &yes, &no, &is_set) == 0);
+            CHECK(yes == -1 && no == 0 && is_set == 1);
+            CHECK(MPI_Abi_get_fortran_info(&again) == 0 && size_of(again, "mpi_integer_size") == 8);
+            MPI_Init(&argc, &argv);
+            MPI_Type_size(MPI_INTEGER, &size);
+            CHECK(size == 8);
+            MPI_Type_size(MPI_DOUBLE_PRECISION, &size);
+            CHECK(size == 16);
+            MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+            MPI_Info_set(info, "mpi_integer_size", "4");
+            CHECK(class_of(MPI_Abi_set_fortran_info(info)) == MPI_ERR_ABI);
+            MPI_Finalize();
+            printf("ok");
+            return 0;
+        }"#,
+    );
+}

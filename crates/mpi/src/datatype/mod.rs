@@ -32,6 +32,7 @@ pub use parametric::TypeClass;
 pub(crate) use predefined::amount;
 pub use predefined::{FortranBooleans, FortranSizes, codes, kind_of, run_bytes};
 pub use predefined::{configure_booleans, configure_fortran, fortran_booleans, fortran_sizes};
+pub use predefined::{is_predefined_with, known_fortran_booleans};
 pub use signature::LeafRun;
 pub use tree::Leaf;
 

@@ -237,9 +237,18 @@ pub fn configure_fortran(sizes: FortranSizes) -> Result<()> {
     Ok(())
 }
 
-/// The sizes in use, which this call fixes.
+/// The sizes in use, or those that will be unless others are set before. Fixes nothing.
 pub fn fortran_sizes() -> FortranSizes {
-    fortran().0
+    FORTRAN
+        .get()
+        .map_or_else(FortranSizes::default, |(sizes, _)| *sizes)
+}
+
+/// Whether there is a predefined type of this code where Fortran's default kinds have these sizes. Fixes nothing.
+pub fn is_predefined_with(sizes: FortranSizes, code: u16) -> bool {
+    let index = usize::from(code.wrapping_sub(FIRST));
+    let is_there = |table: &Table| table.get(index).is_some_and(Option::is_some);
+    is_there(&TABLE) || is_there(&fortran_table(sizes))
 }
 
 /// The values that Fortran's `LOGICAL` has in memory.
@@ -264,6 +273,11 @@ pub fn configure_booleans(booleans: FortranBooleans) -> Result<()> {
     }
     let text = format!("Fortran's truth values are in use already as {used:?}, not {booleans:?}");
     Err(Error::new(Class::AbiVersion, text))
+}
+
+/// The truth values in use; `None`: they were neither set nor used. Fixes nothing.
+pub fn known_fortran_booleans() -> Option<FortranBooleans> {
+    BOOLEANS.get().copied()
 }
 
 /// The truth values in use, which this call fixes.
