@@ -9,6 +9,7 @@ use garonne_topology::binding::Policy;
 use crate::job_name;
 use crate::limits;
 use crate::nodes::Nodes;
+use crate::output_files::OutputFiles;
 use crate::tree::Tree;
 
 /// One program of the job (they are separated by `:` on the command line).
@@ -110,6 +111,8 @@ pub struct Job {
     pub colour: Colour,
     /// Who reads standard input.
     pub stdin: Stdin,
+    /// Files of the launcher's host that take what ranks write.
+    pub files: OutputFiles,
     /// Ends the job after this long.
     pub timeout: Option<Duration>,
     /// Where the ranks run.
@@ -153,6 +156,7 @@ impl Job {
             streams: Streams::Apart,
             colour: Colour::Never,
             stdin: Stdin::Rank(0),
+            files: OutputFiles::default(),
             timeout: None,
             placement: Placement::default(),
             coll_bytes: coll_bytes(ranks),

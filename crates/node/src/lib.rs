@@ -39,6 +39,7 @@ mod memory;
 pub mod nodes;
 mod notes;
 pub mod orders;
+pub mod output_files;
 pub mod own;
 pub mod placement;
 pub mod probe;

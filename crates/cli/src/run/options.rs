@@ -39,6 +39,14 @@ pub enum Action {
     Timeout,
     /// Seconds between asking ranks to end and ending them.
     KillAfter,
+    /// A file for each rank's output, by a pattern: standard output's, or standard error's.
+    OutFile,
+    /// See [`Action::OutFile`].
+    ErrFile,
+    /// Files named after a rank and its stream.
+    OutputName,
+    /// The same in a directory for each rank.
+    OutputDirectory,
     /// Lines marked as Open MPI does.
     TagStream,
     /// Lines marked with the rank.
@@ -131,9 +139,18 @@ impl Entry {
             return Ok(());
         };
         match self.action {
-            Action::Trace | Action::ReportPid if next.len() > 1 && next.starts_with('-') => Err(format!(
-                "option '{word}' needs a file, and '{next}' is an option ('{word} ./{next}' means a file of that name)"
-            )),
+            Action::Trace
+            | Action::ReportPid
+            | Action::OutFile
+            | Action::ErrFile
+            | Action::OutputName
+            | Action::OutputDirectory
+                if next.len() > 1 && next.starts_with('-') =>
+            {
+                Err(format!(
+                    "option '{word}' needs a file, and '{next}' is an option ('{word} ./{next}' means a file of that name)"
+                ))
+            }
             // Open MPI's option of this name, which has no value, copies the program to other hosts.
             Action::Stdin if word == "-s" && super::input::read(&next).is_none() => Err(format!(
                 "option '-s' (who reads standard input) needs a rank, all or none, and '{next}' is none of these; Open MPI's -s is not needed, as programs are read where they are"

@@ -9,6 +9,7 @@ use garonne_node::agent::grace::{self, ENV_KILL_AFTER};
 use garonne_node::job::{Job, Program, Stamps, Stdin, Streams, Tags};
 use garonne_node::job_name;
 use garonne_node::nodes::{Host, Mapping};
+use garonne_node::output_files::OutputFiles;
 use garonne_topology::binding::{MapBy, Policy};
 use garonne_topology::cpuset::CpuSet;
 
@@ -17,7 +18,7 @@ use super::joining::Joining;
 use super::options::{self, Action, Entry};
 use super::signals::forwarded;
 use super::tracing::Tracing;
-use super::values::{attached_number, bind_to, positive, split};
+use super::values::{attached_number, bind_to, pattern, positive, split, without_qualifiers};
 use super::{allocation, hosts, input, own, timeout};
 
 /// When to colour.
@@ -94,6 +95,7 @@ struct Parser<'a> {
     env: Vec<(OsString, Option<OsString>)>,
     policy: Policy,
     tags: Tags,
+    files: OutputFiles,
     colour: When,
     stdin: Stdin,
     timeout: Option<Duration>,
@@ -132,6 +134,7 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         env: Vec::new(),
         policy: Policy::default(),
         tags: Tags::None,
+        files: OutputFiles::default(),
         colour: When::Auto,
         stdin: Stdin::Rank(0),
         timeout: None,
@@ -269,6 +272,7 @@ impl Parser<'_> {
         job.tags = self.tags;
         job.stamps = self.stamps;
         job.streams = self.streams;
+        job.files = std::mem::take(&mut self.files);
         job.stdin = self.stdin;
         job.starter = self
             .starter(allocation)?
@@ -437,6 +441,10 @@ impl Parser<'_> {
             Action::Timeout => {
                 self.timeout = Some(timeout::seconds(&text).ok_or_else(|| bad("a number of seconds"))?);
             }
+            Action::OutFile => self.files.out = Some(pattern(value)?),
+            Action::ErrFile => self.files.err = Some(pattern(value)?),
+            Action::OutputName => self.files = OutputFiles::of_ranks(without_qualifiers(&value)),
+            Action::OutputDirectory => self.files = OutputFiles::in_directory(without_qualifiers(&value)),
             Action::KillAfter => {
                 grace::read(&value).map_err(|_| bad("a number of seconds from 0 to 3600"))?;
                 self.env.push((ENV_KILL_AFTER.into(), Some(value)));
@@ -464,14 +472,23 @@ impl Parser<'_> {
 
     /// One word of `--output`.
     fn output(&mut self, kind: &str) -> Result<(), Fault> {
-        match kind.trim().to_ascii_lowercase().as_str() {
+        let lower = kind.trim().to_ascii_lowercase();
+        match lower.as_str() {
             "tag" | "tag-detailed" | "tag-fullname" => self.tags = Tags::Stream,
             "rank" => self.tags = Tags::Rank,
             "timestamp" => self.stamps = Stamps::Time,
             "merge" | "merge-stderr-to-stdout" => self.streams = Streams::Merged,
+            _ if lower.starts_with("file=") => {
+                self.files =
+                    OutputFiles::of_ranks(without_qualifiers(OsStr::new(&kind.trim()["file=".len()..])));
+            }
+            _ if lower.starts_with("dir=") => {
+                self.files =
+                    OutputFiles::in_directory(without_qualifiers(OsStr::new(&kind.trim()["dir=".len()..])));
+            }
             _ => {
                 return Err(format!(
-                    "'--output {kind}' is not supported; known are tag, rank, timestamp and merge"
+                    "'--output {kind}' is not supported; known are tag, rank, timestamp, merge, file=NAME and dir=DIR"
                 ));
             }
         }

@@ -104,6 +104,30 @@ pub const OPTIONS: &[Entry] = &[
         "",
         "let each rank write its errors where its output goes, in its order",
     ),
+    entry(
+        &["output-filename"],
+        Action::OutputName,
+        "NAME",
+        "write each rank's output to NAME.RANK.out and NAME.RANK.err",
+    ),
+    entry(
+        &["output-directory"],
+        Action::OutputDirectory,
+        "DIR",
+        "write each rank's output to DIR/rank.RANK/stdout and stderr",
+    ),
+    entry(
+        &["outfile-pattern", "outfile"],
+        Action::OutFile,
+        "PATTERN",
+        "write standard output to files: %r rank, %h host, %p number of the host, %t start in seconds",
+    ),
+    entry(
+        &["errfile-pattern"],
+        Action::ErrFile,
+        "PATTERN",
+        "the same for standard error",
+    ),
     entry(&["output"], Action::Output, "tag,timestamp,merge", ""),
     entry(
         &["tag-output"],
@@ -424,16 +448,6 @@ pub const OPTIONS: &[Entry] = &[
         ],
         1,
         "there is nothing here that it could change",
-    ),
-    refuse(
-        &[
-            "output-filename",
-            "output-directory",
-            "outfile-pattern",
-            "errfile-pattern",
-            "outfile",
-        ],
-        "redirect the output, and tell ranks apart with -l; or: garonne run -n N sh -c 'exec ./app >out.$PMI_RANK'",
     ),
     refuse(
         &["-trace", "-t"],

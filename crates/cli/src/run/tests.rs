@@ -241,7 +241,9 @@ fn what_open_mpi_calls_output_marks_lines_or_is_refused_by_name() {
     let tags = |line: &str| order(line).job.tags;
     assert_eq!(tags("--output tag -n 2 app"), Tags::Stream);
     assert_eq!(tags("--output=RANK -n 2 app"), Tags::Rank);
-    assert!(fault("--output tag,dir=out -n 2 app").contains("'--output dir=out' is not supported"));
+    let files = order("--output tag,dir=out:nocopy -n 2 app").job.files;
+    assert_eq!(files.out.unwrap(), "out/rank.%r/stdout");
+    assert!(fault("--output tag,xml -n 2 app").contains("'--output xml' is not supported"));
 }
 
 #[test]
@@ -278,7 +280,7 @@ fn marks_streams_and_signals_are_understood_or_refused_by_name() {
     assert!(fault("--cpu-list x app").contains("0-3,8"));
     assert!(fault("--forward-signals SIGSEGV app").contains("USR1"));
     for (line, words) in [
-        ("--output-filename out app", "-l"),
+        ("-outfile-pattern a%q app", "%r (rank)"),
         ("-gpus-per-proc 1 app", "CUDA_VISIBLE_DEVICES"),
         ("-nolocal app", "--host"),
         ("--rankfile f app", "--map-by"),

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use garonne_node::output_files;
 use garonne_topology::binding::BindTo;
 
 /// `-n4` and `-np4`.
@@ -37,4 +38,27 @@ pub fn bind_to(text: &str) -> Option<BindTo> {
         "hwthread" | "hwt" | "thread" => BindTo::Thread,
         _ => return None,
     })
+}
+
+/// A pattern of names of files.
+///
+/// # Errors
+/// It has a `%` that stands for nothing: a line for the user.
+pub fn pattern(text: OsString) -> Result<OsString, String> {
+    match output_files::strange(&text) {
+        None => Ok(text),
+        Some(word) => Err(format!(
+            "'{}': '{word}' stands for nothing in names of files; there are %r (rank), %h (host), %p (number of the host), %g, %t (start in seconds) and %%",
+            text.to_string_lossy()
+        )),
+    }
+}
+
+/// A name of Open MPI's without what may stand behind it: output is never copied to the launcher's own, and never changed.
+pub fn without_qualifiers(name: &OsStr) -> &OsStr {
+    let mut bytes = name.as_bytes();
+    while let Some(rest) = bytes.strip_suffix(b":nocopy").or(bytes.strip_suffix(b":raw")) {
+        bytes = rest;
+    }
+    OsStr::from_bytes(bytes)
 }

@@ -6,7 +6,6 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use super::output::Kind;
 use super::{Agent, Slot};
 use crate::codes;
 use crate::error::Result;
@@ -516,31 +515,6 @@ impl Agent<'_> {
             codes::G0208
         ));
         self.terminate(124);
-    }
-
-    /// Nobody reads our output any more: the job ends as a program in a shell's pipeline does. Or it cannot be written, which is a
-    /// failure even of a job that has ended well.
-    pub(super) fn reader_gone(&mut self, kind: Kind) {
-        let fault = self.sinks.fault();
-        match (&mut self.ending, fault) {
-            _ if kind != Kind::Out => {}
-            (None, None) => self.terminate(128 + libc::SIGPIPE),
-            (None, Some(fault)) => {
-                self.output_lost(fault);
-                self.terminate(1);
-            }
-            (Some(ending), Some(fault)) if ending.code == 0 => {
-                ending.code = 1;
-                self.output_lost(fault);
-            }
-            _ => {}
-        }
-    }
-
-    fn output_lost(&mut self, fault: rustix::io::Errno) {
-        let error = std::io::Error::from(fault);
-        let line = format!("error[{}]: cannot write the job's output: {error}", codes::G0305);
-        self.say(&line);
     }
 
     /// A signal for the job. `broadcast`: the ranks have it already.

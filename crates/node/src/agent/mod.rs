@@ -243,6 +243,7 @@ fn start_error_code(error: &Error) -> i32 {
     match error {
         Error::System { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => 126,
         error if error.code() == codes::G0210 => 127,
+        error if error.code() == codes::G0211 => 2,
         _ => 1,
     }
 }
@@ -366,6 +367,7 @@ impl<'a> Agent<'a> {
     }
 
     fn start_ranks(&mut self, starter: &Starter<'_>) -> Result<()> {
+        self.open_output_files()?;
         let marking = Marking {
             tags: self.job.tags,
             stamps: self.job.stamps,

@@ -1,9 +1,13 @@
 //! How the agent passes output on: what it reads from which rank, where that goes, and when it stops reading.
 //!
 //! Two sinks, one per descriptor. Where both lead to one place (a terminal, `2>&1`), or the user wants one stream, all that ranks write
-//! goes through the first, so that lines of their two streams never share a line either.
+//! goes through the first, so that lines of their two streams never share a line either. Files that take ranks' output are further sinks.
 
-use std::time::Instant;
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::epoll;
 
@@ -11,14 +15,22 @@ use super::far::side;
 use super::output::{Flow, Kind, Sink, Stream};
 use super::source::Source;
 use super::{Agent, Token};
-use crate::job::Streams;
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::job::{Job, Streams};
 use crate::limits::{FAR_ROOM_STEP, OUTPUT_PENDING_BYTES_MAX};
 use crate::orders::{Order, Report};
+use crate::output_files::{self, Named};
+
+/// Where the places of files begin, behind those of the two descriptors.
+const FIRST_FILE: usize = 2;
 
 /// The agent's two descriptors and what goes where.
 #[derive(Debug)]
 pub(super) struct Sinks {
-    all: [Sink; 2],
+    all: Vec<Sink>,
+    /// By rank and stream: the place of its file, if it has one.
+    files: Vec<[Option<usize>; 2]>,
     /// The place of ranks' errors.
     errors: usize,
     /// The place of the agent's own words.
@@ -29,23 +41,68 @@ impl Sinks {
     pub fn new(streams: Streams) -> Self {
         let one_place = same_file();
         Self {
-            all: [Sink::new(Kind::Out), Sink::new(Kind::Err)],
+            all: vec![Sink::new(Kind::Out), Sink::new(Kind::Err)],
+            files: Vec::new(),
             errors: usize::from(!one_place && streams == Streams::Apart),
             own: usize::from(!one_place),
         }
     }
 
     /// Which sink a rank's stream goes to.
-    fn place(&self, kind: Kind) -> usize {
-        match kind {
+    fn place(&self, kind: Kind, rank: u32) -> usize {
+        let file = self
+            .files
+            .get(rank as usize)
+            .and_then(|files| files[kind as usize]);
+        file.unwrap_or(match kind {
             Kind::Out => 0,
             Kind::Err => self.errors,
-        }
+        })
     }
 
     /// The sink that a rank's stream goes to.
-    pub fn of(&mut self, kind: Kind) -> &mut Sink {
-        &mut self.all[self.place(kind)]
+    pub fn of(&mut self, kind: Kind, rank: u32) -> &mut Sink {
+        let place = self.place(kind, rank);
+        &mut self.all[place]
+    }
+
+    /// Opens the files that take what ranks write.
+    ///
+    /// # Errors
+    /// One cannot be written; which one.
+    pub fn open_files(&mut self, job: &Job) -> Result<()> {
+        let start = SystemTime::now().duration_since(UNIX_EPOCH);
+        let start = start.map_or(0, |since| since.as_secs());
+        let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let mut places: HashMap<PathBuf, usize> = HashMap::new();
+        for rank in 0..job.size() {
+            let node = job.nodes.of(rank);
+            let host = match job.nodes.several() {
+                true => job.nodes.name(node),
+                false => &own,
+            };
+            let named = Named {
+                rank,
+                host,
+                node,
+                start,
+            };
+            let mut files = [None; 2];
+            for (place, pattern) in files.iter_mut().zip([&job.files.out, &job.files.err]) {
+                let Some(pattern) = pattern else { continue };
+                let path = output_files::path(pattern, named);
+                if let Some(known) = places.get(&path) {
+                    *place = Some(*known);
+                    continue;
+                }
+                self.all.push(Sink::to_file(create(&path)?));
+                *place = places
+                    .insert(path, self.all.len() - 1)
+                    .or(Some(self.all.len() - 1));
+            }
+            self.files.push(files);
+        }
+        Ok(())
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Sink> {
@@ -62,6 +119,28 @@ impl Sinks {
     }
 }
 
+/// Makes a file for output, with the directories above it. A program is not overwritten.
+fn create(path: &Path) -> Result<File> {
+    let fault = |why: &dyn std::fmt::Display| {
+        let text = format!("cannot write ranks' output to '{}': {why}", path.display());
+        Error::misuse(codes::G0211, text)
+    };
+    if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+        std::fs::create_dir_all(above).map_err(|error| fault(&error))?;
+    }
+    if let Ok(known) = path.metadata() {
+        if !known.is_file() && path != Path::new("/dev/null") {
+            return Err(fault(&"it is no plain file"));
+        }
+        if known.permissions().mode() & 0o111 != 0 {
+            return Err(fault(
+                &"a program is there; name another file, or remove it first",
+            ));
+        }
+    }
+    File::create(path).map_err(|error| fault(&error))
+}
+
 /// Whether both of our descriptors lead to one file.
 fn same_file() -> bool {
     let of = |fd| rustix::fs::fstat(fd).ok().map(|stat| (stat.st_dev, stat.st_ino));
@@ -70,6 +149,54 @@ fn same_file() -> bool {
 }
 
 impl Agent<'_> {
+    /// Nobody reads our output any more: the job ends as a program in a shell's pipeline does. Or it cannot be written, which is a
+    /// failure even of a job that has ended well.
+    fn reader_gone(&mut self, kind: Kind) {
+        match self.sinks.fault() {
+            _ if kind != Kind::Out => {}
+            Some(fault) => self.output_fails(fault),
+            None if self.ending.is_none() => self.terminate(128 + libc::SIGPIPE),
+            None => {}
+        }
+    }
+
+    /// What ranks write cannot be kept.
+    fn output_fails(&mut self, fault: rustix::io::Errno) {
+        match (self.ending.is_some(), self.code()) {
+            (false, _) => {
+                self.output_lost(fault);
+                self.terminate(1);
+            }
+            (true, 0) => {
+                self.set_code(1);
+                self.output_lost(fault);
+            }
+            (true, _) => {}
+        }
+    }
+
+    fn output_lost(&mut self, fault: rustix::io::Errno) {
+        let error = std::io::Error::from(fault);
+        let line = format!("error[{}]: cannot write the job's output: {error}", codes::G0305);
+        self.say(&line);
+    }
+
+    /// At the first agent: opens the files that take what ranks write.
+    pub(super) fn open_output_files(&mut self) -> Result<()> {
+        let job = self.job;
+        match self.up.is_some() || job.files.are_none() {
+            true => Ok(()),
+            false => self.sinks.open_files(job),
+        }
+    }
+
+    /// A file of ranks' output cannot be written any more.
+    fn file_lost(&mut self, place: usize) {
+        if let Some(fault) = self.sinks.all[place].fault() {
+            self.output_fails(fault);
+        }
+    }
+
     /// A line of the agent itself.
     pub(super) fn say(&mut self, line: &str) {
         if self.up.is_some() {
@@ -89,7 +216,10 @@ impl Agent<'_> {
         let was_full = self.slots[rank as usize].stream(kind).is_full();
         let mut taken = 0;
         for _ in 0..8 {
-            let (stream, sink) = (self.slots[rank as usize].stream_mut(kind), self.sinks.of(kind));
+            let (stream, sink) = (
+                self.slots[rank as usize].stream_mut(kind),
+                self.sinks.of(kind, rank),
+            );
             let Some(source) = &mut stream.source else { break };
             match source.read(&mut buffer) {
                 Ok(n) if n > 0 => {
@@ -116,7 +246,7 @@ impl Agent<'_> {
         if lying > 0 && stream.reading {
             self.revived.push((kind, rank));
         }
-        let place = self.sinks.place(kind);
+        let place = self.sinks.place(kind, rank);
         self.settle(place);
         self.listen_as_wanted(kind, rank);
         self.flush_sink(place);
@@ -145,7 +275,7 @@ impl Agent<'_> {
 
     /// Passes on what a stream has collected, unfinished lines too.
     pub(super) fn emit(&mut self, kind: Kind, rank: u32) {
-        let sink = self.sinks.of(kind);
+        let sink = self.sinks.of(kind, rank);
         self.slots[rank as usize].stream_mut(kind).emit(sink);
         self.listen_as_wanted(kind, rank);
     }
@@ -163,7 +293,7 @@ impl Agent<'_> {
         let (count, first) = (self.slots.len(), sink.next_turn as usize);
         for rank in (first..first + count).map(|rank| rank % count) {
             for kind in [Kind::Out, Kind::Err] {
-                if self.sinks.place(kind) == place {
+                if self.sinks.place(kind, rank as u32) == place {
                     self.slots[rank]
                         .stream_mut(kind)
                         .resume(&mut self.sinks.all[place]);
@@ -219,6 +349,7 @@ impl Agent<'_> {
                         let _ = epoll::add(&self.epoll, sink.fd(), token, flags);
                     }
                 }
+                Flow::Broken if place >= FIRST_FILE => self.file_lost(place),
                 Flow::Broken => self.reader_gone(kind),
             }
         }
@@ -244,11 +375,11 @@ impl Agent<'_> {
 
     /// Shows unfinished lines that are due, and lets those go on that have waited for one long enough.
     pub(super) fn output_due(&mut self, now: Instant) {
-        for slot in &mut self.slots {
+        for (slot, rank) in self.slots.iter_mut().zip(0..) {
             for kind in [Kind::Out, Kind::Err] {
                 let stream = slot.stream_mut(kind);
                 if !self.paused && stream.due().is_some_and(|due| due <= now) {
-                    stream.show_part(self.sinks.of(kind));
+                    stream.show_part(self.sinks.of(kind, rank));
                 }
             }
         }
