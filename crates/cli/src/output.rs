@@ -3,6 +3,7 @@
 //! The only place that writes to them (but for jobs' output, which the agent writes). Nothing here panics: words for people on standard error are lost where that cannot be
 //! written, and never change how the command ends; what a command is asked for goes to standard output, and if that cannot be written the command ends.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt::Arguments;
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
@@ -132,25 +133,55 @@ fn painted(words: &str) -> String {
     words.split_inclusive('\n').map(paint).collect()
 }
 
-fn for_stream(words: String, stream: Stream) -> String {
+fn for_stream(words: &str, stream: Stream) -> String {
+    let words = escaped(words);
     match is_coloured(stream) {
         true => painted(&words),
-        false => words,
+        false => words.into_owned(),
     }
 }
 
-/// A table as it is printed, its heads bold on a terminal.
-pub fn table(table: &comfy_table::Table) -> String {
-    let text = table.trim_fmt();
-    match (is_coloured(Stream::Out), text.split_once('\n')) {
-        (true, Some((heads, rows))) => format!("{BOLD}{heads}{PLAIN}\n{rows}"),
-        _ => text,
+/// Text with its control characters written as escapes (`\u001b`), except line ends and tabs.
+///
+/// Names and command lines come from other programs, and a terminal obeys what it is sent. Characters that change
+/// the direction of text are escaped as well. The escapes are those of JSON, so that JSON stays JSON.
+fn escaped(words: &str) -> Cow<'_, str> {
+    let is_active = |letter: char| match letter {
+        '\n' | '\t' => false,
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        other => other.is_control(),
+    };
+    if !words.contains(is_active) {
+        return Cow::Borrowed(words);
     }
+    let mut text = String::with_capacity(words.len() + 16);
+    for letter in words.chars() {
+        match is_active(letter) {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            false => text.push(letter),
+        }
+    }
+    Cow::Owned(text)
+}
+
+/// Prints a table, its heads bold on a terminal.
+pub fn out_table(table: &comfy_table::Table) {
+    let text = table.trim_fmt();
+    let text = escaped(&text);
+    match (is_coloured(Stream::Out), text.split_once('\n')) {
+        (true, Some((heads, rows))) => out_bytes(format!("{BOLD}{heads}{PLAIN}\n{rows}\n").as_bytes()),
+        _ => out_bytes(format!("{text}\n").as_bytes()),
+    }
+}
+
+/// Clears the terminal.
+pub fn clear() {
+    out_bytes(b"\x1b[2J\x1b[H");
 }
 
 /// Writes to standard output at once. Does not return if that fails.
 pub fn out(words: Arguments<'_>) {
-    out_bytes(for_stream(words.to_string(), Stream::Out).as_bytes());
+    out_bytes(for_stream(&words.to_string(), Stream::Out).as_bytes());
 }
 
 /// The same for bytes.
@@ -173,7 +204,7 @@ pub fn out_bytes(bytes: &[u8]) {
 pub fn err(words: Arguments<'_>) {
     let _ = stderr()
         .lock()
-        .write_all(for_stream(words.to_string(), Stream::Err).as_bytes());
+        .write_all(for_stream(&words.to_string(), Stream::Err).as_bytes());
 }
 
 #[cfg(test)]
@@ -188,6 +219,17 @@ mod tests {
         );
         assert_eq!(painted(text), wanted);
         assert_eq!(painted("errors happen\n"), "errors happen\n");
+    }
+
+    #[test]
+    fn control_characters_are_escaped_and_the_rest_stays() {
+        assert_eq!(escaped("a\tb\nπ \\u"), "a\tb\nπ \\u");
+        let hostile = "\x1b]0;owned\x07 \r\u{7f}\u{9b}31m \u{202e}";
+        let wanted = "\\u001b]0;owned\\u0007 \\u000d\\u007f\\u009b31m \\u202e";
+        assert_eq!(escaped(hostile), wanted);
+        let json = serde_json::to_string(&serde_json::json!({ "name": hostile })).unwrap();
+        let read: serde_json::Value = serde_json::from_str(&escaped(&json)).unwrap();
+        assert_eq!(read["name"], hostile);
     }
 
     #[test]

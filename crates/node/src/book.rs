@@ -13,6 +13,7 @@ use garonne_engine::event::{PENDING_SHOWN, Pending, Waiting};
 use garonne_progress::surroundings::{Known, Members};
 
 use crate::limits::COMMS_SHOWN;
+use crate::printable;
 
 /// Words of an operation.
 pub(crate) const OPERATION_WORDS: usize = 4;
@@ -264,7 +265,7 @@ impl Copied {
             _ => Group::Untold,
         };
         Some(Communicator {
-            name: String::from_utf8_lossy(&bytes).into_owned(),
+            name: printable::line(&String::from_utf8_lossy(&bytes)),
             group,
         })
     }

@@ -12,6 +12,7 @@ use crate::book::{OPERATION_WORDS, Operations, operation, operation_words};
 use crate::error::Result;
 use crate::layout::{State, Wait};
 use crate::limits::{LOOK_BYTES_MAX, LOOK_RANKS_DETAILED_BYTES, LOOK_TEXT_MAX, RANKS_MAX};
+use crate::printable;
 use crate::wire::{Reader, Writer, damaged};
 
 const KIND: u16 = 342;
@@ -259,13 +260,7 @@ pub const PAGE_MARKS: [u8; 2] = *b"+-";
 /// It is neither.
 pub fn page(bytes: &[u8]) -> Result<std::result::Result<String, String>> {
     let (mark, words) = bytes.split_first().ok_or_else(|| damaged("it is empty"))?;
-    // They are printed on somebody's terminal.
-    let clean = |letter: char| match letter {
-        '\n' => '\n',
-        other if other.is_control() => ' ',
-        other => other,
-    };
-    let words = String::from_utf8_lossy(words).chars().map(clean).collect();
+    let words = printable::lines(&String::from_utf8_lossy(words));
     match PAGE_MARKS.iter().position(|known| known == mark) {
         Some(0) => Ok(Ok(words)),
         Some(_) => Ok(Err(words)),
@@ -275,9 +270,7 @@ pub fn page(bytes: &[u8]) -> Result<std::result::Result<String, String>> {
 
 fn text(r: &mut Reader<'_>) -> Result<String> {
     let text = r.text()?;
-    // It is printed on somebody's terminal.
-    let clean = |letter: char| if letter.is_control() { ' ' } else { letter };
-    Ok(text.chars().take(LOOK_TEXT_MAX).map(clean).collect())
+    Ok(printable::line(&text).chars().take(LOOK_TEXT_MAX).collect())
 }
 
 /// How many things follow, each of at least `least` bytes.

@@ -18,15 +18,18 @@ use crate::layout::{Card, Shape};
 use crate::look::{self, Seen};
 use crate::orders::Place;
 use crate::rendezvous;
+use crate::sys::Received;
 use crate::wire::{ToAgent, ToRank, damaged};
 use crate::wish::Wish;
-use crate::{added, limits, memory, sys};
+use crate::{added, believed, limits, memory, printable, sys};
 
 /// A read-only look at a running job, for tools.
 #[derive(Debug)]
 pub struct Visit {
     /// Its name.
     pub name: rendezvous::JobName,
+    /// The user whose job it is.
+    pub user: u32,
     /// The job's name for people, the same on all its hosts.
     pub job_name: String,
     /// When it was started, in seconds since 1970; 0: not known.
@@ -70,7 +73,7 @@ impl Visit {
 pub fn drain(name: &rendezvous::JobName, network: IpNet, drained: bool) -> Result<()> {
     let message = ToAgent::Drain { network, drained };
     let late = "a host of the job does not answer, so nothing has changed; somebody may have stopped it (garonne who)";
-    match ask_on(name, &message, (limits::NETWORK_WAIT + limits::VISIT_WAIT, late))?.0 {
+    match ask_on(name, &message, (limits::NETWORK_WAIT + limits::VISIT_WAIT, late))?.message {
         ToRank::Heard => Ok(()),
         ToRank::Refused { code, text } => Err(refusal(&code, text)),
         other => Err(unexpected(&other)),
@@ -119,9 +122,26 @@ pub fn gets_network(visit: &Visit, network: &IpNet) -> Result<bool> {
     in_time(|| Ok(is_on(&places(visit)?, network)))
 }
 
-/// Sends one message to the agent of a job, and gives its answer with what that carries.
-fn ask(name: &rendezvous::JobName, message: &ToAgent) -> Result<(ToRank, Vec<OwnedFd>)> {
-    ask_on(name, message, AGENT_ALONE).map(|(answer, fds, _)| (answer, fds))
+/// Refuses what a process has sent that does not speak for this job.
+fn believe(name: &rendezvous::JobName, message: &Received) -> Result<()> {
+    let user = believed::user_of(message);
+    if believed::is_believed_of(user, name.launcher()) {
+        return Ok(());
+    }
+    let who = user.map_or("an unknown user".to_owned(), |user| format!("user {user}"));
+    let text = format!("what answers as the agent of that job is a process of {who}");
+    Err(Error::peer(codes::G0209, text))
+}
+
+/// What an agent answers.
+struct Answer {
+    message: ToRank,
+    /// What the message carries.
+    fds: Vec<OwnedFd>,
+    /// On which more may come.
+    socket: OwnedFd,
+    /// The user of the process that answers.
+    user: Option<u32>,
 }
 
 /// How long the agent of this host may take that asks nobody else, and what is to be said where it takes longer.
@@ -130,14 +150,15 @@ const AGENT_ALONE: (Duration, &str) = (
     "the agent of that job does not answer; somebody may have stopped it",
 );
 
-/// The same, with the socket on which more may come, and with another patience.
+/// Sends one message to the agent of a job, and gives its answer. An error of [`Error::Timeout`] says `late`.
 fn ask_on(
     name: &rendezvous::JobName,
     message: &ToAgent,
     (patience, late): (Duration, &str),
-) -> Result<(ToRank, Vec<OwnedFd>, OwnedFd)> {
+) -> Result<Answer> {
     let hello = rendezvous::connect(name)?;
     let (ours, theirs) = private_pair()?;
+    believed::ask_for_senders(&ours)?;
     sys::send(
         hello.as_fd(),
         &message.encode(),
@@ -155,12 +176,20 @@ fn ask_on(
         },
         _ => Error::system(codes::G0209, "cannot hear the agent of that job", error),
     })?;
-    Ok((decode(&reply)?, reply.fds, ours))
+    believe(name, &reply)?;
+    let user = believed::user_of(&reply);
+    Ok(Answer {
+        message: decode(&reply)?,
+        fds: reply.fds,
+        socket: ours,
+        user,
+    })
 }
 
 /// What hosts answer that were asked what their ranks show.
 #[derive(Debug)]
 pub struct Around {
+    name: rendezvous::JobName,
     socket: OwnedFd,
     until: Instant,
     /// The node of this host.
@@ -175,22 +204,24 @@ pub struct Around {
 /// [`Error::Timeout`] where the agent of this host does not answer; one of another version knows no such question.
 pub fn around(name: &rendezvous::JobName, wish: Wish) -> Result<Around> {
     let until = Instant::now() + limits::LOOK_WAIT;
-    match ask_on(name, &ToAgent::Look(wish), AGENT_ALONE)? {
-        (ToRank::Looking { node }, fds, socket) => {
-            let bytes = content(fds, limits::RANKS_MAX as usize * 4)?;
+    let answer = ask_on(name, &ToAgent::Look(wish), AGENT_ALONE)?;
+    match answer.message {
+        ToRank::Looking { node } => {
+            let bytes = content(answer.fds, limits::RANKS_MAX as usize * 4)?;
             let (nodes, rest) = bytes.as_chunks();
             if !rest.is_empty() {
                 return Err(damaged("it ends in the middle of a number"));
             }
             Ok(Around {
-                socket,
+                name: name.clone(),
+                socket: answer.socket,
                 until,
                 own: node,
                 of_rank: nodes.iter().map(|node| u32::from_le_bytes(*node)).collect(),
             })
         }
-        (ToRank::Refused { code, text }, ..) => Err(refusal(&code, text)),
-        (other, ..) => Err(unexpected(&other)),
+        ToRank::Refused { code, text } => Err(refusal(&code, text)),
+        other => Err(unexpected(&other)),
     }
 }
 
@@ -291,6 +322,7 @@ impl Around {
                 ));
             }
         };
+        believe(&self.name, &reply)?;
         match decode(&reply)? {
             ToRank::Seen { node } => Ok(Some((node, content(reply.fds, limits::LOOK_BYTES_MAX)))),
             other => Err(unexpected(&other)),
@@ -317,8 +349,10 @@ fn seen_of(node: u32, of_rank: &[u32], bytes: &[u8]) -> Result<Vec<Seen>> {
 /// # Errors
 /// [`Error::Timeout`] where it does not answer: somebody may have stopped it.
 pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
-    let (answer, fds) = ask(name, &ToAgent::Attach)?;
-    match answer {
+    let Answer {
+        message, fds, user, ..
+    } = ask_on(name, &ToAgent::Attach, AGENT_ALONE)?;
+    match message {
         ToRank::Attached {
             command,
             launcher,
@@ -332,7 +366,7 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
                 .as_ref()
                 .map(|file| memory::open(file.as_fd(), Access::Read))
                 .transpose()?;
-            let mut hosts: Vec<String> = hosts.lines().map(str::to_owned).collect();
+            let mut hosts: Vec<String> = hosts.lines().map(printable::line).collect();
             if let (true, Some(file), Some((shape, _))) = (hosts.is_empty(), &file, &world)
                 && shape.nodes > 1
             {
@@ -342,9 +376,10 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
             }
             Ok(Visit {
                 name: name.clone(),
-                job_name,
+                user: user.unwrap_or(u32::MAX),
+                job_name: printable::line(&job_name),
                 started_s,
-                command,
+                command: printable::line(&command),
                 launcher,
                 ranks,
                 hosts,

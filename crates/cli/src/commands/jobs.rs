@@ -1,11 +1,14 @@
 //! Finding running jobs and reading what their ranks show: shared by all commands that look at one.
 
+use std::time::{Duration, Instant};
+
 use clap_complete::engine::CompletionCandidate;
 use comfy_table::{Table, presets};
 use garonne_node::Error;
+use garonne_node::believed;
 use garonne_node::layout::{Card, State, tally};
 pub use garonne_node::look::Rank;
-use garonne_node::rendezvous;
+use garonne_node::rendezvous::{self, JobName};
 use garonne_node::visit::{self, Visit};
 
 /// A job as it is named on the command line.
@@ -68,27 +71,42 @@ pub struct Running {
     pub silent: Vec<u32>,
 }
 
-/// Asks all of them.
+/// How many agents are asked side by side: each may take a second to find out that nobody answers.
+const ASKED_AT_ONCE: usize = 64;
+/// How long agents are asked. Anybody on the machine can bind any number of names that look like those of agents.
+const ASKING: Duration = Duration::from_secs(4);
+
+/// Asks all of them; those first whose launcher is a process of this user.
 pub fn running() -> Running {
-    let jobs = rendezvous::jobs();
-    // Side by side, since each may take a second to find out.
-    let all: Vec<_> = std::thread::scope(|scope| {
-        let asked: Vec<_> = jobs
-            .iter()
-            .map(|name| scope.spawn(|| visit::visit(name)))
-            .collect();
-        asked.into_iter().map(|visit| visit.join().ok()).collect()
-    });
+    let own = rustix::process::geteuid().as_raw();
+    let mut jobs = rendezvous::jobs();
+    jobs.sort_by_key(|name| name.launcher().and_then(believed::owner) != Some(own));
+    let until = Instant::now() + ASKING;
     let mut running = Running::default();
-    for (name, answer) in jobs.iter().zip(all) {
-        match answer {
-            Some(Ok(visit)) => running.visits.push(visit),
-            Some(Err(Error::Timeout { .. })) => running.silent.extend(name.launcher()),
-            _ => {}
+    for some in jobs.chunks(ASKED_AT_ONCE) {
+        if Instant::now() > until {
+            break;
+        }
+        for (name, answer) in some.iter().zip(visits(some)) {
+            match answer {
+                Some(Ok(visit)) if visit.user == own || visit.user == 0 => running.visits.push(visit),
+                Some(Err(Error::Timeout { .. })) => running.silent.extend(name.launcher()),
+                _ => {}
+            }
         }
     }
     once_each(&mut running.visits, |visit| visit.name.job());
     running
+}
+
+/// The answers of these agents, asked side by side; none where no thread could be had for it.
+fn visits(names: &[JobName]) -> Vec<Option<garonne_node::error::Result<Visit>>> {
+    std::thread::scope(|scope| {
+        let ask = |name| std::thread::Builder::new().spawn_scoped(scope, move || visit::visit(name));
+        let asked: Vec<_> = names.iter().map(ask).collect();
+        let answer = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| thread.ok()?.join().ok();
+        asked.into_iter().map(answer).collect()
+    })
 }
 
 /// Keeps one of each job's, the first: hosts that somebody has taken for several, as containers with one network, have an agent of it each.

@@ -146,7 +146,7 @@ fn all(as_json: bool) -> i32 {
     for launcher in silent {
         table.add_row(["?", "", "", "", &launcher.to_string(), SILENT, ""]);
     }
-    outln!("{}", output::table(&table));
+    output::out_table(&table);
     0
 }
 
@@ -218,7 +218,7 @@ fn one(visit: &Visit, as_json: bool) -> i32 {
             format!("{:.1} s", rank.cpu_seconds),
         ]);
     }
-    outln!("{}", output::table(&table));
+    output::out_table(&table);
     if let Some(far) = hosts::tell_silent(&gathered.silent) {
         outln!("\n{far}");
     }

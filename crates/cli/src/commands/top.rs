@@ -113,7 +113,7 @@ fn rows<'a>(before: &[Shown], now: &'a [Shown], seconds: f64) -> Vec<Row<'a>> {
 
 fn print(visit: &Visit, rows: &[Row<'_>], silent: &[Silent]) {
     if std::io::stdout().is_terminal() {
-        out!("\x1b[2J\x1b[H");
+        output::clear();
     }
     outln!("{}", visit.command);
     // Ranks that count no messages show none: a column of zeros would say something else.
@@ -151,7 +151,7 @@ fn print(visit: &Visit, rows: &[Row<'_>], silent: &[Silent]) {
         }
         table.add_row(cells);
     }
-    outln!("{}", output::table(&table));
+    output::out_table(&table);
     if let Some(far) = hosts::tell_silent(silent) {
         outln!("\n{far}");
     }

@@ -7,6 +7,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags};
 
 use super::{Agent, Member, Token};
+use crate::believed;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::foreign::stranded::let_be_read;
@@ -65,8 +66,7 @@ impl Agent<'_> {
             return;
         };
         let (pid, uid) = received.sender.unwrap_or((0, u32::MAX));
-        let own = rustix::process::geteuid().as_raw();
-        if uid != own && uid != 0 {
+        if !believed::is_believed(Some(uid)) {
             return self.refuse_other_user(&received.bytes, socket.as_fd(), uid);
         }
         match ToAgent::decode(&received.bytes) {
