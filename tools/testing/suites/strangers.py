@@ -1,0 +1,89 @@
+"""What other processes of the machine can make tools believe: sockets that look like those of agents."""
+
+import json
+import os
+import subprocess
+import sys
+
+from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..runner import Case, Skip
+
+# A network namespace of its own has no other jobs, whose names are abstract sockets.
+ALONE = ["unshare", "-n", "--"]
+ANOTHER_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+CONTROL = "\x1b\x07\x9b\u202e"
+# The commands that look for jobs.
+ASKING = [["ps"], ["ps", "--json"], ["who"], ["top", "--once"], ["map"], ["why", "binding"], ["overlap"]]
+
+
+def suite(context):
+    if context.foreign:
+        return
+    context.installed()
+    yield Case("strangers/of another user are not believed", lambda: of_another_user(context))
+    yield Case("strangers/of the user do no harm", lambda: of_the_user(context))
+    yield Case("strangers/hundreds that are silent hide no job", lambda: many(context))
+
+
+class Machine:
+    """A shell in a network namespace, with a false agent of somebody and, if asked for, a real job."""
+
+    def __init__(self, context, count, what, user=(), job=False):
+        if os.geteuid() != 0:
+            raise Skip("only root can have a network namespace of its own and be somebody else")
+        self.context, self.job = context, None
+        self.holder = subprocess.Popen([*ALONE, "sh", "-c", "echo made; exec sleep 1000"], stdout=subprocess.PIPE, text=True)
+        self.holder.stdout.readline()
+        # Readable for everybody, wherever the checkout lies.
+        program = (context.root / "tests/guest/false_agent.py").read_text()
+        command = [*self.inside(), *user, sys.executable, "-c", program, str(count), what]
+        self.agent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
+        expect(self.agent.stdout.readline() == "bound\n", "there is no false agent", "")
+        if job:
+            self.job = MarkedJob([*self.inside(), context.prefix / "bin/garonne", "run", "-n", "2", "sleep", "1000"], context.environment())
+
+    def inside(self):
+        return ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net", "--"]
+
+    def ask(self, words):
+        command = [*self.inside(), str(self.context.prefix / "bin/garonne"), *words]
+        done = subprocess.run(command, env=self.context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        expect(done.returncode >= 0 and "panicked" not in done.stderr, f"{words}: {done.returncode}", done.stdout + done.stderr)
+        expect(not any(letter in done.stdout + done.stderr for letter in CONTROL), f"{words}: control characters", repr(done.stdout + done.stderr))
+        return done.stdout + done.stderr
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.job:
+            self.job.sweep()
+        for process in (self.agent, self.holder):
+            process.kill()
+            process.communicate()
+
+
+def of_another_user(context):
+    with Machine(context, 3, "answer", ANOTHER_USER) as machine:
+        for words in ASKING:
+            said = machine.ask(words)
+            expect("evil" not in said, f"{words} believes another user", said)
+
+
+def of_the_user(context):
+    for what in ("answer", "shrink", "rubbish"):
+        with Machine(context, 1, what) as machine:
+            expect(what != "answer" or "/evil" in machine.ask(["ps"]), "the job of an own process is not shown", "")
+            for words in ASKING:
+                said = machine.ask(words)
+                expect("verdict: deadlock" not in said.splitlines(), f"{words} prints a line of its command", said)
+
+
+def many(context):
+    """They are of another user, who has bound more names than are asked in time."""
+    with Machine(context, 400, "silent", ANOTHER_USER, job=True) as machine:
+        for _ in range(100):
+            said = json.loads(machine.ask(["ps", "--json"]))
+            if said:
+                break
+        expect(len(said) == 1 and "sleep" in str(said), "the job is not seen", str(said))
