@@ -269,6 +269,10 @@ codes! {
         "A host of the job does not say what its ranks do, and nothing is certain without it. `garonne who` ends with exit code 14 then.",
         "The line names the host, its ranks, and why it says nothing.",
         "Look whether that host or its agent (`garonne agent`) was stopped, or its network is down; ask again.";
+    G0320: "metrics cannot be served there",
+        "`garonne run --metrics` was given an address at which this host cannot listen. Nothing was started.",
+        "The line names the address and what the system says: another process has the port, or the address is not this host's.",
+        "Name another port (0: any that is free, which is printed), or an address of this host.";
 }
 
 #[cfg(test)]

@@ -24,15 +24,23 @@ use crate::processes;
 use crate::sys::{self, Forked, Signals};
 use crate::wire::Link;
 
-/// Runs a job to its end, perhaps with hosts that have joined, which are the last of its nodes, and returns its exit code. Of a traced job, `world` gets the memory file of each world of this host
-/// before any rank has joined it; it may start threads. The calling process must have one thread until then.
-pub fn launch(job: &Job, company: Option<Company>, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
+/// What a launcher tells while its job runs.
+#[derive(Debug)]
+pub enum Event {
+    /// The job's processes are apart from this one: from now on it may start threads.
+    Begun,
+    /// Of a traced job, the memory file of a world of this host, before any rank has joined it.
+    World(OwnedFd),
+}
+
+/// Runs a job to its end, perhaps with hosts that have joined, which are the last of its nodes, and returns its exit code. The calling process must have one thread until `event` is called first.
+pub fn launch(job: &Job, company: Option<Company>, event: &mut dyn FnMut(Event)) -> Result<i32> {
     let beginning = company.map_or(Beginning::Plain, |company| Beginning::Joined(Box::new(company)));
-    launch_as(job, beginning, world)
+    launch_as(job, beginning, event)
 }
 
 /// The same; another host's launcher is but the parent of the agent there.
-pub(crate) fn launch_as(job: &Job, beginning: Beginning, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
+pub(crate) fn launch_as(job: &Job, beginning: Beginning, event: &mut dyn FnMut(Event)) -> Result<i32> {
     if job.size() == 0 || job.size() > limits::RANKS_MAX {
         let text = format!("{} ranks: a job has 1 to {}", job.size(), limits::RANKS_MAX);
         return Err(Error::misuse(codes::G0211, text));
@@ -58,7 +66,8 @@ pub(crate) fn launch_as(job: &Job, beginning: Beginning, world: &mut dyn FnMut(O
         Forked::Parent(guard) => {
             // The agent tells us of its lines to other hosts itself, also of those that it makes later.
             drop((theirs, beginning));
-            attend(guard, &ours, &signals, world)
+            event(Event::Begun);
+            attend(guard, &ours, &signals, event)
         }
     }
 }
@@ -86,7 +95,7 @@ fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals, beginning: B
 }
 
 /// Passes signals on until the agent says that the job is done, or it or its guard is gone.
-fn attend(guard: i32, link: &OwnedFd, signals: &Signals, world: &mut dyn FnMut(OwnedFd)) -> Result<i32> {
+fn attend(guard: i32, link: &OwnedFd, signals: &Signals, event: &mut dyn FnMut(Event)) -> Result<i32> {
     let mut lines = Lines::default();
     let pidfd = rustix::process::Pid::from_raw(guard)
         .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -111,7 +120,7 @@ fn attend(guard: i32, link: &OwnedFd, signals: &Signals, world: &mut dyn FnMut(O
             pass_signals_on(link, signals);
         }
         if ready[1] || ready.get(2) == Some(&true) {
-            match hear((guard, link), world, &mut lines) {
+            match hear((guard, link), event, &mut lines) {
                 Heard::Done(code) => {
                     wait_for(guard);
                     lines.end();
@@ -154,7 +163,7 @@ enum Heard {
 }
 
 /// Hears the agent out, as far as it has spoken.
-fn hear((guard, link): (i32, &OwnedFd), world: &mut dyn FnMut(OwnedFd), lines: &mut Lines) -> Heard {
+fn hear((guard, link): (i32, &OwnedFd), event: &mut dyn FnMut(Event), lines: &mut Lines) -> Heard {
     loop {
         let message = match sys::recv(link.as_fd(), RecvFlags::DONTWAIT) {
             Ok(message) => message,
@@ -163,7 +172,10 @@ fn hear((guard, link): (i32, &OwnedFd), world: &mut dyn FnMut(OwnedFd), lines: &
         };
         match Link::decode(&message.bytes) {
             Ok(Link::Done { code }) => return Heard::Done(code),
-            Ok(Link::World) => message.fds.into_iter().for_each(&mut *world),
+            Ok(Link::World) => message
+                .fds
+                .into_iter()
+                .for_each(|world| event(Event::World(world))),
             Ok(Link::Line { node }) => {
                 lines.agent = lines
                     .agent

@@ -64,7 +64,7 @@ class Stuck:
 
     def job(self, hosts, ranks):
         where = ",".join(f"{name}:{ranks // len(hosts.names)}" for name in hosts.names)
-        command = ["ip", "netns", "exec", hosts.names[0], self.garonne(), "run", "--launcher", "ip netns exec", "--host", where, "--bind-to", "none", "--name", "stuck-on-purpose"]
+        command = ["ip", "netns", "exec", hosts.names[0], self.garonne(), "run", "--launcher", "ip netns exec", "--host", where, "--bind-to", "none", "--name", "stuck-on-purpose", "--metrics", "9464"]
         return MarkedJob([*command, "-n", str(ranks), self.program, self.directory], self.context.environment(None))
 
     def garonne(self):
@@ -87,6 +87,14 @@ class Stuck:
                 if until(data):
                     return data
             expect(time.monotonic() < patience, "the page does not show what it should", done.stdout + done.stderr + json.dumps(data)[:6000])
+
+    def metrics(self, hosts):
+        """What Prometheus would read on the launcher's host: the samples, by name and labels."""
+        script = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:9464/metrics').read().decode())"
+        done = subprocess.run(["ip", "netns", "exec", hosts.names[0], "python3", "-c", script], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        expect(done.returncode == 0, "metrics are not served", done.stderr)
+        samples = [re.fullmatch(r"(\w+)\{(.*)\} (\S+)", line).groups() for line in done.stdout.splitlines() if line and not line.startswith("#")]
+        return [(name, dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels)), float(value)) for name, labels, value in samples]
 
     def seen(self, width=1400):
         """What a browser makes of the page."""
@@ -134,6 +142,13 @@ def stuck_job(stuck, hosts, ranks):
         expect([host["name"] for host in data["hosts"]] == names, "hosts", str(data["hosts"]))
         expect(data["ranks"][0]["for"] == [3] and data["ranks"][3]["for"] == [0] and "deadlock" in data["verdict"], "the verdict", str(data))
         expect("stuck.c:" in data["ranks"][0]["waits"], "the place", str(data["ranks"][0]))
+        told = stuck.metrics(hosts)
+        of_rank = lambda name: {int(labels["rank"]): (value, labels["host"]) for known, labels, value in told if known == name}
+        messages, size = of_rank("garonne_messages_sent_total"), of_rank("garonne_sent_bytes_total")
+        expect(sorted(messages) == list(range(ranks)) and {host for _, host in messages.values()} == set(names), "metrics of all ranks", str(told))
+        expect(all(value > 0 and size[rank][0] == value * (rank + 1) * 1000 for rank, (value, _) in messages.items()), "messages and bytes", str(told))
+        one = lambda name, **wanted: [value for known, labels, value in told if known == name and labels.items() >= wanted.items()]
+        expect(one("garonne_ranks", state="running") == [ranks] and one("garonne_ranks_waiting", call="MPI_Recv") == [ranks - 2] and one("garonne_job_stuck") == [1], "states", str(told))
         still = [stuck.seen(), stuck.seen(width=700)]
         stop(job)
     if sending is None:

@@ -117,7 +117,7 @@ fn with_values(arg: Arg, entry: &Entry) -> Arg {
         (Action::Accept(count, _), _) => arg.num_args(usize::from(count)),
         // A value that may be left out.
         (_, value) if value.starts_with("[=") => arg.num_args(0..=1).require_equals(true),
-        (_, value) if value.starts_with('[') => arg.num_args(0..=1),
+        (Action::Help, _) => arg.num_args(0..=1),
         _ => arg.num_args(1),
     };
     let optional = entry
@@ -208,7 +208,7 @@ fn values_behind(entry: &Entry, next: Option<&OsString>) -> usize {
             2
         }
         Action::Refuse(_) | Action::Help => 0,
-        _ => usize::from(!entry.value.is_empty() && !entry.value.starts_with('[')),
+        _ => usize::from(!entry.value.is_empty() && !entry.value.starts_with("[=")),
     }
 }
 

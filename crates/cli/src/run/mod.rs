@@ -11,6 +11,7 @@ mod host_lists;
 mod hosts;
 mod input;
 mod joining;
+mod metrics;
 pub mod options;
 mod own;
 mod parse;
@@ -102,6 +103,7 @@ fn start(order: Order) -> i32 {
         report_pid,
         cpus,
         name,
+        metrics,
         tracing,
         joining,
     } = order;
@@ -204,7 +206,12 @@ fn start(order: Order) -> i32 {
         report(&placed, &here, &job);
     }
     job.placement = leaf::spread(&placed.placement, &here, job.size());
-    let ended = tracing::launch(&mut job, company, &tracing);
+    let mut served = match metrics.map(metrics::Served::at).transpose() {
+        Ok(served) => served,
+        Err(text) => return refused(1, text),
+    };
+    let mut begun = || served.take().into_iter().for_each(metrics::Served::begin);
+    let ended = tracing::launch(&mut job, company, &tracing, &mut begun);
     ended.unwrap_or_else(|error| {
         errln!("{error}");
         if error.code() == codes::G0211 { USAGE } else { 1 }

@@ -83,6 +83,8 @@ pub enum Action {
     Trace,
     /// What the job is called.
     Name,
+    /// Where its metrics are served.
+    Metrics,
     /// Let other hosts join with a key.
     JoinKey,
     /// How they join.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use super::options::{self, Action, Entry};
 use super::signals::forwarded;
 use super::tracing::Tracing;
 use super::values::{attached_number, bind_to, pattern, positive, split, without_qualifiers};
-use super::{allocation, hosts, input, own, timeout};
+use super::{allocation, hosts, input, metrics, own, timeout, values};
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +83,8 @@ pub struct Order {
     pub cpus: Option<CpuSet>,
     /// What the job is called.
     pub name: Option<String>,
+    /// Where metrics are served.
+    pub metrics: Option<SocketAddr>,
     /// What to record.
     pub tracing: Tracing,
     /// Hosts that are to join.
@@ -103,6 +106,7 @@ struct Parser<'a> {
     report_pid: Option<PathBuf>,
     cpus: Option<CpuSet>,
     name: Option<String>,
+    metrics: Option<SocketAddr>,
     tracing: Tracing,
     stamps: Stamps,
     streams: Streams,
@@ -142,6 +146,7 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         report_pid: None,
         cpus: None,
         name: None,
+        metrics: None,
         tracing: Tracing::default(),
         stamps: Stamps::None,
         streams: Streams::Apart,
@@ -296,6 +301,7 @@ impl Parser<'_> {
             report_pid,
             cpus,
             name,
+            metrics,
             tracing,
             hosts,
             mapping,
@@ -312,6 +318,7 @@ impl Parser<'_> {
             report_pid,
             cpus,
             name,
+            metrics,
             tracing,
             joining,
         })))
@@ -423,6 +430,10 @@ impl Parser<'_> {
             Action::Name => {
                 job_name::check(&text).map_err(|wanted| bad(&wanted))?;
                 self.name = Some(text);
+            }
+            Action::Metrics => {
+                let address = metrics::address(&text);
+                self.metrics = Some(address.ok_or_else(|| bad("a port, or an address and a port"))?);
             }
             Action::Trace => self.tracing.timeline = Some(value.into()),
             Action::Cpus => {
@@ -545,20 +556,7 @@ impl Parser<'_> {
         if !self.words.is_empty() {
             return Err(format!("nothing may follow the file of programs '{shown}'"));
         }
-        let text = text.replace("\\\n", " ");
-        for line in text
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        {
-            let words =
-                shlex::split(line).ok_or_else(|| format!("a quote is not closed in '{shown}': {line}"))?;
-            if !self.words.is_empty() {
-                self.words.push_back(":".into());
-            }
-            self.words
-                .extend(words.into_iter().filter(|word| word != ":").map(OsString::from));
-        }
+        self.words = values::programs(&text, &shown)?.into();
         Ok(())
     }
 

@@ -87,6 +87,12 @@ pub const OPTIONS: &[Entry] = &[
         "time between asking ranks to end (SIGTERM) and ending them (SIGKILL) (default: 0.25)",
     ),
     entry(
+        &["metrics"],
+        Action::Metrics,
+        "[ADDRESS:]PORT",
+        "serve metrics for Prometheus at http://ADDRESS:PORT/metrics while the job runs (default address: 127.0.0.1; port 0: any, printed)",
+    ),
+    entry(
         &["l", "prepend-rank", "tag"],
         Action::TagRank,
         "",

@@ -8,8 +8,9 @@ use std::thread::JoinHandle;
 
 use garonne_node::job::Job;
 use garonne_node::joining::room::Company;
+use garonne_node::launcher::{self, Event};
 use garonne_node::traced::{From, Traced};
-use garonne_node::{Result, codes, launcher};
+use garonne_node::{Result, codes};
 
 use super::USAGE;
 use crate::commands::jobs;
@@ -36,10 +37,19 @@ impl Tracing {
 /// The thread that records, and where it hears of worlds.
 type Recorder = (Sender<OwnedFd>, JoinHandle<std::result::Result<Outcome, String>>);
 
-/// Runs a job, perhaps with hosts that have joined, recorded as wanted.
-pub fn launch(job: &mut Job, company: Option<Company>, tracing: &Tracing) -> Result<i32> {
+/// Runs a job, perhaps with hosts that have joined, recorded as wanted. `begun` is called when threads may be started.
+pub fn launch(
+    job: &mut Job,
+    company: Option<Company>,
+    tracing: &Tracing,
+    begun: &mut dyn FnMut(),
+) -> Result<i32> {
     if !tracing.is_wanted() {
-        return launcher::launch(job, company, &mut drop);
+        return launcher::launch(job, company, &mut |event| {
+            if let Event::Begun = event {
+                begun();
+            }
+        });
     }
     let empty = match tracing.timeline.as_deref().map(Claimed::new).transpose() {
         Ok(empty) => empty,
@@ -50,7 +60,11 @@ pub fn launch(job: &mut Job, company: Option<Company>, tracing: &Tracing) -> Res
     };
     job.traced = true;
     let mut recorder: Option<Recorder> = None;
-    let code = launcher::launch(job, company, &mut |world| {
+    let code = launcher::launch(job, company, &mut |event| {
+        let world = match event {
+            Event::Begun => return begun(),
+            Event::World(world) => world,
+        };
         let (worlds, _) = recorder.get_or_insert_with(|| {
             let (sender, receiver) = channel();
             let tracing = tracing.clone();

@@ -40,6 +40,25 @@ pub fn bind_to(text: &str) -> Option<BindTo> {
     })
 }
 
+/// The words of a file of programs, which is called `shown`, with `:` between its lines.
+///
+/// # Errors
+/// A quote is not closed: a line for the user.
+pub fn programs(text: &str, shown: &str) -> Result<Vec<OsString>, String> {
+    let text = text.replace("\\\n", " ");
+    let mut all: Vec<OsString> = Vec::new();
+    let lines = text.lines().map(str::trim);
+    for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let words =
+            shlex::split(line).ok_or_else(|| format!("a quote is not closed in '{shown}': {line}"))?;
+        if !all.is_empty() {
+            all.push(":".into());
+        }
+        all.extend(words.into_iter().filter(|word| word != ":").map(OsString::from));
+    }
+    Ok(all)
+}
+
 /// A pattern of names of files.
 ///
 /// # Errors
