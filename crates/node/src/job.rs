@@ -9,6 +9,7 @@ use garonne_topology::binding::Policy;
 use crate::job_name;
 use crate::limits;
 use crate::nodes::Nodes;
+use crate::outcome::Sheet;
 use crate::output_files::OutputFiles;
 use crate::tree::Tree;
 
@@ -113,6 +114,8 @@ pub struct Job {
     pub stdin: Stdin,
     /// Files of the launcher's host that take what ranks write.
     pub files: OutputFiles,
+    /// Where the agent tells how the job ended, if somebody wants to know.
+    pub sheet: Option<Sheet>,
     /// Ends the job after this long.
     pub timeout: Option<Duration>,
     /// Where the ranks run.
@@ -157,6 +160,7 @@ impl Job {
             colour: Colour::Never,
             stdin: Stdin::Rank(0),
             files: OutputFiles::default(),
+            sheet: None,
             timeout: None,
             placement: Placement::default(),
             coll_bytes: coll_bytes(ranks),

@@ -40,6 +40,7 @@ mod memory;
 pub mod nodes;
 mod notes;
 pub mod orders;
+pub mod outcome;
 pub mod output_files;
 pub mod own;
 pub mod placement;

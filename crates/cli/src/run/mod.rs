@@ -5,6 +5,7 @@
 
 mod allocation;
 pub mod command;
+mod document;
 #[cfg(test)]
 mod families;
 mod host_lists;
@@ -37,6 +38,7 @@ use garonne_topology::binding::{BindTo, Policy};
 use garonne_topology::{CpuSet, machine, quota};
 
 use crate::output;
+use document::Document;
 use parse::{Facts, Order, Request, When};
 
 /// Exit code for a command line that is not understood.
@@ -105,6 +107,7 @@ fn start(order: Order) -> i32 {
         name,
         metrics,
         tracing,
+        json,
         joining,
     } = order;
     job.start_as(name);
@@ -211,11 +214,25 @@ fn start(order: Order) -> i32 {
         Err(text) => return refused(1, text),
     };
     let mut begun = || served.take().into_iter().for_each(metrics::Served::begin);
+    let document = match json.map(|path| Document::begin(path, &mut job)).transpose() {
+        Ok(document) => document,
+        Err(text) => {
+            errln!("error[{}]: {text}", codes::G0211);
+            return USAGE;
+        }
+    };
     let ended = tracing::launch(&mut job, company, &tracing, &mut begun);
-    ended.unwrap_or_else(|error| {
+    let code = ended.unwrap_or_else(|error| {
         errln!("{error}");
         if error.code() == codes::G0211 { USAGE } else { 1 }
-    })
+    });
+    match document.map(|document| document.finish(code)) {
+        Some(Err(text)) => {
+            errln!("garonne: {text}");
+            if code == 0 { 1 } else { code }
+        }
+        _ => code,
+    }
 }
 
 /// Agents are started one by one from here, by ssh or the user's own command, which serves some dozens of hosts. In an allocation the batch system starts them.

@@ -39,6 +39,8 @@ pub enum Action {
     Timeout,
     /// Seconds between asking ranks to end and ending them.
     KillAfter,
+    /// A file for a document about the job's end.
+    Json,
     /// A file for each rank's output, by a pattern: standard output's, or standard error's.
     OutFile,
     /// See [`Action::OutFile`].
@@ -143,6 +145,7 @@ impl Entry {
         match self.action {
             Action::Trace
             | Action::ReportPid
+            | Action::Json
             | Action::OutFile
             | Action::ErrFile
             | Action::OutputName

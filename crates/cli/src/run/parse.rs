@@ -11,7 +11,7 @@ use garonne_node::job::{Job, Program, Stamps, Stdin, Streams, Tags};
 use garonne_node::job_name;
 use garonne_node::nodes::{Host, Mapping};
 use garonne_node::output_files::OutputFiles;
-use garonne_topology::binding::{MapBy, Policy};
+use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 
 use super::allocation::Allocation;
@@ -19,7 +19,7 @@ use super::joining::Joining;
 use super::options::{self, Action, Entry};
 use super::signals::forwarded;
 use super::tracing::Tracing;
-use super::values::{attached_number, bind_to, pattern, positive, split, without_qualifiers};
+use super::values::{attached_number, bind_to, map_by, pattern, positive, split, without_qualifiers};
 use super::{allocation, hosts, input, metrics, own, timeout, values};
 
 /// When to colour.
@@ -85,6 +85,8 @@ pub struct Order {
     pub name: Option<String>,
     /// Where metrics are served.
     pub metrics: Option<SocketAddr>,
+    /// Where to write how the job ended.
+    pub json: Option<PathBuf>,
     /// What to record.
     pub tracing: Tracing,
     /// Hosts that are to join.
@@ -99,6 +101,7 @@ struct Parser<'a> {
     policy: Policy,
     tags: Tags,
     files: OutputFiles,
+    json: Option<PathBuf>,
     colour: When,
     stdin: Stdin,
     timeout: Option<Duration>,
@@ -139,6 +142,7 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         policy: Policy::default(),
         tags: Tags::None,
         files: OutputFiles::default(),
+        json: None,
         colour: When::Auto,
         stdin: Stdin::Rank(0),
         timeout: None,
@@ -303,6 +307,7 @@ impl Parser<'_> {
             name,
             metrics,
             tracing,
+            json,
             hosts,
             mapping,
             joining,
@@ -320,6 +325,7 @@ impl Parser<'_> {
             name,
             metrics,
             tracing,
+            json,
             joining,
         })))
     }
@@ -435,6 +441,7 @@ impl Parser<'_> {
                 let address = metrics::address(&text);
                 self.metrics = Some(address.ok_or_else(|| bad("a port, or an address and a port"))?);
             }
+            Action::Json => self.json = Some(value.into()),
             Action::Trace => self.tracing.timeline = Some(value.into()),
             Action::Cpus => {
                 let cpus = CpuSet::parse(&text).filter(|cpus| !cpus.is_empty());
@@ -446,8 +453,7 @@ impl Parser<'_> {
                 self.policy.bind =
                     bind_to(&text).ok_or_else(|| bad("core, numa, socket, l3cache, hwthread or none"))?
             }
-            Action::MapBy => self
-                .map_by(&text)
+            Action::MapBy => map_by(&text, &mut self.policy, (&mut self.mapping, &mut self.per_node))
                 .ok_or_else(|| bad("core, numa, socket, l3cache, slot or node"))?,
             Action::Timeout => {
                 self.timeout = Some(timeout::seconds(&text).ok_or_else(|| bad("a number of seconds"))?);
@@ -558,37 +564,6 @@ impl Parser<'_> {
         }
         self.words = values::programs(&text, &shown)?.into();
         Ok(())
-    }
-
-    fn map_by(&mut self, text: &str) -> Option<()> {
-        let lower = text.to_ascii_lowercase();
-        if let [.., "ppr", ranks, "node" | "machine"] | ["ppr", ranks, "node" | "machine", ..] =
-            lower.split([':', ',']).collect::<Vec<_>>()[..]
-        {
-            self.per_node = Some(positive(ranks)?);
-        }
-        for part in text.split([':', ',']) {
-            let lower = part.to_ascii_lowercase();
-            if let Some(cores) = lower.strip_prefix("pe=") {
-                self.policy.cores_per_rank = positive(cores)?;
-                continue;
-            }
-            match lower.as_str() {
-                // In `ppr:2:node` it is but the unit.
-                "node" if self.per_node.is_none() => self.mapping = Mapping::Turns,
-                "core" | "slot" | "hwthread" | "hwt" => self.policy.map = MapBy::Core,
-                "scatter" | "spread" => self.policy.map = MapBy::Scatter,
-                "" | "node" | "machine" | "board" | "ppr" => {}
-                "numa" | "numanode" => self.policy.map = MapBy::Numa,
-                "socket" | "package" | "sockets" => self.policy.map = MapBy::Package,
-                "l1cache" | "l2cache" => {}
-                "l3cache" | "l3" | "cache" => self.policy.map = MapBy::Cache,
-                "oversubscribe" | "nooversubscribe" | "nolocal" | "span" | "rr" | "dist" => {}
-                number if number.parse::<u32>().is_ok() => {}
-                _ => return None,
-            }
-        }
-        Some(())
     }
 
     fn hostfile(&mut self, path: &OsStr) -> Result<(), Fault> {

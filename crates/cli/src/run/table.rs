@@ -220,6 +220,12 @@ pub const OPTIONS: &[Entry] = &[
         "the port at which they call (default: any that is free)",
     ),
     entry(
+        &["json"],
+        Action::Json,
+        "FILE",
+        "write how the job and each rank ended, as JSON",
+    ),
+    entry(
         &["trace"],
         Action::Trace,
         "FILE",

@@ -3,8 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use garonne_node::nodes::Mapping;
 use garonne_node::output_files;
-use garonne_topology::binding::BindTo;
+use garonne_topology::binding::{BindTo, MapBy, Policy};
 
 /// `-n4` and `-np4`.
 pub fn attached_number(name: &str) -> Option<(&str, &str)> {
@@ -80,4 +81,40 @@ pub fn without_qualifiers(name: &OsStr) -> &OsStr {
         bytes = rest;
     }
     OsStr::from_bytes(bytes)
+}
+
+/// Reads the order of places, in words of both families, with cores per rank (`PE=2`) and ranks per host (`ppr:2:node`).
+pub fn map_by(
+    text: &str,
+    policy: &mut Policy,
+    (mapping, per_node): (&mut Mapping, &mut Option<u32>),
+) -> Option<()> {
+    let lower = text.to_ascii_lowercase();
+    if let [.., "ppr", ranks, "node" | "machine"] | ["ppr", ranks, "node" | "machine", ..] =
+        lower.split([':', ',']).collect::<Vec<_>>()[..]
+    {
+        *per_node = Some(positive(ranks)?);
+    }
+    for part in text.split([':', ',']) {
+        let lower = part.to_ascii_lowercase();
+        if let Some(cores) = lower.strip_prefix("pe=") {
+            policy.cores_per_rank = positive(cores)?;
+            continue;
+        }
+        match lower.as_str() {
+            // In `ppr:2:node` it is but the unit.
+            "node" if per_node.is_none() => *mapping = Mapping::Turns,
+            "core" | "slot" | "hwthread" | "hwt" => policy.map = MapBy::Core,
+            "scatter" | "spread" => policy.map = MapBy::Scatter,
+            "" | "node" | "machine" | "board" | "ppr" => {}
+            "numa" | "numanode" => policy.map = MapBy::Numa,
+            "socket" | "package" | "sockets" => policy.map = MapBy::Package,
+            "l1cache" | "l2cache" => {}
+            "l3cache" | "l3" | "cache" => policy.map = MapBy::Cache,
+            "oversubscribe" | "nooversubscribe" | "nolocal" | "span" | "rr" | "dist" => {}
+            number if number.parse::<u32>().is_ok() => {}
+            _ => return None,
+        }
+    }
+    Some(())
 }

@@ -18,6 +18,7 @@ impl Agent<'_> {
     pub(super) fn close(&mut self) -> i32 {
         processes::kill_all();
         self.name_the_silent();
+        self.tell_outcome();
         // The rank whose long line is passing finishes it first.
         let passing = self.sinks.iter().filter_map(Sink::passes).collect::<Vec<_>>();
         for rank in passing.into_iter().chain(0..self.slots.len() as u32) {

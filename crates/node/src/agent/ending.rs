@@ -127,6 +127,7 @@ impl Agent<'_> {
 
     /// A rank's direct child has ended.
     pub(super) fn rank_ended(&mut self, rank: u32, ended: Ended) {
+        self.tally.note_end(rank);
         let slot = &mut self.slots[rank as usize];
         slot.dark_until = None;
         let Some(index) = slot.member else {

@@ -117,7 +117,7 @@ impl Agent<'_> {
             Report::Reaches(venue) => self.reaches(venue, node),
             Report::Opened(port, addresses) => {
                 if let Err(error) = self.start_below(node, (port, addresses)) {
-                    self.fail_without_rank(super::start_error_code(&error), &error.to_string());
+                    self.fail_without_rank(super::tally::start_error_code(&error), &error.to_string());
                 }
             }
             // Between each two only.

@@ -41,6 +41,7 @@ mod source;
 mod spawn;
 mod stamp;
 pub(crate) mod start;
+mod tally;
 mod token;
 mod trunk;
 mod vigil;
@@ -210,6 +211,7 @@ struct Agent<'a> {
     input: input::Input,
     /// Between asking ranks to end and ending them.
     grace: Duration,
+    tally: tally::Tally,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
@@ -226,7 +228,7 @@ pub(crate) fn run(
         processes::kill_all();
         let mut sink = Sink::new(Kind::Err);
         sink.write(format!("{error}\n").as_bytes());
-        start_error_code(&error)
+        tally::failed_to_start(job, &error)
     });
     // If the launcher is gone, nobody needs the answer.
     let _ = sys::send(
@@ -236,16 +238,6 @@ pub(crate) fn run(
         SendFlags::empty(),
     );
     code
-}
-
-/// Exit code of a job that could not start, after the habit of shells.
-fn start_error_code(error: &Error) -> i32 {
-    match error {
-        Error::System { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => 126,
-        error if error.code() == codes::G0210 => 127,
-        error if error.code() == codes::G0211 => 2,
-        _ => 1,
-    }
 }
 
 fn run_job(
@@ -326,6 +318,7 @@ impl<'a> Agent<'a> {
             other_mpi: other_mpi::OtherMpi::default(),
             input: input::Input::default(),
             grace: grace::of(job),
+            tally: tally::Tally::default(),
         };
         agent.listen(signals.as_fd(), Token::Signals)?;
         Ok(agent)
@@ -368,6 +361,7 @@ impl<'a> Agent<'a> {
 
     fn start_ranks(&mut self, starter: &Starter<'_>) -> Result<()> {
         self.open_output_files()?;
+        self.tally.begin();
         let marking = Marking {
             tags: self.job.tags,
             stamps: self.job.stamps,

@@ -202,6 +202,7 @@ impl Agent<'_> {
         if self.up.is_some() {
             return self.report(&Report::Say(line.to_owned()));
         }
+        self.tally.note_line(line);
         let own = self.sinks.own;
         self.sinks.all[own].say(line);
         self.flush_sink(own);

@@ -1,0 +1,89 @@
+//! How a job ended, rank by rank, as the agent of the launcher's host tells the launcher's process when it ends: by an anonymous file that both have.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// How a job ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The ranks, in order; none: they were not started, or the agent was killed.
+    pub ranks: Vec<RankOutcome>,
+    /// The line that tells why the job was ended, with its code.
+    pub error: Option<String>,
+}
+
+/// How a rank ended. Of a rank on another host in a job that failed, its end is not known here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RankOutcome {
+    /// Its number.
+    pub rank: u32,
+    /// Its program, as the command line names it.
+    pub program: String,
+    /// The name of its host.
+    pub host: String,
+    /// Its process, on the launcher's host.
+    pub process: Option<i32>,
+    /// With which status it ended by itself.
+    pub exit_code: Option<i32>,
+    /// Which signal ended it.
+    pub signal: Option<String>,
+    /// How long it ran, on the launcher's host.
+    pub seconds: Option<f64>,
+}
+
+/// The file by which an outcome reaches the launcher's process.
+#[derive(Clone, Debug)]
+pub struct Sheet(Arc<File>);
+
+impl Sheet {
+    /// An empty one, made before the agent is forked.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new() -> std::io::Result<Self> {
+        let file = rustix::fs::memfd_create("garonne-outcome", rustix::fs::MemfdFlags::CLOEXEC)?;
+        Ok(Self(Arc::new(File::from(file))))
+    }
+
+    /// Tells it. What cannot be told is not known then.
+    pub fn write(&self, outcome: &Outcome) {
+        let mut file = &*self.0;
+        let text = serde_json::to_vec(outcome).unwrap_or_default();
+        let _ = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&text));
+    }
+
+    /// What was told, if anything was.
+    pub fn read(&self) -> Outcome {
+        let (mut file, mut text) = (&*self.0, Vec::new());
+        let read = file
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| file.read_to_end(&mut text));
+        read.ok()
+            .and_then(|_| serde_json::from_slice(&text).ok())
+            .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_read_and_an_agent_that_tells_nothing_leaves_nothing() {
+        let sheet = Sheet::new().unwrap();
+        assert_eq!(sheet.read(), Outcome::default());
+        let outcome = Outcome {
+            ranks: vec![RankOutcome {
+                rank: 3,
+                signal: Some("SIGSEGV".into()),
+                ..RankOutcome::default()
+            }],
+            error: Some("error[G0206]".into()),
+        };
+        sheet.clone().write(&outcome);
+        assert_eq!(sheet.read(), outcome);
+    }
+}
