@@ -162,6 +162,29 @@ KIND test_each(void)
     wait_for_all();
 }
 
+/* All but one are over: a receive of columns, which has an object. */
+KIND any_of_those_that_are_over(void)
+{
+    MPI_Datatype columns;
+    MPI_Type_vector(2, 1, 2, MPI_INT, &columns);
+    MPI_Type_commit(&columns);
+    receive_all(0, 0);
+    MPI_Cancel(&requests[0]);
+    MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+    MPI_Irecv(large, 1, columns, 0, 1, MPI_COMM_SELF, &requests[0]);
+    for (int i = 1; i < many; i++)
+        MPI_Send(&value, 1, MPI_INT, 0, 0, MPI_COMM_SELF);
+    for (int i = 1; i < many; i++) {
+        int at;
+        MPI_Waitany(many, requests, &at, MPI_STATUS_IGNORE);
+        if (at == 0)
+            abort();
+    }
+    MPI_Send(large, 1, columns, 0, 1, MPI_COMM_SELF);
+    wait_for_all();
+    MPI_Type_free(&columns);
+}
+
 KIND some_at_a_time(void)
 {
     int *indices = room(sizeof *indices), done, left = many;
@@ -460,7 +483,7 @@ int main(int argc, char **argv)
     void (*kinds[])(void) = {
         cancel_oldest_first, cancel_youngest_first, cancel_wildcards, cancel_large, cancel_persistent, persistent, free_receives,
         free_large_receives, unexpected_by_tag, probe_unexpected, matched_probes, posted_by_tag, posted_with_wildcards,
-        wait_youngest_first, test_each, some_at_a_time, large_sends, synchronous_sends, freed_synchronous_sends, buffered_sends,
+        wait_youngest_first, test_each, any_of_those_that_are_over, some_at_a_time, large_sends, synchronous_sends, freed_synchronous_sends, buffered_sends,
         generalised_requests, collectives_under_way, communicators, communicators_and_receives_elsewhere, datatypes,
         blocks_of_a_datatype, attributes_of_a_communicator, attributes_of_a_datatype, keys_of_an_info_object, info_objects,
         handlers_and_operations, error_codes, groups, neighbors, sessions,

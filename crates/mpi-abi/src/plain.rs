@@ -27,6 +27,9 @@ use garonne_progress::host::{Awaits, Host};
 use std::cell::Cell;
 use std::ffi::c_int;
 
+mod any;
+pub(crate) use any::{test_any, wait_any};
+
 /// The request of every send that was over when it started: no code of the standard's, no handle of a table's.
 pub(crate) const DONE: MPI_Request = MPI_Request(LIVE - 1);
 
@@ -352,86 +355,11 @@ pub(crate) enum Found<T> {
     Over(T),
 }
 
-/// Of the requests that are over, the one that was over first.
-fn earliest(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> Result<Found<usize>> {
-    let mut found = Found::Nothing;
-    let mut first = u64::MAX;
-    for at in 0..count {
-        let handle = places.at(at)?;
-        if handle == MPI_REQUEST_NULL {
-            continue;
-        }
-        match over_at(host, handle) {
-            Some(place) if place < first => {
-                first = place;
-                found = Found::Over(at);
-            }
-            None if matches!(found, Found::Nothing) => found = Found::NotYet,
-            _ => {}
-        }
-    }
-    Ok(found)
-}
-
-/// `MPI_Testany` likewise: the index, with the status given.
-pub(crate) fn test_any(
-    count: usize,
-    places: Ptr<MPI_Request>,
-    status: Ptr<MPI_Status>,
-) -> Result<Found<usize>> {
-    let Some(Engine { host, .. }) = engine_of_plain(count, places)? else {
-        return Ok(Found::Otherwise);
-    };
-    let mut found = earliest(host, count, places)?;
-    if let Found::NotYet = found {
-        host.look();
-        found = earliest(host, count, places)?;
-    }
-    end_one(host, found, places, status)
-}
-
 /// What a thread waits for that waits for any of these requests, which are all plain or null.
 fn any_of(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> Awaits {
     let handles = (0..count).map(|at| places.at(at));
     let active = handles.filter(|handle| !matches!(handle, Ok(MPI_REQUEST_NULL)));
     host.any_of(&mut active.map(|handle| handle.map_or(Awaits::Anything, awaits)))
-}
-
-/// `MPI_Waitany` likewise.
-pub(crate) fn wait_any(
-    count: usize,
-    places: Ptr<MPI_Request>,
-    status: Ptr<MPI_Status>,
-) -> Result<Found<usize>> {
-    let Some(Engine { host, .. }) = engine_of_plain(count, places)? else {
-        return Ok(Found::Otherwise);
-    };
-    let mut found = earliest(host, count, places);
-    if let Ok(Found::NotYet) = found {
-        let awaits = any_of(host, count, places);
-        host.wait_for(&|| awaits, &mut || {
-            found = earliest(host, count, places);
-            !matches!(found, Ok(Found::NotYet))
-        });
-    }
-    end_one(host, found?, places, status)
-}
-
-fn end_one(
-    host: &RankHost,
-    found: Found<usize>,
-    places: Ptr<MPI_Request>,
-    status: Ptr<MPI_Status>,
-) -> Result<Found<usize>> {
-    let Found::Over(at) = found else { return Ok(found) };
-    let place = places.element(at);
-    let handle = place.get()?;
-    let stands = standing(host, handle);
-    Ok(if conclude(stands, place, status)? {
-        Found::Over(at)
-    } else {
-        Found::Otherwise
-    })
 }
 
 /// Where `MPI_Waitsome` and `MPI_Testsome` tell what they found.

@@ -93,6 +93,12 @@ pub(crate) fn entry(handle: MPI_Request) -> Result<&'static Entry> {
         .ok_or_else(|| unknown(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0))
 }
 
+/// The request behind a handle if it is one operation of the engine, a send or a receive.
+pub(crate) fn find_operation(handle: MPI_Request) -> Result<Option<&'static Request>> {
+    let request = &entry(handle)?.request;
+    Ok(request.is_operation().then_some(request))
+}
+
 /// What a handle stands for.
 enum Found {
     Null,

@@ -388,7 +388,7 @@ impl Request {
 
     /// The place of an operation that is over among the completions of its rank, without making progress; `None` while it
     /// goes on. What is not a message is first.
-    fn finished_at(&self) -> Option<u64> {
+    pub fn finished_at(&self) -> Option<u64> {
         match &self.0 {
             Kind::Done(_, _, place) => Some(*place),
             Kind::Send(comm, name) | Kind::Recv(comm, name) => comm.process().host.finished_at(*name),
@@ -401,7 +401,7 @@ impl Request {
     }
 
     /// What a thread that waits for this waits for.
-    pub(crate) fn awaits(&self) -> Awaits {
+    pub fn awaits(&self) -> Awaits {
         match &self.0 {
             Kind::Send(_, name) | Kind::Recv(_, name) => Awaits::Operation(*name),
             Kind::Persistent(_, persistent) => {
@@ -424,7 +424,7 @@ impl Request {
     }
 
     /// Whether it is one operation of the engine from its beginning to its end.
-    fn is_operation(&self) -> bool {
+    pub fn is_operation(&self) -> bool {
         matches!(self.0, Kind::Send(..) | Kind::Recv(..))
     }
 
