@@ -94,7 +94,9 @@ impl Datatype {
         let summary = tree::summarise(&tree)?;
         let shape = tree::shape(&tree);
         if shape.depth() > LAYOUT_DEPTH_MAX || Self::nesting_of(&constructor) > NESTING_MAX {
-            let text = format!("the datatype is nested deeper than {NESTING_MAX} constructors");
+            let text = format!(
+                "the datatype is nested deeper than {NESTING_MAX} constructors, or its layout deeper than {LAYOUT_DEPTH_MAX} loops"
+            );
             return Err(Error::new(Class::Type, text));
         }
         let committed = match &constructor {
