@@ -7,6 +7,7 @@ import collections
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,9 +40,17 @@ class Session:
         self.found = None
         # Jobs of Garonne's own: those that did what they were asked for (True), and those that failed.
         self.ours = collections.Counter()
+        self.jobs = 0
 
     def say(self, text):
+        self.show("")
         print(text, file=sys.stderr, flush=True)
+
+    def show(self, text):
+        """A line that the next one replaces, on a terminal alone: how far a benchmark has come."""
+        if sys.stderr.isatty():
+            columns = shutil.get_terminal_size().columns
+            print(f"\r{text[:columns - 1]}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def note(self, text):
         if text not in self.notes:
@@ -96,6 +105,8 @@ class Session:
         """What a job printed, up to where it failed; a job that fails is noted, not hidden."""
         command = peer.command(ranks, program, [self.fresh_map(), *map(str, words)])
         told = " ".join(map(str, words[2:]))
+        self.jobs += 1
+        self.show(f"job {self.jobs}: {peer.name}, {ranks} ranks: {told}")
         try:
             done = subprocess.run(command, env=peer.environment(), capture_output=True, text=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired as late:

@@ -16,6 +16,7 @@ mod commands;
 mod diagnosis;
 mod examined;
 mod page;
+mod progress;
 mod recording;
 mod run;
 

@@ -200,6 +200,13 @@ pub fn out_bytes(bytes: &[u8]) {
     }
 }
 
+/// A line of this command's own on a terminal, on standard error, in the place of the one that stands there; empty: none.
+pub fn replace_line(line: &str) {
+    let _ = stderr()
+        .lock()
+        .write_all(format!("\r{}\x1b[K", escaped(line)).as_bytes());
+}
+
 /// Writes to standard error, if that is possible. In one piece, since others write there, too.
 pub fn err(words: Arguments<'_>) {
     let _ = stderr()

@@ -167,6 +167,7 @@ fn colour_is_for_terminals_unless_it_is_asked_for() {
         let mut command = command(line);
         command.env_remove("NO_COLOR").envs(variable);
         let said = said(&mut command);
+        assert!(!said.out.contains("\\u001b"), "{said:?}");
         said.out.contains('\x1b') || said.err.contains('\x1b')
     };
     for line in ["who nosuch", "run --help", "--help", "frobnicate"] {
@@ -177,6 +178,7 @@ fn colour_is_for_terminals_unless_it_is_asked_for() {
         "who nosuch --color=always",
         "frobnicate --color always",
         "--colour=always --help",
+        "--color always run --help",
     ] {
         assert!(coloured(line, None), "{line}");
         assert!(

@@ -134,3 +134,27 @@ fn a_job_under_nohup_goes_on_when_its_terminal_is_closed() {
 fn a_job_whose_parent_ignores_the_ends_of_children_comes_to_its_end() {
     assert_eq!(finish(ignoring("CHLD", &["true"])).code, 0);
 }
+
+#[test]
+fn what_takes_long_counts_its_steps_on_a_terminal_and_nowhere_else() {
+    let mark = format!("{}-progress", std::process::id());
+    let words = ["bench", "tasks", "--samples", "2", "--tasks", "10", "--json"];
+    let (job, mut terminal) = on_terminal(&words, &mark);
+    let bar = read_until(&mut terminal, "2/");
+    assert!(bar.contains("] 1/"), "{bar:?}");
+    // The line is wiped before anything else is said.
+    read_until(&mut terminal, "\r\u{1b}[K{");
+    drop(terminal);
+    finish(job);
+    let said = support::said(support::command("").args(words));
+    assert!(
+        said.code == 0 && said.err.is_empty() && said.out.starts_with('{'),
+        "{said:?}"
+    );
+    // What the ranks of a measurement have come to is told by the one that receives.
+    let (job, mut terminal) = on_terminal(&["tune", "--dry-run"], &mark);
+    let bar = read_until(&mut terminal, "] 3/9 messages of 64 KB");
+    assert!(bar.contains("] 1/9 copies"), "{bar:?}");
+    drop(terminal);
+    finish(job);
+}

@@ -16,6 +16,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use crate::progress::Progress;
+
 /// Samples, and tasks in one: beyond what anybody waits for, and each sample is kept.
 const COUNT_MAX: i64 = 1_000_000;
 
@@ -94,26 +96,29 @@ fn measure(args: &Args) -> Result<Report, Error> {
         rows: Vec::new(),
         growth: Vec::new(),
     };
+    let mut progress = Progress::new(tree.areas().len() + cores_polling(tree.cores()).count());
     for area in 0..tree.areas().len() {
+        progress.step("queues of the machine");
         report
             .rows
             .push(Bench::new(&tree, args, tree.cores())?.row(area)?);
     }
-    let mut polling = 1;
-    while polling <= tree.cores() {
+    for polling in cores_polling(tree.cores()) {
+        progress.step("cores that poll");
         let row = Bench::new(&tree, args, polling)?.row(tree.root())?;
         report.growth.push(Growth {
             cores: polling,
             median_ns: row.median_ns,
             handed_over_ns: row.handed_over_ns,
         });
-        polling = if polling < tree.cores() {
-            (polling * 2).min(tree.cores())
-        } else {
-            polling + 1
-        };
     }
     Ok(report)
+}
+
+/// How many cores poll in each measurement: ever twice as many, and all.
+fn cores_polling(cores: usize) -> impl Iterator<Item = usize> {
+    let more = move |polling: &usize| (*polling < cores).then(|| (polling * 2).min(cores));
+    std::iter::successors((cores > 0).then_some(1), more)
 }
 
 fn describe(tree: &Tree) -> String {

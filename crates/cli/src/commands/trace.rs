@@ -8,6 +8,7 @@ use garonne_node::traced::{From, Traced};
 use garonne_node::visit::Visit;
 
 use super::jobs;
+use crate::progress::Progress;
 use crate::recording::distant::Distant;
 use crate::recording::{self, Outcome, Recording, Wants};
 
@@ -97,17 +98,26 @@ pub fn record(
         None => return Err("no rank of that job has called MPI_Init yet".into()),
     };
     let mut recording = Recording::new((world, visit.ranks), wants, distant)?;
-    let end = time.map(|time| Instant::now() + time);
+    let begun = Instant::now();
+    let end = time.map(|time| begun + time);
+    let seconds = time.map_or(0, |time| time.as_secs_f64().ceil() as usize);
+    let mut progress = (seconds > 1).then(|| Progress::new(seconds));
+    let mut told = 0;
     let mut asked: Option<Instant> = None;
     while !recording.is_over() && !recording.has_failed() && end.is_none_or(|end| Instant::now() < end) {
         if asked.is_none_or(|asked| asked.elapsed() > ASK_EVERY) {
             recording.ask();
             asked = Some(Instant::now());
         }
+        if let (Some(progress), true) = (&mut progress, begun.elapsed().as_secs() >= told) {
+            progress.step("seconds recorded");
+            told += 1;
+        }
         if !recording.look(false) {
             Recording::pause();
         }
     }
+    drop(progress);
     Ok(recording.finish())
 }
 

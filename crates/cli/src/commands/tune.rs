@@ -9,6 +9,7 @@ use garonne_node::tuned::{Network, Networks};
 use serde::Serialize;
 
 use super::{tune_networks, tune_ranks};
+use crate::progress::Progress;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -43,8 +44,12 @@ pub fn run(args: &Args) -> i32 {
     if args.networks.are_meant() {
         return tune_networks::run(&args.networks, (args.json, args.dry_run));
     }
+    let mut progress = Progress::new(1 + tune_ranks::STEPS);
+    progress.step("copies");
     let measured = CostModel::measure().map_err(|error| error.to_string());
-    let model = match measured.and_then(|model| Ok(model.with_ways(tune_ranks::measure()?))) {
+    let measured = measured.and_then(|model| Ok(model.with_ways(tune_ranks::measure(&mut progress)?)));
+    drop(progress);
+    let model = match measured {
         Ok(model) => model,
         Err(error) => {
             errln!("error: cannot measure this machine: {error}");

@@ -15,6 +15,7 @@ use garonne_sync::user::{Data, Scratch};
 use serde::{Deserialize, Serialize};
 
 use super::pair;
+use crate::progress::Progress;
 
 /// Large data, and what is said of them.
 const BULK: i32 = 0;
@@ -67,17 +68,21 @@ pub fn run(args: &NetworkArgs, how: (bool, bool)) -> i32 {
         all => all.iter().collect(),
     };
     let mut found = Vec::new();
+    let mut progress = Progress::new(hosts.len() * hosts.len().saturating_sub(1) / 2);
     for (at, one) in hosts.iter().enumerate() {
         for other in &hosts[at + 1..] {
+            progress.step(&format!("{one} and {other}"));
             match measure(args, (one, other), dry_run) {
                 Ok(both) => found.extend(both),
                 Err(text) => {
+                    drop(progress);
                     errln!("error: {one} and {other}: {text}");
                     return 1;
                 }
             }
         }
     }
+    drop(progress);
     let code = match as_json {
         true => super::print_json(&found),
         false => print(&found),

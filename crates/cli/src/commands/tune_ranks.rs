@@ -4,7 +4,8 @@
 //! tried all ways; what its rail then knows is the measurement, made with the code and under the conditions of real jobs. A message is received
 //! only after it was announced, so nothing but the way of fetching differs.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use garonne_engine::api::Mode;
 use garonne_node::rank::{Rank, RankHost};
@@ -14,6 +15,7 @@ use garonne_rails::shm::pace::WAYS;
 use garonne_sync::user::{Data, Scratch};
 
 use super::pair;
+use crate::progress::Progress;
 
 /// Lengths that are measured: from the shortest that are fetched to where nothing changes any more.
 const LENGTHS: [u64; 8] = [
@@ -31,22 +33,44 @@ const ROUNDS: usize = 12;
 /// The rank that receives; the other sends.
 const RECEIVER: u32 = 0;
 
+/// Steps of the measurement: the lengths.
+pub const STEPS: usize = LENGTHS.len();
+/// How the receiver begins a line on standard error that says which length comes next.
+const STEP: &str = "step: ";
+
 /// Starts the job of two ranks and reads what they found. The error is a line for the user.
-pub fn measure() -> Result<Vec<WaysCost>, String> {
+pub fn measure(progress: &mut Progress) -> Result<Vec<WaysCost>, String> {
     let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
-    let output = Command::new(&program)
+    let mut job = Command::new(&program)
         .args(["run", "-n", "2", "--timeout", "60"])
         .arg(&program)
         .args(["tune", "--as-rank"])
         // The ranks find no model there: a known pace would not be measured again.
         .env("XDG_CACHE_HOME", "/nonexistent")
-        .output()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .map_err(|error| format!("cannot start a job: {error}"))?;
+    // What it finds is less than a pipe holds: it is read at the end.
+    let mut said = String::new();
+    for line in job
+        .stderr
+        .take()
+        .into_iter()
+        .flat_map(|err| BufReader::new(err).lines())
+    {
+        let line = line.unwrap_or_default();
+        match line.strip_prefix(STEP) {
+            Some(what) => progress.step(what),
+            None => said.extend([line.as_str(), "\n"]),
+        }
+    }
+    let output = job
+        .wait_with_output()
+        .map_err(|error| format!("cannot wait for a job: {error}"))?;
     if !output.status.success() {
-        return Err(format!(
-            "the job of two ranks failed: {}",
-            String::from_utf8_lossy(&output.stderr).trim_end()
-        ));
+        return Err(format!("the job of two ranks failed: {}", said.trim_end()));
     }
     serde_json::from_slice(&output.stdout).map_err(|error| format!("the ranks said something else: {error}"))
 }
@@ -73,6 +97,9 @@ fn exchange(host: &RankHost) -> Result<Vec<WaysCost>, String> {
     let memory = Scratch::new(most as usize).ok_or("no memory")?;
     let mut found = Vec::new();
     for (tag, len) in LENGTHS.into_iter().enumerate() {
+        if host.me() == RECEIVER {
+            errln!("{STEP}messages of {} KB", len / 1024);
+        }
         let data = Data::contiguous(memory.mem(), len);
         for _ in 0..ROUNDS * WAYS.len() {
             if host.me() == RECEIVER {

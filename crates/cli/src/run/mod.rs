@@ -70,7 +70,7 @@ pub fn run(words: Vec<OsString>, called: &str) -> i32 {
 fn help(foreign: command::Foreign) -> i32 {
     let help = command::command("run", foreign).render_help();
     match output::is_coloured(output::Stream::Out) {
-        true => out!("{}", help.ansi()),
+        true => output::out_bytes(help.ansi().to_string().as_bytes()),
         false => out!("{help}"),
     }
     0
