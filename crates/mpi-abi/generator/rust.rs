@@ -253,7 +253,8 @@ fn body_name(f: &Function, shared: bool) -> String {
     name.to_lowercase()
 }
 
-/// Whose error handler hears of a failure: the first communicator, window, file or session among the arguments.
+/// Whose error handler hears of a failure: the first communicator, window, file or session among the arguments. A call
+/// that makes one of them with a given error handler has that handler hear of its own failure, too.
 fn holder(f: &Function) -> String {
     // A file that cannot be opened or deleted is heard of by the null file's error handler.
     if matches!(f.name.as_str(), "MPI_File_open" | "MPI_File_delete") {
@@ -266,9 +267,19 @@ fn holder(f: &Function) -> String {
                 "MPI_Comm" | "MPI_Win" | "MPI_File" | "MPI_Session"
             )
     });
-    match found {
-        Some(p) => format!("Holder::{}({})", &p.base["MPI_".len()..], rust_name(&p.name)),
-        None => "Holder::None".into(),
+    if let Some(p) = found {
+        return format!("Holder::{}({})", &p.base["MPI_".len()..], rust_name(&p.name));
+    }
+    let given = f
+        .params
+        .iter()
+        .find(|p| p.depth == 0 && p.base == "MPI_Errhandler");
+    match (f.name.as_str(), given) {
+        ("MPI_Comm_free" | "MPI_Comm_disconnect", _) => "Holder::at_comm(comm)".into(),
+        ("MPI_Session_finalize", _) => "Holder::at_session(session)".into(),
+        ("MPI_Session_init", Some(p)) => format!("Holder::Given({}, Kind::Session)", rust_name(&p.name)),
+        (_, Some(p)) => format!("Holder::Given({}, Kind::Comm)", rust_name(&p.name)),
+        (_, None) => "Holder::None".into(),
     }
 }
 

@@ -3,11 +3,13 @@
 //! A body returns a [`Fault`]; the generated wrapper hands it to [`finish`], which raises it on the error handler of
 //! the object that the call was about. Nothing here is on the way of a call that succeeds.
 
+use crate::edge::Ptr;
 use crate::exports::{NAMES, NOT_YET};
-use crate::handle::{MPI_Comm, MPI_Count, MPI_Datatype, MPI_File, MPI_Session, MPI_Win};
+use crate::handle::{MPI_Comm, MPI_Count, MPI_Datatype, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win};
 use garonne_engine::api::{Origin, TypeMark};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::kind_of;
+use garonne_mpi::errhandler::Kind;
 use garonne_mpi::error::{Class, Error};
 use std::ffi::c_int;
 
@@ -60,8 +62,22 @@ pub(crate) enum Holder {
     File(MPI_File),
     /// A session.
     Session(MPI_Session),
-    /// None in particular: `MPI_COMM_SELF`'s error handler, as the standard says.
+    /// One of this kind that the call is to make with this error handler.
+    Given(MPI_Errhandler, Kind),
+    /// None in particular.
     None,
+}
+
+impl Holder {
+    /// The communicator whose handle is there when the call begins.
+    pub fn at_comm(place: Ptr<MPI_Comm>) -> Self {
+        place.get().map_or(Holder::None, Holder::Comm)
+    }
+
+    /// The session whose handle is there when the call begins.
+    pub fn at_session(place: Ptr<MPI_Session>) -> Self {
+        place.get().map_or(Holder::None, Holder::Session)
+    }
 }
 
 /// Why a call failed. Boxed, so that the result of a call that succeeds stays one word.

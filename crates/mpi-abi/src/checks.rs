@@ -6,11 +6,17 @@ use garonne_engine::api::TypeMark;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static TYPES: AtomicBool = AtomicBool::new(false);
+static ERRORS: AtomicBool = AtomicBool::new(false);
 
 /// Whether both sides of messages compare their types.
 #[inline(always)]
 pub(crate) fn types() -> bool {
     TYPES.load(Ordering::Relaxed)
+}
+
+/// Whether errors of no object are raised where the standard says, and nowhere else.
+pub(crate) fn errors() -> bool {
+    ERRORS.load(Ordering::Relaxed)
 }
 
 /// Begins to check as the environment says.
@@ -22,6 +28,7 @@ pub(crate) fn begin() -> Result<(), String> {
     for word in said.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         match word {
             "types" => TYPES.store(true, Ordering::Relaxed),
+            "errors" => ERRORS.store(true, Ordering::Relaxed),
             _ => {
                 let (name, known) = (
                     garonne_node::rank::ENV_CHECK,

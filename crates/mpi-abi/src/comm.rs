@@ -160,27 +160,24 @@ pub(crate) fn intercomm_merge(_: Call, on: MPI_Comm, high: c_int, out: Ptr<MPI_C
 fn freeable(handle: MPI_Comm) -> Result<&'static Comm> {
     let found = comm(handle)?;
     if handle.0 < LIVE {
-        let fault = Fault::new(
+        return Err(Fault::new(
             Class::Comm,
             format!("{} is predefined and cannot be freed", found.label()),
-        );
-        return Err(fault.on(Some(found.clone())));
+        ));
     }
     Ok(found)
 }
 
 pub(crate) fn comm_free(_: Call, place: Ptr<MPI_Comm>) -> Result<()> {
     let handle = place.get()?;
-    let own = |error: garonne_mpi::error::Error| Fault::from(error).on(objects::find_comm(handle).cloned());
-    freeable(handle)?.free().map_err(own)?;
+    freeable(handle)?.free()?;
     objects::retire_comm(handle);
     place.set(MPI_COMM_NULL)
 }
 
 pub(crate) fn comm_disconnect(_: Call, place: Ptr<MPI_Comm>) -> Result<()> {
     let handle = place.get()?;
-    let own = |error: garonne_mpi::error::Error| Fault::from(error).on(objects::find_comm(handle).cloned());
-    freeable(handle)?.disconnect().map_err(own)?;
+    freeable(handle)?.disconnect()?;
     objects::retire_comm(handle);
     place.set(MPI_COMM_NULL)
 }

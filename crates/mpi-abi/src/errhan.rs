@@ -8,7 +8,7 @@ use crate::edge::{Callback, Ptr, StrIn, StrOut};
 use crate::handle::*;
 use crate::objects::{self, ERRHANDLERS, comm, errhandler, find_comm, publish};
 use crate::session::{find_session, session};
-use crate::{exception, failures, site, state, tracing};
+use crate::{checks, exception, failures, site, state, tracing};
 use garonne_mpi::errhandler::{Errhandler, Kind, UserHandler};
 use garonne_mpi::error::{Class, Error};
 use std::collections::BTreeMap;
@@ -66,11 +66,32 @@ fn handler_of(holder: Holder, fault: &Fault) -> (Errhandler, usize) {
         Holder::Comm(handle) => find_comm(handle).map(|comm| (comm.errhandler(), handle.0)),
         Holder::Session(handle) => find_session(handle).map(|session| (session.errhandler(), handle.0)),
         Holder::File(handle) => Some((lock(&FILES).clone(), handle.0)),
+        Holder::Given(handle, kind) => given(handle, kind),
         Holder::Win(_) | Holder::None => None,
     };
-    // Without an object of its own a fault belongs to MPI_COMM_SELF; where there is none, the initial handler is fatal.
-    own.or_else(|| find_comm(MPI_COMM_SELF).map(|comm| (comm.errhandler(), MPI_COMM_SELF.0)))
+    own.or_else(handler_of_none)
         .unwrap_or((Errhandler::Fatal, MPI_COMM_NULL.0))
+}
+
+/// The error handler that a call was given for what it did not come to make.
+fn given(handle: MPI_Errhandler, kind: Kind) -> Option<(Errhandler, usize)> {
+    let handler = errhandler(handle).ok().filter(|handler| handler.fits(kind))?;
+    let null = match kind {
+        Kind::Session => MPI_SESSION_NULL.0,
+        _ => MPI_COMM_NULL.0,
+    };
+    Some((handler, null))
+}
+
+/// Who hears of a failure that belongs to no object: since MPI 4 `MPI_COMM_SELF`. Programs that were written before, or
+/// for libraries that go on as before, set a handler on `MPI_COMM_WORLD` alone; that one hears of it then, unless errors
+/// are checked.
+fn handler_of_none() -> Option<(Errhandler, usize)> {
+    let this = find_comm(MPI_COMM_SELF)?;
+    let world = find_comm(MPI_COMM_WORLD)
+        .filter(|world| world.has_own_errhandler() && !this.has_own_errhandler() && !checks::errors());
+    let (comm, handle) = world.map_or((this, MPI_COMM_SELF), |world| (world, MPI_COMM_WORLD));
+    Some((comm.errhandler(), handle.0))
 }
 
 /// A failure in words, in parts.

@@ -355,7 +355,7 @@ pub(crate) fn fault() -> Fault {
     Fault::new(Class::Other, "a function of the program threw an exception")
 }
 
-/// For calls that hear of no failure otherwise.
+/// For what has no failure of its own.
 ///
 /// # Errors
 /// [`fault`], if this call has something to throw.

@@ -88,6 +88,7 @@ mod exports {
     use crate::handle::*;
     use crate::thunk::{Site, thunk};
     use crate::tracing::{Oddity, is_odd, left, oddity};
+    use garonne_mpi::errhandler::Kind;
     use std::ffi::c_int;
 
     include!(concat!(env!("OUT_DIR"), "/functions.rs"));

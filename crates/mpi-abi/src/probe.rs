@@ -9,6 +9,7 @@ use crate::p2p::data;
 use crate::request::give_request;
 use crate::state;
 use crate::status::give;
+use garonne_mpi::comm::Comm;
 use garonne_mpi::error::Class;
 use garonne_mpi::p2p::Message;
 use garonne_mpi::request::Status;
@@ -77,6 +78,12 @@ pub(crate) fn improbe(
     give(status, &filled)
 }
 
+/// The communicator that a message came on.
+fn comm_of(place: Ptr<MPI_Message>) -> Option<Comm> {
+    let message = place.get().ok().and_then(|handle| MESSAGES.get(handle));
+    message.and_then(|message| message.comm().cloned())
+}
+
 /// The message of a handle, which the receive consumes.
 fn take(place: Ptr<MPI_Message>) -> Result<Message> {
     let handle = place.get()?;
@@ -103,7 +110,7 @@ pub(crate) fn mrecv(
         message.set(MPI_MESSAGE_NULL)?;
         return give(status, &Status::PROC_NULL);
     }
-    let data = data(buf, count, datatype)?;
+    let data = data(buf, count, datatype).map_err(|fault| fault.on(comm_of(message)))?;
     let message = take(message)?;
     let comm = message.comm().cloned();
     let filled = message
@@ -125,7 +132,7 @@ pub(crate) fn imrecv(
     let data = if message.get()? == MPI_MESSAGE_NO_PROC {
         garonne_sync::user::Data::empty()
     } else {
-        data(buf, count, datatype)?
+        data(buf, count, datatype).map_err(|fault| fault.on(comm_of(message)))?
     };
     let message = take(message)?;
     let comm = message.comm().cloned();

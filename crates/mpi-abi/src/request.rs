@@ -328,6 +328,11 @@ impl Report {
                 self.trouble.get_or_insert(fault);
             }
         }
+        self.judge()
+    }
+
+    /// Says whether any failed.
+    fn judge(self) -> Result<SmallVec<[usize; 16]>> {
         if let Some((error, comm)) = self.failed {
             return Err(Fault::new(Class::InStatus, error.detail).on(comm));
         }
@@ -541,9 +546,7 @@ fn start_one(handle: MPI_Request) -> Result<()> {
     let Some(request) = found.request() else {
         return Ok(());
     };
-    request
-        .start()
-        .map_err(|error| Fault::from(error).on(request.comm()))
+    request.start().map_err(|error| own(request, error))
 }
 
 pub(crate) fn startall(_: Call, count: c_int, places: Ptr<MPI_Request>) -> Result<()> {
@@ -555,9 +558,7 @@ pub(crate) fn cancel(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
     let Some(request) = found.request() else {
         return Ok(());
     };
-    request
-        .cancel()
-        .map_err(|error| Fault::from(error).on(request.comm()))
+    request.cancel().map_err(|error| own(request, error))
 }
 
 pub(crate) fn request_free(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
@@ -576,7 +577,13 @@ pub(crate) fn request_free(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
         return Err(unknown(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0));
     };
     place.set(MPI_REQUEST_NULL)?;
-    Ok(entry.request.free()?)
+    let comm = entry.request.comm();
+    entry.request.free().map_err(|error| Fault::from(error).on(comm))
+}
+
+/// An error of the communicator that a request belongs to.
+fn own(request: &Request, error: Error) -> Fault {
+    Fault::from(error).on(request.comm())
 }
 
 /// Takes back a handle that nobody needs any more.

@@ -5,7 +5,6 @@ use super::{List, Report, find, listener, report};
 use crate::call::{Call, Result};
 use crate::constants::*;
 use crate::edge::{In, Ptr};
-use crate::exception;
 use crate::handle::*;
 use crate::status::give_empty;
 use garonne_mpi::request::{self, TestAny};
@@ -43,7 +42,8 @@ pub(crate) fn request_get_status_any(
         TestAny::Done(at, outcome) => {
             flag.set(1)?;
             index.set(at as c_int)?;
-            report(outcome, None, status)
+            let comm = list.at(at).and_then(|request| listener(request, &outcome));
+            report(outcome, comm, status)
         }
         TestAny::Nothing => {
             flag.set(1)?;
@@ -70,7 +70,7 @@ pub(crate) fn request_get_status_all(
         report.add(&list, (index, index), outcome)
     });
     flag.set(all.into())?;
-    exception::check()
+    report.judge().map(drop)
 }
 
 pub(crate) fn request_get_status_some(
@@ -88,5 +88,5 @@ pub(crate) fn request_get_status_some(
     });
     count.set(found.map_or(MPI_UNDEFINED, |n| n as c_int))?;
     indices.fill(report.indices.iter().map(|&index| index as c_int))?;
-    exception::check()
+    report.judge().map(drop)
 }

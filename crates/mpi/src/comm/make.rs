@@ -91,7 +91,7 @@ impl Comm {
     /// used for what is local at once, for communication when the request is complete.
     pub fn idup(&self, info: Option<&Info>) -> Result<(Comm, Request)> {
         let dup = self.unborn_dup(info)?;
-        let task = Task::start(&self.0.process, self.dup_work(&dup));
+        let task = Task::start(self, self.dup_work(&dup));
         Ok((dup, Request::new(&self.0.process, task)))
     }
 

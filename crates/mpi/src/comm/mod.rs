@@ -34,7 +34,7 @@ use crate::topo::Topology;
 use garonne_engine::api::{Context, Peer};
 use garonne_progress::surroundings::{Known, Members};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 /// A communicator. Cheap to clone; freed with its last user.
@@ -80,6 +80,8 @@ pub(crate) struct Inner {
     handle: AtomicUsize,
     name: Mutex<String>,
     errhandler: RwLock<Errhandler>,
+    /// The program set it.
+    has_own_errhandler: AtomicBool,
     info: Mutex<Info>,
     /// Its messages have another priority than the usual one.
     has_priority: Mutex<bool>,
@@ -244,6 +246,7 @@ impl Comm {
             handle: AtomicUsize::new(0),
             name: Mutex::default(),
             errhandler: RwLock::new(parts.errhandler),
+            has_own_errhandler: AtomicBool::new(false),
             info: Mutex::new(parts.info),
             has_priority: Mutex::new(false),
             attrs: parts.attrs,
@@ -438,7 +441,13 @@ impl Comm {
             ));
         }
         *self.0.errhandler.write().unwrap_or_else(PoisonError::into_inner) = handler;
+        self.0.has_own_errhandler.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether the program set its error handler.
+    pub fn has_own_errhandler(&self) -> bool {
+        self.0.has_own_errhandler.load(Ordering::Relaxed)
     }
 
     /// `MPI_Comm_get_info`: a new object with the hints in use and the kinds of memory that buffers may be of.

@@ -4,6 +4,7 @@
 //! program's requests. A [`Task`] is such a constructor in flight: a stepper of the host polls it whenever there was
 //! progress. Nothing here is on a message's path; buffers are allocated as needed and bounded by what the callers send.
 
+use super::Comm;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::process::Process;
@@ -275,6 +276,8 @@ type Work<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 /// A constructor in flight.
 pub(crate) struct Task<T> {
+    /// The communicator that hears of its failure, where a request tells that.
+    on: Option<Comm>,
     work: Mutex<Option<Work<T>>>,
     result: Mutex<Option<Result<T>>>,
     done: AtomicBool,
@@ -283,14 +286,15 @@ pub(crate) struct Task<T> {
 
 impl<T: Send + 'static> Task<T> {
     /// Starts `work` and lets the host advance it.
-    pub fn start(process: &Process, work: impl Future<Output = Result<T>> + Send + 'static) -> Arc<Self> {
-        let task = Self::new(work);
-        process.host.attach(task.clone());
+    pub fn start(on: &Comm, work: impl Future<Output = Result<T>> + Send + 'static) -> Arc<Self> {
+        let task = Self::new(Some(on.clone()), work);
+        on.process().host.attach(task.clone());
         task
     }
 
-    fn new(work: impl Future<Output = Result<T>> + Send + 'static) -> Arc<Self> {
+    fn new(on: Option<Comm>, work: impl Future<Output = Result<T>> + Send + 'static) -> Arc<Self> {
         Arc::new(Self {
+            on,
             work: Mutex::new(Some(Box::pin(work))),
             result: Mutex::new(None),
             done: AtomicBool::new(false),
@@ -300,7 +304,7 @@ impl<T: Send + 'static> Task<T> {
 
     /// Runs `work` to its end, making progress for everything else meanwhile.
     pub fn run(process: &Process, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-        let task = Self::new(work);
+        let task = Self::new(None, work);
         process.host.drive(task.clone());
         let host = &process.host;
         host.wait_for(&|| Awaits::end_of(&*task), &mut || task.is_over());
@@ -358,5 +362,9 @@ impl Completion for Task<()> {
             Some(Err(error)) => Err(error.clone()),
             _ => Ok(Status::EMPTY),
         }
+    }
+
+    fn comm(&self) -> Option<Comm> {
+        self.on.clone()
     }
 }

@@ -102,12 +102,20 @@ impl Comm {
             send: Half::Running(send),
             recv: Half::Running(recv),
         });
-        Ok(Request::new(self, Arc::new(Pair { halves, copy })))
+        Ok(Request::new(
+            self,
+            Arc::new(Pair {
+                comm: self.clone(),
+                halves,
+                copy,
+            }),
+        ))
     }
 }
 
 /// Both directions in flight.
 struct Pair {
+    comm: Comm,
     halves: Mutex<Halves>,
     /// Outgoing data of the replacing form.
     copy: Option<Scratch>,
@@ -168,5 +176,9 @@ impl Completion for Pair {
             return Err(error.clone());
         }
         halves.recv.advance().cloned().unwrap_or(Ok(Status::EMPTY))
+    }
+
+    fn comm(&self) -> Option<Comm> {
+        Some(self.comm.clone())
     }
 }
