@@ -11,6 +11,7 @@ use crate::session::{find_session, session};
 use crate::{checks, exception, failures, site, state, tracing};
 use garonne_mpi::errhandler::{Errhandler, Kind, UserHandler};
 use garonne_mpi::error::{Class, Error};
+use garonne_node::rank;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -69,8 +70,27 @@ fn handler_of(holder: Holder, fault: &Fault) -> (Errhandler, usize) {
         Holder::Given(handle, kind) => given(handle, kind),
         Holder::Win(_) | Holder::None => None,
     };
+    // Before MPI_Init, after MPI_Finalize and with sessions alone there is no MPI_COMM_SELF.
     own.or_else(handler_of_none)
-        .unwrap_or((Errhandler::Fatal, MPI_COMM_NULL.0))
+        .unwrap_or_else(|| (initial(), MPI_COMM_NULL.0))
+}
+
+/// The error handler that the program was started with. What names none is refused when a rank starts.
+fn initial() -> Errhandler {
+    start_with().unwrap_or(Errhandler::Fatal)
+}
+
+/// The error handler that the predefined communicators have at first.
+///
+/// # Errors
+/// The setting names none.
+pub(crate) fn start_with() -> Result<Errhandler, garonne_node::Error> {
+    let said = std::env::var_os(rank::ENV_INITIAL_ERRHANDLER).unwrap_or_default();
+    Ok(match rank::initial_errhandler(&said)? {
+        1 => Errhandler::Abort,
+        2 => Errhandler::Return,
+        _ => Errhandler::Fatal,
+    })
 }
 
 /// The error handler that a call was given for what it did not come to make.
@@ -155,7 +175,10 @@ fn fatal(call: Call, site: u64, error: &Error) -> ! {
 
 /// The code that `garonne explain` knows for an error of a class, if there is one.
 fn explained(class: Class) -> Option<&'static str> {
-    if state::not_running().is_some() && class != Class::UnsupportedOperation {
+    if state::find_process().is_none()
+        && state::not_running().is_some()
+        && class != Class::UnsupportedOperation
+    {
         return Some("G0108");
     }
     Some(match class {

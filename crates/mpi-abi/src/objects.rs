@@ -7,7 +7,7 @@ use crate::by_context;
 use crate::call::{Fault, Result};
 use crate::constants::*;
 use crate::handle::*;
-use crate::state;
+use crate::state::{self, Phase};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::errhandler::Errhandler;
@@ -227,13 +227,43 @@ pub(crate) fn publish_type(datatype: Datatype) -> Result<MPI_Datatype> {
     }
 }
 
+/// Why a predefined object is not there now, if it would be at another time.
+fn not_there(kind: &str, word: usize) -> Option<String> {
+    let why = state::not_running().filter(|_| word < LIVE)?;
+    if state::find_process().is_none() {
+        return Some(why.into());
+    }
+    // Sessions alone: all is there that does not belong to the world model.
+    let name = match MPI_Comm(word) {
+        MPI_COMM_WORLD if kind == "communicator" => "MPI_COMM_WORLD",
+        MPI_COMM_SELF if kind == "communicator" => "MPI_COMM_SELF",
+        _ => return None,
+    };
+    let (world, advice) = match state::phase() {
+        Phase::Finalized => ("MPI_Finalize has ended it", "make"),
+        _ => (
+            "no MPI_Init was called, only MPI_Session_init",
+            "call MPI_Init or MPI_Init_thread, or make",
+        ),
+    };
+    let set = if name == "MPI_COMM_SELF" {
+        "mpi://SELF"
+    } else {
+        "mpi://WORLD"
+    };
+    Some(format!(
+        "error[G0108]: {name} exists in the world model only: {world}\n  \
+         help: {advice} a communicator by MPI_Comm_create_from_group, of the group that MPI_Group_from_session_pset gives for \"{set}\""
+    ))
+}
+
 /// What to say about a handle that names nothing.
 #[cold]
 pub(crate) fn unknown(class: Class, kind: &str, word: usize, null: usize) -> Fault {
     let what = if word == null {
         format!("the {kind} is null")
-    } else if let Some(why) = state::not_running().filter(|_| word < LIVE) {
-        why.into()
+    } else if let Some(why) = not_there(kind, word) {
+        why
     } else if word < LIVE {
         format!("{word:#x} is no {kind}: a handle of another kind, or not initialised")
     } else {

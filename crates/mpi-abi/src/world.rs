@@ -82,6 +82,7 @@ static BOARDS: LazyLock<Arc<Boards>> = LazyLock::new(Arc::default);
 /// Brings the engine up, if it is not from an earlier use, and tells what this rank is. Whose threads may all call at once has several shards.
 pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
     checks::begin().map_err(|text| Fault::new(Class::Arg, text))?;
+    let initial_errhandler = crate::errhan::start_with().map_err(of_node)?;
     let mut kept = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     let rank = match &mut *kept {
         // Everything was finalized, and a session begins: until its end, too, an exit without MPI_Finalize is a failure.
@@ -140,6 +141,7 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
         site_name: site::of,
         say: env::say,
         boards: BOARDS.clone(),
+        initial_errhandler,
         ..config
     })
 }

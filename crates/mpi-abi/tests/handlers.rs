@@ -314,3 +314,80 @@ int main(void) {
     // MPI_ERR_INFO, MPI_SUCCESS, MPI_ERR_GROUP, MPI_ERR_RANK.
     assert_eq!(String::from_utf8_lossy(&output.stdout), "34 0 9 6 ");
 }
+
+/// What each initial error handler makes of an error on `MPI_COMM_WORLD`, of one on a duplicate of it, and of one of no object before `MPI_Init`.
+const INITIAL: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+static void show(int code) { int class; MPI_Error_class(code, &class); printf("%d ", class); fflush(stdout); }
+int main(int argc, char **argv) {
+    MPI_Datatype type = MPI_INT;
+    MPI_Comm comm;
+    (void)argv;
+    if (argc > 1)
+        show(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    MPI_Init(NULL, NULL);
+    show(MPI_Send(NULL, 0, MPI_INT, 77, 0, MPI_COMM_WORLD));
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    show(MPI_Send(NULL, 0, MPI_INT, 77, 0, comm));
+    show(MPI_Type_free(&type));
+    MPI_Finalize();
+    return 0;
+}"#;
+
+#[test]
+fn the_initial_error_handler_is_the_one_that_the_program_is_started_with() {
+    let place = Place::new("initial_handler");
+    let program = place.program("main", INITIAL);
+    let returns = run(&program, &[("GARONNE_INITIAL_ERRHANDLER", "MPI_Errors_Return")]);
+    let said = String::from_utf8_lossy(&returns.stderr).into_owned();
+    assert!(returns.status.success() && returns.stdout == b"6 6 3 ", "{said}");
+    for name in ["", "mpi_errors_are_fatal", "mpi_errors_abort"] {
+        let ends = run(&program, &[("GARONNE_INITIAL_ERRHANDLER", name)]);
+        let said = String::from_utf8_lossy(&ends.stderr).into_owned();
+        assert!(
+            !ends.status.success() && said.contains("has no rank 77"),
+            "{name}: {said}"
+        );
+    }
+    let wrong = run(&program, &[("GARONNE_INITIAL_ERRHANDLER", "mpi_errors")]);
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(
+        !wrong.status.success() && said.contains("mpi_errors_are_fatal, mpi_errors_abort"),
+        "{said}"
+    );
+    let launched = std::process::Command::new(support::garonne())
+        .args(["run", "-n", "1", "-initial-errhandler", "mpi_errors_return"])
+        .arg(&program)
+        .arg("before")
+        .output()
+        .expect("the launcher runs");
+    let said = String::from_utf8_lossy(&launched.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&launched.stdout), "5 6 6 3 ", "{said}");
+}
+
+#[test]
+fn a_program_with_sessions_alone_is_told_how_to_get_a_world() {
+    let place = Place::new("no_world");
+    let program = place.program(
+        "main",
+        r#"
+#include <mpi.h>
+int main(void) {
+    MPI_Session session;
+    int rank;
+    MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session);
+    return MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+}"#,
+    );
+    let output = run(&program, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    for part in [
+        "error[G0108]: MPI_COMM_WORLD exists in the world model only: no MPI_Init was called, only MPI_Session_init",
+        "help: call MPI_Init or MPI_Init_thread, or make a communicator by MPI_Comm_create_from_group",
+        "\"mpi://WORLD\"",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+}

@@ -7,6 +7,7 @@ use crate::attr::Keyvals;
 use crate::coll::Boards;
 use crate::comm::context::{self, Contexts};
 use crate::comm::{Comm, Parts};
+use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::info::Info;
@@ -46,6 +47,8 @@ pub struct Config {
     pub say: fn(&str),
     /// Where this rank keeps what it lends for collectives: the same as long as its engine.
     pub boards: Arc<Boards>,
+    /// The error handler that the predefined communicators have at first.
+    pub initial_errhandler: Errhandler,
 }
 
 impl Config {
@@ -65,6 +68,7 @@ impl Config {
             receives_no_more: Arc::new(|_| None),
             say: |_| {},
             boards: Arc::default(),
+            initial_errhandler: Errhandler::Fatal,
         }
     }
 }
@@ -233,7 +237,11 @@ impl Process {
         let lease = self.contexts.reserve_exactly(block);
         let lease =
             lease.ok_or_else(|| Error::new(Class::Intern, format!("the context of {name} is in use")))?;
-        let comm = Comm::build(lease, Parts::intra(self.clone(), local));
+        let parts = Parts {
+            errhandler: self.config.initial_errhandler.clone(),
+            ..Parts::intra(self.clone(), local)
+        };
+        let comm = Comm::build(lease, parts);
         comm.set_name(name);
         Ok(comm)
     }

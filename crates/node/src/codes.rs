@@ -64,7 +64,7 @@ codes! {
     G0108: "MPI called before MPI_Init or after MPI_Finalize, or initialised twice",
         "A communication call was made outside the part of the program in which MPI is usable, or MPI_Init was called a second time.",
         "The message names the call.",
-        "Call MPI_Init or MPI_Init_thread first; call nothing but the queries that the standard allows after MPI_Finalize.";
+        "Call MPI_Init or MPI_Init_thread first; call nothing but the queries that the standard allows after MPI_Finalize. MPI_COMM_WORLD and MPI_COMM_SELF do not exist where only MPI_Session_init was called: make a communicator by MPI_Comm_create_from_group of the group of mpi://WORLD.";
     G0109: "MPI called in a forked child",
         "A process that was made by fork() called MPI. Its parent's communication state is not the child's to use.",
         "The message names the call and both processes.",

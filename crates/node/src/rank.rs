@@ -17,7 +17,7 @@ use neighbours::OfJob;
 pub use networks::ENV_NETWORKS;
 pub use place::{Place, Shown};
 pub use rails::ENV_RAILS;
-pub use settings::{ENV_ENCRYPT, ENV_OFI};
+pub use settings::{ENV_ENCRYPT, ENV_INITIAL_ERRHANDLER, ENV_OFI, INITIAL_ERRHANDLERS, initial_errhandler};
 use shards::Further;
 pub use shards::{ENV_SHARDS, RankShards};
 

@@ -11,7 +11,7 @@ use crate::strategy::ENV_STRATEGY;
 use crate::tree::ENV_FAN_OUT;
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
-pub const SETTINGS: [(&str, &str, &str); 15] = [
+pub const SETTINGS: [(&str, &str, &str); 16] = [
     (
         rank::ENV_BACKGROUND,
         "1",
@@ -20,7 +20,12 @@ pub const SETTINGS: [(&str, &str, &str); 15] = [
     (
         rank::ENV_CHECK,
         "none",
-        "types: messages and receives of different types are errors",
+        "types: messages and receives of different types are errors; errors: those of no communicator are MPI_COMM_SELF's",
+    ),
+    (
+        rank::ENV_INITIAL_ERRHANDLER,
+        "mpi_errors_are_fatal",
+        "the error handler that communicators have at first (also --initial-errhandler): mpi_errors_are_fatal, mpi_errors_abort, mpi_errors_return",
     ),
     (
         ENV_FAN_OUT,

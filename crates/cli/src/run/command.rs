@@ -9,6 +9,8 @@ use clap::builder::{PossibleValuesParser, Str};
 use clap::{Arg, ArgAction, Command, ValueHint};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 
+use garonne_node::rank;
+
 use super::options::{Action, Entry, OPTIONS, find};
 
 /// What help tells of the options that other launchers have.
@@ -144,6 +146,7 @@ pub fn values(action: Action) -> &'static [&'static str] {
         Action::MapBy => &["scatter", "core", "numa", "socket", "l3cache", "slot", "node"],
         Action::Colour => &["auto", "always", "never"],
         Action::Output => &["tag", "rank", "timestamp", "merge"],
+        Action::InitialErrhandler => &rank::INITIAL_ERRHANDLERS,
         Action::Stdin => &["0", "none"],
         Action::Display => &["bind", "map"],
         Action::Help => &["all"],

@@ -15,6 +15,8 @@ pub enum Action {
     Ranks,
     /// `VAR` or `VAR=VALUE`, for all programs.
     Export,
+    /// The error handler that communicators of this program have at first.
+    InitialErrhandler,
     /// `VAR=VALUE`, or `VAR VALUE`, for all programs.
     GlobalEnv,
     /// The same, for this program.

@@ -11,6 +11,7 @@ use garonne_node::job::{Job, Program, Stamps, Stdin, Streams, Tags};
 use garonne_node::job_name;
 use garonne_node::nodes::{Host, Mapping};
 use garonne_node::output_files::OutputFiles;
+use garonne_node::rank;
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 
@@ -449,6 +450,10 @@ impl Parser<'_> {
             }
             Action::Signals => forwarded(&text)?,
             Action::Directory => draft.dir = Some(value.into()),
+            Action::InitialErrhandler => {
+                rank::initial_errhandler(&value).map_err(|_| bad(&rank::INITIAL_ERRHANDLERS.join(", ")))?;
+                draft.env.push((rank::ENV_INITIAL_ERRHANDLER.into(), Some(value)));
+            }
             Action::BindTo => {
                 self.policy.bind =
                     bind_to(&text).ok_or_else(|| bad("core, numa, socket, l3cache, hwthread or none"))?

@@ -51,6 +51,12 @@ pub const OPTIONS: &[Entry] = &[
         "directory to run in",
     ),
     entry(
+        &["initial-errhandler"],
+        Action::InitialErrhandler,
+        "NAME",
+        "what errors do at first in this program: mpi_errors_are_fatal (default), mpi_errors_abort, mpi_errors_return",
+    ),
+    entry(
         &["bind-to"],
         Action::BindTo,
         "core|numa|none",
@@ -557,10 +563,6 @@ pub const OPTIONS: &[Entry] = &[
             "pmi-args",
         ],
         "there is no server to connect to: leave it out",
-    ),
-    refuse(
-        &["initial-errhandler"],
-        "call MPI_Comm_set_errhandler in the program",
     ),
     refuse(&["soft", "file"], "give the number of ranks with -n"),
     refuse(

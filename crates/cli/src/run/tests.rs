@@ -271,6 +271,15 @@ fn marks_streams_and_signals_are_understood_or_refused_by_name() {
     let job = order("--timestamp-output --merge-stderr-to-stdout -n 1 app").job;
     assert_eq!((job.stamps, job.streams), (Stamps::Time, Streams::Merged));
     assert_eq!(order("--bind-to-none -n 1 app").policy.bind, BindTo::None);
+    let programs = order("-n 1 -initial-errhandler MPI_ERRORS_RETURN app : -n 1 other")
+        .job
+        .programs;
+    let named = (
+        OsString::from("GARONNE_INITIAL_ERRHANDLER"),
+        Some("MPI_ERRORS_RETURN".into()),
+    );
+    assert!(programs[0].env.contains(&named) && !programs[1].env.contains(&named));
+    assert!(fault("-initial-errhandler mpi_errors app").contains("mpi_errors_are_fatal, mpi_errors_abort"));
     assert!(order("--display bind -n 1 app").report_bindings);
     let order_of = order("--cpu-set 1,3-4 app");
     assert_eq!(

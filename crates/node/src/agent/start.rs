@@ -276,10 +276,11 @@ fn is_of_one_host(name: &OsStr) -> bool {
 }
 
 /// Settings of the library: what they say holds for all ranks of a job, wherever its hosts come from.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 9] = [
     super::grace::ENV_KILL_AFTER,
     crate::rank::ENV_BACKGROUND,
     crate::rank::ENV_CHECK,
+    crate::rank::ENV_INITIAL_ERRHANDLER,
     crate::strategy::ENV_STRATEGY,
     crate::rank::ENV_ENCRYPT,
     crate::rank::ENV_OFI,

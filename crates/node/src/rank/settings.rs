@@ -19,8 +19,43 @@ pub const ENV_ENCRYPT: &str = "GARONNE_ENCRYPT";
 /// Which networks of libfabric large data may use between hosts.
 pub const ENV_OFI: &str = "GARONNE_OFI";
 
+/// The error handler that communicators have at first, by the option of `mpiexec` of that name.
+pub const ENV_INITIAL_ERRHANDLER: &str = "GARONNE_INITIAL_ERRHANDLER";
+
+/// The standard's names of what may be the initial error handler.
+pub const INITIAL_ERRHANDLERS: [&str; 3] = ["mpi_errors_are_fatal", "mpi_errors_abort", "mpi_errors_return"];
+
+/// The initial error handler, as its place among [`INITIAL_ERRHANDLERS`]; the first if nothing is said. The standard
+/// compares these names without regard to case.
+///
+/// # Errors
+/// It is none of them.
+pub fn initial_errhandler(said: &OsStr) -> Result<usize> {
+    if said.is_empty() {
+        return Ok(0);
+    }
+    let known = INITIAL_ERRHANDLERS.iter();
+    let found = known
+        .enumerate()
+        .find(|(_, name)| said.eq_ignore_ascii_case(name));
+    found.map(|(at, _)| at).ok_or_else(|| {
+        let all = INITIAL_ERRHANDLERS.join(", ");
+        Error::misuse(
+            codes::G0225,
+            format!("{ENV_INITIAL_ERRHANDLER}={said:?}; there are: {all}"),
+        )
+    })
+}
+
 /// Settings of which [`check`] knows what they may say, as ranks and agent of a job on one host read them,
-const OF_ONE_HOST: [&str; 5] = [ENV_RAILS, ENV_BACKGROUND, ENV_CHECK, ENV_SHARDS, ENV_KILL_AFTER];
+const OF_ONE_HOST: [&str; 6] = [
+    ENV_RAILS,
+    ENV_BACKGROUND,
+    ENV_CHECK,
+    ENV_INITIAL_ERRHANDLER,
+    ENV_SHARDS,
+    ENV_KILL_AFTER,
+];
 /// and on several also these.
 const OF_SEVERAL_HOSTS: [&str; 2] = [ENV_ENCRYPT, ENV_OFI];
 
@@ -42,6 +77,7 @@ pub fn check(name: &str, said: &OsStr) -> Result<()> {
         ENV_BACKGROUND => background_of(said).map(drop),
         ENV_SHARDS => wished_by(said).map(drop),
         ENV_CHECK => checks_of(said),
+        ENV_INITIAL_ERRHANDLER => initial_errhandler(said).map(drop),
         ENV_KILL_AFTER => grace::read(said).map(drop),
         _ => Ok(()),
     }
@@ -108,7 +144,8 @@ mod tests {
             (ENV_ENCRYPT, ""),
             (ENV_OFI, "tcp"),
             (ENV_RAILS, "shm,tcp"),
-            (ENV_CHECK, "types, "),
+            (ENV_CHECK, "types, errors"),
+            (ENV_INITIAL_ERRHANDLER, "MPI_ERRORS_RETURN"),
             (ENV_BACKGROUND, "always"),
             (ENV_SHARDS, "4"),
             ("GARONNE_JOB", "?"),
@@ -120,6 +157,7 @@ mod tests {
             (ENV_OFI, "a b"),
             (ENV_RAILS, "ib"),
             (ENV_CHECK, "typs"),
+            (ENV_INITIAL_ERRHANDLER, "mpi_errors"),
             (ENV_BACKGROUND, "maybe"),
             (ENV_SHARDS, "x"),
         ] {
