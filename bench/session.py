@@ -113,6 +113,7 @@ class Session:
             self.count(peer.name, False)
             self.note(f"{peer.name} on {ranks} ranks did not finish {told} in {limit_s} s")
             return (late.stdout or b"").decode(errors="replace")
+        self.show("")
         self.count(peer.name, done.returncode == 0)
         if done.returncode != 0:
             last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]

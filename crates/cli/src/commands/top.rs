@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> i32 {
                 let far = now.silent.iter().map(hosts::silent_as_json);
                 outln!(
                     "{}",
-                    json!({ "launcher": visit.launcher, "ranks": rows.iter().map(as_json).collect::<Vec<_>>(), "elsewhere": far.collect::<Vec<_>>() })
+                    json!({ "name": visit.job_name, "launcher": visit.launcher, "ranks": rows.iter().map(as_json).collect::<Vec<_>>(), "elsewhere": far.collect::<Vec<_>>() })
                 );
             }
             false => print(&visit, &rows, &now.silent),

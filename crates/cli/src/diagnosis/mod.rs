@@ -147,6 +147,6 @@ impl Diagnosis {
         let verdict = json!({ "kind": kind, "ranks": words::named(&self.verdict), "text": words::tell(&self.verdict, &self.all),
             "code": self.finding().code(), "exit_code": self.finding().exit_code() });
         let far: Vec<_> = self.silent.iter().map(hosts::silent_as_json).collect();
-        json!({ "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "verdict": verdict })
+        json!({ "name": visit.job_name, "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "verdict": verdict })
     }
 }
