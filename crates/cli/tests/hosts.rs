@@ -124,6 +124,52 @@ fn ranks_get_the_time_to_end_that_is_asked_for_on_all_hosts() {
 }
 
 #[test]
+fn a_rank_file_says_where_each_rank_runs_and_what_it_is_bound_to() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("ranks");
+    let name = file.to_str().unwrap();
+    let show =
+        "echo $PMI_RANK here $MPI_LOCALRANKID $GARONNE_SLOTS; grep Cpus_allowed_list /proc/self/status";
+    let show = ["sh", "-c", show];
+    std::fs::write(
+        &file,
+        "rank 0=b slot=0\nrank 1=localhost slot=0:0\nrank 2=b slot=0:*\n",
+    )
+    .unwrap();
+    let starter = "sh -c 'shift; exec \"$@\"' sh";
+    let told = said(
+        command("run")
+            .args(["-l", "--launcher", starter, "--rankfile", name])
+            .args(show),
+    );
+    assert_eq!(told.code, 0, "{told:?}");
+    let lines = told.sorted();
+    assert_eq!(
+        [lines[0], lines[2], lines[4]],
+        ["[0] 0 here 0", "[1] 1 here 0", "[2] 2 here 1"],
+        "{told:?}"
+    );
+    let cpus = |line: &str| line.rsplit('\t').next().unwrap_or_default().to_owned();
+    assert_eq!(cpus(lines[1]), cpus(lines[3]), "core 0 of either: {told:?}");
+    let bound = garonne_topology::Machine::discover().cores()[0].to_string();
+    assert_eq!(cpus(lines[1]), bound, "{told:?}");
+    for host in ["localhost", "b"] {
+        std::fs::write(&file, format!("rank 0={host} slot=999\n")).unwrap();
+        let told = said(
+            command("run")
+                .args(["--launcher", starter, "--rankfile", name])
+                .args(show),
+        );
+        assert!(
+            told.code != 0 && told.err.contains("slot=999: this host has"),
+            "{host}: {told:?}"
+        );
+        assert!(told.out.is_empty(), "{told:?}");
+        assert_eq!(told.err.matches("error[G0211]").count(), 1, "{told:?}");
+    }
+}
+
+#[test]
 fn input_that_is_there_before_the_ranks_reaches_them_too() {
     let path = std::env::temp_dir().join(format!("garonne-input-{}", std::process::id()));
     std::fs::write(&path, vec![b'x'; 200_000]).unwrap();

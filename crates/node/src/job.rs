@@ -116,6 +116,8 @@ pub struct Job {
     pub files: OutputFiles,
     /// Where the agent tells how the job ended, if somebody wants to know.
     pub sheet: Option<Sheet>,
+    /// Why this host cannot run its ranks, found before its agent has a line by which to say so.
+    pub fault: Option<String>,
     /// Ends the job after this long.
     pub timeout: Option<Duration>,
     /// Where the ranks run.
@@ -161,6 +163,7 @@ impl Job {
             stdin: Stdin::Rank(0),
             files: OutputFiles::default(),
             sheet: None,
+            fault: None,
             timeout: None,
             placement: Placement::default(),
             coll_bytes: coll_bytes(ranks),

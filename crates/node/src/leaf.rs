@@ -24,6 +24,7 @@ use crate::layout::JobId;
 use crate::limits::{BUSY_WAIT, CALL_WAIT, CUT_PAUSE, CUT_PAUSE_MAX, CUT_WAIT, ERRAND_BYTES_MAX};
 use crate::orders::{Errand, Order};
 use crate::placement;
+use crate::rank_slots;
 
 /// Does the errand on standard input. Returns the exit code of this process, which nobody but the one who started it sees.
 pub fn serve() -> i32 {
@@ -93,8 +94,17 @@ fn obey(errand: Errand, mut job: Job, line: Trusted, (reached, manner): (IpAddr,
         return Err(Error::system(codes::G0211, text, error));
     }
     let ranks = job.ranks_of(errand.node);
-    let placed = placement::place(ranks.len() as u32, &job.policy);
-    job.placement = spread(&placed.placement, &ranks, job.size());
+    let placed = match rank_slots::place(&job, &ranks) {
+        Some(placed) => placed,
+        None => Ok(placement::place(ranks.len() as u32, &job.policy)),
+    };
+    // The claim on the CPUs lasts as long as the job.
+    if let Err(Error::Misuse { text, .. }) = &placed {
+        job.fault = Some(format!("host '{}': {text}", errand.name));
+    }
+    if let Ok(placed) = &placed {
+        job.placement = spread(&placed.placement, &ranks, job.size());
+    }
     let outer = Outer {
         job: JobId(errand.job),
         node: errand.node,

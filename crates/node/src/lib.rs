@@ -48,6 +48,7 @@ pub mod printable;
 pub mod probe;
 mod processes;
 pub mod rank;
+pub mod rank_slots;
 pub mod reach;
 pub mod rendezvous;
 pub mod settings;

@@ -98,6 +98,22 @@ pub fn place(ranks: u32, policy: &Policy) -> Placed {
     )
 }
 
+/// Ranks that somebody has placed, each on these CPUs; their helpers run where nobody was placed, or anywhere.
+pub(crate) fn pin(sets: Vec<CpuSet>) -> Placed {
+    let machine = Machine::discover();
+    let threads = machine.pus.len() as u32 * 1000;
+    let cpus_milli = quota::cpu_milli().map_or(threads, |quota| quota.min(threads));
+    let wanted = sets.iter().fold(CpuSet::new(), |sum, set| sum.union(set));
+    let usable = machine.cpus();
+    let free: CpuSet = usable.iter().filter(|cpu| !wanted.contains(*cpu)).collect();
+    let helpers = if free.is_empty() { usable } else { free }.to_string();
+    let claim = claim(&wanted).map(|(socket, _)| socket);
+    let count = sets.len();
+    let mut placed = placed(sets, cpus_milli, "the rank file says so".into(), claim);
+    placed.placement.helpers = vec![helpers; count];
+    placed
+}
+
 fn placed(sets: Vec<CpuSet>, cpus_milli: u32, reason: String, claim: Option<OwnedFd>) -> Placed {
     let masks = sets.iter().map(|set| set.words().to_vec()).collect();
     Placed {

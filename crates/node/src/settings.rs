@@ -95,7 +95,7 @@ pub const SETTINGS: [(&str, &str, &str); 16] = [
 ];
 
 /// Variables that our processes set for each other, or that only tests, the compiler wrappers and the scripts that build and test Garonne read.
-pub const INTERNAL: [&str; 14] = [
+pub const INTERNAL: [&str; 15] = [
     "GARONNE_AGENT",
     "GARONNE_CC",
     "GARONNE_COMPLETE",
@@ -109,6 +109,7 @@ pub const INTERNAL: [&str; 14] = [
     "GARONNE_SEED",
     "GARONNE_SEEDS",
     "GARONNE_SIZE",
+    "GARONNE_SLOTS",
     "GARONNE_STATE",
 ];
 

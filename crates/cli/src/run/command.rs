@@ -353,6 +353,6 @@ mod tests {
         let text = |foreign| command("run", foreign).render_help().to_string();
         assert!(!text(Foreign::Hidden).contains("--oversubscribe"));
         let all = text(Foreign::Told);
-        assert!(all.contains("--oversubscribe") && all.contains("Refused:") && all.contains("--rankfile"));
+        assert!(all.contains("--oversubscribe") && all.contains("Refused:") && all.contains("--rankmap"));
     }
 }

@@ -16,6 +16,7 @@ mod metrics;
 pub mod options;
 mod own;
 mod parse;
+mod rank_file;
 mod settings;
 mod signals;
 mod strategies;
@@ -33,7 +34,7 @@ use std::path::Path;
 use garonne_node::job::{Colour, Job};
 use garonne_node::nodes::{Nodes, listed};
 use garonne_node::own::are_own as own_names;
-use garonne_node::{codes, leaf, limits, placement, tree};
+use garonne_node::{codes, leaf, limits, placement, rank_slots, tree};
 use garonne_topology::binding::{BindTo, Policy};
 use garonne_topology::{CpuSet, machine, quota};
 
@@ -107,6 +108,7 @@ fn start(order: Order) -> i32 {
         name,
         metrics,
         tracing,
+        rank_file,
         json,
         joining,
     } = order;
@@ -167,7 +169,12 @@ fn start(order: Order) -> i32 {
     };
     if hosts.iter().any(|host| !host.own) {
         match Nodes::assign(&hosts, job.size(), mapping) {
-            Ok(nodes) => job.nodes = nodes,
+            Ok(mut nodes) => {
+                if let Some(file) = &rank_file {
+                    nodes.of_rank = file.nodes(&hosts, &nodes.names);
+                }
+                job.nodes = nodes;
+            }
             Err(error) => {
                 errln!("{error}");
                 return USAGE;
@@ -201,7 +208,14 @@ fn start(order: Order) -> i32 {
         );
         return USAGE;
     }
-    let placed = placement::place(here.len() as u32, &policy);
+    let placed = match rank_slots::place(&job, &here) {
+        None => placement::place(here.len() as u32, &policy),
+        Some(Ok(placed)) => placed,
+        Some(Err(error)) => {
+            errln!("{error}");
+            return USAGE;
+        }
+    };
     if let Some(line) = unfulfilled(&placed, &here, &policy) {
         errln!("garonne run: {line}");
     }

@@ -41,6 +41,8 @@ pub enum Action {
     Timeout,
     /// Seconds between asking ranks to end and ending them.
     KillAfter,
+    /// A file with the place of each rank.
+    RankFile,
     /// A file for a document about the job's end.
     Json,
     /// A file for each rank's output, by a pattern: standard output's, or standard error's.

@@ -18,6 +18,7 @@ use garonne_topology::cpuset::CpuSet;
 use super::allocation::Allocation;
 use super::joining::Joining;
 use super::options::{self, Action, Entry};
+use super::rank_file::{self, RankFile};
 use super::signals::forwarded;
 use super::tracing::Tracing;
 use super::values::{attached_number, bind_to, map_by, pattern, positive, split, without_qualifiers};
@@ -86,6 +87,8 @@ pub struct Order {
     pub name: Option<String>,
     /// Where metrics are served.
     pub metrics: Option<SocketAddr>,
+    /// The host of each rank, where a rank file names them.
+    pub rank_file: Option<RankFile>,
     /// Where to write how the job ended.
     pub json: Option<PathBuf>,
     /// What to record.
@@ -102,6 +105,7 @@ struct Parser<'a> {
     policy: Policy,
     tags: Tags,
     files: OutputFiles,
+    rank_file: Option<RankFile>,
     json: Option<PathBuf>,
     colour: When,
     stdin: Stdin,
@@ -143,6 +147,7 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         policy: Policy::default(),
         tags: Tags::None,
         files: OutputFiles::default(),
+        rank_file: None,
         json: None,
         colour: When::Auto,
         stdin: Stdin::Rank(0),
@@ -238,6 +243,11 @@ impl Parser<'_> {
         if let (true, Some(given)) = (self.hosts.is_empty(), &allocation) {
             self.hosts.clone_from(&given.hosts);
         }
+        if let Some(file) = &mut self.rank_file {
+            self.hosts = file.settle(&self.hosts, &self.facts.host_names)?;
+            // Each host has as many slots as the file gives it ranks.
+            self.per_node = None;
+        }
         own::mark(&mut self.hosts, self.launcher.as_deref(), self.facts);
         if let Some(per_node) = self.per_node {
             self.hosts.iter_mut().for_each(|host| host.slots = per_node);
@@ -279,6 +289,9 @@ impl Parser<'_> {
             program.env = self.env.iter().cloned().chain(own).collect();
         }
         let mut job = Job::new(std::mem::take(&mut self.programs));
+        if let Some(file) = &self.rank_file {
+            file.give(&mut job, self.joining.is_wanted())?;
+        }
         job.tags = self.tags;
         job.stamps = self.stamps;
         job.streams = self.streams;
@@ -308,6 +321,7 @@ impl Parser<'_> {
             name,
             metrics,
             tracing,
+            rank_file,
             json,
             hosts,
             mapping,
@@ -326,6 +340,7 @@ impl Parser<'_> {
             name,
             metrics,
             tracing,
+            rank_file,
             json,
             joining,
         })))
@@ -457,6 +472,12 @@ impl Parser<'_> {
             Action::BindTo => {
                 self.policy.bind =
                     bind_to(&text).ok_or_else(|| bad("core, numa, socket, l3cache, hwthread or none"))?
+            }
+            Action::RankFile => self.rank_file = Some(rank_file::of_file(&value, self.facts)?),
+            Action::MapBy if text.to_ascii_lowercase().starts_with("rankfile") => {
+                let path = text.split_once('=').map(|(_, path)| OsStr::new(path));
+                let path = path.ok_or_else(|| bad("a rank file: rankfile:FILE=PATH"))?;
+                self.rank_file = Some(rank_file::of_file(path, self.facts)?);
             }
             Action::MapBy => map_by(&text, &mut self.policy, (&mut self.mapping, &mut self.per_node))
                 .ok_or_else(|| bad("core, numa, socket, l3cache, slot or node"))?,

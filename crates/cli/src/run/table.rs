@@ -69,6 +69,12 @@ pub const OPTIONS: &[Entry] = &[
         "where the next rank goes: scatter shares ranks out over the NUMA nodes and spreads them there (default), core packs them, numa and socket take these in turn",
     ),
     entry(
+        &["rankfile", "rf"],
+        Action::RankFile,
+        "FILE",
+        "file with the place of each rank: `rank 0=host slot=1:0-2` (socket 1, cores 0 to 2)",
+    ),
+    entry(
         &["cpus-per-rank", "cpus-per-proc"],
         Action::CoresPerRank,
         "N",
@@ -476,8 +482,8 @@ pub const OPTIONS: &[Entry] = &[
         "mark lines with -l, --tag-output or --timestamp-output",
     ),
     refuse(
-        &["rankfile", "rf", "rankfile-map", "rankmap", "binding", "grr"],
-        "use --bind-to and --map-by",
+        &["rankfile-map", "rankmap", "binding", "grr"],
+        "use --rankfile, or --bind-to and --map-by",
     ),
     refuse(
         &["npersocket", "npernuma", "ppr"],

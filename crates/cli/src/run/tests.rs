@@ -19,6 +19,7 @@ pub(super) fn facts() -> Facts {
             Some("hosts") => Ok("# nodes\nhere slots=2\nlocalhost:3\n".into()),
             Some("blanks") => Ok("here slots = 2\nlocalhost slots =3\n".into()),
             Some("strange") => Ok("here slots=2\n\nlocalhost slot=3\n".into()),
+            Some("ranks") => Ok("rank 1=b slot=1:0-2\nrank 0=here slot=0\n".into()),
             Some("empty") => Ok("# none\n".into()),
             _ => Err(std::io::ErrorKind::NotFound.into()),
         },
@@ -158,7 +159,20 @@ fn what_is_not_understood_is_said_with_a_suggestion() {
     assert!(fault("-n 2 app :").contains("no program"));
     assert!(fault("--host -x -n 2 app").contains("'-x' is not the name of a host"));
     assert!(fault("--launcher lsf --host elsewhere app").contains("lsf"));
-    assert!(fault("--rankfile f -n 2 app").contains("--map-by"));
+    assert!(fault("--rankfile f -n 2 app").contains("cannot read the rank file 'f'"));
+    assert!(fault("--rankfile ranks -n 3 app").contains("names 2 ranks, and the job has 3"));
+    assert!(fault("--map-by rankfile app").contains("rankfile:FILE=PATH"));
+    for option in ["--rankfile ranks", "-rf ranks", "--map-by rankfile:FILE=ranks"] {
+        let order = order(&format!("{option} app"));
+        assert_eq!(order.job.size(), 2, "{option}");
+        assert_eq!(order.rank_file.unwrap().places, ["0", "1:0-2"]);
+        let shown: Vec<_> = order
+            .hosts
+            .iter()
+            .map(|host| (host.name.as_str(), host.own))
+            .collect();
+        assert_eq!(shown, [("here", true), ("b", false)]);
+    }
     assert!(fault("--stdin 3 -n 2 app").contains("there are 2 ranks"));
     assert!(fault("--with-ft ulfm -n 2 app").contains("survive a rank's failure"));
     assert!(fault("--frobnicate app").contains("unknown option"));
@@ -292,7 +306,7 @@ fn marks_streams_and_signals_are_understood_or_refused_by_name() {
         ("-outfile-pattern a%q app", "%r (rank)"),
         ("-gpus-per-proc 1 app", "CUDA_VISIBLE_DEVICES"),
         ("-nolocal app", "--host"),
-        ("--rankfile f app", "--map-by"),
+        ("-rankmap f app", "--rankfile"),
     ] {
         assert!(fault(line).contains(words), "{line}");
     }

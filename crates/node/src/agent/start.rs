@@ -17,6 +17,7 @@ use crate::job::{Job, Program, Streams};
 use crate::layout::JobId;
 use crate::limits;
 use crate::rank::rails::Rails;
+use crate::rank_slots::ENV_SLOTS;
 use crate::rendezvous::{self, Invitation, JobName, ProgramPlace};
 use crate::sys;
 
@@ -84,6 +85,9 @@ impl<'a> Starter<'a> {
 
     /// Looks the program at a place of the command line up and builds what its ranks share.
     pub fn prepare(&self, index: usize, program: &Program) -> Result<Ready> {
+        if let Some(fault) = &self.job.fault {
+            return Err(Error::misuse(codes::G0211, fault));
+        }
         let word = program
             .argv
             .first()
@@ -133,7 +137,8 @@ impl<'a> Starter<'a> {
             index: i32::try_from(index).unwrap_or(i32::MAX),
             ranks: program.ranks,
         };
-        env.retain(|(name, _)| name != rendezvous::ENV_PROGRAM && name != rendezvous::ENV_HELPERS);
+        let of_one = [rendezvous::ENV_PROGRAM, rendezvous::ENV_HELPERS, ENV_SLOTS];
+        env.retain(|(name, _)| !of_one.iter().any(|known| name == known));
         env.push((rendezvous::ENV_PROGRAM.into(), place.to_string().into()));
         Ok(Ready {
             path: c_string(path.as_os_str())?,
