@@ -66,6 +66,19 @@ static void told(int code, enum when when)
     } while (0)
 #define DISAGREE(theirs, other) DISAGREE_WHEN(AT_ONCE, AT_ONCE, theirs, other)
 
+/* Making a communicator is a collective like others, and the program may go on when ranks disagreed about it. */
+static void constructors(void)
+{
+    MPI_Comm made = MPI_COMM_NULL;
+    int dims[1] = {check_size}, periods[1] = {0};
+    DISAGREE(MPI_Barrier(comm), MPI_Comm_dup(comm, &made));
+    DISAGREE(MPI_Comm_dup(comm, &made), MPI_Allreduce(in, out, 1, MPI_INT, MPI_SUM, comm));
+    DISAGREE(MPI_Comm_split(comm, 0, 0, &made), MPI_Comm_dup(comm, &made));
+    DISAGREE(MPI_Cart_create(comm, 1, dims, periods, 0, &made), MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &made));
+    CHECK_EQ(MPI_Comm_dup(comm, &made), MPI_SUCCESS);
+    MPI_Comm_free(&made);
+}
+
 static void different_lengths(void)
 {
     DISAGREE_WHEN(IN_TIME, IN_TIME, MPI_Bcast(in, 2, MPI_INT, 0, comm), MPI_Bcast(in, 3, MPI_INT, 0, comm));
@@ -140,6 +153,7 @@ int main(int argc, char **argv)
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     MPI_Comm_set_name(comm, "those who disagree");
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    RUN(constructors);
     RUN(different_lengths);
     RUN(nothing_on_one_side);
     RUN(different_calls);

@@ -7,6 +7,7 @@ use crate::api::{Context, Origin, Peer, TypeMark};
 use crate::core::Core;
 use crate::limits::{EVENTS, TRAILS_READ};
 use crate::trail;
+pub use crate::waiting::{Action, Awaited, KEPT_SHOWN, Kept, Meeting, PENDING_SHOWN, Pending, Waiting};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
@@ -338,107 +339,6 @@ fn in_ring(ring: &[u8], sent: &Sent) -> Vec<Origin> {
         }
     }
     found
-}
-
-/// Whom a wait that the layer above tells of is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
-    /// The other members of the communicator, through shared memory.
-    Members,
-    /// One of them, whose data a collective brings through shared memory.
-    Leader(Peer),
-    /// Whoever sends the message that a probe asks for; `None`: any process.
-    Sender(Option<Peer>),
-}
-
-/// A wait that the engine knows nothing of, told by the layer above: a meeting of ranks through shared memory, named as its
-/// messages would be, or a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meeting {
-    /// Whom it is for.
-    pub awaited: Awaited,
-    /// Context of the messages.
-    pub context: Context,
-    /// Their tag; negative for a probe that takes any.
-    pub tag: i32,
-    /// Who asked.
-    pub origin: Origin,
-}
-
-/// An operation that is not over, as others may see it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pending {
-    /// It is a send; else a receive.
-    pub sends: bool,
-    /// Context of its envelope.
-    pub context: Context,
-    /// The other process; `None`: a receive from any.
-    pub peer: Option<Peer>,
-    /// Tag; `None`: a receive of any.
-    pub tag: Option<i32>,
-    /// Bytes of a send, room of a receive.
-    pub bytes: u64,
-    /// Who asked.
-    pub origin: Origin,
-}
-
-/// Operations that [`Waiting`] lists.
-pub const PENDING_SHOWN: usize = 16;
-
-/// What a rank waits for, as far as its engine knows: the oldest pending receive and send, and how much is pending.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
-    /// Receives posted and not matched.
-    pub posted: u32,
-    /// The oldest of them: context, source process (`None`: any), tag (`None`: any), and who asked.
-    pub oldest_receive: Option<(Context, Option<Peer>, Option<i32>, Origin)>,
-    /// Operations under way or held.
-    pub pending: u32,
-    /// Messages kept for later.
-    pub unexpected: u32,
-    /// A send that cannot go on: context, peer, tag, bytes, and who asked.
-    pub blocked_send: Option<(Context, Peer, i32, u64, Origin)>,
-    /// What the layer above told of.
-    pub meeting: Option<Meeting>,
-    /// Operations that are not over, in no order: the first `shown` count.
-    pub operations: [Pending; PENDING_SHOWN],
-    /// How many of them there are.
-    pub shown: usize,
-    /// There are more operations than those.
-    pub more: bool,
-    /// Several threads of the process may be in MPI: others than the one that waits may act.
-    pub threads: bool,
-}
-
-impl Waiting {
-    /// Lists one more operation, if there is room.
-    pub(crate) fn add(&mut self, operation: Pending) {
-        match self.operations.get_mut(self.shown) {
-            Some(place) => {
-                *place = operation;
-                self.shown += 1;
-            }
-            None => self.more = true,
-        }
-    }
-
-    /// What another thread of the same process waits for elsewhere, too. Of what there can be one, this one's is kept.
-    pub fn join(&mut self, other: &Waiting) {
-        self.posted += other.posted;
-        self.pending += other.pending;
-        self.unexpected += other.unexpected;
-        self.oldest_receive = self.oldest_receive.or(other.oldest_receive);
-        self.blocked_send = self.blocked_send.or(other.blocked_send);
-        self.meeting = self.meeting.or(other.meeting);
-        other.listed().iter().for_each(|operation| self.add(*operation));
-        self.more |= other.more;
-        self.threads = true;
-    }
-
-    /// The operations listed.
-    pub fn listed(&self) -> &[Pending] {
-        self.operations.get(..self.shown).unwrap_or_default()
-    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ mod streams;
 mod table;
 pub mod track;
 mod trail;
+mod waiting;
 pub mod watch;
 mod wire;
 #[cfg(fuzzing)]

@@ -4,7 +4,7 @@
 //! operation. Bounded by what the program leaves pending; grows by doubling when a new one finds no free slot.
 
 use crate::api::{Context, Error, Origin, Pattern, Peer, Request, SHARD_SHIFT, Status};
-use crate::event::Pending;
+use crate::event::{Action, Pending};
 use crate::limits::SHORT_GENERATION_BITS;
 use crate::quick::{Catch, Caught, Ended};
 use crate::rail::{Bulk, Descriptor, Fetch, Token};
@@ -126,7 +126,10 @@ impl Operation {
     /// What others may see of it.
     pub(crate) fn shown(&self) -> Pending {
         let shown = Pending {
-            sends: self.side == Side::Send,
+            action: match self.side {
+                Side::Send => Action::Send,
+                Side::Recv => Action::Receive,
+            },
             context: self.context,
             peer: Some(self.peer),
             tag: Some(self.tag),

@@ -6,11 +6,11 @@
 use crate::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
 use crate::arrive::SELF_GATE;
 use crate::core::{Core, Incoming};
-use crate::event::{Event, Events, Pending, Waiting, What};
+use crate::event::{Action, Event, Events, Pending, What};
 use crate::gate::Quotas;
-use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX, WAITING_LOOK};
+use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX};
 use crate::rail::{Limits, Rail};
-use crate::request::{Fresh, Mark, Operation, Side, State};
+use crate::request::{Fresh, Mark, Side, State};
 use crate::store::Meta;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
@@ -378,7 +378,11 @@ impl<R: Rail> Shard<R> {
         };
         let shown = self.core.requests.peek(index).shown();
         // A send that is still open waits for room or an answer, whatever its length.
-        let len = if shown.sends { u64::MAX } else { shown.bytes };
+        let len = if shown.action == Action::Send {
+            u64::MAX
+        } else {
+            shown.bytes
+        };
         self.rail.wants_calls(shown.peer, len)
     }
 
@@ -522,53 +526,5 @@ impl<R: Rail> Shard<R> {
     /// Messages kept because nobody asked for them yet.
     pub fn unexpected(&self) -> usize {
         self.core.store.alive()
-    }
-
-    /// What this rank waits for.
-    pub fn waiting(&self) -> Waiting {
-        let core = &self.core;
-        let (mut receive, mut send): (Option<u32>, Option<&Operation>) = (None, None);
-        let mut list = Waiting::default();
-        for (slot, operation) in core.requests.iter().take(WAITING_LOOK) {
-            if !matches!(operation.state, State::Free | State::Complete) && !operation.marked(Mark::Abandoned)
-            {
-                list.add(operation.shown());
-            }
-            match (operation.side, operation.state) {
-                (Side::Recv, State::Posted)
-                    if receive.is_none_or(|other| core.matcher.order(slot) < core.matcher.order(other)) =>
-                {
-                    receive = Some(slot);
-                }
-                (Side::Send, State::Held | State::Active) if send.is_none() => send = Some(operation),
-                _ => {}
-            }
-        }
-        let receive = receive.map(|slot| core.requests.peek(slot));
-        Waiting {
-            posted: core.matcher.posted_len(),
-            oldest_receive: receive.map(|operation| {
-                let pattern = &operation.pattern;
-                (
-                    pattern.context,
-                    pattern.source.map(|source| source.peer),
-                    pattern.tag,
-                    operation.origin,
-                )
-            }),
-            pending: core.requests.alive() as u32,
-            unexpected: core.store.alive() as u32,
-            blocked_send: send.map(|operation| {
-                (
-                    operation.context,
-                    operation.peer,
-                    operation.tag,
-                    operation.data.len,
-                    operation.origin,
-                )
-            }),
-            more: list.more || core.requests.iter().nth(WAITING_LOOK).is_some(),
-            ..list
-        }
     }
 }

@@ -172,6 +172,12 @@ impl Store {
         item.body = body;
     }
 
+    /// The messages that no receive or matched probe has taken.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &Meta> {
+        let is_kept = |item: &&Item| !item.taken && !matches!(item.body, Body::Free(_));
+        self.items.iter().filter(is_kept).map(|item| &item.meta)
+    }
+
     /// Messages kept.
     pub(crate) fn alive(&self) -> usize {
         self.alive

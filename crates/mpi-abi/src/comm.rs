@@ -48,12 +48,12 @@ pub(crate) fn comm_remote_group(_: Call, on: MPI_Comm, out: Ptr<MPI_Group>) -> R
     publish_group(comm(on)?.remote_group()?.clone(), None, out)
 }
 
-pub(crate) fn comm_dup(_: Call, on: MPI_Comm, out: Ptr<MPI_Comm>) -> Result<()> {
-    give_dup(comm(on)?.dup(None), out)
+pub(crate) fn comm_dup(call: Call, on: MPI_Comm, out: Ptr<MPI_Comm>) -> Result<()> {
+    give_dup(comm(on)?.dup(None, call.origin()), out)
 }
 
-pub(crate) fn comm_dup_with_info(_: Call, on: MPI_Comm, with: MPI_Info, out: Ptr<MPI_Comm>) -> Result<()> {
-    give_dup(comm(on)?.dup(Some(&info_or_null(with)?)), out)
+pub(crate) fn comm_dup_with_info(call: Call, on: MPI_Comm, with: MPI_Info, out: Ptr<MPI_Comm>) -> Result<()> {
+    give_dup(comm(on)?.dup(Some(&info_or_null(with)?), call.origin()), out)
 }
 
 /// Hands a duplicate to the program. Where there is none, since a copy function refused, it does not keep what its variable held.
@@ -65,46 +65,67 @@ fn give_dup(new: garonne_mpi::error::Result<Comm>, out: Ptr<MPI_Comm>) -> Result
 }
 
 /// The handle exists at once, the communicator behind it when the request completes.
-fn idup(on: MPI_Comm, with: Option<Info>, out: Ptr<MPI_Comm>, request: Ptr<MPI_Request>) -> Result<()> {
-    let (new, started) = comm(on)?.idup(with.as_ref())?;
+fn idup(
+    call: Call,
+    on: MPI_Comm,
+    with: Option<Info>,
+    out: Ptr<MPI_Comm>,
+    request: Ptr<MPI_Request>,
+) -> Result<()> {
+    let (new, started) = comm(on)?.idup(with.as_ref(), call.origin())?;
     out.set(publish_comm(Some(new))?)?;
     give_request(started, request)
 }
 
-pub(crate) fn comm_idup(_: Call, on: MPI_Comm, out: Ptr<MPI_Comm>, request: Ptr<MPI_Request>) -> Result<()> {
-    idup(on, None, out, request)
+pub(crate) fn comm_idup(
+    call: Call,
+    on: MPI_Comm,
+    out: Ptr<MPI_Comm>,
+    request: Ptr<MPI_Request>,
+) -> Result<()> {
+    idup(call, on, None, out, request)
 }
 
 pub(crate) fn comm_idup_with_info(
-    _: Call,
+    call: Call,
     on: MPI_Comm,
     with: MPI_Info,
     out: Ptr<MPI_Comm>,
     request: Ptr<MPI_Request>,
 ) -> Result<()> {
-    idup(on, Some(info_or_null(with)?), out, request)
+    idup(call, on, Some(info_or_null(with)?), out, request)
 }
 
-pub(crate) fn comm_create(_: Call, on: MPI_Comm, of: MPI_Group, out: Ptr<MPI_Comm>) -> Result<()> {
-    out.set(publish_comm(comm(on)?.create(group(of)?)?)?)
+pub(crate) fn comm_create(call: Call, on: MPI_Comm, of: MPI_Group, out: Ptr<MPI_Comm>) -> Result<()> {
+    out.set(publish_comm(comm(on)?.create(group(of)?, call.origin())?)?)
 }
 
 pub(crate) fn comm_create_group(
-    _: Call,
+    call: Call,
     on: MPI_Comm,
     of: MPI_Group,
     tag: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    out.set(publish_comm(comm(on)?.create_group(group(of)?, tag)?)?)
+    out.set(publish_comm(comm(on)?.create_group(
+        group(of)?,
+        tag,
+        call.origin(),
+    )?)?)
 }
 
-pub(crate) fn comm_split(_: Call, on: MPI_Comm, color: c_int, key: c_int, out: Ptr<MPI_Comm>) -> Result<()> {
-    out.set(publish_comm(comm(on)?.split(color, key)?)?)
+pub(crate) fn comm_split(
+    call: Call,
+    on: MPI_Comm,
+    color: c_int,
+    key: c_int,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    out.set(publish_comm(comm(on)?.split(color, key, call.origin())?)?)
 }
 
 pub(crate) fn comm_split_type(
-    _: Call,
+    call: Call,
     on: MPI_Comm,
     kind: c_int,
     key: c_int,
@@ -121,11 +142,12 @@ pub(crate) fn comm_split_type(
         kind,
         key,
         hints(with)?.as_ref(),
+        call.origin(),
     )?)?)
 }
 
 pub(crate) fn intercomm_create(
-    _: Call,
+    call: Call,
     local: MPI_Comm,
     local_leader: c_int,
     peer: MPI_Comm,
@@ -148,12 +170,13 @@ pub(crate) fn intercomm_create(
         local_leader,
         peer,
         tag,
+        call.origin(),
     )?))?)
 }
 
-pub(crate) fn intercomm_merge(_: Call, on: MPI_Comm, high: c_int, out: Ptr<MPI_Comm>) -> Result<()> {
+pub(crate) fn intercomm_merge(call: Call, on: MPI_Comm, high: c_int, out: Ptr<MPI_Comm>) -> Result<()> {
     let order = if high != 0 { Order::High } else { Order::Low };
-    out.set(publish_comm(Some(comm(on)?.merge(order)?))?)
+    out.set(publish_comm(Some(comm(on)?.merge(order, call.origin())?))?)
 }
 
 /// A handle that the program may free: not one of the predefined communicators.
@@ -175,9 +198,9 @@ pub(crate) fn comm_free(_: Call, place: Ptr<MPI_Comm>) -> Result<()> {
     place.set(MPI_COMM_NULL)
 }
 
-pub(crate) fn comm_disconnect(_: Call, place: Ptr<MPI_Comm>) -> Result<()> {
+pub(crate) fn comm_disconnect(call: Call, place: Ptr<MPI_Comm>) -> Result<()> {
     let handle = place.get()?;
-    freeable(handle)?.disconnect()?;
+    freeable(handle)?.disconnect(call.origin())?;
     objects::retire_comm(handle);
     place.set(MPI_COMM_NULL)
 }

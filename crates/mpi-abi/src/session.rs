@@ -119,19 +119,20 @@ impl Meeting {
         })
     }
 
-    fn args(&self, of: &Members) -> FromGroup<'_> {
+    fn args(&self, of: &Members, call: Call) -> FromGroup<'_> {
         FromGroup {
             process: &self.process,
             session: of.session.clone(),
             stringtag: &self.tag,
             info: self.hints.as_ref(),
             errhandler: self.handler.clone(),
+            origin: call.origin(),
         }
     }
 }
 
 pub(crate) fn comm_create_from_group(
-    _: Call,
+    call: Call,
     of: MPI_Group,
     tag: StrIn,
     hints: MPI_Info,
@@ -140,11 +141,14 @@ pub(crate) fn comm_create_from_group(
 ) -> Result<()> {
     let meeting = Meeting::new(tag, hints, handler)?;
     let of = group(of)?;
-    out.set(publish_comm(Comm::create_from_group(meeting.args(of), of)?)?)
+    out.set(publish_comm(Comm::create_from_group(
+        meeting.args(of, call),
+        of,
+    )?)?)
 }
 
 pub(crate) fn intercomm_create_from_groups(
-    _: Call,
+    call: Call,
     local: MPI_Group,
     local_leader: c_int,
     remote: MPI_Group,
@@ -163,7 +167,7 @@ pub(crate) fn intercomm_create_from_groups(
         remote_leader,
     };
     out.set(publish_comm(Comm::intercomm_from_groups(
-        meeting.args(local),
+        meeting.args(local, call),
         sides,
     )?)?)
 }

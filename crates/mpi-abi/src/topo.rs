@@ -47,7 +47,7 @@ pub(crate) fn dims_create(_: Call, nodes: c_int, ndims: c_int, dims: Ptr<c_int>)
 }
 
 pub(crate) fn cart_create(
-    _: Call,
+    call: Call,
     on: MPI_Comm,
     ndims: c_int,
     dims: In<c_int>,
@@ -56,9 +56,11 @@ pub(crate) fn cart_create(
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
     let (comm, n) = (comm(on)?, dimensions(ndims)?);
-    out.set(publish_comm(
-        comm.cart_create(&dims.take(n)?, &flags(periods, n)?)?,
-    )?)
+    out.set(publish_comm(comm.cart_create(
+        &dims.take(n)?,
+        &flags(periods, n)?,
+        call.origin(),
+    )?)?)
 }
 
 pub(crate) fn cart_map(
@@ -115,10 +117,10 @@ pub(crate) fn cart_shift(
     dest.set(to)
 }
 
-pub(crate) fn cart_sub(_: Call, on: MPI_Comm, remain: In<c_int>, out: Ptr<MPI_Comm>) -> Result<()> {
+pub(crate) fn cart_sub(call: Call, on: MPI_Comm, remain: In<c_int>, out: Ptr<MPI_Comm>) -> Result<()> {
     let comm = comm(on)?;
     let remain = flags(remain, comm.cart()?.dims.len())?;
-    out.set(publish_comm(Some(comm.cart_sub(&remain)?))?)
+    out.set(publish_comm(Some(comm.cart_sub(&remain, call.origin())?))?)
 }
 
 /// The two arrays that describe a graph: the last index says how many edges there are.
@@ -129,7 +131,7 @@ fn graph_arrays(nodes: c_int, index: In<c_int>, edges: In<c_int>) -> Result<(Vec
 }
 
 pub(crate) fn graph_create(
-    _: Call,
+    call: Call,
     on: MPI_Comm,
     nodes: c_int,
     index: In<c_int>,
@@ -139,7 +141,7 @@ pub(crate) fn graph_create(
 ) -> Result<()> {
     let comm = comm(on)?;
     let (index, edges) = graph_arrays(nodes, index, edges)?;
-    out.set(publish_comm(comm.graph_create(&index, &edges)?)?)
+    out.set(publish_comm(comm.graph_create(&index, &edges, call.origin())?)?)
 }
 
 pub(crate) fn graph_map(
@@ -207,7 +209,7 @@ fn weights(array: In<c_int>, n: usize) -> Result<Option<Vec<c_int>>> {
 }
 
 pub(crate) fn dist_graph_create_adjacent(
-    _: Call,
+    call: Call,
     on: MPI_Comm,
     indegree: c_int,
     sources: In<c_int>,
@@ -244,11 +246,13 @@ pub(crate) fn dist_graph_create_adjacent(
         },
         weighted,
     };
-    out.set(publish_comm(Some(comm.dist_graph_adjacent(graph)?))?)
+    out.set(publish_comm(Some(
+        comm.dist_graph_adjacent(graph, call.origin())?,
+    ))?)
 }
 
 pub(crate) fn dist_graph_create(
-    _: Call,
+    call: Call,
     on: MPI_Comm,
     n: c_int,
     sources: In<c_int>,
@@ -275,7 +279,7 @@ pub(crate) fn dist_graph_create(
         destinations: &destinations,
         weights: weights.as_deref(),
     };
-    out.set(publish_comm(Some(comm.dist_graph_create(edges)?))?)
+    out.set(publish_comm(Some(comm.dist_graph_create(edges, call.origin())?))?)
 }
 
 pub(crate) fn dist_graph_neighbors_count(

@@ -90,9 +90,12 @@ fn who_names_the_ranks_that_called_different_collectives_and_top_what_was_sent()
     let program = place.program_with("different", DIFFERENT, &["-g"]);
     let job = Job::start(2, &program, "");
     let said = job.until(&["mismatch"]);
-    let number = "rank 0 is in MPI_Bcast #1, rank 1 in MPI_Barrier #1";
-    let other = "rank 1 is in MPI_Barrier #1, rank 0 in MPI_Bcast #1";
-    assert!(said.contains(number) || said.contains(other), "{said}");
+    for part in [
+        "rank 0 (1 of 2) is in MPI_Bcast #1",
+        "rank 1 (1 of 2) is in MPI_Barrier #1",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
     for mark in ["/* broadcasts */", "/* meets */"] {
         assert!(
             said.contains(&format!("at different.c:{}", line(DIFFERENT, mark))),
@@ -176,6 +179,13 @@ const HANGS: &str = r#"
                 MPI_Irecv(&y, 1, MPI_INT, 2 - rank, 1, halo, &requests[1]);
                 MPI_Waitany(2, requests, &x, MPI_STATUS_IGNORE);
             }
+            break;
+        case 9: /* a rank that makes no communicator, whose message has another tag */
+            if (rank == 2) {
+                MPI_Send(&x, 1, MPI_INT, 2, 41, MPI_COMM_WORLD); /* sent */
+                MPI_Send(&x, 1, MPI_INT, 2, 42, halo);
+                MPI_Recv(&x, 1, MPI_INT, 2, 42, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            } else MPI_Comm_split(MPI_COMM_WORLD, rank, 0, &part); /* makes */
         }
         MPI_Finalize();
         return 0;
@@ -299,4 +309,72 @@ fn deadlocks_of_sends_probes_wildcards_and_small_communicators_are_found() {
         &["verdict: deadlock", "of an unnamed communicator of 3 ranks"],
     );
     assert!(said.contains("rank 3: MPI_Recv: rank 1, tag 2"), "{said}");
+}
+
+#[test]
+fn who_is_missing_in_a_constructor_and_what_lies_beside_a_receive_is_told() {
+    let (made, sent) = (line(HANGS, "/* makes */"), line(HANGS, "/* sent */"));
+    let said = hangs(9, 4, &["verdict: deadlock"]);
+    for part in [
+        "3 of 4 ranks have entered MPI_Comm_split #6 of MPI_COMM_WORLD; missing: rank 2".to_owned(),
+        format!("MPI_Comm_split: collective 6 of MPI_COMM_WORLD   at hangs.c:{made}"),
+        format!(
+            "rank 2: a message of rank 2 with tag 41 (4 B, sent at hangs.c:{sent}) lies here; this receive wants tag 42"
+        ),
+        "rank 2: a message of rank 2 with tag 42 (4 B".to_owned(),
+        "it is on comm \"halo_x\", this receive on MPI_COMM_WORLD".to_owned(),
+    ] {
+        assert!(said.contains(&part), "{part} in {said}");
+    }
+    let said = hangs(1, 3, &["missing: rank 2", "deadlock"]);
+    assert!(
+        said.contains("2 of 3 ranks have entered MPI_Barrier #6 of MPI_COMM_WORLD; missing: rank 2"),
+        "{said}"
+    );
+}
+
+/// Two threads of a rank that wait for different communicators, the second of them after the rank has told that it waits.
+const THREADS: &str = r#"
+    #include <mpi.h>
+    #include <pthread.h>
+    #include <unistd.h>
+    static MPI_Comm one, two;
+    static int rank;
+    static void *receives(void *p) {
+        int x;
+        MPI_Recv(&x, 1, MPI_INT, 1 - rank, 5, one, MPI_STATUS_IGNORE); /* one */
+        return p;
+    }
+    static void *meets(void *p) {
+        MPI_Barrier(two); /* two */
+        return p;
+    }
+    int main(int argc, char **argv) {
+        int provided;
+        pthread_t threads[2];
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        MPI_Comm_dup(MPI_COMM_WORLD, &one);
+        MPI_Comm_set_name(one, "one");
+        MPI_Comm_dup(MPI_COMM_WORLD, &two);
+        MPI_Comm_set_name(two, "two");
+        pthread_create(&threads[0], NULL, receives, NULL);
+        usleep(200000);
+        if (rank == 0) pthread_create(&threads[1], NULL, meets, NULL);
+        pthread_join(threads[0], NULL);
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+#[test]
+fn every_thread_of_a_rank_has_its_wait() {
+    let place = Place::new("threads");
+    let program = place.program_with("threads", THREADS, &["-g", "-pthread"]);
+    let (one, two) = (line(THREADS, "/* one */"), line(THREADS, "/* two */"));
+    Job::start(2, &program, "").until(&[
+        &format!("MPI_Recv: rank 1, tag 5, comm \"one\"   at threads.c:{one}"),
+        &format!("MPI_Barrier: collective 1 of comm \"two\"   at threads.c:{two}"),
+        &format!("MPI_Recv: rank 0, tag 5, comm \"one\"   at threads.c:{one}, for "),
+    ]);
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
 use garonne_engine::api::{Origin, TypeMark};
-use garonne_engine::event::{PENDING_SHOWN, Pending, Waiting};
+use garonne_engine::event::{Action, KEPT_SHOWN, Kept, PENDING_SHOWN, Pending, Waiting};
 use garonne_progress::surroundings::{Known, Members};
 
 use crate::limits::COMMS_SHOWN;
@@ -17,18 +17,24 @@ use crate::printable;
 
 /// Words of an operation.
 pub(crate) const OPERATION_WORDS: usize = 4;
-const WAIT_WORDS: usize = 2 + PENDING_SHOWN * OPERATION_WORDS;
+/// Words of a message that nobody has asked for.
+pub(crate) const KEPT_WORDS: usize = 3;
+const OPERATIONS_WORDS: usize = PENDING_SHOWN * OPERATION_WORDS;
+const WAIT_WORDS: usize = 3 + OPERATIONS_WORDS + KEPT_SHOWN * KEPT_WORDS;
 const NAME_WORDS: usize = 11;
 /// Bytes of a name that are shown.
 pub const NAME_BYTES: usize = NAME_WORDS * 8;
-const COMM_WORDS: usize = 5 + NAME_WORDS;
+const COMM_WORDS: usize = 6 + NAME_WORDS;
 const WORDS: usize = WAIT_WORDS + COMMS_SHOWN * COMM_WORDS;
 /// Bytes of a book.
 pub const BOOK_BYTES: usize = WORDS * 8;
 
-const SENDS: u64 = 1;
-const ANY_PEER: u64 = 2;
-const ANY_TAG: u64 = 4;
+/// In the lowest bits of an operation's first word.
+const ACTIONS: [Action; 4] = [Action::Receive, Action::Send, Action::Probe, Action::Collective];
+const ANY_PEER: u64 = 4;
+const ANY_TAG: u64 = 8;
+/// The kind of a communicator that is no more.
+const GONE: u64 = 3;
 const MORE: u64 = 1 << 32;
 const THREADS: u64 = 1 << 33;
 
@@ -45,6 +51,8 @@ pub struct Operations {
     pub more: bool,
     /// Several threads may be in MPI.
     pub threads: bool,
+    /// Messages that nobody has asked for, as far as they are listed.
+    pub kept: Vec<Kept>,
 }
 
 /// A communicator as its member shows it.
@@ -54,6 +62,17 @@ pub struct Communicator {
     pub name: String,
     /// Its members.
     pub group: Group,
+    /// Its counters.
+    pub counts: Counters,
+}
+
+/// How many collectives a member of a communicator has entered there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counters {
+    /// They lie at this address of the rank's memory, 32 bits each.
+    At(u64),
+    /// So many, before it ended.
+    Last([u32; 4]),
 }
 
 /// The members of a communicator.
@@ -113,24 +132,29 @@ impl Book {
     /// Shows what the rank waits for. By one thread at a time.
     pub fn show_waiting(&self, waiting: &Waiting) {
         let flags = if waiting.more { MORE } else { 0 } | if waiting.threads { THREADS } else { 0 };
+        let counts = [waiting.listed().len() as u64 | flags, waiting.kept().len() as u64];
         let operations = waiting.listed().iter().flat_map(operation_words);
-        let words = std::iter::once(waiting.listed().len() as u64 | flags).chain(operations);
+        let unused = std::iter::repeat_n(0, OPERATIONS_WORDS - waiting.listed().len() * OPERATION_WORDS);
+        let kept = waiting.kept().iter().flat_map(kept_words);
+        let words = counts.into_iter().chain(operations).chain(unused).chain(kept);
         Part(&self.0[..WAIT_WORDS]).write(words);
     }
 
-    /// Shows a communicator, or (`None`) that it is no more. By one thread at a time for each number; two that write one place at once
+    /// Shows a communicator, or how far it had come when it ended. By one thread at a time for each number; two that write one place at once
     /// may spoil it.
-    pub fn show_communicator(&self, number: u32, known: Option<&Known<'_>>) {
+    pub fn show_communicator(&self, number: u32, known: &Known<'_>) {
         let from = comm_place(number);
         let place = &self.0[from..from + COMM_WORDS];
-        let Some(known) = known else {
+        if matches!(known.members, Members::Gone) {
             if place[1].load(Acquire) == u64::from(number) + 1 {
-                Part(place).write([0]);
+                let counts = known.counts.iter().map(|count| count.load(Relaxed).into());
+                let head = [u64::from(number) + 1, GONE, 0, 0, 0];
+                Part(place).write(head.into_iter().chain(counts));
             }
             return;
-        };
+        }
         let (kind, size, where_) = match known.members {
-            Members::Untold => (0, 0, 0),
+            Members::Untold | Members::Gone => (0, 0, 0),
             Members::Strided { first, stride, size } => (1, size, u64::from(first) | u64::from(stride) << 32),
             Members::List(list) => (2, list.len() as u32, list.as_ptr().addr() as u64),
         };
@@ -147,6 +171,7 @@ impl Book {
             u64::from(number) + 1,
             kind | u64::from(size) << 32,
             where_,
+            known.counts.as_ptr().addr() as u64,
             end as u64,
         ];
         Part(place).write(head.into_iter().chain(name));
@@ -160,9 +185,8 @@ fn comm_place(number: u32) -> usize {
 /// An operation in words; what carries it to other hosts writes it so, too.
 pub(crate) fn operation_words(pending: &Pending) -> [u64; OPERATION_WORDS] {
     let flag = |set: bool, bit| if set { bit } else { 0 };
-    let flags = flag(pending.sends, SENDS)
-        | flag(pending.peer.is_none(), ANY_PEER)
-        | flag(pending.tag.is_none(), ANY_TAG);
+    let flags =
+        pending.action as u64 | flag(pending.peer.is_none(), ANY_PEER) | flag(pending.tag.is_none(), ANY_TAG);
     let (peer, tag) = (pending.peer.unwrap_or(0), pending.tag.unwrap_or(0) as u32);
     [
         flags
@@ -179,7 +203,7 @@ pub(crate) fn operation_words(pending: &Pending) -> [u64; OPERATION_WORDS] {
 pub(crate) fn operation(words: &[u64; OPERATION_WORDS]) -> Pending {
     let [head, ends, bytes, site] = *words;
     Pending {
-        sends: head & SENDS != 0,
+        action: ACTIONS[(head % ACTIONS.len() as u64) as usize],
         context: (head >> 32) as u32,
         peer: (head & ANY_PEER == 0).then_some(ends as u32),
         tag: (head & ANY_TAG == 0).then_some((ends >> 32) as i32),
@@ -190,6 +214,26 @@ pub(crate) fn operation(words: &[u64; OPERATION_WORDS]) -> Pending {
             mark: TypeMark::NONE,
             site,
         },
+    }
+}
+
+/// A message that nobody has asked for, in words.
+pub(crate) fn kept_words(kept: &Kept) -> [u64; KEPT_WORDS] {
+    [
+        kept.context.into(),
+        u64::from(kept.peer) | u64::from(kept.tag as u32) << 32,
+        kept.bytes,
+    ]
+}
+
+/// Reads it.
+pub(crate) fn kept(words: &[u64; KEPT_WORDS]) -> Kept {
+    let [context, ends, bytes] = *words;
+    Kept {
+        context: context as u32,
+        peer: ends as u32,
+        tag: (ends >> 32) as i32,
+        bytes,
     }
 }
 
@@ -229,18 +273,29 @@ impl Copied {
 
     /// What the rank waits for, or last waited for.
     pub fn operations(&self) -> Option<Operations> {
-        let (head, list) = self.part(0, WAIT_WORDS)?.split_first()?;
+        let ([head, count], lists) = self.part(0, WAIT_WORDS)?.split_first_chunk()?;
+        let (list, messages) = lists.split_at_checked(OPERATIONS_WORDS)?;
         let shown = (*head as u32 as usize).min(PENDING_SHOWN);
+        let count = (*count as usize).min(KEPT_SHOWN);
         Some(Operations {
             list: list.as_chunks().0.iter().take(shown).map(operation).collect(),
+            kept: messages.as_chunks().0.iter().take(count).map(kept).collect(),
             more: head & MORE != 0,
             threads: head & THREADS != 0,
         })
     }
 
+    /// The numbers of all communicators shown.
+    pub fn numbers(&self) -> Vec<u32> {
+        let places = (0..COMMS_SHOWN as u32).map(comm_place);
+        let known = |from| self.part(from, COMM_WORDS)?.first()?.checked_sub(1);
+        places.filter_map(known).map(|number| number as u32).collect()
+    }
+
     /// The communicator of this number.
     pub fn communicator(&self, number: u32) -> Option<Communicator> {
-        let [known, shape, members, len, name @ ..] = self.part(comm_place(number), COMM_WORDS)? else {
+        let [known, shape, members, counts, len, name @ ..] = self.part(comm_place(number), COMM_WORDS)?
+        else {
             return None;
         };
         if *known != u64::from(number) + 1 {
@@ -267,6 +322,12 @@ impl Copied {
         Some(Communicator {
             name: printable::line(&String::from_utf8_lossy(&bytes)),
             group,
+            counts: match *shape {
+                GONE => Counters::Last(std::array::from_fn(|index| {
+                    name.get(index).map_or(0, |word| *word as u32)
+                })),
+                _ => Counters::At(*counts),
+            },
         })
     }
 }
@@ -289,6 +350,8 @@ pub fn read_anything(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use garonne_progress::surroundings::Counts;
+    use std::sync::atomic::AtomicU32;
     use std::sync::atomic::Ordering::SeqCst;
 
     fn bytes(book: &Book) -> Vec<u8> {
@@ -302,9 +365,12 @@ mod tests {
         Copied::new(&bytes(book), &bytes(book))
     }
 
+    static COUNTS: Counts = [const { AtomicU32::new(7) }; 4];
+
     fn known(name: &str) -> Known<'_> {
         Known {
             name,
+            counts: &COUNTS,
             members: Members::Strided {
                 first: 3,
                 stride: 2,
@@ -329,22 +395,31 @@ mod tests {
             ..Pending::default()
         };
         let send = Pending {
-            sends: true,
+            action: Action::Send,
             peer: Some(u32::MAX),
             tag: None,
             ..receive
         };
+        let message = Kept {
+            context: 9,
+            peer: 2,
+            tag: -3,
+            bytes: 4,
+        };
         let mut waiting = Waiting {
             shown: 2,
             more: true,
+            kept_shown: 1,
             ..Waiting::default()
         };
+        waiting.kept[0] = message;
         waiting.operations[..2].copy_from_slice(&[receive, send]);
         book.show_waiting(&waiting);
         let expected = Operations {
             list: vec![receive, send],
             more: true,
             threads: false,
+            kept: vec![message],
         };
         assert_eq!(copied(&book).operations(), Some(expected));
     }
@@ -352,7 +427,7 @@ mod tests {
     #[test]
     fn a_communicator_is_shown_until_it_is_no_more_or_another_takes_its_place() {
         let book = Book::default();
-        book.show_communicator(5, Some(&known("halo_x")));
+        book.show_communicator(5, &known("halo_x"));
         let shown = copied(&book).communicator(5).unwrap();
         assert_eq!(
             (shown.name.as_str(), shown.group),
@@ -365,25 +440,32 @@ mod tests {
                 }
             )
         );
+        assert_eq!(shown.counts, Counters::At(COUNTS.as_ptr().addr() as u64));
+        let gone = Known {
+            members: Members::Gone,
+            ..known("")
+        };
+        assert_eq!(copied(&book).numbers(), [5]);
         let other = 5 + COMMS_SHOWN as u32;
         assert_eq!(copied(&book).communicator(other), None);
-        book.show_communicator(other, Some(&known(&"ü".repeat(60))));
+        book.show_communicator(other, &known(&"ü".repeat(60)));
         assert_eq!(copied(&book).communicator(5), None);
-        book.show_communicator(5, None);
+        book.show_communicator(5, &gone);
         assert_eq!(
             copied(&book).communicator(other).unwrap().name,
             "ü".repeat(NAME_BYTES / 2)
         );
-        book.show_communicator(other, None);
-        assert_eq!(copied(&book).communicator(other), None);
+        book.show_communicator(other, &gone);
+        let ended = copied(&book).communicator(other).unwrap();
+        assert_eq!((ended.name.as_str(), ended.counts), ("", Counters::Last([7; 4])));
     }
 
     #[test]
     fn what_changes_while_it_is_read_is_left_out() {
         let book = Book::default();
-        book.show_communicator(1, Some(&known("a")));
+        book.show_communicator(1, &known("a"));
         let before = bytes(&book);
-        book.show_communicator(1, Some(&known("b")));
+        book.show_communicator(1, &known("b"));
         assert_eq!(Copied::new(&before, &bytes(&book)).communicator(1), None);
         book.0[comm_place(1)].fetch_add(1, SeqCst);
         assert_eq!(copied(&book).communicator(1), None);

@@ -27,7 +27,7 @@ pub use shard::{ShardCard, Tally, tally};
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
 /// Version of this layout, of the inboxes in it, and of what ranks put into each other's commons. A library accepts exactly this one.
-pub const FORMAT: u32 = 9;
+pub const FORMAT: u32 = 10;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a card: four cache lines (identity, doorbell, two for what the rank waits for).
@@ -326,7 +326,7 @@ impl State {
 pub struct Wait {
     /// Number of the MPI call (index in the table of the ABI's functions), 0: waits for nothing.
     pub call: u32,
-    /// Rank of the peer in the communicator (or -1: any source).
+    /// Rank of the peer in the communicator (or -1: any source, or all members of a collective; or [`LAGGARDS`]).
     pub peer: i32,
     /// Tag (or -2: any tag).
     pub tag: i32,
@@ -339,6 +339,9 @@ pub struct Wait {
     /// Return address of the MPI call in the program.
     pub site: u64,
 }
+
+/// As peer of a collective: those members that are several collectives behind.
+pub const LAGGARDS: i32 = -2;
 
 /// A rank's card on the board.
 #[derive(Clone, Debug)]

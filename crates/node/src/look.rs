@@ -6,20 +6,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use garonne_engine::event::PENDING_SHOWN;
+use garonne_engine::event::{KEPT_SHOWN, PENDING_SHOWN};
 
-use crate::book::{OPERATION_WORDS, Operations, operation, operation_words};
+use crate::book::{KEPT_WORDS, OPERATION_WORDS, Operations, kept, kept_words, operation, operation_words};
 use crate::error::Result;
 use crate::layout::{State, Wait};
-use crate::limits::{LOOK_BYTES_MAX, LOOK_RANKS_DETAILED_BYTES, LOOK_TEXT_MAX, RANKS_MAX};
+use crate::limits::{COMMS_SHOWN, LOOK_BYTES_MAX, LOOK_RANKS_DETAILED_BYTES, LOOK_TEXT_MAX, RANKS_MAX};
 use crate::printable;
 use crate::wire::{Reader, Writer, damaged};
 
 const KIND: u16 = 342;
 const MORE: u32 = 1 << 30;
 const THREADS: u32 = 1 << 31;
-/// Communicators of one rank that are told: those of its operations and of its wait.
-const COMMS_MAX: usize = PENDING_SHOWN + 1;
+/// Communicators of one rank that are told: those of its operations, of messages that nobody has asked for, and of its wait.
+const COMMS_MAX: usize = PENDING_SHOWN + KEPT_SHOWN + 1;
 
 /// What a rank shows of itself, and what the system says about its process.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,8 +92,23 @@ pub struct Seen {
     pub place: Option<String>,
     /// Its operations; `None`: they could not be read.
     pub operations: Option<Operations>,
+    /// Where in its program each operation was started, where several threads wait; else empty.
+    pub operation_places: Vec<String>,
+    /// Where in the sender's program each message was sent that nobody has asked for; empty where that is not known.
+    pub senders: Vec<String>,
     /// The communicators of its wait and its operations, as far as they could be read.
     pub comms: Vec<Comm>,
+    /// How many collectives it has entered, by communicator.
+    pub entered: Vec<Entered>,
+}
+
+/// How many collectives a rank has entered on a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entered {
+    /// The communicator's number.
+    pub number: u32,
+    /// By what they are ([`garonne_progress::surroundings::Counted`]).
+    pub counts: [u32; 4],
 }
 
 impl Seen {
@@ -118,7 +133,10 @@ impl Seen {
             moves: false,
             place: None,
             operations: None,
+            operation_places: Vec::new(),
+            senders: Vec::new(),
             comms: Vec::new(),
+            entered: Vec::new(),
         }
     }
 }
@@ -149,6 +167,12 @@ fn put_text(writer: Writer, text: &str) -> Writer {
         end -= 1;
     }
     writer.bytes(&text.as_bytes()[..end])
+}
+
+fn put_texts(writer: Writer, texts: &[String], most: usize) -> Writer {
+    let texts = &texts[..texts.len().min(most)];
+    let writer = writer.raw((texts.len() as u32).to_le_bytes());
+    texts.iter().fold(writer, |writer, text| put_text(writer, text))
 }
 
 fn put_rank(writer: Writer, seen: &Seen) -> Writer {
@@ -191,9 +215,21 @@ fn put_details(writer: Writer, seen: &Seen, lists: &HashMap<Arc<[u32]>, u32>) ->
             let flags = if operations.more { MORE } else { 0 } | if operations.threads { THREADS } else { 0 };
             let writer = writer.raw((shown.len() as u32 | flags).to_le_bytes());
             let words = shown.iter().flat_map(operation_words);
+            let writer = words.fold(writer, |writer, word| writer.raw(word.to_le_bytes()));
+            let messages = &operations.kept[..operations.kept.len().min(KEPT_SHOWN)];
+            let writer = writer.raw((messages.len() as u32).to_le_bytes());
+            let words = messages.iter().flat_map(kept_words);
             words.fold(writer, |writer, word| writer.raw(word.to_le_bytes()))
         }
     };
+    let writer = put_texts(writer, &seen.operation_places, PENDING_SHOWN);
+    let writer = put_texts(writer, &seen.senders, KEPT_SHOWN);
+    let entered = &seen.entered[..seen.entered.len().min(COMMS_SHOWN)];
+    let writer = writer.raw((entered.len() as u32).to_le_bytes());
+    let words = entered
+        .iter()
+        .flat_map(|one| [one.number].into_iter().chain(one.counts));
+    let writer = words.fold(writer, |writer, word| writer.raw(word.to_le_bytes()));
     let comms = &seen.comms[..seen.comms.len().min(COMMS_MAX)];
     let writer = writer.raw((comms.len() as u32).to_le_bytes());
     comms.iter().fold(writer, |writer, comm| {
@@ -282,6 +318,11 @@ fn count(r: &mut Reader<'_>, least: usize, most: usize) -> Result<usize> {
     Ok(count)
 }
 
+fn read_texts(r: &mut Reader<'_>, most: usize) -> Result<Vec<String>> {
+    let count = count(r, 1, most)?;
+    (0..count).map(|_| text(r)).collect()
+}
+
 fn u64_of(r: &mut Reader<'_>) -> Result<u64> {
     r.raw().map(u64::from_le_bytes)
 }
@@ -336,9 +377,7 @@ fn read_rank(r: &mut Reader<'_>) -> Result<Seen> {
         rank,
         waited_ns,
         moves,
-        place: None,
-        operations: None,
-        comms: Vec::new(),
+        ..Seen::unseen(0)
     })
 }
 
@@ -347,20 +386,29 @@ fn read_operations(r: &mut Reader<'_>) -> Result<Option<Operations>> {
     if head == u32::MAX {
         return Ok(None);
     }
-    let count = (head & !(MORE | THREADS)) as usize;
-    if count > PENDING_SHOWN {
+    let shown = (head & !(MORE | THREADS)) as usize;
+    if shown > PENDING_SHOWN {
         return Err(damaged("it announces more than it holds"));
     }
-    let mut list = Vec::with_capacity(count);
-    for _ in 0..count {
+    let mut list = Vec::with_capacity(shown);
+    for _ in 0..shown {
         let mut words = [0; OPERATION_WORDS];
         for word in &mut words {
             *word = u64_of(r)?;
         }
         list.push(operation(&words));
     }
+    let mut messages = Vec::new();
+    for _ in 0..count(r, KEPT_WORDS * 8, KEPT_SHOWN)? {
+        let mut words = [0; KEPT_WORDS];
+        for word in &mut words {
+            *word = u64_of(r)?;
+        }
+        messages.push(kept(&words));
+    }
     Ok(Some(Operations {
         list,
+        kept: messages,
         more: head & MORE != 0,
         threads: head & THREADS != 0,
     }))
@@ -415,6 +463,13 @@ pub fn decode(message: &[u8]) -> Result<Vec<Seen>> {
         if flag(&mut r)? {
             seen.place = Some(text(&mut r)?).filter(|place| !place.is_empty());
             seen.operations = read_operations(&mut r)?;
+            seen.operation_places = read_texts(&mut r, PENDING_SHOWN)?;
+            seen.senders = read_texts(&mut r, KEPT_SHOWN)?;
+            for _ in 0..count(&mut r, 20, COMMS_SHOWN)? {
+                let number = r.u32()?;
+                let counts = [r.u32()?, r.u32()?, r.u32()?, r.u32()?];
+                seen.entered.push(Entered { number, counts });
+            }
             for _ in 0..count(&mut r, 16, COMMS_MAX)? {
                 seen.comms.push(read_comm(&mut r, &lists)?);
             }
@@ -425,141 +480,4 @@ pub fn decode(message: &[u8]) -> Result<Vec<Seen>> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use garonne_engine::api::{Origin, TypeMark};
-    use garonne_engine::event::Pending;
-
-    fn seen(rank: u32) -> Seen {
-        let wait = Wait {
-            call: 3,
-            peer: -1,
-            tag: -2,
-            comm: 1 << 40,
-            bytes: 5,
-            since_ns: 77,
-            site: 99,
-        };
-        let list: Arc<[u32]> = vec![4, 2, 9].into();
-        Seen {
-            rank: Rank {
-                rank,
-                pid: 5,
-                state: State::Running,
-                cpu: Some(0),
-                process: Some('S'),
-                cpu_seconds: 1.5,
-                wait: Some(wait),
-                book: 0,
-                sent_messages: 1,
-                sent_bytes: 2,
-                unexpected: 3,
-            },
-            waited_ns: 12,
-            moves: true,
-            place: Some("a.c:3".into()),
-            operations: Some(Operations {
-                list: vec![Pending {
-                    sends: true,
-                    context: 8,
-                    peer: Some(3),
-                    tag: None,
-                    bytes: 9,
-                    origin: Origin {
-                        call: 1,
-                        kind: 2,
-                        mark: TypeMark::NONE,
-                        site: 3,
-                    },
-                }],
-                more: true,
-                threads: false,
-            }),
-            comms: vec![
-                Comm {
-                    number: 1,
-                    name: "halo".into(),
-                    size: Some(3),
-                    members: Members::List(list),
-                },
-                Comm {
-                    number: 0,
-                    name: String::new(),
-                    size: None,
-                    members: Members::Untold,
-                },
-            ],
-        }
-    }
-
-    /// What two ranks show, one of them with all that there may be.
-    pub fn some() -> Vec<Seen> {
-        vec![seen(0), Seen::unseen(7)]
-    }
-
-    #[test]
-    fn a_look_reads_back_as_written_and_writes_members_once() {
-        let all = [seen(0), seen(7)];
-        let bytes = encode(&all);
-        assert_eq!(decode(&bytes).unwrap(), all);
-        assert_eq!(decode(&encode(&[])).unwrap(), []);
-        let one = encode(&all[..1]).len();
-        // The head, the number of ranks, and the list of three with its length and the number of lists.
-        assert_eq!(bytes.len(), 2 * one - 8 - 4 - 4 - 4 - 3 * 4);
-    }
-
-    #[test]
-    fn a_look_cut_or_changed_anywhere_is_an_error_or_another_look() {
-        let bytes = encode(&[seen(0), seen(7)]);
-        for cut in 0..bytes.len() {
-            assert!(decode(&bytes[..cut]).is_err(), "cut to {cut}");
-            for wrong in [0, 0xff, bytes[cut] ^ 0x80] {
-                let mut changed = bytes.clone();
-                changed[cut] = wrong;
-                let _ = decode(&changed);
-            }
-        }
-        assert!(decode(&[bytes, vec![0]].concat()).is_err());
-    }
-
-    #[test]
-    fn a_page_is_words_or_why_there_are_none() {
-        assert_eq!(page(b"+a\nb\x1b[2J").unwrap(), Ok("a\nb [2J".to_owned()));
-        assert_eq!(page(b"-why").unwrap(), Err("why".to_owned()));
-        assert!(page(b"").is_err() && page(b"a").is_err());
-    }
-
-    #[test]
-    fn what_a_terminal_would_obey_does_not_come_through() {
-        let mut rank = seen(0);
-        rank.place = Some("a\x1b[2Jb".into());
-        assert_eq!(
-            decode(&encode(&[rank])).unwrap()[0].place.as_deref(),
-            Some("a [2Jb")
-        );
-    }
-
-    #[test]
-    fn a_host_full_of_ranks_fits_though_the_last_are_told_without_details() {
-        let mut one = seen(0);
-        one.place = Some("x".repeat(LOOK_TEXT_MAX));
-        one.operations = Some(Operations {
-            list: vec![Pending::default(); PENDING_SHOWN],
-            ..Operations::default()
-        });
-        let of_rank = |rank| {
-            let mut seen = one.clone();
-            seen.rank.rank = rank;
-            seen.comms[0].members = Members::List(vec![rank; 1000].into());
-            seen
-        };
-        let all: Vec<_> = (0..RANKS_MAX).map(of_rank).collect();
-        let bytes = encode(&all);
-        assert!(bytes.len() <= LOOK_BYTES_MAX, "{}", bytes.len());
-        let again = decode(&bytes).unwrap();
-        assert_eq!(again.len(), all.len());
-        assert_eq!(again[0], all[0]);
-        assert_eq!(again.last().unwrap().operations, None);
-        assert_eq!(again.last().unwrap().rank, all.last().unwrap().rank);
-    }
-}
+pub(crate) mod tests;

@@ -11,6 +11,7 @@ mod calling;
 mod held;
 mod left_open;
 mod lending;
+mod meetings;
 mod napping;
 mod porch;
 mod seated;
@@ -29,7 +30,7 @@ use beside::Beside;
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
 };
-use garonne_engine::event::{Meeting, Pending, Sent, Waiting};
+use garonne_engine::event::{Pending, Sent, Waiting};
 use garonne_engine::priority::Priority;
 use garonne_engine::quick::{Catch, Caught, Ended, InUse, Small};
 use garonne_engine::rail::{Rail, WakeSource};
@@ -42,6 +43,7 @@ use garonne_sync::seats::Seats;
 use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
 use lending::Lending;
+use meetings::Meetings;
 use porch::Porch;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -88,7 +90,7 @@ pub struct EngineHost<R, S> {
     /// Where threads are that may sit down.
     porch: Porch,
     /// What the layer above said it waits for beside messages.
-    meeting: Mutex<Option<Meeting>>,
+    meetings: Mutex<Meetings>,
     parks: AtomicU32,
     lending: Lending<R, S>,
     watching: Watching,
@@ -139,7 +141,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             stepped_at: AtomicU64::new(0),
             spin_on: Backoff::default(),
             porch: Porch::default(),
-            meeting: Mutex::new(None),
+            meetings: Mutex::default(),
             parks: AtomicU32::new(0),
             lending: Lending::new(),
             watching: Watching::default(),
@@ -287,11 +289,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     pub fn waiting(&self) -> Waiting {
         let shard = self.enter();
         shard.publish();
-        Waiting {
-            meeting: *lock(&self.meeting),
-            threads: self.shared.load(Ordering::Relaxed),
-            ..shard.waiting()
-        }
+        let mut waiting = shard.waiting();
+        drop(shard);
+        waiting.threads = self.shared.load(Ordering::Relaxed);
+        lock(&self.meetings).tell(&mut waiting);
+        waiting
     }
 
     /// Packets are queued that found no room yet.
@@ -548,7 +550,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         Ok(())
     }
 
-    fn communicator(&self, number: u32, known: Option<&Known<'_>>) {
+    fn communicator(&self, number: u32, known: &Known<'_>) {
         self.surroundings.communicator(number, known);
     }
 

@@ -400,7 +400,7 @@ pub trait Host: Together + std::marker::Send + Sync {
     }
 
     /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
-    fn communicator(&self, _number: u32, _known: Option<&Known<'_>>) {}
+    fn communicator(&self, _number: u32, _known: &Known<'_>) {}
 
     /// The communicator of these contexts is gone with all its operations, here and soon on all its members, and nobody uses a track of its again: what was kept for it is given back.
     fn forget(&self, _contexts: Range<Context>) {}

@@ -521,7 +521,7 @@ where
         self.host_of(contexts.start)?.prioritise(contexts, priority)
     }
 
-    fn communicator(&self, number: u32, known: Option<&Known<'_>>) {
+    fn communicator(&self, number: u32, known: &Known<'_>) {
         self.first.communicator(number, known);
     }
 

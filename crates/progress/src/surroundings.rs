@@ -5,6 +5,7 @@
 use crate::limits::{AWAY_FROM, REST, YIELD_TAKEN_FROM};
 use garonne_engine::api::{Origin, Peer};
 use garonne_engine::event::{Sent, Waiting};
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 /// How long a waiter looks before it sleeps.
@@ -36,13 +37,31 @@ pub struct Senders {
     pub origins: Vec<Origin>,
 }
 
-/// What others may know of a communicator. Where its list lies stays readable until it is told that the communicator is no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What others may know of a communicator. Where its list and its counters lie stays readable until it is told that the communicator is no more.
+#[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// As the program named it; empty if it did not.
     pub name: &'a str,
     /// Its members' processes.
     pub members: Members<'a>,
+    /// How many collectives this process has entered, by [`Counted`]. They stay readable as long as it is there.
+    pub counts: &'a Counts,
+}
+
+/// Counters of a communicator, which its owner keeps anyway.
+pub type Counts = [AtomicU32; 4];
+
+/// Which of them counts what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Collectives that return when they are done, constructors among them.
+    Blocking = 0,
+    /// Those that give a request.
+    Nonblocking = 1,
+    /// Those that give a request to be started again and again.
+    Persistent = 2,
+    /// Constructors that have begun to talk.
+    Constructions = 3,
 }
 
 /// The processes of a group, by rank.
@@ -61,6 +80,8 @@ pub enum Members<'a> {
     },
     /// These.
     List(&'a [Peer]),
+    /// The communicator is no more: its counters are to be copied.
+    Gone,
 }
 
 /// News of the thread that advances what the program leaves open.
@@ -107,8 +128,8 @@ pub trait Surroundings: Send + Sync {
     /// Called by one thread at a time.
     fn waits(&self, _waiting: Option<&Waiting>) {}
 
-    /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
-    fn communicator(&self, _number: u32, _known: Option<&Known<'_>>) {}
+    /// There is a communicator of this number, name and members now, or no more ([`Members::Gone`]): for those who watch from outside.
+    fn communicator(&self, _number: u32, _known: &Known<'_>) {}
 
     /// How long what was left open is left to the program before its helper looks after it: for where the helper would take its core from somebody who computes. `None`: there
     /// is a core to spare, and peers call the helper at once.

@@ -45,7 +45,11 @@ fn jobs_of_hundreds_of_ranks_split_reduce_and_gossip() {
     for (seed, world) in [(1000, 128), (1001, 200), (1002, 256)] {
         mpi(&job(seed, world), |world| {
             let half = world
-                .split((world.rank() % 2) as i32, 0)
+                .split(
+                    (world.rank() % 2) as i32,
+                    0,
+                    garonne_engine::api::Origin::default(),
+                )
                 .expect("split")
                 .expect("everybody has a colour");
             collectives(&half, seed, 3);

@@ -91,7 +91,7 @@ fn child() {
         let world = process.world().expect("the world");
         let group = world.group().incl(&ranks).expect("a group");
         let met = world
-            .create_group(&group, 3)
+            .create_group(&group, 3, Origin::default())
             .expect("a communicator")
             .expect("all are members");
         meet(&met);

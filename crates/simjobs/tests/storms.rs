@@ -4,6 +4,7 @@ mod common;
 
 use common::{collectives, gossip, hopeless, mpi, shift};
 use garonne_engine::Quotas;
+use garonne_engine::api::Origin;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::Class;
 use garonne_sim::Memory;
@@ -43,7 +44,7 @@ fn meet(world: &Comm, ranks: &[u32], seed: u64) {
     let ranks: Vec<i32> = ranks.iter().map(|rank| *rank as i32).collect();
     let group = world.group().incl(&ranks).expect("a group");
     let met = world
-        .create_group(&group, 5)
+        .create_group(&group, 5, Origin::default())
         .expect("a communicator")
         .expect("all are members");
     collectives(&met, seed, count(&met));
@@ -53,7 +54,7 @@ fn meet(world: &Comm, ranks: &[u32], seed: u64) {
 /// Collectives and messages of both kinds, among all and among halves.
 fn everything(world: &Comm, seed: u64) {
     let half = world
-        .split((world.rank() % 2) as i32, 0)
+        .split((world.rank() % 2) as i32, 0, Origin::default())
         .expect("split")
         .expect("everybody has a colour");
     collectives(&half, seed, count(&half));

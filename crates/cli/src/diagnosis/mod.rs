@@ -3,10 +3,13 @@
 //! A [`Diagnosis`] is made by `garonne who` for its user, and by the agent's own program for a job that is
 //! ended from outside or stands still (`verdict_for_agent`). Nothing here changes the job.
 
+mod collectives;
 pub mod hosts;
+mod messages;
 mod sockets;
 pub mod standing;
 pub mod verdict;
+mod waits;
 pub mod words;
 
 use garonne_node::codes;
@@ -27,6 +30,9 @@ pub struct Diagnosis {
     mismatch: Option<String>,
     verdict: Verdict,
 }
+
+/// Lines of one kind that are printed: beyond these, more do not help.
+const LINES_MAX: usize = 16;
 
 /// The kinds of result, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +84,7 @@ impl Diagnosis {
     pub fn of(visit: &Visit) -> Self {
         let Gathered { all, silent } = hosts::gather(visit);
         let verdict = verdict::verdict(&standing::standings(&all));
-        let mismatch = words::mismatch(&all);
+        let mismatch = collectives::mismatch(&all);
         Self {
             all,
             silent,
@@ -114,6 +120,28 @@ impl Diagnosis {
             .any(|shown| shown.seen.rank.state != State::Absent)
     }
 
+    /// Messages that lie where a rank waits for another.
+    fn beside(&self) -> Option<String> {
+        let of_rank = |shown: &Shown| {
+            let rank = shown.seen.rank.rank;
+            let lines = messages::beside(shown).into_iter();
+            lines
+                .map(move |line| format!("rank {rank}: {line}"))
+                .collect::<Vec<_>>()
+        };
+        let lines: Vec<_> = self.all.iter().flat_map(of_rank).take(LINES_MAX).collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
+    /// Who is missing in which collective.
+    fn missing(&self) -> Option<String> {
+        let lines: Vec<_> = collectives::tell_missing(&self.all)
+            .into_iter()
+            .take(LINES_MAX)
+            .collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
     /// All that is to be said beside the table of ranks, with the error code; empty where there is nothing.
     pub fn text(&self) -> String {
         let verdict = words::tell(&self.verdict, &self.all);
@@ -122,6 +150,8 @@ impl Diagnosis {
             .code()
             .map(|code| format!("see: garonne explain {code}"));
         let parts = [
+            self.beside(),
+            self.missing(),
             self.mismatch.clone(),
             verdict,
             hosts::tell_silent(&self.silent),
@@ -147,6 +177,6 @@ impl Diagnosis {
         let verdict = json!({ "kind": kind, "ranks": words::named(&self.verdict), "text": words::tell(&self.verdict, &self.all),
             "code": self.finding().code(), "exit_code": self.finding().exit_code() });
         let far: Vec<_> = self.silent.iter().map(hosts::silent_as_json).collect();
-        json!({ "name": visit.job_name, "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "verdict": verdict })
+        json!({ "name": visit.job_name, "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "missing": collectives::tell_missing(&self.all), "verdict": verdict })
     }
 }

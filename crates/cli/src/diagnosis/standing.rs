@@ -8,18 +8,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use garonne_engine::event::Pending;
-use garonne_mpi::coll::tag::Call;
-use garonne_node::book::{BOOK_BYTES, Copied, Group};
+use garonne_engine::event::{Action, Pending};
+use garonne_node::book::{BOOK_BYTES, Copied, Group, Operations};
 use garonne_node::calls;
-use garonne_node::layout::{State, Wait};
+use garonne_node::layout::{LAGGARDS, State, Wait, entered};
 use garonne_node::look::{Comm, Members, Seen};
 use garonne_node::rank::memory_of;
 use garonne_node::visit::Visit;
 use garonne_sites::Resolver;
 
-use super::sockets;
+use super::collectives::{self, InCollective, collective, has_entered};
 use super::verdict::{Need, Standing};
+use super::{messages, sockets};
 use crate::commands::jobs::{self, Rank};
 
 /// Between the two looks: many times what a rank needs to wake and take a message.
@@ -29,25 +29,9 @@ const MEMBERS_MAX: u32 = garonne_node::limits::RANKS_MAX;
 
 pub const CONTEXTS: u64 = garonne_mpi::limits::CONTEXTS_PER_COMM as u64;
 
-/// A collective that a rank is in, and the communicator's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InCollective {
-    pub comm: u64,
-    pub call: Call,
-}
-
 /// The number of the communicator that owns a context.
-fn number_of(context: u64) -> u64 {
+pub fn number_of(context: u64) -> u64 {
     u64::from(garonne_mpi::comm::number(context as u32))
-}
-
-/// The collective that a wait belongs to: its messages have the second context of their communicator.
-pub fn collective(wait: &Wait) -> Option<InCollective> {
-    let call = Call::from_tag(wait.tag).filter(|_| wait.comm % CONTEXTS == 1)?;
-    Some(InCollective {
-        comm: number_of(wait.comm),
-        call,
-    })
 }
 
 /// A rank of the job, wherever it is.
@@ -72,12 +56,16 @@ pub fn look(visit: &Visit) -> Vec<Seen> {
             _ => HashSet::new(),
         };
         let mut reader = Reader {
+            visit,
+            places: Resolver::default(),
+            lists: HashSet::new(),
             busy,
-            ..Reader::default()
         };
         ranks.into_iter().map(|rank| reader.read(rank)).collect()
     };
-    steady(|| jobs::ranks(visit), read)
+    let mut all = steady(|| jobs::ranks(visit), read);
+    all.iter_mut().for_each(|seen| name_call(visit, seen));
+    all
 }
 
 /// Ranks with what is read of each, and the waits of those that waited for the same all the time: reading takes long where many wait, and a rank that goes on meanwhile shows what it waits for
@@ -102,16 +90,29 @@ fn steady(mut ranks: impl FnMut() -> Vec<Rank>, read: impl FnOnce(Vec<Rank>) -> 
     all
 }
 
+/// A wait of which the rank's engine cannot say the call is that of the call which its only thread entered last.
+fn name_call(visit: &Visit, seen: &mut Seen) {
+    let (Some((shape, board)), Some(wait)) = (&visit.world, &mut seen.rank.wait) else {
+        return;
+    };
+    if wait.call == 0
+        && let [(site, Some(call))] = *entered::latest(board, shape, seen.rank.rank)
+    {
+        (wait.call, wait.site) = (call.into(), site);
+        seen.place = Resolver::default().describe(seen.rank.pid, "", site).into();
+    }
+}
+
 /// Reads what ranks of this host have in their memory: what they share of it is kept once.
-#[derive(Default)]
-struct Reader {
+struct Reader<'a> {
+    visit: &'a Visit,
     places: Resolver,
     lists: HashSet<Arc<[u32]>>,
     /// Sockets with bytes on their way.
     busy: HashSet<u64>,
 }
 
-impl Reader {
+impl Reader<'_> {
     fn read(&mut self, rank: Rank) -> Seen {
         let read = || memory_of(rank.pid, rank.book, BOOK_BYTES);
         let book = (rank.book != 0 && rank.pid != 0).then(read).flatten();
@@ -121,7 +122,9 @@ impl Reader {
         if let Some(wait) = &rank.wait {
             let of_operations = operations.iter().flat_map(|operations| &operations.list);
             let of_operations = of_operations.map(|operation| u64::from(operation.context));
-            for context in std::iter::once(wait.comm).chain(of_operations) {
+            let of_messages = operations.iter().flat_map(|operations| &operations.kept);
+            let of_messages = of_messages.map(|message| u64::from(message.context));
+            for context in std::iter::once(wait.comm).chain(of_operations).chain(of_messages) {
                 if let (Ok(number), Some(book)) = (u32::try_from(number_of(context)), &book)
                     && comms.iter().all(|known| known.number != number)
                     && let Some(comm) = self.comm(rank.pid, book, number)
@@ -136,10 +139,38 @@ impl Reader {
                 .wait
                 .map_or(0, |wait| monotonic_ns().saturating_sub(wait.since_ns)),
             place: rank.wait.and_then(|wait| self.place(rank.pid, wait.site)),
+            operation_places: self.operation_places(&rank, operations.as_ref()),
+            senders: self.senders(&rank, operations.as_ref()),
+            entered: book.map_or_else(Vec::new, |book| collectives::entered(rank.pid, &book)),
             operations,
             comms,
             rank,
         }
+    }
+
+    /// Where operations were started, where several threads of a rank wait.
+    fn operation_places(&mut self, rank: &Rank, operations: Option<&Operations>) -> Vec<String> {
+        let Some(operations) = operations.filter(|it| it.threads && rank.wait.is_some()) else {
+            return Vec::new();
+        };
+        let sites = operations.list.iter().map(|operation| operation.origin.site);
+        sites
+            .map(|site| self.place(rank.pid, site).unwrap_or_default())
+            .collect()
+    }
+
+    /// Where messages were sent that nobody has asked for.
+    fn senders(&mut self, rank: &Rank, operations: Option<&Operations>) -> Vec<String> {
+        let kept = operations.filter(|_| rank.wait.is_some());
+        let kept = kept.map_or(&[][..], |operations| &operations.kept);
+        let sent = kept
+            .iter()
+            .map(|message| messages::sender(self.visit, rank.rank, message));
+        let sent: Vec<_> = sent.collect();
+        sent.into_iter()
+            .map(|sent| sent.and_then(|(pid, site)| self.place(pid, site)))
+            .map(Option::unwrap_or_default)
+            .collect()
     }
 
     fn comm(&mut self, pid: u32, book: &Copied, number: u32) -> Option<Comm> {
@@ -210,6 +241,11 @@ impl Shown {
         }
     }
 
+    /// The members of a communicator of its wait or its operations, if they are told.
+    pub fn members_of(&self, number: u64) -> Option<Vec<u32>> {
+        self.comm(number)?.members.list()
+    }
+
     /// Whether several of its threads may be in MPI.
     pub fn has_threads(&self) -> bool {
         let operations = self.seen.operations.as_ref();
@@ -261,47 +297,71 @@ impl Sources<'_> {
     }
 
     fn waits(&mut self, shown: &Shown, wait: &Wait) -> Standing {
-        if wait.peer < 0
-            && let Some(meeting) = collective(wait)
-        {
-            return match self.members_of(shown, meeting.comm) {
-                Some(members) => Standing::WaitsForAll(self.missing_in(&members, meeting)),
-                None => Standing::Waits,
-            };
-        }
-        if calls::name(wait.call).is_some_and(is_probe) {
-            let from = self.sources(shown, u32::try_from(wait.peer).ok(), wait.comm);
-            return Standing::WaitsForAll([Need { from }].into());
-        }
         let Some(operations) = &shown.seen.operations else {
             return Standing::Waits;
         };
-        let mut need = |operation: &Pending| Need {
-            from: self.sources(shown, operation.peer, operation.context.into()),
+        // Of several threads each may go on, whatever the others wait for.
+        let of_wait = |operation: &Pending| {
+            (u32::from(operation.origin.call), operation.origin.site) == (wait.call, wait.site)
         };
-        let list = operations.list.iter();
-        let blocking = list.filter(|operation| !operations.threads && is_blocking(operation));
-        let blocking: Rc<[Need]> = blocking.map(&mut need).collect();
-        if !blocking.is_empty() {
-            return Standing::WaitsForAll(blocking);
-        }
-        // A collective that reads what another member left in shared memory has no operation of its own.
-        if let (true, Some(_), Ok(leader)) = (
-            operations.list.is_empty(),
-            collective(wait),
-            u32::try_from(wait.peer),
-        ) {
-            return Standing::WaitsForAll(
-                [Need {
-                    from: [leader].into(),
-                }]
-                .into(),
-            );
+        let alone = !operations.threads || (!operations.more && operations.list.iter().all(of_wait));
+        if alone && let Some(standing) = self.certainly(shown, wait, operations) {
+            return standing;
         }
         if operations.more || operations.list.is_empty() {
             return Standing::Waits;
         }
-        Standing::WaitsForAny(operations.list.iter().map(need).collect())
+        let needs = operations.list.iter().map(|operation| Need {
+            from: self.sources(shown, operation.peer, operation.context.into()),
+        });
+        Standing::WaitsForAny(needs.collect())
+    }
+
+    /// What one call needs that returns only when it is over; `None`: it waits for requests.
+    fn certainly(&mut self, shown: &Shown, wait: &Wait, operations: &Operations) -> Option<Standing> {
+        let is_message = |operation: &&Pending| operation.action != Action::Collective;
+        if let (true, Some(meeting)) = (wait.peer < 0, collective(wait)) {
+            let Some(members) = self.members_of(shown, meeting.comm) else {
+                return Some(Standing::Waits);
+            };
+            let missing = self.missing_in(&members, meeting);
+            let inner = operations.list.iter().any(|operation| is_message(&operation));
+            // All have entered, and one may still wait for another, as leaders of two groups do.
+            if !(missing.is_empty() && inner) {
+                // Who is in a round, or waits for those who are several collectives behind, need not wait for all that are missing here.
+                if wait.peer != LAGGARDS && meeting.waits_for_all() {
+                    return Some(Standing::WaitsForAll(missing));
+                }
+                let from: Rc<[u32]> = missing
+                    .iter()
+                    .flat_map(|need| need.from.iter().copied())
+                    .collect();
+                return Some(Standing::WaitsForAll([Need { from }].into()));
+            }
+        }
+        if calls::name(wait.call).is_some_and(is_probe) {
+            let from = self.sources(shown, u32::try_from(wait.peer).ok(), wait.comm);
+            return Some(Standing::WaitsForAll([Need { from }].into()));
+        }
+        // A collective that reads what another member left in shared memory has no message of its own.
+        let reads = |operation: &&Pending| !is_message(operation) && operation.peer.is_some();
+        if let Some(leader) = operations
+            .list
+            .iter()
+            .find(reads)
+            .and_then(|operation| operation.peer)
+        {
+            let from = [leader].into();
+            return Some(Standing::WaitsForAll([Need { from }].into()));
+        }
+        let blocking = operations.list.iter().filter(is_message);
+        let blocking = blocking.filter(|operation| is_blocking(operation));
+        let blocking: Rc<[Need]> = blocking
+            .map(|operation| Need {
+                from: self.sources(shown, operation.peer, operation.context.into()),
+            })
+            .collect();
+        (!blocking.is_empty()).then_some(Standing::WaitsForAll(blocking))
     }
 
     fn members_of(&mut self, shown: &Shown, comm: u64) -> Option<Rc<[u32]>> {
@@ -319,11 +379,12 @@ impl Sources<'_> {
         if let Some(known) = self.missing.iter().find(same) {
             return Rc::clone(&known.needs);
         }
-        let there = |rank: &&u32| {
+        // Of whom nothing is known may have left already.
+        let is_missing = |rank: &&u32| {
             let other = self.all.get(**rank as usize);
-            other.and_then(|other| collective(other.seen.rank.wait.as_ref()?)) == Some(meeting)
+            other.is_some_and(|other| has_entered(other, &meeting) == Some(false))
         };
-        let missing = members.iter().filter(|rank| !there(rank));
+        let missing = members.iter().filter(is_missing);
         let needs: Rc<[Need]> = missing.map(|rank| Need { from: [*rank].into() }).collect();
         self.missing.push(Missing {
             members: Rc::clone(members),
@@ -358,7 +419,7 @@ fn is_probe(name: &str) -> bool {
 }
 
 /// Whether the call that made an operation returns only when it is over.
-fn is_blocking(operation: &Pending) -> bool {
+pub fn is_blocking(operation: &Pending) -> bool {
     calls::name(operation.origin.call.into()).is_some_and(|name| !returns_early(name))
 }
 

@@ -113,6 +113,10 @@ pub fn choose(kind: Kind, ask: Ask) -> Algorithm {
         | Kind::NeighborAlltoall
         | Kind::NeighborAlltoallv
         | Kind::NeighborAlltoallw => Algorithm::Flat,
+        constructor => {
+            debug_assert!(constructor.is_constructor());
+            Algorithm::Flat
+        }
     }
 }
 

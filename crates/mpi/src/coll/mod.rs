@@ -11,6 +11,7 @@ mod buffers;
 mod by_node;
 mod calls;
 pub mod choose;
+pub(crate) mod enter;
 mod founding;
 mod lanes;
 mod neighbors;
@@ -111,7 +112,7 @@ impl Comm {
         let number = self.number(Series::Blocking, call.kind());
         Wire::of(self, number, origin).tell_call();
         if call.is_for_all()
-            && let Some(place) = node::place(self, origin)?
+            && let Some(place) = node::place(self, number, origin)?
         {
             let said = call.statement(self);
             let table = Table::new(self, place, number, origin, said);
@@ -179,11 +180,7 @@ impl Comm {
 
     /// Numbers a collective, from 1: all processes of the communicator call those of a series in the same order, one thread at a time.
     fn number(&self, series: Series, kind: Kind) -> Call {
-        let count = match series {
-            Series::Blocking => &self.0.collectives,
-            Series::Nonblocking => &self.0.started,
-            Series::Persistent => &self.0.initialised,
-        };
+        let count = &self.0.counts[series.counted() as usize];
         let number = count.load(Ordering::Relaxed).wrapping_add(1);
         count.store(number, Ordering::Relaxed);
         Call::new(number, series, kind)

@@ -9,11 +9,14 @@ use super::algo;
 use super::boards::{self, Boards, Lent};
 use super::founding::Founding;
 use super::rounds::Visits;
+use super::run::Wire;
+use super::tag::Call;
 use super::ways::Ways;
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
+use garonne_engine::event::Awaited;
 use garonne_progress::host::Awaits;
 use garonne_sync::board::{Board, CELL_BYTES};
 use garonne_sync::copy::{self, Routine};
@@ -186,7 +189,7 @@ fn begin(comm: &Comm, origin: Origin, waited_for: bool) -> Found<'_> {
 ///
 /// # Errors
 /// What kept the members from finding out, once.
-pub(super) fn place(comm: &Comm, origin: Origin) -> Result<Option<&Place>> {
+pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
     let found = match found(comm) {
         Found::NotYet => begin(comm, origin, true),
         found => found,
@@ -194,17 +197,20 @@ pub(super) fn place(comm: &Comm, origin: Origin) -> Result<Option<&Place>> {
     match found {
         Found::Place(place) => Ok(Some(place)),
         Found::Nothing => Ok(None),
-        Found::NotYet => await_place(comm),
+        Found::NotYet => await_place(comm, call, origin),
     }
 }
 
 #[cold]
-fn await_place(comm: &Comm) -> Result<Option<&Place>> {
+fn await_place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
     let Some(founding) = comm.0.meeting.founding.get() else {
         return Ok(None);
     };
     let host = &comm.process().host;
+    // To the program, and to those who watch, it is the call that waits.
+    host.meets(0, Some(Wire::of(comm, call, origin).meeting(Awaited::Members)));
     host.wait_for(&|| Awaits::end_of(&**founding), &mut || founding.is_over());
+    host.meets(0, None);
     founding.take_error().map_or_else(|| Ok(known(comm)), Err)
 }
 

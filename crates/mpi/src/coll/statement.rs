@@ -171,6 +171,7 @@ impl fmt::Display for Statement {
         write!(f, "{}(", self.kind)?;
         let mut before = "";
         let bytes = match self.kind {
+            kind if kind.is_constructor() => None,
             Barrier | Internal | Gatherv | Scatterv | Alltoallv | Alltoallw => None,
             Gather | Scatter | Allgather | Alltoall | ReduceScatterBlock => Some("B for each rank"),
             Allgatherv | ReduceScatter => Some("B for all ranks together"),

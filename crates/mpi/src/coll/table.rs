@@ -123,7 +123,7 @@ impl<'a> Table<'a> {
     fn settle(&self, epoch: u32) {
         let Place { board, style, .. } = self.place;
         let mut awaited = self.place.others().peekable();
-        self.wait(Awaited::Members, &mut || match style {
+        self.wait(Awaited::Laggards, &mut || match style {
             Style::Gate => board.gate(epoch).passed(epoch),
             Style::Flags => {
                 while awaited

@@ -4,14 +4,15 @@
 //! that number and the kind of call, so a mismatch (one process in a broadcast, another in a barrier) leaves a message with
 //! the right number and another kind in the unexpected queue, where `garonne who` finds it and names both calls.
 
+use garonne_progress::surroundings::Counted;
 use std::fmt;
 
-/// Kinds of collective, as tags and events carry them. The numbers are part of the format: append, never renumber.
+/// Kinds of collective, as tags and events carry them; constructors of communicators, in which all members take part, are among them. The numbers are part of the format: append, never renumber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the standard documents the names")]
 pub enum Kind {
-    /// Inner use of the library (agreeing on a context, splitting a communicator).
+    /// The library's own, before the first collective of a communicator: a place in shared memory.
     Internal = 0,
     Barrier = 1,
     Bcast = 2,
@@ -35,9 +36,21 @@ pub enum Kind {
     NeighborAlltoall = 20,
     NeighborAlltoallv = 21,
     NeighborAlltoallw = 22,
+    CommDup = 23,
+    CommCreate = 24,
+    CommSplit = 25,
+    CommSplitType = 26,
+    CommDisconnect = 27,
+    IntercommCreate = 28,
+    IntercommMerge = 29,
+    CartCreate = 30,
+    CartSub = 31,
+    GraphCreate = 32,
+    DistGraphCreate = 33,
+    DistGraphAdjacent = 34,
 }
 
-const KINDS: [Kind; 23] = [
+const KINDS: [Kind; 35] = [
     Kind::Internal,
     Kind::Barrier,
     Kind::Bcast,
@@ -61,11 +74,28 @@ const KINDS: [Kind; 23] = [
     Kind::NeighborAlltoall,
     Kind::NeighborAlltoallv,
     Kind::NeighborAlltoallw,
+    Kind::CommDup,
+    Kind::CommCreate,
+    Kind::CommSplit,
+    Kind::CommSplitType,
+    Kind::CommDisconnect,
+    Kind::IntercommCreate,
+    Kind::IntercommMerge,
+    Kind::CartCreate,
+    Kind::CartSub,
+    Kind::GraphCreate,
+    Kind::DistGraphCreate,
+    Kind::DistGraphAdjacent,
 ];
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Kind; 23] = KINDS;
+    pub(crate) const ALL: [Kind; 35] = KINDS;
+
+    /// Whether it makes a communicator, or ends one.
+    pub fn is_constructor(self) -> bool {
+        self as u8 >= Kind::CommDup as u8
+    }
 
     /// The kind of a number that came from another process.
     pub(crate) fn from_code(code: u8) -> Option<Kind> {
@@ -75,7 +105,7 @@ impl Kind {
     /// Its name as programs write it, in its blocking form.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Internal => "a communicator operation",
+            Kind::Internal => "preparing shared memory for collectives",
             Kind::Barrier => "MPI_Barrier",
             Kind::Bcast => "MPI_Bcast",
             Kind::Gather => "MPI_Gather",
@@ -98,6 +128,18 @@ impl Kind {
             Kind::NeighborAlltoall => "MPI_Neighbor_alltoall",
             Kind::NeighborAlltoallv => "MPI_Neighbor_alltoallv",
             Kind::NeighborAlltoallw => "MPI_Neighbor_alltoallw",
+            Kind::CommDup => "MPI_Comm_dup",
+            Kind::CommCreate => "MPI_Comm_create",
+            Kind::CommSplit => "MPI_Comm_split",
+            Kind::CommSplitType => "MPI_Comm_split_type",
+            Kind::CommDisconnect => "MPI_Comm_disconnect",
+            Kind::IntercommCreate => "MPI_Intercomm_create",
+            Kind::IntercommMerge => "MPI_Intercomm_merge",
+            Kind::CartCreate => "MPI_Cart_create",
+            Kind::CartSub => "MPI_Cart_sub",
+            Kind::GraphCreate => "MPI_Graph_create",
+            Kind::DistGraphCreate => "MPI_Dist_graph_create",
+            Kind::DistGraphAdjacent => "MPI_Dist_graph_create_adjacent",
         }
     }
 }
@@ -127,6 +169,15 @@ pub enum Series {
 const SERIES_BITS: u32 = 2;
 
 impl Series {
+    /// Which of a communicator's counters counts them.
+    pub fn counted(self) -> Counted {
+        match self {
+            Series::Blocking => Counted::Blocking,
+            Series::Nonblocking => Counted::Nonblocking,
+            Series::Persistent => Counted::Persistent,
+        }
+    }
+
     fn from_code(code: u32) -> Option<Self> {
         [Self::Blocking, Self::Nonblocking, Self::Persistent]
             .into_iter()
@@ -146,7 +197,7 @@ pub struct Call {
 }
 
 /// Numbers wrap here: a process would have to be 4 million collectives ahead of another to confuse two of them. Of persistent ones, which live on, no two have one number ([`super::persistent`]).
-pub(super) const NUMBERS: u32 = 1 << 22;
+pub const NUMBERS: u32 = 1 << 22;
 const KIND_BITS: u32 = 6;
 const _: () = assert!(KINDS.len() <= 1 << KIND_BITS);
 const _: () = assert!((NUMBERS as u64) << (SERIES_BITS + KIND_BITS + 1) == 1 << 31);

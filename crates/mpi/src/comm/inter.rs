@@ -7,8 +7,11 @@ use super::agree::{Bridge, Circle, agree};
 use super::make::{Ballot, FromGroup, elect, hash_tag};
 use super::wire::{Channel, Task, word_at};
 use super::{Comm, Parts, context};
+use crate::coll::enter::Entered;
+use crate::coll::tag::Kind;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
+use garonne_engine::api::Origin;
 
 /// The other side of `MPI_Intercomm_create`: significant at the local leader only.
 pub struct PeerLeader<'a> {
@@ -38,6 +41,7 @@ impl Comm {
         local_leader: i32,
         peer: Option<PeerLeader<'_>>,
         tag: i32,
+        origin: Origin,
     ) -> Result<Comm> {
         self.check_tag(tag)?;
         if self.is_inter() {
@@ -63,10 +67,11 @@ impl Comm {
                 .peer(peer.rank)?
                 .ok_or_else(|| self.error(Class::Rank, "cannot face MPI_PROC_NULL"))?;
             bridge.remote_leader = peer.rank as u32;
-            bridge.channel = Some(peer.comm.leaders_channel(tag));
+            bridge.channel = Some(peer.comm.leaders_channel(tag, origin));
         }
+        let _entered = self.enter(Kind::IntercommCreate, origin)?;
         let circle = Circle {
-            local: self.constructor_channel(),
+            local: self.constructor_channel(origin),
             bridge: Some(bridge),
         };
         let comm = self.clone();
@@ -96,30 +101,28 @@ impl Comm {
     }
 
     /// A channel for leaders of `MPI_Intercomm_create` on this, their peer communicator.
-    fn leaders_channel(&self, tag: i32) -> Channel {
+    fn leaders_channel(&self, tag: i32, origin: Origin) -> Channel {
         Channel {
             process: self.0.process.clone(),
             context: self.context() + 4,
             tag,
             rank: self.0.rank,
             group: self.targets().clone(),
+            origin,
         }
     }
 
     /// All processes of an intercommunicator; rank 0 leads each side.
-    pub(crate) fn inter_circle(&self, local: &Comm) -> Circle {
-        let own = local.constructor_channel();
+    pub(crate) fn inter_circle(&self, local: &Comm, origin: Origin) -> Circle {
+        let own = local.constructor_channel(origin);
         let channel = Channel {
             process: self.0.process.clone(),
             context: self.context() + 2,
             // Sides construct in the same order, so their counters agree.
-            tag: (self
-                .0
-                .constructions
-                .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
-                & i32::MAX as u32) as i32,
+            tag: self.0.next_construction(),
             rank: self.0.rank,
             group: self.targets().clone(),
+            origin,
         };
         Circle {
             local: own,
@@ -133,9 +136,10 @@ impl Comm {
 
     /// `MPI_Intercomm_merge`. `high` on one side and not on the other puts that side's ranks last; otherwise the side
     /// with the lowest process comes first.
-    pub fn merge(&self, order: Order) -> Result<Comm> {
+    pub fn merge(&self, order: Order, origin: Origin) -> Result<Comm> {
         let remote = self.remote_group()?.clone();
-        let (comm, circle) = (self.clone(), self.circle());
+        let entered = self.enter(Kind::IntercommMerge, origin)?;
+        let (comm, circle) = (self.clone(), self.circle(entered.origin()));
         self.run(async move {
             let local = comm.0.local.clone();
             let (least, most) = circle.local.min_max(u64::from(order == Order::High)).await?;
@@ -160,8 +164,8 @@ impl Comm {
     }
 
     /// `MPI_Comm_create` on an intercommunicator.
-    pub(crate) fn create_inter(&self, group: Group) -> Result<Option<Comm>> {
-        let (comm, circle) = (self.clone(), self.circle());
+    pub(crate) fn create_inter(&self, group: Group, entered: &Entered) -> Result<Option<Comm>> {
+        let (comm, circle) = (self.clone(), self.circle(entered.origin()));
         self.run(async move {
             let theirs = circle.swap(encode_group(&group)).await?;
             comm.face(&circle, decode_group(&theirs)?, group).await
@@ -169,9 +173,9 @@ impl Comm {
     }
 
     /// `MPI_Comm_split` on an intercommunicator.
-    pub(crate) fn split_inter(&self, ballot: Ballot) -> Result<Option<Comm>> {
+    pub(crate) fn split_inter(&self, ballot: Ballot, entered: &Entered) -> Result<Option<Comm>> {
         let remote = self.remote_group()?.clone();
-        let (comm, circle) = (self.clone(), self.circle());
+        let (comm, circle) = (self.clone(), self.circle(entered.origin()));
         self.run(async move {
             let ours = circle.local.all_gather(&ballot.encode()).await?;
             let theirs = circle.swap(ours.clone()).await?;
@@ -242,6 +246,7 @@ impl Comm {
             tag,
             rank,
             group: group.clone(),
+            origin: args.origin,
         };
         let local = channel(base + 1, sides.local);
         let bridge = Bridge {

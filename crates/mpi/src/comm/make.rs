@@ -5,6 +5,8 @@ use super::shard::Want;
 use super::wire::{Channel, Task, word_at};
 use super::{Comm, Parts, context, lock};
 use crate::attr::Attrs;
+use crate::coll::enter::Entered;
+use crate::coll::tag::Kind;
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
@@ -13,7 +15,7 @@ use crate::limits::STRINGTAG_LEN_MAX;
 use crate::process::Process;
 use crate::request::Request;
 use crate::session::Session;
-use garonne_engine::api::Peer;
+use garonne_engine::api::{Origin, Peer};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -61,6 +63,8 @@ pub struct FromGroup<'a> {
     pub info: Option<&'a Info>,
     /// Error handler of the new communicator.
     pub errhandler: Errhandler,
+    /// The program's call.
+    pub origin: Origin,
 }
 
 impl Comm {
@@ -81,17 +85,19 @@ impl Comm {
     }
 
     /// `MPI_Comm_dup` (without `info`) and `MPI_Comm_dup_with_info`: with attributes as their callbacks say and topology.
-    pub fn dup(&self, info: Option<&Info>) -> Result<Comm> {
+    pub fn dup(&self, info: Option<&Info>, origin: Origin) -> Result<Comm> {
         let dup = self.unborn_dup(info)?;
-        self.run(self.dup_work(&dup))?;
+        let entered = self.enter(Kind::CommDup, origin)?;
+        self.run(self.dup_work(&dup, entered.origin()))?;
         Ok(dup)
     }
 
     /// `MPI_Comm_idup`, `MPI_Comm_idup_with_info`. Attributes are copied now, on this thread. The new communicator may be
     /// used for what is local at once, for communication when the request is complete.
-    pub fn idup(&self, info: Option<&Info>) -> Result<(Comm, Request)> {
+    pub fn idup(&self, info: Option<&Info>, origin: Origin) -> Result<(Comm, Request)> {
         let dup = self.unborn_dup(info)?;
-        let task = Task::start(self, self.dup_work(&dup));
+        let meeting = self.started_constructor(origin);
+        let task = Task::start(self, meeting, self.dup_work(&dup, origin));
         Ok((dup, Request::new(&self.0.process, task)))
     }
 
@@ -107,8 +113,8 @@ impl Comm {
         }))
     }
 
-    fn dup_work(&self, dup: &Comm) -> impl Future<Output = Result<()>> + Send + 'static {
-        let (dup, circle) = (dup.clone(), self.circle());
+    fn dup_work(&self, dup: &Comm, origin: Origin) -> impl Future<Output = Result<()>> + Send + 'static {
+        let (dup, circle) = (dup.clone(), self.circle(origin));
         let want = match dup.is_inter() {
             true => Want::First,
             false => Want::of(Some(&lock(&dup.0.info))),
@@ -125,21 +131,23 @@ impl Comm {
 
     /// `MPI_Comm_create`: a communicator of `group`, a subset of this one's local group; `None` for processes outside it.
     /// Disjoint groups may be given by different processes. On an intercommunicator each side gives its part.
-    pub fn create(&self, group: &Group) -> Result<Option<Comm>> {
+    pub fn create(&self, group: &Group, origin: Origin) -> Result<Option<Comm>> {
         self.check_subset(group)?;
+        let entered = self.enter(Kind::CommCreate, origin)?;
         if self.is_inter() {
-            return self.create_inter(group.clone());
+            return self.create_inter(group.clone(), &entered);
         }
-        self.create_dressed(group, |_| ())
+        self.create_dressed(group, &entered, |_| ())
     }
 
     /// A communicator of `group`; `dress` adds what is special before it is built.
     pub(crate) fn create_dressed(
         &self,
         group: &Group,
+        entered: &Entered,
         dress: impl FnOnce(&mut Parts) + Send + 'static,
     ) -> Result<Option<Comm>> {
-        let (comm, circle, group) = (self.clone(), self.circle(), group.clone());
+        let (comm, circle, group) = (self.clone(), self.circle(entered.origin()), group.clone());
         self.run(async move {
             let lease = agree_on(&circle, Want::Own).await?;
             if group.rank_of(comm.0.process.host.me()).is_none() {
@@ -152,7 +160,7 @@ impl Comm {
     }
 
     /// `MPI_Comm_create_group`: called by the members of `group` only; `tag` tells concurrent calls apart.
-    pub fn create_group(&self, group: &Group, tag: i32) -> Result<Option<Comm>> {
+    pub fn create_group(&self, group: &Group, tag: i32, origin: Origin) -> Result<Option<Comm>> {
         self.check_tag(tag)?;
         self.check_subset(group)?;
         if self.is_inter() {
@@ -171,6 +179,7 @@ impl Comm {
             tag,
             rank,
             group: group.clone(),
+            origin,
         };
         let (comm, group) = (self.clone(), group.clone());
         self.run(async move {
@@ -190,7 +199,7 @@ impl Comm {
 
     /// `MPI_Comm_split`: one communicator per colour, ranks ordered by key, then by rank here. `MPI_UNDEFINED` as colour
     /// gives `None`.
-    pub fn split(&self, color: i32, key: i32) -> Result<Option<Comm>> {
+    pub fn split(&self, color: i32, key: i32, origin: Origin) -> Result<Option<Comm>> {
         if color < 0 && color != crate::UNDEFINED {
             return Err(self.error(
                 Class::Arg,
@@ -202,6 +211,7 @@ impl Comm {
                 color: (color != crate::UNDEFINED).then_some(color as u32),
                 key,
             },
+            (Kind::CommSplit, origin),
             |_| (),
         )
     }
@@ -211,6 +221,7 @@ impl Comm {
         &self,
         color: u32,
         key: i32,
+        called: (Kind, Origin),
         dress: impl FnOnce(&mut Parts) + Send + 'static,
     ) -> Result<Option<Comm>> {
         self.split_by(
@@ -218,6 +229,7 @@ impl Comm {
                 color: Some(color),
                 key,
             },
+            called,
             dress,
         )
     }
@@ -225,12 +237,14 @@ impl Comm {
     fn split_by(
         &self,
         ballot: Ballot,
+        (kind, origin): (Kind, Origin),
         dress: impl FnOnce(&mut Parts) + Send + 'static,
     ) -> Result<Option<Comm>> {
+        let entered = self.enter(kind, origin)?;
         if self.is_inter() {
-            return self.split_inter(ballot);
+            return self.split_inter(ballot, &entered);
         }
-        let (comm, circle) = (self.clone(), self.circle());
+        let (comm, circle) = (self.clone(), self.circle(entered.origin()));
         self.run(async move {
             let ballots = circle.local.all_gather(&ballot.encode()).await?;
             let lease = agree_on(&circle, Want::Own).await?;
@@ -246,7 +260,13 @@ impl Comm {
 
     /// `MPI_Comm_split_type`. `kind` is `None` for `MPI_UNDEFINED`. Guided splits know the resource types
     /// `mpi_shared_memory` (one node) and the process sets of sessions; others give `None`. An unguided split tells in `info` by what it was.
-    pub fn split_type(&self, kind: Option<SplitType>, key: i32, info: Option<&Info>) -> Result<Option<Comm>> {
+    pub fn split_type(
+        &self,
+        kind: Option<SplitType>,
+        key: i32,
+        info: Option<&Info>,
+        origin: Origin,
+    ) -> Result<Option<Comm>> {
         let wish = |name: &str| info.and_then(|info| info.lookup(name));
         let color = match kind {
             None => None,
@@ -267,7 +287,8 @@ impl Comm {
             }
         };
         let found = info.map(super::hints).unwrap_or_default();
-        self.split_by(Ballot { color, key }, |parts| parts.info = found)
+        let called = (Kind::CommSplitType, origin);
+        self.split_by(Ballot { color, key }, called, |parts| parts.info = found)
     }
 
     /// The same number for all processes of a node.
@@ -307,6 +328,7 @@ impl Comm {
             tag,
             rank,
             group: group.clone(),
+            origin: args.origin,
         };
         let want = Want::of(args.info);
         let lease = Task::run(args.process, async move {
@@ -325,19 +347,21 @@ impl Comm {
 
     /// `MPI_Comm_disconnect`: completes what is buffered and meets the other processes, so that all their messages have
     /// left, then does what [`Comm::free`] does.
-    pub fn disconnect(&self) -> Result<()> {
+    pub fn disconnect(&self, origin: Origin) -> Result<()> {
         self.0.buffers.flush(&self.0.process);
-        let circle = self.circle();
+        let entered = self.enter(Kind::CommDisconnect, origin)?;
+        let circle = self.circle(entered.origin());
         self.run(async move { circle.min_max(0).await.map(drop) })?;
+        drop(entered);
         self.free()
     }
 
     /// All processes of this communicator, ready for one constructor.
-    pub(crate) fn circle(&self) -> Circle {
+    pub(crate) fn circle(&self, origin: Origin) -> Circle {
         match self.0.local_comm.get() {
-            Some(local) => self.inter_circle(local),
+            Some(local) => self.inter_circle(local, origin),
             None => Circle {
-                local: self.constructor_channel(),
+                local: self.constructor_channel(origin),
                 bridge: None,
             },
         }

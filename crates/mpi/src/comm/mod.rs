@@ -31,8 +31,8 @@ use crate::p2p::buffer::Buffers;
 use crate::process::Process;
 use crate::session::Session;
 use crate::topo::Topology;
-use garonne_engine::api::{Context, Peer};
-use garonne_progress::surroundings::{Known, Members};
+use garonne_engine::api::{Context, Origin, Peer};
+use garonne_progress::surroundings::{Counted, Counts, Known, Members};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -60,12 +60,9 @@ pub(crate) struct Inner {
     pub remote: Option<Group>,
     /// Intracommunicator of the local group of an intercommunicator.
     pub local_comm: OnceLock<Comm>,
-    /// Number of blocking collectives, which also numbers them for `who`; their tags derive from it.
-    pub collectives: AtomicU32,
-    /// Number of nonblocking collectives, which numbers those.
-    pub started: AtomicU32,
-    /// Number of persistent collectives initialised, which numbers those.
-    pub initialised: AtomicU32,
+    /// Numbers of collectives by series, from which their tags derive, and of constructors, which gives their messages their tag. Others may look at them
+    /// ([`Counted`]).
+    pub counts: Counts,
     /// The numbers of those that are there.
     persistent: Mutex<HashSet<u32>>,
     /// The board of its small collectives.
@@ -74,8 +71,6 @@ pub(crate) struct Inner {
     pub on_node: OnceLock<bool>,
     /// How its processes are spread over nodes, likewise.
     pub spread: OnceLock<Option<Arc<Spread>>>,
-    /// Number of constructors started, which gives their messages their tag.
-    pub constructions: AtomicU32,
     /// The edge's handle, 0 while it has none.
     handle: AtomicUsize,
     name: Mutex<String>,
@@ -103,6 +98,12 @@ impl Inner {
         number(self.context.load(Ordering::Relaxed))
     }
 
+    /// Counts a constructor that begins to talk: the tag of its messages.
+    fn next_construction(&self) -> i32 {
+        let count = &self.counts[Counted::Constructions as usize];
+        (count.fetch_add(1, Ordering::Relaxed) & i32::MAX as u32) as i32
+    }
+
     pub fn persistent(&self) -> MutexGuard<'_, HashSet<u32>> {
         lock(&self.persistent)
     }
@@ -114,8 +115,12 @@ impl Inner {
             (None, &Group::Strided { first, stride, size }) => Members::Strided { first, stride, size },
             (None, Group::List(list)) => Members::List(list),
         };
-        let known = Known { name, members };
-        self.process.host.communicator(self.number(), Some(&known));
+        let known = Known {
+            name,
+            members,
+            counts: &self.counts,
+        };
+        self.process.host.communicator(self.number(), &known);
     }
 }
 
@@ -123,7 +128,12 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.lease.get().is_some() {
             self.forget_contexts();
-            self.process.host.communicator(self.number(), None);
+            let gone = Known {
+                name: "",
+                members: Members::Gone,
+                counts: &self.counts,
+            };
+            self.process.host.communicator(self.number(), &gone);
         }
     }
 }
@@ -235,14 +245,11 @@ impl Comm {
             local: parts.local,
             remote: parts.remote,
             local_comm: OnceLock::new(),
-            collectives: AtomicU32::new(0),
-            started: AtomicU32::new(0),
-            initialised: AtomicU32::new(0),
+            counts: Counts::default(),
             persistent: Mutex::default(),
             meeting: Meeting::default(),
             on_node: OnceLock::new(),
             spread: OnceLock::new(),
-            constructions: AtomicU32::new(0),
             handle: AtomicUsize::new(0),
             name: Mutex::default(),
             errhandler: RwLock::new(parts.errhandler),
@@ -556,21 +563,22 @@ fn known_hints(info: &Info) -> impl Iterator<Item = (String, String)> {
 /// The channels on which constructors talk.
 impl Comm {
     /// A channel within the local group for one constructor; every call takes the next tag.
-    pub(crate) fn constructor_channel(&self) -> wire::Channel {
-        let tag = (self.0.constructions.fetch_add(1, Ordering::Relaxed) & i32::MAX as u32) as i32;
+    pub(crate) fn constructor_channel(&self, origin: Origin) -> wire::Channel {
+        let tag = self.0.next_construction();
         wire::Channel {
             process: self.0.process.clone(),
             context: self.context() + 2,
             tag,
             rank: self.0.rank,
             group: self.0.local.clone(),
+            origin,
         }
     }
 
     /// Returns when all processes of the local group have called it.
     #[cfg(test)]
     pub(crate) fn meet(&self) -> Result<()> {
-        let channel = self.constructor_channel();
+        let channel = self.constructor_channel(Origin::default());
         wire::Task::run(&self.0.process, async move { channel.min_max(0).await.map(drop) })
     }
 }

@@ -43,7 +43,7 @@ fn ring(comm: &Comm) {
 fn a_duplicate_is_congruent_and_its_messages_are_its_own() {
     for size in 1..6 {
         job(size, |world| {
-            let dup = world.dup(None).unwrap();
+            let dup = world.dup(None, Origin::default()).unwrap();
             assert_eq!(world.compare(&dup), Comparison::Congruent);
             assert_eq!(world.compare(&world.clone()), Comparison::Ident);
             assert_ne!(dup.context(), world.context());
@@ -56,14 +56,16 @@ fn a_duplicate_is_congruent_and_its_messages_are_its_own() {
 #[test]
 fn several_idups_in_flight_complete_in_any_order_with_equal_contexts() {
     job(4, |world| {
-        let made: Vec<_> = (0..5).map(|_| world.idup(None).unwrap()).collect();
+        let made: Vec<_> = (0..5)
+            .map(|_| world.idup(None, Origin::default()).unwrap())
+            .collect();
         for (comm, request) in made.iter().rev() {
             // What is local works before completion.
             comm.set_errhandler(Errhandler::Return).unwrap();
             assert_eq!(comm.rank(), world.rank());
             wait(request).unwrap();
             let word = u64::from(comm.context());
-            let channel = comm.constructor_channel();
+            let channel = comm.constructor_channel(Origin::default());
             assert_eq!(
                 comm.run(async move { channel.min_max(word).await }).unwrap(),
                 (word, word)
@@ -78,7 +80,7 @@ fn a_split_orders_ranks_by_key_and_leaves_out_who_has_no_colour() {
     job(7, |world| {
         let rank = world.rank() as i32;
         let color = if rank == 3 { crate::UNDEFINED } else { rank % 2 };
-        let part = world.split(color, -rank).unwrap();
+        let part = world.split(color, -rank, Origin::default()).unwrap();
         assert_eq!(part.is_none(), rank == 3);
         if let Some(part) = part {
             let expected: Vec<u32> = (0..7)
@@ -88,7 +90,10 @@ fn a_split_orders_ranks_by_key_and_leaves_out_who_has_no_colour() {
             assert_eq!(part.group().members().collect::<Vec<_>>(), expected);
             ring(&part);
         }
-        assert_eq!(world.split(-1, 0).err().unwrap().class, Class::Arg);
+        assert_eq!(
+            world.split(-1, 0, Origin::default()).err().unwrap().class,
+            Class::Arg
+        );
     });
 }
 
@@ -106,11 +111,14 @@ fn disjoint_groups_create_their_communicators_in_one_call() {
             .group()
             .range_incl(&ranges(world.rank() as i32 % 2))
             .unwrap();
-        let comm = world.create(&half).unwrap().unwrap();
+        let comm = world.create(&half, Origin::default()).unwrap().unwrap();
         assert_eq!(comm.size(), 3);
         ring(&comm);
         let first = world.group().incl(&[0]).unwrap();
-        assert_eq!(world.create(&first).unwrap().is_some(), world.rank() == 0);
+        assert_eq!(
+            world.create(&first, Origin::default()).unwrap().is_some(),
+            world.rank() == 0
+        );
     });
 }
 
@@ -118,14 +126,18 @@ fn disjoint_groups_create_their_communicators_in_one_call() {
 fn members_of_a_group_create_a_communicator_without_the_others() {
     job(5, |world| {
         let group = world.group().incl(&[4, 1, 2]).unwrap();
-        if let Some(comm) = world.create_group(&group, 9).unwrap() {
+        if let Some(comm) = world.create_group(&group, 9, Origin::default()).unwrap() {
             assert_eq!(comm.group().members().collect::<Vec<_>>(), [4, 1, 2]);
             ring(&comm);
         } else {
             assert!([0, 3].contains(&world.rank()));
         }
         assert_eq!(
-            world.create_group(&Group::single(77), 0).err().unwrap().class,
+            world
+                .create_group(&Group::single(77), 0, Origin::default())
+                .err()
+                .unwrap()
+                .class,
             Class::Group
         );
     });
@@ -134,7 +146,9 @@ fn members_of_a_group_create_a_communicator_without_the_others() {
 #[test]
 fn threads_that_duplicate_different_parents_at_once_agree_on_distinct_contexts() {
     job(3, |world| {
-        let parents: Vec<Comm> = (0..4).map(|_| world.dup(None).unwrap()).collect();
+        let parents: Vec<Comm> = (0..4)
+            .map(|_| world.dup(None, Origin::default()).unwrap())
+            .collect();
         let barrier = std::sync::Barrier::new(4);
         let made: Vec<Comm> = std::thread::scope(|scope| {
             let threads: Vec<_> = parents
@@ -143,7 +157,9 @@ fn threads_that_duplicate_different_parents_at_once_agree_on_distinct_contexts()
                     let barrier = &barrier;
                     scope.spawn(move || {
                         barrier.wait();
-                        (0..10).map(|_| parent.dup(None).unwrap()).collect::<Vec<_>>()
+                        (0..10)
+                            .map(|_| parent.dup(None, Origin::default()).unwrap())
+                            .collect::<Vec<_>>()
                     })
                 })
                 .collect();
@@ -166,16 +182,18 @@ fn threads_that_duplicate_different_parents_at_once_agree_on_distinct_contexts()
 fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
     job(5, |world| {
         let low = world.rank() < 2;
-        let half = world.split(low as i32, 0).unwrap().unwrap();
+        let half = world.split(low as i32, 0, Origin::default()).unwrap().unwrap();
         let peer = PeerLeader {
             comm: &world,
             rank: if low { 2 } else { 0 },
         };
-        let inter = half.intercomm_create(0, Some(peer), 5).unwrap();
+        let inter = half
+            .intercomm_create(0, Some(peer), 5, Origin::default())
+            .unwrap();
         assert!(inter.is_inter());
         assert_eq!((inter.size(), inter.peers()), if low { (2, 3) } else { (3, 2) });
         assert_eq!(inter.0.local_comm.get().unwrap().size(), inter.size());
-        let dup = inter.dup(None).unwrap();
+        let dup = inter.dup(None, Origin::default()).unwrap();
         assert_eq!(dup.compare(&inter), Comparison::Congruent);
         if inter.rank() < 2 {
             let (out, into) = (Bytes::of(&[inter.rank() as u8]), Bytes::new(1));
@@ -196,17 +214,23 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
             dup.sendrecv(send, recv).unwrap();
             assert_eq!(into.get(), [dest as u8]);
         }
-        let merged = inter.merge(if low { Order::High } else { Order::Low }).unwrap();
+        let merged = inter
+            .merge(if low { Order::High } else { Order::Low }, Origin::default())
+            .unwrap();
         assert_eq!(merged.group().members().collect::<Vec<_>>(), [2, 3, 4, 0, 1]);
         ring(&merged);
-        let plain = inter.merge(Order::Low).unwrap();
+        let plain = inter.merge(Order::Low, Origin::default()).unwrap();
         assert_eq!(plain.group().members().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         // Colour 1 exists on one side only.
         let part = inter
-            .split(if inter.rank() == 0 { 0 } else { low as i32 + 1 }, 0)
+            .split(
+                if inter.rank() == 0 { 0 } else { low as i32 + 1 },
+                0,
+                Origin::default(),
+            )
             .unwrap();
         assert_eq!(part.is_some(), inter.rank() == 0);
-        inter.disconnect().unwrap();
+        inter.disconnect(Origin::default()).unwrap();
     });
 }
 
@@ -220,6 +244,7 @@ fn a_group_cannot_face_itself() {
                 rank: 0,
             }),
             0,
+            Origin::default(),
         );
         assert_eq!(found.err().unwrap().class, Class::Comm);
     });
@@ -240,6 +265,7 @@ fn sessions_make_communicators_without_world() {
                     stringtag,
                     info: None,
                     errhandler: Errhandler::Return,
+                    origin: Origin::default(),
                 };
                 let all = session.group("MPI://world").unwrap();
                 let comm = Comm::create_from_group(from("app"), &all).unwrap().unwrap();
@@ -256,7 +282,7 @@ fn sessions_make_communicators_without_world() {
                 let inter = Comm::intercomm_from_groups(from("pair"), sides).unwrap().unwrap();
                 ring(&inter);
                 assert_eq!(session.group("nothing").err().unwrap().class, Class::Arg);
-                comm.disconnect().unwrap();
+                comm.disconnect(Origin::default()).unwrap();
                 session.finalize().unwrap();
                 assert_eq!(session.finalize().err().unwrap().class, Class::Session);
                 assert_eq!(process.users(), 0);
@@ -268,7 +294,7 @@ fn sessions_make_communicators_without_world() {
 #[test]
 fn freed_communicators_give_their_contexts_back_after_their_last_operation() {
     job(2, |world| {
-        let dup = world.dup(None).unwrap();
+        let dup = world.dup(None, Origin::default()).unwrap();
         let context = dup.context();
         let into = Bytes::new(1);
         let recv = RecvArgs {
@@ -314,10 +340,13 @@ fn engines_keep_nothing_of_communicators_that_are_freed() {
         let world = process.world().unwrap();
         let mut kept = Vec::new();
         for _ in 0..30 {
-            let dup = world.dup(None).unwrap();
+            let dup = world.dup(None, Origin::default()).unwrap();
             dup.collective(&crate::coll::Barrier, Origin::default()).unwrap();
             ring(&dup);
-            let part = dup.split(i32::from(dup.rank() == 0), 0).unwrap().unwrap();
+            let part = dup
+                .split(i32::from(dup.rank() == 0), 0, Origin::default())
+                .unwrap()
+                .unwrap();
             part.collective(&crate::coll::Barrier, Origin::default()).unwrap();
             for comm in [part, dup] {
                 comm.free().unwrap();
@@ -346,7 +375,7 @@ impl Callbacks for Double {
 #[test]
 fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints() {
     job(1, |world| {
-        let parent = world.dup(None).unwrap();
+        let parent = world.dup(None, Origin::default()).unwrap();
         parent.set_handle(42);
         let key = world
             .process()
@@ -358,7 +387,7 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
         parent.set_errhandler(Errhandler::Return).unwrap();
         let info = Info::from_pairs([("mpi_assert_no_any_tag", "true"), ("colour", "blue")]);
         parent.set_info(&info);
-        let dup = parent.dup(None).unwrap();
+        let dup = parent.dup(None, Origin::default()).unwrap();
         assert_eq!(dup.get_attr(key).unwrap(), Some(42));
         assert!(matches!(dup.errhandler(), Errhandler::Return));
         assert_eq!(dup.name(), "");
@@ -371,7 +400,7 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
         );
         assert_eq!(
             parent
-                .dup(Some(&info))
+                .dup(Some(&info), Origin::default())
                 .unwrap()
                 .info()
                 .lookup("mpi_assert_no_any_tag")
@@ -379,20 +408,25 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
             Some("true")
         );
         parent.set_attr(key, 99).unwrap();
-        assert_eq!(parent.dup(None).err().unwrap().code, Some(7));
+        assert_eq!(parent.dup(None, Origin::default()).err().unwrap().code, Some(7));
         assert!(
             parent
-                .split_type(Some(SplitType::HwUnguided), 0, None)
+                .split_type(Some(SplitType::HwUnguided), 0, None, Origin::default())
                 .unwrap()
                 .is_none()
         );
         assert!(
             parent
-                .split_type(Some(SplitType::Shared), 0, None)
+                .split_type(Some(SplitType::Shared), 0, None, Origin::default())
                 .unwrap()
                 .is_some()
         );
-        assert!(parent.split_type(None, 0, None).unwrap().is_none());
+        assert!(
+            parent
+                .split_type(None, 0, None, Origin::default())
+                .unwrap()
+                .is_none()
+        );
     });
 }
 

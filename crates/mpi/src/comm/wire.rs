@@ -10,6 +10,7 @@ use crate::group::Group;
 use crate::process::Process;
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::api::{self, Context, Mode, Origin, Pattern, Source, Started};
+use garonne_engine::event::Meeting;
 use garonne_progress::host::{Awaits, Host, Stepper, Waiter};
 use garonne_sync::user::{Data, Scratch};
 use std::future::{Future, poll_fn};
@@ -29,6 +30,8 @@ pub(crate) struct Channel {
     pub rank: u32,
     /// The processes on the other side (the same side within a group).
     pub group: Group,
+    /// The program's call.
+    pub origin: Origin,
 }
 
 impl Channel {
@@ -50,7 +53,7 @@ impl Channel {
             tag: self.tag,
             data: Data::contiguous(scratch.mem(), bytes.len() as u64),
             mode: Mode::Standard,
-            origin: Origin::default(),
+            origin: self.origin,
         };
         self.op(self.process.host.send(send), scratch)
     }
@@ -68,7 +71,7 @@ impl Channel {
                 tag: Some(self.tag),
             },
             data: Data::contiguous(scratch.mem(), len as u64),
-            origin: Origin::default(),
+            origin: self.origin,
         };
         self.op(self.process.host.recv(recv), scratch)
     }
@@ -282,23 +285,34 @@ pub(crate) struct Task<T> {
     result: Mutex<Option<Result<T>>>,
     done: AtomicBool,
     waiter: Waiter,
+    /// What a thread waits for that waits for its request.
+    meeting: Option<Meeting>,
 }
 
 impl<T: Send + 'static> Task<T> {
-    /// Starts `work` and lets the host advance it.
-    pub fn start(on: &Comm, work: impl Future<Output = Result<T>> + Send + 'static) -> Arc<Self> {
-        let task = Self::new(Some(on.clone()), work);
+    /// Starts `work` on a communicator and lets the host advance it; `meeting` says what it is to those who watch.
+    pub fn start(
+        on: &Comm,
+        meeting: Meeting,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Arc<Self> {
+        let task = Self::new(Some((on.clone(), meeting)), work);
         on.process().host.attach(task.clone());
         task
     }
 
-    fn new(on: Option<Comm>, work: impl Future<Output = Result<T>> + Send + 'static) -> Arc<Self> {
+    fn new(
+        asked: Option<(Comm, Meeting)>,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Arc<Self> {
+        let (on, meeting) = asked.unzip();
         Arc::new(Self {
             on,
             work: Mutex::new(Some(Box::pin(work))),
             result: Mutex::new(None),
             done: AtomicBool::new(false),
             waiter: Waiter::default(),
+            meeting,
         })
     }
 
@@ -355,6 +369,10 @@ impl Completion for Task<()> {
     fn awaits_among(&self) -> Awaits {
         self.waiter.note();
         self.awaits()
+    }
+
+    fn meeting(&self) -> Option<Meeting> {
+        self.meeting.filter(|_| !self.is_over())
     }
 
     fn peek(&self) -> Outcome {

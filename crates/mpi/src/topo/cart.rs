@@ -1,8 +1,10 @@
 //! Cartesian grids: coordinates in row-major order, the last dimension fastest.
 
 use super::Topology;
+use crate::coll::tag::Kind;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
+use garonne_engine::api::Origin;
 use std::sync::Arc;
 
 /// A grid of processes.
@@ -139,10 +141,10 @@ impl Cart {
 
 impl Comm {
     /// `MPI_Cart_create`: `None` for processes that the grid leaves over.
-    pub fn cart_create(&self, dims: &[i32], periods: &[bool]) -> Result<Option<Comm>> {
+    pub fn cart_create(&self, dims: &[i32], periods: &[bool], origin: Origin) -> Result<Option<Comm>> {
         let cart = Cart::new(dims, periods)?;
         let size = self.grid_size(&cart)?;
-        self.with_topology(size, Topology::Cart(cart))
+        self.with_topology(size, Topology::Cart(cart), (Kind::CartCreate, origin))
     }
 
     fn grid_size(&self, cart: &Cart) -> Result<u32> {
@@ -167,7 +169,7 @@ impl Comm {
     }
 
     /// `MPI_Cart_sub`: the subgrid through this process along the dimensions that `remain`.
-    pub fn cart_sub(&self, remain: &[bool]) -> Result<Comm> {
+    pub fn cart_sub(&self, remain: &[bool], origin: Origin) -> Result<Comm> {
         let cart = self.cart()?;
         if remain.len() < cart.dims.len() {
             return Err(self.error(Class::Dims, "was given too few dimensions to keep"));
@@ -187,7 +189,7 @@ impl Comm {
                 color = color * side as u32 + coords[index] as u32;
             }
         }
-        let made = self.split_dressed(color, key, move |parts| {
+        let made = self.split_dressed(color, key, (Kind::CartSub, origin), move |parts| {
             parts.topology = Some(Arc::new(Topology::Cart(kept)))
         })?;
         made.ok_or_else(|| self.error(Class::Intern, "lost a process in MPI_Cart_sub"))

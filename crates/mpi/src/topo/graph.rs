@@ -1,9 +1,12 @@
 //! Graph topologies: the whole graph at every process, or each process's neighbours only.
 
 use super::Topology;
+use crate::coll::enter::Entered;
+use crate::coll::tag::Kind;
 use crate::comm::Comm;
 use crate::comm::wire::word_at;
 use crate::error::{Class, Error, Result};
+use garonne_engine::api::Origin;
 use std::sync::Arc;
 
 /// A graph in the form of `MPI_Graph_create`.
@@ -101,10 +104,10 @@ pub struct Edges<'a> {
 
 impl Comm {
     /// `MPI_Graph_create`: `None` for processes that the graph leaves over.
-    pub fn graph_create(&self, index: &[i32], edges: &[i32]) -> Result<Option<Comm>> {
+    pub fn graph_create(&self, index: &[i32], edges: &[i32], origin: Origin) -> Result<Option<Comm>> {
         let graph = Graph::new(index, edges)?;
         let size = self.graph_size(&graph)?;
-        self.with_topology(size, Topology::Graph(graph))
+        self.with_topology(size, Topology::Graph(graph), (Kind::GraphCreate, origin))
     }
 
     fn graph_size(&self, graph: &Graph) -> Result<u32> {
@@ -139,7 +142,7 @@ impl Comm {
 
     /// `MPI_Dist_graph_create_adjacent`. `weighted` tells whether the program gave weights; `MPI_WEIGHTS_EMPTY` is
     /// weighted without edges.
-    pub fn dist_graph_adjacent(&self, graph: DistGraph) -> Result<Comm> {
+    pub fn dist_graph_adjacent(&self, graph: DistGraph, origin: Origin) -> Result<Comm> {
         self.no_inter()?;
         for side in [&graph.sources, &graph.destinations] {
             self.check_nodes(&side.ranks)?;
@@ -150,16 +153,18 @@ impl Comm {
                 ));
             }
         }
-        self.dist_graph_comm(graph)
+        let entered = self.enter(Kind::DistGraphAdjacent, origin)?;
+        self.dist_graph_comm(graph, &entered)
     }
 
     /// `MPI_Dist_graph_create`: any process may contribute any edges. Each process reads all contributions once, so this
     /// costs memory in proportion to the graph while it runs.
-    pub fn dist_graph_create(&self, edges: Edges<'_>) -> Result<Comm> {
+    pub fn dist_graph_create(&self, edges: Edges<'_>, origin: Origin) -> Result<Comm> {
         self.no_inter()?;
         let records = self.edge_records(edges)?;
         let weighted = edges.weights.is_some();
-        let channel = self.constructor_channel();
+        let entered = self.enter(Kind::DistGraphCreate, origin)?;
+        let channel = self.constructor_channel(origin);
         let all = self.run(async move { channel.all_gather_sized(&records).await })?;
         let me = self.rank() as i32;
         let mut graph = DistGraph {
@@ -187,7 +192,7 @@ impl Comm {
                 add(&mut graph.destinations, destination);
             }
         }
-        self.dist_graph_comm(graph)
+        self.dist_graph_comm(graph, &entered)
     }
 
     /// The neighbours of this process in a distributed graph.
@@ -198,9 +203,9 @@ impl Comm {
         }
     }
 
-    fn dist_graph_comm(&self, graph: DistGraph) -> Result<Comm> {
+    fn dist_graph_comm(&self, graph: DistGraph, entered: &Entered) -> Result<Comm> {
         let topology = Some(Arc::new(Topology::DistGraph(graph)));
-        let made = self.create_dressed(self.group(), move |parts| parts.topology = topology)?;
+        let made = self.create_dressed(self.group(), entered, move |parts| parts.topology = topology)?;
         made.ok_or_else(|| self.error(Class::Intern, "lost a process in MPI_Dist_graph_create"))
     }
 

@@ -13,9 +13,11 @@ pub use cart::Cart;
 pub use dims::dims_create;
 pub use graph::{Adjacent, DistGraph, Edges, Graph};
 
+use crate::coll::tag::Kind;
 use crate::comm::{Comm, Parts};
 use crate::error::{Class, Result};
 use crate::group::Group;
+use garonne_engine::api::Origin;
 use std::sync::Arc;
 
 /// The kinds of topology.
@@ -66,8 +68,14 @@ impl Comm {
     }
 
     /// A communicator of the first `size` ranks with this topology; `None` for the others.
-    fn with_topology(&self, size: u32, topology: Topology) -> Result<Option<Comm>> {
+    fn with_topology(
+        &self,
+        size: u32,
+        topology: Topology,
+        (kind, origin): (Kind, Origin),
+    ) -> Result<Option<Comm>> {
         self.no_inter()?;
+        let entered = self.enter(kind, origin)?;
         let first = match &self.0.local {
             Group::Strided { first, stride, .. } => Group::Strided {
                 first: *first,
@@ -76,7 +84,7 @@ impl Comm {
             },
             Group::List(members) => Group::compact(members[..size as usize].to_vec()),
         };
-        self.create_dressed(&first, move |parts: &mut Parts| {
+        self.create_dressed(&first, &entered, move |parts: &mut Parts| {
             parts.topology = Some(Arc::new(topology))
         })
     }

@@ -6,21 +6,33 @@ use crate::testing::job;
 #[test]
 fn a_grid_takes_the_first_ranks_and_splits_into_rows_and_columns() {
     job(7, |world| {
-        let Some(grid) = world.cart_create(&[2, 3], &[true, false]).unwrap() else {
+        let Some(grid) = world
+            .cart_create(&[2, 3], &[true, false], Origin::default())
+            .unwrap()
+        else {
             assert_eq!(world.rank(), 6);
             return;
         };
         assert_eq!(grid.topology().unwrap().number(), 211);
         let coords = grid.cart().unwrap().coords(grid.rank() as i32).unwrap();
-        let row = grid.cart_sub(&[false, true]).unwrap();
+        let row = grid.cart_sub(&[false, true], Origin::default()).unwrap();
         assert_eq!(row.size(), 3);
         assert_eq!(row.rank() as i32, coords[1]);
         assert_eq!(row.cart().unwrap().periods, [false]);
-        let point = grid.cart_sub(&[false, false]).unwrap();
+        let point = grid.cart_sub(&[false, false], Origin::default()).unwrap();
         assert_eq!((point.size(), point.cart().unwrap().dims.len()), (1, 0));
-        assert_eq!(grid.dup(None).unwrap().cart().unwrap().dims, [2, 3]);
+        assert_eq!(
+            grid.dup(None, Origin::default()).unwrap().cart().unwrap().dims,
+            [2, 3]
+        );
         assert_eq!(grid.graph().err().unwrap().class, Class::Topology);
-        assert_eq!(grid.cart_create(&[7], &[false]).err().unwrap().class, Class::Dims);
+        assert_eq!(
+            grid.cart_create(&[7], &[false], Origin::default())
+                .err()
+                .unwrap()
+                .class,
+            Class::Dims
+        );
     });
 }
 
@@ -28,12 +40,19 @@ fn a_grid_takes_the_first_ranks_and_splits_into_rows_and_columns() {
 fn a_graph_tells_the_neighbours_of_every_node() {
     job(4, |world| {
         let graph = world
-            .graph_create(&[2, 3, 4, 6], &[1, 3, 0, 3, 0, 2])
+            .graph_create(&[2, 3, 4, 6], &[1, 3, 0, 3, 0, 2], Origin::default())
             .unwrap()
             .unwrap();
         assert_eq!(graph.graph().unwrap().neighbors(0).unwrap(), [1, 3]);
         assert_eq!(graph.graph().unwrap().neighbors(3).unwrap(), [0, 2]);
-        assert_eq!(world.graph_create(&[1], &[5]).err().unwrap().class, Class::Rank);
+        assert_eq!(
+            world
+                .graph_create(&[1], &[5], Origin::default())
+                .err()
+                .unwrap()
+                .class,
+            Class::Rank
+        );
         assert_eq!(
             world.graph_map(&[0, 0], &[]).unwrap(),
             if world.rank() < 2 {
@@ -72,7 +91,7 @@ fn edges_given_anywhere_reach_both_their_ends() {
             3 => more,
             _ => none,
         };
-        let comm = world.dist_graph_create(mine).unwrap();
+        let comm = world.dist_graph_create(mine, Origin::default()).unwrap();
         let graph = comm.dist_graph().unwrap();
         match comm.rank() {
             0 => assert_eq!(
@@ -99,6 +118,13 @@ fn edges_given_anywhere_reach_both_their_ends() {
             degrees: &[2],
             ..more
         };
-        assert_eq!(world.dist_graph_create(short).err().unwrap().class, Class::Arg);
+        assert_eq!(
+            world
+                .dist_graph_create(short, Origin::default())
+                .err()
+                .unwrap()
+                .class,
+            Class::Arg
+        );
     });
 }

@@ -6,14 +6,14 @@ use super::idle::Idle;
 use super::memory_of;
 use crate::book::Book;
 use crate::client::Client;
-use crate::layout::{Background, Wait};
+use crate::layout::{Background, LAGGARDS, Wait};
 use crate::tracing::Tracer;
 use crate::{limits, sys};
 use garonne_engine::event::{self, Awaited, Sent, Waiting};
 use garonne_progress::surroundings::{Known, Lent, Patience, Senders, Surroundings};
 use garonne_trace::record::Kind;
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The surroundings of the host of one of a rank's shards in a real process.
@@ -28,9 +28,12 @@ pub struct Place {
     pub(super) idle: Option<Idle>,
 }
 
+/// The book of this process. It stays for those who watch after the rank has finalized.
+static BOOK: OnceLock<Book> = OnceLock::new();
+
 /// What a rank of a job shows to others, put together from what its shards say.
 pub struct Shown {
-    book: Book,
+    book: &'static Book,
     pub(super) client: Arc<Client>,
     /// What threads wait for, by shard.
     waits: Mutex<Vec<(usize, Waiting)>>,
@@ -40,7 +43,7 @@ impl Shown {
     /// Nothing so far.
     pub(super) fn new(client: Arc<Client>) -> Self {
         Self {
-            book: Book::default(),
+            book: BOOK.get_or_init(Book::default),
             client,
             waits: Mutex::default(),
         }
@@ -53,6 +56,11 @@ impl Shown {
 
     fn waits(&self, shard: usize, waiting: Option<&Waiting>) {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = waits.iter().find(|(other, _)| *other == shard);
+        // Since when it waits stays as it was, too.
+        if told.map(|(_, waiting)| waiting) == waiting {
+            return;
+        }
         waits.retain(|(other, _)| *other != shard);
         waits.extend(waiting.map(|waiting| (shard, waiting.clone())));
         let all = waits
@@ -117,7 +125,7 @@ impl Surroundings for Place {
         }
     }
 
-    fn communicator(&self, number: u32, known: Option<&Known<'_>>) {
+    fn communicator(&self, number: u32, known: &Known<'_>) {
         if let Some(shown) = &self.shown {
             shown.book.show_communicator(number, known);
         }
@@ -181,6 +189,7 @@ fn said(waiting: &Waiting) -> Wait {
             peer: match meeting.awaited {
                 Awaited::Sender(Some(peer)) | Awaited::Leader(peer) => peer as i32,
                 Awaited::Sender(None) | Awaited::Members => -1,
+                Awaited::Laggards => LAGGARDS,
             },
             tag: tag.max(-2),
             comm,

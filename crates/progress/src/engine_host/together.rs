@@ -64,6 +64,6 @@ impl<R: Rail + Send, S: Surroundings> Together for EngineHost<R, S> {
     }
 
     fn meets(&self, _context: Context, meeting: Option<Meeting>) {
-        *lock(&self.meeting) = meeting;
+        lock(&self.meetings).set(meeting);
     }
 }

@@ -218,7 +218,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 if spinning_on.take().is_some() {
                     self.spin_on.failed();
                 }
-                if parks == PARKS_BEFORE_TELLING && !told {
+                // Other threads may have begun to wait meanwhile.
+                if parks >= PARKS_BEFORE_TELLING && (!told || AMONG) {
                     self.surroundings.waits(Some(&self.waiting()));
                     told = true;
                 }

@@ -79,12 +79,12 @@ fn faces(n: u32, program: impl Fn(&Side) + Send + Sync) {
         process.init(ThreadLevel::Multiple).unwrap();
         let world = process.world().unwrap();
         let group = world.rank() % 2;
-        let own = world.split(group as i32, 0).unwrap().unwrap();
+        let own = world.split(group as i32, 0, Origin::default()).unwrap().unwrap();
         let peer = PeerLeader {
             comm: &world,
             rank: 1 - group as i32,
         };
-        let comm = own.intercomm_create(0, Some(peer), 3).unwrap();
+        let comm = own.intercomm_create(0, Some(peer), 3, Origin::default()).unwrap();
         let word = Datatype::predefined(codes::UINT32_T).unwrap();
         let sum = Op::predefined(Predefined::Sum as u16).unwrap();
         for nonblocking in [false, true] {

@@ -251,10 +251,13 @@ fn small_collectives_over_a_board_give_what_messages_would() {
 fn communicators_that_come_and_go_share_the_commons() {
     world(3, |comm| {
         for _ in 0..20 {
-            let dup = comm.dup(None).unwrap();
+            let dup = comm.dup(None, Origin::default()).unwrap();
             rounds(&dup, 3);
             assert!(dup.0.meeting.has_board());
-            let half = comm.split((comm.rank() % 2) as i32, 0).unwrap().unwrap();
+            let half = comm
+                .split((comm.rank() % 2) as i32, 0, Origin::default())
+                .unwrap()
+                .unwrap();
             rounds(&half, 3);
         }
         let used = comm.process().config.boards.places();

@@ -12,6 +12,7 @@ use crate::error::Class;
 use crate::op::{Op, Predefined};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request;
+use garonne_progress::surroundings::Counted;
 use garonne_sync::user::Data;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
@@ -466,7 +467,7 @@ fn where_counting_has_come_round_to_one_that_lives_the_new_one_is_refused() {
     world(2, |comm| {
         let init = || comm.init_collective(&Barrier, Origin::default());
         let first = init().unwrap();
-        comm.0.initialised.fetch_add(NUMBERS - 1, Ordering::Relaxed);
+        comm.0.counts[Counted::Persistent as usize].fetch_add(NUMBERS - 1, Ordering::Relaxed);
         let error = init().err().expect("two would have one tag");
         assert_eq!(error.class, Class::Other);
         assert!(
@@ -481,7 +482,7 @@ fn where_counting_has_come_round_to_one_that_lives_the_new_one_is_refused() {
             request::wait(request).unwrap();
         }
         drop((first, second));
-        comm.0.initialised.fetch_add(NUMBERS - 2, Ordering::Relaxed);
+        comm.0.counts[Counted::Persistent as usize].fetch_add(NUMBERS - 2, Ordering::Relaxed);
         assert!(init().is_ok());
     });
 }
@@ -495,7 +496,7 @@ fn what_is_heard_late_does_not_keep_its_communicator() {
         comm.collective(&Barrier, Origin::default()).unwrap();
         let mut wide = None;
         for at in 1..=30 {
-            let dup = comm.dup(None).unwrap();
+            let dup = comm.dup(None, Origin::default()).unwrap();
             dup.collective(&Barrier, Origin::default()).unwrap();
             let len = node::known(&dup).map(|place| place.rounds.wide_len());
             assert_eq!(*wide.get_or_insert(len), len, "communicator {at}");

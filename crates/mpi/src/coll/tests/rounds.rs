@@ -560,7 +560,9 @@ fn disagree(comm: &Comm, with_board: bool) {
 fn threads_with_communicators_of_their_own_do_not_get_into_each_others_way() {
     const THREADS: u32 = 6;
     world(3, |comm| {
-        let own: Vec<_> = (0..THREADS).map(|_| comm.dup(None).unwrap()).collect();
+        let own: Vec<_> = (0..THREADS)
+            .map(|_| comm.dup(None, Origin::default()).unwrap())
+            .collect();
         std::thread::scope(|scope| {
             for (thread, comm) in (0..).zip(&own) {
                 scope.spawn(move || {

@@ -1,0 +1,398 @@
+//! Who of a communicator's members has entered a collective: from counters that ranks keep for themselves.
+//!
+//! A rank counts the collectives that it enters, by communicator and series, in its own memory; its book says where. So
+//! who is missing is known of every member, whichever algorithm moves the data and whatever the rank does meanwhile.
+
+use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
+
+use garonne_mpi::coll::tag::{self, Call, Kind, Series};
+use garonne_node::book::{Copied, Counters};
+use garonne_node::layout::Wait;
+use garonne_node::look::Entered;
+use garonne_node::nodes::listed;
+use garonne_node::rank::memory_of;
+
+use super::standing::{CONTEXTS, Shown, number_of};
+
+/// A collective that a rank is in, and the communicator's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InCollective {
+    pub comm: u64,
+    pub what: What,
+}
+
+/// Which of a communicator's collectives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// One that has a number.
+    Call(Call),
+    /// A constructor that gives a request: so many had begun before it.
+    Construction(u32),
+}
+
+/// The context after a communicator's first one on which its collectives speak, and the one for its constructors.
+const OF_COLLECTIVES: u64 = 1;
+const OF_CONSTRUCTORS: u64 = 2;
+
+impl InCollective {
+    /// The collective that messages of a context and a tag belong to.
+    pub fn of(context: u64, tag: i32) -> Option<Self> {
+        let what = match context % CONTEXTS {
+            OF_COLLECTIVES => What::Call(Call::from_tag(tag)?),
+            OF_CONSTRUCTORS => What::Construction(u32::try_from(tag).ok()?),
+            _ => return None,
+        };
+        Some(Self {
+            comm: number_of(context),
+            what,
+        })
+    }
+
+    /// What was called, if its number says that.
+    pub fn kind(&self) -> Option<Kind> {
+        match self.what {
+            What::Call(call) => Some(call.kind),
+            What::Construction(_) => None,
+        }
+    }
+
+    /// Its number among the communicator's, from 1.
+    pub fn number(&self) -> u32 {
+        match self.what {
+            What::Call(call) => call.number,
+            What::Construction(before) => before + 1,
+        }
+    }
+
+    /// Whether nobody leaves it before all have entered, as far as its wait tells.
+    pub fn waits_for_all(&self) -> bool {
+        match self.what {
+            What::Call(call) => call.series == Series::Blocking,
+            What::Construction(_) => true,
+        }
+    }
+
+    /// Whether it has the other's number, whatever was called.
+    fn is_same_place(&self, other: &Self) -> bool {
+        let place = |it: &Self| match it.what {
+            What::Call(call) => (Some(call.series), call.number),
+            What::Construction(before) => (None, before),
+        };
+        self.comm == other.comm && place(self) == place(other)
+    }
+
+    /// Whether these counters of its communicator have come to it.
+    fn is_in(&self, counts: &[u32; 4]) -> bool {
+        match self.what {
+            What::Call(call) => {
+                let ahead = counts[call.series.counted() as usize].wrapping_sub(call.number);
+                ahead % tag::NUMBERS < tag::NUMBERS / 2
+            }
+            What::Construction(before) => {
+                let counted = counts[garonne_progress::surroundings::Counted::Constructions as usize];
+                (counted.wrapping_sub(before + 1) as i32) >= 0
+            }
+        }
+    }
+}
+
+/// The collective that a wait belongs to.
+pub fn collective(wait: &Wait) -> Option<InCollective> {
+    InCollective::of(wait.comm, wait.tag)
+}
+
+/// How far a rank of this host has come on each of its communicators.
+pub fn entered(pid: u32, book: &Copied) -> Vec<Entered> {
+    let of = |number| {
+        let known = book.communicator(number)?;
+        let counts = match known.counts {
+            Counters::Last(counts) => counts,
+            Counters::At(address) => {
+                let memory = memory_of(pid, address, 16)?;
+                let (words, _) = memory.as_chunks();
+                let mut words = words.iter().map(|word| u32::from_ne_bytes(*word));
+                std::array::from_fn(|_| words.next().unwrap_or(0))
+            }
+        };
+        Some(Entered { number, counts })
+    };
+    book.numbers().into_iter().filter_map(of).collect()
+}
+
+/// Whether a rank has entered a collective; `None`: that is not known.
+pub fn has_entered(shown: &Shown, meeting: &InCollective) -> Option<bool> {
+    let there = shown.seen.rank.wait.as_ref().and_then(collective);
+    if there.is_some_and(|there| there.is_same_place(meeting)) {
+        return Some(true);
+    }
+    let counted = shown.seen.entered.iter();
+    let mut counted = counted.filter(|entered| u64::from(entered.number) == meeting.comm);
+    counted.next().map(|entered| meeting.is_in(&entered.counts))
+}
+
+/// The members of a communicator that are known not to have entered a collective.
+pub fn missing(all: &[Shown], members: &[u32], meeting: &InCollective) -> Vec<u32> {
+    let is_missing = |rank: &&u32| {
+        let shown = all.get(**rank as usize);
+        shown.is_some_and(|shown| has_entered(shown, meeting) == Some(false))
+    };
+    members.iter().filter(is_missing).copied().collect()
+}
+
+/// A collective that ranks wait in.
+struct Gathering {
+    meeting: InCollective,
+    members: Rc<[u32]>,
+    /// Members that wait in it, by what they called.
+    waiting: BTreeMap<&'static str, Vec<u32>>,
+}
+
+/// All of them, each once: in the order of the first rank that waits there.
+fn gatherings(all: &[Shown]) -> Vec<Gathering> {
+    let mut found: Vec<Gathering> = Vec::new();
+    for shown in all {
+        let Some(wait) = &shown.seen.rank.wait else {
+            continue;
+        };
+        let Some(meeting) = collective(wait) else { continue };
+        let Some(members) = shown.members_of(meeting.comm) else {
+            continue;
+        };
+        let known = found
+            .iter_mut()
+            .find(|known| known.meeting.is_same_place(&meeting) && *known.members == *members);
+        let called = shown.called(wait);
+        let rank = shown.seen.rank.rank;
+        match known {
+            Some(known) => known.waiting.entry(called).or_default().push(rank),
+            None => found.push(Gathering {
+                meeting,
+                members: members.into(),
+                waiting: BTreeMap::from([(called, vec![rank])]),
+            }),
+        }
+    }
+    found
+}
+
+/// Who is missing where, a line for each collective that ranks wait in and that not all members have entered.
+pub fn tell_missing(all: &[Shown]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for gathering in gatherings(all) {
+        let missing = missing(all, &gathering.members, &gathering.meeting);
+        let (Some(rank), false) = (gathering.first(), missing.is_empty()) else {
+            continue;
+        };
+        let Some(shown) = all.get(rank as usize) else {
+            continue;
+        };
+        let wait = shown.seen.rank.wait.unwrap_or_default();
+        let entered = gathering.members.len() - missing.len();
+        lines.push(format!(
+            "{entered} of {} ranks {} entered {}; missing: {}",
+            gathering.members.len(),
+            if entered == 1 { "has" } else { "have" },
+            shown.collective_words(shown.called(&wait), &gathering.meeting),
+            ranks(&missing),
+        ));
+    }
+    lines
+}
+
+/// Ranks in words: `rank 2`, `ranks 0,3-7`.
+pub fn ranks(list: &[u32]) -> String {
+    match list {
+        [one] => format!("rank {one}"),
+        _ => format!("ranks {}", listed(list)),
+    }
+}
+
+impl Gathering {
+    fn first(&self) -> Option<u32> {
+        self.waiting.values().flatten().min().copied()
+    }
+}
+
+/// Members of one communicator that wait in different collectives of one number: neither can ever return. Those that
+/// fewer called come first, each with the place of the call.
+pub fn mismatch(all: &[Shown]) -> Option<String> {
+    let differs = |gathering: &Gathering| {
+        let kinds: HashSet<Option<Kind>> = gathering
+            .waiting
+            .values()
+            .flatten()
+            .filter_map(|rank| all.get(*rank as usize)?.seen.rank.wait)
+            .map(|wait| collective(&wait).and_then(|it| it.kind()))
+            .collect();
+        kinds.len() > 1
+    };
+    let found = across(all).or_else(|| gatherings(all).into_iter().find(differs))?;
+    let number = found.meeting.number();
+    let mut sides: Vec<_> = found.waiting.iter().collect();
+    sides.sort_by_key(|(_, ranks)| (ranks.len(), ranks.first().copied()));
+    let of = |rank: u32| all.get(rank as usize);
+    let comm = of(found.first()?)?.comm_name(found.meeting.comm);
+    let lines = sides.into_iter().map(|(called, list)| {
+        let place = list.first().and_then(|rank| of(*rank)?.seen.place.clone());
+        let place = place.map_or(String::new(), |place| format!("   at {place}"));
+        let is = if list.len() == 1 { "is" } else { "are" };
+        let share = format!(" ({} of {})", list.len(), found.members.len());
+        format!("\n  {}{share} {is} in {called} #{number}{place}", ranks(list))
+    });
+    let lines: String = lines.collect();
+    Some(format!(
+        "mismatch: the ranks of {comm} called different collectives{lines}"
+    ))
+}
+
+/// The same on an intercommunicator, whose members are not told: of two ranks one waits for the other, so both are members.
+fn across(all: &[Shown]) -> Option<Gathering> {
+    all.iter().find_map(|shown| {
+        let wait = shown.seen.rank.wait?;
+        let own = collective(&wait)?;
+        let other = all.get(usize::try_from(wait.peer).ok()?)?;
+        let theirs_wait = other.seen.rank.wait?;
+        let theirs = collective(&theirs_wait)?;
+        if !own.is_same_place(&theirs) || own.kind() == theirs.kind() || is_preparing(&own, &theirs) {
+            return None;
+        }
+        // Where members are told, all of them are looked at.
+        if shown.members_of(own.comm).is_some() {
+            return None;
+        }
+        let (one, two) = (shown.seen.rank.rank, other.seen.rank.rank);
+        Some(Gathering {
+            meeting: own,
+            members: [one, two].into(),
+            waiting: BTreeMap::from([
+                (shown.called(&wait), vec![one]),
+                (other.called(&theirs_wait), vec![two]),
+            ]),
+        })
+    })
+}
+
+/// Whether one of them is the library's own.
+fn is_preparing(own: &InCollective, theirs: &InCollective) -> bool {
+    [own, theirs].iter().any(|it| it.kind() == Some(Kind::Internal))
+}
+
+/// Series in words.
+pub fn series(call: &Call) -> &'static str {
+    match call.series {
+        Series::Blocking => "",
+        Series::Nonblocking => "nonblocking ",
+        Series::Persistent => "persistent ",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use garonne_node::layout::State;
+    use garonne_node::look::{Comm, Members, Seen};
+
+    /// A tag as the library makes them for blocking calls: number, kind (1 barrier, 2 broadcast).
+    fn tag(number: i32, kind: i32) -> i32 {
+        number << 9 | kind << 1
+    }
+
+    /// A rank of four that has entered so many blocking collectives of communicator 1, and waits in one of them.
+    fn shown(rank: u32, entered: u32, wait: Option<(i32, u64)>) -> Shown {
+        let mut seen = Seen::unseen(rank);
+        seen.rank.state = State::Running;
+        seen.rank.process = Some('S');
+        seen.rank.wait = wait.map(|(tag, comm)| Wait {
+            call: 1,
+            peer: -1,
+            tag,
+            comm,
+            since_ns: 1,
+            ..Wait::default()
+        });
+        seen.entered = vec![Entered {
+            number: 1,
+            counts: [entered, 0, 0, 0],
+        }];
+        seen.comms = vec![Comm {
+            number: 1,
+            name: "four".into(),
+            size: Some(4),
+            members: Members::Strided {
+                first: 0,
+                stride: 1,
+                size: 4,
+            },
+        }];
+        Shown {
+            seen,
+            host: None,
+            silent: false,
+        }
+    }
+
+    const COLLECTIVES: u64 = CONTEXTS + OF_COLLECTIVES;
+
+    #[test]
+    fn those_whose_counters_have_not_come_there_are_missing() {
+        let barrier = Some((tag(12, 1), COLLECTIVES));
+        let mut all = vec![
+            shown(0, 12, barrier),
+            // It has left already.
+            shown(1, 12, None),
+            shown(2, 11, None),
+            shown(3, 12, barrier),
+        ];
+        let lines = tell_missing(&all);
+        assert_eq!(
+            lines,
+            ["3 of 4 ranks have entered MPI_Barrier #12 of comm \"four\"; missing: rank 2"]
+        );
+        // Of whom nothing is known it is not said.
+        all[2].seen.entered.clear();
+        assert!(tell_missing(&all).is_empty());
+    }
+
+    #[test]
+    fn counters_are_compared_where_numbers_wrap() {
+        let last = InCollective::of(COLLECTIVES, tag(tag::NUMBERS as i32 - 1, 1)).unwrap();
+        assert!(last.is_in(&[tag::NUMBERS, 0, 0, 0]));
+        assert!(last.is_in(&[tag::NUMBERS - 1, 0, 0, 0]));
+        assert!(!last.is_in(&[tag::NUMBERS - 2, 0, 0, 0]));
+        let started = InCollective::of(CONTEXTS + OF_CONSTRUCTORS, 4).unwrap();
+        assert!(started.is_in(&[0, 0, 0, 5]) && !started.is_in(&[9, 9, 9, 4]));
+    }
+
+    #[test]
+    fn the_odd_one_among_those_who_call_different_collectives_is_named_first() {
+        let (barrier, bcast) = ((tag(12, 1), COLLECTIVES), (tag(12, 2), COLLECTIVES));
+        let mut all: Vec<_> = (0..4).map(|rank| shown(rank, 12, Some(bcast))).collect();
+        assert_eq!(mismatch(&all), None);
+        all[2] = shown(2, 12, Some(barrier));
+        all[2].seen.place = Some("a.c:3".into());
+        assert_eq!(
+            mismatch(&all).unwrap(),
+            "mismatch: the ranks of comm \"four\" called different collectives\n  \
+             rank 2 (1 of 4) is in MPI_Barrier #12   at a.c:3\n  \
+             ranks 0-1,3 (3 of 4) are in MPI_Bcast #12"
+        );
+    }
+
+    #[test]
+    fn late_ranks_and_other_communicators_are_no_mismatch() {
+        let bcast = Some((tag(12, 2), COLLECTIVES));
+        for other in [
+            Some((tag(11, 1), COLLECTIVES)),
+            Some((tag(12, 1), 2 * CONTEXTS + OF_COLLECTIVES)),
+            Some((tag(12, 1), CONTEXTS)),
+            None,
+        ] {
+            assert_eq!(
+                mismatch(&[shown(0, 12, bcast), shown(1, 12, other)]),
+                None,
+                "{other:?}"
+            );
+        }
+    }
+}

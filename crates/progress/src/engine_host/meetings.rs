@@ -1,0 +1,62 @@
+//! What threads of a rank wait for that its engine knows nothing of: collectives through shared memory, probes, constructors.
+//!
+//! Owned by the engine host. A thread notes what it is about to wait for, and withdraws it afterwards. Bounded by the threads that wait.
+
+use garonne_engine::event::{Meeting, Waiting};
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(super) struct Meetings(Vec<(usize, Meeting)>);
+
+thread_local! {
+    /// Its address tells this thread from others that live.
+    static MARK: u8 = const { 0 };
+}
+
+impl Meetings {
+    /// The calling thread waits for this now, or for nothing.
+    pub fn set(&mut self, meeting: Option<Meeting>) {
+        let thread = MARK.with(|mark| std::ptr::from_ref(mark).addr());
+        self.0.retain(|(other, _)| *other != thread);
+        self.0.extend(meeting.map(|meeting| (thread, meeting)));
+    }
+
+    /// Adds them to what the engine knows.
+    pub fn tell(&self, waiting: &mut Waiting) {
+        for (_, meeting) in &self.0 {
+            waiting.meeting.get_or_insert(*meeting);
+            waiting.add(meeting.shown());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use garonne_engine::api::Origin;
+    use garonne_engine::event::Awaited;
+
+    #[test]
+    fn a_thread_that_goes_on_leaves_what_another_waits_for() {
+        let meeting = |tag| Meeting {
+            awaited: Awaited::Members,
+            context: 9,
+            tag,
+            origin: Origin::default(),
+        };
+        let mut meetings = Meetings::default();
+        meetings.set(Some(meeting(1)));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                meetings.set(Some(meeting(2)));
+                meetings.set(None);
+                meetings.set(Some(meeting(3)));
+                meetings.set(None);
+            });
+        });
+        let mut waiting = Waiting::default();
+        meetings.tell(&mut waiting);
+        assert_eq!(waiting.meeting, Some(meeting(1)));
+        assert_eq!(waiting.listed(), [meeting(1).shown()]);
+    }
+}
