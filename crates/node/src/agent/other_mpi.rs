@@ -362,7 +362,7 @@ mod tests {
             assert!(is_named_as_mpi(name), "{name}");
         }
         for name in [
-            "/home/libmpi/app",
+            "/opt/libmpi/app",
             "/usr/lib/libm.so.6",
             "/v/mpi4py/MPI.so",
             "libmpi.txt",
