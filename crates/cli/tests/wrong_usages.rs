@@ -34,6 +34,14 @@ fn wrong_usages_are_answered_with_what_to_write_instead() {
             2,
             "is no file of hosts: it is not text",
         ),
+        (
+            "run -n 2 --hostfile /dev/zero RANK",
+            2,
+            "more than 67108864 bytes",
+        ),
+        ("run -n 2 -configfile /dev/zero", 2, "more than 67108864 bytes"),
+        ("GARONNE_JOIN_KEY=/dev/zero join", 2, "more than 65536 bytes"),
+        ("overlap /dev/zero", 1, "it is a device, not a file"),
         ("run -n 2 --cpu-set 900 RANK", 2, "this process may use "),
         ("run -n 2 --stdin foo RANK", 2, "'foo' is not a rank"),
         (

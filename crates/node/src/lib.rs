@@ -19,6 +19,7 @@ pub mod agent;
 mod atlas;
 pub mod believed;
 pub mod book;
+pub mod bounded;
 pub mod calls;
 pub mod client;
 pub mod codes;

@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::addresses;
+use crate::bounded;
 use crate::limits::TUNED_MAX;
 
 /// Version of the file's format.
@@ -76,7 +77,7 @@ impl Default for Networks {
 impl Networks {
     /// What is kept.
     pub fn load() -> Self {
-        let read = Self::path().and_then(|path| std::fs::read(path).ok());
+        let read = Self::path().and_then(|path| bounded::read(path, bounded::LIST_BYTES_MAX).ok());
         read.and_then(|bytes| Self::parse(&bytes)).unwrap_or_default()
     }
 

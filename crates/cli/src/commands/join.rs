@@ -10,7 +10,7 @@ use garonne_node::joining::ENV_JOIN_KEY;
 use garonne_node::joining::Offer;
 use garonne_node::joining::guest::{self, News};
 use garonne_node::joining::key::JoinKey;
-use garonne_node::{codes, limits};
+use garonne_node::{bounded, codes, limits};
 
 /// Exit code for a command line that is not understood.
 const USAGE: i32 = 2;
@@ -96,7 +96,7 @@ fn key_text(args: &Args) -> Result<String, String> {
                 format!("no join key: give the one that `garonne run --join-key` has printed, `-` to read it from standard input, or name the file that holds it by {ENV_JOIN_KEY}")
             })?;
             warn_if_open(Path::new(&path));
-            std::fs::read_to_string(&path).map_err(|error| {
+            bounded::read_text(&path, bounded::KEY_BYTES_MAX).map_err(|error| {
                 format!(
                     "cannot read the join key in '{}', which {ENV_JOIN_KEY} names: {error}",
                     path.to_string_lossy()

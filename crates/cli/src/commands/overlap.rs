@@ -1,5 +1,6 @@
 //! `garonne overlap`: how much of each nonblocking operation was hidden, by call site, of a running job or of a finished trace.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -58,6 +59,12 @@ fn table(args: &Args) -> Result<Table, String> {
 
 fn of_file(path: &Path) -> Result<Table, String> {
     let about = |error: String| format!("{}: {error}", path.display());
+    let kind = std::fs::metadata(path)
+        .map_err(|error| about(error.to_string()))?
+        .file_type();
+    if kind.is_char_device() || kind.is_block_device() {
+        return Err(about("it is a device, not a file".into()));
+    }
     let text = std::fs::read(path).map_err(|error| about(error.to_string()))?;
     let timeline = reading::read(&text).map_err(about)?;
     let mut analysis = Analysis::new(timeline.crowded);

@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use garonne_node::bounded::{self, KEY_BYTES_MAX};
 use garonne_node::job::{Job, Stdin};
 use garonne_node::joining::key::{JoinKey, Whereabouts};
 use garonne_node::joining::room::{Company, Invited, Room, Waited};
@@ -202,7 +203,7 @@ struct Shown {
 impl Drop for Shown {
     fn drop(&mut self) {
         // It may be another job's by now.
-        if std::fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
+        if bounded::read_text(&self.path, KEY_BYTES_MAX).is_ok_and(|text| text == self.text) {
             let _ = std::fs::remove_file(&self.path);
         }
     }

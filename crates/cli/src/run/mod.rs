@@ -34,7 +34,7 @@ use std::path::Path;
 use garonne_node::job::{Colour, Job};
 use garonne_node::nodes::{Nodes, listed};
 use garonne_node::own::are_own as own_names;
-use garonne_node::{codes, leaf, limits, placement, rank_slots, tree};
+use garonne_node::{bounded, codes, leaf, limits, placement, rank_slots, tree};
 use garonne_topology::binding::{BindTo, Policy};
 use garonne_topology::{CpuSet, machine, quota};
 
@@ -84,7 +84,7 @@ fn facts() -> Facts {
         cores: usable_cpus(),
         host_names: vec!["localhost".into(), "127.0.0.1".into(), "::1".into(), short, host],
         env: std::env::vars_os().collect(),
-        read: |path| std::fs::read_to_string(path),
+        read: |path| bounded::read_text(path, bounded::LIST_BYTES_MAX),
         are_own: own_names,
     }
 }

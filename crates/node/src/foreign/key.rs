@@ -3,6 +3,7 @@
 use garonne_rails::tcp::{SECRET_BYTES, Secret};
 
 use super::meeting::unhex;
+use crate::bounded;
 use crate::codes;
 use crate::error::{Error, Result};
 
@@ -15,7 +16,7 @@ pub(super) fn read() -> Result<Option<Secret>> {
         return Ok(None);
     };
     let shown = path.to_string_lossy().into_owned();
-    let text = std::fs::read_to_string(&path)
+    let text = bounded::read_text(&path, bounded::KEY_BYTES_MAX)
         .map_err(|error| Error::system(codes::G0224, format!("{ENV_KEY} names '{shown}'"), error))?;
     parse(&text).map(Some).ok_or_else(|| {
         let text = format!(

@@ -286,6 +286,11 @@ impl Library {
         Self(bytes)
     }
 
+    /// All its bytes, those that are no text as U+FFFD.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+
     /// For people; what is not printable is not shown.
     pub fn name(&self) -> String {
         let printable = |byte: &&u8| byte.is_ascii_graphic() || **byte == b' ';

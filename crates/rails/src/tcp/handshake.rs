@@ -151,6 +151,18 @@ impl std::fmt::Display for Fault {
                 library.name(),
                 frame::LIBRARY,
             ),
+            // The other side refused a name that this side did not send.
+            Self::Library(library) if *library == Library::own() => write!(
+                f,
+                "both sides run {}, but another name arrived there: something between the hosts changes what is sent",
+                frame::LIBRARY,
+            ),
+            Self::Library(library) if library.name() == frame::LIBRARY => write!(
+                f,
+                "it names its library {:?}, this process {:?}",
+                library.text(),
+                frame::LIBRARY,
+            ),
             Self::Library(library) => {
                 write!(f, "it runs {}, this process {}", library.name(), frame::LIBRARY)
             }

@@ -1,6 +1,7 @@
 //! Two rails that speak different versions of the format, and two agents.
 
 use super::*;
+use crate::tcp::frame::Library;
 use crate::tcp::shown::{Seen, read_shown};
 use crate::tcp::trusted::{self, Call, Called, Porch};
 
@@ -104,6 +105,12 @@ fn call(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u16; 2], [String; 2]> {
         std::thread::sleep(Duration::from_millis(1));
     }
     panic!("nothing came of it");
+}
+
+#[test]
+fn a_name_of_a_library_that_was_changed_on_the_way_is_told_as_such() {
+    let own = Fault::Library(Library::own()).to_string();
+    assert!(own.contains("another name arrived there"), "{own}");
 }
 
 #[test]
