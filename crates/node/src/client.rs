@@ -5,10 +5,11 @@
 //! ends the process itself; the kernel does, when the agent is gone. In a forked child every call is refused.
 
 use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
 
 use garonne_rails::tcp::Secret;
+use garonne_sync::kept_fd::KeptFd;
 use garonne_sync::shm::{Access, Segment};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -65,12 +66,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A registered rank.
 #[derive(Debug)]
 pub struct Client {
-    control: Mutex<OwnedFd>,
+    control: Mutex<KeptFd>,
     /// What both sides of that speak.
     protocol: u16,
     // Held open, never read: its end is this process's end.
-    _lifeline: OwnedFd,
-    file: OwnedFd,
+    _lifeline: KeptFd,
+    file: KeptFd,
     shape: Shape,
     rank: u32,
     board: Segment,
@@ -215,10 +216,10 @@ impl Client {
         card.set_pid(pid, pid_space(), sys::monotonic_ns());
         card.set_state(State::Running);
         Ok(Some(Self {
-            control: Mutex::new(ours),
+            control: Mutex::new(KeptFd::new(ours)),
             protocol,
-            _lifeline: lifeline,
-            file,
+            _lifeline: KeptFd::new(lifeline),
+            file: KeptFd::new(file),
             shape,
             rank,
             board,
@@ -253,7 +254,11 @@ impl Client {
 
     /// Where the job's hosts are, for jobs on several.
     pub(crate) fn atlas(&self) -> Result<Atlas> {
-        memory::atlas(self.file.as_fd(), &self.shape)
+        if self.shape.hosts_bytes == 0 {
+            return Err(Error::peer(codes::G0301, "this world has no table of hosts"));
+        }
+        let table = self.map(self.shape.hosts_offset(), self.shape.hosts_bytes, Access::Read)?;
+        Ok(Atlas::new(table, self.shape.nodes))
     }
 
     /// Header and cards of the world.
@@ -277,15 +282,18 @@ impl Client {
         calls.iter().any(|(_, named)| *named == Some(call))
     }
 
+    /// Maps part of the world's memory, also where the program has closed the descriptor of its file.
+    fn map(&self, offset: u64, len: u64, access: Access) -> Result<Segment> {
+        match self.file.get() {
+            Some(file) => memory::map(file, offset, len, access),
+            None => memory::map_beyond(&self.board, offset, len),
+        }
+    }
+
     /// Maps the area that collectives share. Zero at first, the same for all ranks.
     pub fn collective_area(&self) -> Result<Segment> {
         self.check_owner()?;
-        memory::map(
-            self.file.as_fd(),
-            self.shape.coll_offset(),
-            self.shape.coll_bytes,
-            Access::ReadWrite,
-        )
+        self.map(self.shape.coll_offset(), self.shape.coll_bytes, Access::ReadWrite)
     }
 
     /// The same, while this lives.
@@ -297,7 +305,7 @@ impl Client {
     pub(crate) fn map_own_trace(&self) -> Result<Segment> {
         self.check_owner()?;
         let at = self.shape.trace_offset(self.rank);
-        memory::map(self.file.as_fd(), at, layout::TRACE_BYTES, Access::ReadWrite)
+        self.map(at, layout::TRACE_BYTES, Access::ReadWrite)
     }
 
     /// The inbox that peers write to.
@@ -332,19 +340,22 @@ impl Client {
                 ),
             ));
         }
-        memory::map(
-            self.file.as_fd(),
-            self.shape.shard_inbox_offset(shard, rank),
-            self.shape.inbox_bytes,
-            Access::ReadWrite,
-        )
+        let at = self.shape.shard_inbox_offset(shard, rank);
+        self.map(at, self.shape.inbox_bytes, Access::ReadWrite)
     }
 
     /// Writes a word of the inbox of a rank in a shard without mapping it.
     pub(crate) fn write_shard_inbox(&self, shard: u32, rank: u32, at: u64, word: u32) -> Result<()> {
         self.check_owner()?;
         let at = self.shape.shard_inbox_offset(shard, rank) + at;
-        rustix::io::pwrite(&self.file, &word.to_ne_bytes(), at)
+        let Some(file) = self.file.get() else {
+            self.map_shard_inbox(shard, rank)?.write(
+                (at - self.shape.shard_inbox_offset(shard, rank)) as usize,
+                &word.to_ne_bytes(),
+            );
+            return Ok(());
+        };
+        rustix::io::pwrite(file, &word.to_ne_bytes(), at)
             .map_err(|error| Error::system(codes::G0301, "cannot write to the shared memory", error))?;
         Ok(())
     }
@@ -365,7 +376,7 @@ impl Client {
         Err(Error::misuse(codes::G0109, text))
     }
 
-    fn control(&self) -> Result<MutexGuard<'_, OwnedFd>> {
+    fn control(&self) -> Result<MutexGuard<'_, KeptFd>> {
         self.check_owner()?;
         Ok(lock(&self.control))
     }
@@ -385,7 +396,10 @@ impl Client {
     pub fn finalized(&self) -> Result<()> {
         self.check_owner()?;
         self.card(self.rank).set_state(State::Finalized);
-        self.tell(&ToAgent::Finalized)?;
+        // Where the program has closed what leads to the agent, the agent reads it from the card.
+        if self.control()?.get().is_some() {
+            self.tell(&ToAgent::Finalized)?;
+        }
         if let Some(mut exchange) = self.take_exchange() {
             exchange.finish();
         }
@@ -396,7 +410,10 @@ impl Client {
     pub fn resumed(&self) -> Result<()> {
         self.check_owner()?;
         self.card(self.rank).set_state(State::Running);
-        self.tell(&ToAgent::Resumed)
+        match self.control()?.get() {
+            Some(_) => self.tell(&ToAgent::Resumed),
+            None => Ok(()),
+        }
     }
 
     /// Ends the job with this exit code; the agent prints `text` (or a line of its own if it is empty). Returns when
@@ -418,7 +435,7 @@ impl Client {
             }
             // Nothing answers: the read ends with the agent.
             None => {
-                while !sys::recv(control.as_fd(), RecvFlags::empty())
+                while !sys::recv(open(&control)?, RecvFlags::empty())
                     .map_or(true, |message| message.bytes.is_empty())
                 {}
             }
@@ -458,7 +475,7 @@ impl Client {
         }
         if let Ok(control) = self.control.try_lock() {
             let message = message.encode_in(self.protocol);
-            let _ = sys::send(control.as_fd(), &message, &[], SendFlags::DONTWAIT);
+            let _ = open(&control).map(|control| sys::send(control, &message, &[], SendFlags::DONTWAIT));
         }
     }
 
@@ -507,14 +524,25 @@ pub(crate) fn private_pair() -> Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Waits until the agent has said what it has to say of an abort, or is gone; not for ever.
-fn hear_out(control: &OwnedFd) {
+fn hear_out(control: &KeptFd) {
     let limit = sys::timespec(limits::ABORT_WAIT);
-    let _ = rustix::event::poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&limit));
+    if let Some(control) = control.get() {
+        let _ = rustix::event::poll(&mut [PollFd::new(&control, PollFlags::IN)], Some(&limit));
+    }
 }
 
-fn send((control, protocol): (&OwnedFd, u16), message: &ToAgent) -> Result<()> {
+/// The socket to the agent.
+///
+/// # Errors
+/// The program has closed its descriptor.
+fn open(control: &KeptFd) -> Result<BorrowedFd<'_>> {
+    let closed = "the program has closed the descriptor over which this rank talks to its agent";
+    control.get().ok_or_else(|| Error::misuse(codes::G0209, closed))
+}
+
+fn send((control, protocol): (&KeptFd, u16), message: &ToAgent) -> Result<()> {
     sys::send(
-        control.as_fd(),
+        open(control)?,
         &message.encode_in(protocol),
         &[],
         SendFlags::empty(),
@@ -522,8 +550,8 @@ fn send((control, protocol): (&OwnedFd, u16), message: &ToAgent) -> Result<()> {
     .map_err(|error| Error::system(codes::G0209, "cannot talk to the agent of this job", error))
 }
 
-fn receive(control: &OwnedFd) -> Result<ToRank> {
-    let message = sys::recv(control.as_fd(), RecvFlags::empty())
+fn receive(control: &KeptFd) -> Result<ToRank> {
+    let message = sys::recv(open(control)?, RecvFlags::empty())
         .map_err(|error| Error::system(codes::G0209, "cannot hear the agent of this job", error))?;
     decode(&message)
 }

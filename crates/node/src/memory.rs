@@ -59,6 +59,14 @@ pub fn map(file: BorrowedFd<'_>, offset: u64, len: u64, access: Access) -> Resul
     })
 }
 
+/// Maps part of the file whose beginning is mapped as this segment, without its descriptor.
+pub fn map_beyond(board: &Segment, offset: u64, len: u64) -> Result<Segment> {
+    board.map_beyond(offset, len as usize).map_err(|error| {
+        let text = format!("cannot map {len} bytes of shared memory; the program has closed its descriptor");
+        Error::system(codes::G0301, text, error)
+    })
+}
+
 /// Maps the table of hosts of a verified file.
 pub fn atlas(file: BorrowedFd<'_>, shape: &Shape) -> Result<Atlas> {
     if shape.hosts_bytes == 0 {

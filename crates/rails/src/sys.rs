@@ -9,6 +9,7 @@ use garonne_rails_ofi::endpoint::{Endpoint, Region};
 use garonne_sync::copy::copy_mem;
 use garonne_sync::user::UserMem;
 use std::io::{Error, Result};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// A contiguous block: address and length in bytes. Laid out as the kernel's `iovec`.
@@ -167,8 +168,56 @@ pub fn copy_within(from: usize, to: usize, len: usize) {
     copy_mem(to, from, len);
 }
 
+/// A process, whoever gets its number later. The program may close the descriptor and use its number.
+#[derive(Debug)]
+pub struct ProcessHandle {
+    pid: u32,
+    fd: ManuallyDrop<OwnedFd>,
+}
+
+impl ProcessHandle {
+    /// The process that `pid` names now.
+    pub fn new(pid: u32) -> Result<Self> {
+        let fd = ManuallyDrop::new(pidfd(pid)?);
+        Ok(Self { pid, fd })
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it has not ended.
+    pub fn is_alive(&self) -> bool {
+        if is_alive(&self.fd) {
+            return true;
+        }
+        // What is readable or closed may be another file of the program.
+        !self.is_kept() && pidfd(self.pid).is_ok_and(|fd| is_alive(&fd))
+    }
+
+    /// Whether the descriptor refers to a process.
+    fn is_kept(&self) -> bool {
+        // SAFETY: signal 0 is sent to nobody; what is no descriptor of a process yields an error.
+        let said = unsafe {
+            let (info, flags) = (std::ptr::null::<libc::siginfo_t>(), 0);
+            libc::syscall(libc::SYS_pidfd_send_signal, self.fd.as_raw_fd(), 0, info, flags)
+        };
+        said == 0 || Error::last_os_error().raw_os_error() != Some(libc::EBADF)
+    }
+}
+
+impl Drop for ProcessHandle {
+    fn drop(&mut self) {
+        if self.is_kept() {
+            // SAFETY: it is open, and not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.fd) };
+        }
+    }
+}
+
 /// A descriptor that refers to the process that `pid` names now, whoever gets the number later.
-pub fn pidfd(pid: u32) -> Result<OwnedFd> {
+fn pidfd(pid: u32) -> Result<OwnedFd> {
     // SAFETY: a plain system call; PIDFD_NONBLOCK is not needed, the descriptor is close-on-exec by definition.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
     if fd < 0 {
@@ -179,7 +228,7 @@ pub fn pidfd(pid: u32) -> Result<OwnedFd> {
 }
 
 /// Whether the process has not ended.
-pub fn is_alive(pidfd: &OwnedFd) -> bool {
+fn is_alive(pidfd: &OwnedFd) -> bool {
     let mut poll = libc::pollfd {
         fd: pidfd.as_raw_fd(),
         events: libc::POLLIN,

@@ -28,6 +28,8 @@ pub mod hands;
 pub mod heap;
 #[cfg(not(shuttle))]
 pub mod journal;
+/// Descriptors that the program may have closed.
+pub mod kept_fd;
 pub mod lead;
 #[cfg(not(any(loom, shuttle)))]
 pub mod local;

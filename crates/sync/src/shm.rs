@@ -56,6 +56,37 @@ impl Segment {
         Self::map_raw(file.as_raw_fd(), offset, len, access, libc::MAP_SHARED)
     }
 
+    /// Maps `len` bytes of the same file from `offset` behind this segment's beginning, without a descriptor of the
+    /// file. Both are multiples of the page size, and the segment is one that [`Segment::map`] gave. Addresses for
+    /// `offset + len` bytes are needed for a moment.
+    ///
+    /// # Errors
+    /// The system has no room, or the segment does not begin on a page.
+    pub fn map_beyond(&self, offset: u64, len: usize) -> io::Result<Self> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+        let skipped = usize::try_from(offset).map_err(|_| invalid())?;
+        let whole = skipped.checked_add(len).ok_or_else(invalid)?;
+        if len == 0 || self.offset != 0 {
+            return Err(invalid());
+        }
+        // SAFETY: with an old length of 0 the kernel leaves the shared mapping as it is and maps the file once more,
+        // at an address of its choice.
+        let base = unsafe { libc::mremap(self.mapping.base.cast(), 0, whole, libc::MREMAP_MAYMOVE) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: within the mapping that was just made, and nobody knows of it.
+        let _ = unsafe { skipped == 0 || libc::munmap(base, skipped) == 0 };
+        Ok(Self {
+            mapping: Arc::new(Mapping {
+                base: base.cast::<u8>().wrapping_add(skipped),
+                len,
+            }),
+            offset: 0,
+            len,
+        })
+    }
+
     /// Zeroed memory that is shared with nobody but children that fork: a world of one, and tests.
     pub fn anonymous(len: usize) -> io::Result<Self> {
         Self::map_raw(

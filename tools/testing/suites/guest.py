@@ -29,10 +29,13 @@ def suite(context):
     if context.foreign:
         return  # what others do with MPI in a forked child is theirs
     context.installed()
-    for program in ("talks", "forks", "hands", "tasks", "astray", "exhausted"):
+    for program in ("talks", "forks", "hands", "tasks", "astray", "exhausted", "closes"):
         check(build(context, program))
     for ranks in (1, 2, 4):
         yield job(context, f"forks on {ranks}", ranks, [program_of(context, "forks")], "ok")
+    for ranks in (1, 2, 4):
+        for words in ([], ["talked"]):
+            yield job(context, f"all descriptors closed on {ranks}{''.join(words and [' that have talked'])}", ranks, [program_of(context, "closes"), *words], "ok")
     hands = program_of(context, "hands")
     for ranks in (2, 4):
         yield job(context, f"the library's thread on {ranks}", ranks, [hands], "ok", HANDS)

@@ -134,6 +134,7 @@ impl Agent<'_> {
             return self.unregistered_ended(rank, ended);
         };
         self.serve_member(index);
+        self.see_finalized(index);
         if self.members[index as usize].direct {
             self.members[index as usize].gone = true;
             if !self.members[index as usize].finalized || ended != Ended::Exit(0) {

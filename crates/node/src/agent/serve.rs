@@ -402,6 +402,15 @@ impl Agent<'_> {
         }
     }
 
+    /// Takes from a member's card that it has finalized: its program may have closed the socket by which it would say so.
+    pub(super) fn see_finalized(&mut self, index: u32) {
+        let Some(rank) = self.rank_of(index) else { return };
+        let epoch = self.members[index as usize].epoch as usize;
+        if Card::of(&self.worlds[epoch].board, rank).state() == State::Finalized {
+            self.members[index as usize].finalized = true;
+        }
+    }
+
     /// A process that registered from behind a wrapper is gone.
     pub(super) fn member_gone(&mut self, index: u32) {
         let member = &mut self.members[index as usize];
@@ -411,6 +420,7 @@ impl Agent<'_> {
         }
         // What it said before it died still counts (Finalized, Abort).
         self.serve_member(index);
+        self.see_finalized(index);
         let rank = self.rank_of(index);
         let member = &mut self.members[index as usize];
         if member.finalized {

@@ -26,7 +26,6 @@ use garonne_sync::hands::For;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::cell::RefCell;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -81,13 +80,13 @@ pub(crate) struct Means {
 struct Reached {
     inbox: Segment,
     /// `None`: a thread of this process.
-    process: Option<(u32, OwnedFd)>,
+    process: Option<sys::ProcessHandle>,
     means: Means,
 }
 
 impl Reached {
     fn pid(&self) -> Option<u32> {
-        self.process.as_ref().map(|(pid, _)| *pid)
+        self.process.as_ref().map(sys::ProcessHandle::pid)
     }
 }
 
@@ -523,7 +522,7 @@ impl<'a> Lease<'a> {
             && reached
                 .process
                 .as_ref()
-                .is_some_and(|(_, pidfd)| !sys::is_alive(pidfd))
+                .is_some_and(|process| !process.is_alive())
         {
             return Err(Error::Peer {
                 peer,
@@ -559,14 +558,14 @@ fn probe(neighbours: &dyn Neighbours, peer: Peer) -> Probe {
         Process::Same => (None, true),
         Process::Other { pid, kept } => {
             // The descriptor comes first: if the process lives after a read, the number meant it during the read.
-            let Ok(pidfd) = sys::pidfd(pid) else {
+            let Ok(process) = sys::ProcessHandle::new(pid) else {
                 return Probe::Denied;
             };
             let expected = inbox.atomic_u64(layout::PROBE_VALUE).load(Ordering::Relaxed);
             if sys::read_word(pid, addr).ok() != Some(expected) {
                 return Probe::Denied;
             }
-            (Some((pid, pidfd)), kept)
+            (Some(process), kept)
         }
         Process::Unreachable => return Probe::Open,
     };
