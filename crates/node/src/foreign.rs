@@ -6,6 +6,7 @@
 mod doubts;
 pub(crate) mod key;
 mod kin;
+mod local_place;
 mod mapping;
 pub(crate) mod meeting;
 mod pmi;

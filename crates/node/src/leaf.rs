@@ -179,6 +179,8 @@ pub(crate) struct Patience<'a> {
     pub cut: Duration,
     /// Where nobody is reached: a link may just be down for a while.
     pub missed: Duration,
+    /// Addresses where nobody is reached are called again as long as another has not answered.
+    pub beside: bool,
     /// See [`Whom::sender`].
     pub sender: Option<BorrowedFd<'a>>,
 }
@@ -189,6 +191,7 @@ impl Patience<'_> {
         Self {
             cut: CUT_WAIT,
             missed: Duration::ZERO,
+            beside: true,
             sender: None,
         }
     }
@@ -216,6 +219,7 @@ pub(crate) fn call(house: &House, addresses: &[IpAddr], whom: &Whom<'_>) -> Resu
     let patience = Patience {
         cut: whom.busy,
         // What a host has for itself alone is none of it from another one, however long that is tried.
+        beside: false,
         missed: match called.iter().all(IpAddr::is_loopback) {
             true => Duration::ZERO,
             false => CALL_WAIT,
@@ -311,7 +315,7 @@ pub(crate) fn reach(
         let over = |one: &mut Again| match one.cut {
             // That one was kept for long and then cut off says less than what comes of the next.
             true => one.at >= cut_until && one.pause > CUT_PAUSE,
-            false => one.at >= missed_until,
+            false => one.at >= missed_until && (!patience.beside || calls.is_empty()),
         };
         for one in again.extract_if(.., over) {
             cut = cut.or(one.cut.then_some(one.address));
@@ -346,7 +350,10 @@ pub(crate) fn reach(
                 }
                 Called::Refused(fault) => {
                     failures.push(format!("{address}: {fault}"));
-                    refused = Some((address, fault));
+                    // Who is no Garonne at all says less than another rank or agent.
+                    refused = refused
+                        .filter(|(_, fault)| !matches!(fault, Fault::Garbage))
+                        .or(Some((address, fault)));
                 }
                 Called::Failed(why) => again.push(fails(why, false)),
             }
@@ -559,6 +566,7 @@ mod tests {
         let patience = Patience {
             cut: BUSY_WAIT,
             missed: CALL_WAIT,
+            beside: false,
             sender: Some(input.as_fd()),
         };
         assert!(reach(&house, &[address], (0, patience)).is_ok());
@@ -580,5 +588,23 @@ mod tests {
             [vec![], vec![1], vec![], vec![2]]
         );
         assert!(spread(&Placement::default(), &[1], 4).masks.is_empty());
+    }
+
+    #[test]
+    fn who_takes_a_call_and_says_nothing_keeps_nobody_from_reaching_another() {
+        let house = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 1);
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let at = place.local_addr().unwrap();
+        drop(place);
+        let addresses = [silent.local_addr().unwrap(), at];
+        let reaching = std::thread::spawn(move || reach(&house, &addresses, (0, Patience::with_key())));
+        // Nobody listened at the other place when the calls began.
+        let _silent = silent.accept().unwrap();
+        std::thread::sleep(CUT_PAUSE);
+        let expected = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 0);
+        let mut porch = Porch::new(expected, listen(at).unwrap());
+        assert!(heard(&mut porch).is_some());
+        assert_eq!(reaching.join().unwrap().unwrap().1, at);
     }
 }

@@ -19,6 +19,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::doubts::{Doubts, doubt_of_caller, doubt_of_leader, doubt_of_own_number, doubt_of_own_place};
 use super::key;
+use super::local_place::{self, is_own_user};
 use super::table::{Table, decode, encode, refusal};
 use super::{Exchange, Standing};
 use crate::codes;
@@ -38,6 +39,9 @@ pub(super) struct Where {
     /// What tells this start of the job from others.
     pub run: String,
 }
+
+/// How many times rank 0 is looked for at its own place, for one look at the table of all sockets of the host.
+const LOOKS_PER_TABLE: u32 = 16;
 
 /// What each puts beside its own, so that two with one number are found.
 const RANK_KEY: &str = "garonne-rank";
@@ -134,23 +138,16 @@ impl Variables {
         }
     }
 
-    fn meeting_point(&self) -> Result<LocalAddr> {
-        self.place_of("meet")
-    }
-
     /// Where rank 0 shows that all ranks have met. Another start with the same variables may have done so: it proves nothing.
     fn sign_of_all(&self) -> Result<LocalAddr> {
-        self.place_of("met")
+        LocalAddr::from_abstract_name(self.name_of("met"))
+            .map_err(|error| Error::system(codes::G0219, "no place to show that all have met", error))
     }
 
-    fn place_of(&self, what: &str) -> Result<LocalAddr> {
-        let name = format!(
-            "garonne/{what}/{}/{:016x}",
-            rustix::process::geteuid().as_raw(),
-            self.identity()[0]
-        );
-        LocalAddr::from_abstract_name(name)
-            .map_err(|error| Error::system(codes::G0219, "no place to meet", error))
+    /// The abstract name of a socket of these ranks.
+    fn name_of(&self, what: &str) -> String {
+        let user = rustix::process::geteuid().as_raw();
+        format!("garonne/{what}/{user}/{:016x}", self.identity()[0])
     }
 
     /// What is the same for all ranks of this start, and for no other.
@@ -166,21 +163,15 @@ impl Variables {
         })
     }
 
-    fn is_own_user(line: &UnixStream) -> bool {
-        let own = rustix::process::geteuid();
-        rustix::net::sockopt::socket_peercred(line).is_ok_and(|peer| peer.uid == own)
-    }
-
     fn take_near(&self) -> Result<(Vec<Line>, UnixListener)> {
-        let listener = UnixListener::bind_addr(&self.meeting_point()?)
-            .map_err(|error| Error::system(codes::G0219, "another job meets by the same variables", error))?;
+        let listener = local_place::take(&self.name_of("meet")).map_err(|error| self.told(error))?;
         let unusable = |error| Error::system(codes::G0219, "cannot take the other ranks in", error);
         listener.set_nonblocking(true).map_err(unusable)?;
         let (mut lines, until) = (Vec::new(), Instant::now() + LEADER_WAIT);
         while lines.len() + 1 < self.standing.size as usize {
             wait(&[(listener.as_fd(), PollFlags::IN)], Some(LEADER_LOOK));
             match listener.accept() {
-                Ok((line, _)) if Self::is_own_user(&line) => {
+                Ok((line, _)) if is_own_user(&line) => {
                     line.set_nonblocking(false).map_err(unusable)?;
                     lines.push(Line::Near(line));
                 }
@@ -198,7 +189,7 @@ impl Variables {
             self.standing.size
         );
         while let Ok((line, _)) = door.accept() {
-            if line.set_nonblocking(true).is_ok() && Self::is_own_user(&line) {
+            if line.set_nonblocking(true).is_ok() && is_own_user(&line) {
                 // Whoever has gone needs no word.
                 let _ = Line::Near(line).send(&refusal(&why));
             }
@@ -206,12 +197,12 @@ impl Variables {
     }
 
     fn call_near(&self) -> Result<Line> {
-        let (point, sign) = (self.meeting_point()?, self.sign_of_all()?);
+        let (point, sign) = (self.name_of("meet"), self.sign_of_all()?);
         let (until, mut doubts) = (Instant::now() + LEADER_WAIT, Doubts::default());
         let probe = UnixDatagram::unbound();
-        loop {
-            match UnixStream::connect_addr(&point) {
-                Ok(line) if Self::is_own_user(&line) => return Ok(Line::Near(line)),
+        for attempt in 0u32.. {
+            match local_place::connect(&point, attempt.is_multiple_of(LOOKS_PER_TABLE)) {
+                Some(line) => return Ok(Line::Near(line)),
                 _ if Instant::now() > until => {
                     return Err(self.failed(&format!("rank 0 does not come{}", doubts.last())));
                 }
@@ -224,6 +215,7 @@ impl Variables {
                 }
             }
         }
+        Err(self.failed("rank 0 does not come"))
     }
 
     fn house(&self) -> Result<House> {
@@ -304,9 +296,10 @@ impl Variables {
         loop {
             let hosts = self.hosts();
             let mut why = String::from("the name of its host is not known");
-            let ports = if hosts.is_empty() { 0 } else { usize::MAX };
-            for port in self.ports().take(ports) {
-                let places: Vec<_> = hosts.iter().map(|host| SocketAddr::new(*host, port)).collect();
+            // All at once: whoever listens at one of the ports and says nothing holds up no other.
+            let at = |port| hosts.iter().map(move |host| SocketAddr::new(*host, port));
+            let places: Vec<_> = self.ports().flat_map(at).collect();
+            if !places.is_empty() {
                 match leaf::reach(&house, &places, (0, leaf::Patience::with_key())) {
                     Ok((line, _)) => return Ok(Line::Far(Box::new(line))),
                     Err(missed) => {
@@ -378,7 +371,7 @@ fn wait(fds: &[(std::os::fd::BorrowedFd<'_>, PollFlags)], limit: Option<Duration
 impl Variables {
     /// What it makes of its variables alone.
     pub(super) fn read_own(&self) -> usize {
-        let _ = (self.identity(), self.meeting_point());
+        let _ = (self.identity(), self.name_of("meet"));
         self.ports().count()
     }
 }
@@ -541,7 +534,7 @@ mod tests {
         ranks.into_iter().for_each(|rank| rank.join().unwrap().unwrap());
         // One that calls before rank 0 is through, and is taken in by nobody.
         let (waits, late) = (
-            UnixStream::connect_addr(&first.meeting_point().unwrap()),
+            local_place::connect(&first.name_of("meet"), false),
             exchange(2, "more"),
         );
         first.met();
