@@ -1,0 +1,190 @@
+//! Calls of an agent at addresses of which some lead nowhere.
+
+use super::*;
+use garonne_rails::tcp::trusted::Porch;
+use garonne_rails::tcp::{Secret, listen};
+
+/// The node whose agent calls.
+fn heard(porch: &mut Porch) -> Option<u32> {
+    let until = Instant::now() + CALL_WAIT;
+    while Instant::now() < until {
+        porch.open(&mut |_, _| true);
+        if let Some((node, _)) = (0..4).find_map(|place| porch.look(place, |_| true)) {
+            return Some(node);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+#[test]
+fn who_starts_it_by_hand_is_told_what_it_is() {
+    for input in [&b""[..], b"hello, who is there?"] {
+        let error = read_errand(input).unwrap_err();
+        assert_eq!(error.code(), codes::G0216);
+        assert!(error.to_string().contains("garonne run --host"), "{error}");
+    }
+}
+
+#[test]
+fn of_a_host_that_others_cannot_reach_it_is_said_what_it_has() {
+    let house = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 1);
+    // Nobody listens there: it was taken, and is free again.
+    let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let said = |node, addresses: &[&str]| {
+        let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let whom = Whom {
+            node,
+            name: "up",
+            port,
+            busy: Duration::ZERO,
+            sender: None,
+        };
+        call(&house, &addresses, &whom).unwrap_err().to_string()
+    };
+    let scoped = said(0, &["127.0.0.1", "fe80::1", "fe80::2"]);
+    let whole = "the launcher's host has no address that other hosts can use: its interfaces have only link-local ones (fe80::1, fe80::2)";
+    assert!(
+        scoped.contains(whole) && scoped.contains("127.0.0.1:"),
+        "{scoped}"
+    );
+    let none = said(3, &[]);
+    let whole = "host 'up', whose agent this one reports to, has no address that other hosts can use: its interfaces have none";
+    assert!(none.ends_with(whole), "{none}");
+    let some = said(0, &["127.0.0.1", "127.0.0.2"]);
+    assert!(
+        some.contains("its interfaces have none, and what it has for itself"),
+        "{some}"
+    );
+}
+
+#[test]
+fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
+    let secret = || Secret::from_bytes(&[3; 32]);
+    let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = listener.local_addr().unwrap();
+    let first = std::thread::spawn(move || {
+        let wait = |fd| {
+            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            rustix::event::poll(&mut fds, None).unwrap();
+        };
+        for _ in 0..3 {
+            wait(listener.as_fd());
+            drop(listener.accept().unwrap());
+        }
+        let mut porch = Porch::new(trusted::house(secret(), [1; 16], 0), listener);
+        heard(&mut porch)
+    });
+    // Two calls at a time.
+    let house = trusted::house(secret(), [1; 16], 5);
+    assert!(reach(&house, &[address, address], (0, Patience::with_key())).is_ok());
+    assert_eq!(first.join().unwrap(), Some(5));
+
+    let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = listener.local_addr().unwrap();
+    let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let first = std::thread::spawn({
+        let over = over.clone();
+        move || {
+            let mut porch = Porch::new(trusted::house(Secret::from_bytes(&[4; 32]), [1; 16], 0), listener);
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                porch.open(&mut |_, _| true);
+                assert!((0..4).all(|place| porch.look(place, |_| true).is_none()));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    let missed = reach(&house, &[address], (0, Patience::with_key())).unwrap_err();
+    assert_eq!(missed.cut, Some(address));
+    let failures = missed.tried;
+    assert!(
+        failures.len() == 1 && failures[0].contains("cut the call off"),
+        "{failures:?}"
+    );
+    over.store(true, std::sync::atomic::Ordering::Relaxed);
+    first.join().unwrap();
+}
+
+#[test]
+fn who_is_kept_for_longer_than_cut_calls_are_made_again_and_then_cut_off_calls_once_more() {
+    let secret = || Secret::from_bytes(&[3; 32]);
+    let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = listener.local_addr().unwrap();
+    let first = std::thread::spawn(move || {
+        let mut fds = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
+        rustix::event::poll(&mut fds, None).unwrap();
+        drop(listener.accept().unwrap());
+        let mut porch = Porch::new(trusted::house(secret(), [1; 16], 0), listener);
+        heard(&mut porch)
+    });
+    let house = trusted::house(secret(), [1; 16], 5);
+    let patience = Patience {
+        cut: Duration::ZERO,
+        ..Patience::with_key()
+    };
+    assert!(reach(&house, &[address], (0, patience)).is_ok());
+    assert_eq!(first.join().unwrap(), Some(5));
+}
+
+#[test]
+fn who_is_not_there_yet_is_called_again_and_nobody_is_when_the_sender_has_let_go() {
+    let own = SocketAddr::from(([127, 0, 0, 1], 0));
+    let free = || listen(own).unwrap().local_addr().unwrap();
+    let address = free();
+    let first = std::thread::spawn(move || {
+        // After the first calls, which nobody takes.
+        std::thread::sleep(Duration::from_millis(300));
+        let mut porch = Porch::new(
+            trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 0),
+            listen(address).unwrap(),
+        );
+        heard(&mut porch)
+    });
+    let house = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 5);
+    let (input, sender) = rustix::pipe::pipe().unwrap();
+    let patience = Patience {
+        cut: BUSY_WAIT,
+        missed: CALL_WAIT,
+        beside: false,
+        sender: Some(input.as_fd()),
+    };
+    assert!(reach(&house, &[address], (0, patience)).is_ok());
+    assert_eq!(first.join().unwrap(), Some(5));
+
+    drop(sender);
+    let missed = reach(&house, &[free()], (0, patience)).unwrap_err();
+    assert_eq!(missed.tried.len(), 1, "{missed:?}");
+}
+
+#[test]
+fn masks_of_some_ranks_stand_in_their_places_among_all() {
+    let placed = Placement {
+        masks: vec![vec![1], vec![2]],
+        ..Placement::default()
+    };
+    assert_eq!(
+        spread(&placed, &[1, 3], 4).masks,
+        [vec![], vec![1], vec![], vec![2]]
+    );
+    assert!(spread(&Placement::default(), &[1], 4).masks.is_empty());
+}
+
+#[test]
+fn who_takes_a_call_and_says_nothing_keeps_nobody_from_reaching_another() {
+    let house = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 1);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let at = place.local_addr().unwrap();
+    drop(place);
+    let addresses = [silent.local_addr().unwrap(), at];
+    let reaching = std::thread::spawn(move || reach(&house, &addresses, (0, Patience::with_key())));
+    // Nobody listened at the other place when the calls began.
+    let _silent = silent.accept().unwrap();
+    std::thread::sleep(CUT_PAUSE);
+    let expected = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 0);
+    let mut porch = Porch::new(expected, listen(at).unwrap());
+    assert!(heard(&mut porch).is_some());
+    assert_eq!(reaching.join().unwrap().unwrap().1, at);
+}
