@@ -1,0 +1,21 @@
+/* One rank duplicates a communicator while the others broadcast.
+ * ranks: 4
+ * who: MPI_Comm_dup.* duplicate_against_broadcast\.c:{duplicate}
+ * who: MPI_Bcast.* duplicate_against_broadcast\.c:{broadcast}
+ * who: rank 3
+ */
+#include <mpi.h>
+
+int main(void)
+{
+    int rank, x = 1;
+    MPI_Comm copy;
+    MPI_Init(0, 0);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 3)
+        MPI_Comm_dup(MPI_COMM_WORLD, &copy); /* duplicate */
+    else
+        MPI_Bcast(&x, 1, MPI_INT, 0, MPI_COMM_WORLD); /* broadcast */
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+}

@@ -1,0 +1,19 @@
+/* A rank that asks by MPI_Iprobe, with pauses, for a message that is never sent.
+ * ranks: 2
+ * who: rank 0.*MPI_Iprobe.*tag 3.* polls_by_probe\.c:{probe}
+ */
+#include <mpi.h>
+#include <unistd.h>
+
+int main(void)
+{
+    int rank, there = 0;
+    MPI_Init(0, 0);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    while (rank == 0 && !there) {
+        MPI_Iprobe(1, 3, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE); /* probe */
+        usleep(1000);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+}
