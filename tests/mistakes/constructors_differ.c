@@ -1,7 +1,10 @@
 /* Ranks that make different communicators of one.
  * ranks: 4
- * who: MPI_Comm_dup.* constructors_differ\.c:{duplicate}
- * who: MPI_Comm_split.* constructors_differ\.c:{split}
+ * ends: 40
+ * output: G0112
+ * output: MPI_Comm_dup\(\)
+ * output: rank 1  MPI_Comm_split\(\)
+ * output: (MPI_Comm_dup.* constructors_differ\.c:{duplicate}|MPI_Comm_split.* constructors_differ\.c:{split})
  */
 #include <mpi.h>
 

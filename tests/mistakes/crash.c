@@ -1,6 +1,7 @@
 /* A null pointer, three calls deep, behind a barrier.
  * ranks: 3
  * ends: 139
+ * gap: the place of a signal is not shown yet
  * output: rank 1
  * output: store.* crash\.c:{store}
  * output: solve.* crash\.c:{solve}

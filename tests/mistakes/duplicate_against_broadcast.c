@@ -1,8 +1,10 @@
 /* One rank duplicates a communicator while the others broadcast.
  * ranks: 4
- * who: MPI_Comm_dup.* duplicate_against_broadcast\.c:{duplicate}
- * who: MPI_Bcast.* duplicate_against_broadcast\.c:{broadcast}
- * who: rank 3
+ * ends: 40
+ * output: G0112
+ * output: rank 3  MPI_Comm_dup\(\)
+ * output: MPI_Bcast\(4 B
+ * output: (MPI_Comm_dup.* duplicate_against_broadcast\.c:{duplicate}|MPI_Bcast.* duplicate_against_broadcast\.c:{broadcast})
  */
 #include <mpi.h>
 

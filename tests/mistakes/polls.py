@@ -1,6 +1,7 @@
 r"""A rank that asks by iprobe, with pauses, for a message that is never sent.
 
 ranks: 2
+gap: a rank that asks again and again is not shown to wait yet
 who: rank 0.*MPI_Iprobe.*polls\.py:{probe}
 """
 import time

@@ -1,5 +1,6 @@
 /* A rank that asks by MPI_Iprobe, with pauses, for a message that is never sent.
  * ranks: 2
+ * gap: a rank that asks again and again is not shown to wait yet
  * who: rank 0.*MPI_Iprobe.*tag 3.* polls_by_probe\.c:{probe}
  */
 #include <mpi.h>

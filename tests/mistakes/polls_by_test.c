@@ -1,5 +1,6 @@
 /* A rank that asks by MPI_Test, with pauses, for a message that is never sent.
  * ranks: 2
+ * gap: a rank that asks again and again is not shown to wait yet
  * who: rank 0.*(MPI_Test|MPI_Irecv).*rank 1.* polls_by_test\.c
  */
 #include <mpi.h>

@@ -1,7 +1,10 @@
 /* MPI_Comm_split called by all ranks but one, which goes on to a barrier.
  * ranks: 4
- * who: MPI_Comm_split.* split_by_some\.c:{split}
- * who: MPI_Barrier.* split_by_some\.c:{barrier}
+ * ends: 40
+ * output: G0112
+ * output: rank 0  MPI_Barrier\(\)
+ * output: MPI_Comm_split\(\)
+ * output: (MPI_Comm_split.* split_by_some\.c:{split}|MPI_Barrier.* split_by_some\.c:{barrier})
  */
 #include <mpi.h>
 

@@ -1,5 +1,6 @@
 /* A receive from any source took the message for which a later receive waits.
  * ranks: 3
+ * gap: who took a message by a wildcard is not told yet
  * who: rank 0: MPI_Recv.*rank 1.* wildcard_took_it\.c:{named}
  * who: wildcard_took_it\.c:{any}
  */

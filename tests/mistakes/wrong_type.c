@@ -18,5 +18,6 @@ int main(void)
         MPI_Send(&real, 1, MPI_DOUBLE, 1, 3, MPI_COMM_WORLD);
     else
         MPI_Recv(&number, 1, MPI_LONG, 0, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE); /* receive */
+    MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();
 }

@@ -8,6 +8,7 @@ Each program of tests/mistakes makes one. The comment at its beginning says what
     ends: CODE           the program does not hang: the exit code of the job (`*`: any but 0)
     output: REGEX        a line of what the job has printed then
     never: REGEX         what no line may say
+    gap: WORDS           it is not explained like that yet, and why; the case is skipped with these words
 
 `{word}` in an expression stands for the number of the line whose comment is that word.
 """
@@ -19,10 +20,10 @@ import subprocess
 import time
 
 from ..jobs import MarkedJob, expect
-from ..runner import Case, check
+from ..runner import Case, Skip, check
 
 PATIENCE_S = 40
-FIELD = re.compile(r"^[\s*]*(ranks|environment|who|ends|output|never): (.*?)\s*$")
+FIELD = re.compile(r"^[\s*]*(ranks|environment|who|ends|output|never|gap): (.*?)\s*$")
 
 
 class Mistake:
@@ -32,7 +33,7 @@ class Mistake:
         self.context, self.source = context, source
         self.lines = source.read_text().splitlines()
         self.title = self.lines[0].strip('r/*" ').rstrip(".")
-        self.wanted = {name: [] for name in ("ranks", "environment", "who", "ends", "output", "never")}
+        self.wanted = {name: [] for name in ("ranks", "environment", "who", "ends", "output", "never", "gap")}
         for line in self.lines:
             if found := FIELD.match(line):
                 self.wanted[found[1]].append(self.numbered(found[2]))
@@ -58,6 +59,8 @@ class Mistake:
         return [program]
 
     def run(self):
+        for words in self.wanted["gap"]:
+            raise Skip(words)
         extra = dict(entry.split("=", 1) for entry in self.wanted["environment"])
         extra.setdefault("MPI4PY_LIBMPI", str(self.context.prefix / "lib/libmpi_abi.so.1"))
         command = [*self.context.launcher(int(self.wanted["ranks"][0])), *self.command()]
