@@ -6,9 +6,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod maps;
+mod symbols;
+
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
+
+use maps::Object;
+use symbols::Symbols;
 
 /// The process that a call site belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +63,9 @@ pub struct Resolver {
 }
 
 struct Opened {
+    file: String,
     loader: addr2line::Loader,
+    symbols: OnceCell<Symbols>,
     position_independent: bool,
 }
 
@@ -83,39 +92,112 @@ impl Resolver {
         // One byte back is within the call instruction, hence on its source line.
         let inside = address - 1;
         let object = Object::at(maps, inside)?;
-        let relative = inside.wrapping_sub(object.base);
-        let unnamed = || format!("{}+{relative:#x}", last_part(object.path));
-        let opened = self.objects.entry(object.path.into()).or_insert_with(|| {
-            roots
-                .iter()
-                .find_map(|root| Opened::open(&format!("{root}{}", object.path)))
+        let described = self
+            .open(object.path, roots)
+            .and_then(|opened| opened.describe(object.path, opened.svma(&object, inside)));
+        let unnamed = || {
+            format!(
+                "{}+{:#x}",
+                last_part(object.path),
+                inside.wrapping_sub(object.base)
+            )
+        };
+        Some(described.unwrap_or_else(unnamed))
+    }
+
+    /// The functions around the instruction at `address` of process `pid`, whose objects are mapped as `maps` says: one, or several where calls were inlined, the
+    /// innermost first. Empty if no object is mapped there.
+    pub fn functions(&mut self, pid: u32, maps: &str, address: u64) -> Vec<Function> {
+        let Some(object) = Object::at(maps, address) else {
+            return Vec::new();
+        };
+        let roots = [Whose::Process(pid).root(), String::new()];
+        let roots: Vec<&str> = roots.iter().map(String::as_str).collect();
+        let opened = self.open(object.path, &roots);
+        let found = opened.map(|opened| opened.functions(opened.svma(&object, address)));
+        let mut functions = found.unwrap_or_default();
+        if functions.is_empty() {
+            functions.push(Function::default());
+        }
+        for function in &mut functions {
+            function.object = object.path.to_owned();
+            function.offset = address.wrapping_sub(object.base);
+        }
+        functions
+    }
+
+    fn open(&mut self, path: &str, roots: &[&str]) -> Option<&Opened> {
+        let opened = self.objects.entry(path.into()).or_insert_with(|| {
+            let mut files = roots.iter().map(|root| format!("{root}{path}"));
+            files.find_map(|file| Opened::open(&file))
         });
-        Some(
-            opened
-                .as_ref()
-                .and_then(|opened| {
-                    let svma = if opened.position_independent {
-                        relative
-                    } else {
-                        inside
-                    };
-                    opened.describe(object.path, svma)
-                })
-                .unwrap_or_else(unnamed),
-        )
+        opened.as_ref()
     }
 }
 
-fn last_part(path: &str) -> &str {
+/// A function of a program, at one of its instructions, as far as debug information and symbols tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Function {
+    /// Its name, demangled.
+    pub name: Option<String>,
+    /// The source file as the compiler was given it.
+    pub file: Option<String>,
+    /// The line in that file.
+    pub line: Option<u32>,
+    /// The file of the program or library that the function is in.
+    pub object: String,
+    /// Where the instruction lies in the object, from its base.
+    pub offset: u64,
+}
+
+/// The last part of a path.
+pub fn last_part(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
 impl Opened {
     fn open(file: &str) -> Option<Self> {
         Some(Self {
+            file: file.to_owned(),
             position_independent: is_position_independent(file)?,
             loader: addr2line::Loader::new(file).ok()?,
+            symbols: OnceCell::new(),
         })
+    }
+
+    /// An address of the process as the object file names it.
+    fn svma(&self, object: &Object<'_>, address: u64) -> u64 {
+        match self.position_independent {
+            true => address.wrapping_sub(object.base),
+            false => address,
+        }
+    }
+
+    /// The functions around an address of the object file, the innermost first. Of an object without debug information its symbol.
+    fn functions(&self, svma: u64) -> Vec<Function> {
+        let mut functions = Vec::new();
+        if let Ok(mut frames) = self.loader.find_frames(svma) {
+            while let Ok(Some(frame)) = frames.next() {
+                let name = frame.function.as_ref().and_then(|name| name.demangle().ok());
+                functions.push(Function {
+                    name: name.map(|name| name.into_owned()),
+                    file: frame.location.as_ref().and_then(|at| at.file).map(str::to_owned),
+                    line: frame.location.as_ref().and_then(|at| at.line),
+                    ..Function::default()
+                });
+            }
+        }
+        let symbol = || self.symbol(svma);
+        match functions.last_mut() {
+            // Line tables alone name no functions.
+            Some(outermost) if outermost.name.is_none() => outermost.name = symbol(),
+            Some(_) => {}
+            None => functions.extend(symbol().map(|name| Function {
+                name: Some(name),
+                ..Function::default()
+            })),
+        }
+        functions
     }
 
     /// What debug information or symbols say about an address of the object file.
@@ -125,9 +207,14 @@ impl Opened {
         {
             return Some(format!("{}:{line}", last_part(file)));
         }
-        let symbol = self.loader.find_symbol(svma)?;
-        let name = addr2line::demangle_auto(symbol.into(), None);
-        Some(format!("{}: {name}", last_part(path)))
+        Some(format!("{}: {}", last_part(path), self.symbol(svma)?))
+    }
+
+    /// The function around an address of the object file by its symbols, demangled.
+    fn symbol(&self, svma: u64) -> Option<String> {
+        let symbols = self.symbols.get_or_init(|| Symbols::of(&self.file));
+        let name = symbols.at(svma)?;
+        Some(addr2line::demangle_auto(name.into(), None).into_owned())
     }
 }
 
@@ -140,84 +227,9 @@ fn is_position_independent(file: &str) -> Option<bool> {
     (&head[..4] == b"\x7fELF").then_some(head[16] == ET_DYN || head[17] == ET_DYN)
 }
 
-/// A mapped object file.
-#[derive(Debug, PartialEq, Eq)]
-struct Object<'a> {
-    path: &'a str,
-    /// Where its first byte is mapped.
-    base: u64,
-}
-
-impl<'a> Object<'a> {
-    /// The object around `address`, from the text of a `maps` file.
-    fn at(maps: &'a str, address: u64) -> Option<Self> {
-        let mut base = None;
-        for line in maps.lines() {
-            let Some(part) = Part::parse(line) else { continue };
-            if part.offset == 0 {
-                base = Some((part.path, part.start));
-            }
-            if (part.start..part.end).contains(&address) {
-                let known = base
-                    .filter(|&(path, _)| path == part.path)
-                    .map(|(_, start)| start);
-                let base = known.or_else(|| part.start.checked_sub(part.offset))?;
-                return part.path.starts_with('/').then_some(Self {
-                    path: part.path,
-                    base,
-                });
-            }
-        }
-        None
-    }
-}
-
-/// A line of a `maps` file.
-struct Part<'a> {
-    start: u64,
-    end: u64,
-    offset: u64,
-    path: &'a str,
-}
-
-impl<'a> Part<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
-        let hex = |text| u64::from_str_radix(text, 16).ok();
-        // start-end rights offset device inode path; the path may contain spaces.
-        let mut fields = line.splitn(6, ' ');
-        let (start, end) = fields.next()?.split_once('-')?;
-        let offset = fields.nth(1)?;
-        let path = fields.nth(2)?.trim_start();
-        Some(Self {
-            start: hex(start)?,
-            end: hex(end)?,
-            offset: hex(offset)?,
-            path,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MAPS: &str = "\
-55d0000000-55d0001000 r--p 00000000 fe:00 11                             /home/a b/halo\n\
-55d0001000-55d0003000 r-xp 00001000 fe:00 11                             /home/a b/halo\n\
-7f00000000-7f00001000 rw-p 00000000 00:00 0 \n\
-7ffc000000-7ffc001000 r-xp 00000000 00:00 0                              [vdso]\n";
-
-    #[test]
-    fn an_address_belongs_to_the_object_mapped_around_it() {
-        let halo = Object {
-            path: "/home/a b/halo",
-            base: 0x55_d000_0000,
-        };
-        assert_eq!(Object::at(MAPS, 0x55_d000_2000), Some(halo));
-        assert_eq!(Object::at(MAPS, 0x7f_0000_0000), None);
-        assert_eq!(Object::at(MAPS, 0x7f_fc00_0000), None);
-        assert_eq!(Object::at("nonsense\n1-2\n", 1), None);
-    }
 
     #[inline(never)]
     fn here() -> u64 {

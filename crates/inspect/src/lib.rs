@@ -1,0 +1,123 @@
+//! Processes examined from outside: their threads, native stacks, system calls and Python frames. Nothing here knows MPI.
+//!
+//! [`examine`] looks at a process once and gives a value. A thread that sleeps is read without being touched where its stack can be told so; any other is stopped for the time that
+//! it takes to copy its registers and its stack, some ten to a hundred microseconds, and everything else happens after it goes on. Threads whose system call would end with an error when it is
+//! interrupted are never stopped. A stopped thread goes on when the examining thread ends, in whatever way. Stateless; files and memory are read, nothing is written. Bounded by the constants in
+//! `limits`.
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("registers are known on x86-64 and AArch64");
+
+mod call;
+mod crashed;
+pub mod limits;
+mod memory;
+pub mod python;
+mod refusal;
+mod registers;
+#[allow(unsafe_code)]
+mod sys;
+mod text;
+mod thread;
+mod unwind;
+
+use garonne_sites::Resolver;
+use serde::Serialize;
+
+pub use call::SystemCall;
+pub use crashed::{Crashed, examine_crashed};
+pub use memory::Stack;
+pub use python::PythonFrame;
+pub use registers::Registers;
+pub use text::{Step, steps};
+pub use thread::{Frame, Thread};
+
+use python::Interpreter;
+use thread::Examiner;
+
+/// A process as it was at one moment; its threads one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Process {
+    /// Its id, as the examining process's namespace names it.
+    pub pid: u32,
+    /// Its threads, the first one first.
+    pub threads: Vec<Thread>,
+    /// Threads beyond those that are examined.
+    pub more_threads: usize,
+    /// Why stacks are missing or end early: a line for the user.
+    pub refused: Option<String>,
+    /// Why Python frames are missing, if the process has an interpreter: a line for the user.
+    pub python_unknown: Option<String>,
+}
+
+/// Examines all threads of process `pid`, or the first one alone.
+///
+/// # Errors
+/// There is no such process, or nothing may be known of it.
+pub fn examine(pid: u32, all_threads: bool) -> std::io::Result<Process> {
+    // The kernel lets threads go on when the thread that stopped them has ended.
+    let examined = std::thread::scope(|scope| {
+        let examine = || examine_here(pid, all_threads);
+        std::thread::Builder::new()
+            .name("garonne-inspect".into())
+            .spawn_scoped(scope, examine)
+            .map(|thread| thread.join())
+    })?;
+    examined.unwrap_or_else(|_| Err(std::io::Error::other("the examination failed")))
+}
+
+fn examine_here(pid: u32, all_threads: bool) -> std::io::Result<Process> {
+    sys::take_short_turns();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mut ids = thread::ids(pid)?;
+    if !all_threads {
+        ids.truncate(1);
+    }
+    let more_threads = ids.len().saturating_sub(limits::THREADS_MAX);
+    ids.truncate(limits::THREADS_MAX);
+    let (interpreter, python_unknown) = match Interpreter::find(pid, &maps) {
+        Some(Ok(interpreter)) => (Some(interpreter), None),
+        Some(Err(why)) => (None, Some(why)),
+        None => (None, None),
+    };
+    let mut examiner = Examiner::new(pid, &maps, interpreter.as_ref());
+    let threads = ids.into_iter().filter_map(|tid| examiner.examine(tid)).collect();
+    let refused = examiner.refused();
+    Ok(Process {
+        pid,
+        threads,
+        more_threads,
+        refused,
+        python_unknown,
+    })
+}
+
+/// Puts names to addresses of one process.
+pub(crate) struct Names<'a> {
+    pid: u32,
+    maps: &'a str,
+    resolver: Resolver,
+}
+
+impl<'a> Names<'a> {
+    pub(crate) fn new(pid: u32, maps: &'a str) -> Self {
+        Self {
+            pid,
+            maps,
+            resolver: Resolver::default(),
+        }
+    }
+
+    /// The functions at these addresses, the innermost first; inlined ones are frames of their own.
+    pub(crate) fn frames(&mut self, addresses: &[u64]) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        for &address in addresses {
+            let functions = self.resolver.functions(self.pid, self.maps, address);
+            if functions.is_empty() {
+                frames.push(Frame::at(address));
+            }
+            frames.extend(functions.into_iter().map(|function| Frame::of(address, function)));
+        }
+        frames
+    }
+}
