@@ -154,5 +154,8 @@ fn a_check_that_does_not_exist_is_named() {
     let output = checked(&program, "type", &[]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(said.contains("there is no check 'type'"), "{said}");
+    assert!(
+        said.contains("GARONNE_CHECK=\"type\"; there are: types"),
+        "{said}"
+    );
 }

@@ -278,8 +278,9 @@ impl Client {
 
     /// Whether a thread of a rank of this host entered no MPI call after this one, as far as is known.
     pub fn entered_last(&self, rank: u32, call: u16) -> bool {
-        let calls = entered::latest(&self.board, &self.shape, rank);
-        calls.iter().any(|(_, named)| *named == Some(call))
+        entered::latest(&self.board, &self.shape, rank)
+            .iter()
+            .any(|(_, named)| *named == Some(call))
     }
 
     /// Maps part of the world's memory, also where the program has closed the descriptor of its file.
@@ -347,14 +348,12 @@ impl Client {
     /// Writes a word of the inbox of a rank in a shard without mapping it.
     pub(crate) fn write_shard_inbox(&self, shard: u32, rank: u32, at: u64, word: u32) -> Result<()> {
         self.check_owner()?;
-        let at = self.shape.shard_inbox_offset(shard, rank) + at;
         let Some(file) = self.file.get() else {
-            self.map_shard_inbox(shard, rank)?.write(
-                (at - self.shape.shard_inbox_offset(shard, rank)) as usize,
-                &word.to_ne_bytes(),
-            );
+            let inbox = self.map_shard_inbox(shard, rank)?;
+            inbox.write(at as usize, &word.to_ne_bytes());
             return Ok(());
         };
+        let at = self.shape.shard_inbox_offset(shard, rank) + at;
         rustix::io::pwrite(file, &word.to_ne_bytes(), at)
             .map_err(|error| Error::system(codes::G0301, "cannot write to the shared memory", error))?;
         Ok(())
@@ -381,6 +380,11 @@ impl Client {
         Ok(lock(&self.control))
     }
 
+    /// Whether the program has left open what leads to the agent.
+    fn can_tell(&self) -> Result<bool> {
+        Ok(self.control()?.get().is_some())
+    }
+
     fn tell(&self, message: &ToAgent) -> Result<()> {
         let control = self.control()?;
         send((&control, self.protocol), message)
@@ -397,7 +401,7 @@ impl Client {
         self.check_owner()?;
         self.card(self.rank).set_state(State::Finalized);
         // Where the program has closed what leads to the agent, the agent reads it from the card.
-        if self.control()?.get().is_some() {
+        if self.can_tell()? {
             self.tell(&ToAgent::Finalized)?;
         }
         if let Some(mut exchange) = self.take_exchange() {
@@ -410,9 +414,9 @@ impl Client {
     pub fn resumed(&self) -> Result<()> {
         self.check_owner()?;
         self.card(self.rank).set_state(State::Running);
-        match self.control()?.get() {
-            Some(_) => self.tell(&ToAgent::Resumed),
-            None => Ok(()),
+        match self.can_tell()? {
+            true => self.tell(&ToAgent::Resumed),
+            false => Ok(()),
         }
     }
 
