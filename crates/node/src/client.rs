@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
 
-use garonne_rails::tcp::Secret;
+use garonne_rails::tcp::{Secret, Versions};
 use garonne_sync::kept_fd::KeptFd;
 use garonne_sync::shm::{Access, Segment};
 use rustix::event::{PollFd, PollFlags};
@@ -23,7 +23,6 @@ use crate::layout::{self, Card, JobId, Shape, ShardCard, State};
 use crate::rendezvous::Invitation;
 use crate::wire::{self, ToAgent, ToRank};
 use crate::{limits, memory, probe, sys};
-use garonne_rails::tcp::Versions;
 
 pub use crate::foreign::stranded::give_up;
 
