@@ -1,7 +1,6 @@
 r"""A rank that computes for ever while the others wait.
 
 ranks: 2
-gap: lines of Python are not shown yet
 who: rank 1.*iterate.*computes\.py
 """
 from mpi4py import MPI

@@ -1,6 +1,5 @@
 /* A rank that computes for ever while the others wait for it.
  * ranks: 4
- * gap: where a rank is outside MPI is not shown yet
  * who: rank 1.*iterate.* endless_loop\.c
  * who: 3 of 4 .*missing: rank 1
  */

@@ -1,7 +1,6 @@
 r"""A thread that holds the lock for which the main thread waits, while the other rank waits in MPI.
 
 ranks: 2
-gap: lines of Python are not shown yet
 who: rank 1.*save.*lock\.py:{lock}
 """
 import threading

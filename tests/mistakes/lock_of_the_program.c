@@ -1,6 +1,5 @@
 /* A rank whose threads block each other by locks of the program, while the others wait for it.
  * ranks: 3
- * gap: where a rank is outside MPI is not shown yet
  * who: rank 1.*take_both.* lock_of_the_program\.c
  * who: 2 of 3 .*missing: rank 1
  */

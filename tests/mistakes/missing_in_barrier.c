@@ -1,6 +1,5 @@
 /* A barrier that one rank does not reach, since it waits for input that does not come.
  * ranks: 4
- * gap: where a rank is outside MPI is not shown yet
  * who: 3 of 4 .*entered.* MPI_COMM_WORLD.* missing: rank 2
  * who: rank 2.*wait_for_input.* missing_in_barrier\.c:{read}
  * who: read

@@ -1,7 +1,6 @@
 r"""Two ranks that both receive before they send, in a function of a class.
 
 ranks: 2
-gap: lines of Python are not shown yet
 who: deadlock
 who: rank 0: .* receive_cycle\.py:{receive}
 who: exchange

@@ -1,7 +1,6 @@
 r"""comm.gather called by rank 0 alone, the others go on.
 
 ranks: 3
-gap: lines of Python are not shown yet
 who: rank 0: MPI_\w*[Gg]ather.*root_only\.py:{gather}
 """
 from mpi4py import MPI

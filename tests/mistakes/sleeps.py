@@ -1,7 +1,6 @@
 r"""A rank that sleeps while the others wait in a barrier.
 
 ranks: 3
-gap: lines of Python are not shown yet
 who: rank 2.*load.*sleeps\.py:{sleep}
 who: 2 of 3 .*missing: rank 2
 """

@@ -1,7 +1,6 @@
 r"""request.wait() for a message that was sent to somebody else.
 
 ranks: 3
-gap: lines of Python are not shown yet
 who: rank 1: .*waits_for_a_request\.py:{wait}
 """
 from mpi4py import MPI

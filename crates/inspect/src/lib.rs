@@ -9,7 +9,6 @@
 compile_error!("registers are known on x86-64 and AArch64");
 
 mod call;
-mod crashed;
 pub mod limits;
 mod memory;
 pub mod python;
@@ -25,7 +24,6 @@ use garonne_sites::Resolver;
 use serde::Serialize;
 
 pub use call::SystemCall;
-pub use crashed::{Crashed, examine_crashed};
 pub use memory::Stack;
 pub use python::PythonFrame;
 pub use registers::Registers;

@@ -6,6 +6,7 @@
 mod collectives;
 pub mod hosts;
 mod messages;
+pub mod places;
 mod sockets;
 pub mod standing;
 pub mod verdict;
@@ -28,6 +29,8 @@ pub struct Diagnosis {
     /// Hosts that have not said what their ranks show.
     pub silent: Vec<Silent>,
     mismatch: Option<String>,
+    /// Where ranks of this host are by their stacks, a line each.
+    places: Vec<String>,
     verdict: Verdict,
 }
 
@@ -85,7 +88,9 @@ impl Diagnosis {
         let Gathered { all, silent } = hosts::gather(visit);
         let verdict = verdict::verdict(&standing::standings(&all));
         let mismatch = collectives::mismatch(&all);
+        let places = places::tell(visit, &all);
         Self {
+            places,
             all,
             silent,
             mismatch,
@@ -151,6 +156,7 @@ impl Diagnosis {
             .map(|code| format!("see: garonne explain {code}"));
         let parts = [
             self.beside(),
+            (!self.places.is_empty()).then(|| self.places.join("\n")),
             self.missing(),
             self.mismatch.clone(),
             verdict,
@@ -177,6 +183,6 @@ impl Diagnosis {
         let verdict = json!({ "kind": kind, "ranks": words::named(&self.verdict), "text": words::tell(&self.verdict, &self.all),
             "code": self.finding().code(), "exit_code": self.finding().exit_code() });
         let far: Vec<_> = self.silent.iter().map(hosts::silent_as_json).collect();
-        json!({ "name": visit.job_name, "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "missing": collectives::tell_missing(&self.all), "verdict": verdict })
+        json!({ "name": visit.job_name, "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "places": self.places, "missing": collectives::tell_missing(&self.all), "verdict": verdict })
     }
 }

@@ -4,7 +4,7 @@
 use clap_complete::engine::ArgValueCandidates;
 
 use super::jobs;
-use crate::diagnosis::{Diagnosis, words};
+use crate::diagnosis::{Diagnosis, places, words};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -14,6 +14,9 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Show the stacks of all threads of all ranks of this host, too
+    #[arg(long)]
+    stacks: bool,
 }
 
 pub fn run(args: &Args) -> i32 {
@@ -47,6 +50,10 @@ pub fn run(args: &Args) -> i32 {
     let text = found.text();
     if !text.is_empty() {
         outln!("\n{text}");
+    }
+    if args.stacks {
+        let stacks = places::stacks(&visit, &found.all);
+        stacks.iter().for_each(|stack| outln!("\n{}", stack.trim_end()));
     }
     code
 }
