@@ -40,7 +40,7 @@ class Session:
         self.found = None
         # Jobs of Garonne's own: those that did what they were asked for (True), and those that failed.
         self.ours = collections.Counter()
-        self.jobs = 0
+        self.begun = 0
 
     def say(self, text):
         self.show("")
@@ -105,8 +105,8 @@ class Session:
         """What a job printed, up to where it failed; a job that fails is noted, not hidden."""
         command = peer.command(ranks, program, [self.fresh_map(), *map(str, words)])
         told = " ".join(map(str, words[2:]))
-        self.jobs += 1
-        self.show(f"job {self.jobs}: {peer.name}, {ranks} ranks: {told}")
+        self.begun += 1
+        self.show(f"job {self.begun}: {peer.name}, {ranks} ranks: {told}")
         try:
             done = subprocess.run(command, env=peer.environment(), capture_output=True, text=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired as late:
