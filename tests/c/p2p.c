@@ -341,6 +341,26 @@ static void completion_calls_report_each_request_once(void)
     CHECK(flag);
 }
 
+/* Of requests that are over at once the first is the one, in each set anew. */
+static void of_several_over_at_once_the_first_is_found(void)
+{
+    enum { COUNT = 5 };
+    MPI_Request send[COUNT];
+    int value = 7, got, index, flag;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < COUNT; i++)
+            MPI_Isend(&value, 1, MPI_INT, rank, i, MPI_COMM_WORLD, &send[i]);
+        for (int i = 0; i < COUNT; i++)
+            MPI_Recv(&got, 1, MPI_INT, rank, i, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Waitany(COUNT, send, &index, MPI_STATUS_IGNORE);
+        CHECK_EQ(index, 0);
+        MPI_Testany(COUNT, send, &index, &flag, MPI_STATUS_IGNORE);
+        CHECK(flag);
+        CHECK_EQ(index, 1);
+        MPI_Waitall(COUNT, send, MPI_STATUSES_IGNORE);
+    }
+}
+
 static void request_status_can_be_asked_without_freeing(void)
 {
     MPI_Request req, sent;
@@ -531,6 +551,7 @@ int main(int argc, char **argv)
     RUN(matched_probe_takes_the_message_away);
     RUN(persistent_requests_start_again);
     RUN(completion_calls_report_each_request_once);
+    RUN(of_several_over_at_once_the_first_is_found);
     RUN(request_status_can_be_asked_without_freeing);
     RUN(proc_null_completes_at_once);
     RUN(receives_can_be_cancelled);

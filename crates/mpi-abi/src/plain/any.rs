@@ -44,7 +44,9 @@ fn earliest_plain(
     places: Ptr<MPI_Request>,
     objects: &mut Objects,
 ) -> Result<(Found<usize>, u64)> {
-    let begin = Some(NEXT_LOOK.get()).filter(|begin| *begin < count).unwrap_or(0);
+    // Where all are compared the first of those that were over at once is the one, as programs expect.
+    let next = Some(NEXT_LOOK.get()).filter(|next| count > COMPARED_MAX && *next < count);
+    let begin = next.unwrap_or(0);
     engine.host.ending(|shard| {
         let (mut found, mut first, mut compared) = (Found::Nothing, u64::MAX, 0);
         for at in (begin..count).chain(0..begin) {
