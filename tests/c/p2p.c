@@ -349,9 +349,9 @@ static void of_several_over_at_once_the_first_is_found(void)
     int value = 7, got, index, flag;
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < COUNT; i++)
-            MPI_Isend(&value, 1, MPI_INT, rank, i, MPI_COMM_WORLD, &send[i]);
+            MPI_Isend(&value, 1, MPI_INT, 0, i, MPI_COMM_SELF, &send[i]);
         for (int i = 0; i < COUNT; i++)
-            MPI_Recv(&got, 1, MPI_INT, rank, i, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Recv(&got, 1, MPI_INT, 0, i, MPI_COMM_SELF, MPI_STATUS_IGNORE);
         MPI_Waitany(COUNT, send, &index, MPI_STATUS_IGNORE);
         CHECK_EQ(index, 0);
         MPI_Testany(COUNT, send, &index, &flag, MPI_STATUS_IGNORE);
