@@ -98,7 +98,7 @@ pub const FUNCTIONS: [&str; 3] = ["may_wait", "order", "piece"];
 fn tell(line: &Line) {
     if let Ok(text) = serde_json::to_string(line) {
         // Behind what the module wrote without a line's end.
-        outln!("\n{MARK}{text}");
+        crate::output::out_bytes(format!("\n{MARK}{text}\n").as_bytes());
     }
 }
 

@@ -96,7 +96,7 @@ def names(context, made):
             job.end_well(made.window, SILENCE_S)
     for words in (("strategy", "sometimes"), ("run", "-x", "GARONNE_STRATEGY=sometimes", "-n", "2", "true")):
         code, output = garonne(context, *words)
-        expect(code != 0 and "there are: immediate, aggregate, hold, adaptive, or the path of a module" in output, f"exit code {code}", output)
+        expect(code != 0 and "immediate, aggregate, hold, adaptive" in output and "module" in output, f"exit code {code}", output)
 
 
 def wrong(context, made):
