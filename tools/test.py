@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from testing.runner import Context, Outcome, Tally, run_cases  # noqa: E402
 
 # In the order in which a failure tells most: the crates, then our C programs, then other people's programs.
-SUITES = ["rust", "sim", "door", "c", "trace", "bench", "hotpath", "growth", "override", "guest", "cmake", "configure", "rsmpi", "netpipe", "hpcc", "fftw", "mpich-tests", "mpich-hosts", "mpi4py", "mistakes", "hosts", "half-open", "levels", "eight-hosts", "odd-networks", "ssh", "who", "seen", "pages", "strangers", "rails", "strategies", "joining", "launchers", "fuzz"]
+SUITES = ["rust", "sim", "door", "c", "trace", "bench", "hotpath", "growth", "override", "guest", "cmake", "configure", "rsmpi", "netpipe", "hpcc", "fftw", "mpich-tests", "mpich-hosts", "mpi4py", "mistakes", "hosts", "half-open", "levels", "eight-hosts", "odd-networks", "ssh", "who", "verdicts", "seen", "pages", "strangers", "rails", "strategies", "joining", "launchers", "fuzz"]
 
 
 # How much of a reason stands in the closing list; all of it stands where the case ran.

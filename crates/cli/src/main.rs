@@ -48,6 +48,10 @@ fn main() {
         Some("agent") if words.len() == 5 && words[2] == "--look" => {
             diagnosis::hosts::look_for_agent(&words[3].to_string_lossy(), &words[4].to_string_lossy())
         }
+        // Started by the agent of a job that is ended from outside or stands still.
+        Some("agent") if words.len() == 5 && words[2] == "--verdict" => {
+            diagnosis::verdict_for_agent(&words[3].to_string_lossy(), &words[4].to_string_lossy())
+        }
         Some("run") => run::run(words.split_off(2), "garonne run"),
         _ => commands::dispatch(words),
     };

@@ -406,3 +406,13 @@ pub const TUNED_MAX: usize = 256;
 
 /// Runs of tasks that found nothing are recorded from this length on: one that polls takes less, some hundred thousand times a second, and a journal has 32,768 records; one that takes longer is something to see.
 pub const FRUITLESS_RUN_NS: u64 = 10_000;
+
+/// How long a key that ends a job waits for the verdict on it: two looks, of 0.1 s each on one host. Who presses it again waits no
+/// more.
+pub const INTERRUPT_VERDICT: Duration = Duration::from_millis(1200);
+
+/// How long a job that is out of time waits for its verdict: hosts that are stopped have [`LOOK_WAIT`] to answer.
+pub const TIMEOUT_VERDICT: Duration = Duration::from_secs(6);
+
+/// Bytes of a verdict in words: a few lines of at most some hundred bytes each.
+pub const VERDICT_BYTES_MAX: usize = 64 << 10;

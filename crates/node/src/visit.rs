@@ -14,14 +14,14 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 use crate::client::{decode, private_pair, refusal, unexpected};
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::layout::{Card, Shape};
+use crate::layout::{self, Card, Shape};
 use crate::look::{self, Seen};
 use crate::orders::Place;
 use crate::rendezvous;
 use crate::sys::Received;
 use crate::wire::{ToAgent, ToRank, damaged};
 use crate::wish::Wish;
-use crate::{added, believed, limits, memory, printable, sys};
+use crate::{added, believed, limits, memory, notes, printable, sys};
 
 /// A read-only look at a running job, for tools.
 #[derive(Debug)]
@@ -55,6 +55,16 @@ impl Visit {
             return true;
         };
         shape.nodes < 2 || rank >= shape.size || Card::of(board, rank).host().0 == shape.node
+    }
+
+    /// Where the objects of a rank's process are or were mapped, as in a `maps` file; empty if it did not say.
+    pub fn objects(&self, rank: u32) -> String {
+        let (Some((shape, _)), Some(file)) = (&self.world, &self.file) else {
+            return String::new();
+        };
+        let (at, len) = (shape.trace_offset(rank), layout::NOTES_BYTES as u64);
+        let area = memory::map(file.as_fd(), at, len, Access::Read);
+        area.map_or_else(|_| String::new(), |area| notes::read(&area).objects)
     }
 
     /// Whether ranks of the job run on this host, as far as a world tells.

@@ -5,6 +5,7 @@
 
 mod collectives;
 pub mod hosts;
+mod interrupted;
 mod messages;
 pub mod places;
 mod sockets;
@@ -13,9 +14,12 @@ pub mod verdict;
 mod waits;
 pub mod words;
 
+use std::io::Write;
+
 use garonne_node::codes;
 use garonne_node::layout::State;
-use garonne_node::visit::Visit;
+use garonne_node::rendezvous::JobName;
+use garonne_node::visit::{self, Visit};
 use serde_json::json;
 
 use hosts::{Gathered, Silent};
@@ -85,7 +89,17 @@ impl Finding {
 impl Diagnosis {
     /// Looks at all ranks of a job.
     pub fn of(visit: &Visit) -> Self {
-        let Gathered { all, silent } = hosts::gather(visit);
+        Self::from(visit, hosts::gather(visit))
+    }
+
+    /// The same where a key of the terminal has just ended some of them: what these waited for counts.
+    fn of_interrupted(visit: &Visit) -> Self {
+        let mut gathered = hosts::gather(visit);
+        interrupted::revive(&mut gathered.all);
+        Self::from(visit, gathered)
+    }
+
+    fn from(visit: &Visit, Gathered { all, silent }: Gathered) -> Self {
         let verdict = verdict::verdict(&standing::standings(&all));
         let mismatch = collectives::mismatch(&all);
         let places = places::tell(visit, &all);
@@ -184,5 +198,22 @@ impl Diagnosis {
             "code": self.finding().code(), "exit_code": self.finding().exit_code() });
         let far: Vec<_> = self.silent.iter().map(hosts::silent_as_json).collect();
         json!({ "name": visit.job_name, "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "places": self.places, "missing": collectives::tell_missing(&self.all), "verdict": verdict })
+    }
+}
+
+/// `garonne agent --verdict JOB CAUSE`: what the job hangs on, in words, for the agent that runs this. Nothing where it hangs on
+/// nothing.
+pub fn verdict_for_agent(job: &str, cause: &str) -> i32 {
+    let Ok(visit) = visit::visit(&JobName(job.to_owned())) else {
+        return 1;
+    };
+    let found = match cause {
+        "time" => Diagnosis::of(&visit),
+        "interrupt" => Diagnosis::of_interrupted(&visit),
+        _ => return 1,
+    };
+    match found.has_begun() {
+        true => i32::from(writeln!(std::io::stdout(), "{}", found.text()).is_err()),
+        false => 0,
     }
 }

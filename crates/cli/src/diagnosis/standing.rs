@@ -29,6 +29,9 @@ const MEMBERS_MAX: u32 = garonne_node::limits::RANKS_MAX;
 
 pub const CONTEXTS: u64 = garonne_mpi::limits::CONTEXTS_PER_COMM as u64;
 
+/// In place of the system's letter: a key of the terminal has ended the process just now.
+pub const INTERRUPTED: char = 'i';
+
 /// The number of the communicator that owns a context.
 pub fn number_of(context: u64) -> u64 {
     u64::from(garonne_mpi::comm::number(context as u32))
@@ -138,7 +141,7 @@ impl Reader<'_> {
             waited_ns: rank
                 .wait
                 .map_or(0, |wait| monotonic_ns().saturating_sub(wait.since_ns)),
-            place: rank.wait.and_then(|wait| self.place(rank.pid, wait.site)),
+            place: rank.wait.and_then(|wait| self.place_of_wait(&rank, wait.site)),
             operation_places: self.operation_places(&rank, operations.as_ref()),
             senders: self.senders(&rank, operations.as_ref()),
             entered: book.map_or_else(Vec::new, |book| collectives::entered(rank.pid, &book)),
@@ -208,7 +211,16 @@ impl Reader<'_> {
         }))
     }
 
-    /// Where in the program a rank waits, if that can be read from here.
+    /// Where in the program a rank waits, also where its process is gone.
+    fn place_of_wait(&mut self, rank: &Rank, site: u64) -> Option<String> {
+        let objects = match rank.process {
+            None | Some('Z' | 'X') => self.visit.objects(rank.rank),
+            _ => String::new(),
+        };
+        (site != 0 && rank.pid != 0).then(|| self.places.describe(rank.pid, &objects, site))
+    }
+
+    /// A place in the program of a process, if that can be read from here.
     fn place(&mut self, pid: u32, site: u64) -> Option<String> {
         (site != 0 && pid != 0).then(|| self.places.describe(pid, "", site))
     }
@@ -249,6 +261,9 @@ impl Shown {
     /// Whether several of its threads may be in MPI.
     pub fn has_threads(&self) -> bool {
         let operations = self.seen.operations.as_ref();
+        if self.seen.rank.process == Some(INTERRUPTED) {
+            return false;
+        }
         operations.is_none_or(|operations| operations.threads)
     }
 }
@@ -298,7 +313,16 @@ impl Sources<'_> {
 
     fn waits(&mut self, shown: &Shown, wait: &Wait) -> Standing {
         let Some(operations) = &shown.seen.operations else {
-            return Standing::Waits;
+            return match (calls::name(wait.call), u32::try_from(wait.peer)) {
+                // Of others it is not known whether another of their threads acts.
+                (Some(name), Ok(peer))
+                    if shown.seen.rank.process == Some(INTERRUPTED) && names_its_partner(name) =>
+                {
+                    let from = self.sources(shown, Some(peer), wait.comm);
+                    Standing::WaitsForAll([Need { from }].into())
+                }
+                _ => Standing::Waits,
+            };
         };
         // Of several threads each may go on, whatever the others wait for.
         let of_wait = |operation: &Pending| {
@@ -412,6 +436,12 @@ impl Sources<'_> {
             None => Rc::clone(&self.everybody),
         }
     }
+}
+
+/// Whether what the card says of a wait in this call is all that the call waits for.
+fn names_its_partner(name: &str) -> bool {
+    let name = name.trim_end_matches("_c");
+    matches!(name, "MPI_Recv" | "MPI_Send" | "MPI_Ssend" | "MPI_Rsend")
 }
 
 fn is_probe(name: &str) -> bool {

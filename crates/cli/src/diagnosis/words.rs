@@ -5,7 +5,7 @@ use garonne_node::layout::State;
 use serde_json::json;
 
 use super::collectives::collective;
-use super::standing::{Shown, number_of};
+use super::standing::{INTERRUPTED, Shown, number_of};
 use super::verdict::Verdict;
 use super::{messages, waits};
 use crate::commands::jobs::{self, Rank};
@@ -123,6 +123,7 @@ fn lot(shown: &Shown) -> String {
         (State::Absent, _) => "has not called MPI_Init".into(),
         (_, Some('T')) => format!("is stopped (kill -CONT {pid}{on} lets it go on)"),
         (_, Some('t')) => "is held by a debugger".into(),
+        (_, Some(INTERRUPTED)) => "did not wait in MPI when the key came that ended it".into(),
         (_, Some(_)) if shown.seen.moves => {
             format!("has bytes on their way between hosts (process {pid}{on})")
         }

@@ -73,6 +73,7 @@ impl Agent<'_> {
         let over_everywhere = over && self.up.is_none() && !self.gathering && self.held.is_none();
         let code = self.ending.as_ref().map_or(0, |ending| ending.code);
         match self.ending.as_ref().map(|ending| ending.stage) {
+            None if over_everywhere && self.verdicts.is_interrupt() => self.end_verdict(false),
             None if over_everywhere => {
                 self.order_all(&Order::Finish);
                 self.finish(now + LEFTOVER_GRACE);
@@ -359,7 +360,7 @@ impl Agent<'_> {
 
     /// The first failure: its rank's words, one line, and the end of the others.
     fn fail(&mut self, rank: u32, failure: Failure) {
-        if self.ending.is_some() || self.suspect.is_some_and(|suspect| suspect != rank) {
+        if self.has_cause() || self.suspect.is_some_and(|suspect| suspect != rank) {
             return;
         }
         self.drain(rank);
@@ -400,7 +401,7 @@ impl Agent<'_> {
 
     /// A failure that another host's agent reports. What its rank wrote came before.
     pub(super) fn failed_elsewhere(&mut self, rank: Option<u32>, how: (i32, bool), report: &str, line: &str) {
-        if self.ending.is_some() || self.suspect.is_some_and(|suspect| Some(suspect) != rank) {
+        if self.has_cause() || self.suspect.is_some_and(|suspect| Some(suspect) != rank) {
             return;
         }
         if let Some(rank) = rank.filter(|rank| (*rank as usize) < self.slots.len()) {
@@ -416,10 +417,15 @@ impl Agent<'_> {
 
     /// A failure that is no rank's: of a host, or of its agent.
     pub(super) fn fail_without_rank(&mut self, code: i32, line: &str) {
-        if self.ending.is_none() {
+        if !self.has_cause() {
             self.say(line);
             self.terminate(code);
         }
+    }
+
+    /// Whether the job ends already, or its end was asked for: failures do not count any more.
+    fn has_cause(&self) -> bool {
+        self.ending.is_some() || self.verdicts.is_interrupt()
     }
 
     /// The exit code of the job.
@@ -442,6 +448,7 @@ impl Agent<'_> {
     /// All ranks of all hosts have ended; what they left may end by itself until then.
     pub(super) fn finish(&mut self, until: Instant) {
         if self.ending.is_none() {
+            self.verdicts.stop();
             let stage = Stage::Leftovers(until);
             self.ending = Some(Ending { code: 0, stage });
         }
@@ -475,8 +482,14 @@ impl Agent<'_> {
         }
     }
 
+    /// Everything still alive is killed then.
+    pub(super) fn end_by(&mut self, code: i32, due: Instant) {
+        self.end(code, Stage::Kill(due));
+    }
+
     fn end(&mut self, code: i32, stage: Stage) {
         self.deadline = None;
+        self.verdicts.stop();
         self.ending = Some(Ending { code, stage });
         let patient = matches!(stage, Stage::Patience(_));
         self.order_all(&Order::End { patient, code });
@@ -487,79 +500,13 @@ impl Agent<'_> {
     }
 
     /// Sends a signal to the process that is the rank: the registered one, else what was started.
-    fn signal_rank(&self, rank: u32, signal: i32) {
+    pub(super) fn signal_rank(&self, rank: u32, signal: i32) {
         let slot = &self.slots[rank as usize];
         match slot.member.map(|index| &self.members[index as usize]) {
             Some(member) if member.leaves => {}
             Some(member) if !member.direct && !member.gone => sys::kill(member.pid, signal),
             _ if slot.ended.is_none() => sys::kill(slot.pid, signal),
             _ => {}
-        }
-    }
-
-    /// The time of the job has passed.
-    pub(super) fn out_of_time(&mut self) {
-        if self.ending.is_some() {
-            return;
-        }
-        let running: Vec<_> = (0..self.slots.len())
-            .filter(|&rank| self.slots[rank].ended.is_none())
-            .map(|r| r.to_string())
-            .collect();
-        let shown = if running.len() > 16 {
-            format!("{} ranks", running.len())
-        } else {
-            format!("ranks {}", running.join(", "))
-        };
-        let after = self.job.timeout.unwrap_or_default().as_secs_f64();
-        self.say(&format!(
-            "error[{}]: the job did not end within {after} s; still running: {shown}",
-            codes::G0208
-        ));
-        self.terminate(124);
-    }
-
-    /// A signal for the job. `broadcast`: the ranks have it already.
-    pub(super) fn signalled(&mut self, signal: i32, broadcast: bool) {
-        match signal {
-            libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
-                self.end_by_signal(signal, broadcast)
-            }
-            _ => self.pass_on(signal, broadcast),
-        }
-    }
-
-    /// A signal that is for the ranks.
-    fn pass_on(&mut self, signal: i32, broadcast: bool) {
-        self.order_all(&Order::Signal(signal));
-        match signal {
-            _ if broadcast => {}
-            libc::SIGTSTP | libc::SIGCONT => {
-                for pid in processes::descendants(rustix::process::getpid().as_raw_pid()) {
-                    sys::kill(pid, signal);
-                }
-            }
-            _ => (0..self.slots.len() as u32).for_each(|rank| self.signal_rank(rank, signal)),
-        }
-    }
-
-    fn end_by_signal(&mut self, signal: i32, broadcast: bool) {
-        let now = Instant::now();
-        // Asked twice by hand: no more patience. The same signal may also arrive here twice at once.
-        let again = self
-            .last_signal
-            .is_some_and(|last| now.duration_since(last) > DRAIN_WAIT / 2);
-        self.last_signal = Some(now);
-        if self.ending.is_some() && !again {
-            return;
-        }
-        let code = self.ending.as_ref().map_or(128 + signal, |ending| ending.code);
-        self.order_all(&Order::Signal(signal));
-        self.end(code, Stage::Kill(if again { now } else { now + self.grace }));
-        if !broadcast {
-            for rank in 0..self.slots.len() as u32 {
-                self.signal_rank(rank, signal);
-            }
         }
     }
 }

@@ -10,18 +10,17 @@
 //! seen enough, or when who asked has gone.
 
 use std::collections::VecDeque;
-use std::ffi::CString;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
-use rustix::fs::{MemfdFlags, OFlags};
+use rustix::fs::MemfdFlags;
 use rustix::net::SendFlags;
-use rustix::pipe::PipeFlags;
 
+use super::own_program::{self, Running};
 use super::serve::reply;
-use super::{Agent, Token, spawn};
+use super::{Agent, Token};
 use crate::limits::{
     LOOK_BYTES_MAX, LOOK_WAIT, LOOK_WAITING_MAX, LOOKERS_MAX, RECORDERS_MAX, RECORDS_GRACE, RECORDS_PAUSE,
     RECORDS_WAITING_MAX,
@@ -308,38 +307,9 @@ impl Agent<'_> {
 
     /// Starts this program anew to look. `None`: it cannot be, and who has asked hears nothing of this host.
     fn start_look(&self, number: u32, wish: Wish, by: Vec<Asked>) -> Option<Look> {
-        let (pipe, output) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
-        rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK).ok()?;
-        let nothing = std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/null")
-            .ok()?;
         let name = rendezvous::name_of(self.hello.as_fd())?;
-        let words = ["garonne", "agent", "--look", &name.0, &wish.word()];
-        let words: Result<Vec<_>, _> = words.into_iter().map(CString::new).collect();
-        let argv = words.ok()?;
-        let envp = std::env::vars_os().filter_map(|(name, value)| {
-            use std::os::unix::ffi::OsStringExt;
-            CString::new([name.into_vec(), value.into_vec()].join(&b'=')).ok()
-        });
-        let pid = spawn::spawn(&spawn::Exec {
-            by_shell: false,
-            // Also where it was replaced since.
-            path: &c"/proc/self/exe".to_owned(),
-            argv: &argv,
-            envp: &envp.collect::<Vec<_>>(),
-            dir: None,
-            stdin: Some(nothing.as_fd()),
-            stdout: output.as_fd(),
-            stderr: nothing.as_fd(),
-            pass: None,
-            own_group: true,
-            cpus: &[],
-            nofile: None,
-            signals: self.signals,
-        });
-        let pid = pid.ok()?;
+        let Running { pid, pipe } =
+            own_program::start(&["agent", "--look", &name.0, &wish.word()], self.signals)?;
         let look = Look {
             number,
             wish,

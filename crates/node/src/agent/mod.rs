@@ -23,6 +23,7 @@ pub mod grace;
 mod hosts;
 mod identity;
 mod input;
+mod interrupt;
 mod joined;
 mod kept;
 mod looks;
@@ -31,6 +32,7 @@ mod naming;
 mod other_mpi;
 mod outer;
 mod output;
+mod own_program;
 mod passing;
 mod renewal;
 mod search;
@@ -44,6 +46,7 @@ pub(crate) mod start;
 mod tally;
 mod token;
 mod trunk;
+mod verdict;
 mod vigil;
 mod world;
 
@@ -212,6 +215,7 @@ struct Agent<'a> {
     /// Between asking ranks to end and ending them.
     grace: Duration,
     tally: tally::Tally,
+    verdicts: verdict::Verdicts,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
@@ -319,6 +323,7 @@ impl<'a> Agent<'a> {
             input: input::Input::default(),
             grace: grace::of(job),
             tally: tally::Tally::default(),
+            verdicts: verdict::Verdicts::default(),
         };
         agent.listen(signals.as_fd(), Token::Signals)?;
         Ok(agent)
@@ -484,6 +489,7 @@ impl<'a> Agent<'a> {
             Token::Probe(place) => self.probe_ready(place),
             Token::Look(number) => self.look_speaks(number),
             Token::Asker(number) => self.asker_takes(number),
+            Token::Verdict => self.verdict_speaks(),
         }
         Ok(())
     }
@@ -526,7 +532,7 @@ impl<'a> Agent<'a> {
             for pid in processes::children_of(rustix::process::getpid().as_raw_pid()) {
                 if !kept.contains(&pid) {
                     processes::reap(pid);
-                    self.looks.reaped(pid);
+                    self.looker_reaped(pid);
                 }
             }
         }
@@ -562,7 +568,7 @@ impl<'a> Agent<'a> {
             .chain(self.below.as_ref().and_then(|below| below.due()))
             .chain(self.up_due())
             .chain(self.adopted_due())
-            .chain(self.looks.due())
+            .chain(self.lookers_due())
             .chain((!self.revived.is_empty()).then(Instant::now))
             .min()
     }
@@ -588,7 +594,7 @@ impl<'a> Agent<'a> {
         self.let_go();
         self.up_keep_time(now);
         self.adopted_keep_time(now);
-        self.looks_keep_time(now);
+        self.lookers_keep_time(now);
         Ok(())
     }
 }

@@ -465,6 +465,10 @@ impl Agent<'_> {
     /// Shows on the board that a rank's process is gone. Not for one that ended well after MPI_Finalize: that is no failure
     /// that a peer's receive from any source should see.
     pub(super) fn mark_gone(&self, rank: u32) {
+        // The key that ends the job has ended it: what it waited for is still to be read.
+        if self.verdicts.is_interrupt() {
+            return;
+        }
         if let Some(member) = self.slots[rank as usize]
             .member
             .map(|index| &self.members[index as usize])

@@ -10,7 +10,7 @@ use rustix::process::Resource;
 
 use super::executable;
 use super::other_mpi::ENV_SINGLETONS;
-use super::spawn;
+use super::{interrupt, spawn};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::{Job, Program, Streams};
@@ -32,6 +32,8 @@ pub(super) struct Starter<'a> {
     null: OwnedFd,
     nofile: Option<(u64, u64)>,
     number: i32,
+    /// Keys of a terminal are for the launcher alone, which looks at the ranks before it passes them on.
+    has_terminal: bool,
 }
 
 /// A rank that runs, and the agent's ends of its output.
@@ -80,6 +82,7 @@ impl<'a> Starter<'a> {
             null,
             nofile,
             number,
+            has_terminal: interrupt::has_terminal(),
         })
     }
 
@@ -198,7 +201,8 @@ impl<'a> Starter<'a> {
             stdout: stdout_theirs.as_fd(),
             stderr: errors.as_fd(),
             pass: Some((self.shared.as_fd(), self.number)),
-            own_group: false,
+            // Who is in another group than the terminal's cannot read from it.
+            own_group: self.has_terminal && !self.job.stdin.is_read_by(rank),
             cpus: mask,
             nofile: self.nofile,
             signals: self.signals,

@@ -42,6 +42,8 @@ pub(super) enum Token {
     Look(u32),
     /// One who has asked what the ranks of all hosts show takes more of it.
     Asker(u32),
+    /// What the job hangs on, from the program that looks.
+    Verdict,
 }
 
 impl Token {
@@ -70,6 +72,7 @@ impl Token {
             Token::Probe(place) => (20, place),
             Token::Look(number) => (21, number),
             Token::Asker(number) => (22, number),
+            Token::Verdict => (23, 0),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -99,6 +102,7 @@ impl Token {
             20 => Token::Probe(index),
             21 => Token::Look(index),
             22 => Token::Asker(index),
+            23 => Token::Verdict,
             _ => Token::Feed,
         }
     }

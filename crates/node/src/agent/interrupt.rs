@@ -1,0 +1,141 @@
+//! A job that is ended from outside: by a signal, or because its time has passed. What it hangs on is said before
+//! ([`super::verdict`]).
+//!
+//! On a terminal ranks have process groups of their own, so that a key does not end them before they were looked at: the
+//! agent passes on what the key means. The rank that reads the terminal has to be in the terminal's own group.
+
+use std::time::Instant;
+
+use super::Agent;
+use super::verdict::Cause;
+use crate::codes;
+use crate::limits::{DRAIN_WAIT, INTERRUPT_VERDICT, TIMEOUT_VERDICT};
+use crate::orders::Order;
+use crate::processes;
+use crate::sys;
+
+/// Whether this process has a terminal whose keys become signals.
+pub(super) fn has_terminal() -> bool {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open("/dev/tty", flags, 0.into()).is_ok()
+}
+
+/// Whether a signal of the terminal does not reach a process.
+fn is_apart(pid: i32) -> bool {
+    let group = rustix::process::Pid::from_raw(pid).and_then(|pid| rustix::process::getpgid(Some(pid)).ok());
+    group.is_some_and(|group| group != rustix::process::getpgrp())
+}
+
+/// Whether somebody could continue the launcher, a process of this group, if a key stopped it: a shell of its session. The kernel
+/// does not stop the others.
+fn can_be_continued(launcher: i32) -> bool {
+    let of = |pid: i32| {
+        let pid = rustix::process::Pid::from_raw(pid)?;
+        let session = rustix::process::getsid(Some(pid)).ok()?;
+        Some((session, rustix::process::getpgid(Some(pid)).ok()?))
+    };
+    let Some(own) = of(launcher) else { return false };
+    let ancestors = std::iter::successors(processes::parent_of(launcher), |pid| processes::parent_of(*pid));
+    let ancestors = ancestors.take_while(|pid| *pid > 0).map_while(of);
+    let mut near = ancestors.take_while(|(session, _)| *session == own.0);
+    near.any(|(_, group)| group != own.1)
+}
+
+impl Agent<'_> {
+    /// The time of the job has passed.
+    pub(super) fn out_of_time(&mut self) {
+        if self.ending.is_some() || self.verdicts.is_interrupt() {
+            return;
+        }
+        let running: Vec<_> = (0..self.slots.len())
+            .filter(|&rank| self.slots[rank].ended.is_none())
+            .map(|r| r.to_string())
+            .collect();
+        let shown = if running.len() > 16 {
+            format!("{} ranks", running.len())
+        } else {
+            format!("ranks {}", running.join(", "))
+        };
+        let after = self.job.timeout.unwrap_or_default().as_secs_f64();
+        self.say(&format!(
+            "error[{}]: the job did not end within {after} s; still running: {shown}",
+            codes::G0208
+        ));
+        if !self.begin_verdict(Cause::Time, TIMEOUT_VERDICT) {
+            self.end_for_time();
+        }
+    }
+
+    /// What was to be said of the job has been said.
+    pub(super) fn end_for_time(&mut self) {
+        if self.ending.is_none() {
+            self.terminate(124);
+        }
+    }
+
+    /// A signal for the job. `broadcast`: those of the terminal's process group have it already.
+    pub(super) fn signalled(&mut self, signal: i32, broadcast: bool) {
+        match signal {
+            libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
+                self.asked_to_end(signal, broadcast)
+            }
+            _ => self.pass_on(signal, broadcast),
+        }
+    }
+
+    /// A signal that is for the ranks.
+    fn pass_on(&mut self, signal: i32, broadcast: bool) {
+        // The launcher, whom the key would stop as well, goes on, and so does its job.
+        if broadcast && signal == libc::SIGTSTP && !can_be_continued(self.launcher) {
+            return;
+        }
+        self.order_all(&Order::Signal(signal));
+        match signal {
+            libc::SIGTSTP | libc::SIGCONT => {
+                for pid in processes::descendants(rustix::process::getpid().as_raw_pid()) {
+                    if !broadcast || is_apart(pid) {
+                        sys::kill(pid, signal);
+                    }
+                }
+            }
+            _ => self.signal_ranks(signal, broadcast),
+        }
+    }
+
+    /// Sends a signal to all ranks that do not have it.
+    fn signal_ranks(&self, signal: i32, broadcast: bool) {
+        for rank in 0..self.slots.len() as u32 {
+            if !broadcast || is_apart(self.slots[rank as usize].pid) {
+                self.signal_rank(rank, signal);
+            }
+        }
+    }
+
+    fn asked_to_end(&mut self, signal: i32, broadcast: bool) {
+        let now = Instant::now();
+        // Asked twice by hand: no more patience. The same signal may also arrive here twice at once.
+        let again = self
+            .last_signal
+            .is_some_and(|last| now.duration_since(last) > DRAIN_WAIT / 2);
+        self.last_signal = Some(now);
+        if (self.ending.is_some() || self.verdicts.is_interrupt()) && !again {
+            return;
+        }
+        let cause = Cause::Interrupt { signal, broadcast };
+        let first = self.ending.is_none() && !self.verdicts.is_interrupt();
+        if first && signal == libc::SIGINT && self.begin_verdict(cause, INTERRUPT_VERDICT) {
+            return;
+        }
+        self.verdicts.stop();
+        self.end_by_signal(signal, broadcast, again);
+    }
+
+    /// Ends the job as a signal asked for. `at_once`: without patience.
+    pub(super) fn end_by_signal(&mut self, signal: i32, broadcast: bool, at_once: bool) {
+        let now = Instant::now();
+        let code = self.ending.as_ref().map_or(128 + signal, |_| self.code());
+        self.order_all(&Order::Signal(signal));
+        self.end_by(code, if at_once { now } else { now + self.grace });
+        self.signal_ranks(signal, broadcast);
+    }
+}
