@@ -2,7 +2,6 @@ r"""sys.exit(3) in one rank while the others wait for it.
 
 ranks: 3
 ends: 3
-gap: the end of a Python program counts as one after MPI_Finalize yet
 output: rank 1.*3
 never: after MPI_Finalize
 """

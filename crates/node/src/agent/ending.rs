@@ -188,7 +188,12 @@ impl Agent<'_> {
                 self.program_name(rank),
                 self.slots[rank as usize].pid
             );
-            let line = format!("error[{code}]: {place} {what} after MPI_Finalize");
+            // Python calls MPI_Finalize on its way out, whatever its program ended by.
+            let when = match is_python(&self.program_name(rank)) {
+                true => ": its Python program ended by an exception or by sys.exit",
+                false => " after MPI_Finalize",
+            };
+            let line = format!("error[{code}]: {place} {what}{when}");
             self.fail(
                 rank,
                 Failure {
@@ -517,4 +522,10 @@ fn describe(ended: Ended) -> (&'static str, String) {
         Ended::Exit(status) => (codes::G0207, format!("ended with exit status {status}")),
         Ended::Signal(signal) => (codes::G0206, format!("was killed by {}", signal_name(signal))),
     }
+}
+
+/// Whether a program is an interpreter of Python, by its name.
+fn is_python(program: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    name.starts_with("python") || name.starts_with("pypy")
 }
