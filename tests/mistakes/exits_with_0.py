@@ -1,9 +1,10 @@
 r"""sys.exit(0) in one rank while the others wait for it.
 
 ranks: 3
-ends: 1
-gap: a rank that leaves mpi4py with 0 does not end the job yet
-output: rank 1.*(exit|end|left).*
+ends: 12
+output: error\[G0308\]
+output: rank 1 has called MPI_Finalize
+output: exits_with_0\.py:{barrier}
 """
 import sys
 
@@ -11,4 +12,4 @@ from mpi4py import MPI
 
 if MPI.COMM_WORLD.rank == 1:
     sys.exit(0)
-MPI.COMM_WORLD.Barrier()
+MPI.COMM_WORLD.Barrier()  # barrier

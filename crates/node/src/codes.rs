@@ -250,11 +250,11 @@ codes! {
         "The line names the number of hosts and the limit.",
         "Use fewer hosts with more ranks each.";
     G0307: "ranks wait for each other",
-        "A deadlock: each of some ranks waits in MPI for what only another of them could do, so none of them can ever go on. `garonne who` ends with exit code 10 then.",
+        "A deadlock: each of some ranks waits in MPI for what only another of them could do, so none of them can ever go on. `garonne who` ends with exit code 10 then. `garonne run` prints it by itself after 10 s or more; GARONNE_DEADLOCK=abort has it end the job as well, off has it say nothing.",
         "The lines name the ranks of the cycle, the call that each waits in, with its partner and tag, and the places in the program.",
         "Change the order of calls so that one of the ranks sends while its partner receives, or use nonblocking calls or MPI_Sendrecv. Sends that fit into buffers hide such a cycle until messages get longer.";
     G0308: "a rank waits for one that does nothing any more",
-        "A rank waits in MPI for another that has called MPI_Finalize, has ended, or never came. `garonne who` ends with exit code 12 then.",
+        "A rank waits in MPI for another that has called MPI_Finalize, has ended, or never came. `garonne who` ends with exit code 12 then. Where the other left with exit status 0, and the ranks have stood still for 10 s, the job is ended (GARONNE_DEADLOCK=off: it is not).",
         "The lines name the rank that waits, its call, and the rank that it waits for.",
         "Look for a way by which one rank leaves early: a return before the last collective call, `sys.exit(0)` or `exit(0)` in one branch, an exception that is caught around the whole program. To end a job from one rank call MPI_Abort.";
     G0309: "ranks wait for one that is stopped",

@@ -143,6 +143,21 @@ pub struct Job {
 }
 
 impl Job {
+    /// What a variable says for the job: by its command line, or in the environment that it begins with; empty if it is not set.
+    pub fn setting(&self, name: &str) -> OsString {
+        let of_programs = self.programs.iter().flat_map(|program| program.env.iter().rev());
+        let mut given = of_programs.filter(|(known, _)| known == name);
+        let base = || match &self.env {
+            Some(env) => env
+                .iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, value)| value.clone()),
+            None => std::env::var_os(name),
+        };
+        let given = given.find_map(|(_, value)| value.clone());
+        given.or_else(base).unwrap_or_default()
+    }
+
     /// A job with default settings.
     pub fn new(programs: Vec<Program>) -> Self {
         let words = programs

@@ -414,5 +414,11 @@ pub const INTERRUPT_VERDICT: Duration = Duration::from_millis(1200);
 /// How long a job that is out of time waits for its verdict: hosts that are stopped have [`LOOK_WAIT`] to answer.
 pub const TIMEOUT_VERDICT: Duration = Duration::from_secs(6);
 
+/// Between looks whether ranks stand still: two that see the same make 10 s.
+pub const STALL_LOOK: Duration = Duration::from_secs(5);
+
+/// The longest pause between looks at a job that stands still for a good reason: a server that waits for somebody.
+pub const STALL_LOOK_MAX: Duration = Duration::from_secs(300);
+
 /// Bytes of a verdict in words: a few lines of at most some hundred bytes each.
 pub const VERDICT_BYTES_MAX: usize = 64 << 10;

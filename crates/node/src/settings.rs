@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use crate::adoption::ENV_KEY;
 use crate::agent::ENV_SINGLETONS;
 use crate::agent::grace::ENV_KILL_AFTER;
+use crate::agent::stall::ENV_DEADLOCK;
 use crate::joining::ENV_JOIN_KEY;
 use crate::rank;
 use crate::strategy::ENV_STRATEGY;
 use crate::tree::ENV_FAN_OUT;
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
-pub const SETTINGS: [(&str, &str, &str); 16] = [
+pub const SETTINGS: [(&str, &str, &str); 17] = [
     (
         rank::ENV_BACKGROUND,
         "1",
@@ -31,6 +32,11 @@ pub const SETTINGS: [(&str, &str, &str); 16] = [
         ENV_FAN_OUT,
         "32",
         "how many agents report to one, in a job on more hosts than that (the same for all)",
+    ),
+    (
+        ENV_DEADLOCK,
+        "report",
+        "what comes of ranks that are proven to wait for each other for 10 s: report, abort (the job is ended), off",
     ),
     (
         ENV_KILL_AFTER,

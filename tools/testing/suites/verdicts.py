@@ -11,7 +11,7 @@ from ..jobs import PATIENCE_S, MarkedJob, expect
 from ..runner import Case, check
 
 # By the first argument: ring: each rank receives from the next; talk: rank 1 never ends, the others wait for it in MPI;
-# prints what it catches.
+# sleeps: the others wait long for rank 1, which comes. handled: a rank prints what it catches.
 STORIES = """#include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -34,6 +34,8 @@ int main(int argc, char **argv)
     if (!strcmp(story, "handled")) signal(SIGINT, caught);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) printf("ready\\n"), fflush(stdout);
+    if (!strcmp(story, "sleeps") && rank == 1) sleep(18);
+    if (!strcmp(story, "sleeps")) return MPI_Barrier(MPI_COMM_WORLD), MPI_Finalize();
     if (!strcmp(story, "talk")) for (;;) {
         if (rank == 1) usleep(1000);
         MPI_Barrier(MPI_COMM_WORLD);
@@ -50,9 +52,10 @@ def suite(context):
     if context.foreign:
         return  # the launcher is what is tested here
     context.installed()
-    for case in (out_of_time, interrupted, interrupted_on_a_terminal, twice, suspended):
+    for case in (out_of_time, interrupted, interrupted_on_a_terminal, twice, suspended, stands_still, may_go_on):
         name = case.__doc__.split("\n")[0].rstrip(".")
-        yield Case(f"verdicts/{name}", lambda case=case: case(Stories(context, case.__name__)))
+        waits = case in (stands_still, may_go_on)
+        yield Case(f"verdicts/{name}", lambda case=case: case(Stories(context, case.__name__)), waits=waits, second_try=True)
 
 
 class Stories:
@@ -206,6 +209,26 @@ def suspended(stories):
     job.press(b"\x03")
     code, output = job.end()
     expect(code == 130 and "deadlock" not in output and "never" not in output and "error" not in output, f"exit code {code}", output)
+
+
+def stands_still(stories):
+    """Ranks that wait for each other are told by themselves, once, and end their job if that is wanted."""
+    job = stories.job("-n", "3", "-x", "GARONNE_DEADLOCK=abort", stories.program)
+    code, output = job.end()
+    expect(code == 10 and "error[G0307]" in output, f"exit code {code}", output)
+    has_all(output, RING)
+    job = stories.job("-n", "3", "--timeout", "22", stories.program)
+    code, output = job.end()
+    expect(code == 124, f"exit code {code}", output)
+    has_all(output, RING)
+    # By themselves, and at the end of their time.
+    expect(output.count("verdict: deadlock") == 2, "it is not told by itself", output)
+
+
+def may_go_on(stories):
+    """Ranks that have waited for long for one that still comes are not said to hang."""
+    code, output = stories.job("-n", "3", stories.program, "sleeps").end()
+    expect(code == 0 and "verdict" not in output, f"exit code {code}", output)
 
 
 def children(program):

@@ -8,6 +8,7 @@ pub mod hosts;
 mod interrupted;
 mod messages;
 pub mod places;
+mod proof;
 mod sockets;
 pub mod standing;
 pub mod verdict;
@@ -132,6 +133,19 @@ impl Diagnosis {
         shown.is_some_and(|shown| !shown.silent && matches!(shown.seen.rank.process, Some('T' | 't')))
     }
 
+    /// Whether it is certain that ranks can never go on, and has been so for a while.
+    fn is_proven(&self) -> bool {
+        let shown = |rank: u32| self.all.get(rank as usize);
+        let waits = |rank: u32| shown(rank).is_some_and(proof::waits_for_good);
+        match &self.verdict {
+            Verdict::Cycle { ranks, .. } => ranks.iter().all(|rank| waits(*rank)),
+            Verdict::Missing { waiter, ended, .. } => {
+                waits(*waiter) && shown(*ended).is_some_and(proof::has_left)
+            }
+            Verdict::Awaited(_) | Verdict::Moving => false,
+        }
+    }
+
     /// Whether any rank has come to MPI.
     pub fn has_begun(&self) -> bool {
         self.all
@@ -210,6 +224,14 @@ pub fn verdict_for_agent(job: &str, cause: &str) -> i32 {
     let found = match cause {
         "time" => Diagnosis::of(&visit),
         "interrupt" => Diagnosis::of_interrupted(&visit),
+        // The code comes first, and nothing where the job may go on.
+        "stall" => match Diagnosis::of(&visit) {
+            found if found.is_proven() => {
+                let said = format!("{}\n{}\n", found.finding().exit_code(), found.text());
+                return i32::from(std::io::stdout().write_all(said.as_bytes()).is_err());
+            }
+            _ => return 0,
+        },
         _ => return 1,
     };
     match found.has_begun() {

@@ -255,7 +255,7 @@ impl Agent<'_> {
         }
     }
 
-    fn member_pid(&self, rank: u32) -> i32 {
+    pub(super) fn member_pid(&self, rank: u32) -> i32 {
         let slot = &self.slots[rank as usize];
         slot.member
             .map_or(slot.pid, |index| self.members[index as usize].pid)

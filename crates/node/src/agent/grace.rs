@@ -1,6 +1,6 @@
 //! How long ranks have between being asked to end (SIGTERM) and being ended (SIGKILL).
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::time::Duration;
 
 use crate::codes;
@@ -36,21 +36,7 @@ pub fn read(said: &OsStr) -> Result<Duration> {
 
 /// What a job's environment says; what is no number was refused before.
 pub(super) fn of(job: &Job) -> Duration {
-    let of_programs = job.programs.iter().flat_map(|program| program.env.iter().rev());
-    let given = of_programs
-        .filter(|(name, _)| name == ENV_KILL_AFTER)
-        .find_map(|(_, value)| value.clone());
-    let base = || match &job.env {
-        Some(env) => value_in(env),
-        None => std::env::var_os(ENV_KILL_AFTER),
-    };
-    let said = given.or_else(base).unwrap_or_default();
-    read(&said).unwrap_or(TERM_GRACE)
-}
-
-fn value_in(env: &[(OsString, OsString)]) -> Option<OsString> {
-    let found = env.iter().find(|(name, _)| name == ENV_KILL_AFTER)?;
-    Some(found.1.clone())
+    read(&job.setting(ENV_KILL_AFTER)).unwrap_or(TERM_GRACE)
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ mod source;
 #[path = "spawn/sys.rs"]
 #[allow(unsafe_code)]
 mod spawn;
+pub mod stall;
 mod stamp;
 pub(crate) mod start;
 mod tally;
@@ -65,11 +66,10 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::layout::{JobId, Shape};
-use crate::limits;
 use crate::processes::{self, Ended};
 use crate::rendezvous::{self, JobName};
-use crate::sys;
 use crate::wire::Link;
+use crate::{limits, sys};
 use adopted::Adopted;
 pub(crate) use adopted::adopt;
 use below::Below;

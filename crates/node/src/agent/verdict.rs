@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::own_program::{self, Running};
+use super::stall::Stalls;
 use super::{Agent, Token};
 use crate::limits::VERDICT_BYTES_MAX;
 use crate::rendezvous;
@@ -20,6 +21,8 @@ pub(super) enum Cause {
     Time,
     /// A signal asked for the end. `broadcast`: those of the terminal's process group have it.
     Interrupt { signal: i32, broadcast: bool },
+    /// The ranks of this host have stood still: nothing comes after it unless the verdict is proven.
+    Stall,
 }
 
 impl Cause {
@@ -28,6 +31,7 @@ impl Cause {
         match self {
             Cause::Time => "time",
             Cause::Interrupt { .. } => "interrupt",
+            Cause::Stall => "stall",
         }
     }
 }
@@ -55,6 +59,7 @@ impl Drop for Looking {
 #[derive(Debug, Default)]
 pub(super) struct Verdicts {
     looking: Option<Looking>,
+    pub stalls: Stalls,
 }
 
 impl Verdicts {
@@ -62,6 +67,11 @@ impl Verdicts {
     pub fn is_interrupt(&self) -> bool {
         let cause = self.looking.as_ref().map(|looking| looking.cause);
         matches!(cause, Some(Cause::Interrupt { .. }))
+    }
+
+    /// Whether the program looks now.
+    pub fn is_looking(&self) -> bool {
+        self.looking.is_some()
     }
 
     /// When the program has had enough time.
@@ -134,7 +144,8 @@ impl Agent<'_> {
 
     /// When one of these programs has had enough time.
     pub(super) fn lookers_due(&self) -> Option<Instant> {
-        self.looks.due().into_iter().chain(self.verdicts.due()).min()
+        let verdicts = self.verdicts.due().into_iter().chain(self.verdicts.stalls.due());
+        self.looks.due().into_iter().chain(verdicts).min()
     }
 
     /// Ends programs that take longer than they may.
@@ -143,6 +154,7 @@ impl Agent<'_> {
         if self.verdicts.due().is_some_and(|due| due <= now) {
             self.end_verdict(false);
         }
+        self.look_for_stall(now);
     }
 
     /// Prints what the program has said, if that is `whole`, and goes on with what it was wanted for.
@@ -151,11 +163,13 @@ impl Agent<'_> {
             return;
         };
         let text = String::from_utf8_lossy(&looking.said).trim_end().to_owned();
-        if whole && !text.is_empty() {
-            self.say(&text);
+        let text = Some(text.as_str()).filter(|text| whole && !text.is_empty());
+        if let (Some(text), false) = (text, looking.cause == Cause::Stall) {
+            self.say(text);
         }
         match looking.cause {
             Cause::Time => self.end_for_time(),
+            Cause::Stall => self.stall_found(text),
             Cause::Interrupt { signal, broadcast } => self.end_by_signal(signal, broadcast, false),
         }
     }

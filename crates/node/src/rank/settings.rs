@@ -10,6 +10,7 @@ use super::rails::{ENV_RAILS, Rails};
 use super::shards::wished_by;
 use super::{CHECKS, ENV_BACKGROUND, ENV_CHECK, ENV_SHARDS, background_of};
 use crate::agent::grace::{self, ENV_KILL_AFTER};
+use crate::agent::stall::{self, ENV_DEADLOCK};
 use crate::codes;
 use crate::error::{Error, Result};
 
@@ -48,13 +49,14 @@ pub fn initial_errhandler(said: &OsStr) -> Result<usize> {
 }
 
 /// Settings of which [`check`] knows what they may say, as ranks and agent of a job on one host read them,
-const OF_ONE_HOST: [&str; 6] = [
+const OF_ONE_HOST: [&str; 7] = [
     ENV_RAILS,
     ENV_BACKGROUND,
     ENV_CHECK,
     ENV_INITIAL_ERRHANDLER,
     ENV_SHARDS,
     ENV_KILL_AFTER,
+    ENV_DEADLOCK,
 ];
 /// and on several also these.
 const OF_SEVERAL_HOSTS: [&str; 2] = [ENV_ENCRYPT, ENV_OFI];
@@ -79,6 +81,7 @@ pub fn check(name: &str, said: &OsStr) -> Result<()> {
         ENV_CHECK => checks_of(said),
         ENV_INITIAL_ERRHANDLER => initial_errhandler(said).map(drop),
         ENV_KILL_AFTER => grace::read(said).map(drop),
+        ENV_DEADLOCK => stall::check(said),
         _ => Ok(()),
     }
 }
