@@ -10,10 +10,11 @@ use crate::state::{self, Phase};
 use crate::{site, world};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
-use garonne_mpi::process::{Process, ThreadLevel};
+use garonne_mpi::process::{Instance, Process, Resource, ThreadLevel};
+use garonne_topology::{CpuSet, Tree};
 use std::ffi::{c_char, c_int};
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Held while the first user of the library brings it up or the last one takes it down.
 static LIFE: Mutex<()> = Mutex::new(());
@@ -193,9 +194,30 @@ pub(crate) fn get_processor_name(_: Call, name: StrOut, len: Ptr<c_int>) -> Resu
     len.set(written as c_int)
 }
 
-/// No hardware resources beyond the standard's own key are told yet: an empty object is what the standard allows.
+/// Every type of hardware resource, with whether this process is restricted to one instance of it now. Needs no
+/// initialised library: what the machine is does not depend on it.
 pub(crate) fn get_hw_resource_info(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
-    out.set(publish(&INFOS, Info::new())?)
+    let pairs = resources()
+        .into_iter()
+        .map(|found| (found.name, found.instance.is_some().to_string()));
+    out.set(publish(&INFOS, Info::from_pairs(pairs))?)
+}
+
+/// The types of hardware resources of this machine, with the instances that this process is restricted to now.
+pub(crate) fn resources() -> Vec<Resource> {
+    static MACHINE: LazyLock<Tree> = LazyLock::new(|| Tree::over(&garonne_topology::online()));
+    let found = garonne_topology::resources(&MACHINE, &garonne_topology::allowed_to_program());
+    let instance = |cpus: CpuSet| {
+        Some(Instance {
+            first: cpus.first()?,
+            cpus: cpus.len() as u32,
+        })
+    };
+    let resources = found.into_iter().map(|found| Resource {
+        name: found.name,
+        instance: found.instance.and_then(instance),
+    });
+    resources.collect()
 }
 
 /// The machine's monotonic clock, which all ranks of a node share.

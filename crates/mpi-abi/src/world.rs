@@ -140,6 +140,7 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
         call_name: |call| Call(call).name(),
         site_name: site::of,
         say: env::say,
+        resources: env::resources,
         boards: BOARDS.clone(),
         initial_errhandler,
         ..config

@@ -21,6 +21,24 @@ use garonne_progress::host::Host;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// A type of hardware resource, for `MPI_Get_hw_resource_info` and `MPI_Comm_split_type`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Its name in info objects: a URI.
+    pub name: String,
+    /// The one instance on the node that the process is restricted to; `None`: to none in particular.
+    pub instance: Option<Instance>,
+}
+
+/// One instance of a hardware resource. Two resources of a node with the same numbers have the same extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// The first CPU that it has.
+    pub first: u32,
+    /// Number of its CPUs; not 0.
+    pub cpus: u32,
+}
+
 /// What a rank is told about itself and its surroundings when it starts.
 pub struct Config {
     /// The engine of this rank.
@@ -41,6 +59,8 @@ pub struct Config {
     pub call_name: fn(u16) -> &'static str,
     /// A readable place for [`Origin::site`] in this process (`None`) or the one of this id; the empty string when there is none.
     pub site_name: fn(Option<u32>, u64) -> String,
+    /// The types of hardware resources of this node at this moment, the largest first.
+    pub resources: fn() -> Vec<Resource>,
     /// Why a process will receive nothing more, as words that follow its rank; `None`: it may.
     pub receives_no_more: Arc<dyn Fn(api::Peer) -> Option<&'static str> + Send + Sync>,
     /// Says something to who started the program, beside the program's own output.
@@ -65,6 +85,7 @@ impl Config {
             env: Vec::new(),
             call_name: |_| "an MPI call",
             site_name: |_, _| String::new(),
+            resources: Vec::new,
             receives_no_more: Arc::new(|_| None),
             say: |_| {},
             boards: Arc::default(),

@@ -3,7 +3,7 @@
 //! two shows a mistake in one of them.
 
 use crate::comm::Comm;
-use crate::process::{Config, Process, ThreadLevel};
+use crate::process::{Config, Process, Resource, ThreadLevel};
 use garonne_engine::Quotas;
 use garonne_engine::api::*;
 use garonne_engine::shard::Shard;
@@ -12,6 +12,7 @@ use garonne_progress::host::{Host, Stepper, Together};
 use garonne_progress::surroundings::Surroundings;
 use garonne_rails::shm::{ShmRail, Threads};
 use garonne_sync::user::{Data, UserMem};
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -364,20 +365,32 @@ pub(crate) fn job(size: u32, program: impl Fn(Comm) + Sync + std::marker::Send) 
     garonne_sim::threads(size, |host| rank(host, &program));
 }
 
+thread_local! {
+    static RESOURCES: RefCell<Vec<Resource>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Has the calling rank find these hardware resources on its machine.
+pub(crate) fn set_resources(resources: Vec<Resource>) {
+    RESOURCES.set(resources);
+}
+
 fn rank(host: Arc<dyn Host>, program: &impl Fn(Comm)) {
-    let process = Process::new(Config::plain(host));
+    let process = Process::new(Config {
+        resources: || RESOURCES.with_borrow(Vec::clone),
+        ..Config::plain(host)
+    });
     process.init(ThreadLevel::Multiple).unwrap();
     program(process.world().unwrap());
     process.finalize().unwrap();
     assert_eq!(process.users(), 0);
 }
 
-/// Hosts of `size` connected ranks.
 /// Runs `program` on every rank of a job over the real engine only, for what the model leaves open.
 pub(crate) fn engine_job(size: u32, program: impl Fn(Comm) + Sync + std::marker::Send) {
     garonne_sim::threads(size, |host| rank(host, &program));
 }
 
+/// Hosts of `size` connected ranks.
 pub(crate) fn hosts(size: u32) -> Vec<Arc<NaiveHost>> {
     let ranks = (0..size).map(|_| Rank::default()).collect();
     let net = Arc::new(Net {

@@ -15,8 +15,10 @@ pub mod machine;
 pub mod nuioa;
 pub mod placement;
 pub mod quota;
+mod resources;
 pub mod tree;
 
 pub use cpuset::CpuSet;
-pub use machine::{Machine, Pu};
+pub use machine::{Machine, Pu, allowed, allowed_to_program, online};
+pub use resources::{Resource, resources};
 pub use tree::{Area, Kind, Tree};

@@ -87,15 +87,36 @@ impl Machine {
     }
 }
 
-/// CPUs that this process may run on.
+/// CPUs that the system runs; those that this process may run on where it does not say.
+pub fn online() -> CpuSet {
+    let list = text(Path::new("/sys/devices/system/cpu/online"));
+    list.and_then(|list| CpuSet::parse(&list)).unwrap_or_else(allowed)
+}
+
+/// CPUs that the calling thread may run on.
 pub fn allowed() -> CpuSet {
-    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
-        return [0].into_iter().collect();
-    };
-    (0..rustix::thread::CpuSet::MAX_CPU)
-        .filter(|&cpu| set.is_set(cpu))
-        .map(|cpu| cpu as u32)
-        .collect()
+    allowed_to(None).unwrap_or_else(|| [0].into_iter().collect())
+}
+
+/// CPUs that any thread of the program in this process may run on. Threads of this library do not count.
+pub fn allowed_to_program() -> CpuSet {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let of_program = threads.filter_map(|thread| {
+        let name = fs::read_to_string(thread.path().join("comm")).ok()?;
+        let id = thread.file_name().to_str()?.parse().ok()?;
+        let id = rustix::thread::Pid::from_raw(id)?;
+        allowed_to(Some(id)).filter(|_| !name.starts_with(OWN_THREADS))
+    });
+    of_program.fold(allowed(), |sum, cpus| sum.union(&cpus))
+}
+
+/// What the names of this library's threads begin with.
+const OWN_THREADS: &str = "garonne-";
+
+fn allowed_to(thread: Option<rustix::thread::Pid>) -> Option<CpuSet> {
+    let set = rustix::thread::sched_getaffinity(thread).ok()?;
+    let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+    Some(cpus.map(|cpu| cpu as u32).collect())
 }
 
 pub(crate) fn text(path: &Path) -> Option<String> {

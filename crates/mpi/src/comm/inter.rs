@@ -4,7 +4,7 @@
 //! group for phases within it. Leaders exchange what one side must know of the other.
 
 use super::agree::{Bridge, Circle, agree};
-use super::make::{Ballot, FromGroup, elect, hash_tag};
+use super::make::{FromGroup, hash_tag};
 use super::wire::{Channel, Task, word_at};
 use super::{Comm, Parts, context};
 use crate::coll::enter::Entered;
@@ -172,26 +172,9 @@ impl Comm {
         })
     }
 
-    /// `MPI_Comm_split` on an intercommunicator.
-    pub(crate) fn split_inter(&self, ballot: Ballot, entered: &Entered) -> Result<Option<Comm>> {
-        let remote = self.remote_group()?.clone();
-        let (comm, circle) = (self.clone(), self.circle(entered.origin()));
-        self.run(async move {
-            let ours = circle.local.all_gather(&ballot.encode()).await?;
-            let theirs = circle.swap(ours.clone()).await?;
-            let side = |group, ballots: &[u8]| {
-                ballot
-                    .color
-                    .map_or(Group::EMPTY, |color| elect(group, ballots, color))
-            };
-            let (local, remote) = (side(&comm.0.local, &ours), side(&remote, &theirs));
-            comm.face(&circle, remote, local).await
-        })
-    }
-
     /// Builds the intercommunicator of `local`, this communicator's group or part of it, and `remote`. All processes of
     /// the circle take part; where a side is empty or the caller is not in it there is nothing to build.
-    async fn face(&self, circle: &Circle, remote: Group, local: Group) -> Result<Option<Comm>> {
+    pub(super) async fn face(&self, circle: &Circle, remote: Group, local: Group) -> Result<Option<Comm>> {
         let lease = agree(circle).await?;
         let own = agree(&Circle {
             local: circle.local.clone(),

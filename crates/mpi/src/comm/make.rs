@@ -2,7 +2,7 @@
 
 use super::agree::{Circle, agree_on};
 use super::shard::Want;
-use super::wire::{Channel, Task, word_at};
+use super::wire::{Channel, Task};
 use super::{Comm, Parts, context, lock};
 use crate::attr::Attrs;
 use crate::coll::enter::Entered;
@@ -15,41 +15,9 @@ use crate::limits::STRINGTAG_LEN_MAX;
 use crate::process::Process;
 use crate::request::Request;
 use crate::session::Session;
-use garonne_engine::api::{Origin, Peer};
+use garonne_engine::api::Origin;
 use std::future::Future;
 use std::sync::Arc;
-
-/// How `MPI_Comm_split_type` splits, with the ABI's numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-#[allow(missing_docs, reason = "the standard documents the names")]
-pub enum SplitType {
-    Shared = 221,
-    HwUnguided = 222,
-    HwGuided = 223,
-    ResourceGuided = 224,
-}
-
-impl TryFrom<i32> for SplitType {
-    type Error = Error;
-
-    fn try_from(number: i32) -> Result<Self> {
-        [
-            Self::Shared,
-            Self::HwUnguided,
-            Self::HwGuided,
-            Self::ResourceGuided,
-        ]
-        .into_iter()
-        .find(|known| *known as i32 == number)
-        .ok_or_else(|| {
-            Error::new(
-                Class::Arg,
-                format!("{number} is not a split type of MPI_Comm_split_type"),
-            )
-        })
-    }
-}
 
 /// How processes that share no communicator make one.
 pub struct FromGroup<'a> {
@@ -197,123 +165,6 @@ impl Comm {
         Ok(())
     }
 
-    /// `MPI_Comm_split`: one communicator per colour, ranks ordered by key, then by rank here. `MPI_UNDEFINED` as colour
-    /// gives `None`.
-    pub fn split(&self, color: i32, key: i32, origin: Origin) -> Result<Option<Comm>> {
-        if color < 0 && color != crate::UNDEFINED {
-            return Err(self.error(
-                Class::Arg,
-                format!("cannot be split with colour {color}: it must be 0 or more, or MPI_UNDEFINED"),
-            ));
-        }
-        self.split_by(
-            Ballot {
-                color: (color != crate::UNDEFINED).then_some(color as u32),
-                key,
-            },
-            (Kind::CommSplit, origin),
-            |_| (),
-        )
-    }
-
-    /// A split in which every process has a colour; `dress` adds what is special.
-    pub(crate) fn split_dressed(
-        &self,
-        color: u32,
-        key: i32,
-        called: (Kind, Origin),
-        dress: impl FnOnce(&mut Parts) + Send + 'static,
-    ) -> Result<Option<Comm>> {
-        self.split_by(
-            Ballot {
-                color: Some(color),
-                key,
-            },
-            called,
-            dress,
-        )
-    }
-
-    fn split_by(
-        &self,
-        ballot: Ballot,
-        (kind, origin): (Kind, Origin),
-        dress: impl FnOnce(&mut Parts) + Send + 'static,
-    ) -> Result<Option<Comm>> {
-        let entered = self.enter(kind, origin)?;
-        if self.is_inter() {
-            return self.split_inter(ballot, &entered);
-        }
-        let (comm, circle) = (self.clone(), self.circle(entered.origin()));
-        self.run(async move {
-            let ballots = circle.local.all_gather(&ballot.encode()).await?;
-            let lease = agree_on(&circle, Want::Own).await?;
-            let Some(color) = ballot.color else {
-                return Ok(None);
-            };
-            let group = elect(&comm.0.local, &ballots, color);
-            let mut parts = comm.heir(group);
-            dress(&mut parts);
-            Ok(Some(Comm::build(lease, parts)))
-        })
-    }
-
-    /// `MPI_Comm_split_type`. `kind` is `None` for `MPI_UNDEFINED`. Guided splits know the resource types
-    /// `mpi_shared_memory` (one node) and the process sets of sessions; others give `None`. An unguided split tells in `info` by what it was.
-    pub fn split_type(
-        &self,
-        kind: Option<SplitType>,
-        key: i32,
-        info: Option<&Info>,
-        origin: Origin,
-    ) -> Result<Option<Comm>> {
-        let wish = |name: &str| info.and_then(|info| info.lookup(name));
-        let color = match kind {
-            None => None,
-            Some(SplitType::Shared) => Some(self.node_color()),
-            Some(SplitType::HwGuided) => self.resource_color(wish("mpi_hw_resource_type")),
-            Some(SplitType::ResourceGuided) => match wish("mpi_pset_name") {
-                Some(pset) => self.pset_color(&pset),
-                None => self.resource_color(wish("mpi_hw_resource_type")),
-            },
-            // The standard wants a strict subset of the parent, or nothing.
-            Some(SplitType::HwUnguided) => {
-                let on_node = self.0.process.config.node.intersection(&self.0.local).size();
-                let split = on_node < self.size();
-                if let Some(info) = info.filter(|_| split) {
-                    info.set("mpi_hw_resource_type", "mpi_shared_memory")?;
-                }
-                split.then(|| self.node_color())
-            }
-        };
-        let found = info.map(super::hints).unwrap_or_default();
-        let called = (Kind::CommSplitType, origin);
-        self.split_by(Ballot { color, key }, called, |parts| parts.info = found)
-    }
-
-    /// The same number for all processes of a node.
-    fn node_color(&self) -> Peer {
-        self.0
-            .process
-            .config
-            .node
-            .members()
-            .min()
-            .unwrap_or(self.0.process.host.me())
-    }
-
-    fn resource_color(&self, resource: Option<String>) -> Option<u32> {
-        (resource.as_deref() == Some("mpi_shared_memory")).then(|| self.node_color())
-    }
-
-    fn pset_color(&self, pset: &str) -> Option<u32> {
-        match crate::session::pset_index(pset)? {
-            0 => Some(0),
-            1 => Some(self.0.process.host.me()),
-            _ => Some(self.node_color()),
-        }
-    }
-
     /// `MPI_Comm_create_from_group`: `None` if the caller is not a member.
     pub fn create_from_group(args: FromGroup<'_>, group: &Group) -> Result<Option<Comm>> {
         let Some(rank) = group.rank_of(args.process.host.me()) else {
@@ -383,41 +234,4 @@ pub(crate) fn hash_tag(stringtag: &str) -> Result<i32> {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     });
     Ok((hash ^ hash >> 32) as i32 & i32::MAX)
-}
-
-/// What a process says in a split.
-#[derive(Clone, Copy)]
-pub(crate) struct Ballot {
-    /// `None`: in no new communicator.
-    pub color: Option<u32>,
-    pub key: i32,
-}
-
-impl Ballot {
-    const LEN: usize = 16;
-
-    pub fn encode(self) -> [u8; Self::LEN] {
-        let color = self.color.map_or(u64::MAX, u64::from);
-        let mut bytes = [0; Self::LEN];
-        bytes[..8].copy_from_slice(&color.to_le_bytes());
-        bytes[8..].copy_from_slice(&i64::from(self.key).to_le_bytes());
-        bytes
-    }
-}
-
-/// The members of `group` with this colour, in the order that the split gives them.
-pub(crate) fn elect(group: &Group, ballots: &[u8], color: u32) -> Group {
-    let mut chosen: Vec<(i64, u32)> = ballots
-        .chunks_exact(Ballot::LEN)
-        .zip(0u32..)
-        .filter(|(ballot, _)| word_at(ballot, 0) == u64::from(color))
-        .map(|(ballot, rank)| (word_at(ballot, 1) as i64, rank))
-        .collect();
-    chosen.sort_unstable();
-    Group::compact(
-        chosen
-            .into_iter()
-            .filter_map(|(_, rank)| group.peer(rank))
-            .collect(),
-    )
 }

@@ -11,13 +11,15 @@ mod inter;
 mod make;
 mod priority;
 pub(crate) mod shard;
+mod split;
 #[cfg(test)]
 mod tests;
 pub(crate) mod wire;
 
 pub use inter::{Order, PeerLeader, Sides};
-pub use make::{FromGroup, SplitType};
+pub use make::FromGroup;
 pub use shard::number;
+pub use split::SplitType;
 
 use crate::attr::{self, Attrs, Target};
 use crate::coll::node::Meeting;
