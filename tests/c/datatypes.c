@@ -388,6 +388,70 @@ static void large_counts_survive(void)
     MPI_Type_free(&huge);
 }
 
+/* Replaces a type by one of the other after it. */
+static int nest(MPI_Datatype *type, int (*wrap)(MPI_Datatype, MPI_Datatype *))
+{
+    MPI_Datatype next;
+    int code = wrap(*type, &next);
+    if (code == MPI_SUCCESS) {
+        MPI_Type_free(type);
+        *type = next;
+    }
+    return code;
+}
+
+static int one_of(MPI_Datatype type, MPI_Datatype *next)
+{
+    return MPI_Type_vector(1, 1, 1, type, next);
+}
+
+/* Every byte has a place of its own. */
+static int one_and_a_byte(MPI_Datatype type, MPI_Datatype *next)
+{
+    int lengths[] = {1, 1}, size;
+    MPI_Type_size(type, &size);
+    MPI_Aint places[] = {0, 1024 + size};
+    MPI_Datatype types[] = {type, MPI_BYTE};
+    return MPI_Type_create_struct(2, lengths, places, types, next);
+}
+
+static int resized(MPI_Datatype type, MPI_Datatype *next)
+{
+    return MPI_Type_create_resized(type, 0, 2048, next);
+}
+
+static void five_hundred_and_twelve_constructors_nest_and_no_more(void)
+{
+    int (*wraps[])(MPI_Datatype, MPI_Datatype *) = {one_of, one_and_a_byte};
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    for (int w = 0; w < 2; w++) {
+        MPI_Datatype type;
+        MPI_Type_dup(MPI_INT, &type);
+        for (int depth = 1; depth <= 512; depth++)
+            CHECK_EQ(nest(&type, wraps[w]), MPI_SUCCESS);
+        for (int other = 0; other < 2; other++)
+            CHECK_CLASS(nest(&type, wraps[other]), MPI_ERR_TYPE);
+        /* These do not count. */
+        CHECK_EQ(nest(&type, MPI_Type_dup), MPI_SUCCESS);
+        CHECK_EQ(nest(&type, resized), MPI_SUCCESS);
+        MPI_Type_commit(&type);
+        union {
+            int first;
+            char all[2048];
+        } from = {42}, to = {0};
+        int size;
+        MPI_Status status;
+        from.all[1024 + 4] = 7;
+        MPI_Sendrecv(&from, 1, type, 0, 3, &to, 1, type, 0, 3, MPI_COMM_SELF, &status);
+        CHECK_EQ(to.first, 42);
+        CHECK_EQ(to.all[1024 + 4], wraps[w] == one_and_a_byte ? 7 : 0);
+        MPI_Type_size(type, &size);
+        CHECK_EQ(size, 4 + (wraps[w] == one_and_a_byte ? 512 : 0));
+        MPI_Type_free(&type);
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+}
+
 /* Programs may not free these, so asking again must not make more of them. */
 static void types_of_fortran_kinds_are_made_once(void)
 {
@@ -422,6 +486,7 @@ int main(int argc, char **argv)
     RUN(partial_receives_count_elements);
     RUN(strided_to_strided_between_ranks);
     RUN(large_counts_survive);
+    RUN(five_hundred_and_twelve_constructors_nest_and_no_more);
     RUN(types_of_fortran_kinds_are_made_once);
     return check_end();
 }

@@ -16,8 +16,8 @@ pub const COLUMNS_MAX: usize = 16;
 /// the same structures is copied.
 pub const COLUMN_TILE_BYTES: u64 = 8 * 1024;
 
-/// Deepest nesting of datatype constructors (duplicates and resizings do not count). Walking a signature recurses once
-/// or twice per level, a few hundred bytes of stack each, also on threads with small stacks.
+/// Deepest nesting of datatype constructors; duplicates, resizings and one contiguous element do not count. Walking a
+/// signature recurses once or twice per level, a few hundred bytes of stack each, also on threads with small stacks.
 pub const NESTING_MAX: u32 = 512;
 
 /// Contexts that one communicator owns: point-to-point, collectives, its own constructors, `MPI_Comm_create_group`, leaders of

@@ -66,12 +66,11 @@ impl Datatype {
 
     /// Levels of constructors, not counting those that change nothing about the elements.
     pub(super) fn nesting_of(constructor: &Constructor) -> u32 {
-        let below = constructor
-            .types()
-            .iter()
-            .map(|old| old.0.nesting)
-            .max()
-            .unwrap_or(0);
+        let below = constructor.types().iter().map(|old| old.0.nesting).max();
+        let Some(below) = below else {
+            // A predefined type has no constructor.
+            return 0;
+        };
         if is_transparent(constructor) {
             below
         } else {

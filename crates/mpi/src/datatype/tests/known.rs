@@ -122,15 +122,34 @@ fn long_chains_of_constructors_neither_overflow_the_stack_nor_nest_without_limit
     }
     assert_eq!(chain.signature(4), [(Leaf::Basic(basic::Basic::I32), 2)]);
     drop(chain);
-    let mut nested = named(codes::INT);
-    let refused = (0..5000).find_map(|_| {
-        match Datatype::structure(&[1, 1], &[0, 8], &[named(codes::CHAR), nested.clone()]) {
-            Ok(next) => nested = next,
-            Err(error) => return Some(error),
+}
+
+#[test]
+fn constructors_nest_as_deep_as_the_limit_says() {
+    type Wrap = fn(&Datatype) -> Result<Datatype>;
+    let wraps: [Wrap; 2] = [
+        |inner| inner.vector(1, 1, 1),
+        |inner| Datatype::structure(&[1, 1], &[0, 8], &[named(codes::CHAR), inner.clone()]),
+    ];
+    for wrap in wraps {
+        let mut nested = named(codes::INT);
+        for _ in 0..NESTING_MAX {
+            nested = wrap(&nested).unwrap();
         }
-        None
-    });
-    assert_eq!(refused.unwrap().class, Class::Type);
+        // Their elements can be told, by a walk as deep as they are.
+        assert!(!nested.signature(1).is_empty());
+        for wrap in wraps {
+            let error = wrap(&nested).unwrap_err();
+            assert_eq!(error.class, Class::Type);
+            assert!(
+                error.detail.contains(&NESTING_MAX.to_string()),
+                "{}",
+                error.detail
+            );
+        }
+        nested.dup().unwrap();
+        nested.contiguous(1).unwrap();
+    }
 }
 
 #[test]
