@@ -158,3 +158,23 @@ fn what_takes_long_counts_its_steps_on_a_terminal_and_nowhere_else() {
     drop(terminal);
     finish(job);
 }
+
+#[test]
+fn a_watch_draws_its_job_anew_until_the_key_comes() {
+    let mark = format!("{}-watch", std::process::id());
+    let job = support::command("run -n 2 --name drawn RANK forever")
+        .spawn()
+        .unwrap();
+    until("the job is seen", || {
+        support::run("ps drawn").out.contains("running")
+    });
+    let (watch, mut terminal) = on_terminal(&["who", "--watch=0.1", "drawn"], &mark);
+    for _ in 0..3 {
+        let drawn = read_until(&mut terminal, "\u{1b}[2J\u{1b}[H");
+        assert!(!drawn.contains("error"), "{drawn}");
+    }
+    terminal.write_all(b"\x03").unwrap();
+    assert_eq!(finish(watch).code, 0);
+    kill(job.id() as i32, libc::SIGTERM);
+    finish(job);
+}

@@ -268,6 +268,19 @@ fn the_exit_code_says_what_was_found_and_the_last_line_names_its_story() {
 }
 
 #[test]
+fn a_watch_ends_at_a_verdict_with_its_code() {
+    let place = Place::new("watch");
+    let program = place.program_with("hangs", HANGS, &["-g"]);
+    let job = Job::start(3, &program, "0");
+    // As soon as there is such a job.
+    job.until(&["job "]);
+    let (code, said) = job.ask_with_code(&["who", "--watch=0.1"]);
+    assert_eq!(code, Some(10), "{said}");
+    assert_eq!(said.matches("verdict: deadlock").count(), 1, "{said}");
+    assert!(said.trim_end().ends_with("see: garonne explain G0307"), "{said}");
+}
+
+#[test]
 fn who_waits_for_a_rank_that_has_finished_is_told() {
     hangs(
         4,

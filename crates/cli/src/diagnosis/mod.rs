@@ -90,22 +90,29 @@ impl Finding {
 impl Diagnosis {
     /// Looks at all ranks of a job.
     pub fn of(visit: &Visit) -> Self {
-        Self::from(visit, hosts::gather(visit))
+        Self::from(hosts::gather(visit))
+    }
+
+    /// Adds where ranks of this host are by their stacks, which takes some milliseconds for each.
+    pub fn with_places(self, visit: &Visit) -> Self {
+        Self {
+            places: places::tell(visit, &self.all),
+            ..self
+        }
     }
 
     /// The same where a key of the terminal has just ended some of them: what these waited for counts.
     fn of_interrupted(visit: &Visit) -> Self {
         let mut gathered = hosts::gather(visit);
         interrupted::revive(&mut gathered.all);
-        Self::from(visit, gathered)
+        Self::from(gathered)
     }
 
-    fn from(visit: &Visit, Gathered { all, silent }: Gathered) -> Self {
+    fn from(Gathered { all, silent }: Gathered) -> Self {
         let verdict = verdict::verdict(&standing::standings(&all));
         let mismatch = collectives::mismatch(&all);
-        let places = places::tell(visit, &all);
         Self {
-            places,
+            places: Vec::new(),
             all,
             silent,
             mismatch,
@@ -175,6 +182,13 @@ impl Diagnosis {
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
+    /// Who is missing in which collective, and which hosts were not seen: a line each.
+    pub fn absences(&self) -> Vec<String> {
+        let parts = [self.missing(), hosts::tell_silent(&self.silent)];
+        let lines = parts.iter().flatten().flat_map(|part| part.lines());
+        lines.map(str::to_owned).collect()
+    }
+
     /// All that is to be said beside the table of ranks, with the error code; empty where there is nothing.
     pub fn text(&self) -> String {
         let verdict = words::tell(&self.verdict, &self.all);
@@ -227,6 +241,7 @@ pub fn verdict_for_agent(job: &str, cause: &str) -> i32 {
         // The code comes first, and nothing where the job may go on.
         "stall" => match Diagnosis::of(&visit) {
             found if found.is_proven() => {
+                let found = found.with_places(&visit);
                 let said = format!("{}\n{}\n", found.finding().exit_code(), found.text());
                 return i32::from(std::io::stdout().write_all(said.as_bytes()).is_err());
             }
@@ -234,6 +249,7 @@ pub fn verdict_for_agent(job: &str, cause: &str) -> i32 {
         },
         _ => return 1,
     };
+    let found = found.with_places(&visit);
     match found.has_begun() {
         true => i32::from(writeln!(std::io::stdout(), "{}", found.text()).is_err()),
         false => 0,

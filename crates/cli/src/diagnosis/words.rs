@@ -144,19 +144,37 @@ fn doing(rank: &Rank) -> String {
     format!("{}{process}", jobs::word(rank.state))
 }
 
-/// What a rank waits for in MPI, of several threads each on a line of its own; empty: nothing.
+/// What a rank waits for in MPI, and for how long; of several threads each on a line of its own; empty: nothing.
 pub fn waiting(shown: &Shown) -> String {
-    let Some(wait) = shown.seen.rank.wait else {
-        return String::new();
-    };
-    let since = shown.seen.waited_ns as f64 / 1e9;
+    match waits_for(shown) {
+        Some(what) => format!("{what}, for {:.1} s", shown.seen.waited_ns as f64 / 1e9),
+        None => String::new(),
+    }
+}
+
+/// What a rank waits for in MPI, with the place in its program; of several threads each on a line of its own.
+fn waits_for(shown: &Shown) -> Option<String> {
+    let wait = shown.seen.rank.wait?;
     let threads = waits::of_threads(shown);
     if threads.len() > 1 {
-        return format!("{}, for {since:.1} s", threads.join("\n"));
+        return Some(threads.join("\n"));
     }
     let place = shown.seen.place.as_ref();
     let place = place.map_or(String::new(), |place| format!("   at {place}"));
-    format!("{}{place}, for {since:.1} s", waits::in_words(shown, &wait))
+    Some(format!("{}{place}", waits::in_words(shown, &wait)))
+}
+
+/// What a rank does, in a line that stays as it is while the rank does the same.
+pub fn timeless(shown: &Shown) -> String {
+    let rank = &shown.seen.rank;
+    if shown.silent {
+        return "not seen".into();
+    }
+    match (waits_for(shown), rank.process) {
+        (_, Some('T' | 't')) => format!("{}, stopped", jobs::word(rank.state)),
+        (Some(what), _) => what.replace('\n', "; "),
+        (None, _) => jobs::word(rank.state).into(),
+    }
 }
 
 /// A rank as JSON.

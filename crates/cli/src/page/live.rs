@@ -82,7 +82,7 @@ pub fn serve(visit: &Visit, port: u16) -> Result<i32, String> {
     });
     while let Ok(visit) = jobs::named(launcher) {
         if is_looked_at(&shared) {
-            let found = Diagnosis::of(&visit);
+            let found = Diagnosis::of(&visit).with_places(&visit);
             let (traffic, since) = {
                 let shown = lock(&shared);
                 (shown.traffic.clone(), shown.since)

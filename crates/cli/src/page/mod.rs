@@ -62,7 +62,7 @@ pub fn of_now(visit: &Visit, time: Duration) -> String {
         Err(_) => Traffic::default(),
     };
     let seconds = begun.elapsed().as_secs_f64();
-    let data = data(visit, &Diagnosis::of(visit), &traffic, seconds);
+    let data = data(visit, &Diagnosis::of(visit).with_places(visit), &traffic, seconds);
     html(&format!("Job {}", visit.job_name), &data, false)
 }
 

@@ -1,7 +1,12 @@
 //! `garonne who`: what each rank of a running job does and what that comes to, from what the ranks publish, without their
 //! help; of all hosts that answer. The exit code says what was found (docs/using.md).
 
+mod watch;
+
+use std::time::Duration;
+
 use clap_complete::engine::ArgValueCandidates;
+use garonne_node::visit::Visit;
 
 use super::jobs;
 use crate::diagnosis::{Diagnosis, places, words};
@@ -17,22 +22,52 @@ pub struct Args {
     /// Show the stacks of all threads of all ranks of this host, too
     #[arg(long)]
     stacks: bool,
+    /// Look again and again, each 2 or so many seconds, until ranks can never go on or the job has ended
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = EVERY, value_parser = watch::seconds)]
+    watch: Option<f64>,
 }
 
+/// Seconds between two looks where none are named.
+const EVERY: &str = "2";
+
 pub fn run(args: &Args) -> i32 {
-    let visit = match jobs::choose(args.job.as_ref(), "garonne who JOB") {
-        Ok(visit) => visit,
+    let (visit, every) = match chosen(args) {
+        Ok(chosen) => chosen,
         Err(text) => {
             errln!("error: {text}");
             return 1;
         }
     };
-    let found = Diagnosis::of(&visit);
+    if let Some(seconds) = every {
+        return watch::watch(visit, Duration::from_secs_f64(seconds), args);
+    }
+    let found = Diagnosis::of(&visit).with_places(&visit);
     let code = found.finding().exit_code();
     if args.json {
         let printed = super::print_json(&found.json(&visit));
         return if printed == 0 { code } else { printed };
     }
+    print(&visit, &found, args.stacks);
+    code
+}
+
+/// The job that is meant, and the seconds between two looks at it. Behind `--watch` a number that names no job is these seconds.
+fn chosen(args: &Args) -> Result<(Visit, Option<f64>), String> {
+    const LINE: &str = "garonne who JOB";
+    match jobs::choose(args.job.as_ref(), LINE) {
+        Ok(visit) => Ok((visit, args.watch)),
+        Err(text) => {
+            let word = args.job.as_ref().map(ToString::to_string).unwrap_or_default();
+            match (args.watch, watch::seconds(&word)) {
+                (Some(_), Ok(seconds)) => Ok((jobs::choose(None, LINE)?, Some(seconds))),
+                _ => Err(text),
+            }
+        }
+    }
+}
+
+/// Prints what a look has found.
+fn print(visit: &Visit, found: &Diagnosis, with_stacks: bool) {
     outln!(
         "job {}: {} ({} ranks)",
         visit.launcher,
@@ -40,10 +75,7 @@ pub fn run(args: &Args) -> i32 {
         visit.ranks
     );
     match found.has_begun() {
-        false if found.silent.is_empty() => {
-            outln!("no rank has called MPI_Init yet");
-            return 0;
-        }
+        false if found.silent.is_empty() => return outln!("no rank has called MPI_Init yet"),
         false => outln!("no rank that can be seen has called MPI_Init yet"),
         true => outln!("{}", words::table(&found.all).trim_fmt()),
     }
@@ -51,9 +83,8 @@ pub fn run(args: &Args) -> i32 {
     if !text.is_empty() {
         outln!("\n{text}");
     }
-    if args.stacks {
-        let stacks = places::stacks(&visit, &found.all);
+    if with_stacks {
+        let stacks = places::stacks(visit, &found.all);
         stacks.iter().for_each(|stack| outln!("\n{}", stack.trim_end()));
     }
-    code
 }
