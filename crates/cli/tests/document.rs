@@ -92,6 +92,38 @@ fn failures_signals_time_limits_and_programs_that_are_not_there_are_told_with_th
 }
 
 #[test]
+fn ends_of_ranks_on_other_hosts_are_told_however_the_job_ends_and_through_hosts_between() {
+    let place = tempfile::tempdir().unwrap();
+    let starter = "sh -c 'shift; exec \"$@\"' sh";
+    let hosts = ["--launcher", starter, "--host", "localhost,b,c,d"];
+    let one = |then: &str| format!("if [ $PMI_RANK = 3 ]; then {then}; fi; exec sleep 600");
+    for (then, code, rank_3) in [
+        ("exit 7", 7, json!([7, null])),
+        ("kill -SEGV $$", 139, json!([null, "SIGSEGV"])),
+    ] {
+        let said = said(
+            command("run --json end.json")
+                .env("GARONNE_FAN_OUT", "2")
+                .args(hosts)
+                .args(["sh", "-c", &one(then)])
+                .current_dir(place.path()),
+        );
+        let text = std::fs::read_to_string(place.path().join("end.json")).unwrap();
+        let end: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(said.code, code, "{said:?} {end}");
+        let rank = &end["ranks"][3];
+        assert_eq!(json!([rank["exit_code"], rank["signal"]]), rank_3, "{end}");
+        for rank in end["ranks"].as_array().unwrap().iter().take(3) {
+            assert_eq!(rank["signal"], "SIGTERM", "{end}");
+            assert!(
+                rank["process"].as_i64() > Some(0) && rank["seconds"].is_number(),
+                "{end}"
+            );
+        }
+    }
+}
+
+#[test]
 fn ranks_of_other_hosts_are_told_and_what_is_no_document_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
     let starter = "sh -c 'shift; exec \"$@\"' sh";
@@ -103,7 +135,8 @@ fn ranks_of_other_hosts_are_told_and_what_is_no_document_is_left_alone() {
         (&json!("b"), &json!(0)),
         "{end}"
     );
-    assert_eq!(end["ranks"][0]["process"], Value::Null);
+    let is_known = |rank: &Value| rank["process"].as_i64() > Some(0) && rank["seconds"].as_f64() >= Some(0.0);
+    assert!(is_known(&end["ranks"][0]), "{end}");
     let (said, end) = run_in(
         place.path(),
         &[&hosts[..], &["sh", "-c", "exit $((PMI_RANK * 3))"]].concat(),

@@ -118,6 +118,8 @@ pub struct Job {
     pub sheet: Option<Sheet>,
     /// Why this host cannot run its ranks, found before its agent has a line by which to say so.
     pub fault: Option<String>,
+    /// What the ranks of this host do not get of the binding that was asked for, where the launcher has not said it.
+    pub shortfall: Option<String>,
     /// Ends the job after this long.
     pub timeout: Option<Duration>,
     /// Where the ranks run.
@@ -179,6 +181,7 @@ impl Job {
             files: OutputFiles::default(),
             sheet: None,
             fault: None,
+            shortfall: None,
             timeout: None,
             placement: Placement::default(),
             coll_bytes: coll_bytes(ranks),

@@ -103,6 +103,7 @@ fn obey(errand: Errand, mut job: Job, line: Trusted, (reached, manner): (IpAddr,
         job.fault = Some(format!("host '{}': {text}", errand.name));
     }
     if let Ok(placed) = &placed {
+        job.shortfall = placed.shortfall(&job.policy).filter(|_| !ranks.is_empty());
         job.placement = spread(&placed.placement, &ranks, job.size());
     }
     let outer = Outer {

@@ -3,7 +3,9 @@
 //!
 //! Owns the encoding, which is that of [`crate::wire`]. Whoever sends these has proved the job's secret, but nothing here trusts a length.
 
+mod ends;
 mod job;
+mod places;
 mod reach;
 mod ways;
 
@@ -11,7 +13,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use garonne_rails::tcp::{LIBRARY, SECRET_BYTES, Secret, VERSIONS, Versions};
 
+pub use self::ends::RankEnd;
+use self::ends::{ends, put_ends};
 use self::job::{job, put_job};
+pub use self::places::{Place, Seat, decode_place, encode_place};
+use self::places::{put_seats, seats};
 pub use self::ways::{Callback, Venue, Way};
 use self::ways::{callback, put_callback, put_venue, put_way, venue, way};
 use crate::added::Added;
@@ -44,30 +50,6 @@ pub struct Errand {
     pub port: u16,
     /// Its addresses, all that it has.
     pub addresses: Vec<IpAddr>,
-}
-
-/// A host as others reach it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// What `MPI_Get_processor_name` gives there.
-    pub name: String,
-    /// Identity of its network: two nodes with the same share one, with all addresses.
-    pub home: u64,
-    /// Its addresses.
-    pub addresses: Vec<IpAddr>,
-    /// It has joined with a key: it reaches the first host, and perhaps nobody reaches it.
-    pub guest: bool,
-}
-
-/// A node that is ready: where it is, and the ports of its ranks, in their order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seat {
-    /// The node.
-    pub node: u32,
-    /// Its host.
-    pub place: Place,
-    /// Ports of its ranks.
-    pub ports: Vec<u16>,
 }
 
 /// Which of a rank's two streams.
@@ -163,6 +145,10 @@ pub enum Report {
     Taken(u32),
     /// A line for the user.
     Say(String),
+    /// What the host's ranks do not get of the binding that was asked for, in words that follow their numbers.
+    Unbound(String),
+    /// How the ranks of the host have ended: the last but Done, and once.
+    Ends(Vec<RankEnd>),
     /// Nothing runs at the node and below it any more; the last message.
     Done,
     /// A rank of another node is to call one of this.
@@ -215,20 +201,6 @@ pub(crate) fn addresses(r: &mut Reader<'_>) -> Result<Vec<IpAddr>> {
     (0..count).map(|_| address(r)).collect()
 }
 
-fn put_place(writer: Writer, place: &Place) -> Writer {
-    let writer = writer.bytes(place.name.as_bytes()).raw(place.home.to_le_bytes());
-    put_addresses(writer.raw([u8::from(place.guest)]), &place.addresses)
-}
-
-fn place(r: &mut Reader<'_>) -> Result<Place> {
-    Ok(Place {
-        name: r.text()?,
-        home: u64::from_le_bytes(r.raw()?),
-        guest: r.raw()? != [0],
-        addresses: addresses(r)?,
-    })
-}
-
 pub(crate) fn put_numbers<const N: usize>(
     writer: Writer,
     numbers: impl ExactSizeIterator<Item = [u8; N]>,
@@ -257,44 +229,6 @@ fn side(code: u32) -> Result<Side> {
 
 fn optional(rank: Option<u32>) -> [u8; 4] {
     rank.unwrap_or(u32::MAX).to_le_bytes()
-}
-
-/// A place as it stands in the table that ranks read (`atlas`).
-pub fn encode_place(place: &Place) -> Vec<u8> {
-    put_place(Writer::new(340), place).0
-}
-
-/// Reads it.
-///
-/// # Errors
-/// It is damaged.
-pub fn decode_place(message: &[u8]) -> Result<Place> {
-    let (kind, mut r) = Reader::new(message)?;
-    if kind != 340 {
-        return Err(damaged("it is no host"));
-    }
-    let place = place(&mut r)?;
-    r.end(place)
-}
-
-fn put_seats(writer: Writer, seats: &[Seat]) -> Writer {
-    let writer = writer.raw((seats.len() as u32).to_le_bytes());
-    seats.iter().fold(writer, |writer, seat| {
-        let writer = put_place(writer.raw(seat.node.to_le_bytes()), &seat.place);
-        put_numbers(writer, seat.ports.iter().map(|port| port.to_le_bytes()))
-    })
-}
-
-fn seats(r: &mut Reader<'_>) -> Result<Vec<Seat>> {
-    let count = count(r, 25, limits::SEATS_MAX)?;
-    let seat = |r: &mut Reader<'_>| {
-        Ok(Seat {
-            node: r.u32()?,
-            place: place(r)?,
-            ports: ports(r)?,
-        })
-    };
-    (0..count).map(|_| seat(r)).collect()
 }
 
 impl Errand {
@@ -501,6 +435,8 @@ impl Report {
             Report::Over(ranks) => put_numbers(Writer::new(324), ranks.iter().map(|rank| rank.to_le_bytes())),
             Report::Taken(bytes) => Writer::new(325).raw(bytes.to_le_bytes()),
             Report::Say(line) => Writer::new(326).bytes(line.as_bytes()),
+            Report::Unbound(what) => Writer::new(346).bytes(what.as_bytes()),
+            Report::Ends(all) => put_ends(Writer::new(347), all),
             Report::Done => Writer::new(327),
             Report::Ping => Writer::new(328),
             Report::Call(call) => put_callback(Writer::new(329), call),
@@ -541,6 +477,8 @@ impl Report {
             324 => Report::Over(ranks(&mut r)?),
             325 => Report::Taken(r.u32()?),
             326 => Report::Say(r.text()?),
+            346 => Report::Unbound(r.text()?),
+            347 => Report::Ends(ends(&mut r)?),
             327 => Report::Done,
             328 => Report::Ping,
             329 => Report::Call(callback(&mut r)?),

@@ -15,7 +15,7 @@ pub struct Outcome {
     pub error: Option<String>,
 }
 
-/// How a rank ended. Of a rank on another host in a job that failed, its end is not known here.
+/// How a rank ended. Of a rank on a host that was lost its end is not known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankOutcome {
     /// Its number.
@@ -24,13 +24,13 @@ pub struct RankOutcome {
     pub program: String,
     /// The name of its host.
     pub host: String,
-    /// Its process, on the launcher's host.
+    /// Its process, on its host.
     pub process: Option<i32>,
     /// With which status it ended by itself.
     pub exit_code: Option<i32>,
     /// Which signal ended it.
     pub signal: Option<String>,
-    /// How long it ran, on the launcher's host.
+    /// How long it ran.
     pub seconds: Option<f64>,
 }
 

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use garonne_topology::binding::{Available, Plan, Policy, plan};
+use garonne_topology::binding::{Available, BindTo, Plan, Policy, plan};
 use garonne_topology::{CpuSet, Machine, quota};
 
 use crate::job::Placement;
@@ -28,6 +28,23 @@ pub struct Placed {
     /// CPU sets per rank; empty if nobody is bound.
     pub sets: Vec<CpuSet>,
     _claim: Option<OwnedFd>,
+}
+
+impl Placed {
+    /// What ranks do not get of a binding that was asked for, in words that follow their numbers.
+    pub fn shortfall(&self, policy: &Policy) -> Option<String> {
+        if !policy.asks_for_binding() {
+            return None;
+        }
+        if self.sets.is_empty() {
+            return Some(format!("are not bound as asked for: {}", self.reason));
+        }
+        let all = self.sets.iter().fold(CpuSet::new(), |sum, set| sum.union(set));
+        let each: usize = self.sets.iter().map(CpuSet::len).sum();
+        let is_of_own = matches!(policy.bind, BindTo::Auto | BindTo::Core | BindTo::Thread);
+        (is_of_own && each > all.len())
+            .then(|| format!("share CPUs {all}: there are too few for each to have its own"))
+    }
 }
 
 /// Lets this process, and so the job, use these CPUs only.

@@ -108,6 +108,10 @@ def places(context, talk):
         # The launcher's host may have no ranks at all.
         code, output = run(context, hosts, ["--host", f"{hosts.names[1]},{hosts.names[2]}", talk, "5"])
         expect(code == 0 and "all is well" in output, f"exit code {code} without ranks on the launcher's host", output)
+        # A binding that only other hosts cannot give is told here, once.
+        code, output = run(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:2,{hosts.names[2]}:2", "--cpu-set", "0", "--bind-to", "core", talk, "5"])
+        line = f"garonne run: ranks 1-4 on hosts {hosts.names[1]},{hosts.names[2]} share CPUs 0: there are too few for each to have its own"
+        expect(code == 0 and output.count("garonne run: ") == 1 and line in output, f"exit code {code}", output)
 
 
 def orders_of_ranks(context, talk):

@@ -35,8 +35,7 @@ use garonne_node::job::{Colour, Job};
 use garonne_node::nodes::{Nodes, listed};
 use garonne_node::own::are_own as own_names;
 use garonne_node::{bounded, codes, leaf, limits, placement, rank_slots, tree};
-use garonne_topology::binding::{BindTo, Policy};
-use garonne_topology::{CpuSet, machine, quota};
+use garonne_topology::{machine, quota};
 
 use crate::output;
 use document::Document;
@@ -216,8 +215,8 @@ fn start(order: Order) -> i32 {
             return USAGE;
         }
     };
-    if let Some(line) = unfulfilled(&placed, &here, &policy) {
-        errln!("garonne run: {line}");
+    if let (false, Some(what)) = (here.is_empty(), placed.shortfall(&policy)) {
+        errln!("garonne run: ranks {} {what}", listed(&here));
     }
     if report_bindings {
         report(&placed, &here, &job);
@@ -262,25 +261,6 @@ fn say_if_flat(job: &Job) {
             "garonne run: {started} hosts, each by {each} of its own from this one; a batch system starts that many sooner (docs/launchers.md)"
         );
     }
-}
-
-/// What of a binding that was asked for this host's ranks do not get.
-fn unfulfilled(placed: &placement::Placed, here: &[u32], policy: &Policy) -> Option<String> {
-    if here.is_empty() || !policy.asks_for_binding() {
-        return None;
-    }
-    let ranks = listed(here);
-    if placed.sets.is_empty() {
-        return Some(format!(
-            "ranks {ranks} are not bound as asked for: {}",
-            placed.reason
-        ));
-    }
-    let all = placed.sets.iter().fold(CpuSet::new(), |sum, set| sum.union(set));
-    let each: usize = placed.sets.iter().map(CpuSet::len).sum();
-    let is_of_own = matches!(policy.bind, BindTo::Auto | BindTo::Core | BindTo::Thread);
-    (is_of_own && each > all.len())
-        .then(|| format!("ranks {ranks} share CPUs {all}: there are too few for each to have its own"))
 }
 
 /// Writes our process id where `--report-pid` wants it.

@@ -158,6 +158,9 @@ impl Agent<'_> {
 
     /// This node is ready.
     pub(super) fn take_own_seat(&mut self, own: Seat) {
+        if let Some(what) = &self.job.shortfall {
+            self.report(&Report::Unbound(what.clone()));
+        }
         match &mut self.below {
             // Of one's own node, and once.
             Some(below) => drop(below.gathering.take(self.node, vec![own])),

@@ -4,6 +4,8 @@
 //! slots, whose output comes in messages (`source`) within a window, and whose end is reported. The lines by which that comes are `below`; the commands that start agents
 //! are `branch`.
 
+use std::collections::BTreeMap;
+
 use garonne_rails::tcp::Secret;
 
 use super::branch::Hired;
@@ -15,7 +17,8 @@ use crate::error::{Error, Result};
 use crate::gathering::{in_parts, name_apart, table};
 use crate::joining::gate::Gate;
 use crate::joining::room::Company;
-use crate::orders::{Asked, Order, Place, Report, Seat, Side};
+use crate::nodes::listed;
+use crate::orders::{Asked, Order, Place, RankEnd, Report, Seat, Side};
 use crate::processes::Ended;
 
 /// What the first agent has beyond others.
@@ -29,7 +32,12 @@ pub(super) struct Far {
     pub(super) gate: Option<Gate>,
     /// Ranks that have ended well, to be told.
     pub(super) ended: Vec<u32>,
+    /// Nodes whose ranks are not bound as was asked for, by what is said of it.
+    unbound: BTreeMap<String, Vec<u32>>,
 }
+
+/// Hosts that one line names.
+const HOSTS_NAMED: usize = 4;
 
 pub(super) fn side(kind: Kind) -> Side {
     match kind {
@@ -69,6 +77,7 @@ impl Agent<'_> {
             hired: Vec::new(),
             gate: None,
             ended: Vec::new(),
+            unbound: BTreeMap::new(),
         }));
         Ok((port, secret))
     }
@@ -104,6 +113,16 @@ impl Agent<'_> {
             } => self.failed_elsewhere(rank, (code, finalized), &report, &line),
             Report::Taken(bytes) => self.input_taken(node, bytes),
             Report::Say(line) => self.say(&line),
+            Report::Unbound(what) => {
+                if let Some(far) = &mut self.far {
+                    far.unbound.entry(what).or_default().push(node);
+                }
+            }
+            Report::Ends(ends) => {
+                let is_there = |end: &RankEnd| self.is_of(end.rank, node);
+                let ends: Vec<_> = ends.into_iter().filter(is_there).collect();
+                self.tally.note_elsewhere(ends);
+            }
             Report::Call(call) => self.have_called(call),
             Report::Drain(network, drained, number) => {
                 self.set_drained(network, drained, Asked { at: node, number })
@@ -181,7 +200,28 @@ impl Agent<'_> {
             self.order_all(&Order::Hosts(part));
         }
         self.order_all(&Order::Go);
+        self.say_unbound();
         Ok(told)
+    }
+
+    /// Says on which hosts ranks are not bound as was asked for, once for all of which the same is true.
+    fn say_unbound(&mut self) {
+        let unbound = self.far.as_mut().map(|far| std::mem::take(&mut far.unbound));
+        for (what, mut nodes) in unbound.unwrap_or_default() {
+            nodes.sort_unstable();
+            let of_nodes = |rank: &u32| nodes.binary_search(&self.job.nodes.of(*rank)).is_ok();
+            let ranks: Vec<u32> = (0..self.job.size()).filter(of_nodes).collect();
+            let named = nodes.iter().take(HOSTS_NAMED).map(|node| self.host_name(*node));
+            let mut hosts = named.collect::<Vec<_>>().join(",");
+            if let more @ 1.. = nodes.len().saturating_sub(HOSTS_NAMED) {
+                hosts += &format!(" and {more} more");
+            }
+            let on = if nodes.len() == 1 { "on host" } else { "on hosts" };
+            self.say(&format!(
+                "garonne run: ranks {} {on} {hosts} {what}",
+                listed(&ranks)
+            ));
+        }
     }
 
     /// Tells the other agents which ranks have ended.

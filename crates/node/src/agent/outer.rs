@@ -323,6 +323,11 @@ impl Agent<'_> {
     pub(super) fn say_done(&mut self) {
         processes::kill_all();
         self.tell_ends();
+        // An adopted job has no launcher to which it would be told.
+        if self.adopted.is_none() {
+            let ends = self.ends_here();
+            self.report(&Report::Ends(ends));
+        }
         self.report(&Report::Done);
         let until = Instant::now() + AGENT_SILENCE_MAX;
         while Instant::now() < until

@@ -1,12 +1,13 @@
-//! What the first agent notes of the ends of ranks, for a launcher that is to tell them.
+//! What agents note of the ends of ranks, for a launcher that is to tell them: those of other hosts tell the first.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::Agent;
+use super::{Agent, Slot};
 use crate::codes;
 use crate::error::Error;
 use crate::job::Job;
+use crate::orders::RankEnd;
 use crate::outcome::{Outcome, RankOutcome};
 use crate::processes::{Ended, signal_name};
 
@@ -16,6 +17,8 @@ pub(super) struct Tally {
     begun: Instant,
     /// By rank of this host: how long it ran.
     ran: HashMap<u32, Duration>,
+    /// The ends of ranks of other hosts, as their agents have told them.
+    elsewhere: HashMap<u32, RankEnd>,
     /// The line of the first failure.
     error: Option<String>,
 }
@@ -25,6 +28,7 @@ impl Default for Tally {
         Self {
             begun: Instant::now(),
             ran: HashMap::new(),
+            elsewhere: HashMap::new(),
             error: None,
         }
     }
@@ -41,6 +45,17 @@ impl Tally {
         self.ran.insert(rank, self.begun.elapsed());
     }
 
+    /// For how long a rank of this host has run.
+    fn ran(&self, rank: u32) -> Duration {
+        let known = self.ran.get(&rank).copied();
+        known.unwrap_or_else(|| self.begun.elapsed())
+    }
+
+    /// Ranks of another host have ended.
+    pub fn note_elsewhere(&mut self, ends: Vec<RankEnd>) {
+        self.elsewhere.extend(ends.into_iter().map(|end| (end.rank, end)));
+    }
+
     /// A line of the agent's own: the first that has a code says why the job ends.
     pub fn note_line(&mut self, line: &str) {
         if self.error.is_none() && line.starts_with("error[") {
@@ -50,19 +65,28 @@ impl Tally {
 }
 
 impl Agent<'_> {
+    /// The ends of all ranks of this host, when everything that is left has been killed.
+    pub(super) fn ends_here(&self) -> Vec<RankEnd> {
+        let here = (0..).zip(&self.slots).filter(|(_, slot)| slot.node == self.node);
+        let end = |(rank, slot): (u32, &Slot)| RankEnd {
+            rank,
+            process: slot.pid,
+            // What was killed at the end was not seen to end.
+            ended: slot.ended.unwrap_or(Ended::Signal(libc::SIGKILL)),
+            ran_ms: self.tally.ran(rank).as_millis() as u64,
+        };
+        here.map(end).collect()
+    }
+
     /// Tells how all ranks ended, when everything that is left has been killed.
     pub(super) fn tell_outcome(&self) {
         let Some(sheet) = &self.job.sheet else { return };
         let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let mut ends = self.tally.elsewhere.clone();
+        ends.extend(self.ends_here().into_iter().map(|end| (end.rank, end)));
         let rank = |rank: u32| {
             let slot = &self.slots[rank as usize];
-            let is_here = slot.node == self.node;
-            // What this agent has killed at the end was not seen to end.
-            let ended = match slot.ended {
-                Some(ended) if is_here || self.code() == 0 => Some(ended),
-                None if is_here => Some(Ended::Signal(libc::SIGKILL)),
-                _ => None,
-            };
+            let end = ends.get(&rank);
             let words = &self.job.programs[slot.program].argv;
             RankOutcome {
                 rank,
@@ -73,16 +97,16 @@ impl Agent<'_> {
                     true => self.job.nodes.name(slot.node).to_owned(),
                     false => own.clone(),
                 },
-                process: is_here.then_some(slot.pid),
-                exit_code: match ended {
-                    Some(Ended::Exit(code)) => Some(code),
-                    _ => None,
-                },
-                signal: match ended {
-                    Some(Ended::Signal(signal)) => Some(signal_name(signal)),
-                    _ => None,
-                },
-                seconds: self.tally.ran.get(&rank).map(Duration::as_secs_f64),
+                process: end.map(|end| end.process),
+                exit_code: end.and_then(|end| match end.ended {
+                    Ended::Exit(code) => Some(code),
+                    Ended::Signal(_) => None,
+                }),
+                signal: end.and_then(|end| match end.ended {
+                    Ended::Signal(signal) => Some(signal_name(signal)),
+                    Ended::Exit(_) => None,
+                }),
+                seconds: end.map(|end| end.ran_ms as f64 / 1e3),
             }
         };
         sheet.write(&Outcome {

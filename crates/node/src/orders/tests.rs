@@ -1,6 +1,7 @@
 use super::*;
 use crate::job::{Program, Stdin, Streams};
 use crate::nodes::Nodes;
+use crate::processes::Ended;
 use garonne_topology::binding::BindTo;
 use proptest::prelude::*;
 
@@ -138,6 +139,21 @@ pub(super) fn reports() -> Vec<Report> {
         Report::Over(vec![1, 2]),
         Report::Taken(5),
         Report::Say("x".into()),
+        Report::Unbound("share CPUs 0".into()),
+        Report::Ends(vec![
+            RankEnd {
+                rank: 3,
+                process: 99,
+                ended: Ended::Exit(-1),
+                ran_ms: 1 << 40,
+            },
+            RankEnd {
+                rank: 4,
+                process: 0,
+                ended: Ended::Signal(9),
+                ran_ms: 0,
+            },
+        ]),
         Report::Done,
         Report::Call(a_callback()),
         Report::Drain("10.0.0.0/24".parse().unwrap(), true, 9),

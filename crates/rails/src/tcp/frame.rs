@@ -11,8 +11,8 @@ use garonne_engine::rail::Header;
 
 /// Format versions that this library speaks: of the rail, and of what agents say to each other on its connections (`node` holds that to the number by a sum over its messages).
 pub const VERSIONS: Versions = Versions {
-    lowest: 12,
-    highest: 12,
+    lowest: 13,
+    highest: 13,
 };
 
 /// This library by name: engines of different ones do not understand each other's packets.
