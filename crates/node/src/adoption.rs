@@ -16,6 +16,7 @@ use garonne_topology::binding::{BindTo, Policy};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
+use crate::admission::Admission;
 use crate::agent;
 use crate::client::private_pair;
 use crate::codes;
@@ -55,6 +56,8 @@ pub(crate) struct Settled {
     pub name: JobName,
     /// Identity of its network, which its ranks must share.
     pub home: u64,
+    /// What admits to it.
+    pub admission: Admission,
 }
 
 /// Where an agent takes the calls of those that report to it.
@@ -178,6 +181,7 @@ impl Settled {
         Writer::new(362)
             .bytes(self.name.0.as_bytes())
             .raw(self.home.to_le_bytes())
+            .raw(self.admission.bytes())
             .0
     }
 
@@ -189,6 +193,7 @@ impl Settled {
         let settled = Self {
             name: JobName(r.text()?),
             home: u64::from_le_bytes(r.raw()?),
+            admission: Admission::from_bytes(r.raw()?),
         };
         r.end(settled)
     }
@@ -450,6 +455,7 @@ mod tests {
         let settled = Settled {
             name: JobName("garonne/job/1/2".into()),
             home: 99,
+            admission: Admission::from_bytes([4; 16]),
         };
         assert_eq!(Settled::decode(&settled.encode()).unwrap(), settled);
         let first = First {

@@ -136,7 +136,7 @@ impl Client {
         let pid = rustix::process::getpid().as_raw_pid() as u32;
         let request = ToAgent::Register {
             protocols,
-            job: invitation.job.0,
+            admission: invitation.admission.clone(),
             rank: invitation.rank,
             pid,
             version: version.to_owned(),

@@ -14,6 +14,7 @@
 
 mod added;
 pub mod addresses;
+pub mod admission;
 pub mod adoption;
 pub mod agent;
 mod atlas;

@@ -10,6 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::net::SocketAddrUnix;
 
+use crate::admission::Admission;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::JobId;
@@ -19,7 +20,7 @@ use crate::sys;
 pub const ENV_FD: &str = "GARONNE_FD";
 /// Abstract name of the agent's socket.
 pub const ENV_AGENT: &str = "GARONNE_AGENT";
-/// Secret of the job, 32 hexadecimal digits.
+/// What admits to the job, 32 hexadecimal digits.
 pub const ENV_JOB: &str = "GARONNE_JOB";
 /// Rank of the process.
 pub const ENV_RANK: &str = "GARONNE_RANK";
@@ -153,8 +154,8 @@ impl std::fmt::Display for ProgramPlace {
 /// What the environment says about the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invitation {
-    /// Secret of the job.
-    pub job: JobId,
+    /// What admits to the job.
+    pub admission: Admission,
     /// Rank of this process.
     pub rank: u32,
     /// Name of the agent.
@@ -180,8 +181,8 @@ impl Invitation {
             );
             Error::misuse(codes::G0212, text)
         };
-        let job = var(ENV_JOB)
-            .and_then(|text| u128::from_str_radix(&text, 16).ok())
+        let admission = var(ENV_JOB)
+            .and_then(|text| Admission::parse(&text))
             .ok_or_else(|| bad(ENV_JOB))?;
         let rank = var(ENV_RANK)
             .and_then(|text| text.parse().ok())
@@ -191,7 +192,7 @@ impl Invitation {
             Some((number.parse().ok()?, inode.parse().ok()?))
         });
         Ok(Some(Self {
-            job: JobId(job),
+            admission,
             rank,
             agent: JobName(agent),
             inherited,
@@ -208,7 +209,7 @@ impl Invitation {
 
     /// The variables that tell a rank of this job about it. `number` is where it finds the inherited socket.
     pub(crate) fn vars(
-        job: JobId,
+        admission: &Admission,
         agent: &JobName,
         shared: &OwnedFd,
         number: RawFd,
@@ -218,7 +219,7 @@ impl Invitation {
         Ok(vec![
             (ENV_FD.into(), format!("{number}:{}", stat.st_ino)),
             (ENV_AGENT.into(), agent.0.clone()),
-            (ENV_JOB.into(), format!("{:032x}", job.0)),
+            (ENV_JOB.into(), admission.text()),
         ])
     }
 }

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use garonne_rails::tcp::Versions;
 use ipnet::IpNet;
 
+use crate::admission::Admission;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::wish::{self, Wish, put_wish};
@@ -62,8 +63,8 @@ pub enum ToAgent {
     Register {
         /// Oldest and newest protocol that the library speaks.
         protocols: Versions,
-        /// The secret of the job, from the environment.
-        job: u128,
+        /// What admits to the job, from the environment.
+        admission: Admission,
         /// The rank, from the environment.
         rank: u32,
         /// Process id as the process itself sees it.
@@ -330,14 +331,14 @@ impl ToAgent {
         match self {
             ToAgent::Register {
                 protocols,
-                job,
+                admission,
                 rank,
                 pid,
                 version,
             } => Writer::new(1)
                 .raw(protocols.lowest.to_le_bytes())
                 .raw(protocols.highest.to_le_bytes())
-                .raw(job.to_le_bytes())
+                .raw(admission.bytes())
                 .raw(rank.to_le_bytes())
                 .raw(pid.to_le_bytes())
                 .bytes(version.as_bytes()),
@@ -371,7 +372,7 @@ impl ToAgent {
         let value = match kind {
             1 => ToAgent::Register {
                 protocols: (r.u16()?, r.u16()?).into(),
-                job: u128::from_le_bytes(r.raw()?),
+                admission: Admission::from_bytes(r.raw()?),
                 rank: r.u32()?,
                 pid: r.u32()?,
                 version: r.text()?,

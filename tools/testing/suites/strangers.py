@@ -4,9 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import time
 
 from ..jobs import PATIENCE_S, MarkedJob, expect
-from ..runner import Case, Skip
+from ..runner import Case, Failure, Skip, check
+from . import guest
 
 # A network namespace of its own has no other jobs, whose names are abstract sockets.
 ALONE = ["unshare", "-n", "--"]
@@ -23,6 +26,8 @@ def suite(context):
     yield Case("strangers/of another user are not believed", lambda: of_another_user(context))
     yield Case("strangers/of the user do no harm", lambda: of_the_user(context))
     yield Case("strangers/hundreds that are silent hide no job", lambda: many(context))
+    check(guest.build(context, "talks"))
+    yield Case("strangers/the name of a job admits nobody", lambda: uninvited(context))
 
 
 class Machine:
@@ -87,3 +92,53 @@ def many(context):
             if said:
                 break
         expect(len(said) == 1 and "sleep" in str(said), "the job is not seen", str(said))
+
+
+# A rank that shows its invitation in the file INVITED, takes no part itself, and stays until the file DONE is there.
+SHOWN = 'env | grep ^GARONNE_ > "$0/making" && mv "$0/making" "$0/INVITED"; until [ -e "$0/DONE" ]; do sleep 0.05; done'
+
+
+def uninvited(context):
+    """A process that knows all of a rank's invitation but what admits to its job, for which it takes the job's id, is refused, and harms nobody; with that it is the rank."""
+    talks = guest.program_of(context, "talks")
+    with tempfile.TemporaryDirectory() as place:
+        job = MarkedJob([*context.launcher(1), talks, ":", "-n", "1", "sh", "-c", SHOWN, place], context.environment())
+        try:
+            wait_for(os.path.join(place, "INVITED"))
+            with open(os.path.join(place, "INVITED"), encoding="utf-8") as lines:
+                invited = dict(line.rstrip("\n").split("=", 1) for line in lines)
+            del invited["GARONNE_FD"]  # a descriptor of that process
+            for known in (job_id(context, invited["GARONNE_AGENT"]), "0" * 32):
+                code, said = take_part(context, talks, {**invited, "GARONNE_JOB": known})
+                expect(code != 0 and "G0244" in said, f"let in with '{known}': exit code {code}", said)
+            code, said = take_part(context, talks, invited)
+            expect(code == 0 and "good" in said, f"not let in: exit code {code}", said)
+        finally:
+            with open(os.path.join(place, "DONE"), "w", encoding="utf-8"):
+                pass
+        code, said = job.end()
+        expect(code == 0 and said.count("good") == 1, f"exit code {code}", said)
+
+
+def wait_for(path):
+    until = time.monotonic() + PATIENCE_S
+    while not os.path.exists(path):
+        if time.monotonic() > until:
+            raise Failure(f"{path} does not come")
+        time.sleep(0.05)
+
+
+def job_id(context, agent):
+    """The id of the job of this agent, once its first rank has come."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        done = subprocess.run([sys.executable, context.root / "tests/guest/job_id.py", agent], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        if done.returncode == 0:
+            return done.stdout.strip()
+        expect(time.monotonic() < until, "the id of the job is not shown", done.stderr)
+        time.sleep(0.05)
+
+
+def take_part(context, program, variables):
+    done = subprocess.run([program], env={**context.environment(), **variables}, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return done.returncode, done.stdout + done.stderr

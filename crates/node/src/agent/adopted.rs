@@ -13,11 +13,11 @@ use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags};
 
-use super::identity::job_id;
 use super::output::{Kind, Marking, Sink, Stream};
 use super::source::Source;
 use super::{Agent, Beginning, Outer, Slot, Token, listen_at, start};
 use crate::addresses;
+use crate::admission::draw_job_id;
 use crate::adoption::{Adoption, First, Porch, Settled};
 use crate::codes;
 use crate::error::{Error, Result};
@@ -55,12 +55,12 @@ pub(crate) fn adopt(job: &Job, adoption: &Adoption, line: &OwnedFd, signals: &sy
 }
 
 fn adopt_ranks(job: &Job, adoption: &Adoption, line: &OwnedFd, signals: &sys::Signals) -> Result<i32> {
-    let name = JobName::new(adoption.parent, job_id()?);
+    let name = JobName::new(adoption.parent, draw_job_id()?);
     let (hello, _) = rendezvous::bind(&name)?;
     start::raise_nofile();
     let node = adoption.of_rank[adoption.leader as usize];
     let parent = adoption.parent as i32;
-    let mut agent = Agent::new(job, job_id()?, parent, hello, (line, signals))?;
+    let mut agent = Agent::new(job, draw_job_id()?, parent, hello, (line, signals))?;
     agent.node = node;
     agent.adopted = Some(Adopted {
         launcher: adoption.launcher.clone(),
@@ -104,7 +104,15 @@ impl Agent<'_> {
             porch = Some(listener);
         }
         let home = addresses::home()?;
-        self.tell_leader(&Settled { name, home }.encode())?;
+        let admission = self.admission.clone();
+        self.tell_leader(
+            &Settled {
+                name,
+                home,
+                admission,
+            }
+            .encode(),
+        )?;
         let first = self.await_first()?;
         self.id = JobId(first.job);
         self.gather_from_now();

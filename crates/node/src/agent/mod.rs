@@ -21,7 +21,6 @@ mod far;
 mod gateway;
 pub mod grace;
 mod hosts;
-mod identity;
 mod input;
 mod interrupt;
 mod joined;
@@ -62,6 +61,7 @@ use rustix::event::epoll;
 use rustix::net::SendFlags;
 
 use crate::added::Added;
+use crate::admission::{Admission, draw_job_id};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -79,7 +79,6 @@ use ending::Ending;
 use far::Far;
 use hosts::Hosts;
 pub(crate) use hosts::listen_at;
-use identity::job_id;
 pub(crate) use joined::{Beginning, Outer};
 pub use other_mpi::ENV_SINGLETONS;
 use outer::{Tail, Up};
@@ -163,6 +162,7 @@ struct World {
 struct Agent<'a> {
     job: &'a Job,
     id: JobId,
+    admission: Admission,
     launcher: i32,
     epoll: OwnedFd,
     hello: OwnedFd,
@@ -253,14 +253,16 @@ fn run_job(
 ) -> Result<i32> {
     processes::adopt_orphans()
         .map_err(|e| Error::system(codes::G0209, "cannot become the parent of orphans", e))?;
-    let id = beginning.outer().map_or_else(job_id, |outer| Ok(outer.job))?;
+    let id = beginning
+        .outer()
+        .map_or_else(draw_job_id, |outer| Ok(outer.job))?;
     let name = JobName::new(launcher as u32, id);
     let (hello, shared) = rendezvous::bind(&name)?;
     let mut agent = Agent::new(job, id, launcher, hello, (link, signals))?;
     agent.node = beginning.outer().map_or(0, |outer| outer.node);
     agent.listen(agent.hello.as_fd(), Token::Hello)?;
     agent.listen(link.as_fd(), Token::Link)?;
-    let starter = Starter::new(job, id, &name, &shared, signals)?;
+    let starter = Starter::new(job, &agent.admission, &name, &shared, signals)?;
     agent.room_for_pidfds = start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
     let done = agent.run_ranks(starter, beginning);
     drop(shared);
@@ -287,6 +289,7 @@ impl<'a> Agent<'a> {
         let agent = Self {
             job,
             id,
+            admission: Admission::draw()?,
             launcher,
             epoll,
             hello,

@@ -14,6 +14,7 @@ use crate::foreign::stranded::let_be_read;
 use crate::layout::{Card, State};
 use crate::orders::Callback;
 use crate::processes::{self, Ended};
+use crate::rendezvous::{ENV_AGENT, ENV_JOB};
 use crate::sys::{self, Received};
 use crate::wire::{LIBRARY_VERSION, PROTOCOLS, ToAgent, ToRank};
 use garonne_rails::tcp::Versions;
@@ -53,6 +54,13 @@ pub(super) fn reply(socket: BorrowedFd<'_>, message: &ToRank, fds: &[BorrowedFd<
     let _ = sys::send(socket, &message.encode(), fds, SendFlags::DONTWAIT);
 }
 
+/// Who knows a job's name, which is public, is no rank of that job.
+fn refuse_without_admission(socket: BorrowedFd<'_>) {
+    let code = codes::G0244.to_owned();
+    let text = format!("what {ENV_JOB} says does not admit to the job that {ENV_AGENT} names");
+    reply(socket, &ToRank::Refused { code, text }, &[]);
+}
+
 impl Agent<'_> {
     /// Messages on the socket that everybody can reach.
     pub(super) fn serve_hello(&mut self) {
@@ -72,11 +80,14 @@ impl Agent<'_> {
         match ToAgent::decode(&received.bytes) {
             Ok(ToAgent::Register {
                 protocols,
-                job,
+                admission,
                 rank,
                 pid: own_pid,
                 version,
-            }) if job == self.id.0 => {
+            }) => {
+                if admission != self.admission {
+                    return refuse_without_admission(socket.as_fd());
+                }
                 self.register(
                     Request {
                         protocols,
@@ -99,10 +110,10 @@ impl Agent<'_> {
         }
     }
 
-    /// A process of another user is told why it cannot join, if it belongs to this job.
+    /// A process of another user is told why it cannot join, if it was invited.
     fn refuse_other_user(&self, bytes: &[u8], socket: BorrowedFd<'_>, uid: u32) {
-        if let Ok(ToAgent::Register { job, rank, .. }) = ToAgent::decode(bytes)
-            && job == self.id.0
+        if let Ok(ToAgent::Register { admission, rank, .. }) = ToAgent::decode(bytes)
+            && admission == self.admission
         {
             let own = rustix::process::geteuid().as_raw();
             let text = format!(

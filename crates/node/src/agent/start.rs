@@ -11,10 +11,10 @@ use rustix::process::Resource;
 use super::executable;
 use super::other_mpi::ENV_SINGLETONS;
 use super::{interrupt, spawn};
+use crate::admission::Admission;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::{Job, Program, Streams};
-use crate::layout::JobId;
 use crate::limits;
 use crate::rank::rails::Rails;
 use crate::rank_slots::ENV_SLOTS;
@@ -24,7 +24,7 @@ use crate::sys;
 /// What every rank's start has in common.
 pub(super) struct Starter<'a> {
     pub job: &'a Job,
-    pub id: JobId,
+    admission: Admission,
     pub name: &'a JobName,
     /// The socket that ranks inherit.
     pub shared: &'a OwnedFd,
@@ -55,7 +55,7 @@ pub(super) struct Ready {
 impl<'a> Starter<'a> {
     pub fn new(
         job: &'a Job,
-        id: JobId,
+        admission: &Admission,
         name: &'a JobName,
         shared: &'a OwnedFd,
         signals: &'a sys::Signals,
@@ -75,7 +75,7 @@ impl<'a> Starter<'a> {
         let number = limits::CONTROL_FD_MIN.min(room - 1).max(3);
         Ok(Self {
             job,
-            id,
+            admission: admission.clone(),
             name,
             shared,
             signals,
@@ -133,7 +133,7 @@ impl<'a> Starter<'a> {
                 std::path::absolute(dir).unwrap_or_else(|_| dir.clone()).into(),
             ));
         }
-        let own = Invitation::vars(self.id, self.name, self.shared, self.number)?;
+        let own = Invitation::vars(&self.admission, self.name, self.shared, self.number)?;
         env.retain(|(name, _)| !own.iter().any(|(known, _)| name == known.as_str()));
         env.extend(own.into_iter().map(|(name, value)| (name.into(), value.into())));
         let place = ProgramPlace {

@@ -13,7 +13,6 @@ use crate::addresses;
 use crate::adoption::{self, Adoption, First, Porch, Settled, Started};
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::layout::JobId;
 use crate::limits::{EXCHANGE_ADDRESSES_MAX, EXCHANGE_VALUE_MIN, RANKS_MAX};
 use crate::rendezvous::Invitation;
 use crate::tree::{ENV_FAN_OUT, Tree, fan_out_from_environment};
@@ -105,7 +104,7 @@ pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
     exchange.met();
     Ok(Met {
         invitation: Invitation {
-            job: JobId(first.job),
+            admission: settled.admission,
             rank,
             agent: settled.name,
             inherited: None,

@@ -7,7 +7,7 @@ fn samples() -> Vec<ToAgent> {
     vec![
         ToAgent::Register {
             protocols: (1, 3).into(),
-            job: 5 << 90,
+            admission: Admission::from_bytes([5; 16]),
             rank: 7,
             pid: 9,
             version: "0.1.0".into(),
