@@ -9,6 +9,7 @@
 compile_error!("registers are known on x86-64 and AArch64");
 
 mod call;
+mod crashed;
 pub mod limits;
 mod memory;
 pub mod python;
@@ -24,6 +25,7 @@ use garonne_sites::Resolver;
 use serde::Serialize;
 
 pub use call::SystemCall;
+pub use crashed::Crashed;
 pub use memory::Stack;
 pub use python::PythonFrame;
 pub use registers::Registers;

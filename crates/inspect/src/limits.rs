@@ -16,3 +16,6 @@ pub const STOP_WAIT: Duration = Duration::from_millis(50);
 
 /// Frames of an interpreter: as those of a stack.
 pub const PYTHON_FRAMES_MAX: usize = 256;
+
+/// Words of a crashed thread's stack that are read: a frame takes two to five, and damaged ones lead anywhere.
+pub const CRASHED_READS_MAX: usize = 8192;

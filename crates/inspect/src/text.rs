@@ -44,17 +44,17 @@ impl PythonFrame {
     }
 }
 
+/// Whether a function is the one that runs Python functions.
+pub(crate) fn is_evaluation(frame: &Frame) -> bool {
+    let name = frame.function.as_deref();
+    name.is_some_and(|name| name.starts_with(EVALUATION))
+}
+
 /// Both stacks of a thread as one, the innermost function first: what Python functions called, then these, in place of the interpreter's own functions.
 pub fn steps<'a>(frames: &'a [Frame], python: &'a [PythonFrame]) -> Vec<Step<'a>> {
     let called = match python.is_empty() {
         true => frames,
         false => {
-            let is_evaluation = |frame: &Frame| {
-                frame
-                    .function
-                    .as_deref()
-                    .is_some_and(|name| name.starts_with(EVALUATION))
-            };
             let end = frames.iter().position(is_evaluation).unwrap_or(0);
             &frames[..end]
         }

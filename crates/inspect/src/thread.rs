@@ -248,7 +248,7 @@ pub(crate) fn inner_id(pid: u32, tid: u32) -> u32 {
         .unwrap_or(tid)
 }
 
-fn name_and_state(pid: u32, tid: u32) -> Option<(String, char)> {
+pub(crate) fn name_and_state(pid: u32, tid: u32) -> Option<(String, char)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
     let name = name

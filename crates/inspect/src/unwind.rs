@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use framehop::{CacheNative, ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder, UnwinderNative};
 use framehop::{MayAllocateDuringUnwind, UnwindRegsNative};
-use garonne_sites::maps::{Object, parts};
+use garonne_sites::maps::{Object, part_at, parts};
 use object::read::ReadRef;
 use object::{Object as _, ObjectSection, ObjectSegment, ReadCache};
 
@@ -22,6 +22,26 @@ pub struct Unwound {
     /// Whether the last one is the outermost function of its thread.
     pub complete: bool,
 }
+
+/// The instructions by which a signal handler returns: the system call `rt_sigreturn`, with what the kernel laid down on the stack.
+struct SignalReturn {
+    code: [u8; 8],
+    /// Where the registers before the signal lie, from the stack pointer.
+    context_offset: u64,
+}
+
+const SIGNAL_RETURN: SignalReturn = match cfg!(target_arch = "x86_64") {
+    // mov rax, 15; syscall (its first byte)
+    true => SignalReturn {
+        code: [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f],
+        context_offset: 0,
+    },
+    // mov x8, 139; svc 0. What is told of the signal lies before the registers.
+    false => SignalReturn {
+        code: [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4],
+        context_offset: size_of::<libc::siginfo_t>() as u64,
+    },
+};
 
 /// Unwinds stacks of one process. Objects are read when the first address in them is met.
 pub struct ProcessUnwinder<'a> {
@@ -46,30 +66,67 @@ impl<'a> ProcessUnwinder<'a> {
 
     /// The functions of a stack that was copied together with the registers.
     pub fn unwind(&mut self, registers: Registers, stack: &Stack) -> Unwound {
+        self.unwind_by(registers, |address| stack.word(address))
+    }
+
+    /// The functions of a stack whose words `read` gives.
+    pub fn unwind_by(&mut self, registers: Registers, mut read: impl FnMut(u64) -> Option<u64>) -> Unwound {
         let mut unwound = Unwound::default();
+        let registers = self.before_wrong_call(registers, &mut read);
         let mut raw: UnwindRegsNative = registers.into();
-        let mut read = |address| stack.word(address).ok_or(());
+        let mut read = |address| read(address).ok_or(());
         let mut at = FrameAddress::from_instruction_pointer(registers.pc);
         while unwound.addresses.len() < FRAMES_MAX {
             let inside = at.address_for_lookup();
             self.learn(inside);
             unwound.addresses.push(inside);
-            match self
-                .unwinder
-                .unwind_frame(at, &mut raw, &mut self.cache, &mut read)
-            {
-                Ok(Some(address)) => match FrameAddress::from_return_address(address) {
+            let sp = raw.sp();
+            let unwinder = &mut self.unwinder;
+            let caller = unwinder.unwind_frame(at, &mut raw, &mut self.cache, &mut read);
+            if let Ok(Some(address)) = caller {
+                match FrameAddress::from_return_address(address) {
                     Some(next) => at = next,
                     None => break,
-                },
-                Ok(None) => {
-                    unwound.complete = true;
-                    break;
                 }
-                Err(_) => break,
+            } else if let Some(interrupted) = self.interrupted(at.address(), sp) {
+                // The return into the kernel is no function of the program's.
+                unwound.addresses.pop();
+                at = FrameAddress::from_instruction_pointer(interrupted.pc);
+                raw = interrupted.into();
+            } else {
+                unwound.complete = caller == Ok(None);
+                break;
             }
         }
         unwound
+    }
+
+    /// The registers as after the call's return, if the thread has just called what is no function.
+    fn before_wrong_call(&self, registers: Registers, read: impl FnOnce(u64) -> Option<u64>) -> Registers {
+        let is_code = |pc: u64| part_at(self.maps, pc).is_some_and(|part| part.rights.contains('x'));
+        if is_code(registers.pc) {
+            return registers;
+        }
+        let back = match cfg!(target_arch = "x86_64") {
+            true => read(registers.sp).map(|pc| (pc, registers.sp.wrapping_add(8))),
+            false => Some((registers.lr, registers.sp)),
+        };
+        match back {
+            // Within the call.
+            Some((pc, sp)) if is_code(pc) => Registers {
+                pc: pc - 1,
+                sp,
+                ..registers
+            },
+            _ => registers,
+        }
+    }
+
+    /// The registers that a signal interrupted, if `address` is where a signal handler returns to, with this stack pointer.
+    fn interrupted(&self, address: u64, sp: u64) -> Option<Registers> {
+        let code = self.memory.array(address)?;
+        let context = sp.checked_add(SIGNAL_RETURN.context_offset)?;
+        (code == SIGNAL_RETURN.code).then(|| Registers::of_context(self.memory, context))?
     }
 
     /// Reads the unwind tables of the object around an address, once.
@@ -97,7 +154,7 @@ impl<'a> ProcessUnwinder<'a> {
         if let Some(object) = Object::at(maps, address) {
             return Some((object.path, object.base));
         }
-        let part = garonne_sites::maps::part_at(maps, address)?;
+        let part = part_at(maps, address)?;
         (part.path == "[vdso]").then_some((part.path, part.start))
     }
 

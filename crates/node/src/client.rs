@@ -16,13 +16,14 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::atlas::Atlas;
 use crate::codes;
+use crate::crash::Crash;
 use crate::error::{Error, Result};
 use crate::foreign::{self, Exchange, meeting, stranded};
 use crate::layout::entered::{self, Entered};
 use crate::layout::{self, Card, JobId, Shape, ShardCard, State};
 use crate::rendezvous::Invitation;
-use crate::wire::{self, ToAgent, ToRank};
-use crate::{limits, memory, probe, sys};
+use crate::wire::{self, ToAgent, ToRank, cut};
+use crate::{limits, memory, probe, processes, sys};
 
 pub use crate::foreign::stranded::give_up;
 
@@ -212,7 +213,7 @@ impl Client {
             probe::allow_siblings_below(launcher as i32);
         }
         let card = Card::of(&board, rank);
-        card.set_pid(pid, pid_space(), sys::monotonic_ns());
+        card.set_pid(pid, processes::own_space(), sys::monotonic_ns());
         card.set_state(State::Running);
         Ok(Some(Self {
             control: Mutex::new(KeptFd::new(ours)),
@@ -471,15 +472,25 @@ impl Client {
         self.mention(&ToAgent::Refused { peer, code, text });
     }
 
+    /// Tells the agent of a signal that ends this process; returns whether it could be told. May be called from a signal
+    /// handler.
+    pub(crate) fn tell_crash(&self, crash: &Crash) -> bool {
+        self.try_send(&crash.message(self.protocol))
+    }
+
     /// Says something that may be lost, and never waits: for an agent that is busy, or for another thread that speaks to it.
     fn mention(&self, message: &ToAgent) {
         if !self.is_owner() {
             return;
         }
-        if let Ok(control) = self.control.try_lock() {
-            let message = message.encode_in(self.protocol);
-            let _ = open(&control).map(|control| sys::send(control, &message, &[], SendFlags::DONTWAIT));
-        }
+        self.try_send(&message.encode_in(self.protocol));
+    }
+
+    /// Sends bytes to the agent if that goes at once; asks for no memory.
+    fn try_send(&self, message: &[u8]) -> bool {
+        let control = self.control.try_lock();
+        let open = control.as_ref().ok().and_then(|control| control.get());
+        open.is_some_and(|control| sys::send(control, message, &[], SendFlags::DONTWAIT).is_ok())
     }
 
     /// Waits until all ranks of the world have called it.
@@ -583,18 +594,4 @@ pub(crate) fn unexpected(message: &ToRank) -> Error {
         codes::G0209,
         format!("unexpected answer from the agent: {message:?}"),
     )
-}
-
-/// Texts longer than a message are cut at a character.
-fn cut(text: &str) -> String {
-    let mut end = text.len().min(limits::MESSAGE_BYTES_MAX - 64);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text[..end].to_owned()
-}
-
-/// Identity of this process's PID namespace; 0 if /proc does not say.
-fn pid_space() -> u64 {
-    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }

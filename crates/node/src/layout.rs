@@ -27,7 +27,7 @@ pub use shard::{ShardCard, Tally, tally};
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
 /// Version of this layout, of the inboxes in it, and of what ranks put into each other's commons. A library accepts exactly this one.
-pub const FORMAT: u32 = 10;
+pub const FORMAT: u32 = 11;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a card: four cache lines (identity, doorbell, two for what the rank waits for).
@@ -72,6 +72,7 @@ mod card {
     pub const PID_SPACE: usize = 24;
     pub const STARTED_NS: usize = 32;
     pub const PORT: usize = 40;
+    pub const CRASH: usize = 44;
     pub const LINKS: usize = 48;
     pub const ANSWERS: usize = 56;
     pub const DOORBELL: usize = 64;
@@ -451,6 +452,12 @@ impl Card {
         self.at
             .atomic_u32(card::FLAGS)
             .store(agent_is_parent.into(), Relaxed);
+    }
+
+    /// Whether the rank has crashed, and whether it may end (futex, shared; [`crate::crash`]). The rank writes that it
+    /// stands, the agent that it may end.
+    pub(crate) fn crash(&self) -> &AtomicU32 {
+        self.at.atomic_u32(card::CRASH)
     }
 
     /// Publishes what this rank waits for. Only the rank itself may call it, one thread at a time.

@@ -227,6 +227,15 @@ pub const ADOPTED_WAIT: Duration = Duration::from_secs(20);
 /// How long a rank that has called MPI_Abort under another launcher waits for its agent to print why, before it asks the launcher for the end.
 pub const ABORT_WAIT: Duration = Duration::from_secs(2);
 
+/// How long a rank that crashed stands still for being examined: programs with much debug information take a second.
+pub const CRASH_WAIT: Duration = Duration::from_secs(2);
+
+/// Stack of the handler that tells of a crash: it calls little, but the kernel lays down all registers on it, up to 11 KB.
+pub const CRASH_STACK_BYTES: usize = 64 * 1024;
+
+/// What is said of a crash at most: some lines, of which each names a function and a file.
+pub const CRASH_TEXT_BYTES_MAX: usize = 8 * 1024;
+
 /// How long a rank of another launcher's that was killed is not blamed, while others may turn out to have failed before: launchers kill within milliseconds.
 pub const BLAME_WAIT: Duration = Duration::from_millis(100);
 

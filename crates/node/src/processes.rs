@@ -180,6 +180,11 @@ pub fn signal_name(signal: i32) -> String {
         .map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
 }
 
+/// Identity of this process's PID namespace; 0 if /proc does not say.
+pub fn own_space() -> u64 {
+    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

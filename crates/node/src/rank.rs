@@ -44,6 +44,7 @@ use garonne_topology::machine::allowed;
 
 use crate::client::{Client, WorldInfo};
 use crate::codes;
+use crate::crash;
 use crate::error::{Error, Result};
 use crate::layout::{Background, State};
 use crate::limits;
@@ -107,6 +108,7 @@ impl Rank {
         let world = client.world();
         let (built_in, loaded) = Self::strategy(world.size)?;
         let wish = background()?;
+        crash::watch(&client)?;
         let mut rail = ShmRail::new(Arc::new(OfJob::new(client.clone()))).map_err(no_rail)?;
         let outward = outward::Outward::new(&client, built_in)?;
         if let Some(costs) = CostModel::load() {

@@ -6,17 +6,23 @@ use crate::adoption::ENV_KEY;
 use crate::agent::ENV_SINGLETONS;
 use crate::agent::grace::ENV_KILL_AFTER;
 use crate::agent::stall::ENV_DEADLOCK;
+use crate::crash::ENV_BACKTRACE;
 use crate::joining::ENV_JOIN_KEY;
 use crate::rank;
 use crate::strategy::ENV_STRATEGY;
 use crate::tree::ENV_FAN_OUT;
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
-pub const SETTINGS: [(&str, &str, &str); 17] = [
+pub const SETTINGS: [(&str, &str, &str); 18] = [
     (
         rank::ENV_BACKGROUND,
         "1",
         "whether communication advances also while ranks compute; 0: only in MPI calls",
+    ),
+    (
+        ENV_BACKTRACE,
+        "1",
+        "whether a rank that a signal ends (a crash, abort) is examined before, for the functions and lines where it came",
     ),
     (
         rank::ENV_CHECK,

@@ -11,7 +11,9 @@ use ipnet::IpNet;
 
 use crate::admission::Admission;
 use crate::codes;
+use crate::crash::{self, Crash};
 use crate::error::{Error, Result};
+use crate::limits::MESSAGE_BYTES_MAX;
 use crate::wish::{self, Wish, put_wish};
 
 /// Protocols that this side speaks.
@@ -22,7 +24,19 @@ pub const PROTOCOLS: Versions = Versions {
 /// Version of this library; all ranks of a world must have the same.
 pub const LIBRARY_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const MAGIC: u32 = u32::from_le_bytes(*b"GARc");
+const MAGIC: [u8; 4] = *b"GARc";
+
+/// Bytes before the fields of a message.
+pub(crate) const HEADER_BYTES: usize = 8;
+
+/// What stands there.
+pub(crate) fn header(protocol: u16, kind: u16) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(&MAGIC);
+    header[PROTOCOL_AT].copy_from_slice(&protocol.to_le_bytes());
+    header[6..].copy_from_slice(&kind.to_le_bytes());
+    header
+}
 
 /// Kinds that are understood in every protocol, so that versions can be told apart by name: registrations, and that one is answered by nothing more or refused.
 const IN_ALL: [u16; 3] = [1, 102, 103];
@@ -125,6 +139,8 @@ pub enum ToAgent {
         /// What is between them.
         text: String,
     },
+    /// A signal ends this rank, which stands still until the agent says on its card that it may end.
+    Crashed(Crash),
     /// A tool wants a network out of use between hosts, or in use again; answered with `Heard`. Carries the agent's end of a private socket.
     Drain {
         /// The network.
@@ -215,16 +231,23 @@ pub enum Link {
     },
 }
 
+/// Texts longer than a message are cut at a character.
+pub(crate) fn cut(text: &str) -> String {
+    let mut end = text.len().min(MESSAGE_BYTES_MAX - 64);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
 /// Builds a message.
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
     pub(crate) fn new(kind: u16) -> Self {
         let mut bytes = Vec::with_capacity(64);
-        bytes.extend(MAGIC.to_le_bytes());
         // What nothing was agreed about is said so that all understand it that can.
-        bytes.extend(PROTOCOLS.lowest.to_le_bytes());
-        bytes.extend(kind.to_le_bytes());
+        bytes.extend(header(PROTOCOLS.lowest, kind));
         Self(bytes)
     }
 
@@ -248,7 +271,7 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub(crate) fn new(message: &'a [u8]) -> Result<(u16, Self)> {
         let mut reader = Self { rest: message };
-        let magic = u32::from_le_bytes(reader.raw()?);
+        let magic = reader.raw()?;
         let protocol = u16::from_le_bytes(reader.raw()?);
         let kind = u16::from_le_bytes(reader.raw()?);
         if magic != MAGIC {
@@ -362,6 +385,7 @@ impl ToAgent {
                 .raw(peer.to_le_bytes())
                 .bytes(code.as_bytes())
                 .bytes(text.as_bytes()),
+            ToAgent::Crashed(crash) => Writer::new(crash::KIND).raw(crash.fields()),
         }
         .0
     }
@@ -406,6 +430,7 @@ impl ToAgent {
                 code: r.text()?,
                 text: r.text()?,
             },
+            crash::KIND => ToAgent::Crashed(Crash::read(&mut r)?),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(value)

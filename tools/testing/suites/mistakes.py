@@ -37,7 +37,7 @@ class Mistake:
         for line in self.lines:
             if found := FIELD.match(line):
                 self.wanted[found[1]].append(self.numbered(found[2]))
-            if not line.strip() and source.suffix == ".c":
+            if not line.strip() and source.suffix != ".py":
                 break
         if not self.wanted["who"] and not self.wanted["ends"]:
             raise ValueError(f"{source.name} says nothing of what is wanted")
@@ -54,7 +54,8 @@ class Mistake:
         if self.source.suffix == ".py":
             return [self.context.state / "venv/bin/python", self.source]
         program = self.context.work / "mistakes" / self.source.stem
-        build = [self.context.mpicc(), "-g", "-O1", "-pthread", "-Wall", "-Werror", self.source, "-o", program]
+        compiler = self.context.mpicxx() if self.source.suffix == ".cpp" else self.context.mpicc()
+        build = [compiler, "-g", "-O1", "-pthread", "-Wall", "-Werror", self.source, "-o", program]
         check(self.context.execute(f"mistakes build {self.source.stem}", build, timeout=60))
         return [program]
 

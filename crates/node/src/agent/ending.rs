@@ -193,7 +193,11 @@ impl Agent<'_> {
                 true => ": its Python program ended by an exception or by sys.exit",
                 false => " after MPI_Finalize",
             };
-            let line = format!("error[{code}]: {place} {what}{when}");
+            let crash = match ended {
+                Ended::Signal(signal) => self.place_of_crash(rank, signal),
+                Ended::Exit(_) => String::new(),
+            };
+            let line = format!("error[{code}]: {place} {what}{when}{crash}");
             self.fail(
                 rank,
                 Failure {
@@ -216,7 +220,7 @@ impl Agent<'_> {
                     "error[{}]: {place} was killed by {}{}",
                     codes::G0206,
                     signal_name(signal),
-                    self.place_of_fault(rank, signal)
+                    self.place_of_signal(rank, signal)
                 ),
             ),
             // A shell reports the signal that ended its command in this way.
@@ -226,7 +230,7 @@ impl Agent<'_> {
                     "error[{}]: {place} was killed by {}{}",
                     codes::G0206,
                     signal_name(code - 128),
-                    self.place_of_fault(rank, code - 128)
+                    self.place_of_signal(rank, code - 128)
                 ),
             ),
             Ended::Exit(status) => (
@@ -247,12 +251,14 @@ impl Agent<'_> {
         );
     }
 
-    /// Of a rank that touched memory that is not there: near which call, for its buffer may be why.
-    fn place_of_fault(&self, rank: u32, signal: i32) -> String {
-        match signal {
+    /// Where a rank was that a signal ended. If it touched memory that is not there: near which call, for its buffer may be
+    /// why. The functions around the place, if it crashed and was examined.
+    fn place_of_signal(&mut self, rank: u32, signal: i32) -> String {
+        let call = match signal {
             libc::SIGSEGV | libc::SIGBUS => self.last_call(rank),
             _ => String::new(),
-        }
+        };
+        call + &self.place_of_crash(rank, signal)
     }
 
     pub(super) fn member_pid(&self, rank: u32) -> i32 {
@@ -498,6 +504,7 @@ impl Agent<'_> {
         self.ending = Some(Ending { code, stage });
         let patient = matches!(stage, Stage::Patience(_));
         self.order_all(&Order::End { patient, code });
+        self.let_crashed_end();
         self.dismiss_absent();
         for world in &self.worlds {
             layout::ending(&world.board).store(1, Relaxed);

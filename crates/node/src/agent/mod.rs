@@ -13,7 +13,9 @@ mod below;
 mod blame;
 mod branch;
 mod callback;
+mod children;
 mod closing;
+mod crashed;
 mod drained;
 mod ending;
 mod executable;
@@ -50,7 +52,7 @@ mod verdict;
 mod vigil;
 mod world;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -216,6 +218,7 @@ struct Agent<'a> {
     grace: Duration,
     tally: tally::Tally,
     verdicts: verdict::Verdicts,
+    crashes: crashed::Crashes,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
@@ -327,6 +330,7 @@ impl<'a> Agent<'a> {
             grace: grace::of(job),
             tally: tally::Tally::default(),
             verdicts: verdict::Verdicts::default(),
+            crashes: crashed::Crashes::default(),
         };
         agent.listen(signals.as_fd(), Token::Signals)?;
         Ok(agent)
@@ -493,6 +497,7 @@ impl<'a> Agent<'a> {
             Token::Look(number) => self.look_speaks(number),
             Token::Asker(number) => self.asker_takes(number),
             Token::Verdict => self.verdict_speaks(),
+            Token::Crash => self.crash_speaks(),
         }
         Ok(())
     }
@@ -510,33 +515,6 @@ impl<'a> Agent<'a> {
                     self.signalled(signal.number, signal.from_kernel);
                 }
                 _ => {}
-            }
-        }
-    }
-
-    /// Some child has ended: finds out which ranks have, and reaps orphans.
-    fn look_at_children(&mut self) {
-        let mut found = false;
-        for rank in 0..self.slots.len() {
-            let slot = &mut self.slots[rank];
-            if slot.ended.is_none()
-                && let Some(ended) = processes::ended(slot.pid)
-            {
-                slot.ended = Some(ended);
-                found = true;
-                self.rank_ended(rank as u32, ended);
-            }
-        }
-        self.look_at_starters();
-        if !found {
-            // One set: of both there may be ten thousand.
-            let ranks = self.slots.iter().map(|slot| slot.pid);
-            let kept: HashSet<i32> = ranks.chain(self.starters()).collect();
-            for pid in processes::children_of(rustix::process::getpid().as_raw_pid()) {
-                if !kept.contains(&pid) {
-                    processes::reap(pid);
-                    self.looker_reaped(pid);
-                }
             }
         }
     }

@@ -401,6 +401,7 @@ impl Agent<'_> {
             }),
             ToAgent::Apart { peer } => self.apart(rank, peer),
             ToAgent::Refused { peer, code, text } => self.refused((rank, peer), &code, &text),
+            ToAgent::Crashed(crash) => self.rank_crashed(rank, index, crash),
             ToAgent::Register { .. } | ToAgent::Attach | ToAgent::Drain { .. } | ToAgent::Look(_) => {}
         }
     }

@@ -44,6 +44,8 @@ pub(super) enum Token {
     Asker(u32),
     /// What the job hangs on, from the program that looks.
     Verdict,
+    /// Where a rank has crashed, from the program that examines it.
+    Crash,
 }
 
 impl Token {
@@ -73,6 +75,7 @@ impl Token {
             Token::Look(number) => (21, number),
             Token::Asker(number) => (22, number),
             Token::Verdict => (23, 0),
+            Token::Crash => (24, 0),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -103,6 +106,7 @@ impl Token {
             21 => Token::Look(index),
             22 => Token::Asker(index),
             23 => Token::Verdict,
+            24 => Token::Crash,
             _ => Token::Feed,
         }
     }

@@ -136,21 +136,24 @@ impl Agent<'_> {
         }
     }
 
-    /// A child of the agent has ended that may be a program that looks, for a verdict or for who asked.
+    /// A child of the agent has ended that may be a program that looks: for a verdict, for who asked, at a crash.
     pub(super) fn looker_reaped(&mut self, pid: i32) {
         self.looks.reaped(pid);
+        self.crashes.reaped(pid);
         self.verdicts.reaped(pid);
     }
 
     /// When one of these programs has had enough time.
     pub(super) fn lookers_due(&self) -> Option<Instant> {
         let verdicts = self.verdicts.due().into_iter().chain(self.verdicts.stalls.due());
-        self.looks.due().into_iter().chain(verdicts).min()
+        let others = self.looks.due().into_iter().chain(self.crashes.due());
+        others.chain(verdicts).min()
     }
 
     /// Ends programs that take longer than they may.
     pub(super) fn lookers_keep_time(&mut self, now: Instant) {
         self.looks_keep_time(now);
+        self.crash_keeps_time(now);
         if self.verdicts.due().is_some_and(|due| due <= now) {
             self.end_verdict(false);
         }

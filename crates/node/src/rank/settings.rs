@@ -12,6 +12,7 @@ use super::{CHECKS, ENV_BACKGROUND, ENV_CHECK, ENV_SHARDS, background_of};
 use crate::agent::grace::{self, ENV_KILL_AFTER};
 use crate::agent::stall::{self, ENV_DEADLOCK};
 use crate::codes;
+use crate::crash::{self, ENV_BACKTRACE};
 use crate::error::{Error, Result};
 
 /// Whether what ranks of different hosts say to each other is encrypted: the same for all ranks of a job.
@@ -49,7 +50,7 @@ pub fn initial_errhandler(said: &OsStr) -> Result<usize> {
 }
 
 /// Settings of which [`check`] knows what they may say, as ranks and agent of a job on one host read them,
-const OF_ONE_HOST: [&str; 7] = [
+const OF_ONE_HOST: [&str; 8] = [
     ENV_RAILS,
     ENV_BACKGROUND,
     ENV_CHECK,
@@ -57,6 +58,7 @@ const OF_ONE_HOST: [&str; 7] = [
     ENV_SHARDS,
     ENV_KILL_AFTER,
     ENV_DEADLOCK,
+    ENV_BACKTRACE,
 ];
 /// and on several also these.
 const OF_SEVERAL_HOSTS: [&str; 2] = [ENV_ENCRYPT, ENV_OFI];
@@ -82,6 +84,7 @@ pub fn check(name: &str, said: &OsStr) -> Result<()> {
         ENV_INITIAL_ERRHANDLER => initial_errhandler(said).map(drop),
         ENV_KILL_AFTER => grace::read(said).map(drop),
         ENV_DEADLOCK => stall::check(said),
+        ENV_BACKTRACE => crash::is_wanted(said).map(drop),
         _ => Ok(()),
     }
 }
@@ -151,6 +154,7 @@ mod tests {
             (ENV_INITIAL_ERRHANDLER, "MPI_ERRORS_RETURN"),
             (ENV_BACKGROUND, "always"),
             (ENV_SHARDS, "4"),
+            (ENV_BACKTRACE, "0"),
             ("GARONNE_JOB", "?"),
         ] {
             assert!(check(name, said.as_ref()).is_ok(), "{name}={said}");
@@ -159,6 +163,7 @@ mod tests {
             (ENV_ENCRYPT, "maybe"),
             (ENV_OFI, "a b"),
             (ENV_RAILS, "ib"),
+            (ENV_BACKTRACE, "maybe"),
             (ENV_CHECK, "typs"),
             (ENV_INITIAL_ERRHANDLER, "mpi_errors"),
             (ENV_BACKGROUND, "maybe"),

@@ -38,6 +38,13 @@ fn samples() -> Vec<ToAgent> {
             code: "G0203".into(),
             text: "é".into(),
         },
+        ToAgent::Crashed(Crash {
+            signal: 11,
+            code: -6,
+            tid: 7,
+            detail: 8,
+            context: 1 << 40,
+        }),
     ]
 }
 
@@ -51,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_with_any_byte_changed_or_missing_is_read_or_refused(which in 0usize..14, at: prop::sample::Index, byte: u8) {
+    fn a_message_with_any_byte_changed_or_missing_is_read_or_refused(which in 0usize..15, at: prop::sample::Index, byte: u8) {
         let samples = samples();
         let mut bytes = samples[which % samples.len()].encode();
         let at = at.index(bytes.len());
