@@ -1,6 +1,5 @@
 /* A message that nobody receives, found at the end.
  * ranks: 2
- * gap: messages that nobody receives are not told at MPI_Finalize yet
  * environment: GARONNE_CHECK=messages
  * ends: *
  * output: rank 0.*tag 42.* never_received\.c:{send}

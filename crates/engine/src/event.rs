@@ -192,6 +192,14 @@ impl Events {
             .map(|(_, event)| event.tag)
     }
 
+    /// Who may have made the send `sent`, as far as the events reach back: each caller once.
+    pub(crate) fn callers(&self, sent: &Sent) -> Vec<Origin> {
+        let mut found = Vec::new();
+        let callers = self.iter().filter_map(|(_, event)| event.caller_of(sent));
+        callers.for_each(|origin| add(&mut found, origin));
+        found
+    }
+
     /// Writes one event over the oldest.
     #[inline(always)]
     pub(crate) fn push(&self, event: Event) {
@@ -288,6 +296,18 @@ impl Event {
             kind: bytes[30],
         }
     }
+
+    /// Who made the send `sent`, if this event may be that send.
+    fn caller_of(&self, sent: &Sent) -> Option<Origin> {
+        let is_it = self.what == What::Send
+            && (self.peer, self.context, self.tag, self.len) == (sent.to, sent.context, sent.tag, sent.len);
+        (is_it && self.call != 0).then_some(Origin {
+            call: self.call,
+            kind: self.kind,
+            mark: TypeMark::NONE,
+            site: self.site,
+        })
+    }
 }
 
 /// Who may have made the send `sent`, from the memory of its sender, of which `read` gives so many bytes at an address, or `None`: each caller once.
@@ -314,7 +334,7 @@ pub fn senders(ring: u64, sent: &Sent, read: impl Fn(u64, usize) -> Option<Vec<u
     Some(found)
 }
 
-fn add(found: &mut Vec<Origin>, origin: Origin) {
+pub(crate) fn add(found: &mut Vec<Origin>, origin: Origin) {
     if !found.contains(&origin) {
         found.push(origin);
     }
@@ -323,21 +343,9 @@ fn add(found: &mut Vec<Origin>, origin: Origin) {
 /// Those among the events.
 fn in_ring(ring: &[u8], sent: &Sent) -> Vec<Origin> {
     let mut found = Vec::new();
-    for bytes in ring.as_chunks::<EVENT_BYTES>().0 {
-        let event = Event::decode(bytes);
-        let fits = event.what == What::Send
-            && (event.peer, event.context, event.tag, event.len)
-                == (sent.to, sent.context, sent.tag, sent.len);
-        let origin = Origin {
-            call: event.call,
-            kind: event.kind,
-            mark: TypeMark::NONE,
-            site: event.site,
-        };
-        if fits && event.call != 0 {
-            add(&mut found, origin);
-        }
-    }
+    let events = ring.as_chunks::<EVENT_BYTES>().0.iter().map(Event::decode);
+    let callers = events.filter_map(|event| event.caller_of(sent));
+    callers.for_each(|origin| add(&mut found, origin));
     found
 }
 

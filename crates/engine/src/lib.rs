@@ -8,6 +8,7 @@
 mod ahead;
 pub mod api;
 mod arrive;
+mod audit;
 mod copy;
 mod core;
 mod credit;

@@ -178,6 +178,12 @@ impl Store {
         self.items.iter().filter(is_kept).map(|item| &item.meta)
     }
 
+    /// The messages that no receive has, those among them that a matched probe has taken.
+    pub(crate) fn unreceived(&self) -> impl Iterator<Item = &Meta> {
+        let is_unreceived = |item: &&Item| !matches!(item.body, Body::Free(_) | Body::Awaited(_));
+        self.items.iter().filter(is_unreceived).map(|item| &item.meta)
+    }
+
     /// Messages kept.
     pub(crate) fn alive(&self) -> usize {
         self.alive

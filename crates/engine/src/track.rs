@@ -56,6 +56,11 @@ impl Track {
         self.trail.tag(number)
     }
 
+    /// Who may have made a send of this tag and length that took the track.
+    pub(crate) fn callers(&self, tag: i32, len: u64) -> impl Iterator<Item = Origin> + '_ {
+        self.trail.callers(tag, len)
+    }
+
     #[inline(always)]
     fn step(&self) {
         self.next

@@ -90,6 +90,26 @@ impl Trail {
         (mark.act.load(Ordering::Relaxed) != 0).then(|| mark.tag.load(Ordering::Relaxed))
     }
 
+    /// Who may have made a send of this tag and length, as far as the trail reaches back.
+    pub(crate) fn callers(&self, tag: i32, len: u64) -> impl Iterator<Item = Origin> + '_ {
+        self.marks
+            .iter()
+            .zip(&self.sites)
+            .filter_map(move |(mark, site)| {
+                let act = mark.act.load(Ordering::Relaxed);
+                let call = act & ((1 << CALL_BITS) - 1);
+                let is_it = what_of(act) == What::Send
+                    && mark.tag.load(Ordering::Relaxed) == tag
+                    && u64::from(mark.len.load(Ordering::Relaxed)) == len;
+                (is_it && call != 0).then(|| Origin {
+                    call,
+                    kind: mark.kind.load(Ordering::Relaxed),
+                    mark: TypeMark::NONE,
+                    site: site.load(Ordering::Relaxed),
+                })
+            })
+    }
+
     /// Another one is the one made before it: that is gone.
     pub(crate) fn follow(&self, older: u64) {
         self.older.store(older, Ordering::Relaxed);

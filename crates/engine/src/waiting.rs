@@ -242,12 +242,16 @@ impl<R: Rail> Shard<R> {
         };
         let near = kept().filter(|meta| is_near(meta));
         for meta in near.chain(kept().filter(|meta| !is_near(meta))) {
-            list.keep(Kept {
-                context: meta.context,
-                peer: meta.peer,
-                tag: meta.tag,
-                bytes: meta.len,
-            });
+            list.keep(as_kept(meta));
         }
+    }
+}
+
+pub(crate) fn as_kept(meta: &Meta) -> Kept {
+    Kept {
+        context: meta.context,
+        peer: meta.peer,
+        tag: meta.tag,
+        bytes: meta.len,
     }
 }

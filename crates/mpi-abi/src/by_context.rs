@@ -8,6 +8,7 @@
 //! to the communicator. An error handler that hears of such an operation is given that handle, which works while the
 //! handler runs ([`Shown`]).
 
+use crate::checks;
 use crate::constants::{MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::handle::{Handle, MPI_Comm};
 use crate::objects::{COMMS, find_comm};
@@ -15,11 +16,16 @@ use garonne_engine::api::Context;
 use garonne_engine::quick::InUse;
 use garonne_mpi::comm::{Comm, number};
 use garonne_mpi::process::Process;
-use std::collections::HashMap;
+use garonne_mpi::unreceived::Owner;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// Places for operations that are looked at for each freed communicator at most: that takes less than to free one.
 const PLACES_PER_FREED: usize = 64;
+
+/// Freed communicators of which the names are kept where messages are checked: the last ones, some
+/// hundred kilobytes.
+const OWNERS_KNOWN: usize = 1024;
 
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
@@ -36,6 +42,8 @@ struct Known {
     unborn: Vec<MPI_Comm>,
     /// Freed communicators that operations may use.
     freed: HashMap<u32, Freed>,
+    /// What is told of the last freed ones, with their numbers, where messages are checked.
+    owners: VecDeque<(u32, Owner)>,
     /// Number of freed ones at which they are looked through.
     sweep_at: usize,
 }
@@ -109,6 +117,14 @@ pub(crate) fn retire(handle: MPI_Comm, comm: Comm) {
         return;
     };
     known.handles.remove(&number);
+    if checks::messages() {
+        let owner = Owner {
+            is_freed: true,
+            ..comm.owner()
+        };
+        known.owners.truncate(OWNERS_KNOWN - 1);
+        known.owners.push_front((number, owner));
+    }
     let process = comm.process().clone();
     known.freed.insert(number, Freed { comm, shown: 0 });
     known.sweep(&process);
@@ -136,6 +152,17 @@ pub(crate) fn find(context: Context) -> Option<Comm> {
     living
         .or_else(|| known.freed.get(&number).map(|freed| &freed.comm))
         .cloned()
+}
+
+/// What is known of the communicator whose messages travel in this context, where messages are checked.
+pub(crate) fn owner(context: Context) -> Option<Owner> {
+    let number = number(context);
+    let is_it = |freed: &&(u32, Owner)| freed.0 == number;
+    let freed = known().owners.iter().find(is_it).cloned();
+    match freed {
+        Some((_, owner)) => Some(owner),
+        None => find(context).map(|comm| comm.owner()),
+    }
 }
 
 /// While it lives, the handle of a communicator that an error handler is given names the communicator.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static TYPES: AtomicBool = AtomicBool::new(false);
 static ERRORS: AtomicBool = AtomicBool::new(false);
+static MESSAGES: AtomicBool = AtomicBool::new(false);
 
 /// Whether both sides of messages compare their types.
 #[inline(always)]
@@ -19,6 +20,11 @@ pub(crate) fn errors() -> bool {
     ERRORS.load(Ordering::Relaxed)
 }
 
+/// Whether `MPI_Finalize` looks for messages that nobody received.
+pub(crate) fn messages() -> bool {
+    MESSAGES.load(Ordering::Relaxed)
+}
+
 /// Begins to check as the environment says.
 ///
 /// # Errors
@@ -29,6 +35,7 @@ pub(crate) fn begin() -> Result<(), String> {
         match word {
             "types" => TYPES.store(true, Ordering::Relaxed),
             "errors" => ERRORS.store(true, Ordering::Relaxed),
+            "messages" => MESSAGES.store(true, Ordering::Relaxed),
             _ => {
                 let (name, known) = (
                     garonne_node::rank::ENV_CHECK,

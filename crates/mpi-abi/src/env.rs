@@ -7,7 +7,7 @@ use crate::edge::{Buf, Ptr, StrIn, StrOut};
 use crate::handle::*;
 use crate::objects::{self, INFOS, publish};
 use crate::state::{self, Phase};
-use crate::{site, world};
+use crate::{checks, site, world};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use garonne_mpi::process::{Instance, Process, Resource, ThreadLevel};
@@ -84,7 +84,7 @@ fn start(call: Call, required: c_int) -> Result<c_int> {
     Ok(provided)
 }
 
-pub(crate) fn finalize(_: Call) -> Result<()> {
+pub(crate) fn finalize(call: Call) -> Result<()> {
     if state::forked() {
         // What there was to finalize is its parent's.
         return Ok(());
@@ -99,11 +99,29 @@ pub(crate) fn finalize(_: Call) -> Result<()> {
         Phase::Running => {}
         Phase::Finalized => return Err(Fault::new(Class::Other, "MPI_Finalize was called a second time")),
     }
-    state::process()?.finalize()?;
+    let process = state::process()?;
+    if checks::messages() {
+        process.begin_finalize()?;
+        match process.unreceived(call.origin(), &by_context::owner) {
+            Ok(Some(report)) => die_of_unreceived(&process, &report),
+            Ok(None) => {}
+            Err(error) => say(&format!(
+                "warning: rank {} cannot tell whether all messages were received: {error}",
+                process.host.me()
+            )),
+        }
+    }
+    process.finalize()?;
     state::enter(Phase::Finalized);
     objects::set_world(None);
     by_context::forget_freed();
     leave_if_unused()
+}
+
+/// Ends the job for messages that nobody received, whatever the error handler: the user asked for
+/// that, and hardly a program looks at what `MPI_Finalize` returns.
+pub(crate) fn die_of_unreceived(process: &Process, report: &str) -> ! {
+    die(Some(process), Class::Other as c_int, report)
 }
 
 pub(crate) fn initialized(_: Call, flag: Ptr<c_int>) -> Result<()> {

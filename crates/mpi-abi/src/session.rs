@@ -6,7 +6,7 @@ use crate::edge::{Ptr, StrIn, StrOut};
 use crate::group::publish_group;
 use crate::handle::*;
 use crate::objects::{INFOS, Members, errhandler, group, info, publish, publish_comm, unknown};
-use crate::{env, state, world};
+use crate::{by_context, checks, env, state, world};
 use garonne_mpi::comm::{Comm, FromGroup, Sides};
 use garonne_mpi::errhandler::Errhandler;
 use garonne_mpi::error::Class;
@@ -52,8 +52,16 @@ pub(crate) fn session_init(
 
 pub(crate) fn session_finalize(_: Call, handle: Ptr<MPI_Session>) -> Result<()> {
     let old = handle.get()?;
-    session(old)?.finalize()?;
+    let ended = session(old)?.clone();
+    ended.finalize()?;
     SESSIONS.remove(old);
+    let process = ended.process();
+    if checks::messages()
+        && process.users() == 0
+        && let Some(report) = process.unreceived_at_end(&by_context::owner)
+    {
+        env::die_of_unreceived(process, &report);
+    }
     env::leave_if_unused()?;
     handle.set(MPI_SESSION_NULL)
 }

@@ -31,6 +31,7 @@ pub mod request;
 pub mod session;
 pub mod topo;
 mod undelivered;
+pub mod unreceived;
 
 #[cfg(test)]
 pub(crate) mod testing;

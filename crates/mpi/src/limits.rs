@@ -264,6 +264,9 @@ pub const UNDELIVERED_LOOK: std::time::Duration = std::time::Duration::from_mill
 /// asked at each turn.
 pub const UNDELIVERED_KNOWN: usize = 8;
 
+/// Kinds of message that a report names where nobody received them: as many as a person reads.
+pub const UNRECEIVED_NAMED: usize = 16;
+
 /// Calls that an error names as the possible sender of a message: more than a few equal sends from different places help nobody.
 pub const CALLERS_NAMED: usize = 3;
 

@@ -267,28 +267,17 @@ impl Process {
         Ok(comm)
     }
 
-    /// `MPI_Finalize`. Deletes the attributes of `MPI_COMM_SELF` first, while everything still works; completes what was
-    /// buffered or freed; drops the predefined communicators. `MPI_Init` is over for good.
+    /// The first part of `MPI_Finalize`: deletes the attributes of `MPI_COMM_SELF`, while everything still works.
+    pub fn begin_finalize(self: &Arc<Self>) -> Result<()> {
+        let (_, this) = self.running()?;
+        this.0.attrs.delete_all(this.handle())
+    }
+
+    /// `MPI_Finalize`, from its first part on; completes what was buffered or freed; drops the predefined communicators.
+    /// `MPI_Init` is over for good.
     pub fn finalize(self: &Arc<Self>) -> Result<()> {
-        let (world, this) = match &*lock(&self.life) {
-            Life {
-                stage: Stage::Running,
-                world: Some(world),
-                this: Some(this),
-                ..
-            } => (world.clone(), this.clone()),
-            Life {
-                stage: Stage::Finalized,
-                ..
-            } => return Err(Error::new(Class::Other, "MPI_Finalize was called twice")),
-            _ => {
-                return Err(Error::new(
-                    Class::Other,
-                    "MPI_Finalize was called before MPI_Init",
-                ));
-            }
-        };
-        this.0.attrs.delete_all(this.handle())?;
+        self.begin_finalize()?;
+        let (world, _) = self.running()?;
         undelivered::wait_for(self, self.buffers.take_messages());
         world.free()?;
         // No meeting of all ranks: what this rank has sent is on its way, and a rank that ends because of an error must
@@ -299,6 +288,26 @@ impl Process {
         drop(life);
         self.leave();
         Ok(())
+    }
+
+    /// The predefined communicators, in order that `MPI_Finalize` may end them.
+    fn running(&self) -> Result<(Comm, Comm)> {
+        match &*lock(&self.life) {
+            Life {
+                stage: Stage::Running,
+                world: Some(world),
+                this: Some(this),
+                ..
+            } => Ok((world.clone(), this.clone())),
+            Life {
+                stage: Stage::Finalized,
+                ..
+            } => Err(Error::new(Class::Other, "MPI_Finalize was called twice")),
+            _ => Err(Error::new(
+                Class::Other,
+                "MPI_Finalize was called before MPI_Init",
+            )),
+        }
     }
 
     /// Where the world model is (`MPI_Initialized`, `MPI_Finalized`).

@@ -7,6 +7,7 @@ use crate::process::{Config, Process, Resource, ThreadLevel};
 use garonne_engine::Quotas;
 use garonne_engine::api::*;
 use garonne_engine::shard::Shard;
+use garonne_progress::audit::MessageAudit;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::{Host, Stepper, Together};
 use garonne_progress::surroundings::Surroundings;
@@ -115,6 +116,8 @@ fn deliver(state: &mut State, to: Peer, parcel: Parcel, data: &Data) -> Status {
 }
 
 impl Together for NaiveHost {}
+
+impl MessageAudit for NaiveHost {}
 
 impl Host for NaiveHost {
     fn me(&self) -> Peer {

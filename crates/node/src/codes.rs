@@ -93,6 +93,10 @@ codes! {
         "A rank sent a message, freed the request of the send (or sent from a buffer), and waits in MPI_Finalize for the send to end. Its receiver has called MPI_Finalize or ended, so the send never will. The message is said once; the rank goes on waiting.",
         "The message names the send with its place, its size, tag and communicator, and what became of the receiver.",
         "Receive every message that is sent. To free the request of a send does not take the message back; a send cannot be cancelled.";
+    G0124: "messages were never received",
+        "All ranks had called MPI_Finalize (or a rank had ended its last session), and there were messages that nobody had received. The standard wants every message received by then. Only found where messages are checked (GARONNE_CHECK=messages); the job is ended then, whatever error handlers are set.",
+        "The message names each message with its sender, size, tag and communicator, and the line that sent it, if the sender still remembers.",
+        "Receive every message that is sent, or do not send it. A receive with another tag or source, or on another communicator, does not fit.";
     G0201: "a rank ended without MPI_Finalize",
         "A process that had called MPI_Init ended (by returning, by exit(), by an exception, or by a nonzero exit status) before MPI_Finalize. The other ranks would have waited for it for ever, so the job was ended.",
         "The line names the rank, its program, its process and its exit status; its own last words are printed before it.",

@@ -319,7 +319,7 @@ pub const ENV_BACKGROUND: &str = "GARONNE_BACKGROUND";
 pub const ENV_CHECK: &str = "GARONNE_CHECK";
 
 /// The checks that there are.
-pub const CHECKS: [&str; 2] = ["types", "errors"];
+pub const CHECKS: [&str; 3] = ["types", "errors", "messages"];
 
 /// Of a world of one that nobody has started: its launcher would have said so.
 fn warn_of_unknown_settings() {

@@ -3,6 +3,7 @@
 //! The implementation over a real engine lives beside this trait; a trait because real processes, threads as ranks
 //! and simulated ranks wait in different ways. The small-message path is called through the concrete type.
 
+use crate::audit::MessageAudit;
 use crate::surroundings::{Known, Senders};
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status, without_shard,
@@ -261,7 +262,7 @@ pub trait Together {
 }
 
 /// One rank's communication, from the side of the MPI layer.
-pub trait Host: Together + std::marker::Send + Sync {
+pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
     /// This process's index in the job's world.
     fn me(&self) -> Peer;
     /// Processes in the job's world.

@@ -4,6 +4,8 @@
 #![cfg_attr(shuttle, allow(dead_code, unused_imports, missing_docs))]
 
 #[cfg(not(shuttle))]
+pub mod audit;
+#[cfg(not(shuttle))]
 mod backoff;
 #[cfg(not(shuttle))]
 pub mod engine_host;

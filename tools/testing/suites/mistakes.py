@@ -3,6 +3,7 @@
 Each program of tests/mistakes makes one. The comment at its beginning says what is to be read:
 
     ranks: N             on how many ranks it runs
+    hosts: N             on how many hosts, which are network namespaces, the ranks of a program that ends run in turn; one without that
     environment: A=B     what is set for it
     who: REGEX           a line of `garonne who` while the program hangs, within its patience
     ends: CODE           the program does not hang: the exit code of the job (`*`: any but 0)
@@ -13,6 +14,7 @@ Each program of tests/mistakes makes one. The comment at its beginning says what
 `{word}` in an expression stands for the number of the line whose comment is that word.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -20,10 +22,11 @@ import subprocess
 import time
 
 from ..jobs import MarkedJob, expect
+from ..namespaces import Hosts
 from ..runner import Case, Skip, check
 
 PATIENCE_S = 40
-FIELD = re.compile(r"^[\s*]*(ranks|environment|who|ends|output|never|gap): (.*?)\s*$")
+FIELD = re.compile(r"^[\s*]*(ranks|hosts|environment|who|ends|output|never|gap): (.*?)\s*$")
 
 
 class Mistake:
@@ -33,7 +36,7 @@ class Mistake:
         self.context, self.source = context, source
         self.lines = source.read_text().splitlines()
         self.title = self.lines[0].strip('r/*" ').rstrip(".")
-        self.wanted = {name: [] for name in ("ranks", "environment", "who", "ends", "output", "never", "gap")}
+        self.wanted = {name: [] for name in ("ranks", "hosts", "environment", "who", "ends", "output", "never", "gap")}
         for line in self.lines:
             if found := FIELD.match(line):
                 self.wanted[found[1]].append(self.numbered(found[2]))
@@ -64,13 +67,20 @@ class Mistake:
             raise Skip(words)
         extra = dict(entry.split("=", 1) for entry in self.wanted["environment"])
         extra.setdefault("MPI4PY_LIBMPI", str(self.context.prefix / "lib/libmpi_abi.so.1"))
-        command = [*self.context.launcher(int(self.wanted["ranks"][0])), *self.command()]
-        job = MarkedJob(command, self.context.environment(extra))
-        with job:
-            if self.wanted["who"]:
-                self.asked(job)
+        ranks = int(self.wanted["ranks"][0])
+        with contextlib.ExitStack() as until_end:
+            if self.wanted["hosts"]:
+                hosts = until_end.enter_context(Hosts(int(self.wanted["hosts"][0])))
+                command = ["ip", "netns", "exec", hosts.names[0], self.context.prefix / "bin" / "garonne", "run", "--launcher", "ip netns exec"]
+                command += ["-n", str(ranks), "--map-by", "node", "--host", ",".join(["localhost", *hosts.names[1:]])]
             else:
-                self.ended(job)
+                command = self.context.launcher(ranks)
+            job = MarkedJob([*command, *self.command()], self.context.environment(extra))
+            with job:
+                if self.wanted["who"]:
+                    self.asked(job)
+                else:
+                    self.ended(job)
 
     def missing(self, text):
         """The expressions of a list that no line of a text has, and those that one may not have."""

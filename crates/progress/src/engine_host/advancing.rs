@@ -32,6 +32,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.step(after, by) || moved
     }
 
+    /// Polls once, after whoever has the engine just now. `true` if anything moved.
+    pub(crate) fn progress_surely(&self) -> bool {
+        self.advance(By::Program, Look::Surely)
+    }
+
     /// The same where several threads share the engine: it is held for moments only, and not while bytes of large messages move.
     #[inline(never)]
     fn advance_shared(&self, by: By, look: Look) -> bool {

@@ -1,0 +1,64 @@
+//! What a check of a program's messages asks the engines of a rank.
+
+use crate::engine_host::EngineHost;
+use crate::host::Host;
+use crate::sharded::Sharded;
+use crate::surroundings::Surroundings;
+use garonne_engine::api::{Origin, Peer, in_shard, shard_of};
+use garonne_engine::event::{Kept, Sent};
+use garonne_engine::rail::Rail;
+
+/// What nobody received at a rank, and what is known of its own sends. For checks that a user asks
+/// for: each call takes the engine's lock.
+pub trait MessageAudit {
+    /// Takes in all that has come, and lists the messages that no receive has. Ends when peers send
+    /// nothing more, or have used up their credits.
+    fn unreceived(&self) -> Vec<Kept> {
+        Vec::new()
+    }
+
+    /// The peers that this rank has spoken with so far.
+    fn peers(&self) -> Vec<Peer> {
+        Vec::new()
+    }
+
+    /// Who in this process may have made the send `sent`, as far as that is remembered.
+    fn callers(&self, sent: &Sent) -> Vec<Origin> {
+        let _ = sent;
+        Vec::new()
+    }
+}
+
+impl<R: Rail + Send, S: Surroundings> MessageAudit for EngineHost<R, S> {
+    fn unreceived(&self) -> Vec<Kept> {
+        while self.progress_surely() {}
+        self.inspect(|shard| shard.unreceived().collect())
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        self.inspect(|shard| shard.peers().collect())
+    }
+
+    fn callers(&self, sent: &Sent) -> Vec<Origin> {
+        self.inspect(|shard| shard.callers(sent))
+    }
+}
+
+impl<R: Rail + Send + 'static, S: Surroundings + 'static> MessageAudit for Sharded<R, S> {
+    fn unreceived(&self) -> Vec<Kept> {
+        // Peers may have sent to shards in which this rank has not done anything yet.
+        let shards = 0..self.shards();
+        let hosts = shards.filter_map(|shard| self.host_of(in_shard(shard, 0)).ok());
+        hosts.flat_map(MessageAudit::unreceived).collect()
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        let hosts = (0..self.shards()).filter_map(|shard| self.known(shard));
+        hosts.flat_map(MessageAudit::peers).collect()
+    }
+
+    fn callers(&self, sent: &Sent) -> Vec<Origin> {
+        let host = self.known(shard_of(sent.context));
+        host.map_or_else(Vec::new, |host| host.callers(sent))
+    }
+}
