@@ -103,6 +103,44 @@ static void collectives(void) {
     }
 }
 
+/* Collectives of communicators with a name of the program's, one for each half of the ranks. */
+static void named(void) {
+    MPI_Comm half;
+    int one = 1;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+    MPI_Comm_set_name(half, rank % 2 ? "the odd ranks, who have a longer name" : "even");
+    for (int round = 0; round < ROUNDS; round++)
+        MPI_Allreduce(MPI_IN_PLACE, &one, 1, MPI_INT, MPI_SUM, half);
+    MPI_Request request;
+    MPI_Ibcast(buffer, LARGE, MPI_BYTE, 0, half, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Comm_free(&half);
+}
+
+/* Rank 1 comes late to blocking calls in which rank 0 waits for it. */
+static void late_blocking(void) {
+    for (int round = 0; round < ROUNDS; round++) {
+        MPI_Barrier(MPI_COMM_WORLD); /* line: barrier in time */
+        if (rank == 0) {
+            MPI_Recv(buffer, 8, MPI_BYTE, 1, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE); /* line: recv of late_blocking */
+        } else {
+            compute_ms(100);
+            MPI_Send(buffer, 8, MPI_BYTE, 0, 7, MPI_COMM_WORLD); /* line: send of late_blocking */
+            compute_ms(100);
+        }
+        MPI_Barrier(MPI_COMM_WORLD); /* line: barrier of late_blocking */
+    }
+}
+
+/* All but rank 0 wait for it in a barrier, and rank 0 receives what nobody sends. */
+static void hung(void) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    say("running", rank);
+    if (rank == 0)
+        MPI_Recv(buffer, 8, MPI_BYTE, 1, 99, MPI_COMM_WORLD, MPI_STATUS_IGNORE); /* line: recv of hung */
+    MPI_Barrier(MPI_COMM_WORLD); /* line: barrier of hung */
+}
+
 /* Nonblocking ones that are short enough to meet in shared memory; the first finds its communicator without a place for that. */
 static void rounds(void) {
     enum { BLOCK = 8192 };
@@ -241,6 +279,12 @@ int main(int argc, char **argv) {
         ring(50);
     else if (!strcmp(argv[1], "killed"))
         killed();
+    else if (!strcmp(argv[1], "named"))
+        named();
+    else if (!strcmp(argv[1], "late_blocking"))
+        late_blocking();
+    else if (!strcmp(argv[1], "hung"))
+        hung();
     else if (!strcmp(argv[1], "endless"))
         endless(0);
     else if (!strcmp(argv[1], "threads"))

@@ -129,6 +129,22 @@ impl Book {
         self.0.as_ptr().addr() as u64
     }
 
+    /// The communicators shown that have a name, with their numbers.
+    pub fn names(&self) -> Vec<(u32, String)> {
+        let bytes: Vec<u8> = self
+            .0
+            .iter()
+            .flat_map(|word| word.load(Relaxed).to_ne_bytes())
+            .collect();
+        let copied = Copied::new(&bytes, &bytes);
+        let named = |number| {
+            let known = copied.communicator(number)?;
+            let is_named = matches!(known.counts, Counters::At(_)) && !known.name.is_empty();
+            is_named.then_some((number, known.name))
+        };
+        copied.numbers().into_iter().filter_map(named).collect()
+    }
+
     /// Shows what the rank waits for. By one thread at a time.
     pub fn show_waiting(&self, waiting: &Waiting) {
         let flags = if waiting.more { MORE } else { 0 } | if waiting.threads { THREADS } else { 0 };
@@ -447,6 +463,7 @@ mod tests {
         };
         assert_eq!(copied(&book).numbers(), [5]);
         let other = 5 + COMMS_SHOWN as u32;
+        assert_eq!(book.names(), [(5, "halo_x".to_owned())]);
         assert_eq!(copied(&book).communicator(other), None);
         book.show_communicator(other, &known(&"ü".repeat(60)));
         assert_eq!(copied(&book).communicator(5), None);
@@ -456,6 +473,7 @@ mod tests {
             "ü".repeat(NAME_BYTES / 2)
         );
         book.show_communicator(other, &gone);
+        assert_eq!(book.names(), [], "one that is no more has no name");
         let ended = copied(&book).communicator(other).unwrap();
         assert_eq!((ended.name.as_str(), ended.counts), ("", Counters::Last([7; 4])));
     }

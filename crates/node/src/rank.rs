@@ -116,8 +116,8 @@ impl Rank {
             rail.begin_with(&costs);
         }
         let shown = Arc::new(Shown::new(client.clone()));
-        let tracer = Arc::new(Tracer::new(client.clone()));
-        client.card(world.rank).set_book(shown.book());
+        let tracer = Arc::new(Tracer::new(client.clone(), shown.book()));
+        client.card(world.rank).set_book(shown.book().address());
         tracer.introduce();
         let helpers = std::env::var(ENV_HELPERS).ok();
         let helpers = helpers.and_then(|cpus| CpuSet::parse(&cpus));

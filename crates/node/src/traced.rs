@@ -11,7 +11,7 @@ use garonne_sync::shm::{Access, Segment};
 use garonne_trace::record::Record;
 
 use crate::error::Result;
-use crate::layout::{self, Card, Shape};
+use crate::layout::{self, Card, Shape, Wait};
 use crate::{limits, memory, notes, sys};
 
 /// From where on to read.
@@ -84,6 +84,18 @@ impl Traced {
     /// A rank's card.
     pub fn card(&self, rank: u32) -> Card {
         Card::of(&self.board, rank)
+    }
+
+    /// What a rank waits for, with the number and the return address of the call that it is in; `None` if it does not wait.
+    pub fn waits(&self, rank: u32) -> Option<(Wait, u16, u64)> {
+        let wait = self.card(rank).wait().filter(|wait| wait.since_ns != 0)?;
+        // The wait says what was asked for; the program may be in another call, which waits for that.
+        let latest = layout::entered::latest(&self.board, &self.shape, rank);
+        let (call, site) = match latest.first() {
+            Some(&(site, Some(call))) => (call, site),
+            _ => (wait.call as u16, wait.site),
+        };
+        (call != 0).then_some((wait, call, site))
     }
 
     /// Has the ranks record until a while from now; to be called again before it is over.

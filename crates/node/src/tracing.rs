@@ -16,6 +16,7 @@ use garonne_sync::journal;
 use garonne_sync::shm::{Segment, Word};
 use garonne_trace::record::{Kind, Record, Side};
 
+use crate::book::Book;
 use crate::client::Client;
 use crate::limits::FRUITLESS_RUN_NS;
 use crate::{layout, notes, sys};
@@ -33,6 +34,8 @@ pub enum Wanted {
 #[derive(Debug)]
 pub struct Tracer {
     client: Arc<Client>,
+    /// Where the names of the rank's communicators stand.
+    book: &'static Book,
     word: Word,
     on: AtomicBool,
     /// Notes and journal.
@@ -55,11 +58,12 @@ fn thread() -> u32 {
 }
 
 impl Tracer {
-    /// The tracer of the rank that `client` registered.
-    pub fn new(client: Arc<Client>) -> Self {
+    /// The tracer of the rank that `client` registered, with the book that the rank shows.
+    pub fn new(client: Arc<Client>, book: &'static Book) -> Self {
         Self {
             word: client.board().word(layout::TRACE_WORD),
             client,
+            book,
             on: AtomicBool::new(false),
             area: OnceLock::new(),
             switching: Mutex::new(()),
@@ -109,6 +113,9 @@ impl Tracer {
             let Some((notes, _)) = self.area() else { return };
             notes::write(notes);
             self.on.store(true, Relaxed);
+            for (number, name) in self.book.names() {
+                self.named(number, &name);
+            }
             change();
         } else {
             change();
@@ -161,6 +168,13 @@ impl Tracer {
             call,
             ..Record::new(Kind::Leave)
         });
+    }
+
+    /// A communicator of this number has this name from now on.
+    pub fn named(&self, number: u32, name: &str) {
+        if self.is_on() {
+            Record::named(number, name).for_each(|record| self.write(record));
+        }
     }
 
     /// Something that a kind alone tells.

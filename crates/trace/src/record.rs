@@ -28,9 +28,11 @@ pub enum Kind {
     Collective = 10,
     /// A task was run, until the record's time.
     Run = 11,
+    /// A part of a communicator's name ([`Record::named`]).
+    Named = 12,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Enter,
     Kind::Leave,
     Kind::Start,
@@ -42,6 +44,7 @@ const KINDS: [Kind; 11] = [
     Kind::SleepEnd,
     Kind::Collective,
     Kind::Run,
+    Kind::Named,
 ];
 
 /// What an operation is.
@@ -90,6 +93,12 @@ pub struct Record {
 
 const LEN_BITS: u32 = 48;
 
+/// Bytes of a communicator's name that are recorded; as many as a rank's book has.
+pub const COMM_NAME_BYTES: usize = 88;
+
+/// Bytes of a name that one record holds.
+pub const NAME_PART: usize = 16;
+
 impl Record {
     /// A record of this kind about nothing.
     pub fn new(kind: Kind) -> Self {
@@ -108,6 +117,37 @@ impl Record {
             cpu: 0,
             operation: 0,
         }
+    }
+
+    /// The parts of a communicator's name, of which the first [`COMM_NAME_BYTES`] count: the communicator's number stands in
+    /// place of the context, the name's length in place of the tag, the part's number in place of the sequence.
+    pub fn named(number: u32, name: &str) -> impl Iterator<Item = Self> {
+        let mut end = name.len().min(COMM_NAME_BYTES);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        let bytes = &name.as_bytes()[..end];
+        (0..bytes.len().div_ceil(NAME_PART).max(1)).map(move |part| {
+            let word = |from: usize| {
+                u64::from_le_bytes(std::array::from_fn(|i| bytes.get(from + i).copied().unwrap_or(0)))
+            };
+            Self {
+                context: number,
+                tag: bytes.len() as i32,
+                sequence: part as u32,
+                site: word(part * NAME_PART),
+                operation: word(part * NAME_PART + 8),
+                ..Self::new(Kind::Named)
+            }
+        })
+    }
+
+    /// The bytes of a name that a part of it holds, behind those of the parts before it.
+    pub fn name_part(&self) -> [u8; NAME_PART] {
+        let mut part = [0; NAME_PART];
+        part[..8].copy_from_slice(&self.site.to_le_bytes());
+        part[8..].copy_from_slice(&self.operation.to_le_bytes());
+        part
     }
 
     /// The words that lie in the journal.

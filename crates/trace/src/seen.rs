@@ -1,7 +1,7 @@
 //! What was seen of a rank, in words that need no memory of it: what timelines are made of and shares computed from, live or from a file.
 
 use crate::limits::SITES;
-use crate::record::{Kind, Record, Side};
+use crate::record::{COMM_NAME_BYTES, Kind, NAME_PART, Record, Side};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -10,6 +10,14 @@ pub type Name = Arc<str>;
 
 /// Contexts that each communicator has; the first is that of the program's own messages.
 pub const CONTEXTS_PER_COMM: u32 = 8;
+
+/// Bits of a context below those that name a rank's shard.
+pub const CONTEXT_BITS: u32 = 28;
+
+/// The number of the communicator that a context belongs to.
+pub fn communicator_of(context: u32) -> u32 {
+    (context & ((1 << CONTEXT_BITS) - 1)) / CONTEXTS_PER_COMM
+}
 
 /// Whether an operation's tag is the program's: what a collective sends bears a number of its own.
 pub fn has_tag(side: Side, context: u32) -> bool {
@@ -141,6 +149,15 @@ pub enum What {
     State(Background),
     /// So many records were overwritten before they were read.
     Lost(u64),
+    /// What the rank calls a communicator.
+    Named {
+        /// The communicator's number.
+        number: u32,
+        /// Its name.
+        name: Name,
+    },
+    /// The rank's process has ended before MPI_Finalize.
+    Died,
 }
 
 /// One event.
@@ -180,8 +197,8 @@ pub trait Names {
     fn call(&mut self, number: u16) -> String;
     /// A return address of a rank's process.
     fn site(&mut self, rank: u32, address: u64) -> String;
-    /// A collective by the context and the tag of its messages.
-    fn collective(&mut self, context: u32, tag: i32) -> String;
+    /// A collective by the tag of its messages, without its communicator.
+    fn collective(&mut self, tag: i32) -> String;
 }
 
 /// Turns records into what was seen; asks for each name once.
@@ -189,6 +206,8 @@ pub struct Decoder<N> {
     names: N,
     calls: HashMap<u16, Name>,
     sites: HashMap<(u32, u64), Name>,
+    /// Names of communicators by rank and number, as far as their parts have come.
+    communicators: HashMap<(u32, u32), Vec<u8>>,
     unknown: Name,
 }
 
@@ -199,6 +218,7 @@ impl<N: Names> Decoder<N> {
             names,
             calls: HashMap::new(),
             sites: HashMap::new(),
+            communicators: HashMap::new(),
             unknown: "an unknown place".into(),
         }
     }
@@ -228,14 +248,59 @@ impl<N: Names> Decoder<N> {
         name
     }
 
-    /// What a record of `rank` tells.
-    pub fn decode(&mut self, rank: u32, record: &Record) -> Seen {
+    /// Adds a part to a communicator's name; the name, if that is whole now.
+    fn named(&mut self, rank: u32, record: &Record) -> Option<What> {
+        let key = (rank, record.context);
+        let len = usize::try_from(record.tag).ok()?;
+        let from = (record.sequence as usize).checked_mul(NAME_PART)?;
+        let is_known = self.communicators.contains_key(&key);
+        if len > COMM_NAME_BYTES || !is_known && self.communicators.len() >= SITES {
+            return None;
+        }
+        let bytes = self.communicators.entry(key).or_default();
+        // A part that was lost leaves the communicator without a name.
+        bytes.truncate(from);
+        if bytes.len() != from {
+            bytes.clear();
+            return None;
+        }
+        bytes.extend(record.name_part());
+        bytes.truncate(len);
+        let is_whole = bytes.len() == len;
+        is_whole.then(|| What::Named {
+            number: record.context,
+            name: printable(bytes).into(),
+        })
+    }
+
+    /// What people call the communicator of a context: its name on this rank, or its number.
+    pub fn communicator(&mut self, rank: u32, context: u32) -> String {
+        let number = communicator_of(context);
+        match self.communicators.get(&(rank, number)) {
+            Some(name) if !name.is_empty() => printable(name),
+            _ => format!("comm #{number}"),
+        }
+    }
+
+    /// The collective of these messages, with its communicator.
+    pub fn collective(&mut self, rank: u32, context: u32, tag: i32) -> Name {
+        let call = self.names.collective(tag);
+        format!("{call} of {}", self.communicator(rank, context)).into()
+    }
+
+    /// A call that a thread of `rank` is in, by its number and return address.
+    pub fn entered(&mut self, rank: u32, call: u16, site: u64) -> What {
+        What::Enter {
+            call: self.call(call),
+            site: self.site(rank, site),
+        }
+    }
+
+    /// What a record of `rank` tells; `None`: nothing as yet.
+    pub fn decode(&mut self, rank: u32, record: &Record) -> Option<Seen> {
         let peer = (record.peer != u32::MAX).then_some(record.peer);
         let what = match record.kind {
-            Kind::Enter => What::Enter {
-                call: self.call(record.call),
-                site: self.site(rank, record.site),
-            },
+            Kind::Enter => self.entered(rank, record.call, record.site),
             Kind::Leave => What::Leave {
                 call: self.call(record.call),
             },
@@ -269,17 +334,24 @@ impl<N: Names> Decoder<N> {
             Kind::SleepBegin => What::SleepBegin,
             Kind::SleepEnd => What::SleepEnd,
             Kind::Collective => What::Collective {
-                name: self.names.collective(record.context, record.tag).into(),
+                name: self.collective(rank, record.context, record.tag),
             },
+            Kind::Named => self.named(rank, record)?,
         };
-        Seen {
+        Some(Seen {
             rank,
             thread: record.thread,
             cpu: record.cpu,
             at_ns: record.at_ns,
             what,
-        }
+        })
     }
+}
+
+/// A name that the program gave, of any bytes, as text for a terminal.
+fn printable(bytes: &[u8]) -> String {
+    let clean = |letter: char| if letter.is_control() { ' ' } else { letter };
+    String::from_utf8_lossy(bytes).chars().map(clean).collect()
 }
 
 /// The message of an operation that is over. A rank's messages to itself have no other side to wait for.
@@ -316,8 +388,8 @@ mod tests {
             format!("{rank}.c:{address}")
         }
 
-        fn collective(&mut self, context: u32, tag: i32) -> String {
-            format!("{context}: {tag}")
+        fn collective(&mut self, tag: i32) -> String {
+            format!("MPI_Bcast #{tag}")
         }
     }
 
@@ -335,11 +407,11 @@ mod tests {
             What::Done { message, .. } => message,
             other => panic!("{other:?}"),
         };
-        let sent = of(decoder.decode(1, &done(Side::Send, 2)));
-        let received = of(decoder.decode(2, &done(Side::Receive, 1)));
+        let sent = of(decoder.decode(1, &done(Side::Send, 2)).unwrap());
+        let received = of(decoder.decode(2, &done(Side::Receive, 1)).unwrap());
         assert!(sent.is_some());
         assert_eq!(sent, received);
-        assert_eq!(of(decoder.decode(1, &done(Side::Send, 1))), None);
+        assert_eq!(of(decoder.decode(1, &done(Side::Send, 1)).unwrap()), None);
     }
 
     #[test]
@@ -358,7 +430,7 @@ mod tests {
             cpu: 5,
             ..Record::new(Kind::Run)
         };
-        let seen = Decoder::new(Told(0)).decode(3, &run);
+        let seen = Decoder::new(Told(0)).decode(3, &run).unwrap();
         assert_eq!((seen.rank, seen.cpu, seen.at_ns), (3, 5, 900));
         assert_eq!(
             seen.what,
@@ -378,11 +450,45 @@ mod tests {
             ..Record::new(Kind::Enter)
         };
         for rank in [0, 0, 1, 0, 1] {
-            let What::Enter { call, site } = decoder.decode(rank, &record).what else {
+            let What::Enter { call, site } = decoder.decode(rank, &record).unwrap().what else {
                 panic!("an entry");
             };
             assert_eq!((&*call, &*site), ("MPI_3", format!("{rank}.c:58").as_str()));
         }
         assert_eq!(decoder.names.0, 2);
+    }
+
+    #[test]
+    fn a_communicator_is_called_by_its_name_once_all_parts_of_that_have_come() {
+        let mut decoder = Decoder::new(Told(0));
+        let collective = Record {
+            context: 3 * CONTEXTS_PER_COMM + 1,
+            tag: 5,
+            ..Record::new(Kind::Collective)
+        };
+        let mut called = |records: Vec<Record>, rank| {
+            for record in records {
+                let _ = decoder.decode(0, &record);
+            }
+            match decoder.decode(rank, &collective).unwrap().what {
+                What::Collective { name } => name.to_string(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let long = "a name of more than one part\u{1b}";
+        let parts: Vec<Record> = Record::named(3, long).collect();
+        assert_eq!(parts.len(), 2);
+        assert_eq!(
+            called(vec![parts[1]], 0),
+            "MPI_Bcast #5 of comm #3",
+            "a lost part"
+        );
+        assert_eq!(called(parts, 0), "MPI_Bcast #5 of a name of more than one part ");
+        assert_eq!(called(vec![], 1), "MPI_Bcast #5 of comm #3", "another rank");
+        let cut = "ü".repeat(COMM_NAME_BYTES);
+        assert_eq!(
+            called(Record::named(3, &cut).collect(), 0),
+            format!("MPI_Bcast #5 of {}", "ü".repeat(COMM_NAME_BYTES / 2))
+        );
     }
 }

@@ -28,6 +28,8 @@ const LOST: u8 = 12;
 const MESSAGE: u8 = 13;
 const END: u8 = 14;
 const RUN: u8 = 15;
+const NAMED: u8 = 16;
+const DIED: u8 = 17;
 
 /// The states of [`What::State`], by their codes.
 const STATES: [Background; 4] = [
@@ -66,6 +68,8 @@ impl Writer {
             What::Collective { .. } => COLLECTIVE,
             What::State(_) => STATE,
             What::Lost(_) => LOST,
+            What::Named { .. } => NAMED,
+            What::Died => DIED,
         };
         // Names go before the event that bears them.
         let (call, site) = match &seen.what {
@@ -132,7 +136,11 @@ impl Writer {
                 self.body.push(code as u8);
             }
             What::Lost(records) => self.long(*records),
-            What::TurnBegin | What::TurnEnd | What::SleepBegin | What::SleepEnd => {}
+            What::Named { number, name } => {
+                self.word(*number);
+                self.text(name);
+            }
+            What::TurnBegin | What::TurnEnd | What::SleepBegin | What::SleepEnd | What::Died => {}
         }
     }
 
@@ -364,6 +372,11 @@ impl Reader {
             COLLECTIVE => What::Collective { name: bytes.text()? },
             STATE => What::State(*STATES.get(usize::from(bytes.byte()?)).ok_or(Damaged)?),
             LOST => What::Lost(bytes.long()?),
+            NAMED => What::Named {
+                number: bytes.word()?,
+                name: bytes.text()?,
+            },
+            DIED => What::Died,
             _ => return Err(Damaged),
         };
         Ok(Seen {
@@ -444,6 +457,11 @@ mod tests {
             },
             What::State(Background::Refused),
             What::Lost(77),
+            What::Named {
+                number: 3,
+                name: "halo".into(),
+            },
+            What::Died,
         ];
         (0..).zip(whats).map(|(rank, what)| at(rank, what)).collect()
     }

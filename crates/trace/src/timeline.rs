@@ -2,11 +2,12 @@
 //!
 //! A process per rank, a track per thread with its calls, sleeps, helper's turns and runs of tasks as slices that nest; what it moves lies within them. Operations, and the work that
 //! anybody does for a rank, are asynchronous slices of the rank. A message is an arrow, drawn when both of its ends are known, so none hangs in the air.
-//! Slices whose end was never seen (a killed rank, lost records) are closed where the rank's last event is. Bounded by [`crate::limits`].
+//! Slices that are open when their rank dies or the recording ends are closed there, and those whose end is among lost records where the rank's last
+//! event is. Bounded by [`crate::limits`].
 
-use crate::limits::{DEPTH, HALVES_KEPT, OPEN_OPERATIONS, THREADS};
+use crate::limits::{DEPTH, HALVES_KEPT, OPEN_OPERATIONS, SITES, THREADS};
 use crate::record::Side;
-use crate::seen::{Message, Name, Seen, What, has_tag};
+use crate::seen::{Message, Name, Seen, What, communicator_of, has_tag};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 
@@ -84,6 +85,8 @@ struct Rank {
     open: HashMap<u64, Operation>,
     last_ns: u64,
     named: bool,
+    /// Names of communicators, by number.
+    communicators: HashMap<u32, Name>,
 }
 
 /// A moment on a track.
@@ -182,7 +185,32 @@ impl Timeline {
                 self.out.push(event);
             }
             What::Lost(records) => self.lost(seen.rank, *records),
+            What::Named { number, name } => self.named(seen.rank, *number, name),
+            What::Died => self.died(point),
         }
+    }
+
+    /// From now on the rank's operations on this communicator bear its name.
+    fn named(&mut self, of: u32, number: u32, name: &Name) {
+        let Some(rank) = self.ranks.get_mut(&of) else {
+            return;
+        };
+        if name.is_empty() {
+            // Another communicator has this number now.
+            rank.communicators.remove(&number);
+        } else if rank.communicators.len() < SITES || rank.communicators.contains_key(&number) {
+            rank.communicators.insert(number, name.clone());
+        }
+    }
+
+    /// Marks the death of a rank, where all that it had begun ends.
+    fn died(&mut self, point: Point) {
+        self.cut(point.rank, point.at_ns, "the rank died");
+        let name = format!("rank {} died", point.rank % self.size);
+        let mut event = self.event("i", RECORDING, &name, point);
+        event["s"] = json!("p");
+        event["args"] = json!({ "died": true });
+        self.out.push(event);
     }
 
     /// Names ranks and threads when they are first seen.
@@ -201,7 +229,7 @@ impl Timeline {
                 json!({ "ph": "M", "name": "process_sort_index", "pid": of, "args": { "sort_index": of } }),
             );
         }
-        if matches!(seen.what, What::Lost(_))
+        if matches!(seen.what, What::Lost(_) | What::Named { .. } | What::Died)
             || rank.threads.len() >= THREADS && !rank.threads.contains_key(&seen.thread)
         {
             return;
@@ -280,6 +308,7 @@ impl Timeline {
             in_slice: begins,
         };
         rank.open.insert(*operation, known);
+        let communicator = rank.communicators.get(&communicator_of(*context)).cloned();
         let own = has_tag(*side, *context);
         let side = match side {
             Side::Send => "send",
@@ -291,6 +320,9 @@ impl Timeline {
         event["args"] =
             json!({ "side": side, "at": &**site, "context": context, "peer": peer, "bytes": bytes });
         event["args"][if own { "tag" } else { INTERNAL_TAG }] = json!(tag);
+        if let Some(communicator) = communicator {
+            event["args"]["communicator"] = json!(&*communicator);
+        }
         self.out.push(event);
     }
 
@@ -404,7 +436,7 @@ impl Timeline {
     fn lost(&mut self, of: u32, records: u64) {
         let Some(rank) = self.ranks.get(&of) else { return };
         let at_ns = rank.last_ns;
-        self.cut(of);
+        self.cut(of, at_ns, "not seen");
         let mut event = self.event(
             "i",
             RECORDING,
@@ -420,12 +452,12 @@ impl Timeline {
         self.out.push(event);
     }
 
-    /// Closes everything of a rank where its last event is.
-    fn cut(&mut self, of: u32) {
+    /// Closes everything of a rank, at this moment or its last event if that is later. `end` says what is known of it.
+    fn cut(&mut self, of: u32, at_ns: u64, end: &str) {
         let Some(rank) = self.ranks.get_mut(&of) else {
             return;
         };
-        let at_ns = rank.last_ns;
+        let at_ns = rank.last_ns.max(at_ns);
         let mut slices = Vec::new();
         for (&thread, known) in &mut rank.threads {
             let point = Point {
@@ -438,23 +470,25 @@ impl Timeline {
         let operations: Vec<_> = rank.open.drain().collect();
         for (point, slice) in slices {
             let mut event = self.event("E", slice.category, &slice.name, point);
-            event["args"] = json!({ "end": "not seen" });
+            event["args"] = json!({ "end": end });
             self.out.push(event);
         }
         for (operation, known) in operations {
             let at = Point { at_ns, ..known.point };
             let mut event = self.event("e", OPERATION, &known.call, at);
             event["id"] = identity(of, operation);
-            event["args"] = json!({ "end": "not seen" });
+            event["args"] = json!({ "end": end });
             self.out.push(event);
         }
     }
 
-    /// Closes what is still open: nothing more comes.
-    pub fn finish(&mut self) {
+    /// Closes what is still open: the recording ended at this moment.
+    pub fn finish(&mut self, at_ns: u64) {
         let mut ranks: Vec<u32> = self.ranks.keys().copied().collect();
         ranks.sort_unstable();
-        ranks.into_iter().for_each(|rank| self.cut(rank));
+        ranks
+            .into_iter()
+            .for_each(|rank| self.cut(rank, at_ns, "still open"));
     }
 
     /// The events made since the last time, each a line.

@@ -26,7 +26,7 @@ def suite(context):
     if context.foreign:
         return
     context.installed()
-    for case in (sender, wait, late, collectives, rounds, tasks, killed, many, running, running_threads, launcher_killed):
+    for case in (sender, wait, late, late_blocking, collectives, named, hung, hung_before, rounds, tasks, killed, many, running, running_threads, launcher_killed):
         name = case.__doc__.split("\n")[0].rstrip(".")
         yield Case(f"trace/{name}", lambda case=case: case(Stories(context, case.__name__)), alone=True)
 
@@ -166,11 +166,91 @@ def collectives(stories):
     events = stories.run("collectives", ranks=3, env=BACKGROUND)
     whole(events)
     named = collections.Counter(event["name"] for event in events if event["ph"] == "B" and event["cat"] == "collective")
-    numbers = [int(found.group(1)) for name in named for found in [re.fullmatch(r"MPI_Allreduce #(\d+) on comm #0", name)] if found]
+    numbers = [int(found.group(1)) for name in named for found in [re.fullmatch(r"MPI_Allreduce #(\d+) of MPI_COMM_WORLD", name)] if found]
     expect(sorted(numbers) == list(range(min(numbers), min(numbers) + 5)), f"{named}")
     expect(all(count == 3 for count in named.values()), f"each on three ranks: {named}")
     row = stories.rows()[stories.line("ibcast"), "MPI_Ibcast"]
     expect(row["operations"] == 15, f"{row}")
+
+
+def late_blocking(stories):
+    """blocking calls count partners that were late"""
+    whole(stories.run("late_blocking"))
+    rows = stories.rows()
+    # A rank that gets no core for a while may be late anywhere, too.
+    for words, call in (("recv of late_blocking", "MPI_Recv"), ("barrier of late_blocking", "MPI_Barrier")):
+        row = rows[stories.line(words), call]
+        late = row["reasons"].get("partner late", 0)
+        expect(row["reason"] == "partner late" and late >= 5 and row["hidden_percent"] is None, f"{words}: {row}")
+
+
+def named(stories):
+    """a collective of one call has one name, with that of its communicator"""
+    events = stories.run("named", ranks=4, env=BACKGROUND)
+    whole(events)
+    slices = collections.defaultdict(set)
+    for event in events:
+        if event["ph"] == "B" and event["cat"] == "collective" and event["name"].startswith("MPI_Allreduce #"):
+            slices[event["name"].split(" of ")[1]].add((event["name"], event["pid"]))
+    odd = "the odd ranks, who have a longer name"
+    expect(set(slices) == {"even", odd}, f"{slices}")
+    for name, ranks in (("even", (0, 2)), (odd, (1, 3))):
+        numbers = {text for text, _ in slices[name]}
+        expect(len(numbers) == 5 and slices[name] == {(text, rank) for text in numbers for rank in ranks}, f"{slices}")
+    begun = [event["args"].get("communicator") for event in events if event["ph"] == "b" and event["name"] == "MPI_Ibcast"]
+    expect(set(begun) == {"even", odd}, f"{begun}")
+
+
+def hung(stories):
+    """calls that a job hangs in are open until it is ended, and each death has its mark"""
+    command = [*stories.command("hung", 3)]
+    command[2:2] = ["--timeout", "3"]
+    result = stories.context.execute("trace hung", command, timeout=LIMIT_S, env=stories.context.environment({"GARONNE_DEADLOCK": "off"}))
+    expect(result.code == 124, f"exit code {result.code}\n{result.output}")
+    events = stories.events(result.output)
+    whole(events)
+    deaths = {event["pid"]: event["ts"] for event in events if event["ph"] == "i" and event["args"].get("died")}
+    expect(set(deaths) == {0, 1, 2}, f"{deaths}")
+    for rank, (call, words) in enumerate([("MPI_Recv", "recv of hung")] + [("MPI_Barrier", "barrier of hung")] * 2):
+        of_rank = [event for event in events if event["pid"] == rank and event.get("cat") == "mpi"]
+        begun, ended = of_rank[-2:]
+        expect((begun["ph"], begun["name"], begun["args"]["at"]) == ("B", call, stories.line(words)), f"{begun}")
+        expect((ended["ph"], ended["ts"], ended["args"]["end"]) == ("E", deaths[rank], "the rank died"), f"{ended} {deaths}")
+        expect(ended["ts"] > max(event["ts"] for event in of_rank[:-1]), f"{of_rank[-4:]}")
+    names = {event["name"] for event in events if event["ph"] == "B" and event["cat"] == "collective" and event["pid"] != 0}
+    numbers = {int(re.fullmatch(r"MPI_Barrier #(\d+) of MPI_COMM_WORLD", name).group(1)) for name in names if name.startswith("MPI_Barrier")}
+    expect(len(numbers) == 2, f"{names}")
+
+
+def hung_before(stories):
+    """calls that a job hung in before anybody traced it are open, too"""
+    mark = f"GARONNE_TEST_MARK={os.getpid()}.{stories.name}"
+    command = [word for word in stories.command("hung", 2) if word not in ("--trace", str(stories.file))]
+    process = start(stories, mark, "env", "GARONNE_DEADLOCK=off", *command)
+    try:
+        wait_for(lambda: len(asked(stories, "who", str(process.pid))["ranks"]) == 2, "nobody waits")
+        ask = [command[0], "trace", str(process.pid), "--for", "200ms", "-o", stories.file]
+
+        def open_calls():
+            check(stories.context.execute("trace hung before", ask, timeout=LIMIT_S))
+            begun = [event for event in stories.events() if event["ph"] == "B"]
+            return {(event["pid"], event["name"], event["args"].get("at")) for event in begun}
+
+        wanted = {(0, "MPI_Recv", stories.line("recv of hung")), (1, "MPI_Barrier", stories.line("barrier of hung"))}
+        wait_for(lambda: wanted <= open_calls(), "the open calls are missing")
+        names = [event["name"] for event in stories.events() if event["ph"] == "B" and event["cat"] == "collective"]
+        expect(len(names) == 1 and re.fullmatch(r"MPI_Barrier #\d+ of MPI_COMM_WORLD", names[0]), f"{names}")
+        ends = {event["args"]["end"] for event in stories.events() if event["ph"] == "E"}
+        expect(ends == {"still open"}, f"{ends}")
+    finally:
+        kill_group(process)
+
+
+def asked(stories, *words):
+    """What a command of garonne says in JSON."""
+    command = [str(stories.context.prefix / "bin" / "garonne"), *words, "--json"]
+    done = subprocess.run(command, env=stories.context.environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return json.loads(done.stdout)
 
 
 def rounds(stories):
@@ -208,6 +288,8 @@ def killed(stories):
     """of a killed rank the last call is there"""
     events = stories.run("killed", ranks=3, code=128 + signal.SIGKILL)
     whole(events)
+    deaths = {event["pid"] for event in events if event["ph"] == "i" and event["args"].get("died")}
+    expect(1 in deaths, f"{deaths}")
     last = [event for event in events if event["ph"] == "B" and event["cat"] == "mpi" and event["pid"] == 1][-1]
     expect((last["name"], last["args"]["at"]) == ("MPI_Irecv", stories.line("last call")), f"{last}")
 

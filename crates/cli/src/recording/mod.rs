@@ -7,25 +7,25 @@
 pub mod distant;
 mod names;
 pub mod table;
+mod world;
 
 use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use garonne_node::layout::{self, State};
+use garonne_node::layout::State;
 use garonne_node::traced::{self, Traced};
 use garonne_trace::file::{TraceFile, may_replace};
 use garonne_trace::overlap::Analysis;
-use garonne_trace::record::Record;
-use garonne_trace::seen::{Background, Decoder, Seen, What};
+use garonne_trace::seen::{Seen, What};
 use garonne_trace::stream;
 use garonne_trace::timeline::Timeline;
 use garonne_trace::traffic::Traffic;
 use serde_json::json;
 
 use distant::Distant;
-use names::Known;
 use table::Table;
+use world::{Taken, World};
 
 /// Between two looks at journals that fill slowly: a chatty rank writes a fraction of one in that time.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -41,25 +41,6 @@ const RUSH: usize = 8192;
 
 /// Frames of other hosts that are taken at each look: as many events as are found in a journal that fills quickly.
 const FRAMES: usize = 4;
-
-/// One world of the job.
-struct World {
-    traced: Traced,
-    /// Its ranks on this host.
-    near: Vec<u32>,
-    decoder: Decoder<Known>,
-    /// What each rank said last of its background.
-    backgrounds: Vec<Background>,
-    /// Number of its first rank in the file: worlds of one job follow each other.
-    base: u32,
-}
-
-/// What was taken out of a journal.
-enum Taken {
-    Record(Record),
-    /// So many were overwritten.
-    Lost(u64),
-}
 
 struct Entry {
     /// Index of its world.
@@ -94,6 +75,8 @@ pub struct Recording {
     distant: Option<Distant>,
     crowded: bool,
     ranks: u32,
+    /// When it began.
+    begun_ns: u64,
     lost: u64,
     read: u64,
     /// The file could not be written any more.
@@ -144,9 +127,9 @@ impl Recording {
         wants: Wants<'_>,
         distant: Option<Distant>,
     ) -> Result<Self, String> {
-        let crowded = world
-            .as_ref()
-            .is_some_and(|world| near(world).len() as u64 * 1000 >= u64::from(world.shape().cpus_milli));
+        let crowded = world.as_ref().is_some_and(|world| {
+            world::near(world).len() as u64 * 1000 >= u64::from(world.shape().cpus_milli)
+        });
         let job = world.as_ref().map(|world| world.shape().job.to_string());
         let base_ns = traced::now_ns();
         let file = wants.timeline.map(|path| {
@@ -172,6 +155,7 @@ impl Recording {
             distant,
             crowded,
             ranks: 0,
+            begun_ns: base_ns,
             lost: 0,
             read: 0,
             failed: None,
@@ -183,13 +167,7 @@ impl Recording {
     /// Reads another world of the job, too.
     pub fn add(&mut self, traced: Traced) {
         let size = traced.shape().size;
-        self.worlds.push(World {
-            near: near(&traced),
-            decoder: Decoder::new(Known::default()),
-            backgrounds: vec![Background::Unknown; size as usize],
-            base: self.ranks,
-            traced,
-        });
+        self.worlds.push(World::new(traced, self.ranks));
         self.ranks = self.ranks.saturating_add(size);
     }
 
@@ -209,10 +187,12 @@ impl Recording {
     fn collect(&mut self, last: bool) -> bool {
         let mut busy = false;
         for (number, world) in self.worlds.iter_mut().enumerate() {
-            for &rank in &world.near {
+            for rank in world.near() {
                 if self.backlog.len() >= BACKLOG && !last {
                     return true;
                 }
+                // Asked first: of a rank that is dead all is in its journal.
+                let has_died = world.has_newly_died(rank);
                 let before = self.backlog.len();
                 // What was lost came before what is read now, or in its midst.
                 let mut put = |what| {
@@ -236,6 +216,14 @@ impl Recording {
                             what,
                         },
                     );
+                }
+                if has_died {
+                    let what = Taken::Died(traced::now_ns());
+                    self.backlog.push_back(Entry {
+                        world: number,
+                        rank,
+                        what,
+                    });
                 }
                 busy |= read >= BUSY;
                 self.read += read as u64;
@@ -265,6 +253,16 @@ impl Recording {
             }
         }
         self.write();
+    }
+
+    /// Ranks that waited all the time have recorded nothing: shows the calls that they are in.
+    fn show_waits(&mut self) {
+        for world in &mut self.worlds {
+            world.show_waits(self.begun_ns, &mut |seen| {
+                self.timeline.iter_mut().for_each(|timeline| timeline.see(seen));
+                self.stream.iter_mut().for_each(|stream| stream.see(seen));
+            });
+        }
     }
 
     /// Takes some of what other hosts have told; at the end all that they still tell. Whether there may be more.
@@ -351,7 +349,7 @@ impl Recording {
         let near = self
             .worlds
             .iter()
-            .all(|world| world.near.iter().all(|&rank| ended(world, rank)));
+            .all(|world| world.near().iter().all(|&rank| ended(world, rank)));
         near && self.distant.as_ref().is_none_or(Distant::is_over)
     }
 
@@ -363,8 +361,9 @@ impl Recording {
     /// Reads the rest and closes what is open.
     pub fn finish(mut self) -> Outcome {
         self.look(true);
+        self.show_waits();
         if let Some(timeline) = &mut self.timeline {
-            timeline.finish();
+            timeline.finish(traced::now_ns());
         }
         self.write();
         if let Some(stream) = self.stream.take() {
@@ -379,50 +378,6 @@ impl Recording {
             failed: self.failed,
             missing,
         }
-    }
-}
-
-impl World {
-    fn tell(&mut self, rank: u32, what: &Taken, tell: &mut impl FnMut(&Seen)) {
-        let seen = |record: Option<&Record>, what| Seen {
-            rank: self.base.saturating_add(rank),
-            thread: record.map_or(0, |record| record.thread),
-            cpu: 0,
-            at_ns: record.map_or(0, |record| record.at_ns),
-            what,
-        };
-        let record = match what {
-            Taken::Lost(records) => return tell(&seen(None, What::Lost(*records))),
-            Taken::Record(record) => record,
-        };
-        let card = self.traced.card(rank);
-        let background = known(card.background().0);
-        if std::mem::replace(&mut self.backgrounds[rank as usize], background) != background {
-            tell(&seen(Some(record), What::State(background)));
-        }
-        self.decoder
-            .names()
-            .meet(rank, card.pid(), || self.traced.objects(rank));
-        let mut seen = self.decoder.decode(rank, record);
-        seen.shift(self.base);
-        tell(&seen);
-    }
-}
-
-/// The ranks of a world that run on this host.
-fn near(world: &Traced) -> Vec<u32> {
-    let shape = *world.shape();
-    let is_near = |rank: &u32| shape.nodes == 1 || world.card(*rank).host().0 == shape.node;
-    (0..shape.size).filter(is_near).collect()
-}
-
-fn known(background: layout::Background) -> Background {
-    match background {
-        layout::Background::Unneeded | layout::Background::Helper | layout::Background::Late => {
-            Background::On
-        }
-        layout::Background::Off => Background::Off,
-        layout::Background::Refused(_) => Background::Refused,
     }
 }
 

@@ -12,6 +12,10 @@ const _: () = assert!(
     garonne_trace::seen::CONTEXTS_PER_COMM == garonne_mpi::limits::CONTEXTS_PER_COMM,
     "a timeline tells messages of the program from those of collectives"
 );
+const _: () = assert!(
+    garonne_trace::seen::CONTEXT_BITS == garonne_engine::api::SHARD_SHIFT,
+    "a timeline finds the communicator of a context"
+);
 
 /// How to find names for the ranks of one world.
 #[derive(Default)]
@@ -40,11 +44,7 @@ impl Names for Known {
         }
     }
 
-    fn collective(&mut self, context: u32, tag: i32) -> String {
-        let comm = garonne_mpi::comm::number(context);
-        match Call::from_tag(tag) {
-            Some(call) => format!("{call} on comm #{comm}"),
-            None => format!("a collective on comm #{comm}"),
-        }
+    fn collective(&mut self, tag: i32) -> String {
+        Call::from_tag(tag).map_or_else(|| "a collective".into(), |call| call.to_string())
     }
 }

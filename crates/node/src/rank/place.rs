@@ -10,7 +10,7 @@ use crate::layout::{Background, LAGGARDS, Wait};
 use crate::tracing::Tracer;
 use crate::{limits, sys};
 use garonne_engine::event::{self, Awaited, Sent, Waiting};
-use garonne_progress::surroundings::{Known, Lent, Patience, Senders, Surroundings};
+use garonne_progress::surroundings::{Known, Lent, Members, Patience, Senders, Surroundings};
 use garonne_trace::record::Kind;
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -49,9 +49,9 @@ impl Shown {
         }
     }
 
-    /// Where the book lies.
-    pub(super) fn book(&self) -> u64 {
-        self.book.address()
+    /// The book.
+    pub(super) fn book(&self) -> &'static Book {
+        self.book
     }
 
     fn waits(&self, shard: usize, waiting: Option<&Waiting>) {
@@ -128,6 +128,9 @@ impl Surroundings for Place {
     fn communicator(&self, number: u32, known: &Known<'_>) {
         if let Some(shown) = &self.shown {
             shown.book.show_communicator(number, known);
+        }
+        if let (Some(tracer), false) = (&self.tracer, matches!(known.members, Members::Gone)) {
+            tracer.named(number, known.name);
         }
     }
 

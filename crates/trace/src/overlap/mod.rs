@@ -214,7 +214,9 @@ impl Analysis {
             | What::SleepBegin
             | What::SleepEnd
             | What::Run { .. }
-            | What::Collective { .. } => {}
+            | What::Collective { .. }
+            | What::Named { .. }
+            | What::Died => {}
         }
     }
 

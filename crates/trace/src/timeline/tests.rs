@@ -87,7 +87,7 @@ fn slices_nest_and_are_closed_with_what_is_within_them() {
         },
     ));
     timeline.see(&seen(0, 12, enter("MPI_Recv")));
-    timeline.finish();
+    timeline.finish(0);
     let all = events(&mut timeline);
     let expected = [
         "BMPI_Allreduce",
@@ -162,7 +162,7 @@ fn what_was_lost_is_said_and_leaves_nothing_open() {
         },
     ));
     timeline.see(&seen(0, 9, done(7)));
-    timeline.finish();
+    timeline.finish(0);
     let all = events(&mut timeline);
     assert_eq!(phases(&all, "BE"), ["BMPI_Wait", "EMPI_Wait"]);
     assert_eq!(phases(&all, "be"), ["bMPI_Isend", "eMPI_Isend"]);
@@ -212,7 +212,7 @@ fn runs_of_tasks_are_shown_on_the_threads_that_ran_them() {
         thread: 78,
         ..seen(0, 4000, enter("MPI_Wait"))
     });
-    timeline.finish();
+    timeline.finish(0);
     let events = events(&mut timeline);
     let slices: Vec<_> = events.iter().filter(|event| event["cat"] == TASK).collect();
     let told = |slice: &&Value| {
@@ -252,4 +252,45 @@ fn an_operation_without_a_tag_of_the_programs_shows_none() {
     let begun = events.iter().filter(|event| event["ph"] == "b");
     let tags = begun.map(|event| ["tag", INTERNAL_TAG].map(|name| event["args"][name].as_i64()));
     assert_eq!(tags.collect::<Vec<_>>(), [[Some(1), None], [None, Some(1)]]);
+}
+
+#[test]
+fn what_is_open_ends_where_the_rank_dies_or_the_recording_ends() {
+    let mut timeline = Timeline::new(0, 2);
+    for rank in [0, 1] {
+        timeline.see(&seen(rank, 1000, enter("MPI_Recv")));
+        timeline.see(&seen(rank, 2000, start(Side::Receive, 7)));
+    }
+    timeline.see(&seen(1, 5000, What::Died));
+    timeline.finish(9000);
+    let all = events(&mut timeline);
+    let ends = |rank: u32| {
+        let of_rank = all.iter().filter(move |event| event["pid"] == rank);
+        let ends = of_rank.filter(|event| ["E", "e"].contains(&event["ph"].as_str().unwrap()));
+        ends.map(|event| {
+            (
+                event["ts"].as_f64().unwrap(),
+                event["args"]["end"].as_str().unwrap(),
+            )
+        })
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(ends(0), [(9.0, "still open"); 2]);
+    assert_eq!(ends(1), [(5.0, "the rank died"); 2]);
+    assert_eq!(phases(&all, "i"), ["irank 1 died"]);
+}
+
+#[test]
+fn operations_bear_the_name_of_their_communicator() {
+    let mut timeline = Timeline::new(0, 2);
+    let name = "halo".into();
+    timeline.see(&seen(0, 1, What::Named { number: 0, name }));
+    timeline.see(&seen(0, 2, start(Side::Send, 7)));
+    timeline.see(&seen(1, 2, start(Side::Receive, 7)));
+    let all = events(&mut timeline);
+    let begun = all.iter().filter(|event| event["ph"] == "b");
+    let named: Vec<_> = begun
+        .map(|event| event["args"]["communicator"].as_str())
+        .collect();
+    assert_eq!(named, [Some("halo"), None], "each rank has names of its own");
 }
