@@ -14,6 +14,9 @@ pub const OPEN_OPERATIONS: usize = 1 << 16;
 /// Messages of which one side has ended and the other not yet: beyond that the oldest are judged by one side alone.
 pub const HALVES_KEPT: usize = 1 << 16;
 
+/// Members of blocking collectives whose waits are not judged yet: 250 collectives of a thousand ranks, in some 20 MB.
+pub const ENTERED_KEPT: usize = 1 << 18;
+
 /// Times that bytes of one operation were moved that are remembered apart; later ones are joined to the last.
 pub const MOVES_KEPT: usize = 256;
 

@@ -3,7 +3,7 @@
 use crate::file::whole;
 use crate::record::Side;
 use crate::seen::{Background, Message, Name, Seen, What};
-use crate::timeline::{CALL, INTERNAL_TAG, OPERATION, RECORDING, WORK};
+use crate::timeline::{CALL, COLLECTIVE, INTERNAL_TAG, OPERATION, RECORDING, WORK};
 use serde_json::Value;
 
 /// A timeline, read.
@@ -73,6 +73,9 @@ fn event(event: &Value) -> Option<Seen> {
         },
         (CALL, "E") => What::Leave {
             call: name(&event["name"])?,
+        },
+        (COLLECTIVE, "B") => What::Collective {
+            name: name(&event["name"])?,
         },
         (OPERATION, "b") => What::Start {
             operation: operation(event)?,

@@ -1,14 +1,17 @@
 //! How much of each nonblocking operation was hidden behind computation, by call site.
 //!
 //! Fed with what was seen of all ranks, each rank's events in their order; gives rows. Follows every operation from its start to its end, joins the two sides of
-//! a message, and judges each side by [`share`]. A nonblocking collective has the moves of the messages that it is made of. Bounded by [`crate::limits`].
+//! a message, and judges each side by [`share`]. A nonblocking collective has the moves of the messages that it is made of. Blocking calls count where
+//! a partner was late ([`blocking`]). Bounded by [`crate::limits`].
 
+mod blocking;
 pub mod share;
 pub mod spans;
 
 use crate::limits::{HALVES_KEPT, LATE_NS, LITTLE_PERCENT, OPEN_OPERATIONS, SITES, THREADS};
 use crate::record::Side;
-use crate::seen::{Background, Message, Name, Seen, What};
+use crate::seen::{Background, Message, Name, Seen, What, has_tag};
+use blocking::{Blocking, Inside};
 use share::{Life, Means, REASONS, Reason, Share, judge};
 use spans::{InMpi, Span, add};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -43,11 +46,15 @@ struct Ended {
     moved: Vec<Span>,
     in_mpi: Vec<Span>,
     part_of: Option<u64>,
+    /// It is a message of the program's, and none of a collective.
+    own: bool,
 }
 
 #[derive(Debug, Default)]
 struct Rank {
     threads: HashMap<u32, InMpi>,
+    /// The calls that threads are in.
+    inside: HashMap<u32, Inside>,
     open: HashMap<u64, Open>,
     /// The collectives among them.
     collectives: Vec<u64>,
@@ -145,6 +152,7 @@ pub struct Analysis {
     collectives: HashMap<(u32, u64), Ended>,
     collectives_order: VecDeque<(u32, u64)>,
     rows: BTreeMap<(Name, Name), Row>,
+    blocking: Blocking,
     crowded: bool,
     /// Records that nobody read.
     pub lost: u64,
@@ -168,14 +176,29 @@ impl Analysis {
     pub fn see(&mut self, seen: &Seen) {
         let rank = self.ranks.entry(seen.rank).or_default();
         match &seen.what {
-            What::Enter { .. } => {
+            What::Enter { call, site } => {
                 if rank.threads.len() < THREADS || rank.threads.contains_key(&seen.thread) {
                     rank.threads.entry(seen.thread).or_default().enter(seen.at_ns);
+                    rank.inside
+                        .entry(seen.thread)
+                        .and_modify(Inside::enter)
+                        .or_insert_with(|| Inside::new(call, site, seen.at_ns));
                 }
             }
-            What::Leave { .. } => {
+            What::Leave { call } => {
                 if let Some(thread) = rank.threads.get_mut(&seen.thread) {
                     thread.leave(seen.at_ns);
+                }
+                if rank.inside.get_mut(&seen.thread).is_some_and(Inside::leave)
+                    && let Some(inside) = rank.inside.remove(&seen.thread)
+                    && !is_nonblocking(call)
+                {
+                    self.blocking.left(seen.rank, inside, seen.at_ns);
+                }
+            }
+            What::Collective { name } => {
+                if let Some(inside) = rank.inside.get_mut(&seen.thread) {
+                    inside.is_collective(name);
                 }
             }
             What::Start { .. } => rank.start(seen),
@@ -208,13 +231,13 @@ impl Analysis {
                 // Of what was open, who knows what became of it.
                 rank.open.clear();
                 rank.collectives.clear();
+                rank.inside.clear();
             }
             What::TurnBegin
             | What::TurnEnd
             | What::SleepBegin
             | What::SleepEnd
             | What::Run { .. }
-            | What::Collective { .. }
             | What::Named { .. }
             | What::Died => {}
         }
@@ -283,6 +306,10 @@ impl Analysis {
                 .for_each(|span| add(&mut collective.moved, *span));
         }
         if !is_nonblocking(&ended.call) {
+            if ended.own {
+                self.blocking
+                    .message((&ended.call, &ended.site), ended.open, partner, ended.bytes);
+            }
             return;
         }
         let means = Means {
@@ -316,6 +343,7 @@ impl Analysis {
         halves.iter().for_each(|ended| self.judge(ended, None));
         let collectives: Vec<Ended> = std::mem::take(&mut self.collectives).into_values().collect();
         collectives.iter().for_each(|ended| self.judge(ended, None));
+        self.rows.extend(self.blocking.finish());
         self.rows
     }
 }
@@ -399,6 +427,7 @@ impl Rank {
             moved: open.moved,
             in_mpi,
             part_of: open.part_of,
+            own: has_tag(open.side, open.context),
         })
     }
 }

@@ -43,12 +43,16 @@ impl Teller<'_> {
     }
 
     fn start_tagged(&mut self, at: u64, side: Side, call: &str, operation: u64, tag: i32) {
+        self.start_in(at, side, call, operation, (2, tag));
+    }
+
+    fn start_in(&mut self, at: u64, side: Side, call: &str, operation: u64, (context, tag): (u32, i32)) {
         let what = What::Start {
             operation,
             side,
             call: call.into(),
             site: call.to_lowercase().as_str().into(),
-            context: 2,
+            context,
             tag,
             peer: Some(1 - self.1),
             bytes: 1 << 20,
@@ -142,6 +146,67 @@ fn what_of_a_blocking_call_is_no_operation_to_hide() {
     rank.done(80, 9, Some(MESSAGE));
     rank.leave("MPI_Send", 81);
     assert!(analysis.finish().is_empty());
+}
+
+/// Rank 1 comes 5 ms after rank 0, in a blocking call on each side.
+fn blocking_story(context: u32) -> BTreeMap<(Name, Name), Row> {
+    let mut analysis = Analysis::new(false);
+    for (of, begin) in [(0, 0), (1, 5000)] {
+        let mut rank = Teller(&mut analysis, of);
+        let call = ["MPI_Recv", "MPI_Send"][of as usize];
+        rank.enter(call, begin);
+        let side = [Side::Receive, Side::Send][of as usize];
+        rank.start_in(begin, side, call, 9, (context, 6));
+        let message = Message {
+            context,
+            from: 1,
+            to: 0,
+            sequence: 3,
+        };
+        rank.done(5100, 9, Some(message));
+        rank.leave(call, 5101);
+    }
+    analysis.finish()
+}
+
+#[test]
+fn a_blocking_call_whose_partner_was_late_is_counted_and_the_late_one_is_not() {
+    let rows = blocking_story(0);
+    let sites: Vec<&str> = rows.keys().map(|(_, call)| &**call).collect();
+    assert_eq!(sites, ["MPI_Recv"]);
+    let row = rows.values().next().unwrap();
+    assert_eq!((row.operations, row.waited_ns), (1, 5000 * US));
+    assert_eq!((row.percent(), row.reason()), (None, Some(Reason::PartnerLate)));
+    assert!(blocking_story(1).is_empty(), "a message of a collective");
+}
+
+#[test]
+fn members_of_a_blocking_collective_wait_for_the_last_that_comes_before_they_leave() {
+    let mut analysis = Analysis::new(false);
+    let entered = [
+        ("a", 0, 0, 9000),
+        ("a", 1, 8000, 9001),
+        ("a", 2, 2000, 9002),
+        ("b", 0, 0, 20),
+        ("b", 1, 9000, 9020),
+    ];
+    for (name, of, begin, end) in entered {
+        let mut rank = Teller(&mut analysis, of);
+        let call = if name == "a" { "MPI_Barrier" } else { "MPI_Bcast" };
+        rank.enter(call, begin);
+        let name = name.into();
+        rank.tell(begin, What::Collective { name });
+        // A callback's call within it.
+        rank.call("MPI_Comm_rank", begin, begin);
+        rank.leave(call, end);
+    }
+    let rows = analysis.finish();
+    let rows: Vec<_> = rows.iter().map(|((_, call), row)| (&**call, row)).collect();
+    let [("MPI_Barrier", barrier)] = rows[..] else {
+        panic!("{rows:?}");
+    };
+    assert_eq!((barrier.operations, barrier.waited_ns), (3, 14_000 * US));
+    assert_eq!(barrier.reasons[Reason::PartnerLate as usize], 2);
 }
 
 #[test]
