@@ -1,7 +1,8 @@
 /* A rank that asks by MPI_Iprobe, with pauses, for a message that is never sent.
  * ranks: 2
- * gap: a rank that asks again and again is not shown to wait yet
- * who: rank 0.*MPI_Iprobe.*tag 3.* polls_by_probe\.c:{probe}
+ * who: rank 0.* message of rank 1 with tag 3 .*MPI_Iprobe at polls_by_probe\.c:{probe}, .* in vain
+ * who: if rank 0 does nothing but poll, .* none can go on
+ * never: verdict: deadlock
  */
 #include <mpi.h>
 #include <unistd.h>

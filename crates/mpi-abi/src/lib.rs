@@ -57,6 +57,7 @@ mod own_word;
 mod p2p;
 mod pack;
 mod plain;
+mod polling;
 mod probe;
 mod reduce;
 mod request;

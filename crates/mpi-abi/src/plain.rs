@@ -7,14 +7,14 @@
 //! on as with any other. Bounded by the engine's requests; a slot too far out for a handle gets an entry after all.
 
 use crate::by_context;
-use crate::call::Result;
+use crate::call::{Call, Result};
 use crate::constants::{MPI_REQUEST_NULL, MPI_SUCCESS};
 use crate::edge::Ptr;
 use crate::handle::*;
 use crate::objects::comm;
 use crate::request::give_request;
 use crate::status::{encode, give};
-use crate::{state, world};
+use crate::{polling, state, world};
 use garonne_engine::api::{self, SHARD_SHIFT, SHARDS_MAX};
 use garonne_engine::limits::SHORT_GENERATION_BITS;
 use garonne_engine::quick::Ended;
@@ -213,17 +213,26 @@ pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<b
 
 /// `MPI_Test` likewise: whether it is over, `None` for the general way.
 #[inline(always)]
-pub(crate) fn test(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<Option<bool>> {
+pub(crate) fn test(call: Call, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<Option<bool>> {
     let Some((host, handle, mut stands)) = one(place)? else {
         return Ok(None);
     };
     if let Stand::Waits = stands {
         host.look();
         stands = host.ending(|shard| stand(shard, handle));
+        looked(call, (1, place), matches!(stands, Stand::Waits));
     }
     match stands {
         Stand::Waits => Ok(Some(false)),
         stands => Ok(conclude(stands, place, status)?.then_some(true)),
+    }
+}
+
+/// A call about these requests that does not wait has looked, in vain or not.
+pub(crate) fn looked(call: Call, (count, places): (usize, Ptr<MPI_Request>), in_vain: bool) {
+    match in_vain {
+        true => polling::in_vain(call, &|asked| asked.add_requests(count, |at| places.at(at))),
+        false => polling::answered(),
     }
 }
 
@@ -317,6 +326,7 @@ fn over_at(host: &RankHost, handle: MPI_Request) -> Option<u64> {
 
 /// `MPI_Testall` likewise: how many requests were seen to their ends, all of them being over; `None` while one goes on.
 pub(crate) fn test_all(
+    call: Call,
     count: usize,
     places: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
@@ -336,7 +346,9 @@ pub(crate) fn test_all(
     };
     if !all_over()? {
         host.look();
-        if !all_over()? {
+        let over = all_over()?;
+        looked(call, (count, places), !over);
+        if !over {
             return Ok(None);
         }
     }
@@ -414,7 +426,7 @@ impl Several {
     }
 
     /// `MPI_Testsome` likewise: how many, with indices and statuses given.
-    pub(crate) fn test(self, count: usize) -> Result<Found<usize>> {
+    pub(crate) fn test(self, call: Call, count: usize) -> Result<Found<usize>> {
         self.has_places(count)?;
         let Some(engine) = engine_of_plain(count, self.places)? else {
             return Ok(Found::Otherwise);
@@ -422,7 +434,9 @@ impl Several {
         match self.sweep(engine, count)? {
             Found::NotYet => {
                 engine.host.look();
-                self.sweep(engine, count)
+                let found = self.sweep(engine, count)?;
+                looked(call, (count, self.places), matches!(found, Found::NotYet));
+                Ok(found)
             }
             found => Ok(found),
         }

@@ -7,8 +7,8 @@ use crate::handle::*;
 use crate::objects::{comm, publish, unknown};
 use crate::p2p::data;
 use crate::request::give_request;
-use crate::state;
 use crate::status::give;
+use crate::{polling, state};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::Class;
 use garonne_mpi::p2p::Message;
@@ -27,15 +27,27 @@ pub(crate) fn probe(
     give(status, &comm(on)?.probe(source, tag, call.origin())?)
 }
 
+/// A probe that does not wait has found a message or not.
+fn looked(call: Call, (source, tag): (c_int, c_int), on: &Comm, found: bool) {
+    match found {
+        true => polling::answered(),
+        false => polling::in_vain(call, &|asked| {
+            asked.add(Ok(Some(on.probed(source, tag, call.origin()))));
+        }),
+    }
+}
+
 pub(crate) fn iprobe(
-    _: Call,
+    call: Call,
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let found = comm(on)?.iprobe(source, tag)?;
+    let on = comm(on)?;
+    let found = on.iprobe(source, tag)?;
+    looked(call, (source, tag), on, found.is_some());
     flag.set(found.is_some().into())?;
     found.map_or(Ok(()), |found| give(status, &found))
 }
@@ -61,7 +73,7 @@ pub(crate) fn mprobe(
 }
 
 pub(crate) fn improbe(
-    _: Call,
+    call: Call,
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
@@ -69,7 +81,9 @@ pub(crate) fn improbe(
     message: Ptr<MPI_Message>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let found = comm(on)?.improbe(source, tag)?;
+    let on = comm(on)?;
+    let found = on.improbe(source, tag)?;
+    looked(call, (source, tag), on, found.is_some());
     flag.set(found.is_some().into())?;
     let Some((found, filled)) = found else {
         return message.set(MPI_MESSAGE_NULL);

@@ -4,21 +4,24 @@
 //! several requests at once are told in the statuses and as `MPI_ERR_IN_STATUS`.
 
 mod looking;
+mod starting;
 
 pub(crate) use looking::{
     request_get_status, request_get_status_all, request_get_status_any, request_get_status_some,
 };
+pub(crate) use starting::{cancel, start, startall};
 
 use crate::call::{Call, Fault, Result};
 use crate::callback::Bound;
 use crate::constants::*;
 use crate::edge::{In, Ptr};
-use crate::group::length;
 use crate::handle::*;
 use crate::objects::{publish, unknown};
+use crate::plain::looked;
 use crate::status::{encode, give_empty, give_outcome};
 use crate::thunk::call_site;
 use crate::{failures, grequest, plain};
+use garonne_engine::event::Pending;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
 use garonne_mpi::request::general::General;
@@ -144,6 +147,11 @@ fn find(handle: MPI_Request) -> Result<Found> {
     }
 }
 
+/// What the request of a handle waits for, as others may see it.
+pub(crate) fn shown(handle: MPI_Request) -> Result<Option<Pending>> {
+    Ok(find(handle)?.request().and_then(Request::shown))
+}
+
 /// What a handle that must not be null stands for.
 fn find_one(handle: MPI_Request) -> Result<Found> {
     match find(handle)? {
@@ -199,12 +207,12 @@ fn wait_any_kind(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()>
 }
 
 pub(crate) fn test(
-    _: Call,
+    call: Call,
     place: Ptr<MPI_Request>,
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    if let Some(over) = plain::test(place, status)? {
+    if let Some(over) = plain::test(call, place, status)? {
         return flag.set(over.into());
     }
     let found = find(place.get()?)?;
@@ -212,7 +220,9 @@ pub(crate) fn test(
         flag.set(1)?;
         return give_empty(status);
     };
-    let Some(outcome) = request::test(request) else {
+    let tested = request::test(request);
+    looked(call, (1, place), tested.is_none());
+    let Some(outcome) = tested else {
         return flag.set(0);
     };
     let outcome = found.told(outcome);
@@ -368,7 +378,7 @@ pub(crate) fn testall(
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
-    let Some(seen) = plain::test_all(n, places, statuses)? else {
+    let Some(seen) = plain::test_all(call, n, places, statuses)? else {
         return flag.set(0);
     };
     if seen == n {
@@ -380,6 +390,7 @@ pub(crate) fn testall(
     let all = request::test_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
+    looked(call, (list.requests.len(), places), !all);
     flag.set(all.into())?;
     report.finish(&list).map(drop)
 }
@@ -409,7 +420,7 @@ pub(crate) fn waitany(
 }
 
 pub(crate) fn testany(
-    _: Call,
+    call: Call,
     count: c_int,
     places: Ptr<MPI_Request>,
     index: Ptr<c_int>,
@@ -417,7 +428,7 @@ pub(crate) fn testany(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
-    match plain::test_any(n, places, status)? {
+    match plain::test_any(call, n, places, status)? {
         plain::Found::Over(at) => {
             flag.set(1)?;
             return index.set(at as c_int);
@@ -434,7 +445,9 @@ pub(crate) fn testany(
         plain::Found::Otherwise => {}
     }
     let list = List::new(count, places)?;
-    match request::test_any(&list.refs()) {
+    let found = request::test_any(&list.refs());
+    looked(call, (n, places), matches!(found, TestAny::NotYet));
+    match found {
         TestAny::Done(at, outcome) => {
             flag.set(1)?;
             one_of(&list, (at, outcome), index, status)
@@ -523,7 +536,7 @@ pub(crate) fn testsome(
         indices,
         statuses,
     };
-    match several.test(n)? {
+    match several.test(call, n)? {
         plain::Found::Over(over) => return count.set(over as c_int),
         plain::Found::Nothing => return count.set(MPI_UNDEFINED),
         plain::Found::NotYet => return count.set(0),
@@ -534,31 +547,8 @@ pub(crate) fn testsome(
     let found = request::test_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
+    looked(call, (n, places), found == Some(0));
     Some_ { count, indices }.answer(&list, found, report)
-}
-
-pub(crate) fn start(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
-    start_one(place.get()?)
-}
-
-fn start_one(handle: MPI_Request) -> Result<()> {
-    let found = find_one(handle)?;
-    let Some(request) = found.request() else {
-        return Ok(());
-    };
-    request.start().map_err(|error| own(request, error))
-}
-
-pub(crate) fn startall(_: Call, count: c_int, places: Ptr<MPI_Request>) -> Result<()> {
-    (0..length(count, "the number of requests")?).try_for_each(|i| start_one(places.at(i)?))
-}
-
-pub(crate) fn cancel(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
-    let found = find_one(place.get()?)?;
-    let Some(request) = found.request() else {
-        return Ok(());
-    };
-    request.cancel().map_err(|error| own(request, error))
 }
 
 pub(crate) fn request_free(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
@@ -579,11 +569,6 @@ pub(crate) fn request_free(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
     place.set(MPI_REQUEST_NULL)?;
     let comm = entry.request.comm();
     entry.request.free().map_err(|error| Fault::from(error).on(comm))
-}
-
-/// An error of the communicator that a request belongs to.
-fn own(request: &Request, error: Error) -> Fault {
-    Fault::from(error).on(request.comm())
 }
 
 /// Takes back a handle that nobody needs any more.

@@ -391,3 +391,109 @@ fn every_thread_of_a_rank_has_its_wait() {
         &format!("MPI_Recv: rank 0, tag 5, comm \"one\"   at threads.c:{one}, for "),
     ]);
 }
+
+/// Ranks that ask again and again, by the first argument.
+const POLLS: &str = r#"
+    #include <mpi.h>
+    #include <stdlib.h>
+    #include <unistd.h>
+    int main(int argc, char **argv) {
+        int rank, x = 0, done = 0, which = atoi(argv[1]);
+        MPI_Request requests[2];
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        MPI_Barrier(MPI_COMM_WORLD);
+        switch (which) {
+        case 0: /* for one that computes, while another waits */
+            if (rank == 0) while (!done) {
+                MPI_Iprobe(1, 3, MPI_COMM_WORLD, &done, MPI_STATUS_IGNORE); /* probes */
+                usleep(1000);
+            }
+            else if (rank == 1) for (volatile long i = 0;; i++);
+            else MPI_Recv(&x, 1, MPI_INT, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            break;
+        case 1: /* for a while, and then it computes */
+            if (rank == 0) {
+                MPI_Irecv(&x, 1, MPI_INT, 1, 3, MPI_COMM_WORLD, &requests[0]);
+                while (!done) {
+                    MPI_Test(&requests[0], &done, MPI_STATUS_IGNORE);
+                    usleep(1000);
+                }
+                for (volatile long i = 0;; i++);
+            }
+            if (rank == 1) {
+                usleep(300000);
+                MPI_Send(&x, 1, MPI_INT, 0, 3, MPI_COMM_WORLD);
+            }
+            MPI_Recv(&x, 1, MPI_INT, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            break;
+        case 2: /* by several calls, for a collective that one rank does not enter */
+            if (rank == 2) MPI_Recv(&x, 1, MPI_INT, 1, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Ibarrier(MPI_COMM_WORLD, &requests[0]);
+            MPI_Irecv(&x, 1, MPI_INT, 2, 5, MPI_COMM_WORLD, &requests[1]);
+            for (int both = 0; !both; usleep(1000)) {
+                MPI_Test(&requests[1], &done, MPI_STATUS_IGNORE);
+                MPI_Testall(2, requests, &both, MPI_STATUSES_IGNORE);
+            }
+            break;
+        case 3: /* rarely */
+            if (rank == 0) for (; !done; usleep(150000))
+                MPI_Iprobe(1, 3, MPI_COMM_WORLD, &done, MPI_STATUS_IGNORE);
+            MPI_Recv(&x, 1, MPI_INT, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+fn polls(which: u32, parts: &[&str]) -> (Option<i32>, String) {
+    let place = Place::new(&format!("polls{which}"));
+    let program = place.program_with("polls", POLLS, &["-g"]);
+    Job::start(3, &program, &which.to_string()).code_of(parts)
+}
+
+#[test]
+fn who_polls_for_a_rank_that_computes_is_shown_to_wait_and_not_to_hang() {
+    let at = line(POLLS, "/* probes */");
+    let asks =
+        format!("polls for a message of rank 1 with tag 3 in MPI_COMM_WORLD (MPI_Iprobe at polls.c:{at}, ");
+    let (exit, said) = polls(0, &[&asks, "verdict: 1 rank waits for rank 0, which polls for"]);
+    assert_eq!(exit, Some(0), "{said}");
+    assert!(
+        !said.contains("deadlock") && !said.contains("nothing but poll"),
+        "{said}"
+    );
+}
+
+#[test]
+fn who_has_got_what_it_polled_for_is_not_shown_to_poll() {
+    let (exit, said) = polls(
+        1,
+        &["verdict: 2 ranks wait for rank 0, which computes outside MPI"],
+    );
+    assert_eq!(exit, Some(0), "{said}");
+    assert!(!said.contains("polls for"), "{said}");
+}
+
+#[test]
+fn who_polls_for_a_rank_that_waits_is_said_to_hang_if_it_does_nothing_else() {
+    let (exit, said) = polls(
+        2,
+        &[
+            "2 of 3 ranks have entered nonblocking MPI_Barrier #1 of MPI_COMM_WORLD; missing: rank 2",
+            "does nothing but poll, each of these ranks waits for the next",
+            "MPI_Testall at polls.c",
+        ],
+    );
+    assert!(
+        exit == Some(0) && !said.contains("verdict: deadlock"),
+        "{exit:?} {said}"
+    );
+    polls(
+        3,
+        &[
+            "if rank 0 does nothing but poll, each of these",
+            "MPI_Iprobe at polls.c",
+        ],
+    );
+}

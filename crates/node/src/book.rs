@@ -15,6 +15,9 @@ use garonne_progress::surroundings::{Known, Members};
 use crate::limits::COMMS_SHOWN;
 use crate::printable;
 
+mod polls;
+pub use polls::{ASKS_SHOWN, Ask, POLL_PLACES, PollPlace, Polls};
+
 /// Words of an operation.
 pub(crate) const OPERATION_WORDS: usize = 4;
 /// Words of a message that nobody has asked for.
@@ -25,7 +28,10 @@ const NAME_WORDS: usize = 11;
 /// Bytes of a name that are shown.
 pub const NAME_BYTES: usize = NAME_WORDS * 8;
 const COMM_WORDS: usize = 6 + NAME_WORDS;
-const WORDS: usize = WAIT_WORDS + COMMS_SHOWN * COMM_WORDS;
+/// Where what threads poll for begins: at a whole pair of cache lines, seen from the book's
+/// beginning.
+const POLLS_FROM: usize = (WAIT_WORDS + COMMS_SHOWN * COMM_WORDS).next_multiple_of(16);
+const WORDS: usize = POLLS_FROM + polls::WORDS;
 /// Bytes of a book.
 pub const BOOK_BYTES: usize = WORDS * 8;
 
@@ -356,6 +362,8 @@ pub fn read_anything(bytes: &[u8]) {
         let copied = Copied::new(bytes, again);
         let shown = copied.operations().map_or(0, |operations| operations.list.len());
         assert!(shown <= PENDING_SHOWN);
+        let polls = copied.polls().into_iter().flatten();
+        assert!(polls.flat_map(|polls| polls.asks).count() <= POLL_PLACES * ASKS_SHOWN);
         for number in 0..=COMMS_SHOWN as u32 {
             let name = copied.communicator(number).map_or(0, |comm| comm.name.len());
             assert!(name <= 3 * NAME_BYTES, "each wrong byte becomes three");

@@ -258,7 +258,7 @@ codes! {
         "The line names the number of hosts and the limit.",
         "Use fewer hosts with more ranks each.";
     G0307: "ranks wait for each other",
-        "A deadlock: each of some ranks waits in MPI for what only another of them could do, so none of them can ever go on. `garonne who` ends with exit code 10 then. `garonne run` prints it by itself after 10 s or more; GARONNE_DEADLOCK=abort has it end the job as well, off has it say nothing.",
+        "A deadlock: each of some ranks waits in MPI for what only another of them could do, so none of them can ever go on. `garonne who` ends with exit code 10 then. `garonne run` prints it by itself after 10 s or more; GARONNE_DEADLOCK=abort has it end the job as well, off has it say nothing. A rank that polls (MPI_Test, MPI_Iprobe) may do other things between two looks and makes no deadlock: what would hold if it did nothing else is told beside the verdict.",
         "The lines name the ranks of the cycle, the call that each waits in, with its partner and tag, and the places in the program.",
         "Change the order of calls so that one of the ranks sends while its partner receives, or use nonblocking calls or MPI_Sendrecv. Sends that fit into buffers hide such a cycle until messages get longer.";
     G0308: "a rank waits for one that does nothing any more",

@@ -15,11 +15,15 @@ use crate::limits::{COMMS_SHOWN, LOOK_BYTES_MAX, LOOK_RANKS_DETAILED_BYTES, LOOK
 use crate::printable;
 use crate::wire::{Reader, Writer, damaged};
 
+mod polled;
+pub use polled::{Asked, Polled};
+
 const KIND: u16 = 342;
 const MORE: u32 = 1 << 30;
 const THREADS: u32 = 1 << 31;
-/// Communicators of one rank that are told: those of its operations, of messages that nobody has asked for, and of its wait.
-const COMMS_MAX: usize = PENDING_SHOWN + KEPT_SHOWN + 1;
+/// Communicators of one rank that are told: those of its operations, of messages that nobody has
+/// asked for, of its wait and of what it polls for.
+const COMMS_MAX: usize = 2 * PENDING_SHOWN + KEPT_SHOWN + 1;
 
 /// What a rank shows of itself, and what the system says about its process.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,7 +100,9 @@ pub struct Seen {
     pub operation_places: Vec<String>,
     /// Where in the sender's program each message was sent that nobody has asked for; empty where that is not known.
     pub senders: Vec<String>,
-    /// The communicators of its wait and its operations, as far as they could be read.
+    /// What its threads ask for again and again without waiting.
+    pub polls: Vec<Polled>,
+    /// The communicators of its wait, its operations and its polls, as far as they could be read.
     pub comms: Vec<Comm>,
     /// How many collectives it has entered, by communicator.
     pub entered: Vec<Entered>,
@@ -135,6 +141,7 @@ impl Seen {
             operations: None,
             operation_places: Vec::new(),
             senders: Vec::new(),
+            polls: Vec::new(),
             comms: Vec::new(),
             entered: Vec::new(),
         }
@@ -224,6 +231,7 @@ fn put_details(writer: Writer, seen: &Seen, lists: &HashMap<Arc<[u32]>, u32>) ->
     };
     let writer = put_texts(writer, &seen.operation_places, PENDING_SHOWN);
     let writer = put_texts(writer, &seen.senders, KEPT_SHOWN);
+    let writer = polled::put(writer, &seen.polls);
     let entered = &seen.entered[..seen.entered.len().min(COMMS_SHOWN)];
     let writer = writer.raw((entered.len() as u32).to_le_bytes());
     let words = entered
@@ -465,6 +473,7 @@ pub fn decode(message: &[u8]) -> Result<Vec<Seen>> {
             seen.operations = read_operations(&mut r)?;
             seen.operation_places = read_texts(&mut r, PENDING_SHOWN)?;
             seen.senders = read_texts(&mut r, KEPT_SHOWN)?;
+            seen.polls = polled::read(&mut r)?;
             for _ in 0..count(&mut r, 20, COMMS_SHOWN)? {
                 let number = r.u32()?;
                 let counts = [r.u32()?, r.u32()?, r.u32()?, r.u32()?];

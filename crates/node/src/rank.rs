@@ -15,7 +15,7 @@ mod shards;
 use idle::Idle;
 use neighbours::OfJob;
 pub use networks::ENV_NETWORKS;
-pub use place::{Place, Shown};
+pub use place::{Place, Shown, poll_place};
 pub use rails::ENV_RAILS;
 pub use settings::{ENV_ENCRYPT, ENV_INITIAL_ERRHANDLER, ENV_OFI, INITIAL_ERRHANDLERS, initial_errhandler};
 use shards::Further;
@@ -397,6 +397,11 @@ fn patience(oversubscribed: bool, far: bool, awake: u32) -> Patience {
 fn awake(world: &WorldInfo) -> u32 {
     let share = world.cpus_milli / 1000 / world.here.max(1);
     share.min(allowed().iter().count() as u32).max(1)
+}
+
+/// This host's clock, CLOCK_MONOTONIC in nanoseconds: what ranks show of themselves is dated by it.
+pub fn clock_ns() -> u64 {
+    crate::sys::monotonic_ns()
 }
 
 /// `len` bytes at `address` of a process. The kernel decides who may read it; an address that is not there reads as nothing.

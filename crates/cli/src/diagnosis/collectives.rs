@@ -13,6 +13,7 @@ use garonne_node::look::Entered;
 use garonne_node::nodes::listed;
 use garonne_node::rank::memory_of;
 
+use super::polling;
 use super::standing::{CONTEXTS, Shown, number_of};
 
 /// A collective that a rank is in, and the communicator's number.
@@ -148,21 +149,42 @@ struct Gathering {
     waiting: BTreeMap<&'static str, Vec<u32>>,
 }
 
-/// All of them, each once: in the order of the first rank that waits there.
-fn gatherings(all: &[Shown]) -> Vec<Gathering> {
+/// What a rank waits or polls for in collectives, each with what was called.
+fn entered_by(shown: &Shown) -> Vec<(InCollective, &'static str)> {
+    let asks = shown.seen.polls.iter().flat_map(|polled| &polled.asks);
+    let polled = asks.flat_map(|ask| &ask.operations).filter_map(|(operation, _)| {
+        let meeting = polling::collective(operation)?;
+        let kind = meeting.kind().filter(|kind| *kind != Kind::Internal)?;
+        Some((meeting, kind.name()))
+    });
+    let mut entered = waits_in(shown);
+    entered.extend(polled);
+    entered
+}
+
+/// What a rank waits for in a collective.
+fn waits_in(shown: &Shown) -> Vec<(InCollective, &'static str)> {
+    let wait = shown.seen.rank.wait.as_ref();
+    let waits = wait.and_then(|wait| Some((collective(wait)?, shown.called(wait))));
+    waits.into_iter().collect()
+}
+
+/// All of them, each once: in the order of the first rank that is there.
+fn gatherings(
+    all: &[Shown],
+    entered: impl Fn(&Shown) -> Vec<(InCollective, &'static str)>,
+) -> Vec<Gathering> {
     let mut found: Vec<Gathering> = Vec::new();
-    for shown in all {
-        let Some(wait) = &shown.seen.rank.wait else {
-            continue;
-        };
-        let Some(meeting) = collective(wait) else { continue };
+    let entered = all
+        .iter()
+        .flat_map(|shown| entered(shown).into_iter().map(move |it| (shown, it)));
+    for (shown, (meeting, called)) in entered {
         let Some(members) = shown.members_of(meeting.comm) else {
             continue;
         };
         let known = found
             .iter_mut()
             .find(|known| known.meeting.is_same_place(&meeting) && *known.members == *members);
-        let called = shown.called(wait);
         let rank = shown.seen.rank.rank;
         match known {
             Some(known) => known.waiting.entry(called).or_default().push(rank),
@@ -179,21 +201,20 @@ fn gatherings(all: &[Shown]) -> Vec<Gathering> {
 /// Who is missing where, a line for each collective that ranks wait in and that not all members have entered.
 pub fn tell_missing(all: &[Shown]) -> Vec<String> {
     let mut lines = Vec::new();
-    for gathering in gatherings(all) {
+    for gathering in gatherings(all, entered_by) {
         let missing = missing(all, &gathering.members, &gathering.meeting);
-        let (Some(rank), false) = (gathering.first(), missing.is_empty()) else {
+        let (Some((called, rank)), false) = (gathering.first(), missing.is_empty()) else {
             continue;
         };
         let Some(shown) = all.get(rank as usize) else {
             continue;
         };
-        let wait = shown.seen.rank.wait.unwrap_or_default();
         let entered = gathering.members.len() - missing.len();
         lines.push(format!(
             "{entered} of {} ranks {} entered {}; missing: {}",
             gathering.members.len(),
             if entered == 1 { "has" } else { "have" },
-            shown.collective_words(shown.called(&wait), &gathering.meeting),
+            shown.collective_words(called, &gathering.meeting),
             ranks(&missing),
         ));
     }
@@ -209,8 +230,13 @@ pub fn ranks(list: &[u32]) -> String {
 }
 
 impl Gathering {
-    fn first(&self) -> Option<u32> {
-        self.waiting.values().flatten().min().copied()
+    /// The first rank in it, after what it called.
+    fn first(&self) -> Option<(&'static str, u32)> {
+        let ranks = |(called, ranks): (&&'static str, &Vec<u32>)| Some((*called, *ranks.iter().min()?));
+        self.waiting
+            .iter()
+            .filter_map(ranks)
+            .min_by_key(|(_, rank)| *rank)
     }
 }
 
@@ -227,12 +253,12 @@ pub fn mismatch(all: &[Shown]) -> Option<String> {
             .collect();
         kinds.len() > 1
     };
-    let found = across(all).or_else(|| gatherings(all).into_iter().find(differs))?;
+    let found = across(all).or_else(|| gatherings(all, waits_in).into_iter().find(differs))?;
     let number = found.meeting.number();
     let mut sides: Vec<_> = found.waiting.iter().collect();
     sides.sort_by_key(|(_, ranks)| (ranks.len(), ranks.first().copied()));
     let of = |rank: u32| all.get(rank as usize);
-    let comm = of(found.first()?)?.comm_name(found.meeting.comm);
+    let comm = of(found.first()?.1)?.comm_name(found.meeting.comm);
     let lines = sides.into_iter().map(|(called, list)| {
         let place = list.first().and_then(|rank| of(*rank)?.seen.place.clone());
         let place = place.map_or(String::new(), |place| format!("   at {place}"));

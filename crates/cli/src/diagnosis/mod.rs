@@ -9,6 +9,7 @@ pub mod hosts;
 mod interrupted;
 mod messages;
 pub mod places;
+pub mod polling;
 mod proof;
 mod sockets;
 pub mod standing;
@@ -38,6 +39,8 @@ pub struct Diagnosis {
     /// Where ranks of this host are by their stacks, a line each.
     places: Vec<String>,
     verdict: Verdict,
+    /// What the verdict would be if ranks that poll did nothing else, where that is worse.
+    presumed: Option<Verdict>,
 }
 
 /// Lines of one kind that are printed: beyond these, more do not help.
@@ -111,6 +114,7 @@ impl Diagnosis {
 
     fn from(Gathered { all, silent }: Gathered) -> Self {
         let verdict = verdict::verdict(&standing::standings(&all));
+        let presumed = verdict::presumed(&verdict, || standing::standings_of_pollers(&all));
         let mismatch = collectives::mismatch(&all);
         Self {
             places: Vec::new(),
@@ -118,6 +122,7 @@ impl Diagnosis {
             silent,
             mismatch,
             verdict,
+            presumed,
         }
     }
 
@@ -197,12 +202,14 @@ impl Diagnosis {
             .finding()
             .code()
             .map(|code| format!("see: garonne explain {code}"));
+        let presumed = self.presumed.as_ref();
         let parts = [
             self.beside(),
             (!self.places.is_empty()).then(|| self.places.join("\n")),
             self.missing(),
             self.mismatch.clone(),
             verdict,
+            presumed.and_then(|presumed| words::tell_presumed(presumed, &self.all)),
             hosts::tell_silent(&self.silent),
             hint,
         ];
@@ -224,6 +231,7 @@ impl Diagnosis {
             Verdict::Moving => "moving",
         };
         let verdict = json!({ "kind": kind, "ranks": words::named(&self.verdict), "text": words::tell(&self.verdict, &self.all),
+            "presumed": self.presumed.as_ref().and_then(|presumed| words::tell_presumed(presumed, &self.all)),
             "code": self.finding().code(), "exit_code": self.finding().exit_code() });
         let far: Vec<_> = self.silent.iter().map(hosts::silent_as_json).collect();
         json!({ "name": visit.job_name, "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "places": self.places, "missing": collectives::tell_missing(&self.all), "verdict": verdict })

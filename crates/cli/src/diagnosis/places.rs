@@ -4,6 +4,7 @@
 use garonne_inspect::{Frame, Process, PythonFrame, examine};
 use garonne_node::calls;
 use garonne_node::layout::State;
+use garonne_node::look::Polled;
 use garonne_node::visit::Visit;
 
 use super::standing::Shown;
@@ -21,10 +22,14 @@ const RUNTIME: &str = "libmpi_abi";
 /// A line for each rank of this host of which its stack says more than MPI does.
 pub fn tell(visit: &Visit, all: &[Shown]) -> Vec<String> {
     let worth = |rank: &&Rank| rank.wait.is_none() || is_python(rank.pid);
+    let polls = |rank: &Rank| {
+        all.get(rank.rank as usize)
+            .map_or(&[][..], |shown| &shown.seen.polls)
+    };
     here(visit, all)
         .filter(worth)
         .take(EXAMINED_MAX)
-        .filter_map(|rank| Some(format!("rank {}: {}", rank.rank, place(rank)?)))
+        .filter_map(|rank| Some(format!("rank {}: {}", rank.rank, place(rank, polls(rank))?)))
         .collect()
 }
 
@@ -65,7 +70,7 @@ fn is_python(pid: u32) -> bool {
 }
 
 /// Where a rank's first thread is; `None` where nothing more is known than MPI says.
-fn place(rank: &Rank) -> Option<String> {
+fn place(rank: &Rank, polls: &[Polled]) -> Option<String> {
     let process = examine(rank.pid, false).ok()?;
     match &rank.wait {
         Some(wait) => {
@@ -73,7 +78,15 @@ fn place(rank: &Rank) -> Option<String> {
             let functions = python(&process)?;
             Some(format!("{call}, called by {functions}"))
         }
-        None => outside(&process),
+        None => {
+            let asks = polls.iter().flat_map(|polled| &polled.asks);
+            let calls: Vec<_> = asks.filter_map(|ask| calls::name(ask.call)).collect();
+            let does = match calls.is_empty() {
+                true => "not in MPI".to_owned(),
+                false => format!("polls with {}", calls.join(", ")),
+            };
+            Some(format!("{does}: {}", outside(&process)?))
+        }
     }
 }
 
@@ -84,7 +97,7 @@ fn outside(process: &Process) -> Option<String> {
     let functions = python(process).or_else(|| listed(native));
     let unknown = process.refused.clone();
     let parts: Vec<_> = [call, functions.or(unknown)].into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| format!("not in MPI: {}", parts.join(", ")))
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn is_of_program(frame: &Frame) -> bool {

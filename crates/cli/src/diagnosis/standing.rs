@@ -19,7 +19,7 @@ use garonne_sites::Resolver;
 
 use super::collectives::{self, InCollective, collective, has_entered};
 use super::verdict::{Need, Standing};
-use super::{messages, sockets};
+use super::{messages, polling, sockets};
 use crate::commands::jobs::{self, Rank};
 
 /// Between the two looks: many times what a rank needs to wake and take a message.
@@ -49,12 +49,13 @@ pub struct Shown {
 
 /// The ranks of this host, looked at before and after what they wait for was read in detail.
 pub fn look(visit: &Visit) -> Vec<Seen> {
+    let before = polling::Before::of(&jobs::ranks(visit));
     // Our visit has stirred ranks that had not yet said what they wait for.
     std::thread::sleep(MOMENT);
     let on_hosts = visit.world.as_ref().is_some_and(|(shape, _)| shape.nodes > 1);
     let read = |ranks: Vec<Rank>| {
-        let mut waiting = ranks.iter().filter(|rank| rank.wait.is_some() && rank.pid != 0);
-        let busy = match (on_hosts, waiting.next()) {
+        let mut known = ranks.iter().filter(|rank| rank.pid != 0);
+        let busy = match (on_hosts, known.next()) {
             (true, Some(rank)) => sockets::busy(rank.pid),
             _ => HashSet::new(),
         };
@@ -63,6 +64,7 @@ pub fn look(visit: &Visit) -> Vec<Seen> {
             places: Resolver::default(),
             lists: HashSet::new(),
             busy,
+            before,
         };
         ranks.into_iter().map(|rank| reader.read(rank)).collect()
     };
@@ -113,6 +115,7 @@ struct Reader<'a> {
     lists: HashSet<Arc<[u32]>>,
     /// Sockets with bytes on their way.
     busy: HashSet<u64>,
+    before: polling::Before,
 }
 
 impl Reader<'_> {
@@ -121,23 +124,27 @@ impl Reader<'_> {
         let book = (rank.book != 0 && rank.pid != 0).then(read).flatten();
         let book = book.and_then(|first| Some(Copied::new(&first, &read()?)));
         let operations = book.as_ref().and_then(Copied::operations);
-        let mut comms: Vec<Comm> = Vec::new();
+        let polls = book
+            .as_ref()
+            .map_or_else(Vec::new, |book| self.before.polling(self.visit, &rank, book));
+        let mut contexts: Vec<u64> = Vec::new();
         if let Some(wait) = &rank.wait {
             let of_operations = operations.iter().flat_map(|operations| &operations.list);
             let of_operations = of_operations.map(|operation| u64::from(operation.context));
             let of_messages = operations.iter().flat_map(|operations| &operations.kept);
             let of_messages = of_messages.map(|message| u64::from(message.context));
-            for context in std::iter::once(wait.comm).chain(of_operations).chain(of_messages) {
-                if let (Ok(number), Some(book)) = (u32::try_from(number_of(context)), &book)
-                    && comms.iter().all(|known| known.number != number)
-                    && let Some(comm) = self.comm(rank.pid, book, number)
-                {
-                    comms.push(comm);
-                }
-            }
+            contexts.extend(std::iter::once(wait.comm).chain(of_operations).chain(of_messages));
         }
+        let asks = polls.iter().flat_map(|(polls, _)| &polls.asks);
+        let polled = asks.flat_map(|ask| &ask.operations);
+        contexts.extend(polled.map(|operation| u64::from(operation.context)));
+        let comms = self.comms(rank.pid, book.as_ref(), &contexts);
+        let waits = rank.wait.is_some() || !polls.is_empty();
+        let placed = |polls| polling::placed(polls, |site| self.place(rank.pid, site));
+        let polls = polls.into_iter().map(placed).collect();
         Seen {
-            moves: rank.wait.is_some() && sockets::has_one(rank.pid, &self.busy),
+            moves: waits && sockets::has_one(rank.pid, &self.busy),
+            polls,
             waited_ns: rank
                 .wait
                 .map_or(0, |wait| monotonic_ns().saturating_sub(wait.since_ns)),
@@ -174,6 +181,20 @@ impl Reader<'_> {
             .map(|sent| sent.and_then(|(pid, site)| self.place(pid, site)))
             .map(Option::unwrap_or_default)
             .collect()
+    }
+
+    /// The communicators that own these contexts, each once.
+    fn comms(&mut self, pid: u32, book: Option<&Copied>, contexts: &[u64]) -> Vec<Comm> {
+        let mut comms: Vec<Comm> = Vec::new();
+        for context in contexts {
+            if let (Ok(number), Some(book)) = (u32::try_from(number_of(*context)), book)
+                && comms.iter().all(|known| known.number != number)
+                && let Some(comm) = self.comm(pid, book, number)
+            {
+                comms.push(comm);
+            }
+        }
+        comms
     }
 
     fn comm(&mut self, pid: u32, book: &Copied, number: u32) -> Option<Comm> {
@@ -270,8 +291,18 @@ impl Shown {
 
 /// What every rank does and needs. Lists that ranks have in common are kept once: members of communicators, and who is missing in a collective.
 pub fn standings(all: &[Shown]) -> Vec<Standing> {
+    standings_if(all, false)
+}
+
+/// The same if ranks that poll did nothing else.
+pub fn standings_of_pollers(all: &[Shown]) -> Vec<Standing> {
+    standings_if(all, true)
+}
+
+fn standings_if(all: &[Shown], polls_wait: bool) -> Vec<Standing> {
     let mut sources = Sources {
         all,
+        polls_wait,
         known: HashMap::new(),
         missing: Vec::new(),
         everybody: (0..all.len() as u32).collect(),
@@ -289,6 +320,8 @@ struct Missing {
 /// Who can do what ranks wait for.
 struct Sources<'a> {
     all: &'a [Shown],
+    /// Ranks that poll count as ranks that wait.
+    polls_wait: bool,
     known: HashMap<Members, Rc<[u32]>>,
     missing: Vec<Missing>,
     everybody: Rc<[u32]>,
@@ -303,11 +336,54 @@ impl Sources<'_> {
             // Of what cannot be seen anything may be: so nothing is held to be certain that hangs on it.
             _ if shown.silent => Standing::Acts,
             // What is on its way may be what it waits for, or what another does.
-            (State::Running, Some(_), Some(_)) if shown.seen.moves => Standing::Acts,
+            (State::Running, Some(_), _) if shown.seen.moves => Standing::Acts,
             (State::Gone | State::Finalized, _, _) => Standing::Ended,
             (State::Running, Some('Z' | 'X') | None, _) => Standing::Ended,
-            (State::Absent, _, _) | (_, Some('T' | 't'), _) | (_, _, None) => Standing::Acts,
+            (State::Absent, _, _) | (_, Some('T' | 't'), _) => Standing::Acts,
+            // What it does between two looks is not known.
+            _ if !shown.seen.polls.is_empty() => self.polls(shown),
+            (_, _, None) => Standing::Acts,
             (State::Running, Some(_), Some(wait)) => self.waits(shown, wait),
+        }
+    }
+
+    fn polls(&mut self, shown: &Shown) -> Standing {
+        if !self.polls_wait {
+            return Standing::Acts;
+        }
+        let polls = &shown.seen.polls;
+        let asks = || polls.iter().flat_map(|polled| &polled.asks);
+        if asks().any(|ask| ask.operations.is_empty()) {
+            return Standing::Waits;
+        }
+        let operations = asks().flat_map(|ask| &ask.operations);
+        let needs: Vec<Need> = operations
+            .map(|(operation, _)| self.need_of(shown, operation))
+            .collect();
+        let beside = shown.seen.rank.wait.map(|wait| self.waits(shown, &wait));
+        match beside {
+            None if polling::wants_all(polls) => Standing::WaitsForAll(needs.into()),
+            None => Standing::WaitsForAny(needs.into()),
+            // Other threads wait meanwhile.
+            Some(Standing::WaitsForAll(theirs) | Standing::WaitsForAny(theirs)) => {
+                Standing::WaitsForAny(needs.iter().chain(theirs.iter()).cloned().collect())
+            }
+            Some(other) => other,
+        }
+    }
+
+    /// Who could end an operation that is polled for.
+    fn need_of(&mut self, shown: &Shown, operation: &Pending) -> Need {
+        let Some(meeting) = polling::collective(operation) else {
+            let from = self.sources(shown, operation.peer, operation.context.into());
+            return Need { from };
+        };
+        let members = self.members_of(shown, meeting.comm);
+        let missing = members.map(|members| self.missing_in(&members, meeting));
+        let missing = missing.iter().flat_map(|needs| needs.iter());
+        // Where all have entered, whoever it waits for is not known.
+        Need {
+            from: missing.flat_map(|need| need.from.iter().copied()).collect(),
         }
     }
 
@@ -439,12 +515,12 @@ impl Sources<'_> {
 }
 
 /// Whether what the card says of a wait in this call is all that the call waits for.
-fn names_its_partner(name: &str) -> bool {
+pub fn names_its_partner(name: &str) -> bool {
     let name = name.trim_end_matches("_c");
     matches!(name, "MPI_Recv" | "MPI_Send" | "MPI_Ssend" | "MPI_Rsend")
 }
 
-fn is_probe(name: &str) -> bool {
+pub fn is_probe(name: &str) -> bool {
     matches!(name, "MPI_Probe" | "MPI_Mprobe")
 }
 

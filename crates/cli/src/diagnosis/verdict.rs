@@ -93,6 +93,16 @@ pub fn verdict(standings: &[Standing]) -> Verdict {
     }
 }
 
+/// What holds where ranks that poll do nothing else, if they are stuck then and by the verdict
+/// nobody is.
+pub fn presumed(verdict_now: &Verdict, of_pollers: impl FnOnce() -> Vec<Standing>) -> Option<Verdict> {
+    if !matches!(verdict_now, Verdict::Awaited(_) | Verdict::Moving) {
+        return None;
+    }
+    let stuck = verdict(&of_pollers());
+    matches!(stuck, Verdict::Cycle { .. } | Verdict::Missing { .. }).then_some(stuck)
+}
+
 fn needs(standing: &Standing) -> Option<&[Need]> {
     match standing {
         Standing::WaitsForAll(needs) | Standing::WaitsForAny(needs) => Some(needs),
@@ -282,6 +292,19 @@ mod tests {
             Standing::Acts,
         ];
         assert_eq!(verdict(&standings), Verdict::Awaited(vec![(3, 3), (5, 1)]));
+    }
+
+    #[test]
+    fn what_is_presumed_of_ranks_that_poll_is_told_only_where_nobody_is_stuck_otherwise() {
+        let polling = [waits(&[1]), waits(&[0])];
+        let now = verdict(&[Standing::Acts, waits(&[0])]);
+        let both = Verdict::Cycle {
+            ranks: vec![0, 1],
+            others: 0,
+        };
+        assert_eq!(presumed(&now, || polling.to_vec()), Some(both.clone()));
+        assert_eq!(presumed(&both, || unreachable!()), None);
+        assert_eq!(presumed(&now, || vec![Standing::Acts, waits(&[0])]), None);
     }
 
     proptest::proptest! {

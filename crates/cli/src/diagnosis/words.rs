@@ -4,10 +4,10 @@ use comfy_table::Table;
 use garonne_node::layout::State;
 use serde_json::json;
 
-use super::collectives::collective;
+use super::collectives::{self, collective};
 use super::standing::{INTERRUPTED, Shown, number_of};
 use super::verdict::Verdict;
-use super::{messages, waits};
+use super::{messages, polling, waits};
 use crate::commands::jobs::{self, Rank};
 use garonne_node::calls;
 
@@ -95,6 +95,41 @@ pub fn tell(verdict: &Verdict, all: &[Shown]) -> Option<String> {
     }
 }
 
+/// What would hold if ranks that poll did nothing else.
+pub fn tell_presumed(verdict: &Verdict, all: &[Shown]) -> Option<String> {
+    let seen = |rank: u32| &all[rank as usize];
+    let polls = |rank: &u32| !seen(*rank).seen.polls.is_empty();
+    let call = |rank: u32| format!("\n  rank {rank}: {}", waiting(seen(rank)).replace('\n', "; "));
+    let pollers = |ranks: &[u32]| {
+        let those: Vec<u32> = ranks.iter().copied().filter(polls).collect();
+        let those = if those.is_empty() {
+            (0..all.len() as u32).filter(polls).collect()
+        } else {
+            those
+        };
+        let verb = if those.len() == 1 { "does" } else { "do" };
+        format!("if {} {verb} nothing but poll,", collectives::ranks(&those))
+    };
+    match verdict {
+        Verdict::Cycle { ranks, .. } => {
+            let stuck = match ranks.as_slice() {
+                [rank] => format!("rank {rank} waits for itself"),
+                _ => "each of these ranks waits for the next, the last for the first, and none can go on"
+                    .into(),
+            };
+            let calls: String = ranks.iter().map(|rank| call(*rank)).collect();
+            Some(format!("{} {stuck}{calls}", pollers(ranks)))
+        }
+        Verdict::Missing { waiter, ended, .. } => Some(format!(
+            "{} rank {waiter} can never go on, since rank {ended} {}{}",
+            pollers(&[*waiter]),
+            lot(seen(*ended)),
+            call(*waiter)
+        )),
+        Verdict::Awaited(_) | Verdict::Moving => None,
+    }
+}
+
 /// Ranks that others wait for, of which a line is printed: beyond these the table says it better.
 const AWAITED_NAMED: usize = 4;
 
@@ -127,7 +162,10 @@ fn lot(shown: &Shown) -> String {
         (_, Some(_)) if shown.seen.moves => {
             format!("has bytes on their way between hosts (process {pid}{on})")
         }
-        (_, Some('R')) => format!("computes outside MPI, or asks with MPI_Test (process {pid}{on})"),
+        (_, Some(_)) if !shown.seen.polls.is_empty() => {
+            format!("{} (process {pid}{on})", polling::in_words(shown).join("; "))
+        }
+        (_, Some('R')) => format!("computes outside MPI (process {pid}{on})"),
         (_, Some('D')) => format!("waits for a file or device, outside MPI (process {pid}{on})"),
         (_, Some(_)) if rank.wait.is_none() => format!("sleeps outside MPI (process {pid}{on})"),
         _ => "waits".into(),
@@ -144,12 +182,14 @@ fn doing(rank: &Rank) -> String {
     format!("{}{process}", jobs::word(rank.state))
 }
 
-/// What a rank waits for in MPI, and for how long; of several threads each on a line of its own; empty: nothing.
+/// What a rank waits for in MPI or polls for, and for how long; of several threads each on a line
+/// of its own; empty: nothing.
 pub fn waiting(shown: &Shown) -> String {
-    match waits_for(shown) {
-        Some(what) => format!("{what}, for {:.1} s", shown.seen.waited_ns as f64 / 1e9),
-        None => String::new(),
-    }
+    let waits = waits_for(shown);
+    let waits = waits.map(|what| format!("{what}, for {:.1} s", shown.seen.waited_ns as f64 / 1e9));
+    let polls = polling::in_words(shown).into_iter().zip(&shown.seen.polls);
+    let polls = polls.map(|(text, polled)| format!("{text}, for {:.1} s", polled.for_ns as f64 / 1e9));
+    waits.into_iter().chain(polls).collect::<Vec<_>>().join("\n")
 }
 
 /// What a rank waits for in MPI, with the place in its program; of several threads each on a line of its own.
@@ -170,10 +210,14 @@ pub fn timeless(shown: &Shown) -> String {
     if shown.silent {
         return "not seen".into();
     }
-    match (waits_for(shown), rank.process) {
+    let does: Vec<_> = waits_for(shown)
+        .into_iter()
+        .chain(polling::timeless(shown))
+        .collect();
+    match (does.as_slice(), rank.process) {
         (_, Some('T' | 't')) => format!("{}, stopped", jobs::word(rank.state)),
-        (Some(what), _) => what.replace('\n', "; "),
-        (None, _) => jobs::word(rank.state).into(),
+        ([], _) => jobs::word(rank.state).into(),
+        (does, _) => does.join("; ").replace('\n', "; "),
     }
 }
 
@@ -187,5 +231,5 @@ pub fn as_json(shown: &Shown) -> serde_json::Value {
             "place": shown.seen.place, "threads": waits::of_threads(shown), "beside": messages::beside(shown) })
     });
     json!({ "rank": rank.rank, "host": shown.host.as_deref(), "pid": rank.pid, "state": jobs::word(rank.state), "cpu": rank.cpu,
-        "process": rank.process, "cpu_seconds": rank.cpu_seconds, "waits_for": wait })
+        "process": rank.process, "cpu_seconds": rank.cpu_seconds, "waits_for": wait, "polls": polling::as_json(shown) })
 }

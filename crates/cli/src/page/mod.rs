@@ -15,7 +15,7 @@ use garonne_trace::traffic::Traffic;
 use serde_json::{Value, json};
 
 use crate::commands::jobs::{own_host, word};
-use crate::diagnosis::standing::{Shown, standings};
+use crate::diagnosis::standing::{Shown, standings_of_pollers};
 use crate::diagnosis::verdict::Standing;
 use crate::diagnosis::{Diagnosis, words};
 use garonne_node::calls;
@@ -110,7 +110,11 @@ fn awaited(all: &[Shown]) -> Vec<Vec<u32>> {
         }
         named
     };
-    standings(all).into_iter().enumerate().map(of).collect()
+    standings_of_pollers(all)
+        .into_iter()
+        .enumerate()
+        .map(of)
+        .collect()
 }
 
 /// What a rank does, as the page's script knows it, and in a word or two.
@@ -127,6 +131,7 @@ fn doing(shown: &Shown) -> (&'static str, String) {
             let name = calls::name(wait.call).unwrap_or("waits");
             ("waits", brief(name.strip_prefix("MPI_").unwrap_or(name)))
         }
+        _ if !shown.seen.polls.is_empty() => ("waits", "polls".into()),
         (_, Some('R')) => ("computes", "runs".into()),
         _ => ("sleeps", "sleeps".into()),
     }

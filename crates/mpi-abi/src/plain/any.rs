@@ -93,6 +93,7 @@ fn any_of(host: &RankHost, count: usize, places: Ptr<MPI_Request>, objects: &Obj
 
 /// `MPI_Testany`: the index, with the status given.
 pub(crate) fn test_any(
+    call: Call,
     count: usize,
     places: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
@@ -105,6 +106,7 @@ pub(crate) fn test_any(
     if let Found::NotYet = found {
         engine.host.look();
         found = earliest(engine, count, places, &mut objects)?;
+        looked(call, (count, places), matches!(found, Found::NotYet));
     }
     end_one(engine.host, found, places, status)
 }

@@ -6,12 +6,21 @@ use crate::call::{Call, Result};
 use crate::constants::*;
 use crate::edge::{In, Ptr};
 use crate::handle::*;
+use crate::polling;
 use crate::status::give_empty;
 use garonne_mpi::request::{self, TestAny};
 use std::ffi::c_int;
 
+/// A call has looked at these requests, in vain or not.
+fn looked(call: Call, count: usize, handle: impl Fn(usize) -> Result<MPI_Request>, in_vain: bool) {
+    match in_vain {
+        true => polling::in_vain(call, &|asked| asked.add_requests(count, &handle)),
+        false => polling::answered(),
+    }
+}
+
 pub(crate) fn request_get_status(
-    _: Call,
+    call: Call,
     handle: MPI_Request,
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
@@ -21,7 +30,9 @@ pub(crate) fn request_get_status(
         flag.set(1)?;
         return give_empty(status);
     };
-    let Some(outcome) = request::get_status(request) else {
+    let looked_at = request::get_status(request);
+    looked(call, 1, |_| Ok(handle), looked_at.is_none());
+    let Some(outcome) = looked_at else {
         return flag.set(0);
     };
     flag.set(1)?;
@@ -30,7 +41,7 @@ pub(crate) fn request_get_status(
 }
 
 pub(crate) fn request_get_status_any(
-    _: Call,
+    call: Call,
     count: c_int,
     handles: In<MPI_Request>,
     index: Ptr<c_int>,
@@ -38,7 +49,10 @@ pub(crate) fn request_get_status_any(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     let list = List::to_look_at(count, handles)?;
-    match request::get_status_any(&list.refs()) {
+    let found = request::get_status_any(&list.refs());
+    let in_vain = matches!(found, TestAny::NotYet);
+    looked(call, list.requests.len(), |at| handles.at(at), in_vain);
+    match found {
         TestAny::Done(at, outcome) => {
             flag.set(1)?;
             index.set(at as c_int)?;
@@ -69,6 +83,7 @@ pub(crate) fn request_get_status_all(
     let all = request::get_status_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
+    looked(call, list.requests.len(), |at| handles.at(at), !all);
     flag.set(all.into())?;
     report.judge().map(drop)
 }
@@ -86,6 +101,7 @@ pub(crate) fn request_get_status_some(
     let found = request::get_status_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
+    looked(call, list.requests.len(), |at| handles.at(at), found == Some(0));
     count.set(found.map_or(MPI_UNDEFINED, |n| n as c_int))?;
     indices.fill(report.indices.iter().map(|&index| index as c_int))?;
     report.judge().map(drop)

@@ -4,7 +4,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, Origin, Started};
-use garonne_engine::event::{Awaited, Meeting};
+use garonne_engine::event::{Awaited, Meeting, Pending};
 use garonne_progress::host::Awaits;
 use garonne_sync::user::Data;
 
@@ -72,6 +72,20 @@ impl Comm {
         Ok(found)
     }
 
+    /// What a probe by this call asks for, as others may see it.
+    pub fn probed(&self, source: i32, tag: i32, origin: Origin) -> Pending {
+        self.probing((source, tag, origin)).shown()
+    }
+
+    fn probing(&self, (source, tag, origin): (i32, i32, Origin)) -> Meeting {
+        Meeting {
+            awaited: Awaited::Sender(u32::try_from(source).ok().and_then(|rank| self.target_of(rank))),
+            context: self.context_of(tag),
+            tag,
+            origin,
+        }
+    }
+
     fn until<T>(
         &self,
         (source, tag, origin): (i32, i32, Origin),
@@ -81,12 +95,7 @@ impl Comm {
         if let Ok(None) = found {
             let host = &self.0.process.host;
             let pattern = self.pattern(source, tag)?;
-            let meeting = Meeting {
-                awaited: Awaited::Sender(u32::try_from(source).ok().and_then(|rank| self.target_of(rank))),
-                context: self.context_of(tag),
-                tag,
-                origin,
-            };
+            let meeting = self.probing((source, tag, origin));
             host.meets(meeting.context, Some(meeting));
             host.wait_for(&|| pattern.map_or(Awaits::Anything, Awaits::Message), &mut || {
                 found = look();

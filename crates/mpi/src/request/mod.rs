@@ -505,6 +505,16 @@ impl Request {
         }
     }
 
+    /// What it waits for, as others may see it; `None`: it is over, or the program itself ends it.
+    pub fn shown(&self) -> Option<Pending> {
+        match &self.0 {
+            Kind::Send(comm, name) | Kind::Recv(comm, name) => comm.process().host.pending(*name),
+            Kind::Persistent(_, persistent) => persistent.active().as_ref().and_then(Request::shown),
+            Kind::Shared(_, completion) => completion.meeting().map(|meeting| meeting.shown()),
+            Kind::Done(..) => None,
+        }
+    }
+
     /// For freed requests: whether finalize waits for it.
     pub(crate) fn must_finish(&self) -> bool {
         match &self.0 {

@@ -57,6 +57,15 @@ fn seen(rank: u32) -> Seen {
         }),
         operation_places: vec!["b.c:4".into()],
         senders: vec![String::new()],
+        polls: vec![Polled {
+            looks: 5,
+            for_ns: 6,
+            asks: vec![Asked {
+                call: 7,
+                place: "c.c:5".into(),
+                operations: vec![(Pending::default(), "d.c:6".into())],
+            }],
+        }],
         entered: vec![Entered {
             number: 1,
             counts: [1, 2, 3, 4],

@@ -4,7 +4,7 @@
 
 use super::idle::Idle;
 use super::memory_of;
-use crate::book::Book;
+use crate::book::{Book, PollPlace};
 use crate::client::Client;
 use crate::layout::{Background, LAGGARDS, Wait};
 use crate::tracing::Tracer;
@@ -30,6 +30,12 @@ pub struct Place {
 
 /// The book of this process. It stays for those who watch after the rank has finalized.
 static BOOK: OnceLock<Book> = OnceLock::new();
+
+/// A place for the calling thread to show what it polls for; `None`: there is none left, or nobody
+/// looks at this process.
+pub fn poll_place() -> Option<PollPlace> {
+    PollPlace::take(BOOK.get()?)
+}
 
 /// What a rank of a job shows to others, put together from what its shards say.
 pub struct Shown {

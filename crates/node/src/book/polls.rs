@@ -1,0 +1,242 @@
+//! What threads of a rank ask for again and again without waiting (`MPI_Test`, `MPI_Iprobe`),
+//! behind the communicators of a book.
+//!
+//! A thread that has asked in vain for a while has a place here until it is answered. It tells what
+//! it asks for now and then, and counts its looks at each of them: a reader that sees the count
+//! grow knows that the thread still asks. Bounded: [`POLL_PLACES`] threads, [`ASKS_SHOWN`] calls of
+//! each, [`PENDING_SHOWN`] operations of these together.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use garonne_engine::event::{PENDING_SHOWN, Pending};
+
+use super::{Book, Copied, OPERATION_WORDS, Part, operation, operation_words};
+
+/// Threads of a rank that are shown.
+pub const POLL_PLACES: usize = 8;
+/// Calls of one thread that are shown.
+pub const ASKS_SHOWN: usize = 4;
+/// Words of a place: who has it, the count, the part. The counts of two threads lie in cache lines
+/// of their own.
+const PLACE_WORDS: usize = 96;
+const PART_WORDS: usize = 5 + ASKS_SHOWN * 2 + PENDING_SHOWN * OPERATION_WORDS;
+const TAKEN: usize = 0;
+const LOOKS: usize = 1;
+const PART: usize = 16;
+pub(super) const WORDS: usize = POLL_PLACES * PLACE_WORDS;
+
+const _: () = assert!(PART + PART_WORDS <= PLACE_WORDS && PLACE_WORDS.is_multiple_of(16));
+
+/// What a thread asks for by one call of the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// Number of the MPI call (index in the table of the ABI's functions).
+    pub call: u16,
+    /// Return address of the call in the program.
+    pub site: u64,
+    /// What it asks for: operations that are not over, with those who started them.
+    pub operations: Vec<Pending>,
+}
+
+/// What a thread asks for again and again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Polls {
+    /// Calls that ask.
+    pub asks: Vec<Ask>,
+    /// When it began, CLOCK_MONOTONIC in nanoseconds.
+    pub since_ns: u64,
+    /// When it told this, likewise.
+    pub told_ns: u64,
+    /// How often it had looked in vain by then.
+    pub told_looks: u64,
+}
+
+impl Polls {
+    /// Adds what a call asks for to what is known of it, as far as there is room.
+    pub fn add(&mut self, ask: Ask) {
+        let mut room = PENDING_SHOWN
+            - self
+                .asks
+                .iter()
+                .map(|known| known.operations.len())
+                .sum::<usize>();
+        let known = |known: &Ask| (known.call, known.site) == (ask.call, ask.site);
+        let index = self.asks.iter().position(known).unwrap_or_else(|| {
+            if self.asks.len() < ASKS_SHOWN {
+                self.asks.push(Ask {
+                    operations: Vec::new(),
+                    ..ask
+                });
+            }
+            self.asks.len() - 1
+        });
+        let Some(known) = self.asks.get_mut(index).filter(|known| known.site == ask.site) else {
+            return;
+        };
+        for operation in ask.operations {
+            if room > 0 && !known.operations.contains(&operation) {
+                known.operations.push(operation);
+                room -= 1;
+            }
+        }
+    }
+}
+
+/// A thread's place in the book of its rank, which it gives back when it is dropped.
+#[derive(Debug)]
+pub struct PollPlace {
+    words: &'static [AtomicU64],
+}
+
+impl PollPlace {
+    /// One that no other thread has, if there is any.
+    pub(crate) fn take(book: &'static Book) -> Option<Self> {
+        let mut places = book.0.get(super::POLLS_FROM..)?.chunks_exact(PLACE_WORDS);
+        // SYNC(poll-place): who gives a place back has withdrawn what stood there before.
+        let is_free = |words: &&[AtomicU64]| words[TAKEN].swap(1, Acquire) == 0;
+        places.find(is_free).map(|words| Self { words })
+    }
+
+    /// The count of the thread's looks, for it alone to store.
+    pub fn looks(&self) -> &'static AtomicU64 {
+        &self.words[LOOKS]
+    }
+
+    /// Shows what the thread asks for.
+    pub fn show(&self, polls: &Polls) {
+        let counts = polls
+            .asks
+            .iter()
+            .enumerate()
+            .fold(polls.asks.len() as u64, |counts, (index, ask)| {
+                counts | (ask.operations.len() as u64) << (8 * (index + 1))
+            });
+        let asks = (0..ASKS_SHOWN).flat_map(|index| {
+            let ask = polls.asks.get(index);
+            ask.map_or([0; 2], |ask| [ask.call.into(), ask.site])
+        });
+        let operations = polls.asks.iter().flat_map(|ask| &ask.operations);
+        let operations = operations.take(PENDING_SHOWN).flat_map(operation_words);
+        let head = [polls.since_ns, polls.told_ns, polls.told_looks, counts];
+        Part(&self.words[PART..PART + PART_WORDS]).write(head.into_iter().chain(asks).chain(operations));
+    }
+
+    /// The thread has been answered.
+    pub fn withdraw(&self) {
+        Part(&self.words[PART..PART + PART_WORDS]).write([0]);
+        self.looks().store(0, Relaxed);
+    }
+}
+
+impl Drop for PollPlace {
+    fn drop(&mut self) {
+        self.withdraw();
+        // SYNC(poll-place)
+        self.words[TAKEN].store(0, Release);
+    }
+}
+
+impl Copied {
+    /// How often each thread has looked in vain, by its place; 0: it shows nothing.
+    pub fn looks(&self) -> [u64; POLL_PLACES] {
+        std::array::from_fn(|place| {
+            let at = super::POLLS_FROM + place * PLACE_WORDS + LOOKS;
+            self.again.get(at).copied().unwrap_or(0)
+        })
+    }
+
+    /// What threads ask for, by their places.
+    pub fn polls(&self) -> [Option<Polls>; POLL_PLACES] {
+        std::array::from_fn(|place| self.polls_at(super::POLLS_FROM + place * PLACE_WORDS + PART))
+    }
+
+    fn polls_at(&self, from: usize) -> Option<Polls> {
+        let ([since_ns, told_ns, told_looks, counts], rest) =
+            self.part(from, PART_WORDS)?.split_first_chunk()?;
+        if *since_ns == 0 {
+            return None;
+        }
+        let (asks, operations) = rest.split_at_checked(ASKS_SHOWN * 2)?;
+        let mut operations = operations.as_chunks().0.iter().map(operation);
+        let count = |index: usize| (counts >> (8 * index)) as u8 as usize;
+        let ask = |(index, [call, site]): (usize, &[u64; 2])| Ask {
+            call: *call as u16,
+            site: *site,
+            operations: operations.by_ref().take(count(index + 1)).collect(),
+        };
+        let asks = asks.as_chunks().0.iter().take(count(0).min(ASKS_SHOWN));
+        Some(Polls {
+            asks: asks.enumerate().map(ask).collect(),
+            since_ns: *since_ns,
+            told_ns: *told_ns,
+            told_looks: *told_looks,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copied(book: &Book) -> Copied {
+        let bytes: Vec<u8> = book
+            .0
+            .iter()
+            .flat_map(|word| word.load(Relaxed).to_ne_bytes())
+            .collect();
+        Copied::new(&bytes, &bytes)
+    }
+
+    fn ask(site: u64, tags: &[i32]) -> Ask {
+        let operation = |tag: &i32| Pending {
+            tag: Some(*tag),
+            peer: Some(1),
+            ..Pending::default()
+        };
+        Ask {
+            call: 7,
+            site,
+            operations: tags.iter().map(operation).collect(),
+        }
+    }
+
+    #[test]
+    fn what_threads_ask_for_reads_back_until_it_is_withdrawn_and_places_come_back() {
+        let book: &'static Book = Box::leak(Box::default());
+        let places: Vec<_> = (0..POLL_PLACES).map(|_| PollPlace::take(book).unwrap()).collect();
+        assert!(PollPlace::take(book).is_none());
+        let mut polls = Polls {
+            since_ns: 5,
+            told_ns: 9,
+            told_looks: 16,
+            ..Polls::default()
+        };
+        polls.add(ask(0x10, &[1]));
+        polls.add(ask(0x20, &[3, 4]));
+        polls.add(ask(0x10, &[1, 2]));
+        assert_eq!(polls.asks, [ask(0x10, &[1, 2]), ask(0x20, &[3, 4])]);
+        places[3].show(&polls);
+        places[3].looks().store(21, Relaxed);
+        let mut shown = copied(book).polls();
+        assert_eq!(copied(book).looks()[3], 21);
+        assert_eq!(shown[3].take(), Some(polls));
+        assert!(shown.iter().all(Option::is_none));
+        places[3].withdraw();
+        assert_eq!(
+            (copied(book).polls()[3].clone(), copied(book).looks()[3]),
+            (None, 0)
+        );
+        drop(places);
+        assert!(PollPlace::take(book).is_some());
+    }
+
+    #[test]
+    fn of_many_calls_and_operations_the_first_are_shown() {
+        let mut polls = Polls::default();
+        let tags: Vec<i32> = (0..100).collect();
+        (0..9).for_each(|site| polls.add(ask(site, &tags[..7])));
+        let shown: Vec<_> = polls.asks.iter().map(|ask| ask.operations.len()).collect();
+        assert_eq!(shown, [7, 7, 2, 0]);
+    }
+}
