@@ -1,6 +1,5 @@
 /* Two threads of each rank wait, each for the message that the other rank would send after its own.
  * ranks: 2
- * gap: of two threads that wait at once one is not always shown
  * who: rank 0.*"left".* threads_wait\.c:{receive}
  * who: rank 0.*"right".* threads_wait\.c:{receive}
  */

@@ -6,7 +6,7 @@ use garonne_node::calls;
 use garonne_node::layout::Wait;
 
 use super::collectives::{InCollective, What, collective};
-use super::standing::{CONTEXTS, Shown, is_blocking, number_of};
+use super::standing::{CONTEXTS, Shown, is_blocking, is_probe, names_its_partner, number_of};
 
 impl Shown {
     /// The name of what a rank that waits has called.
@@ -86,7 +86,7 @@ pub fn of_threads(shown: &Shown) -> Vec<String> {
     let Some(operations) = shown.seen.operations.as_ref().filter(|it| it.threads) else {
         return Vec::new();
     };
-    let mut told: Vec<(u16, u64, String)> = Vec::new();
+    let mut told: Vec<(Call, String, usize)> = Vec::new();
     let meetings = |operation: &&(usize, &Pending)| operation.1.action == Action::Collective;
     let all: Vec<_> = operations.list.iter().enumerate().collect();
     // What the library sends for a collective is not told beside it.
@@ -95,32 +95,112 @@ pub fn of_threads(shown: &Shown) -> Vec<String> {
         .filter(meetings)
         .chain(all.iter().filter(|it| !meetings(it)));
     for (index, operation) in in_order {
-        let origin = operation.origin;
-        let (Some(call), true) = (calls::name(origin.call.into()), is_blocking(operation)) else {
+        let (Some(name), true) = (calls::name(operation.origin.call.into()), is_blocking(operation)) else {
             continue;
         };
-        if told
-            .iter()
-            .any(|(known, site, _)| (*known, *site) == (origin.call, origin.site))
-        {
+        let call = Call::of(operation, name);
+        if let Some((.., threads)) = told.iter_mut().find(|(known, ..)| *known == call) {
+            *threads += usize::from(call.message.is_some());
             continue;
         }
         let tag = operation.tag.unwrap_or(-1);
         let what = match InCollective::of(operation.context.into(), tag) {
-            Some(meeting) => of_collective(shown, call, &meeting),
+            Some(meeting) => of_collective(shown, name, &meeting),
             None => {
                 let bytes = if operation.action == Action::Send {
                     operation.bytes
                 } else {
                     0
                 };
-                of_message(shown, call, &Pending { bytes, ..**operation })
+                of_message(shown, name, &Pending { bytes, ..**operation })
             }
         };
         let place = shown.seen.operation_places.get(*index);
         let place = place.filter(|place| !place.is_empty());
         let place = place.map_or(String::new(), |place| format!("   at {place}"));
-        told.push((origin.call, origin.site, format!("{what}{place}")));
+        told.push((call, format!("{what}{place}"), 1));
     }
-    told.into_iter().map(|(.., text)| text).collect()
+    let line = |(_, text, threads)| match threads {
+        1 => text,
+        _ => format!("{text} ({threads} threads)"),
+    };
+    told.into_iter().map(line).collect()
+}
+
+/// A call in which a thread waits, as far as its operations tell it from those of other threads at
+/// the same place.
+#[derive(PartialEq)]
+struct Call {
+    number: u16,
+    site: u64,
+    communicator: u64,
+    /// Of a call with one operation that one: peer and tag.
+    message: Option<(Option<u32>, Option<i32>)>,
+}
+
+impl Call {
+    fn of(operation: &Pending, name: &str) -> Self {
+        let one = names_its_partner(name) || is_probe(name) || name.starts_with("MPI_Mrecv");
+        Self {
+            number: operation.origin.call,
+            site: operation.origin.site,
+            communicator: number_of(operation.context.into()),
+            message: one.then_some((operation.peer, operation.tag)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use garonne_engine::api::Origin;
+    use garonne_node::book::Operations;
+    use garonne_node::look::Seen;
+
+    #[test]
+    fn threads_that_wait_at_one_place_are_told_apart_and_operations_of_one_call_are_not() {
+        let number = |wanted| {
+            let mut all = 1u16..1000;
+            all.find(|number| calls::name((*number).into()) == Some(wanted))
+                .unwrap()
+        };
+        let operation = |name, communicator: u64, tag| Pending {
+            context: (communicator * CONTEXTS) as u32,
+            peer: Some(1),
+            tag: Some(tag),
+            origin: Origin {
+                call: number(name),
+                site: 7,
+                ..Origin::default()
+            },
+            ..Pending::default()
+        };
+        let list = vec![
+            operation("MPI_Recv", 1, 3),
+            operation("MPI_Recv", 2, 3),
+            operation("MPI_Recv", 2, 3),
+            operation("MPI_Recv", 2, 4),
+            operation("MPI_Sendrecv", 1, 5),
+            operation("MPI_Sendrecv", 1, 6),
+            operation("MPI_Irecv", 1, 7),
+        ];
+        let mut seen = Seen::unseen(0);
+        seen.operations = Some(Operations {
+            list,
+            threads: true,
+            ..Operations::default()
+        });
+        let shown = Shown {
+            seen,
+            host: None,
+            silent: false,
+        };
+        let wanted = [
+            "MPI_Recv: rank 1, tag 3, comm #1",
+            "MPI_Recv: rank 1, tag 3, comm #2 (2 threads)",
+            "MPI_Recv: rank 1, tag 4, comm #2",
+            "MPI_Sendrecv: rank 1, tag 5, comm #1",
+        ];
+        assert_eq!(of_threads(&shown), wanted);
+    }
 }
