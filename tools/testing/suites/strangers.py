@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 
+from ..engines import free_port
 from ..jobs import PATIENCE_S, MarkedJob, expect
 from ..runner import Case, Failure, Skip, check
 from . import guest
@@ -25,6 +26,7 @@ def suite(context):
     context.installed()
     yield Case("strangers/of another user are not believed", lambda: of_another_user(context))
     yield Case("strangers/of the user do no harm", lambda: of_the_user(context))
+    yield Case("strangers/one at the meeting place of ranks is named", lambda: at_the_meeting_place(context))
     yield Case("strangers/hundreds that are silent hide no job", lambda: many(context))
     check(guest.build(context, "talks"))
     yield Case("strangers/the name of a job admits nobody", lambda: uninvited(context))
@@ -142,3 +144,39 @@ def job_id(context, agent):
 def take_part(context, program, variables):
     done = subprocess.run([program], env={**context.environment(), **variables}, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     return done.returncode, done.stdout + done.stderr
+
+
+def meeting_place(user, port, ranks):
+    """Name of the socket where the ranks of one host meet by variables (docs/formats-job.md, E6)."""
+    name = 0xCBF2_9CE4_8422_2325
+    for byte in f"127.0.0.1\n{port}\n \n{ranks}".encode():
+        name = (name ^ byte) * 0x0100_0000_01B3 % (1 << 64)
+    return f"garonne/meet/{user}/{name:016x}"
+
+
+def at_the_meeting_place(context):
+    """Another user takes calls where rank 0 will meet the others: rank 1 says whose it is while it waits, and all meet elsewhere."""
+    if os.geteuid() != 0:
+        raise Skip("only root can be somebody else")
+    program = context.work / "strangers-talk"
+    context.build_program("strangers", "tests/hosts/talk.c", program)
+    variables = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    listens = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind('\\0' + sys.argv[1]); s.listen(); print('bound', flush=True); sys.stdin.read()"
+    command = [*ANOTHER_USER, sys.executable, "-c", listens, meeting_place(os.geteuid(), variables["MASTER_PORT"], 2)]
+
+    def start(rank):
+        environment = context.environment({**variables, "RANK": str(rank)})
+        return subprocess.Popen(["timeout", str(PATIENCE_S), program, "5"], env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+    stranger = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
+    try:
+        expect(stranger.stdout.readline() == "bound\n", "the name is not free", "")
+        second = start(1)
+        said = second.stderr.readline()
+        expect(f"rank 1 waits, and process {stranger.pid} (" in said and "of user number 65534 has the socket" in said, "who holds the name is not told", said)
+        first = start(0)
+        rest = first.communicate()[1] + second.communicate()[1]
+        expect((first.returncode, second.returncode) == (0, 0), "the ranks do not meet", rest)
+    finally:
+        stranger.kill()
+        stranger.communicate()

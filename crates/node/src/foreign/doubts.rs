@@ -126,6 +126,16 @@ pub(super) fn doubt_of_own_number(have_met: bool, rank: u32) -> Option<Doubt> {
     })
 }
 
+/// What another rank thinks of a process of another user that has the socket of rank 0's place.
+pub(super) fn doubt_of_stranger(stranger: Option<&str>, rank: u32) -> Option<Doubt> {
+    stranger.map(|stranger| Doubt {
+        text: format!(
+            "rank {rank} waits, and {stranger} has the socket where rank 0 meets the others; rank 0 takes another one when it comes"
+        ),
+        certain: false,
+    })
+}
+
 /// What another rank thinks of whoever it found in the place of rank 0.
 pub(super) fn doubt_of_leader(missed: &Missed) -> Option<Doubt> {
     let refused = missed

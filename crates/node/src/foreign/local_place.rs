@@ -13,12 +13,37 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::LEADER_LOOK;
+use crate::printable;
 use crate::rendezvous::abstract_names;
 
 /// Whether the other side of a connection is a process of this user.
 pub(super) fn is_own_user(line: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     sockopt::socket_peercred(line).is_ok_and(|peer| peer.uid == own)
+}
+
+/// The process at the other side of a connection in words, as the kernel knows it.
+fn peer_of(line: &UnixStream) -> Option<String> {
+    let peer = sockopt::socket_peercred(line).ok()?;
+    let (process, user) = (peer.pid.as_raw_pid(), peer.uid.as_raw());
+    // The kernel has no number for a process of another PID namespace.
+    if process == 0 {
+        return Some(format!(
+            "a process of another PID namespace and user number {user}"
+        ));
+    }
+    let program = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    let program = match program.trim() {
+        "" => String::new(),
+        program => format!(" ({})", printable::line(program)),
+    };
+    Some(format!("process {process}{program} of user number {user}"))
+}
+
+/// The process of another user that listens under the name, in words; `None`: none does, or it does not listen.
+pub(super) fn stranger(name: &str) -> Option<String> {
+    let line = try_connect(name).filter(|line| !is_own_user(line))?;
+    peer_of(&line)
 }
 
 /// A connection to whoever listens under a name, if one comes about at once.
@@ -69,8 +94,8 @@ pub(super) fn take(name: &str) -> Result<UnixListener> {
     // A socket has its name for a moment before it listens.
     std::thread::sleep(LEADER_LOOK);
     if let Some(other) = connect(name, true) {
-        let process = sockopt::socket_peercred(&other).map_or(0, |peer| peer.pid.as_raw_pid());
-        let text = format!("another job (process {process}) meets by the same variables");
+        let holder = peer_of(&other).unwrap_or_else(|| "an unknown process".into());
+        let text = format!("another job ({holder}) meets by the same variables");
         return Err(Error::peer(codes::G0219, text));
     }
     let number = RandomState::new().hash_one(std::process::id());
@@ -89,8 +114,15 @@ mod tests {
     fn another_job_of_this_user_keeps_its_name_and_is_told_by_its_process() {
         let name = name("own");
         let _first = take(&name).unwrap();
+        assert_eq!(stranger(&name), None);
         let error = take(&name).unwrap_err().to_string();
-        let told = format!("another job (process {})", std::process::id());
+        let user = rustix::process::geteuid().as_raw();
+        let program = std::fs::read_to_string("/proc/self/comm").unwrap();
+        let told = format!(
+            "another job (process {} ({}) of user number {user})",
+            std::process::id(),
+            program.trim()
+        );
         assert!(error.contains("G0219") && error.contains(&told), "{error}");
     }
 

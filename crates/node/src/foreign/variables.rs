@@ -17,7 +17,9 @@ use garonne_rails::tcp::trusted::{self, Porch, Trusted};
 use garonne_rails::tcp::{House, listen};
 use rustix::event::{PollFd, PollFlags};
 
-use super::doubts::{Doubts, doubt_of_caller, doubt_of_leader, doubt_of_own_number, doubt_of_own_place};
+use super::doubts::{
+    Doubts, doubt_of_caller, doubt_of_leader, doubt_of_own_number, doubt_of_own_place, doubt_of_stranger,
+};
 use super::key;
 use super::local_place::{self, is_own_user};
 use super::table::{Table, decode, encode, refusal};
@@ -199,9 +201,10 @@ impl Variables {
     fn call_near(&self) -> Result<Line> {
         let (point, sign) = (self.name_of("meet"), self.sign_of_all()?);
         let (until, mut doubts) = (Instant::now() + LEADER_WAIT, Doubts::default());
-        let probe = UnixDatagram::unbound();
+        let (probe, mut stranger) = (UnixDatagram::unbound(), None);
         for attempt in 0u32.. {
-            match local_place::connect(&point, attempt.is_multiple_of(LOOKS_PER_TABLE)) {
+            let thorough = attempt.is_multiple_of(LOOKS_PER_TABLE);
+            match local_place::connect(&point, thorough) {
                 Some(line) => return Ok(Line::Near(line)),
                 _ if Instant::now() > until => {
                     return Err(self.failed(&format!("rank 0 does not come{}", doubts.last())));
@@ -211,6 +214,12 @@ impl Variables {
                         .as_ref()
                         .is_ok_and(|probe| probe.connect_addr(&sign).is_ok());
                     doubts.hear(doubt_of_own_number(have_met, self.standing.rank), Instant::now());
+                    // Asked for once: calls that it does not take fill its queue, and then it cannot be asked.
+                    stranger = stranger.or_else(|| thorough.then(|| local_place::stranger(&point)).flatten());
+                    doubts.hear(
+                        doubt_of_stranger(stranger.as_deref(), self.standing.rank),
+                        Instant::now(),
+                    );
                     std::thread::sleep(LEADER_LOOK);
                 }
             }
