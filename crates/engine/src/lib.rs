@@ -9,6 +9,7 @@ mod ahead;
 pub mod api;
 mod arrive;
 mod audit;
+mod concurrent;
 mod copy;
 mod core;
 mod credit;

@@ -29,6 +29,12 @@ fn tag_word(tag: i32) -> u64 {
     u64::from(tag as u32)
 }
 
+/// From one posted receive to the next.
+const ORDER_STEP: u64 = 2;
+/// The receive is one that a thread is blocked in. Blocking receives of several threads are concurrent: of two with one pattern either may
+/// have the message that comes first.
+const OVERTAKEN: u64 = 1;
+
 /// Kinds of pattern: with source and tag, any source, any tag, both.
 pub(crate) const KINDS: usize = 4;
 
@@ -67,7 +73,7 @@ fn accepts(pattern: &Pattern, envelope: &Envelope) -> bool {
 #[derive(Debug)]
 pub(crate) struct Matcher {
     posted: Lists,
-    /// Posting order, by receive slot.
+    /// Posting order, by receive slot, in steps of [`ORDER_STEP`]; with [`OVERTAKEN`], where another thread's receive may go before.
     order: Vec<u64>,
     next_order: u64,
     /// Receives posted, by kind of pattern; spares the look into lists that cannot hold anything.
@@ -96,7 +102,39 @@ impl Matcher {
             self.order.resize(receive as usize + 1, 0);
         }
         self.order[receive as usize] = self.next_order;
-        self.next_order += 1;
+        self.next_order += ORDER_STEP;
+    }
+
+    /// A thread is blocked in this posted receive: those that other threads block in need not wait for it.
+    pub(crate) fn let_overtake(&mut self, receive: u32) {
+        self.order[receive as usize] |= OVERTAKEN;
+    }
+
+    /// Whether a receive that another thread blocks in now may have the next message of this pattern, before those that are posted.
+    pub(crate) fn may_overtake(&self, pattern: &Pattern) -> bool {
+        let (key, kind) = pattern_key(pattern);
+        let only = (0..KINDS).all(|other| other == kind || self.posted_of[other] == 0);
+        only && self
+            .posted
+            .head(key)
+            .is_some_and(|head| self.order[head as usize] & OVERTAKEN != 0)
+    }
+
+    /// Lets a posted receive, which a thread is blocked in, have the next message of its pattern, if it may.
+    pub(crate) fn overtake(&mut self, pattern: &Pattern, receive: u32) {
+        if !self.posted.linked(receive)
+            || self.order[receive as usize] & OVERTAKEN == 0
+            || !self.may_overtake(pattern)
+        {
+            return;
+        }
+        let key = pattern_key(pattern).0;
+        if let Some(head) = self.posted.head(key).filter(|head| *head != receive) {
+            self.posted.remove(receive);
+            self.posted.push_front(key, receive);
+            // Their order among each other is that of the list.
+            self.order[receive as usize] = self.order[head as usize];
+        }
     }
 
     /// Withdraws a posted receive.
@@ -258,6 +296,76 @@ mod tests {
             1 => pattern().prop_map(Step::Probe),
             1 => (0usize..8).prop_map(Step::Withdraw),
         ]
+    }
+
+    fn from(peer: Option<Peer>, tag: Option<i32>) -> Pattern {
+        Pattern {
+            context: 1,
+            source: peer.map(|peer| Source { rank: peer, peer }),
+            tag,
+        }
+    }
+
+    const MESSAGE: Envelope = Envelope {
+        context: 1,
+        peer: 2,
+        tag: 3,
+    };
+
+    #[test]
+    fn a_receive_that_a_thread_blocks_in_is_overtaken_by_that_of_another_and_by_no_other() {
+        for pattern in [
+            from(Some(2), Some(3)),
+            from(None, Some(3)),
+            from(Some(2), None),
+            from(None, None),
+        ] {
+            let mut matcher = Matcher::new();
+            (10..14).for_each(|receive| matcher.post(&pattern, receive));
+            matcher.overtake(&pattern, 13);
+            assert!(!matcher.may_overtake(&pattern), "nobody is said to block");
+            assert_eq!(matcher.arrive(&MESSAGE), Some(10));
+            matcher.let_overtake(13);
+            matcher.overtake(&pattern, 13);
+            assert_eq!(
+                matcher.arrive(&MESSAGE),
+                Some(11),
+                "a program may have ordered these"
+            );
+            matcher.let_overtake(12);
+            assert!(matcher.may_overtake(&pattern));
+            matcher.overtake(&pattern, 13);
+            matcher.overtake(&pattern, 13);
+            assert_eq!(matcher.arrive(&MESSAGE), Some(13));
+            assert_eq!(matcher.arrive(&MESSAGE), Some(12));
+            matcher.overtake(&pattern, 13);
+            assert!(matcher.nothing_posted() && matcher.posted_len() == 0);
+        }
+    }
+
+    #[test]
+    fn no_receive_of_another_pattern_is_overtaken() {
+        let (one, any) = (from(Some(2), Some(3)), from(None, None));
+        let mut matcher = Matcher::new();
+        for (receive, pattern) in [(10, &one), (11, &any), (12, &one)] {
+            matcher.post(pattern, receive);
+            matcher.let_overtake(receive);
+        }
+        matcher.overtake(&one, 12);
+        assert!(!matcher.may_overtake(&one) && !matcher.may_overtake(&any));
+        for receive in 10..13 {
+            assert_eq!(matcher.arrive(&MESSAGE), Some(receive));
+        }
+        // What was overtaken keeps its place among later ones.
+        for (receive, pattern) in [(10, &any), (11, &any)] {
+            matcher.post(pattern, receive);
+            matcher.let_overtake(receive);
+        }
+        matcher.overtake(&any, 11);
+        matcher.post(&one, 12);
+        for receive in [11, 10, 12] {
+            assert_eq!(matcher.arrive(&MESSAGE), Some(receive));
+        }
     }
 
     proptest! {

@@ -10,7 +10,7 @@ use crate::core::{Core, Incoming};
 use crate::event::{Event, What};
 use crate::gate::Stream;
 use crate::limits::AHEAD_FROM;
-use crate::matcher::Envelope;
+use crate::matcher::{Envelope, Matcher};
 use crate::rail::{Header, Kind, Rail};
 use crate::request::State;
 use crate::route::Route;
@@ -88,15 +88,17 @@ impl Catch {
     /// What it accepts.
     #[inline]
     pub fn pattern(&self) -> Pattern {
-        let source = Source {
-            rank: self.rank,
-            peer: self.peer,
-        };
-        Pattern {
-            context: self.context,
-            source: (self.peer != ANY_PEER).then_some(source),
-            tag: (self.tag >= 0).then_some(self.tag),
-        }
+        pattern(self.context, (self.peer, self.rank), self.tag)
+    }
+}
+
+/// The pattern of these words, the sender's rank in the communicator beside its process.
+#[inline]
+fn pattern(context: Context, (peer, rank): (Peer, u32), tag: i32) -> Pattern {
+    Pattern {
+        context,
+        source: (peer != ANY_PEER).then_some(Source { rank, peer }),
+        tag: (tag >= 0).then_some(tag),
     }
 }
 
@@ -131,6 +133,8 @@ pub(crate) struct Expected {
     /// Negative: any.
     tag: i32,
     mem: UserMem,
+    /// Receives that other threads are blocked in are posted with the same pattern: it may have the message before them.
+    overtakes: bool,
     /// Room; [`NOTHING`] is expected, or the message is [`FLOWING`] in.
     room: i64,
     caught: Caught,
@@ -153,6 +157,7 @@ impl Expected {
             peer: 0,
             tag: 0,
             mem: UserMem::null(),
+            overtakes: false,
             room: NOTHING,
             caught,
         }
@@ -186,6 +191,13 @@ impl Expected {
             && meta.mark == TypeMark::NONE
     }
 
+    /// Whether it takes this message before the posted receives, of which some may have got one since that was last asked.
+    #[cold]
+    #[inline(never)]
+    fn goes_before(&self, matcher: &Matcher, meta: &Meta) -> bool {
+        self.accepts(meta) && matcher.may_overtake(&pattern(self.context, (self.peer, 0), self.tag))
+    }
+
     /// Takes a message that it accepts.
     #[inline(always)]
     fn take(&mut self, meta: &Meta, payload: UserMem) {
@@ -214,6 +226,8 @@ impl Core {
             if !self.expected.accepts(meta) {
                 return false;
             }
+            NONE
+        } else if self.expected.overtakes && self.expected.goes_before(&self.matcher, meta) {
             NONE
         } else {
             let envelope = Envelope {
@@ -462,7 +476,10 @@ impl<R: Rail> Shard<R> {
     /// receives.
     #[inline(never)]
     pub(crate) fn recv_polled(&mut self, catch: Catch, mut left: u32) -> Option<Caught> {
+        let overtakes =
+            !self.core.matcher.nothing_posted() && self.core.matcher.may_overtake(&catch.pattern());
         let expected = &mut self.core.expected;
+        expected.overtakes = overtakes;
         expected.context = catch.context;
         expected.peer = catch.peer;
         expected.tag = catch.tag;

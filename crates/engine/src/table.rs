@@ -261,6 +261,23 @@ impl Lists {
         };
     }
 
+    /// Puts `link` before all of the list of `key`, which holds something.
+    pub(crate) fn push_front(&mut self, key: Key, link: u32) {
+        let Some(list) = self.list(key) else {
+            return self.push(key, link);
+        };
+        if link as usize >= self.links.len() {
+            self.links.resize(link as usize + 1, UNLINKED);
+        }
+        let next = std::mem::replace(&mut self.keys.get_mut(list).head, link);
+        self.links[next as usize].prev = link;
+        self.links[link as usize] = Link {
+            prev: NONE,
+            next,
+            list,
+        };
+    }
+
     /// Takes `link` out of its list. It must be in one.
     #[inline]
     pub(crate) fn remove(&mut self, link: u32) {
@@ -342,7 +359,11 @@ mod tests {
             state ^= state << 17;
             let link = (state % 300) as u32;
             let key = (state >> 20) % 97;
-            if state.is_multiple_of(5) {
+            if state.is_multiple_of(7) && !at.contains_key(&link) {
+                lists.push_front(Key(key, key * 3), link);
+                model.entry(key).or_default().push_front(link);
+                at.insert(link, key);
+            } else if state.is_multiple_of(5) {
                 let popped = lists.pop(Key(key, key * 3));
                 assert_eq!(popped, model.get_mut(&key).and_then(VecDeque::pop_front));
                 popped.map(|link| at.remove(&link));

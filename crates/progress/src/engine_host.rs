@@ -45,6 +45,7 @@ use garonne_sync::user::Data;
 use lending::Lending;
 use meetings::Meetings;
 use porch::Porch;
+use seated::OTHER_WAIT;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -82,6 +83,8 @@ pub struct EngineHost<R, S> {
     sat_before: AtomicU32,
     /// How often somebody polled in the place of one that lay on the bell (modulo 2^32).
     reliefs: AtomicU32,
+    /// The word of the pattern of the blocking receive in which who polls is, or who polled last was; [`OTHER_WAIT`]: it was another wait.
+    served: AtomicU64,
     /// The poller sleeps or is about to: what other threads do must wake it.
     dozing: AtomicBool,
     /// The engine's completions when the steppers last ran.
@@ -137,6 +140,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             crowded: AtomicBool::new(false),
             sat_before: AtomicU32::new(0),
             reliefs: AtomicU32::new(0),
+            served: AtomicU64::new(OTHER_WAIT),
             dozing: AtomicBool::new(false),
             stepped_at: AtomicU64::new(0),
             spin_on: Backoff::default(),

@@ -105,6 +105,8 @@ pub enum Awaits {
     Anything,
     /// The end of this operation. Of the name's generation only the low bits need to be right.
     Operation(Request),
+    /// The same of the receive, of this pattern, that the thread's own call has started and is blocked in: it is concurrent with those of other threads.
+    Receive(Request, Pattern),
     /// The end of one of those that were named to [`Host::any_of`], which gave this: all are seen to in one shard.
     AnyOf(u32),
     /// The same of such as may end in any shard.
@@ -162,7 +164,8 @@ impl Awaits {
     pub(crate) fn encode(self) -> u64 {
         match self {
             Awaits::Anything => 0,
-            Awaits::Operation(Request { index, generation }) => {
+            Awaits::Operation(Request { index, generation })
+            | Awaits::Receive(Request { index, generation }, _) => {
                 OPERATION | u64::from(generation & GENERATION) << 32 | u64::from(index)
             }
             Awaits::AnyOf(waiter) | Awaits::AnyAnywhere(waiter) => ANY_OF | u64::from(waiter),

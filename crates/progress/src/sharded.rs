@@ -164,7 +164,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
     /// The shard of what is awaited, if it is of one.
     fn awaited(awaits: Awaits) -> Option<usize> {
         match awaits {
-            Awaits::Operation(name) => Some(shard_of(name.index)),
+            Awaits::Operation(name) | Awaits::Receive(name, _) => Some(shard_of(name.index)),
             Awaits::AnyOf(waiter) => Some(shard_of(waiter)),
             Awaits::Message(pattern) => Some(shard_of(pattern.context)),
             // Told there.
@@ -197,11 +197,13 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
 
     /// What is awaited, as the host of its shard knows it.
     fn inward(awaits: Awaits) -> Awaits {
+        let inside = |name: Request| Request {
+            index: without_shard(name.index),
+            ..name
+        };
         match awaits {
-            Awaits::Operation(name) => Awaits::Operation(Request {
-                index: without_shard(name.index),
-                ..name
-            }),
+            Awaits::Operation(name) => Awaits::Operation(inside(name)),
+            Awaits::Receive(name, pattern) => Awaits::Receive(inside(name), pattern),
             Awaits::AnyOf(waiter) => Awaits::AnyOf(without_shard(waiter)),
             other => other,
         }

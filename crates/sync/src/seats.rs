@@ -401,6 +401,23 @@ impl Seat<'_> {
         true
     }
 
+    /// Another polls: the caller lies down where that one lays its role when it leaves. `Err`: how it got up at once, because something happened since `seen`, nobody polls, or another lies there.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn lie_beside(&mut self, awaited: u64, seen: u64) -> Result<(), Called> {
+        self.sit(awaited, SITS);
+        let seats = self.seats;
+        let free = seats
+            .lies
+            .compare_exchange(NOBODY, self.who.0, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok();
+        if free && seats.news() == seen && seats.is_polled() {
+            return Ok(());
+        }
+        Err(self.get_up())
+    }
+
     /// What to sleep on while one lies: a word, and its value as long as there is nothing for its owner.
     pub fn word(&self) -> (&AtomicU32, u32) {
         (&self.row.words[self.index], SITS)

@@ -177,6 +177,68 @@ fn a_role_on_the_bell_is_one_threads_at_a_time_and_never_lost() {
 }
 
 #[test]
+fn a_role_comes_to_who_lies_beside_the_one_that_polls() {
+    model(|| {
+        let shared = Arc::new((Seats::modelled(), AtomicU32::new(0)));
+        assert!(shared.0.begin(Who::new(2)));
+        let other = shared.clone();
+        let lier = loom::thread::spawn(move || {
+            let who = Who::new(3);
+            let mut seat = other.0.take(who).unwrap();
+            // At once where it lies down, or nobody polls any more.
+            while !other.0.begin(who) {
+                let called = match seat.lie_beside(7, other.0.news()) {
+                    Err(called) => called,
+                    Ok(()) => {
+                        while !seat.has_role() && !seat.is_called() {
+                            loom::thread::yield_now();
+                        }
+                        seat.get_up()
+                    }
+                };
+                if called == Called::Poll {
+                    break;
+                }
+            }
+            assert!(other.0.is_polled_by(who));
+            assert_eq!(other.1.fetch_add(1, Ordering::SeqCst), 0, "two poll at once");
+            other.1.fetch_sub(1, Ordering::SeqCst);
+            assert!(!other.0.hand_over());
+        });
+        if !shared.0.lay_back(Who::new(2)) {
+            assert!(shared.0.is_polled_by(Who::new(2)));
+            shared.0.hand_over();
+        }
+        lier.join().unwrap();
+        assert!(!shared.0.is_polled() && !shared.0.is_bell_kept());
+    });
+}
+
+#[test]
+fn news_reach_who_lies_beside_the_one_that_polls() {
+    model(|| {
+        let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
+        assert!(shared.0.begin(Who::new(2)));
+        let other = shared.clone();
+        let lier = loom::thread::spawn(move || {
+            let mut seat = other.0.take(Who::new(3)).unwrap();
+            let seen = other.0.news();
+            if !other.1.load(Ordering::Acquire) && seat.lie_beside(7, seen).is_ok() {
+                while !seat.is_called() {
+                    loom::thread::yield_now();
+                }
+                assert_eq!(seat.get_up(), Called::Ask);
+                assert!(other.1.load(Ordering::Acquire));
+            }
+        });
+        shared.1.store(true, Ordering::Release);
+        shared.0.tell(|awaited| awaited == 7);
+        lier.join().unwrap();
+        assert!(!shared.0.hand_over() && !shared.0.is_bell_kept());
+    });
+}
+
+#[test]
 fn news_reach_who_lies_on_the_bell() {
     model(|| {
         let shared = Arc::new((Seats::modelled(), AtomicBool::new(false), AtomicBool::new(false)));

@@ -174,7 +174,9 @@ impl Comm {
     fn finish_send(&self, started: Result<Started, api::Error>) -> Result<()> {
         match started.map_err(|error| self.convert(error))? {
             Started::Done(status) => self.sent(status).map(drop),
-            Started::Pending(name) => self.sent(self.wait_for(name)?).map(drop),
+            Started::Pending(name) => self
+                .sent(self.wait_for(name, &|| Awaits::Operation(name))?)
+                .map(drop),
         }
     }
 
@@ -224,7 +226,7 @@ impl Comm {
             origin: args.origin,
         }) {
             Ok(Started::Done(status)) => status,
-            Ok(Started::Pending(name)) => self.wait_for(name)?,
+            Ok(Started::Pending(name)) => self.wait_for(name, &|| Awaits::Receive(name, pattern))?,
             Err(error) => return Err(self.convert(error)),
         };
         self.received(status)
@@ -312,12 +314,12 @@ impl Comm {
         Ok(Some(Pattern { context, source, tag }))
     }
 
-    /// Waits for an operation of the engine and gives its status.
-    fn wait_for(&self, name: api::Request) -> Result<api::Status> {
+    /// Waits for an operation of the engine, as `awaits` says, and gives its status.
+    fn wait_for(&self, name: api::Request, awaits: &dyn Fn() -> Awaits) -> Result<api::Status> {
         let host = &self.0.process.host;
         let mut answer = host.take(name);
         if let Ok(None) = answer {
-            host.wait_for(&|| Awaits::Operation(name), &mut || {
+            host.wait_for(awaits, &mut || {
                 answer = host.take(name);
                 !matches!(answer, Ok(None))
             });

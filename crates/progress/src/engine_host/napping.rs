@@ -150,6 +150,33 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         Aside::Polls
     }
 
+    /// Another thread polls, and is blocked in a receive of the pattern that the caller's has, so that it gets the next message: the caller lies down on the bell, where that one leaves its role when it goes, and
+    /// finds it when it comes back, and nobody is woken. `None`: another lies there, or nobody came and went for a while; the caller had better sit. `seen`: as [`Seat::wait`] wants it.
+    pub(super) fn lie_beside(&self, awaits: &dyn Fn() -> Awaits, seen: u64) -> Option<Called> {
+        let bell = self.source.bell()?;
+        if self.seats.is_bell_kept() || self.has_to_see_beside() {
+            return None;
+        }
+        let Awaits::Receive(name, _) = awaits() else {
+            return None;
+        };
+        if !self.enter().blocks_in(name, false) {
+            return None;
+        }
+        let mut seat = self.seats.take(myself())?;
+        let reliefs = self.reliefs.load(Ordering::Relaxed);
+        let ticket = bell.load(Ordering::SeqCst);
+        let called = match seat.lie_beside(awaits().encode(), seen) {
+            Ok(()) => self.lie(&mut seat, bell, ticket),
+            Err(called) => called,
+        };
+        if called == Called::Poll {
+            self.wakes_up();
+        }
+        let in_vain = called == Called::Ask && self.reliefs.load(Ordering::Relaxed) == reliefs;
+        (!in_vain).then_some(called)
+    }
+
     /// Lies on the bell, whose word was `ticket`, until it is rung and nobody polls, or the seat is called, or nobody comes any more.
     fn lie(&self, seat: &mut Seat<'_>, bell: &AtomicU32, mut ticket: u32) -> Called {
         let (mut naps, mut reliefs) = (0, self.reliefs.load(Ordering::Relaxed));

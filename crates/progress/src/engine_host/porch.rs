@@ -71,6 +71,17 @@ impl Lingering<'_> {
     /// Whether the core is given away once more before the thread sits down. Asked when another polls.
     #[inline]
     pub(super) fn goes_on(&mut self) -> bool {
+        self.come();
+        if self.lingers && self.times == LINGERS {
+            self.lingers = false;
+            self.porch.bet.failed();
+        }
+        self.times += 1;
+        self.lingers
+    }
+
+    /// The thread is among those that wait from now on.
+    fn come(&mut self) {
         if !std::mem::replace(&mut self.here, true) {
             let others = self.porch.waiting.fetch_add(1, Ordering::Relaxed);
             if others.saturating_add(2) <= self.patience.awake {
@@ -78,12 +89,12 @@ impl Lingering<'_> {
             }
             self.lingers = self.looks == 0 && others < LINGERERS && self.porch.bet.begin().is_some();
         }
-        if self.lingers && self.times == LINGERS {
-            self.lingers = false;
-            self.porch.bet.failed();
-        }
-        self.times += 1;
-        self.lingers
+    }
+
+    /// Whether it has no core of its own. Asked when another polls.
+    pub(super) fn shares_core(&mut self) -> bool {
+        self.come();
+        self.looks == 0
     }
 
     /// How often it looks before it sleeps, as it stands when it sits down.

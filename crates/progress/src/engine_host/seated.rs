@@ -11,6 +11,7 @@ use crate::limits::{
     SERVED_BEFORE_ASIDE,
 };
 use crate::surroundings::{Given, Surroundings};
+use garonne_engine::news;
 use garonne_engine::quick::{Catch, Caught};
 use garonne_engine::rail::Rail;
 use garonne_sync::postponed::Postponed;
@@ -25,6 +26,9 @@ impl Drop for Role<'_> {
         self.0.hand_over();
     }
 }
+
+/// No word of a pattern: the wait is none of a receive's.
+pub(super) const OTHER_WAIT: u64 = u64::MAX;
 
 /// The calling thread: the address of something that each has of its own.
 pub(super) fn myself() -> Who {
@@ -47,7 +51,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The wait of one of several threads.
     #[inline(never)]
     pub(super) fn wait_among(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
-        let (who, mut seat, mut patient) = (myself(), None, true);
+        let (who, mut seat, mut patient, mut lies) = (myself(), None, true, true);
         let mut lingering = self.porch.arrive(self.surroundings.patience());
         loop {
             // Before asking: SYNC(seats-news).
@@ -65,6 +69,18 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             if begins {
                 seat = None;
                 lingering.ends();
+            } else if lies && self.is_rival(awaits) && lingering.shares_core() {
+                seat = None;
+                lingering.ends();
+                self.rely();
+                match self.lie_beside(awaits, seen) {
+                    Some(Called::Poll) => {}
+                    Some(Called::Ask) => continue,
+                    None => {
+                        lies = false;
+                        continue;
+                    }
+                }
             } else if lingering.goes_on() {
                 self.surroundings.give_way();
                 continue;
@@ -126,6 +142,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if !self.lending.door.gate.is_kept() {
             self.polls_itself();
         }
+        self.begins_to_serve(awaits);
         let over = self.poll_until::<true>(done, self.surroundings.patience(), awaits);
         if over {
             self.porch.poller_left();
@@ -137,6 +154,24 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         self.resign(role);
         true
+    }
+
+    /// A thread polls from now on. If it is blocked in a receive the next message may be its, though another lies on the bell that is blocked in one of the same pattern, since nobody has to be woken then.
+    fn begins_to_serve(&self, awaits: Option<&dyn Fn() -> Awaits>) {
+        let Some(Awaits::Receive(name, pattern)) = awaits.map(|awaits| awaits()) else {
+            return self.served.store(OTHER_WAIT, Ordering::Relaxed);
+        };
+        self.served.store(news::word(&pattern), Ordering::Relaxed);
+        if self.seats.is_bell_kept() {
+            self.enter().blocks_in(name, true);
+        }
+    }
+
+    /// Whether the thread is blocked in a receive of the pattern that who polls receives, too: the next message is that one's, and this thread had better sleep.
+    fn is_rival(&self, awaits: &dyn Fn() -> Awaits) -> bool {
+        let served = self.served.load(Ordering::Relaxed);
+        served != OTHER_WAIT
+            && matches!(awaits(), Awaits::Receive(_, pattern) if news::word(&pattern) == served)
     }
 
     /// The poller leaves, and its role goes to who lies on the bell, or to one that sits, if there is one.
@@ -179,6 +214,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 Some(Turn::Troubled) | None => break None,
             }
         };
+        if caught.is_some() {
+            self.served.store(news::word(&catch.pattern()), Ordering::Relaxed);
+        }
         self.resign(role);
         caught
     }

@@ -94,6 +94,7 @@ impl Asking {
     fn was_in_vain(&mut self, awaits: Option<&dyn Fn() -> Awaits>) {
         self.only_after_news = awaits.is_some_and(|awaits| match awaits() {
             Awaits::Operation(_)
+            | Awaits::Receive(..)
             | Awaits::AnyOf(_)
             | Awaits::AnyAnywhere(_)
             | Awaits::Message(_)

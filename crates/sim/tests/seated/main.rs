@@ -254,7 +254,11 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
     match way {
         Way::Named => {
             let receive = recv(at, 0, tag, 8);
-            host.wait_for(&|| receive.awaits(), &mut || receive.is_over(host));
+            let awaits = || match receive.awaits() {
+                Awaits::Operation(request) => Awaits::Receive(request, pattern(at, 0, tag)),
+                other => other,
+            };
+            host.wait_for(&awaits, &mut || receive.is_over(host));
         }
         Way::Quick if catches(at, tag) => {}
         Way::Quick => wait(at, Way::Named, tag, flag),
