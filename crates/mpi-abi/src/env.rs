@@ -212,8 +212,8 @@ pub(crate) fn get_processor_name(_: Call, name: StrOut, len: Ptr<c_int>) -> Resu
     len.set(written as c_int)
 }
 
-/// Every type of hardware resource, with whether this process is restricted to one instance of it now. Needs no
-/// initialised library: what the machine is does not depend on it.
+/// Every type of hardware resource, with whether this process is restricted to one instance of it
+/// now. Needs no initialised library: what the machine is does not depend on it.
 pub(crate) fn get_hw_resource_info(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
     let pairs = resources()
         .into_iter()
@@ -221,7 +221,8 @@ pub(crate) fn get_hw_resource_info(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
     out.set(publish(&INFOS, Info::from_pairs(pairs))?)
 }
 
-/// The types of hardware resources of this machine, with the instances that this process is restricted to now.
+/// The types of hardware resources of this machine, with the instances that this process is
+/// restricted to now.
 pub(crate) fn resources() -> Vec<Resource> {
     static MACHINE: LazyLock<Tree> = LazyLock::new(|| Tree::over(&garonne_topology::online()));
     let found = garonne_topology::resources(&MACHINE, &garonne_topology::allowed_to_program());

@@ -30,7 +30,8 @@ pub struct Resource {
     pub instance: Option<Instance>,
 }
 
-/// One instance of a hardware resource. Two resources of a node with the same numbers have the same extent.
+/// One instance of a hardware resource. Two resources of a node with the same numbers have the same
+/// extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
     /// The first CPU that it has.

@@ -98,7 +98,8 @@ pub fn allowed() -> CpuSet {
     allowed_to(None).unwrap_or_else(|| [0].into_iter().collect())
 }
 
-/// CPUs that any thread of the program in this process may run on. Threads of this library do not count.
+/// CPUs that any thread of the program in this process may run on. Threads of this library do not
+/// count.
 pub fn allowed_to_program() -> CpuSet {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let of_program = threads.filter_map(|thread| {

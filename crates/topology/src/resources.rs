@@ -1,7 +1,8 @@
-//! Hardware resources by the names that hwloc gives them, and the instance of each that a process is restricted to.
+//! Hardware resources by the names that hwloc gives them, and the instance of each that a process
+//! is restricted to.
 //!
-//! Pure: computed of a tree of the whole machine and the CPUs that a process may run on. MPI tells programs these
-//! resources, and splits communicators by them.
+//! Pure: computed of a tree of the whole machine and the CPUs that a process may run on. MPI tells
+//! programs these resources, and splits communicators by them.
 
 use crate::cpuset::CpuSet;
 use crate::tree::{Area, Kind, Tree};
@@ -11,7 +12,8 @@ use crate::tree::{Area, Kind, Tree};
 pub struct Resource {
     /// `hwloc://NUMANode` and so on.
     pub name: String,
-    /// The CPUs of the one instance that the process is restricted to; `None`: it may run on several, or on none.
+    /// The CPUs of the one instance that the process is restricted to; `None`: it may run on
+    /// several, or on none.
     pub instance: Option<CpuSet>,
 }
 

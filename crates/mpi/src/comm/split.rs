@@ -1,9 +1,10 @@
-//! Splits of communicators: by colours that processes give, and by the resources that they share (MPI 5.0 section
-//! 7.4.2, `MPI_Comm_split` and `MPI_Comm_split_type`).
+//! Splits of communicators: by colours that processes give, and by the resources that they share
+//! (MPI 5.0 section 7.4.2, `MPI_Comm_split` and `MPI_Comm_split_type`).
 //!
-//! Every process gives a [`Ballot`]; all get all ballots and find their own part. In an unguided split a ballot has no
-//! colour yet. Each process then also gives the list of its [`Places`], and all compute every colour from all lists.
-//! Lists of different lengths and names can therefore make no process wait for another.
+//! Every process gives a [`Ballot`]; all get all ballots and find their own part. In an unguided
+//! split a ballot has no colour yet. Each process then also gives the list of its [`Places`], and
+//! all compute every colour from all lists. Lists of different lengths and names can therefore make
+//! no process wait for another.
 
 use super::Comm;
 use super::agree::agree_on;
@@ -58,8 +59,8 @@ const PROCESS_SET: &str = "mpi_pset_name";
 const SHARED_MEMORY: &str = "mpi_shared_memory";
 
 impl Comm {
-    /// `MPI_Comm_split`: one communicator per colour, ranks ordered by key, then by rank here. `MPI_UNDEFINED` as colour
-    /// gives `None`.
+    /// `MPI_Comm_split`: one communicator per colour, ranks ordered by key, then by rank here.
+    /// `MPI_UNDEFINED` as colour gives `None`.
     pub fn split(&self, color: i32, key: i32, origin: Origin) -> Result<Option<Comm>> {
         if color < 0 && color != crate::UNDEFINED {
             return Err(self.error(
@@ -127,7 +128,8 @@ impl Comm {
         })
     }
 
-    /// As [`Comm::split_among`] on an intercommunicator: the processes of one colour on both sides face each other.
+    /// As [`Comm::split_among`] on an intercommunicator: the processes of one colour on both sides
+    /// face each other.
     fn split_inter(&self, ballot: Ballot, places: Places, entered: &Entered) -> Result<Option<(Comm, u64)>> {
         let remote = self.remote_group()?.clone();
         let (comm, circle) = (self.clone(), self.circle(entered.origin()));
@@ -154,9 +156,11 @@ impl Comm {
         })
     }
 
-    /// `MPI_Comm_split_type`. `kind` is `None` for `MPI_UNDEFINED`. Guided splits know `mpi_shared_memory` (one node),
-    /// the hardware resources of [`Config::resources`](crate::process::Config) and the process sets of sessions; other
-    /// names give `None`. An unguided split tells in `info` the type of the resource that its processes share.
+    /// `MPI_Comm_split_type`. `kind` is `None` for `MPI_UNDEFINED`. Guided splits know
+    /// `mpi_shared_memory` (one node), the hardware resources of
+    /// [`Config::resources`](crate::process::Config) and the process sets of sessions; other names
+    /// give `None`. An unguided split tells in `info` the type of the resource that its processes
+    /// share.
     pub fn split_type(
         &self,
         kind: Option<SplitType>,
@@ -309,7 +313,8 @@ fn elect(group: &Group, ballots: &[Ballot], color: u64) -> Group {
     Group::compact(peers.collect())
 }
 
-/// The instances of resources that a process is restricted to, the largest first: what an unguided split chooses from.
+/// The instances of resources that a process is restricted to, the largest first: what an unguided
+/// split chooses from.
 #[derive(Default)]
 struct Places {
     /// A colour for each; 0 colours in the list of a process that gave its part.
@@ -358,8 +363,9 @@ impl Places {
     }
 }
 
-/// Gives every open ballot its colour: the first in its process's list that not all processes have, so that the parts
-/// are as large as can be and each is smaller than the whole. `lists` are encoded [`Places`], one for each ballot.
+/// Gives every open ballot its colour: the first in its process's list that not all processes have,
+/// so that the parts are as large as can be and each is smaller than the whole. `lists` are encoded
+/// [`Places`], one for each ballot.
 fn settle(ballots: &mut [Ballot], lists: &[u8]) {
     let lists = Places::decode_all(lists);
     let mut holders: HashMap<u64, usize> = HashMap::new();
@@ -387,7 +393,8 @@ mod tests {
         }
     }
 
-    /// On a node of 16 CPUs: two packages of two NUMA nodes, whose L3 caches are theirs, of four cores.
+    /// On a node of 16 CPUs: two packages of two NUMA nodes, whose L3 caches are theirs, of four
+    /// cores.
     fn resources(first: u32, cpus: u32) -> Vec<Resource> {
         let within = |size: u32| (first % size + cpus <= size).then_some((first / size * size, size));
         vec![

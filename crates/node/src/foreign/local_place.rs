@@ -40,7 +40,8 @@ fn peer_of(line: &UnixStream) -> Option<String> {
     Some(format!("process {process}{program} of user number {user}"))
 }
 
-/// The process of another user that listens under the name, in words; `None`: none does, or it does not listen.
+/// The process of another user that listens under the name, in words; `None`: none does, or it does
+/// not listen.
 pub(super) fn stranger(name: &str) -> Option<String> {
     let line = try_connect(name).filter(|line| !is_own_user(line))?;
     peer_of(&line)
