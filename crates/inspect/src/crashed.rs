@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use garonne_sites::maps::part_at;
+use garonne_sites::maps::{part_at, parts};
 
 use crate::limits::CRASHED_READS_MAX;
 use crate::memory::Memory;
@@ -63,7 +63,9 @@ impl Crashed {
         let sp = self.registers.sp;
         let near = sp.saturating_sub(FRAME_BYTES)..sp.saturating_add(FRAME_BYTES);
         let is_usable = part_at(&self.maps, address).is_some_and(|part| part.rights.contains('w'));
-        near.contains(&address) && !is_usable
+        // A stack grows downwards: it is the next memory above. Whoever writes beyond its other end meets something else.
+        let above = parts(&self.maps).find(|part| part.start > address);
+        near.contains(&address) && !is_usable && above.is_some_and(|part| part.rights.contains('w'))
     }
 
     /// Its functions, the innermost first: what Python functions called, then these, in place of the interpreter's own

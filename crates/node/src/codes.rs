@@ -277,6 +277,10 @@ codes! {
         "A host of the job does not say what its ranks do, and nothing is certain without it. `garonne who` ends with exit code 14 then.",
         "The line names the host, its ranks, and why it says nothing.",
         "Look whether that host or its agent (`garonne agent`) was stopped, or its network is down; ask again.";
+    G0312: "ranks wrote like tracebacks",
+        "Ranks of Python wrote tracebacks before a job ended. Equal ones are printed once. Exceptions that only say that another rank has ended (MPI_ERR_PROC_ABORTED) are told in a line. The traceback of the rank that failed first comes last, before the error.",
+        "The line names the ranks. The exception of ranks that lost a peer comes with the program's line that it was raised at.",
+        "Look at the error that follows and the traceback before it. To have every rank's words as they were written give each a file: `--output-filename`.";
     G0320: "metrics cannot be served there",
         "`garonne run --metrics` was given an address at which this host cannot listen. Nothing was started.",
         "The line names the address and what the system says: another process has the port, or the address is not this host's.",

@@ -48,6 +48,16 @@ pub const DRAIN_READS: usize = 5;
 /// An unfinished line (a prompt, a progress bar) is passed on after this long without a newline.
 pub const PARTIAL_LINE_WAIT: Duration = Duration::from_millis(100);
 
+/// How long what a rank writes from a traceback on is held back while its job goes on: Python ends soon after one that nobody
+/// catches, and whoever reads along misses little.
+pub const TRACEBACK_WAIT: Duration = Duration::from_secs(1);
+
+/// What is held back of a rank at most: tracebacks of deep recursions are some hundred lines.
+pub const TRACEBACK_BYTES_MAX: usize = 32 * 1024;
+
+/// How long the words of a failure wait for what other ranks write of it: as long as these have to end, and to be read.
+pub const FAILURE_WAIT: Duration = Duration::from_millis(500);
+
 /// Between asking the other ranks to end (SIGTERM) and ending them, where nobody says (`GARONNE_KILL_AFTER`): time for a handler, and still "under a second".
 pub const TERM_GRACE: Duration = Duration::from_millis(250);
 

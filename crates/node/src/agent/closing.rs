@@ -24,6 +24,7 @@ impl Agent<'_> {
         for rank in passing.into_iter().chain(0..self.slots.len() as u32) {
             self.drain(rank);
         }
+        self.tell_last_words();
         if self.up.is_some() {
             self.say_done();
             self.say_end_to_guest();

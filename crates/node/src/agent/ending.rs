@@ -375,6 +375,7 @@ impl Agent<'_> {
             return;
         }
         self.drain(rank);
+        self.last_words.blame(Some(rank));
         let report = self.slots[rank as usize]
             .member
             .map(|index| std::mem::take(&mut self.members[index as usize].report))
@@ -398,10 +399,9 @@ impl Agent<'_> {
     }
 
     pub(super) fn say_failure(&mut self, report: &str, failure: &Failure) {
-        if !report.is_empty() {
-            self.say(report.trim_end());
-        }
-        self.say(&failure.line);
+        let words = [report.trim_end(), &failure.line];
+        let from = usize::from(report.is_empty());
+        self.say_last(&words[from..]);
         if failure.finalized || self.adopted.is_some() {
             // Its peers are most likely about to finalise, too: they may do so and end by themselves. Or another launcher ends them, in its own way.
             self.end_patiently(failure.code, Instant::now() + FINALIZED_GRACE);
@@ -417,6 +417,7 @@ impl Agent<'_> {
         }
         if let Some(rank) = rank.filter(|rank| (*rank as usize) < self.slots.len()) {
             self.drain(rank);
+            self.last_words.blame(Some(rank));
         }
         let failure = Failure {
             code: how.0,
@@ -532,7 +533,7 @@ fn describe(ended: Ended) -> (&'static str, String) {
 }
 
 /// Whether a program is an interpreter of Python, by its name.
-fn is_python(program: &str) -> bool {
+pub(super) fn is_python(program: &str) -> bool {
     let name = program.rsplit('/').next().unwrap_or_default();
     name.starts_with("python") || name.starts_with("pypy")
 }

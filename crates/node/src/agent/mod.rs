@@ -27,6 +27,7 @@ mod input;
 mod interrupt;
 mod joined;
 mod kept;
+mod last_words;
 mod looks;
 mod meeting;
 mod naming;
@@ -47,6 +48,7 @@ mod stamp;
 pub(crate) mod start;
 mod tally;
 mod token;
+mod traceback;
 mod trunk;
 mod verdict;
 mod vigil;
@@ -219,6 +221,7 @@ struct Agent<'a> {
     tally: tally::Tally,
     verdicts: verdict::Verdicts,
     crashes: crashed::Crashes,
+    last_words: last_words::LastWords,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
@@ -331,6 +334,7 @@ impl<'a> Agent<'a> {
             tally: tally::Tally::default(),
             verdicts: verdict::Verdicts::default(),
             crashes: crashed::Crashes::default(),
+            last_words: last_words::LastWords::default(),
         };
         agent.listen(signals.as_fd(), Token::Signals)?;
         Ok(agent)
@@ -409,6 +413,7 @@ impl<'a> Agent<'a> {
                 }
                 _ => (0, Source::far(), Source::far()),
             };
+            let err = Stream::new(err, rank, Kind::Err, marking);
             let listener = self.take_listener(rank);
             self.slots.push(Slot {
                 node,
@@ -417,7 +422,10 @@ impl<'a> Agent<'a> {
                 // Of ranks of other hosts only the first agent hears.
                 ended: (node != self.node && self.far.is_none()).then_some(Ended::Exit(0)),
                 out: Stream::new(out, rank, Kind::Out, marking),
-                err: Stream::new(err, rank, Kind::Err, marking),
+                err: match self.job.files.err {
+                    None => err.hold_tracebacks(),
+                    Some(_) => err,
+                },
                 member: None,
                 dark_until: None,
                 listener,
@@ -524,7 +532,7 @@ impl<'a> Agent<'a> {
         let streams = self
             .slots
             .iter()
-            .flat_map(|slot| [slot.out.due(), slot.err.due()])
+            .flat_map(|slot| [slot.out.due(), slot.err.due(), slot.err.held_due()])
             .flatten();
         let now = Instant::now();
         let waits_below = self.below.as_ref().is_some_and(|below| !below.is_done());
@@ -550,6 +558,7 @@ impl<'a> Agent<'a> {
             .chain(self.up_due())
             .chain(self.adopted_due())
             .chain(self.lookers_due())
+            .chain(self.last_words.due())
             .chain((!self.revived.is_empty()).then(Instant::now))
             .min()
     }
@@ -557,6 +566,7 @@ impl<'a> Agent<'a> {
     fn handle_due(&mut self) -> Result<()> {
         let now = Instant::now();
         self.output_due(now);
+        self.last_words_keep_time(now);
         for rank in 0..self.slots.len() {
             let slot = &mut self.slots[rank];
             if slot.dark_until.is_some_and(|due| due <= now) {

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use super::source::Source;
 use super::stamp::stamp;
+use super::traceback::Holding;
 use crate::job::{Colour, Stamps, Tags};
 use crate::limits::{LINE_BYTES_MAX, LINE_PASSES_BYTES_MAX, LINE_PASSES_WAIT, PARTIAL_LINE_WAIT};
 
@@ -293,6 +294,8 @@ pub(super) struct Stream {
     waits: bool,
     /// When the unfinished line began to wait.
     pub since: Option<Instant>,
+    /// A traceback, where this stream holds them back.
+    holding: Option<Holding>,
 }
 
 impl Stream {
@@ -322,11 +325,55 @@ impl Stream {
             line: Vec::new(),
             waits: false,
             since: None,
+            holding: None,
         }
     }
 
-    /// Takes bytes of the rank and passes complete lines on.
-    pub fn feed(&mut self, mut bytes: &[u8], sink: &mut Sink) {
+    /// Holds tracebacks back from now on.
+    pub fn hold_tracebacks(self) -> Self {
+        let holding = Some(Holding::default());
+        Self { holding, ..self }
+    }
+
+    /// Whether a traceback is held back.
+    pub fn holds(&self) -> bool {
+        self.holding.as_ref().is_some_and(|holding| !holding.is_empty())
+    }
+
+    /// When what is held back passes on.
+    pub fn held_due(&self) -> Option<Instant> {
+        self.holding.as_ref()?.due()
+    }
+
+    /// What is held back, and holds it back no more.
+    pub fn take_held(&mut self) -> Vec<u8> {
+        self.holding.as_mut().map_or_else(Vec::new, Holding::release)
+    }
+
+    /// Takes bytes of the rank and passes complete lines on, but for those that are held back.
+    pub fn feed(&mut self, bytes: &[u8], sink: &mut Sink) {
+        let passes = self
+            .holding
+            .as_mut()
+            .map_or(bytes.len(), |holding| holding.take(bytes));
+        if passes > 0 {
+            self.pass_on(&bytes[..passes], sink);
+        }
+        if self.holding.as_ref().is_some_and(Holding::is_full) {
+            let text = self.take_held();
+            self.pass_on(&text, sink);
+        }
+    }
+
+    /// Passes complete lines on; of a stream that has ended all.
+    pub fn pass_on(&mut self, bytes: &[u8], sink: &mut Sink) {
+        self.pass_lines(bytes, sink);
+        if self.source.is_none() {
+            self.show_part(sink);
+        }
+    }
+
+    fn pass_lines(&mut self, mut bytes: &[u8], sink: &mut Sink) {
         if self.must_wait(sink) {
             self.line.extend_from_slice(bytes);
             return;
