@@ -6,6 +6,7 @@
 use crate::ahead::Ahead;
 use crate::api::{Context, Error, Peer, Status, TypeMark};
 use crate::copy::{Bounce, copy_between, copy_in};
+use crate::counters::Counters;
 use crate::event::{Events, What};
 use crate::gate::{Gate, Quotas, stream_key, widen};
 use crate::limits::{OUTBOX, SELF_CREDIT};
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     /// By peer: the number of its gate in `gates`, counted from 1; 0 is none. Zeros that were never written cost no memory, and most peers are never spoken to.
     gate_of: Vec<u32>,
     pub gates: Vec<Gate>,
+    /// Tells other processes where to read what the gates have counted.
+    pub counters: Counters,
     pub streams: Streams,
     /// Streams that have a track and their contexts, in the order in which their trails are linked, the newest last.
     pub tracks: Vec<(Context, u32)>,
@@ -133,6 +136,7 @@ impl Core {
             quotas,
             gate_of: vec![0; world as usize],
             gates: Vec::new(),
+            counters: Counters::new(&quotas),
             streams: Streams::new(),
             tracks: Vec::new(),
             routes: Routes::new(),
@@ -182,7 +186,9 @@ impl Core {
     #[cold]
     pub(crate) fn open_gate(&mut self, peer: Peer, reach: Reach) -> u32 {
         let gate = self.gates.len() as u32;
+        self.counters.hide();
         self.gates.push(Gate::new(peer, reach, self.quotas));
+        self.counters.show(&self.gates);
         self.gate_of[peer as usize] = gate + 1;
         gate
     }
@@ -510,6 +516,7 @@ impl Core {
         self.any_lost = true;
         entry.settle();
         entry.run = None;
+        self.counters.note_run(gate, None);
         // Spares the quick send a look at `gone`.
         entry.envelopes = 0;
         self.holders -= u32::from(entry.asking.held);

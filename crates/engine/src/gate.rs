@@ -14,6 +14,7 @@ use crate::table::Key;
 use crate::track::{RUN_PAYLOAD_MAX, Track};
 use garonne_sync::run::Run;
 use std::collections::{BTreeMap, VecDeque};
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -88,6 +89,90 @@ pub(crate) struct Asking {
     pub offers: Vec<(Option<i32>, Held)>,
 }
 
+/// What of a gate says how much was sent through it, as it is at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Credit {
+    gone: bool,
+    envelopes: u32,
+    payload: u64,
+    pub granted: u32,
+    returned_envelopes: u64,
+    returned_payload: u64,
+    announced: u64,
+    owed_envelopes: u32,
+    outstanding: u32,
+}
+
+/// Where these words lie in a gate, in their order.
+pub(crate) const PLACES: [usize; 9] = [
+    offset_of!(Gate, gone),
+    offset_of!(Gate, envelopes),
+    offset_of!(Gate, payload),
+    offset_of!(Gate, granted),
+    offset_of!(Gate, returned_envelopes),
+    offset_of!(Gate, returned_payload),
+    offset_of!(Gate, announced),
+    offset_of!(Gate, owed_envelopes),
+    offset_of!(Gate, outstanding),
+];
+
+impl Credit {
+    /// Reads it from the bytes of a gate in another process, where its words lie at `places`.
+    pub fn of(bytes: &[u8], places: &[u64]) -> Option<Self> {
+        let long = |word: usize| {
+            let at = usize::try_from(*places.get(word)?).ok()?;
+            Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+        };
+        let short = |word: usize| {
+            let at = usize::try_from(*places.get(word)?).ok()?;
+            Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+        };
+        let gone = *bytes.get(usize::try_from(*places.first()?).ok()?)?;
+        Some(Self {
+            gone: gone != 0,
+            envelopes: short(1)?,
+            payload: long(2)?,
+            granted: short(3)?,
+            returned_envelopes: long(4)?,
+            returned_payload: long(5)?,
+            announced: long(6)?,
+            owed_envelopes: short(7)?,
+            outstanding: short(8)?,
+        })
+    }
+
+    /// Messages and bytes sent, where of the run that is open so many records and bytes are used.
+    pub fn sent(&self, used: (u32, u64), quotas: &Quotas) -> (u64, u64) {
+        if self.gone {
+            return (0, 0);
+        }
+        let (envelopes, payload) = self.spare(used);
+        let envelopes = self.envelopes.saturating_add(envelopes).min(quotas.envelopes);
+        let payload = self.payload.saturating_add(payload).min(quotas.payload);
+        (
+            self.returned_envelopes
+                .wrapping_add(u64::from(quotas.envelopes - envelopes)),
+            self.returned_payload
+                .wrapping_add(self.announced)
+                .wrapping_add(quotas.payload - payload),
+        )
+    }
+
+    /// What the run was granted and did not use.
+    fn spare(&self, (records, bytes): (u32, u64)) -> (u32, u64) {
+        let payload = u64::from(self.granted) * RUN_PAYLOAD_MAX as u64;
+        match self.granted {
+            0 => (0, 0),
+            granted => (granted.saturating_sub(records), payload.saturating_sub(bytes)),
+        }
+    }
+
+    /// Changes with messages that are received.
+    pub fn received(&self) -> u64 {
+        u64::from(self.owed_envelopes) + u64::from(self.outstanding)
+    }
+}
+
 /// See the module's paragraph.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -147,31 +232,26 @@ impl Gate {
 
     /// Messages and bytes sent through it, as far as it lives.
     pub(crate) fn sent(&self, quotas: &Quotas) -> (u64, u64) {
-        if self.gone {
-            return (0, 0);
-        }
-        let (spare_envelopes, spare_payload) = self.spare();
-        let envelopes = (self.envelopes + spare_envelopes).min(quotas.envelopes);
-        let payload = (self.payload + spare_payload).min(quotas.payload);
-        (
-            self.returned_envelopes + u64::from(quotas.envelopes - envelopes),
-            self.returned_payload + self.announced + (quotas.payload - payload),
-        )
+        self.credit().sent(self.used(), quotas)
     }
 
-    /// What the run was granted and did not use.
-    fn spare(&self) -> (u32, u64) {
-        match &self.run {
-            Some(run) if self.granted != 0 => {
-                let (records, bytes) = run.used();
-                let payload = u64::from(self.granted) * RUN_PAYLOAD_MAX as u64;
-                (
-                    self.granted.saturating_sub(records),
-                    payload.saturating_sub(bytes),
-                )
-            }
-            _ => (0, 0),
+    fn credit(&self) -> Credit {
+        Credit {
+            gone: self.gone,
+            envelopes: self.envelopes,
+            payload: self.payload,
+            granted: self.granted,
+            returned_envelopes: self.returned_envelopes,
+            returned_payload: self.returned_payload,
+            announced: self.announced,
+            owed_envelopes: self.owed_envelopes,
+            outstanding: self.outstanding,
         }
+    }
+
+    /// Records and payload of the run that is open.
+    fn used(&self) -> (u32, u64) {
+        self.run.as_ref().map_or((0, 0), |run| run.used())
     }
 
     /// Ends the run and takes back what it did not use. To be done before the credits are looked at for anything else, and before anything that
@@ -188,7 +268,7 @@ impl Gate {
         if let Some(run) = &self.run {
             run.close();
         }
-        let (envelopes, payload) = self.spare();
+        let (envelopes, payload) = self.credit().spare(self.used());
         self.envelopes += envelopes;
         self.payload += payload;
         self.granted = 0;

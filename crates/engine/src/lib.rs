@@ -12,6 +12,7 @@ mod audit;
 mod concurrent;
 mod copy;
 mod core;
+pub mod counters;
 mod credit;
 pub mod event;
 mod fetch;

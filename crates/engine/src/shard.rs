@@ -497,6 +497,11 @@ impl<R: Rail> Shard<R> {
         self.core.tally = (tally.len() >= TALLY_BYTES).then_some(tally);
     }
 
+    /// Where in this process stands what others may count from its memory ([`crate::counters::read`]); it stays there.
+    pub fn counters(&self) -> usize {
+        self.core.counters.address()
+    }
+
     /// Shows them now.
     pub fn publish(&self) {
         self.core.publish();

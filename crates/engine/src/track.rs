@@ -196,6 +196,7 @@ impl<R: Rail> Shard<R> {
         }
         if gate.run.is_none() {
             gate.run = self.rail.run(small.peer);
+            core.counters.note_run(route.gate, gate.run.as_deref());
         }
         let Some(run) = &gate.run else { return false };
         let stream = core.streams.get_mut(route.stream);

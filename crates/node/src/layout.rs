@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::limits;
 use crate::strategy::Followed;
 pub use background::Background;
-pub use shard::{ShardCard, Tally, tally};
+pub use shard::{ShardCard, Tally, counters, tally};
 
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
@@ -93,6 +93,7 @@ mod card {
     // Not beside the doorbell, at which peers look with each message.
     pub const HELPER: usize = 240;
     pub const HELPER_TURNS: usize = 244;
+    pub const COUNTERS: usize = 248;
 }
 
 /// Where the word lies in the board that is not zero while somebody may be tracing the ranks. It has a cache line with nothing that changes otherwise.
@@ -548,6 +549,15 @@ impl Card {
 
     pub(crate) fn set_book(&self, address: u64) {
         self.at.atomic_u64(card::BOOK).store(address, Relaxed);
+    }
+
+    /// Where the engine of the first shard tells in the rank's memory what it has counted; 0: not told.
+    fn counters(&self) -> u64 {
+        self.at.atomic_u64(card::COUNTERS).load(Relaxed)
+    }
+
+    pub(crate) fn set_counters(&self, address: u64) {
+        self.at.atomic_u64(card::COUNTERS).store(address, Relaxed);
     }
 
     /// The words of messages and bytes sent and messages kept, for the engine of the first shard to write ([`tally`] reads those of all).

@@ -24,6 +24,7 @@ pub mod bounded;
 pub mod calls;
 pub mod client;
 pub mod codes;
+pub mod counted;
 pub mod crash;
 pub mod drained;
 mod elf;

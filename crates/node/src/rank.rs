@@ -171,6 +171,7 @@ impl Rank {
         );
         client.card(world.rank).set_followed(followed);
         shard.show_in(client.card(world.rank).tally());
+        client.card(world.rank).set_counters(shard.counters() as u64);
         client
             .card(world.rank)
             .set_events(shard.events().address() as u64);

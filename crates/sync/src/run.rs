@@ -86,6 +86,16 @@ impl Cursor {
         writer.filled(self.used().0);
     }
 
+    /// Addresses of the words of which [`Cursor::used`] is made: the next slot, the first one, and the payload.
+    #[cfg(not(loom))]
+    pub(crate) fn words_at(&self) -> [usize; 3] {
+        [
+            std::ptr::from_ref(&self.at).addr(),
+            std::ptr::from_ref(&self.began).addr(),
+            std::ptr::from_ref(&self.bytes).addr(),
+        ]
+    }
+
     /// Records and payload bytes since it was opened.
     pub(crate) fn used(&self) -> (u32, u64) {
         let bytes = (self.at.load(Ordering::Relaxed) as usize)

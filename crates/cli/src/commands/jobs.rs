@@ -6,7 +6,8 @@ use clap_complete::engine::CompletionCandidate;
 use comfy_table::{Table, presets};
 use garonne_node::Error;
 use garonne_node::believed;
-use garonne_node::layout::{Card, State, tally};
+use garonne_node::counted;
+use garonne_node::layout::{Card, State};
 pub use garonne_node::look::Rank;
 use garonne_node::rendezvous::{self, JobName};
 use garonne_node::visit::{self, Visit};
@@ -212,7 +213,7 @@ pub fn ranks(visit: &Visit) -> Vec<Rank> {
         return Vec::new();
     };
     let rank = |rank| {
-        let (card, sent) = (Card::of(board, rank), tally(board, shape, rank));
+        let (card, sent) = (Card::of(board, rank), counted::of(board, shape, rank).tally);
         let (process, cpu_seconds) = process(card.pid()).unzip();
         Rank {
             rank,

@@ -9,6 +9,7 @@ use garonne_node::visit::Visit;
 use serde_json::json;
 
 use super::jobs::{self, Rank};
+use crate::diagnosis::brief;
 use crate::diagnosis::hosts::{self, Silent};
 use crate::diagnosis::standing::Shown;
 use crate::{output, page};
@@ -53,7 +54,7 @@ pub fn run(args: &Args) -> i32 {
     if args.web {
         return page::live::serve(&visit, args.port).unwrap_or_else(|text| super::fail(&text));
     }
-    let (mut before, mut at) = (hosts::loads(&visit), Instant::now());
+    let (mut before, mut at) = (hosts::loads_with_waits(&visit), Instant::now());
     loop {
         std::thread::sleep(Duration::from_secs_f64(args.every));
         // The job may have begun another world meanwhile, or ended.
@@ -62,7 +63,7 @@ pub fn run(args: &Args) -> i32 {
             Err(_) => return 0,
         };
         // Hosts that do not answer are waited for.
-        let (now, then) = (hosts::loads(&visit), at);
+        let (now, then) = (hosts::loads_with_waits(&visit), at);
         at = Instant::now();
         let rows = rows(&before.all, &now.all, at.duration_since(then).as_secs_f64());
         match args.json {
@@ -123,6 +124,7 @@ fn print(visit: &Visit, rows: &[Row<'_>], silent: &[Silent]) {
     let mut header = vec!["rank"];
     header.extend(on_hosts.then_some("host"));
     header.extend(["process", "state", "cpu %"]);
+    header.push("waits for");
     header.extend(
         counted
             .then_some(["messages/s", "MB/s", "unexpected"])
@@ -141,6 +143,7 @@ fn print(visit: &Visit, rows: &[Row<'_>], silent: &[Silent]) {
             rank.pid.to_string(),
             jobs::word(rank.state).into(),
             format!("{:.0}", row.cpu_percent),
+            brief::doing(row.shown),
         ]);
         if counted {
             cells.extend([
@@ -159,7 +162,7 @@ fn print(visit: &Visit, rows: &[Row<'_>], silent: &[Silent]) {
 
 fn as_json(row: &Row<'_>) -> serde_json::Value {
     let rank = &row.shown.seen.rank;
-    json!({ "rank": rank.rank, "host": row.shown.host.as_deref(), "pid": rank.pid, "state": jobs::word(rank.state), "cpu_percent": row.cpu_percent,
+    json!({ "rank": rank.rank, "host": row.shown.host.as_deref(), "pid": rank.pid, "state": jobs::word(rank.state), "cpu_percent": row.cpu_percent, "waits_for": brief::doing(row.shown),
         "messages_per_s": row.messages_per_s, "bytes_per_s": row.bytes_per_s, "unexpected": rank.unexpected,
         "sent_messages": rank.sent_messages, "sent_bytes": rank.sent_bytes })
 }

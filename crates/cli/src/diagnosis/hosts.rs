@@ -14,9 +14,9 @@ use garonne_node::rendezvous::JobName;
 use garonne_node::visit::{self, Visit};
 use garonne_node::wish::Wish;
 
+use super::loads;
 use super::standing::{self, Shown, monotonic_ns};
 use crate::commands::elsewhere;
-use crate::commands::jobs::{self, Rank};
 use crate::recording::distant;
 
 /// Every rank of the job, in order, and the hosts of which nothing is known.
@@ -95,24 +95,25 @@ type Round = (Vec<u32>, (u32, Vec<Seen>), BTreeMap<u32, Answer>);
 
 /// What all ranks have used and sent so far, in the order of ranks, and the hosts of which nothing is known.
 pub fn loads(visit: &Visit) -> Gathered {
+    loads_by(visit, loads::used)
+}
+
+/// The same, with what each waits for.
+pub fn loads_with_waits(visit: &Visit) -> Gathered {
+    loads_by(visit, loads::with_waits)
+}
+
+fn loads_by(visit: &Visit, own: fn(&Visit) -> Vec<Seen>) -> Gathered {
     if visit.hosts.len() < 2 {
-        return alone(own_loads(visit));
+        return alone(own(visit));
     }
-    match round(visit, None, (Wish::Load, || own_loads(visit))) {
+    match round(visit, None, (Wish::Load, || own(visit))) {
         Ok((of_rank, own, mut answers)) => {
             answers.insert(own.0, Ok(own.1));
             merge(&of_rank, &visit.hosts, answers)
         }
         Err(why) => own_alone(visit, &why),
     }
-}
-
-fn own_loads(visit: &Visit) -> Vec<Seen> {
-    let seen = |rank: Rank| Seen {
-        rank: Rank { wait: None, ..rank },
-        ..Seen::unseen(0)
-    };
-    jobs::ranks(visit).into_iter().map(seen).collect()
 }
 
 /// Asks the hosts of these nodes, or all others, and looks at this one meanwhile: the node of each rank, what is seen here, and what the others say.
@@ -236,7 +237,7 @@ pub fn look_for_agent(job: &str, wish: &str) -> i32 {
     };
     let seen = match wish {
         Wish::Standing => standing::look(&visit),
-        Wish::Load => own_loads(&visit),
+        Wish::Load => loads::with_waits(&visit),
         Wish::Records { ms } => return distant::record_for_agent(&visit, ms),
         Wish::All => return distant::record_all_for_agent(visit),
         Wish::Page(page, form) => return elsewhere::say_for_agent(&visit, page, form),

@@ -3,10 +3,12 @@
 //! A [`Diagnosis`] is made by `garonne who` for its user, and by the agent's own program for a job that is
 //! ended from outside or stands still (`verdict_for_agent`). Nothing here changes the job.
 
+pub mod brief;
 pub mod collectives;
 pub mod crash;
 pub mod hosts;
 mod interrupted;
+mod loads;
 mod messages;
 pub mod places;
 pub mod polling;

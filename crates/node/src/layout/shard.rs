@@ -11,6 +11,7 @@ pub const SHARD_CARD_BYTES: usize = 128;
 const BELL: usize = 0;
 const TALLY: usize = 64;
 const TALLY_BYTES: usize = 24;
+const COUNTERS: usize = 88;
 
 /// The card of one rank in one of its further shards.
 #[derive(Clone, Debug)]
@@ -54,13 +55,26 @@ impl ShardCard {
         self.at.part(BELL, 4)
     }
 
+    /// Where the engine of this shard tells in the rank's memory what it has counted.
+    pub(crate) fn set_counters(&self, address: u64) {
+        self.at.atomic_u64(COUNTERS).store(address, Relaxed);
+    }
+
     /// The words of messages and bytes sent and messages kept, for the engine of this shard to write.
     pub(crate) fn tally(&self) -> Segment {
         self.at.part(TALLY, TALLY_BYTES)
     }
 }
 
-/// What `rank` has sent so far.
+/// Where the engines of all shards of `rank` tell in its memory what they have counted, those that do.
+pub fn counters(board: &Segment, shape: &Shape, rank: u32) -> Vec<u64> {
+    let further = (1..shape.shards).filter_map(|shard| ShardCard::of(board, shape, shard, rank));
+    let further = further.map(|card| card.at.atomic_u64(COUNTERS).load(Relaxed));
+    let all = std::iter::once(Card::of(board, rank).counters()).chain(further);
+    all.filter(|address| *address != 0).collect()
+}
+
+/// What `rank` has published of what it has sent so far; [`crate::counted`] is fresher.
 pub fn tally(board: &Segment, shape: &Shape, rank: u32) -> Tally {
     let further = (1..shape.shards).filter_map(|shard| ShardCard::of(board, shape, shard, rank));
     let words = std::iter::once(Card::of(board, rank).tally()).chain(further.map(|card| card.tally()));

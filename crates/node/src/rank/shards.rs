@@ -123,6 +123,7 @@ impl Further {
         }
         if let Some(card) = client.shard_card(number, world.rank) {
             engine.show_in(card.tally());
+            card.set_counters(engine.counters() as u64);
         }
         Ok((engine, place))
     }

@@ -79,6 +79,11 @@ impl Run {
         self.cursor.used()
     }
 
+    /// Addresses of the words of which [`Run::used`] is made: the next slot, the first one, and the payload. A slot has [`crate::ring::UNIT`] bytes.
+    pub fn words_at(&self) -> [usize; 3] {
+        self.cursor.words_at()
+    }
+
     /// The slot of the next record, if there is one; to be begun and put there at once.
     #[inline(always)]
     pub fn next(&self) -> Option<Place<'_>> {
