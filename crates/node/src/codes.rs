@@ -243,7 +243,7 @@ codes! {
         "Raise it with `ulimit -n`, or start fewer ranks.";
     G0303: "too many processes",
         "The system refused to start another process.",
-        "The line names the rank and the system's error.",
+        "The line names what was to be started, the system's error, and the number of processes and threads that the user may have (`ulimit -u`), where that is limited.",
         "Raise the limit with `ulimit -u`, or the pids limit of the container, or start fewer ranks.";
     G0304: "out of memory",
         "Garonne asked for memory and got none: there is too little, or a limit on the addresses of a process is too low (`ulimit -v`). The process that asked ends, and its job with it.",

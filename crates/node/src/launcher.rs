@@ -56,9 +56,7 @@ pub(crate) fn launch_as(job: &Job, beginning: Beginning, event: &mut dyn FnMut(E
     )
     .map_err(|error| Error::system(codes::G0209, "cannot make a socket for the agent", error))?;
     let launcher = rustix::process::getpid().as_raw_pid();
-    match sys::fork()
-        .map_err(|error| Error::resource(codes::G0303, format!("cannot start the agent: {error}")))?
-    {
+    match sys::fork().map_err(|error| processes::too_many("cannot start the agent", &error))? {
         Forked::Child => {
             drop(ours);
             guard(job, launcher, theirs, signals, beginning)
@@ -80,7 +78,10 @@ fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals, beginning: B
     let code = match sys::fork() {
         Ok(Forked::Child) => match signals.renew() {
             Ok(signals) => agent::run(job, launcher, &link, &signals, beginning),
-            Err(_) => 1,
+            Err(error) => {
+                let error = Error::system(codes::G0209, "the agent cannot watch signals", error);
+                agent::not_begun(job, &link, &error)
+            }
         },
         Ok(Forked::Parent(agent)) => {
             // The launcher sees the end of the link when the agent is gone.
@@ -89,7 +90,7 @@ fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals, beginning: B
             processes::kill_all();
             0
         }
-        Err(_) => 1,
+        Err(error) => agent::not_begun(job, &link, &processes::too_many("cannot start the agent", &error)),
     };
     sys::exit_now(code)
 }

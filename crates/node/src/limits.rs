@@ -18,6 +18,9 @@ pub const RANKS_MAX: u32 = 16_384;
 /// Virtual until touched; one board with lanes and wide cells for all ranks takes about half of it.
 pub const COLL_BYTES_PER_RANK: u64 = 32 << 20;
 
+/// Bytes of addresses that a rank leaves to the program, and to itself for threads and tables, when it takes what it can do without: some stacks of threads.
+pub const ADDRESSES_LEFT: usize = 16 << 20;
+
 /// Inboxes of a world that are there beside one for each rank: up to 64 ranks each has sixteen, one for each shard, which is 3 GB of addresses that nobody maps; threads that share a
 /// rank are fewer where ranks are many.
 pub const INBOXES: u32 = 1024;

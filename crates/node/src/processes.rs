@@ -6,8 +6,10 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions};
+use rustix::process::{Pid, Resource, WaitId, WaitIdOptions, WaitOptions};
 
+use crate::codes;
+use crate::error::Error;
 use crate::limits::SWEEP_WAIT;
 use crate::sys;
 
@@ -183,6 +185,16 @@ pub fn signal_name(signal: i32) -> String {
 /// Identity of this process's PID namespace; 0 if /proc does not say.
 pub fn own_space() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
+}
+
+/// No process can be started: says so, and by which limit where the user's number of processes is one.
+pub(crate) fn too_many(what: &str, error: &std::io::Error) -> Error {
+    let limit = rustix::process::getrlimit(Resource::Nproc).current;
+    let by_limit = limit.filter(|_| error.raw_os_error() == Some(libc::EAGAIN));
+    let limit = by_limit.map_or_else(String::new, |limit| {
+        format!("; this user may have {limit} processes and threads, which `ulimit -u` shows and sets")
+    });
+    Error::resource(codes::G0303, format!("{what}: {error}{limit}"))
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ def suite(context):
     for what in ("types", "infos", "communicators", "requests", "peers"):
         yield Case(f"guest/no addresses for more {what}", lambda what=what: exhausted(context, what))
     yield Case("guest/few addresses for a job", lambda: few_addresses(context))
+    yield Case("guest/few processes for a job", lambda: few_processes(context))
     yield Case("guest/no room for files", lambda: no_files(context))
     for sanitizer, programs in SANITIZERS.items():
         for program in programs:
@@ -104,6 +105,21 @@ def few_addresses(context):
             said = result.code == 0 or re.search(r"error|rror while loading|ulimit -v|Cannot allocate memory|cannot execute", result.output) or not result.output
             if result.timed_out or not said or IN_RUSTS_WORDS.search(result.output):
                 raise Failure(f"with {kb} KB: exit code {result.code}\n{result.output}")
+        # Where a job runs with few addresses it runs with more: what is optional takes none that messages need.
+        for kb in range(76000, 124000, 4000):
+            result = context.execute("guest few addresses", ["bash", "-c", scope, str(kb), *context.launcher(2), talks], timeout=LIMIT_S)
+            if result.code or result.output.count("good") != 2:
+                raise Failure(f"with {kb} KB: exit code {result.code}\n{result.output}")
+
+
+def few_processes(context):
+    """However few processes a user may have (which root may have any number of): a job runs, or says by which limit it does not."""
+    for number in range(1, 6):
+        limited = [*ORDINARY, "bash", "-c", 'ulimit -u "$0" && exec "$@"', str(number)]
+        result = context.execute("guest few processes", [*limited, *context.launcher(2), program_of(context, "talks")], timeout=LIMIT_S)
+        said = "G0303" in result.output and "`ulimit -u`" in result.output
+        if result.timed_out or (result.code != 0) != said or number == 1 and not said:
+            raise Failure(f"with {number} processes: exit code {result.code}\n{result.output}")
 
 
 def no_files(context):

@@ -231,15 +231,16 @@ impl Agent<'_> {
             nofile: None,
             signals: self.signals,
         };
-        let pid = spawn::spawn(&exec).map_err(|error| {
-            let (spawn::SpawnError::Fork(error)
-            | spawn::SpawnError::Chdir(error)
-            | spawn::SpawnError::Exec(error)) = error;
-            Error::system(
+        let pid = spawn::spawn(&exec).map_err(|error| match error {
+            spawn::SpawnError::Fork(error) => {
+                let what = format!("cannot start a process for the agent of host '{}'", errand.name);
+                processes::too_many(&what, &error)
+            }
+            spawn::SpawnError::Chdir(error) | spawn::SpawnError::Exec(error) => Error::system(
                 codes::G0216,
                 format!("cannot execute '{program}' for host '{}'", errand.name),
                 error,
-            )
+            ),
         })?;
         self.listen(words.as_fd(), Token::Words(errand.node))?;
         Ok(Hired {

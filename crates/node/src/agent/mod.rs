@@ -234,12 +234,22 @@ pub(crate) fn run(
     beginning: Beginning,
 ) -> i32 {
     let outcome = run_job(job, launcher, link, signals, beginning);
-    let code = outcome.unwrap_or_else(|error| {
-        processes::kill_all();
-        let mut sink = Sink::new(Kind::Err);
-        sink.write(format!("{error}\n").as_bytes());
-        tally::failed_to_start(job, &error)
-    });
+    match outcome {
+        Ok(code) => done(link, code),
+        Err(error) => {
+            processes::kill_all();
+            not_begun(job, link, &error)
+        }
+    }
+}
+
+/// The job could not be begun, or its agent cannot go on: says why. Returns the job's exit code, as the launcher is told it.
+pub(crate) fn not_begun(job: &Job, link: &OwnedFd, error: &Error) -> i32 {
+    Sink::new(Kind::Err).write(format!("{error}\n").as_bytes());
+    done(link, tally::failed_to_start(job, error))
+}
+
+fn done(link: &OwnedFd, code: i32) -> i32 {
     // If the launcher is gone, nobody needs the answer.
     let _ = sys::send(
         link.as_fd(),

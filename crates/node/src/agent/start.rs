@@ -16,6 +16,7 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::{Job, Program, Streams};
 use crate::limits;
+use crate::processes;
 use crate::rank::rails::Rails;
 use crate::rank_slots::ENV_SLOTS;
 use crate::rendezvous::{self, Invitation, JobName, ProgramPlace};
@@ -209,10 +210,9 @@ impl<'a> Starter<'a> {
         };
         let program = ready.path.to_string_lossy();
         let pid = spawn::spawn(&exec).map_err(|error| match error {
-            spawn::SpawnError::Fork(error) => Error::resource(
-                codes::G0303,
-                format!("cannot start a process for rank {rank}: {error}"),
-            ),
+            spawn::SpawnError::Fork(error) => {
+                processes::too_many(&format!("cannot start a process for rank {rank}"), &error)
+            }
             spawn::SpawnError::Chdir(error) => {
                 let dir = ready
                     .dir

@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::layout::State;
+use crate::limits;
 use garonne_engine::api::{Error as EngineError, Lacking, Peer, Shortage};
 use garonne_rails::shm::{Neighbours, Process, refuse};
 use garonne_sync::shm::Segment;
@@ -17,6 +18,12 @@ fn errno_of(error: &Error) -> i32 {
         _ => None,
     };
     said.unwrap_or(Errno::NOMEM.raw_os_error())
+}
+
+/// Whether this process, which may have a limited number of addresses, can still have so many bytes of them.
+fn is_left(bytes: usize) -> bool {
+    let limit = rustix::process::getrlimit(Resource::As).current;
+    limit.is_none() || Segment::anonymous(bytes).is_ok()
 }
 
 /// The ranks of a job's node in one of their shards, as the agent's memory shows them.
@@ -130,6 +137,9 @@ impl Neighbours for OfJob {
     }
 
     fn commons(&self) -> Option<Segment> {
-        self.client.collective_area().ok()
+        let area = self.client.collective_area().ok()?;
+        // Collectives do without the area, messages not without inboxes.
+        let inboxes = self.client.own_inbox().len() * self.client.world().here as usize;
+        is_left(inboxes + limits::ADDRESSES_LEFT).then_some(area)
     }
 }
