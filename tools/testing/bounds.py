@@ -10,8 +10,6 @@ SLACK_S = 15
 HOST_SILENT_S = 20
 # A line between agents that says nothing is made again elsewhere (LINE_QUIET).
 LINE_SILENT_S = 6
-# A line between agents that the network has broken may be made again (LINE_DOWN_MAX). What is promised "at once" is over before that, also on a busy machine.
-LINE_DOWN_S = 6
 # A connection between ranks that is silent while bytes are under way is broken (TCP_SILENCE_MAX, and a look).
 CONNECTION_SILENT_S = 10
 # The same that is idle: the kernel's probes (TCP_PROBE_AFTER_S and its neighbours).

@@ -233,6 +233,10 @@ codes! {
         "A process wanted to be a rank of a job, knew the job's name and not what admits to it, and was not let in. The job goes on.",
         "The line names the variables. Each agent hands what admits to the ranks of its own host alone, in GARONNE_JOB, and draws it anew for every job.",
         "Start ranks with `garonne run` or a launcher that Garonne knows. If the variables were copied by hand or by a script, all of them must be those of one rank of one job.";
+    G0245: "a host stood still for too long",
+        "The agent of a host did not run for longer than the agents of the other hosts wait (20 s): it was stopped, its machine or container was suspended or frozen, or it got no processor time. The others took it for gone and ended their ranks; the job was ended.",
+        "The line names the host that stood still, for how long, and a host whose agent has ended its part. The time is by the clock of the host that stood still.",
+        "Nothing is wrong with the network or the other hosts. Look for what stopped the host that is named: SIGSTOP, a frozen container, a suspended laptop, a live migration, or far too many processes.";
     G0301: "no shared memory",
         "The memory file that ranks of one node talk through could not be made, or is not sealed as it must be.",
         "The line names the system's error.",

@@ -55,6 +55,7 @@ def suite(context):
         yield python(context, [])
     for case in (places, orders_of_ranks, words_and_input, failures, hosts_that_are_not_there, link_flaps, link_down_at_the_start, link_is_cut, second_program, ipv6_alone, several_networks, tuned_networks, network_that_comes, network_lost, gateway, settings_of_networks, one_side_encrypts, strangers, libfabric, libfabric_fails):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
+    yield Case("hosts/the first agent stands still", lambda: first_agent_stands_still(context, talk), second_try=True, waits=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
 
 
@@ -569,6 +570,37 @@ def link_is_cut(context, talk):
 def launcher_of(job):
     """The process of `garonne run` itself: the first that has the mark and is of that name."""
     return min(pid for pid, command in job.alive().items() if " run --launcher" in command)
+
+
+def children_of(pid):
+    return [int(child) for child in open(f"/proc/{pid}/task/{pid}/children").read().split()]
+
+
+def first_agent_stands_still(context, talk):
+    """The agent of the job's own host is stopped until the other host's has taken it for gone: it says so by its own clock, and blames nobody."""
+    with Hosts(2) as hosts:
+        other = hosts.names[1]
+        job = Job(context, hosts, ["--host", f"localhost,{other}", talk, "0"])
+        with job:
+            job.wait_for_ranks(talk, 2)
+            guard, = children_of(launcher_of(job))
+            agent, = children_of(guard)
+            os.kill(agent, signal.SIGSTOP)
+            until = time.monotonic() + within(HOST_SILENT_S)
+            while job.ranks(talk) and any(on_host(pid, other) for pid in job.ranks(talk)):
+                expect(time.monotonic() < until, "the other agent waits for ever", "")
+                time.sleep(0.1)
+            os.kill(agent, signal.SIGCONT)
+        code, output = job.end()
+        expect(code != 0 and "host 'localhost' stood still" in output and other in output, f"exit code {code}", output)
+        expect("error[G0245]" in output and "G0217" not in output, "another host is blamed", output)
+
+
+def on_host(pid, host):
+    try:
+        return os.stat(f"/proc/{pid}/ns/net").st_ino == os.stat(f"/run/netns/{host}").st_ino
+    except OSError:
+        return False
 
 
 def kills(context, talk):

@@ -15,6 +15,7 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::output::{Kind, Marking, Sink, Stream};
 use super::source::Source;
+use super::trunk::Loss;
 use super::{Agent, Beginning, Outer, Slot, Token, listen_at, start};
 use crate::addresses;
 use crate::admission::draw_job_id;
@@ -359,7 +360,7 @@ impl Agent<'_> {
 
     /// The line to the agent above is gone, and with it whoever would say so: under another launcher, which kills the job for the ranks that it sees die, each agent has an error stream of its own.
     /// One of those that report to the lost one says it, and waits a moment for it to be read.
-    pub(super) fn say_cut_off_beside(&self) {
+    pub(super) fn say_cut_off_beside(&self, how: Loss) {
         let tree = self.job.tree();
         let Some(above) = tree.parent(self.node) else {
             return;
@@ -367,7 +368,7 @@ impl Agent<'_> {
         if self.ending.is_some() || tree.children(above).next() != Some(self.node) {
             return;
         }
-        let line = self.broken_line(above, "") + "\n";
+        let line = self.broken_line(above, "", how) + "\n";
         Sink::new(Kind::Err).write(line.as_bytes());
         let_be_read(std::io::stderr().as_fd());
     }

@@ -5,13 +5,13 @@
 //! on, and says that it is done when all below it are. Where a line is lost, the side above reports that to the first agent, and the side below ends what runs there.
 
 use std::net::TcpListener;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use garonne_rails::tcp::Secret;
 use garonne_rails::tcp::trusted::{self, Lost, Porch};
 use rustix::event::epoll;
 
-use super::trunk::Trunk;
+use super::trunk::{Loss, Trunk};
 use super::{Agent, Token};
 use crate::codes;
 use crate::error::Result;
@@ -33,6 +33,13 @@ pub(super) struct Below {
     job: Vec<u8>,
     /// Ranks below that have ended, to be told above.
     over: Vec<u32>,
+    /// When those below were told to end, later by the time for which this agent stood still since.
+    told_to_end: Option<Instant>,
+}
+
+/// Whether an agent that was heard then, and told to end then, is not waited for in a job that has failed: it has had time to answer, and did not.
+fn is_hopeless((heard, told): (Instant, Option<Instant>), now: Instant) -> bool {
+    told.map_or(heard, |told| told.max(heard)) + limits::FAR_GRACE <= now
 }
 
 /// One that reports to this agent.
@@ -84,7 +91,17 @@ impl Below {
     /// Nothing more is to be expected of those where something may still run.
     pub fn is_hopeless(&self, now: Instant) -> bool {
         let mut lines = self.open().filter_map(|branch| branch.trunk.as_ref());
-        lines.all(|trunk| trunk.heard() + limits::FAR_GRACE <= now)
+        lines.all(|trunk| is_hopeless((trunk.heard(), self.told_to_end), now))
+    }
+
+    /// This agent stood still for so long, in which it could hear nobody.
+    pub fn pardon(&mut self, stood: Duration) {
+        self.told_to_end = self.told_to_end.map(|told| told + stood);
+    }
+
+    /// Those that report here, as far as they have called and not said that they are done.
+    pub fn nodes(&self) -> Vec<u32> {
+        self.open().map(|branch| branch.node).collect()
     }
 
     /// Those that have not called are not waited for: they will find nobody.
@@ -145,6 +162,7 @@ impl Agent<'_> {
             gathering: Gathering::new(tree, self.node),
             job: Vec::new(),
             over: Vec::new(),
+            told_to_end: None,
         }));
         Ok(())
     }
@@ -339,7 +357,9 @@ impl Agent<'_> {
         let Some(branch) = self.below.as_mut().and_then(|below| below.branch(node)) else {
             return;
         };
+        let mut how = Loss::Ended;
         if let Some(trunk) = branch.trunk.take() {
+            how = trunk.how_lost();
             trunk.end(&self.epoll);
         }
         if std::mem::replace(&mut branch.done, true) {
@@ -355,22 +375,31 @@ impl Agent<'_> {
             2 => String::from("; one host more reports through it"),
             count => format!("; {} hosts more report through it", count - 1),
         };
-        let line = self.broken_line(node, &more);
+        let line = self.broken_line(node, &more, how);
         self.fail_as_agent(&line);
     }
 
-    /// What is said of an agent whose line ended without a word; `more` is of those behind it.
-    pub(super) fn broken_line(&self, node: u32, more: &str) -> String {
+    /// What is said of an agent whose line was lost; `more` is of those behind it.
+    pub(super) fn broken_line(&self, node: u32, more: &str, how: Loss) -> String {
         let ranks = self.job.ranks_of(node);
         let here = match ranks.len() {
             0 => String::from("no ranks"),
             1 => format!("rank {}", ranks[0]),
             _ => format!("ranks {}", listed(&ranks)),
         };
+        let name = self.host_name(node);
+        if let (Loss::Ended, Some(stood)) = (how, self.standstill.explains(Instant::now())) {
+            return format!(
+                "error[{}]: host '{}' stood still for {} s, or its agent was stopped; the agent of host '{name}' ({here}{more}), which waits {} s, has ended what ran there",
+                codes::G0245,
+                self.host_name(self.node),
+                stood.as_secs(),
+                limits::AGENT_SILENCE_MAX.as_secs(),
+            );
+        }
         format!(
-            "error[{}]: the connection to host '{}' ({here}{more}) broke: its agent was killed, or the host or the network is gone",
-            codes::G0217,
-            self.host_name(node)
+            "error[{}]: the connection to host '{name}' ({here}{more}) broke: {how}",
+            codes::G0217
         )
     }
 
@@ -406,7 +435,12 @@ impl Agent<'_> {
     /// Sends an order to all other agents: the first does, and one that has lost the way to it to those below.
     pub(super) fn order_all(&mut self, order: &Order) {
         // Else it has come from above, and was passed on as it came.
-        if self.up.as_ref().is_none_or(|up| up.trunk.is_none()) && self.below.is_some() {
+        if self.up.as_ref().is_none_or(|up| up.trunk.is_none())
+            && let Some(below) = &mut self.below
+        {
+            if matches!(order, Order::End { .. } | Order::Finish) {
+                below.told_to_end.get_or_insert_with(Instant::now);
+            }
             self.send_below(&order.encode());
         }
     }
@@ -487,5 +521,20 @@ impl Agent<'_> {
                 limits::AGENT_SILENCE_MAX.as_secs()
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_told_to_end_has_time_to_answer_however_long_ago_it_was_heard() {
+        let heard = Instant::now();
+        let told = heard + limits::PING_EVERY;
+        assert!(!is_hopeless((heard, Some(told)), heard + limits::FAR_GRACE));
+        assert!(is_hopeless((heard, Some(told)), told + limits::FAR_GRACE));
+        assert!(!is_hopeless((told, Some(heard)), heard + limits::FAR_GRACE));
+        assert!(is_hopeless((heard, None), heard + limits::FAR_GRACE));
     }
 }

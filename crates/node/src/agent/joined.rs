@@ -11,7 +11,7 @@ use garonne_rails::tcp::trusted::Trusted;
 use rustix::event::epoll;
 
 use super::output::{Kind, Sink};
-use super::trunk::Trunk;
+use super::trunk::{Loss, Trunk};
 use super::{Agent, Token, start};
 use crate::codes;
 use crate::error::Result;
@@ -163,10 +163,10 @@ impl Agent<'_> {
     }
 
     /// Where a person has joined, nobody else would say why it ends.
-    pub(super) fn say_cut_off(&mut self) {
+    pub(super) fn say_cut_off(&mut self, how: Loss) {
         if self.ending.is_none() {
             self.say_to_guest(&format!(
-                "error[{}]: the connection to the host where the job was started broke: its agent was killed, or that host or the network is gone",
+                "error[{}]: the connection to the host where the job was started broke: {how}",
                 codes::G0217
             ));
         }

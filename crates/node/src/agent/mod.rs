@@ -45,6 +45,7 @@ mod source;
 mod spawn;
 pub mod stall;
 mod stamp;
+mod standstill;
 pub(crate) mod start;
 mod tally;
 mod token;
@@ -219,6 +220,7 @@ struct Agent<'a> {
     /// Between asking ranks to end and ending them.
     grace: Duration,
     tally: tally::Tally,
+    standstill: standstill::Standstill,
     verdicts: verdict::Verdicts,
     crashes: crashed::Crashes,
     last_words: last_words::LastWords,
@@ -342,6 +344,7 @@ impl<'a> Agent<'a> {
             input: input::Input::default(),
             grace: grace::of(job),
             tally: tally::Tally::default(),
+            standstill: standstill::Standstill::default(),
             verdicts: verdict::Verdicts::default(),
             crashes: crashed::Crashes::default(),
             last_words: last_words::LastWords::default(),
@@ -458,10 +461,7 @@ impl<'a> Agent<'a> {
             if self.ending.is_none() && enough(self) {
                 return Ok(None);
             }
-            let timeout = self.next_due().map(|due| {
-                let wait = due.saturating_duration_since(Instant::now());
-                sys::timespec(wait)
-            });
+            let timeout = self.standstill.lie_down(self.next_due());
             events.clear();
             match epoll::wait(
                 &self.epoll,
@@ -477,6 +477,7 @@ impl<'a> Agent<'a> {
                     ));
                 }
             }
+            self.wake();
             // Deaths before what others say of them.
             let mut tokens: Vec<_> = events.iter().map(|event| Token::unpack(event.data)).collect();
             tokens.sort_by_key(|token| !matches!(token, Token::Process(_)));

@@ -14,7 +14,7 @@ use rustix::event::epoll;
 use super::far::{kind, side};
 use super::output::Kind;
 use super::renewal::Renewal;
-use super::trunk::Trunk;
+use super::trunk::{Loss, Trunk};
 use super::{Agent, Token};
 use crate::gathering::table;
 use crate::limits::{
@@ -177,12 +177,14 @@ impl Agent<'_> {
 
     /// The line to the first agent is gone: nothing may be left here.
     pub(super) fn cut_off(&mut self) {
+        let mut how = Loss::Ended;
         if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.take()) {
+            how = trunk.how_lost();
             trunk.end(&self.epoll);
         }
         match self.adopted.is_some() {
-            true => self.say_cut_off_beside(),
-            false => self.say_cut_off(),
+            true => self.say_cut_off_beside(how),
+            false => self.say_cut_off(how),
         }
         self.end_at_once();
     }

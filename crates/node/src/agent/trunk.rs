@@ -11,8 +11,37 @@ use rustix::event::epoll;
 
 use super::Token;
 use super::vigil::Vigil;
-use crate::limits::{LINE_DOWN_MAX, LOOK_WAITING_MAX};
+use crate::limits::{AGENT_SILENCE_MAX, LINE_DOWN_MAX, LOOK_WAITING_MAX};
 use crate::orders::shows_ranks;
+
+/// How a line was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// The other side has ended it, as the system does for an agent that is killed.
+    Ended,
+    /// Nothing was heard for [`AGENT_SILENCE_MAX`].
+    Silent,
+    /// Its connection failed, and no other was made within [`LINE_DOWN_MAX`].
+    NotRenewed,
+}
+
+impl std::fmt::Display for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Loss::Ended => f.write_str("its agent was killed, or the host went down"),
+            Loss::Silent => write!(
+                f,
+                "nothing was heard from there for {} s; the host or the network is gone",
+                AGENT_SILENCE_MAX.as_secs()
+            ),
+            Loss::NotRenewed => write!(
+                f,
+                "it failed and could not be made again within {} s; the agent was killed, or the host or the network is gone",
+                LINE_DOWN_MAX.as_secs()
+            ),
+        }
+    }
+}
 
 /// See the module's paragraph.
 #[derive(Debug)]
@@ -25,6 +54,8 @@ pub(super) struct Trunk {
     down: Option<Instant>,
     /// How many connections came before this one.
     turn: u32,
+    /// How it is lost, should it be.
+    loss: Loss,
 }
 
 impl Trunk {
@@ -37,6 +68,7 @@ impl Trunk {
             vigil: Vigil::new(Instant::now()),
             down: None,
             turn: 0,
+            loss: Loss::Ended,
         };
         trunk.watch(epoll);
         trunk
@@ -159,6 +191,11 @@ impl Trunk {
         }
     }
 
+    /// How it was lost, once it is.
+    pub fn how_lost(&self) -> Loss {
+        self.loss
+    }
+
     /// When the other side was last heard, in time in which this side could hear.
     pub fn heard(&self) -> Instant {
         self.vigil.heard()
@@ -173,7 +210,12 @@ impl Trunk {
     /// Says that this side lives, if it is time.
     pub fn keep_alive(&mut self, epoll: &OwnedFd, ping: &[u8], now: Instant) -> Result<(), Lost> {
         let is_gone = self.down.is_some_and(|since| now >= since + LINE_DOWN_MAX);
-        if self.vigil.is_over(now) || is_gone {
+        if self.vigil.is_over(now) {
+            self.loss = Loss::Silent;
+            return Err(Lost::Over);
+        }
+        if is_gone {
+            self.loss = Loss::NotRenewed;
             return Err(Lost::Over);
         }
         if self.vigil.must_speak(now) {
