@@ -2,9 +2,9 @@
  * ranks: 4
  * ends: 40
  * output: G0112
- * output: rank 2  MPI_Bcast\(
+ * output: rank 2  MPI_Bcast\(.*\)   at collective_order\.c:{other}, 1 of 4
  * output: (MPI_Barrier.* collective_order\.c:{barrier}|MPI_Bcast.* collective_order\.c:{other})
- * output: MPI_Barrier\(\)
+ * output: MPI_Barrier\(\)   at collective_order\.c:{barrier}, [1-3] of 4
  */
 #include <mpi.h>
 

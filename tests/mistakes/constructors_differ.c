@@ -2,8 +2,8 @@
  * ranks: 4
  * ends: 40
  * output: G0112
- * output: MPI_Comm_dup\(\)
- * output: rank 1  MPI_Comm_split\(\)
+ * output: ranks 0,2-3  MPI_Comm_dup\(\)   at constructors_differ\.c:{duplicate}, 3 of 4
+ * output: rank 1  MPI_Comm_split\(\)   at constructors_differ\.c:{split}, 1 of 4
  * output: (MPI_Comm_dup.* constructors_differ\.c:{duplicate}|MPI_Comm_split.* constructors_differ\.c:{split})
  */
 #include <mpi.h>

@@ -79,7 +79,7 @@ codes! {
         "Use an operation that the standard defines for that datatype, or make one with MPI_Op_create.";
     G0112: "ranks disagree about a collective",
         "The members of a communicator called different collectives, or the same with different roots or sizes.",
-        "The message names the communicator, the number of the collective, and what each side called.",
+        "The message names the communicator, the number of the collective, and each side, the smallest first: its ranks, how many of all they are, what they called and where. Ranks that had not come yet are left out.",
         "Every rank of the communicator must call the same collectives in the same order.";
     G0113: "the other side's buffer is not there",
         "A message was about to be read from its sender's memory, which is not mapped (any more): the buffer was freed or unmapped before the send was complete, or it is a device's.",

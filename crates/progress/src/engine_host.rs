@@ -558,6 +558,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.surroundings.communicator(number, known);
     }
 
+    fn process_of(&self, peer: Peer) -> Option<u32> {
+        self.surroundings.process_of(peer)
+    }
+
     fn senders(&self, sent: &Sent) -> Option<Senders> {
         self.surroundings.senders(sent)
     }

@@ -426,6 +426,11 @@ pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
         None
     }
 
+    /// The process of a peer, by its id as seen from here; `None`: it cannot be named from here.
+    fn process_of(&self, _peer: Peer) -> Option<u32> {
+        None
+    }
+
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
     fn senders(&self, _sent: &Sent) -> Option<Senders> {
         None

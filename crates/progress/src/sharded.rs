@@ -527,6 +527,10 @@ where
         self.first.communicator(number, known);
     }
 
+    fn process_of(&self, peer: Peer) -> Option<u32> {
+        self.first.process_of(peer)
+    }
+
     fn senders(&self, sent: &Sent) -> Option<Senders> {
         // The ring of events that others can read is that of the first shard.
         (shard_of(sent.context) == 0).then(|| self.first.senders(sent))?

@@ -163,6 +163,11 @@ pub trait Surroundings: Send + Sync {
     /// What becomes of the thread that lends hands. For those who watch from outside. Called by one thread at a time.
     fn lent(&self, _news: Lent) {}
 
+    /// The process of a peer, by its id as seen from here; `None`: it cannot be named from here.
+    fn process_of(&self, _peer: Peer) -> Option<u32> {
+        None
+    }
+
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
     fn senders(&self, _sent: &Sent) -> Option<Senders> {
         None

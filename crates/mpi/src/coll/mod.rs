@@ -11,6 +11,7 @@ mod buffers;
 mod by_node;
 mod calls;
 pub mod choose;
+mod disagreement;
 pub(crate) mod enter;
 mod founding;
 mod lanes;

@@ -81,7 +81,7 @@ impl Numbers {
 }
 
 /// Bytes of a statement as ranks show it to each other.
-pub(crate) const STATEMENT_BYTES: usize = 24;
+pub(crate) const STATEMENT_BYTES: usize = 20;
 
 impl Statement {
     pub fn of(kind: Kind) -> Self {
@@ -136,10 +136,11 @@ impl Statement {
     }
 
     pub fn to_bytes(self) -> [u8; STATEMENT_BYTES] {
+        let [first, second, element] = self.packed();
         let mut bytes = [0; STATEMENT_BYTES];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(self.packed()) {
-            place.copy_from_slice(&word.to_ne_bytes());
-        }
+        bytes[..8].copy_from_slice(&first.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&second.to_ne_bytes());
+        bytes[16..].copy_from_slice(&(element as u32).to_ne_bytes());
         bytes
     }
 
@@ -154,7 +155,7 @@ impl Statement {
         let combine = Combine {
             op: (first >> 16) as u16,
             class: NUMBERS.get(usize::from((first >> 8) as u8))?.0,
-            element: word(2) as u32,
+            element: u32::from_ne_bytes(*bytes.last_chunk()?),
         };
         Some(Self {
             kind: Kind::from_code(first as u8)?,

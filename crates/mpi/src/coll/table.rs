@@ -9,6 +9,7 @@
 //! after a disagreement everybody has come to as many meetings. Bounded as the board: a member is ahead of the slowest by
 //! less than [`DEPTH`] meetings.
 
+use super::disagreement::{Said, disagreement, note_site};
 use super::node::{Place, Style};
 use super::run::COLLECTIVE;
 use super::statement::{STATEMENT_BYTES, Statement};
@@ -65,8 +66,6 @@ pub struct Table<'a> {
     /// Of a call that goes by messages this time.
     course: Cell<Option<Course>>,
 }
-
-const _: () = assert!(STATEMENT_BYTES + 4 <= NOTE_BYTES);
 
 impl<'a> Table<'a> {
     pub(super) fn new(comm: &'a Comm, place: &'a Place, call: Call, origin: Origin, said: Statement) -> Self {
@@ -287,6 +286,7 @@ impl<'a> Table<'a> {
         let mut note = [0; NOTE_BYTES];
         note[..STATEMENT_BYTES].copy_from_slice(&self.said.to_bytes());
         note[STATEMENT_BYTES..STATEMENT_BYTES + 4].copy_from_slice(&self.call.number.to_ne_bytes());
+        note_site(&mut note, self.origin.site);
         board.note(*me, epoch).write(0, &note);
         board.flag(*me, epoch).raise(epoch, self.word.get());
     }
@@ -444,14 +444,24 @@ impl<'a> Table<'a> {
         Some((Statement::from_bytes(said)?, number))
     }
 
-    /// The caller and one who meant something else.
+    /// What all said who have come, the caller with what it said then.
     fn describe(&self, epoch: u32, said: Statement, number: u32) -> Error {
-        let mut others = self.place.others();
-        let other = others.find_map(|member| {
-            let theirs = self.shown(member, epoch).map(|(theirs, _)| theirs);
-            (self.remembered(member, epoch) && theirs != Some(said)).then_some((member, theirs))
-        });
-        disagreement(self.comm, ("collective", number), (self.place.me, said), other)
+        let own = Said {
+            member: self.place.me,
+            statement: Some(said),
+            site: self.noted(self.place.me, epoch).site,
+        };
+        let others = self.place.others();
+        let others = others.filter(|member| self.remembered(*member, epoch));
+        let others = others.map(|member| self.noted(member, epoch));
+        let all = std::iter::once(own).chain(others).collect();
+        disagreement(self.comm, ("collective", number), all)
+    }
+
+    fn noted(&self, member: u32, epoch: u32) -> Said {
+        let mut note = [0; NOTE_BYTES];
+        self.place.board.note(member, epoch).read(0, &mut note);
+        Said::noted(member, &note)
     }
 }
 
@@ -465,30 +475,6 @@ fn looks(spins: u32, come: &mut (dyn FnMut() -> bool + Send)) -> bool {
         std::hint::spin_loop();
     }
     false
-}
-
-/// What this rank said of a collective, and what another did that means something else, as far as it is known.
-pub(super) fn disagreement(
-    comm: &Comm,
-    (what, number): (&str, u32),
-    (me, said): (u32, Statement),
-    other: Option<(u32, Option<Statement>)>,
-) -> Error {
-    let theirs = match other {
-        Some((member, Some(said))) => format!("rank {member}  {said}"),
-        Some((member, None)) => {
-            format!("rank {member}  something this version of the library does not know")
-        }
-        None => "another rank  something else".into(),
-    };
-    let comm = comm.label();
-    Error::new(
-        Class::NotSame,
-        format!(
-            "error[G0112]: ranks disagree about {what} {number} of {comm}\n  rank {me}  {said}\n  {theirs}\n  \
-             help: all ranks of a communicator call the same collectives in the same order, with the same root and matching sizes",
-        ),
-    )
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::layout::{Background, LAGGARDS, Wait};
 use crate::tracing::Tracer;
 use crate::{limits, sys};
+use garonne_engine::api::Peer;
 use garonne_engine::event::{self, Awaited, Sent, Waiting};
 use garonne_progress::surroundings::{Known, Lent, Members, Patience, Senders, Surroundings};
 use garonne_trace::record::Kind;
@@ -157,12 +158,18 @@ impl Surroundings for Place {
         self.record(if asleep { Kind::SleepBegin } else { Kind::SleepEnd });
     }
 
-    fn senders(&self, sent: &Sent) -> Option<Senders> {
+    fn process_of(&self, peer: Peer) -> Option<u32> {
         let client = self.client()?;
-        let card = (sent.from < client.world().size).then(|| client.card(sent.from))?;
+        let card = (peer < client.world().size).then(|| client.card(peer))?;
         let own = client.card(client.world().rank);
-        let process = card.pid();
-        if process == 0 || card.events() == 0 || own.pid_space() == 0 || card.pid_space() != own.pid_space() {
+        let is_near = own.pid_space() != 0 && card.pid_space() == own.pid_space();
+        Some(card.pid()).filter(|process| *process != 0 && is_near)
+    }
+
+    fn senders(&self, sent: &Sent) -> Option<Senders> {
+        let process = self.process_of(sent.from)?;
+        let card = self.client()?.card(sent.from);
+        if card.events() == 0 {
             return None;
         }
         let read = |address, len| memory_of(process, address, len);

@@ -22,11 +22,11 @@ pub(super) mod seat;
 
 use super::Collective;
 use super::boards;
+use super::disagreement::{Said, disagreement, note_site};
 use super::node::{self, Found, Place, Style};
 use super::run::{Afloat, Running, Wire};
 use super::start::plan_of;
 use super::statement::{STATEMENT_BYTES, Statement};
-use super::table::disagreement;
 use super::tag::Series;
 use super::ways::Stroke;
 use crate::comm::Comm;
@@ -395,6 +395,7 @@ impl Visit<'_> {
         let word = self.said.word();
         let mut note = [0; NOTE_BYTES];
         note[..STATEMENT_BYTES].copy_from_slice(&self.said.to_bytes());
+        note_site(&mut note, self.wire.origin().site);
         let stores = self.put(&mut note);
         rounds.note(*me, self.number).write(0, &note);
         self.view(stores, |view| {
@@ -569,18 +570,19 @@ impl Visit<'_> {
     #[cold]
     fn disagreement(&self) -> Error {
         let (rounds, Place { me, .. }) = (self.rounds, self.place);
-        let other = self.place.others().find_map(|member| {
-            self.word_of(member)?;
+        let noted = |member| {
             let mut note = [0; NOTE_BYTES];
             rounds.note(member, self.number).read(0, &mut note);
-            let theirs = note.first_chunk().and_then(Statement::from_bytes);
-            (theirs != Some(self.said)).then_some((member, theirs))
-        });
+            Said::noted(member, &note)
+        };
+        let others = self.place.others();
+        let others = others.filter(|member| self.word_of(*member).is_some());
+        let all = std::iter::once(*me).chain(others).map(noted).collect();
         let call = self.wire.call();
         let what = match call.series {
             Series::Persistent => "persistent collective",
             Series::Blocking | Series::Nonblocking => "nonblocking collective",
         };
-        disagreement(self.wire.comm(), (what, call.number), (*me, self.said), other)
+        disagreement(self.wire.comm(), (what, call.number), all)
     }
 }
