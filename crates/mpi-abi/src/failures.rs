@@ -6,7 +6,7 @@
 //! when it is asked for.
 
 use crate::call::{Call, NOT_YET_END};
-use crate::constants::MPI_ERR_LASTCODE;
+use crate::constants::{MPI_ERR_LASTCODE, MPI_MAX_ERROR_STRING};
 use crate::errhan::{self, Story};
 use garonne_mpi::error::{Class, Error};
 use std::ffi::c_int;
@@ -35,8 +35,28 @@ impl Failure {
             code, what, place, ..
         } = errhan::story(self.call, self.site, &self.error);
         let more = code.map_or(String::new(), |code| format!("\n  garonne explain {code}"));
-        format!("{what}{place}{more}")
+        within(WORDS_MAX, &what, &place, &more)
     }
+}
+
+/// Bytes of [`Failure::words`], so that `MPI_Error_string` has room for the class before them.
+const WORDS_MAX: usize = MPI_MAX_ERROR_STRING as usize - 40;
+
+/// What happened and where, and the name of its story, which never falls victim to the length of the
+/// rest: the help goes first, since the story has it, then the place, then the end of what happened.
+fn within(most: usize, what: &str, place: &str, more: &str) -> String {
+    let is_help = |line: &&str| line.starts_with("  help: ");
+    let brief: Vec<_> = what.lines().filter(|line| !is_help(line)).collect();
+    let brief = brief.join("\n");
+    let room = most.saturating_sub(more.len());
+    let heads = [format!("{what}{place}"), format!("{brief}{place}")];
+    if let Some(head) = heads.into_iter().find(|head| head.len() <= room) {
+        return head + more;
+    }
+    let end = (0..=room.min(brief.len()))
+        .rev()
+        .find(|at| brief.is_char_boundary(*at));
+    format!("{}{more}", &brief[..end.unwrap_or(0)])
 }
 
 struct Ring {
@@ -146,6 +166,17 @@ mod tests {
         }
         assert_eq!(class_of(first), Some(Class::Rank));
         assert_eq!(text_of(first).unwrap(), "MPI_ERR_RANK: invalid rank");
+    }
+
+    #[test]
+    fn the_name_of_the_story_is_there_however_long_the_rest_is() {
+        let what = "ranks disagree\n  rank 0  MPI_Barrier()\n  help: call the same";
+        let (place, more) = ("\n  at a.c:3", "\n  garonne explain G0112");
+        let brief = "ranks disagree\n  rank 0  MPI_Barrier()";
+        assert_eq!(within(200, what, place, more), format!("{what}{place}{more}"));
+        assert_eq!(within(75, what, place, more), format!("{brief}{place}{more}"));
+        assert_eq!(within(65, what, place, more), format!("{brief}{more}"));
+        assert_eq!(within(31, what, place, more), format!("ranks d{more}"));
     }
 
     #[test]
