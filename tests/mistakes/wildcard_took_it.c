@@ -1,8 +1,7 @@
 /* A receive from any source took the message for which a later receive waits.
  * ranks: 3
- * gap: who took a message by a wildcard is not told yet
  * who: rank 0: MPI_Recv.*rank 1.* wildcard_took_it\.c:{named}
- * who: wildcard_took_it\.c:{any}
+ * who: rank 0: a message of rank 1 with tag 3 was taken by the receive from MPI_ANY_SOURCE at wildcard_took_it\.c:{any}
  */
 #include <mpi.h>
 #include <unistd.h>

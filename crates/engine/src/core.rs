@@ -255,7 +255,7 @@ impl Core {
                 self.fulfil(receive, meta, incoming);
             }
             None => match incoming {
-                Incoming::Payload(payload) if self.expected.accepts(&meta) => {
+                Incoming::Payload(payload) if self.expected.accepts(&meta, &self.events) => {
                     self.catch(gate, &meta, payload)
                 }
                 incoming => self.keep(gate, meta, incoming),
@@ -327,7 +327,11 @@ impl Core {
         operation.total = meta.len;
         operation.moved = 0;
         let room = operation.data.len;
-        misfit(meta, room, operation.origin)
+        let origin = operation.origin;
+        if operation.pattern.source.is_none() {
+            self.events.note_from_any(meta, origin);
+        }
+        misfit(meta, room, origin)
     }
 
     /// A message and its receive have met.

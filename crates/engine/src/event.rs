@@ -6,6 +6,7 @@
 use crate::api::{Context, Origin, Peer, TypeMark};
 use crate::core::Core;
 use crate::limits::{EVENTS, TRAILS_READ};
+use crate::store::Meta;
 use crate::trail;
 pub use crate::waiting::{Action, Awaited, KEPT_SHOWN, Kept, Meeting, PENDING_SHOWN, Pending, Waiting};
 use std::sync::Arc;
@@ -22,7 +23,8 @@ pub enum What {
     Send = 1,
     /// A receive was posted.
     Recv = 2,
-    /// A message met its receive.
+    /// A message of this peer met a receive from any source. Without a site it is the receive that
+    /// the next [`What::Recv`] of the same peer, context and tag tells.
     Match = 3,
     /// A message was kept for later.
     Keep = 4,
@@ -206,6 +208,22 @@ impl Events {
         self.0.push(event);
     }
 
+    /// Notes that a receive from any source got a message.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_from_any(&self, meta: &Meta, origin: Origin) {
+        self.push(Event {
+            len: meta.len,
+            site: origin.site,
+            peer: meta.peer,
+            context: meta.context,
+            tag: meta.tag,
+            call: origin.call,
+            what: What::Match,
+            kind: origin.kind,
+        });
+    }
+
     /// Where the ring lies in this process, for others that may read its memory ([`senders`]); it stays there.
     pub fn address(&self) -> usize {
         self.0.ring.as_ptr().addr()
@@ -272,8 +290,10 @@ const EVENT_BYTES: usize = 32;
 
 const _: () = assert!(size_of::<Record>() == EVENT_BYTES, "as `decode` reads it");
 const _: () = assert!(
-    std::mem::offset_of!(Log, ring) == 0 && std::mem::offset_of!(Log, newest) == RING_BYTES,
-    "as `senders` reads it"
+    std::mem::offset_of!(Log, ring) == 0
+        && std::mem::offset_of!(Log, newest) == RING_BYTES
+        && std::mem::offset_of!(Log, at) == RING_BYTES + size_of::<u64>(),
+    "as `senders` and `taken_from_any` read it"
 );
 
 impl Event {
@@ -308,6 +328,45 @@ impl Event {
             site: self.site,
         })
     }
+}
+
+/// Who of the process whose events lie at `ring` last received from any source a message of this
+/// `peer`, context and tag (`None`: any), and its tag. Read like [`senders`].
+pub fn taken_from_any(
+    ring: u64,
+    (peer, context, tag): (Peer, Context, Option<i32>),
+    read: impl Fn(u64, usize) -> Option<Vec<u8>>,
+) -> Option<(i32, Origin)> {
+    let memory = read(ring, RING_BYTES + 2 * size_of::<u64>())?;
+    let (ring, at) = memory.split_last_chunk()?;
+    let next = u64::from_ne_bytes(*at) as usize / EVENT_BYTES;
+    let events = ring.get(..RING_BYTES)?.as_chunks::<EVENT_BYTES>().0;
+    let (newer, older) = events.split_at(next % EVENTS);
+    let mut later: Option<Event> = None;
+    for event in older.iter().chain(newer).rev().map(Event::decode) {
+        if (event.peer, event.context) != (peer, context) || tag.is_some_and(|tag| tag != event.tag) {
+            continue;
+        }
+        let receive = match event.what {
+            What::Match if event.site != 0 => Some(event),
+            What::Match => later.filter(|later| later.tag == event.tag),
+            What::Recv => {
+                later = Some(event);
+                continue;
+            }
+            _ => continue,
+        };
+        if let Some(receive) = receive {
+            let origin = Origin {
+                call: receive.call,
+                kind: receive.kind,
+                mark: TypeMark::NONE,
+                site: receive.site,
+            };
+            return Some((event.tag, origin));
+        }
+    }
+    None
 }
 
 /// Who may have made the send `sent`, from the memory of its sender, of which `read` gives so many bytes at an address, or `None`: each caller once.

@@ -74,7 +74,9 @@ impl Core {
         let wanted = if in_turn { self.wanted(gate, &meta) } else { None };
         let target = match wanted {
             Some(receive) => Target::Receive(receive),
-            None if in_turn && self.expected.accepts(&meta) => Target::Caught(self.expected.flows()),
+            None if in_turn && self.expected.accepts(&meta, &self.events) => {
+                Target::Caught(self.expected.flows())
+            }
             None => match self.store.buffer(meta.len as usize) {
                 Ok(buffer) => {
                     self.flows += 1;

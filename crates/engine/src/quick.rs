@@ -7,7 +7,7 @@
 
 use crate::api::{Context, Origin, Pattern, Peer, Request, Source, TypeMark};
 use crate::core::{Core, Incoming};
-use crate::event::{Event, What};
+use crate::event::{Event, Events, What};
 use crate::gate::Stream;
 use crate::limits::AHEAD_FROM;
 use crate::matcher::{Envelope, Matcher};
@@ -180,22 +180,36 @@ impl Expected {
         };
     }
 
-    /// Whether it takes this message, none of the posted receives having matched.
+    /// Whether it takes this message, none of the posted receives having matched. Then it has to.
     #[inline(always)]
-    pub(crate) fn accepts(&self, meta: &Meta) -> bool {
+    pub(crate) fn accepts(&mut self, meta: &Meta, events: &Events) -> bool {
         self.room >= meta.len as i64
             && self.context == meta.context
-            && (self.peer == meta.peer || self.peer == ANY_PEER)
             && (self.tag == meta.tag || self.tag < 0)
             && meta.waiting.is_none()
             && meta.mark == TypeMark::NONE
+            && (self.peer == meta.peer || self.accepts_from_any(meta, events))
+    }
+
+    /// Takes and notes a message of any peer.
+    #[cold]
+    #[inline(never)]
+    fn accepts_from_any(&mut self, meta: &Meta, events: &Events) -> bool {
+        if self.peer != ANY_PEER {
+            return false;
+        }
+        // The receive itself, with its site, is noted when `recv_polled` ends.
+        self.peer = meta.peer;
+        events.note_from_any(meta, Origin::default());
+        true
     }
 
     /// Whether it takes this message before the posted receives, of which some may have got one since that was last asked.
     #[cold]
     #[inline(never)]
-    fn goes_before(&self, matcher: &Matcher, meta: &Meta) -> bool {
-        self.accepts(meta) && matcher.may_overtake(&pattern(self.context, (self.peer, 0), self.tag))
+    fn goes_before(&mut self, matcher: &Matcher, meta: &Meta, events: &Events) -> bool {
+        // What accepts a message has to take it, so that is asked last.
+        matcher.may_overtake(&pattern(self.context, (self.peer, 0), self.tag)) && self.accepts(meta, events)
     }
 
     /// Takes a message that it accepts.
@@ -223,11 +237,11 @@ impl Core {
             return false;
         }
         let receive = if self.matcher.nothing_posted() {
-            if !self.expected.accepts(meta) {
+            if !self.expected.accepts(meta, &self.events) {
                 return false;
             }
             NONE
-        } else if self.expected.overtakes && self.expected.goes_before(&self.matcher, meta) {
+        } else if self.expected.overtakes && self.expected.goes_before(&self.matcher, meta, &self.events) {
             NONE
         } else {
             let envelope = Envelope {
@@ -341,7 +355,7 @@ impl Core {
     #[inline(never)]
     fn catch_kept(&mut self, catch: &Catch, item: u32) -> Option<Caught> {
         let kept = self.store.get(item);
-        let meta = kept.meta;
+        let meta = &kept.meta;
         let Body::Inline(bytes) = &kept.body else {
             return None;
         };
@@ -357,6 +371,9 @@ impl Core {
             tag: meta.tag,
             len: meta.len as u32,
         };
+        if catch.peer == ANY_PEER {
+            self.events.note_from_any(&meta, Origin::default());
+        }
         self.note_caught(catch, meta.peer, caught);
         Some(caught)
     }

@@ -3,7 +3,7 @@
 //! One value per rank (later several), owned by whoever holds its lock. A call starts an operation and returns; time passes only
 //! in [`Shard::progress`]. Bounded by the core.
 
-use crate::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status};
+use crate::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status};
 use crate::arrive::SELF_GATE;
 use crate::core::{Core, Incoming};
 use crate::event::{Action, Event, Events, Pending, What};
@@ -293,7 +293,10 @@ impl<R: Rail> Shard<R> {
         let meta = self.core.store.get(item).meta;
         let pattern = Pattern {
             context: meta.context,
-            source: None,
+            source: Some(Source {
+                rank: meta.source,
+                peer: meta.peer,
+            }),
             tag: Some(meta.tag),
         };
         let index = self.core.open(Fresh {

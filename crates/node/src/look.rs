@@ -100,6 +100,9 @@ pub struct Seen {
     pub operation_places: Vec<String>,
     /// Where in the sender's program each message was sent that nobody has asked for; empty where that is not known.
     pub senders: Vec<String>,
+    /// Where in its program a receive from any source took a message that an operation would have
+    /// received, by operation; empty where none did.
+    pub takers: Vec<String>,
     /// What its threads ask for again and again without waiting.
     pub polls: Vec<Polled>,
     /// The communicators of its wait, its operations and its polls, as far as they could be read.
@@ -141,6 +144,7 @@ impl Seen {
             operations: None,
             operation_places: Vec::new(),
             senders: Vec::new(),
+            takers: Vec::new(),
             polls: Vec::new(),
             comms: Vec::new(),
             entered: Vec::new(),
@@ -231,6 +235,7 @@ fn put_details(writer: Writer, seen: &Seen, lists: &HashMap<Arc<[u32]>, u32>) ->
     };
     let writer = put_texts(writer, &seen.operation_places, PENDING_SHOWN);
     let writer = put_texts(writer, &seen.senders, KEPT_SHOWN);
+    let writer = put_texts(writer, &seen.takers, PENDING_SHOWN);
     let writer = polled::put(writer, &seen.polls);
     let entered = &seen.entered[..seen.entered.len().min(COMMS_SHOWN)];
     let writer = writer.raw((entered.len() as u32).to_le_bytes());
@@ -473,6 +478,7 @@ pub fn decode(message: &[u8]) -> Result<Vec<Seen>> {
             seen.operations = read_operations(&mut r)?;
             seen.operation_places = read_texts(&mut r, PENDING_SHOWN)?;
             seen.senders = read_texts(&mut r, KEPT_SHOWN)?;
+            seen.takers = read_texts(&mut r, PENDING_SHOWN)?;
             seen.polls = polled::read(&mut r)?;
             for _ in 0..count(&mut r, 20, COMMS_SHOWN)? {
                 let number = r.u32()?;

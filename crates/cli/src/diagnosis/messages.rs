@@ -2,6 +2,9 @@
 //!
 //! A receive that waits for ever often has its message before it, with another tag or on another communicator than it asks for. What lies
 //! there is told by the rank's book; where it was sent is read from the memory of its sender, if that is on this host.
+//! Or a receive from any source took the message before: the rank's last events tell that.
+
+use std::cell::OnceCell;
 
 use garonne_engine::event::{self, Kept, Pending, Sent};
 use garonne_node::layout::Card;
@@ -34,6 +37,36 @@ pub fn sender(visit: &Visit, to: u32, message: &Kept) -> Option<(u32, u64)> {
         [origin] => Some((card.pid(), origin.site)),
         _ => None,
     }
+}
+
+/// Where in the program of `rank` a receive from any source took a message that an operation would
+/// have received, by operation, 0 where none did; nothing where none of them has such a place.
+pub fn takers(visit: &Visit, rank: u32, operations: &[Pending]) -> Vec<u64> {
+    let Some((shape, board)) = visit.world.as_ref() else {
+        return Vec::new();
+    };
+    let card = (rank < shape.size).then(|| Card::of(board, rank));
+    let Some(card) = card.filter(|card| card.pid() != 0 && card.events() != 0) else {
+        return Vec::new();
+    };
+    let memory = OnceCell::new();
+    let read = |address, len| memory.get_or_init(|| memory_of(card.pid(), address, len)).clone();
+    let taker = |wanted: &Pending| {
+        let peer = wanted.peer.filter(|_| asks(wanted))?;
+        let (_, origin) = event::taken_from_any(card.events(), (peer, wanted.context, wanted.tag), read)?;
+        Some(origin.site)
+    };
+    let sites: Vec<u64> = operations.iter().map(|it| taker(it).unwrap_or(0)).collect();
+    match sites.iter().all(|site| *site == 0) {
+        true => Vec::new(),
+        false => sites,
+    }
+}
+
+/// Whether an operation of the program waits for a message.
+fn asks(operation: &Pending) -> bool {
+    matches!(operation.action, event::Action::Receive | event::Action::Probe)
+        && is_programs(operation.context)
 }
 
 /// Whether the program sent it, and not the library.
@@ -77,16 +110,12 @@ fn words(message: &Kept, sender: Option<&String>, count: usize) -> String {
     format!("{messages} of rank {peer} with tag {tag} ({bytes} B{sent}) {lie} here")
 }
 
-/// What lies at a rank that waits for a message, a line each.
+/// What lies at a rank that waits for a message, and what was taken before, a line each.
 pub fn beside(shown: &Shown) -> Vec<String> {
     let (Some(operations), Some(_)) = (&shown.seen.operations, &shown.seen.rank.wait) else {
         return Vec::new();
     };
-    let asks = |operation: &&Pending| {
-        matches!(operation.action, event::Action::Receive | event::Action::Probe)
-            && is_programs(operation.context)
-    };
-    let wanted: Vec<&Pending> = operations.list.iter().filter(asks).collect();
+    let wanted: Vec<&Pending> = operations.list.iter().filter(|it| asks(it)).collect();
     let mut told: Vec<(&Kept, Option<&String>, String, usize)> = Vec::new();
     for (index, message) in operations.kept.iter().enumerate() {
         let differs = |operation: &&Pending| difference(shown, operation, message);
@@ -109,7 +138,18 @@ pub fn beside(shown: &Shown) -> Vec<String> {
     let line = |(message, sender, differs, count): (&Kept, Option<&String>, String, usize)| {
         format!("{}; {differs}", words(message, sender, count))
     };
-    told.into_iter().take(TOLD).map(line).collect()
+    let lying = told.into_iter().take(TOLD).map(line);
+    let takers = operations.list.iter().zip(&shown.seen.takers);
+    let taken = takers.filter(|(_, place)| !place.is_empty());
+    let taken = taken.map(|(wanted, place)| taken_words(wanted, place));
+    lying.chain(taken.take(TOLD)).collect()
+}
+
+/// That a receive from any source took what an operation waits for.
+fn taken_words(wanted: &Pending, place: &str) -> String {
+    let tag = wanted.tag.map_or(String::new(), |tag| format!(" with tag {tag}"));
+    let peer = wanted.peer.unwrap_or_default();
+    format!("a message of rank {peer}{tag} was taken by the receive from MPI_ANY_SOURCE at {place}")
 }
 
 #[cfg(test)]

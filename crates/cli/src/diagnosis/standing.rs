@@ -151,6 +151,7 @@ impl Reader<'_> {
             place: rank.wait.and_then(|wait| self.place_of_wait(&rank, wait.site)),
             operation_places: self.operation_places(&rank, operations.as_ref()),
             senders: self.senders(&rank, operations.as_ref()),
+            takers: self.takers(&rank, operations.as_ref()),
             entered: book.map_or_else(Vec::new, |book| collectives::entered(rank.pid, &book)),
             operations,
             comms,
@@ -180,6 +181,17 @@ impl Reader<'_> {
         sent.into_iter()
             .map(|sent| sent.and_then(|(pid, site)| self.place(pid, site)))
             .map(Option::unwrap_or_default)
+            .collect()
+    }
+
+    /// Where receives from any source took what operations wait for; nothing if none did.
+    fn takers(&mut self, rank: &Rank, operations: Option<&Operations>) -> Vec<String> {
+        let list = operations.filter(|_| rank.wait.is_some());
+        let list = list.map_or(&[][..], |operations| &operations.list);
+        let sites = messages::takers(self.visit, rank.rank, list);
+        sites
+            .into_iter()
+            .map(|site| self.place(rank.pid, site).unwrap_or_default())
             .collect()
     }
 

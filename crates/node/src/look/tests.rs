@@ -57,6 +57,7 @@ fn seen(rank: u32) -> Seen {
         }),
         operation_places: vec!["b.c:4".into()],
         senders: vec![String::new()],
+        takers: vec!["c.c:5".into()],
         polls: vec![Polled {
             looks: 5,
             for_ns: 6,

@@ -1,7 +1,7 @@
 //! The engine's shortest ways, over the rail that has them, against a model: whether a message goes the quick or the general way
 //! on either side, it gets to the receive that the standard says.
 
-use garonne_engine::api::{Context, Error, Mode, Pattern, Recv, Send, Started};
+use garonne_engine::api::{Context, Error, Mode, Origin, Pattern, Recv, Send, Started};
 use garonne_engine::event::{self, Event, What};
 use garonne_engine::limits::ENVELOPES_MAX;
 use garonne_engine::quick::{Catch, Ended, Small};
@@ -518,6 +518,53 @@ fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_fi
     }
     // The numbers go on.
     assert!(pair.sender.send_small(&small(others[1])) && pair.on_track(&small(others[1])));
+}
+
+/// Where the receiver last got a message of this tag by a receive from any source.
+fn taken_from_any(pair: &Pair, tag: i32) -> Option<u64> {
+    let ring = pair.receiver.events().address() as u64;
+    let (found, origin) = event::taken_from_any(ring, (0, CONTEXT, Some(tag)), own_memory)?;
+    assert_eq!((found, origin.call), (tag, ORIGIN.call));
+    Some(origin.site)
+}
+
+#[test]
+fn a_receive_from_any_source_is_told_with_what_it_took() {
+    for len in [4, 3500, 30_000, ROOM as usize] {
+        let mut pair = Pair::new(Memory::Readable);
+        // The message is the first of its peer, was kept, comes to a posted receive. One that lies ready
+        // when its receive comes is not noted: nothing may be added to that way.
+        for (tag, way) in (0..).zip(["first", "kept", "posted"]) {
+            let named = |pair: &mut Pair| {
+                let sent = Sent { tag, len, fill: 1 };
+                pair.send(sent, true);
+                if way == "kept" {
+                    while pair.receiver.progress() {}
+                }
+                pair.receive(Some(tag), false);
+            };
+            if way != "first" {
+                named(&mut pair);
+                assert_eq!(taken_from_any(&pair, tag), None, "{len} B, {way}");
+            }
+            let memory = Scratch::new(ROOM as usize).unwrap();
+            let origin = Origin { site: 77, ..ORIGIN };
+            let catch = Catch::of(pattern(Some(tag), true), (memory.mem(), ROOM), origin);
+            let posted = (way == "posted").then(|| pair.receiver.post_plain(&catch).unwrap());
+            pair.send(Sent { tag, len, fill: 2 }, true);
+            if way == "kept" {
+                while pair.receiver.progress() {}
+            }
+            if posted.is_some() || pair.receiver.recv_quick(&catch, 3).is_none() {
+                let request = posted.unwrap_or_else(|| pair.receiver.post_plain(&catch).unwrap());
+                assert_eq!(pair.wait(request).error, None);
+            }
+            pair.queue.clear();
+            assert_eq!(taken_from_any(&pair, tag), Some(77), "{len} B, {way}");
+            named(&mut pair);
+            assert_eq!(taken_from_any(&pair, tag), Some(77), "{len} B, {way}");
+        }
+    }
 }
 
 /// As one process reads another's.
