@@ -132,6 +132,22 @@ static void late_blocking(void) {
     }
 }
 
+/* Rank 0 sends small messages, each answered, and is killed behind the last answer. */
+static void killed_sender(void) {
+    for (int tag = 0; tag < 2000; tag++) {
+        if (rank == 0) {
+            MPI_Send(buffer, 4, MPI_BYTE, 1, tag, MPI_COMM_WORLD); /* line: small send */
+            MPI_Recv(buffer, 4, MPI_BYTE, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Recv(buffer, 4, MPI_BYTE, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Send(buffer, 4, MPI_BYTE, 0, tag, MPI_COMM_WORLD);
+        }
+    }
+    if (rank == 0)
+        raise(SIGKILL);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /* All but rank 0 wait for it in a barrier, and rank 0 receives what nobody sends. */
 static void hung(void) {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -283,6 +299,8 @@ int main(int argc, char **argv) {
         named();
     else if (!strcmp(argv[1], "late_blocking"))
         late_blocking();
+    else if (!strcmp(argv[1], "killed_sender"))
+        killed_sender();
     else if (!strcmp(argv[1], "hung"))
         hung();
     else if (!strcmp(argv[1], "endless"))

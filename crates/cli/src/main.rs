@@ -15,6 +15,7 @@ mod output;
 mod commands;
 mod diagnosis;
 mod examined;
+mod last_events;
 mod page;
 mod progress;
 mod recording;

@@ -26,6 +26,7 @@ use crate::streams::Streams;
 use crate::table::Lists;
 use crate::watch::Watcher;
 use crate::wire::{Announce, Bytes, Clear, Finish};
+use garonne_sync::post_mortem::Area;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::UserMem;
 use std::collections::{BTreeMap, VecDeque};
@@ -116,6 +117,8 @@ pub(crate) struct Core {
     pub news: News,
     pub self_credit: u64,
     pub events: Events,
+    /// Where events and tracks lie; see `post_mortem`.
+    pub area: Option<Arc<Area>>,
     /// Where to show what was sent and what is kept.
     pub tally: Option<Segment>,
     pub bounce: Bounce,
@@ -166,7 +169,8 @@ impl Core {
             completions: 0,
             news: News::default(),
             self_credit: SELF_CREDIT,
-            events: Events::new(),
+            events: Events::new(None),
+            area: None,
             tally: None,
             bounce: Bounce::new(),
             watcher: None,

@@ -9,6 +9,7 @@ use crate::limits::{EVENTS, TRAILS_READ};
 use crate::store::Meta;
 use crate::trail;
 pub use crate::waiting::{Action, Awaited, KEPT_SHOWN, Kept, Meeting, PENDING_SHOWN, Pending, Waiting};
+use garonne_sync::post_mortem::{Area, Placed};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
@@ -163,15 +164,17 @@ impl Log {
 
 /// The ring as its owner sees it.
 #[derive(Debug)]
-pub struct Events(Arc<Log>);
+pub struct Events(Placed<Log>);
 
 impl Events {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Log {
+    /// No events so far; their ring lies in this area, if there is one and it has room.
+    pub(crate) fn new(area: Option<&Arc<Area>>) -> Self {
+        let log = Log {
             ring: [const { Record::empty() }; EVENTS],
             newest: AtomicU64::new(0),
             at: AtomicU64::new(0),
-        }))
+        };
+        Self(Placed::new(area, log))
     }
 
     /// Where the newest trail lies, 0: there is none.
@@ -285,8 +288,11 @@ pub struct Sent {
 }
 
 /// Bytes of the ring of a rank, as [`Events::address`] tells where it is. Behind it lies the address of the newest trail.
-const RING_BYTES: usize = EVENTS * EVENT_BYTES;
-const EVENT_BYTES: usize = 32;
+pub(crate) const RING_BYTES: usize = EVENTS * EVENT_BYTES;
+pub(crate) const EVENT_BYTES: usize = 32;
+/// Bytes of a log, and where the bytes written so far are counted in it.
+pub(crate) const LOG_BYTES: usize = size_of::<Log>();
+pub(crate) const LOG_AT: usize = std::mem::offset_of!(Log, at);
 
 const _: () = assert!(size_of::<Record>() == EVENT_BYTES, "as `decode` reads it");
 const _: () = assert!(
@@ -299,7 +305,7 @@ const _: () = assert!(
 impl Event {
     /// An event as it lies in the memory of a process with this version of the engine. Any bytes will do: numbers that mean
     /// nothing become `Nothing`.
-    fn decode(bytes: &[u8; EVENT_BYTES]) -> Self {
+    pub(crate) fn decode(bytes: &[u8; EVENT_BYTES]) -> Self {
         let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         const { assert!(std::mem::offset_of!(Record, parties) == 16 && std::mem::offset_of!(Record, act) == 28) };

@@ -12,6 +12,7 @@ use crate::plan::Planned;
 use crate::rail::Reach;
 use crate::table::Key;
 use crate::track::{RUN_PAYLOAD_MAX, Track};
+use garonne_sync::post_mortem::Placed;
 use garonne_sync::run::Run;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::offset_of;
@@ -392,7 +393,7 @@ pub(crate) struct Stream {
     /// Next number to send, while there is no track.
     tx: u64,
     /// The shortest way of this stream's small messages, which then numbers all.
-    pub track: Option<Arc<Track>>,
+    pub track: Option<Placed<Track>>,
     /// Numbers below were given while there was a track that is gone: what was sent under them is not known any more.
     pub forgotten: u64,
     /// Next number to enter the matcher.
@@ -409,7 +410,7 @@ impl Stream {
     }
 
     /// Its track is of no use any more.
-    pub(crate) fn end_track(&mut self) -> Option<Arc<Track>> {
+    pub(crate) fn end_track(&mut self) -> Option<Placed<Track>> {
         let track = self.track.take()?;
         (self.tx, self.forgotten) = (track.next(), track.next());
         Some(track)

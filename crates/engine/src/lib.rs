@@ -25,6 +25,7 @@ mod matcher;
 pub mod news;
 mod packet;
 mod plan;
+pub mod post_mortem;
 pub mod priority;
 mod pump;
 pub mod quick;

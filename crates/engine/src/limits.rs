@@ -50,6 +50,9 @@ pub const EVENTS: usize = 2048;
 /// has lanes for four writers, so there are some four trails per rank in each communicator, though one rank that sends to all may have one to each of them.
 pub const TRAIL: usize = 512;
 
+/// Trails that can be read after a rank's death, in 132 KB that are touched as they fill: those of a rank's first 16 neighbours in its communicators.
+pub const TRACKS_KEPT: usize = 16;
+
 /// Trails of a rank among which a send is looked for: those of some tens of neighbours in some tens of communicators, each a read of another process's memory.
 pub const TRAILS_READ: usize = 4096;
 

@@ -12,8 +12,10 @@ use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX};
 use crate::rail::{Limits, Rail};
 use crate::request::{Fresh, Mark, Side, State};
 use crate::store::Meta;
+use garonne_sync::post_mortem::Area;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
+use std::sync::Arc;
 
 /// Bytes of what [`Shard::show_in`] shows.
 pub const TALLY_BYTES: usize = 24;
@@ -44,6 +46,13 @@ impl<R: Rail> Shard<R> {
             rail,
             limits,
         }
+    }
+
+    /// Has what happens from now on recorded in this area, for readers after the process's death
+    /// ([`crate::post_mortem`]). To be called before anything else.
+    pub fn record_in(&mut self, area: Arc<Area>) {
+        self.core.events = Events::new(Some(&area));
+        self.core.area = Some(area);
     }
 
     /// The rail, for what concerns only it (arming, wake source).

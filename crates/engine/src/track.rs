@@ -18,6 +18,7 @@ use crate::route::Route;
 use crate::shard::Shard;
 use crate::trail::Trail;
 use garonne_sync::mailbox::INLINE_MAX;
+use garonne_sync::post_mortem::{Area, Placed};
 use garonne_sync::run::{Run, Words};
 use garonne_sync::user::UserMem;
 use std::ops::Range;
@@ -29,6 +30,7 @@ pub(crate) const RUN_PAYLOAD_MAX: usize = INLINE_MAX;
 
 /// See the module's paragraph.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Track {
     run: Arc<Run>,
     /// Context and source of the envelopes, as their header has them.
@@ -37,6 +39,11 @@ pub struct Track {
     next: AtomicU64,
     trail: Trail,
 }
+
+/// Bytes of a track, and where in it the number of the next envelope and the trail lie, as they are read after the process's death.
+pub(crate) const TRACK_BYTES: usize = size_of::<Track>();
+pub(crate) const NEXT_AT: usize = std::mem::offset_of!(Track, next);
+pub(crate) const TRAIL_AT: usize = std::mem::offset_of!(Track, trail);
 
 impl Track {
     /// The number of the next envelope of the stream.
@@ -106,14 +113,20 @@ const _: () = assert!(
 /// A track of a stream whose sends of these numbers, the next being their end, are among the events as far as those reach back: nothing waits in the window.
 #[cold]
 #[inline(never)]
-fn lay(run: &Arc<Run>, numbers: Range<u64>, events: &Events, small: &Small) -> Arc<Track> {
+fn lay(
+    run: &Arc<Run>,
+    numbers: Range<u64>,
+    (events, area): (&Events, Option<&Arc<Area>>),
+    small: &Small,
+) -> Placed<Track> {
     let next = numbers.end;
-    let track = Arc::new(Track {
+    let track = Track {
         run: run.clone(),
         from: u64::from(small.context) | u64::from(small.source) << 32,
         next: AtomicU64::new(next),
         trail: Trail::new(parties(small.peer, small.context), events.newest_trail()),
-    });
+    };
+    let track = Placed::new(area, track);
     let past = numbers.start.max(next.saturating_sub(AHEAD_LOG))..next;
     for (number, tag) in past.rev().zip(events.tags(small.peer, small.context)) {
         track.trail.note_other(number, tag);
@@ -167,7 +180,7 @@ impl<R: Rail> Shard<R> {
     }
 
     /// The track of a stream that small messages took before, if it has one.
-    pub fn track(&self, context: Context, peer: Peer) -> Option<Arc<Track>> {
+    pub fn track(&self, context: Context, peer: Peer) -> Option<Placed<Track>> {
         let route = self.core.known_route(context, peer)?;
         self.core.streams.get(route.stream).track.clone()
     }
@@ -203,7 +216,7 @@ impl<R: Rail> Shard<R> {
         let numbers = stream.forgotten..stream.next_tx();
         let track = stream.track.get_or_insert_with(|| {
             core.tracks.push((small.context, route.stream));
-            lay(run, numbers, &core.events, small)
+            lay(run, numbers, (&core.events, core.area.as_ref()), small)
         });
         let data = (small.mem, small.len as u32);
         let site = |word: &AtomicU64| word.store(small.origin.site, Ordering::Relaxed);

@@ -152,6 +152,17 @@ pub(crate) fn head(bytes: &[u8], sent: &Sent) -> Option<(bool, u64)> {
     Some((word(bytes, 0)? == whose, word(bytes, 8)?))
 }
 
+/// What the send of a number was, if it went the shortest way: tag, bytes, call, type and site.
+pub(crate) fn sent(bytes: &[u8], number: u64) -> Option<(i32, u8, u16, u8, u64)> {
+    let at = number as usize % TRAIL;
+    let site = word(bytes, HEAD_BYTES + 8 * at)?;
+    let [t0, t1, t2, t3, a0, a1, kind, len] = word(bytes, MARKS + MARK_BYTES * at)?.to_ne_bytes();
+    let act = u16::from_ne_bytes([a0, a1]);
+    let call = act & ((1 << CALL_BITS) - 1);
+    let is_send = what_of(act) == What::Send && call != 0;
+    is_send.then_some((i32::from_ne_bytes([t0, t1, t2, t3]), len, call, kind, site))
+}
+
 /// Who may have made the send `sent`, from the memory of its stream's trail, whose bytes may be any.
 pub(crate) fn callers<'a>(bytes: &'a [u8], sent: &'a Sent) -> impl Iterator<Item = Origin> + 'a {
     (0..TRAIL).filter_map(move |at| {
@@ -207,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_sender_is_found_in_the_trail_of_its_stream_alone() {
-        let events = Events::new();
+        let events = Events::new(None);
         let find = |sent: Sent| senders(events.address() as u64, &sent, own_memory).unwrap();
         assert_eq!(find(SENT), [], "there is no trail yet");
         let trails = [(5, 8), (6, 8), (5, 9)].map(|(peer, context)| {

@@ -22,9 +22,9 @@ use garonne_mpi::datatype::{kind_of, run_bytes};
 use garonne_progress::host::Host;
 use garonne_progress::limits::HANDS_FROM;
 use garonne_sync::mailbox::INLINE_MAX;
+use garonne_sync::post_mortem::Placed;
 use std::ffi::c_int;
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// (Communicator, rank) pairs that are found at once: a halo exchange talks to some tens of neighbours; 2 KB.
@@ -100,7 +100,7 @@ pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (Context, Peer
     let track = host.track(context, peer);
     let at = track
         .as_ref()
-        .map_or(null_mut(), |track| Arc::as_ptr(track).cast_mut());
+        .map_or(null_mut(), |track| Placed::as_ptr(track).cast_mut());
     let entry = place(comm, rank);
     if find(comm, rank).is_none() {
         entry.trackless.store(0, Ordering::Relaxed);

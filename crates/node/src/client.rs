@@ -15,15 +15,13 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::atlas::Atlas;
-use crate::codes;
-use crate::crash::Crash;
 use crate::error::{Error, Result};
 use crate::foreign::{self, Exchange, meeting, stranded};
 use crate::layout::entered::{self, Entered};
 use crate::layout::{self, Card, JobId, Shape, ShardCard, State};
 use crate::rendezvous::Invitation;
 use crate::wire::{self, ToAgent, ToRank, cut};
-use crate::{limits, memory, probe, processes, sys};
+use crate::{codes, crash::Crash, limits, memory, probe, processes, sys};
 
 pub use crate::foreign::stranded::give_up;
 
@@ -472,10 +470,15 @@ impl Client {
         self.mention(&ToAgent::Refused { peer, code, text });
     }
 
+    /// Hands the agent the file in which this rank records for readers after its death.
+    pub(crate) fn hand_recorder(&self, file: BorrowedFd<'_>) {
+        self.try_send(&ToAgent::Recorder.encode_in(self.protocol), &[file]);
+    }
+
     /// Tells the agent of a signal that ends this process; returns whether it could be told. May be called from a signal
     /// handler.
     pub(crate) fn tell_crash(&self, crash: &Crash) -> bool {
-        self.try_send(&crash.message(self.protocol))
+        self.try_send(&crash.message(self.protocol), &[])
     }
 
     /// Says something that may be lost, and never waits: for an agent that is busy, or for another thread that speaks to it.
@@ -483,14 +486,14 @@ impl Client {
         if !self.is_owner() {
             return;
         }
-        self.try_send(&message.encode_in(self.protocol));
+        self.try_send(&message.encode_in(self.protocol), &[]);
     }
 
     /// Sends bytes to the agent if that goes at once; asks for no memory.
-    fn try_send(&self, message: &[u8]) -> bool {
+    fn try_send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         let control = self.control.try_lock();
         let open = control.as_ref().ok().and_then(|control| control.get());
-        open.is_some_and(|control| sys::send(control, message, &[], SendFlags::DONTWAIT).is_ok())
+        open.is_some_and(|control| sys::send(control, message, fds, SendFlags::DONTWAIT).is_ok())
     }
 
     /// Waits until all ranks of the world have called it.

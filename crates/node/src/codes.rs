@@ -285,6 +285,10 @@ codes! {
         "Ranks of Python wrote tracebacks before a job ended. Equal ones are printed once. Exceptions that only say that another rank has ended (MPI_ERR_PROC_ABORTED) are told in a line. The traceback of the rank that failed first comes last, before the error.",
         "The line names the ranks. The exception of ranks that lost a peer comes with the program's line that it was raised at.",
         "Look at the error that follows and the traceback before it. To have every rank's words as they were written give each a file: `--output-filename`.";
+    G0315: "the last events of the ranks",
+        "Each rank records its last events all the time, in memory that outlives it: sends, receives, and what became of them, without times. Where a job ends badly (a rank is killed, ends without MPI_Finalize or calls MPI_Abort, the time is over, a deadlock ends it) `garonne run` writes the last hundred of each rank on its host to `garonne-NAME.trace`, for the 64 ranks nearest to the failed one. A file that is no trace is not overwritten. What several threads do in shards of their own is not in it.",
+        "The line names the file, which lies in the working directory, or in $TMPDIR where that cannot be written.",
+        "`garonne trace FILE` prints it, and https://ui.perfetto.dev opens it. `--record off` or GARONNE_RECORD=off: nothing is recorded and no file is written.";
     G0320: "metrics cannot be served there",
         "`garonne run --metrics` was given an address at which this host cannot listen. Nothing was started.",
         "The line names the address and what the system says: another process has the port, or the address is not this host's.",

@@ -31,6 +31,22 @@ pub enum Event {
     Begun,
     /// Of a traced job, the memory file of a world of this host, before any rank has joined it.
     World(OwnedFd),
+    /// The job has ended badly.
+    Remains {
+        /// The memory file of its newest world on this host.
+        world: OwnedFd,
+        /// The rank that is to blame, if one is.
+        rank: Option<u32>,
+    },
+    /// What a rank of that world recorded; the rank that is to blame comes first.
+    Recorder {
+        /// The rank.
+        rank: u32,
+        /// Its process.
+        process: u32,
+        /// The memory file ([`crate::recorder::read`]).
+        file: OwnedFd,
+    },
 }
 
 /// Runs a job to its end, perhaps with hosts that have joined, which are the last of its nodes, and returns its exit code. The calling process must have one thread until `event` is called first.
@@ -177,6 +193,14 @@ fn hear((guard, link): (i32, &OwnedFd), event: &mut dyn FnMut(Event), lines: &mu
                 .fds
                 .into_iter()
                 .for_each(|world| event(Event::World(world))),
+            Ok(Link::Remains { rank }) => message
+                .fds
+                .into_iter()
+                .for_each(|world| event(Event::Remains { world, rank })),
+            Ok(Link::Recorder { rank, process }) => {
+                let recorder = |file| Event::Recorder { rank, process, file };
+                message.fds.into_iter().map(recorder).for_each(&mut *event);
+            }
             Ok(Link::Line { node }) => {
                 lines.agent = lines
                     .agent

@@ -54,6 +54,7 @@ mod processes;
 pub mod rank;
 pub mod rank_slots;
 pub mod reach;
+pub mod recorder;
 pub mod rendezvous;
 pub mod settings;
 pub mod strategy;

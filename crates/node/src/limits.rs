@@ -129,6 +129,9 @@ pub const YIELDS_ON: Duration = Duration::from_micros(200);
 /// a memory file per world), and some that are open only while a rank starts.
 pub const FDS_OF_AGENT: u64 = 40;
 
+/// Ranks of which the launcher is told what they recorded where a job ends badly: a file of a megabyte at most.
+pub const RECORDERS_TOLD: usize = 64;
+
 /// Longest sleep of a rank whose queued packets found no room, should the ring of the reader be lost: half a per mille of a core.
 pub const ROOM_RETRY: Duration = Duration::from_millis(5);
 

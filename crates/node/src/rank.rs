@@ -48,6 +48,7 @@ use crate::crash;
 use crate::error::{Error, Result};
 use crate::layout::{Background, State};
 use crate::limits;
+use crate::recorder;
 use crate::rendezvous::ENV_HELPERS;
 use crate::strategy::{Chosen, Followed, Module};
 use crate::tracing::Tracer;
@@ -161,6 +162,9 @@ impl Rank {
             }
         };
         let mut shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
+        if let Some(area) = recorder::area_of(&client)? {
+            shard.record_in(area);
+        }
         shard.order_by(built_in.ordering());
         if let Some(loaded) = &loaded {
             shard.consult(loaded.clone());

@@ -9,11 +9,12 @@ use crate::agent::stall::ENV_DEADLOCK;
 use crate::crash::ENV_BACKTRACE;
 use crate::joining::ENV_JOIN_KEY;
 use crate::rank;
+use crate::recorder::ENV_RECORD;
 use crate::strategy::ENV_STRATEGY;
 use crate::tree::ENV_FAN_OUT;
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
-pub const SETTINGS: [(&str, &str, &str); 18] = [
+pub const SETTINGS: [(&str, &str, &str); 19] = [
     (
         rank::ENV_BACKGROUND,
         "1",
@@ -78,6 +79,11 @@ pub const SETTINGS: [(&str, &str, &str); 18] = [
         rank::ENV_RAILS,
         "shm",
         "rails of large data between ranks of one host: shm, or shm,tcp for both at once",
+    ),
+    (
+        ENV_RECORD,
+        "on",
+        "whether the last events of each rank go to a file where the job ends badly (garonne trace FILE); off; also --record",
     ),
     (
         rank::ENV_SHARDS,

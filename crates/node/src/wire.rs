@@ -148,6 +148,8 @@ pub enum ToAgent {
         /// Out of use.
         drained: bool,
     },
+    /// What this rank records for readers after its death. Carries the memory file.
+    Recorder,
     /// A tool asks what the ranks of all other hosts show; answered with `Looking`, and then with `Seen` for each that answers. Carries the agent's end of a private socket.
     Look(Wish),
 }
@@ -223,6 +225,18 @@ pub enum Link {
     Line {
         /// The other one's node.
         node: u32,
+    },
+    /// The job has ended badly. Carries the memory file of its newest world on this host.
+    Remains {
+        /// The rank that is to blame, if one is.
+        rank: Option<u32>,
+    },
+    /// What a rank recorded. Carries the memory file.
+    Recorder {
+        /// The rank.
+        rank: u32,
+        /// Its process.
+        process: u32,
     },
     /// The job is over with this exit code.
     Done {
@@ -380,6 +394,7 @@ impl ToAgent {
             ToAgent::Drain { network, drained } => {
                 put_network(Writer::new(12), network).raw([u8::from(*drained)])
             }
+            ToAgent::Recorder => Writer::new(16),
             ToAgent::Look(wish) => put_wish(Writer::new(13), *wish),
             ToAgent::Refused { peer, code, text } => Writer::new(14)
                 .raw(peer.to_le_bytes())
@@ -425,6 +440,7 @@ impl ToAgent {
                 drained: r.raw()? != [0],
             },
             13 => ToAgent::Look(wish::wish(&mut r)?),
+            16 => ToAgent::Recorder,
             14 => ToAgent::Refused {
                 peer: r.u32()?,
                 code: r.text()?,
@@ -518,6 +534,10 @@ impl Link {
                 .raw(u32::from(*broadcast).to_le_bytes()),
             Link::Done { code } => Writer::new(202).raw(code.to_le_bytes()),
             Link::World => Writer::new(203),
+            Link::Remains { rank } => Writer::new(205).raw(rank.unwrap_or(u32::MAX).to_le_bytes()),
+            Link::Recorder { rank, process } => Writer::new(206)
+                .raw(rank.to_le_bytes())
+                .raw(process.to_le_bytes()),
             Link::Line { node } => Writer::new(204).raw(node.to_le_bytes()),
         }
         .0
@@ -532,6 +552,13 @@ impl Link {
                 broadcast: r.u32()? != 0,
             },
             203 => Link::World,
+            205 => Link::Remains {
+                rank: Some(r.u32()?).filter(|rank| *rank != u32::MAX),
+            },
+            206 => Link::Recorder {
+                rank: r.u32()?,
+                process: r.u32()?,
+            },
             204 => Link::Line { node: r.u32()? },
             202 => Link::Done {
                 code: r.u32()? as i32,

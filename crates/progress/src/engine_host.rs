@@ -39,6 +39,7 @@ use garonne_engine::track::Track;
 use garonne_engine::watch::Watcher;
 use garonne_sync::attended::Attended;
 use garonne_sync::looks::Looks;
+use garonne_sync::post_mortem::Placed;
 use garonne_sync::seats::Seats;
 use garonne_sync::trylock::{OneThread, TryLock};
 use garonne_sync::user::Data;
@@ -238,7 +239,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// The track of a stream that small messages took before, while one thread at a time is in MPI. It is of use until
     /// [`Host::forget`] is told of its context.
     #[cold]
-    pub fn track(&self, context: Context, peer: Peer) -> Option<Arc<Track>> {
+    pub fn track(&self, context: Context, peer: Peer) -> Option<Placed<Track>> {
         self.shard.try_alone()?.track(context, peer)
     }
 

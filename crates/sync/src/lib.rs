@@ -39,6 +39,8 @@ pub mod looks;
 pub mod mailbox;
 pub mod pad;
 mod patience;
+#[cfg(not(any(loom, shuttle)))]
+pub mod post_mortem;
 #[cfg(not(shuttle))]
 pub mod postponed;
 pub mod rack;

@@ -26,7 +26,7 @@ def suite(context):
     if context.foreign:
         return
     context.installed()
-    for case in (sender, wait, late, late_blocking, collectives, named, hung, hung_before, rounds, tasks, killed, many, running, running_threads, launcher_killed):
+    for case in (sender, wait, late, late_blocking, collectives, named, hung, hung_before, last_events, last_small_sends, no_last_events, rounds, tasks, killed, many, running, running_threads, launcher_killed):
         name = case.__doc__.split("\n")[0].rstrip(".")
         yield Case(f"trace/{name}", lambda case=case: case(Stories(context, case.__name__)), alone=True)
 
@@ -251,6 +251,67 @@ def asked(stories, *words):
     command = [str(stories.context.prefix / "bin" / "garonne"), *words, "--json"]
     done = subprocess.run(command, env=stories.context.environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False)
     return json.loads(done.stdout)
+
+
+def badly(stories, *words, ranks=3):
+    """Runs words as a job in the case's directory, with what ranks record last; how it ended."""
+    garonne = stories.context.prefix / "bin" / "garonne"
+    command = [garonne, "run", "--record", "on", "--name", "last", "-n", str(ranks), *words]
+    return stories.context.execute(f"trace {stories.name}", command, timeout=LIMIT_S, env=stories.context.environment(), cwd=stories.directory)
+
+
+def last(stories, result, name="garonne-last.trace"):
+    """What `garonne trace` says of the file that the job's last line names, as lines by rank, and the file's events."""
+    line = result.output.rstrip().splitlines()[-1]
+    expect(line.startswith("note[G0315]") and line.endswith(f"garonne trace {name} shows them"), f"the last line is {line}")
+    garonne = stories.context.prefix / "bin" / "garonne"
+    shown = stories.context.execute("trace shown", [garonne, "trace", name], timeout=LIMIT_S, env=stories.context.environment(), cwd=stories.directory)
+    check(shown)
+    parts = {int(part.split()[0]): part.splitlines() for part in shown.output.split("\n\nrank ")[1:]}
+    return parts, json.loads((stories.directory / name).read_text())["traceEvents"]
+
+
+def last_events(stories):
+    """where a rank is killed, the last events of each are in a file that the last line names"""
+    (stories.directory / "garonne-last.trace").write_text("something else\n")
+    for _ in range(2):
+        result = badly(stories, stories.program, "killed", stories.directory)
+        expect(result.code == 128 + signal.SIGKILL, f"exit code {result.code}\n{result.output}")
+        parts, events = last(stories, result, "garonne-last-1.trace")
+        expect(sorted(parts) == [0, 1, 2] and parts[1][0].endswith(", which the job failed by"), f"{parts}")
+        receive = [line for line in parts[1] if line.startswith("  #")][-1]
+        expect(re.search(r"MPI_Irecv posts a receive: process 0, tag 99, 8 B, MPI_COMM_WORLD   at stories\.c:\d+$", receive)
+               and receive.endswith(stories.line("last call")), f"{receive}")
+        expect(any(f"in or after MPI_Irecv at {stories.line('last call')}" in line for line in parts[1]), f"{parts[1][:3]}")
+        slices = [event for event in events if event["ph"] == "X" and event["pid"] == 1 and "peer" in event["args"]]
+        expect(slices[-1]["args"]["tag"] == 99 and slices[-1]["ts"] == len(slices) - 1, f"{slices[-2:]}")
+    expect((stories.directory / "garonne-last.trace").read_text() == "something else\n", "another's file was overwritten")
+
+
+def last_small_sends(stories):
+    """small sends of a rank that is killed are among its last events"""
+    result = badly(stories, stories.program, "killed_sender", stories.directory, ranks=2)
+    expect(result.code == 128 + signal.SIGKILL, f"exit code {result.code}\n{result.output}")
+    lines = last(stories, result)[0][0]
+    begin = next(place for place, line in enumerate(lines) if line.startswith("  small sends to process 1 in MPI_COMM_WORLD"))
+    tags = [int(re.fullmatch(rf" +#\d+ MPI_Send sends: tag (\d+), 4 B   at {re.escape(stories.line('small send'))}", line).group(1))
+            for line in lines[begin + 1:]]
+    expect(tags and tags == list(range(2000 - len(tags), 2000)) and len(tags) >= 90, f"{lines[begin:]}")
+
+
+def no_last_events(stories):
+    """no file is left by a job that is well, has no MPI or is not to record"""
+    abort = ["-x", "GARONNE_RECORD=off", stories.program, "no such story", stories.directory]
+    jobs = {"well": ([stories.program, "ring", stories.directory], 0), "no MPI": (["sh", "-c", "kill -9 $$"], 128 + signal.SIGKILL)}
+    for what, (words, code) in jobs.items():
+        result = badly(stories, *words)
+        expect(result.code == code and "G0315" not in result.output, f"{what}: {result.code}\n{result.output}")
+    garonne = stories.context.prefix / "bin" / "garonne"
+    for words in (["--record", "off"], []):
+        command = [garonne, "run", *words, "-n", "2", *(abort if not words else abort[2:])]
+        result = stories.context.execute("trace not recorded", command, timeout=LIMIT_S, env=stories.context.environment(), cwd=stories.directory)
+        expect(result.code == 3 and "G0315" not in result.output, f"{result.code}\n{result.output}")
+    expect(not list(stories.directory.glob("garonne-*.trace")), f"{list(stories.directory.iterdir())}")
 
 
 def rounds(stories):

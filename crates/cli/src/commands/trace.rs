@@ -1,6 +1,6 @@
-//! `garonne trace`: a timeline of a running job, for Perfetto.
+//! `garonne trace`: a timeline of a running job, for Perfetto; or the last events of one that ended badly, from their file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
@@ -8,6 +8,7 @@ use garonne_node::traced::{From, Traced};
 use garonne_node::visit::Visit;
 
 use super::jobs;
+use crate::last_events;
 use crate::progress::Progress;
 use crate::recording::distant::Distant;
 use crate::recording::{self, Outcome, Recording, Wants};
@@ -17,9 +18,10 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
+    /// The job, by its name or its launcher's process id (garonne ps), not needed if one job runs; or a file with the
+    /// last events of a job that ended badly, which are printed
     #[arg(add = ArgValueCandidates::new(jobs::candidates))]
-    job: Option<jobs::Wanted>,
+    job: Option<String>,
     /// Where to write the timeline; open it at https://ui.perfetto.dev
     #[arg(short, long, default_value = "garonne-trace.json")]
     output: PathBuf,
@@ -42,6 +44,21 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub fn run(args: &Args) -> i32 {
+    // A job's name holds no slash; a file's may be one all the same.
+    let path = args.job.as_deref().map(Path::new);
+    if let Some(path) = path.filter(|path| path.components().count() != 1 || path.is_file()) {
+        return match last_events::show(path) {
+            Ok(text) => {
+                out!("{text}");
+                0
+            }
+            Err(text) => super::fail(&text),
+        };
+    }
+    let job: Option<jobs::Wanted> = match args.job.as_deref().map(str::parse).transpose() {
+        Ok(job) => job,
+        Err(text) => return super::fail(&text),
+    };
     if let Err(text) = recording::check_target(&args.output) {
         return super::fail(&text);
     }
@@ -51,7 +68,7 @@ pub fn run(args: &Args) -> i32 {
         traffic: false,
         stream: false,
     };
-    match follow(args.job.as_ref(), "garonne trace JOB", args.time, wants) {
+    match follow(job.as_ref(), "garonne trace JOB", args.time, wants) {
         Ok(outcome) => {
             recording::complain(&outcome);
             outln!(

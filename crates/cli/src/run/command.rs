@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, Command, ValueHint};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 
 use garonne_node::rank;
+use garonne_node::recorder::RECORD;
 
 use super::options::{Action, Entry, OPTIONS, find};
 
@@ -147,6 +148,7 @@ pub fn values(action: Action) -> &'static [&'static str] {
         Action::Colour => &["auto", "always", "never"],
         Action::Output => &["tag", "rank", "timestamp", "merge"],
         Action::InitialErrhandler => &rank::INITIAL_ERRHANDLERS,
+        Action::Record => &RECORD,
         Action::Stdin => &["0", "none"],
         Action::Display => &["bind", "map"],
         Action::Help => &["all"],

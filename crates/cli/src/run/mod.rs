@@ -29,7 +29,7 @@ mod values;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use garonne_node::job::{Colour, Job};
 use garonne_node::nodes::{Nodes, listed};
@@ -37,6 +37,7 @@ use garonne_node::own::are_own as own_names;
 use garonne_node::{bounded, codes, leaf, limits, placement, rank_slots, tree};
 use garonne_topology::{machine, quota};
 
+use crate::last_events::Collected;
 use crate::output;
 use document::Document;
 use parse::{Facts, Order, Request, When};
@@ -234,17 +235,37 @@ fn start(order: Order) -> i32 {
             return USAGE;
         }
     };
-    let ended = tracing::launch(&mut job, company, &tracing, &mut begun);
+    let mut last = Collected::default();
+    let ended = tracing::launch(&mut job, company, &tracing, &mut begun, &mut last);
     let code = ended.unwrap_or_else(|error| {
         errln!("{error}");
         if error.code() == codes::G0211 { USAGE } else { 1 }
     });
+    say_last_events(last.write(&job.name));
     match document.map(|document| document.finish(code)) {
         Some(Err(text)) => {
             errln!("garonne: {text}");
             if code == 0 { 1 } else { code }
         }
         _ => code,
+    }
+}
+
+/// Names the file with the last events of the ranks, if there are any.
+fn say_last_events(written: Option<Result<PathBuf, String>>) {
+    match written {
+        None => {}
+        Some(Ok(path)) => {
+            let path = path.display();
+            errln!(
+                "note[{}]: the last events of the ranks are in {path}; garonne trace {path} shows them",
+                codes::G0315
+            );
+        }
+        Some(Err(error)) => errln!(
+            "note[{}]: the last events of the ranks could not be written: {error}",
+            codes::G0315
+        ),
     }
 }
 

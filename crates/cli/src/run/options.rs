@@ -87,6 +87,8 @@ pub enum Action {
     Signals,
     /// Write a timeline.
     Trace,
+    /// Whether the last events are recorded.
+    Record,
     /// What the job is called.
     Name,
     /// Where its metrics are served.

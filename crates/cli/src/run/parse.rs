@@ -11,7 +11,7 @@ use garonne_node::job::{Job, Program, Stamps, Stdin, Streams, Tags};
 use garonne_node::job_name;
 use garonne_node::nodes::{Host, Mapping};
 use garonne_node::output_files::OutputFiles;
-use garonne_node::rank;
+use garonne_node::{rank, recorder};
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 
@@ -488,6 +488,10 @@ impl Parser<'_> {
             Action::ErrFile => self.files.err = Some(pattern(value)?),
             Action::OutputName => self.files = OutputFiles::of_ranks(without_qualifiers(&value)),
             Action::OutputDirectory => self.files = OutputFiles::in_directory(without_qualifiers(&value)),
+            Action::Record => {
+                recorder::is_wanted(&value).map_err(|_| bad(&recorder::RECORD.join(" or ")))?;
+                self.env.push((recorder::ENV_RECORD.into(), Some(value)));
+            }
             Action::KillAfter => {
                 grace::read(&value).map_err(|_| bad("a number of seconds from 0 to 3600"))?;
                 self.env.push((ENV_KILL_AFTER.into(), Some(value)));

@@ -244,6 +244,12 @@ pub const OPTIONS: &[Entry] = &[
         "write a timeline of the job, for Perfetto",
     ),
     entry(
+        &["record"],
+        Action::Record,
+        "on|off",
+        "whether the ranks' last events go to a file where the job ends badly (default: on; garonne trace FILE shows it)",
+    ),
+    entry(
         &["overlap"],
         Action::Overlap,
         "",

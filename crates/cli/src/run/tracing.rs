@@ -14,6 +14,7 @@ use garonne_node::{Result, codes};
 
 use super::USAGE;
 use crate::commands::jobs;
+use crate::last_events::Collected;
 use crate::recording::distant::Distant;
 use crate::recording::table::SHORT;
 use crate::recording::{self, Outcome, Recording, Wants};
@@ -37,18 +38,19 @@ impl Tracing {
 /// The thread that records, and where it hears of worlds.
 type Recorder = (Sender<OwnedFd>, JoinHandle<std::result::Result<Outcome, String>>);
 
-/// Runs a job, perhaps with hosts that have joined, recorded as wanted. `begun` is called when threads may be started.
+/// Runs a job, perhaps with hosts that have joined, recorded as wanted. `begun` is called when threads may be started,
+/// and `last` hears what the ranks recorded before the job ended badly.
 pub fn launch(
     job: &mut Job,
     company: Option<Company>,
     tracing: &Tracing,
     begun: &mut dyn FnMut(),
+    last: &mut Collected,
 ) -> Result<i32> {
     if !tracing.is_wanted() {
-        return launcher::launch(job, company, &mut |event| {
-            if let Event::Begun = event {
-                begun();
-            }
+        return launcher::launch(job, company, &mut |event| match event {
+            Event::Begun => begun(),
+            event => last.hear(event),
         });
     }
     let empty = match tracing.timeline.as_deref().map(Claimed::new).transpose() {
@@ -64,6 +66,7 @@ pub fn launch(
         let world = match event {
             Event::Begun => return begun(),
             Event::World(world) => world,
+            event => return last.hear(event),
         };
         let (worlds, _) = recorder.get_or_insert_with(|| {
             let (sender, receiver) = channel();

@@ -31,6 +31,7 @@ impl Agent<'_> {
         } else {
             self.flush_slowly();
             self.flush(Kind::Out);
+            self.hand_recorders_over();
         }
         self.code()
     }

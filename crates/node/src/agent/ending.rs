@@ -47,6 +47,8 @@ pub(super) struct Failure {
     line: String,
     /// Whether the rank had finalised MPI: then the others get time to finalise as well.
     finalized: bool,
+    /// The rank, if it is known here.
+    rank: Option<u32>,
 }
 
 /// Whether a signal to the launcher ends the job; others are passed on.
@@ -175,6 +177,7 @@ impl Agent<'_> {
                     code: ended.code(),
                     line,
                     finalized: false,
+                    rank: None,
                 },
             );
         }
@@ -204,6 +207,7 @@ impl Agent<'_> {
                     code: ended.code(),
                     line,
                     finalized: true,
+                    rank: None,
                 },
             );
         }
@@ -247,6 +251,7 @@ impl Agent<'_> {
                 code,
                 line,
                 finalized: false,
+                rank: None,
             },
         );
     }
@@ -323,6 +328,7 @@ impl Agent<'_> {
                 code: 1,
                 line,
                 finalized: false,
+                rank: None,
             },
         );
     }
@@ -353,18 +359,23 @@ impl Agent<'_> {
                 code: status,
                 line,
                 finalized: false,
+                rank: None,
             },
         );
     }
 
     /// A rank cannot join the job, or will not although the others wait for it.
     pub(super) fn kept_out(&mut self, rank: u32, line: &str) {
+        if !self.has_cause() {
+            self.recorders.forget();
+        }
         self.fail(
             rank,
             Failure {
                 code: 1,
                 line: line.to_owned(),
                 finalized: false,
+                rank: None,
             },
         );
     }
@@ -385,6 +396,7 @@ impl Agent<'_> {
                 code,
                 line,
                 finalized,
+                rank: _,
             } = failure;
             let rank = Some(rank);
             return self.report(&Report::Failed {
@@ -395,7 +407,8 @@ impl Agent<'_> {
                 line,
             });
         }
-        self.blame(report, failure);
+        let rank = Some(rank);
+        self.blame(report, Failure { rank, ..failure });
     }
 
     pub(super) fn say_failure(&mut self, report: &str, failure: &Failure) {
@@ -406,6 +419,7 @@ impl Agent<'_> {
             // Its peers are most likely about to finalise, too: they may do so and end by themselves. Or another launcher ends them, in its own way.
             self.end_patiently(failure.code, Instant::now() + FINALIZED_GRACE);
         } else {
+            self.recorders.blame(failure.rank);
             self.terminate(failure.code);
         }
     }
@@ -423,6 +437,7 @@ impl Agent<'_> {
             code: how.0,
             line: line.to_owned(),
             finalized: how.1,
+            rank,
         };
         self.blame(report.to_owned(), failure);
     }
@@ -431,6 +446,7 @@ impl Agent<'_> {
     pub(super) fn fail_without_rank(&mut self, code: i32, line: &str) {
         if !self.has_cause() {
             self.say(line);
+            self.recorders.blame(None);
             self.terminate(code);
         }
     }

@@ -69,6 +69,7 @@ impl Agent<'_> {
     /// What was to be said of the job has been said.
     pub(super) fn end_for_time(&mut self) {
         if self.ending.is_none() {
+            self.recorders.blame(None);
             self.terminate(124);
         }
     }

@@ -30,12 +30,14 @@ mod kept;
 mod last_words;
 mod looks;
 mod meeting;
+mod member;
 mod naming;
 mod other_mpi;
 mod outer;
 mod output;
 mod own_program;
 mod passing;
+mod recorders;
 mod renewal;
 mod search;
 mod serve;
@@ -85,31 +87,15 @@ use far::Far;
 use hosts::Hosts;
 pub(crate) use hosts::listen_at;
 pub(crate) use joined::{Beginning, Outer};
+use member::Member;
 pub use other_mpi::ENV_SINGLETONS;
 use outer::{Tail, Up};
 use output::{Kind, Marking, Sink, Stream};
 use passing::Sinks;
+use recorders::Recorders;
 use source::Source;
 use start::{Ready, Starter};
 use token::Token;
-
-/// A registered process of a rank.
-#[derive(Debug)]
-struct Member {
-    epoch: u32,
-    /// What it and the agent speak with each other.
-    protocol: u16,
-    pid: i32,
-    socket: Option<OwnedFd>,
-    /// `None` if the process is the rank's direct child, or not visible from here.
-    pidfd: Option<OwnedFd>,
-    direct: bool,
-    finalized: bool,
-    gone: bool,
-    /// It ends by itself.
-    leaves: bool,
-    report: String,
-}
 
 /// A rank as started.
 #[derive(Debug)]
@@ -182,6 +168,8 @@ struct Agent<'a> {
     room_for_pidfds: bool,
     paused: bool,
     ending: Option<Ending>,
+    /// What ranks record for readers after their death.
+    recorders: Recorders,
     /// The rank behind a wrapper that died first, from then until it is known how: other failures do not count any more.
     suspect: Option<u32>,
     /// The first failure, while it is not known whether a host is gone that may be its cause.
@@ -321,6 +309,7 @@ impl<'a> Agent<'a> {
             room_for_pidfds: true,
             paused: false,
             ending: None,
+            recorders: Recorders::default(),
             suspect: None,
             held: None,
             deadline: job.timeout.map(|timeout| Instant::now() + timeout),

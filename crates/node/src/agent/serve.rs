@@ -335,8 +335,8 @@ impl Agent<'_> {
                 return;
             };
             let received = sys::recv(socket.as_fd(), RecvFlags::DONTWAIT);
-            let bytes = match received {
-                Ok(received) if !received.bytes.is_empty() => received.bytes,
+            let received = match received {
+                Ok(received) if !received.bytes.is_empty() => received,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
                 _ => {
                     let member = &mut self.members[index as usize];
@@ -348,7 +348,8 @@ impl Agent<'_> {
                 }
             };
             let Some(rank) = self.rank_of(index) else { return };
-            match ToAgent::decode(&bytes) {
+            match ToAgent::decode(&received.bytes) {
+                Ok(ToAgent::Recorder) => self.keep_recorder(rank, index, received.fds.into_iter().next()),
                 Ok(message) => self.serve_message(index, rank, message),
                 // A rank that talks nonsense has overwritten itself; it will fail with its own words.
                 Err(_) => self.members[index as usize].socket = None,
@@ -402,7 +403,11 @@ impl Agent<'_> {
             ToAgent::Apart { peer } => self.apart(rank, peer),
             ToAgent::Refused { peer, code, text } => self.refused((rank, peer), &code, &text),
             ToAgent::Crashed(crash) => self.rank_crashed(rank, index, crash),
-            ToAgent::Register { .. } | ToAgent::Attach | ToAgent::Drain { .. } | ToAgent::Look(_) => {}
+            ToAgent::Register { .. }
+            | ToAgent::Attach
+            | ToAgent::Drain { .. }
+            | ToAgent::Look(_)
+            | ToAgent::Recorder => {}
         }
     }
 

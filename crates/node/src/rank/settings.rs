@@ -14,6 +14,7 @@ use crate::agent::stall::{self, ENV_DEADLOCK};
 use crate::codes;
 use crate::crash::{self, ENV_BACKTRACE};
 use crate::error::{Error, Result};
+use crate::recorder::{self, ENV_RECORD};
 
 /// Whether what ranks of different hosts say to each other is encrypted: the same for all ranks of a job.
 pub const ENV_ENCRYPT: &str = "GARONNE_ENCRYPT";
@@ -50,7 +51,7 @@ pub fn initial_errhandler(said: &OsStr) -> Result<usize> {
 }
 
 /// Settings of which [`check`] knows what they may say, as ranks and agent of a job on one host read them,
-const OF_ONE_HOST: [&str; 8] = [
+const OF_ONE_HOST: [&str; 9] = [
     ENV_RAILS,
     ENV_BACKGROUND,
     ENV_CHECK,
@@ -59,6 +60,7 @@ const OF_ONE_HOST: [&str; 8] = [
     ENV_KILL_AFTER,
     ENV_DEADLOCK,
     ENV_BACKTRACE,
+    ENV_RECORD,
 ];
 /// and on several also these.
 const OF_SEVERAL_HOSTS: [&str; 2] = [ENV_ENCRYPT, ENV_OFI];
@@ -79,6 +81,7 @@ pub fn check(name: &str, said: &OsStr) -> Result<()> {
         ENV_ENCRYPT => is_sealed(said).map(drop),
         ENV_OFI => fabrics_of(said).map(drop),
         ENV_BACKGROUND => background_of(said).map(drop),
+        ENV_RECORD => recorder::is_wanted(said).map(drop),
         ENV_SHARDS => wished_by(said).map(drop),
         ENV_CHECK => checks_of(said),
         ENV_INITIAL_ERRHANDLER => initial_errhandler(said).map(drop),

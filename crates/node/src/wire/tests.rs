@@ -101,7 +101,15 @@ fn messages_read_back_as_written() {
         broadcast: true,
     };
     assert_eq!(Link::decode(&link.encode()).unwrap(), link);
-    assert_eq!(Link::decode(&Link::World.encode()).unwrap(), Link::World);
+    let told = [
+        Link::World,
+        Link::Remains { rank: None },
+        Link::Remains { rank: Some(3) },
+        Link::Recorder { rank: 3, process: 7 },
+    ];
+    for link in told {
+        assert_eq!(Link::decode(&link.encode()).unwrap(), link);
+    }
     let line = Link::Line { node: 7 };
     assert_eq!(Link::decode(&line.encode()).unwrap(), line);
     assert_eq!(

@@ -5,12 +5,12 @@ use garonne_engine::api::{Context, Error, Mode, Origin, Pattern, Recv, Send, Sta
 use garonne_engine::event::{self, Event, What};
 use garonne_engine::limits::ENVELOPES_MAX;
 use garonne_engine::quick::{Catch, Ended, Small};
+use garonne_sync::post_mortem::Placed;
 use garonne_sync::user::{Data, Scratch};
 use pair::*;
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod pair;
@@ -503,8 +503,9 @@ fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_fi
         let origins = event::senders(ring, &sent, own_memory).unwrap();
         origins.iter().any(|origin| origin.site == PLACE)
     };
-    let tracks = others.map(|context| Arc::downgrade(&pair.sender.track(context, 1).unwrap()));
-    let lives = |at: usize| tracks[at].strong_count() == 1;
+    // Owned by the engine and here.
+    let tracks = others.map(|context| pair.sender.track(context, 1).unwrap());
+    let lives = |at: usize| Placed::owners(&tracks[at]) == 2;
     // One in the middle, the oldest, the newest, the last.
     for ended in [1, 0, 3, 2] {
         let block = others[ended] - CONTEXT;

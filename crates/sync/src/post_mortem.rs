@@ -1,0 +1,290 @@
+//! Memory of a process that can be read after its death, and values that lie in it.
+//!
+//! An [`Area`] is a memory file with slots of fixed sizes, made and mapped by one process. Whoever gets its descriptor
+//! reads what the process wrote last, however that ended. Nobody else can write: the file is sealed against new writable
+//! mappings before its descriptor is handed out, so references to values in it are as good as to any others.
+//! A [`Placed`] value is counted as in an `Arc`, and costs its users the same; it lies in a slot of the area, or on the
+//! heap where no slot is free or large enough. Bounded by the slots.
+
+use crate::shm::{Access, Segment};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::mem::offset_of;
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering, compiler_fence, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes before the first slot, for what the process says of the whole.
+pub const HEADER_BYTES: usize = 4096;
+
+/// Where the value lies in its slot. At the slot's beginning is the number of its owners: 0, and there is no value.
+pub const VALUE_AT: usize = offset_of!(Inner<u64>, value);
+
+/// Slots begin at lines.
+const ALIGN: usize = 64;
+
+/// Seals against new writable mappings (Linux 5.1), growing, shrinking and more seals.
+const SEALS: i32 = 0x10 | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
+
+/// Bytes of a slot for a value of so many.
+pub const fn slot_bytes(value: usize) -> usize {
+    (VALUE_AT + value).next_multiple_of(ALIGN)
+}
+
+/// One slot.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    offset: usize,
+    bytes: usize,
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub struct Area {
+    memory: Segment,
+    free: Mutex<Vec<Slot>>,
+}
+
+impl Area {
+    /// An area that begins with `header`, of at most [`HEADER_BYTES`], and has slots of these sizes; and its file, for readers.
+    ///
+    /// # Errors
+    /// The system has no such memory, or no such seal.
+    pub fn new(header: &[u8], slots: &[usize]) -> io::Result<(Arc<Self>, OwnedFd)> {
+        let mut end = HEADER_BYTES;
+        let mut free = Vec::with_capacity(slots.len());
+        for &bytes in slots {
+            let bytes = bytes.next_multiple_of(ALIGN);
+            free.push(Slot { offset: end, bytes });
+            end += bytes;
+        }
+        let header = header.get(..HEADER_BYTES.min(header.len())).unwrap_or_default();
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: a system call with a name that ends.
+        let fd = unsafe { libc::memfd_create(c"garonne-events".as_ptr(), flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        file.set_len(end as u64)?;
+        let memory = Segment::map(file.as_fd(), 0, end, Access::ReadWrite)?;
+        memory.write(0, header);
+        // SAFETY: a system call on a descriptor that is open.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        free.reverse();
+        let free = Mutex::new(free);
+        Ok((Arc::new(Self { memory, free }), file.into()))
+    }
+
+    fn slots(&self) -> std::sync::MutexGuard<'_, Vec<Slot>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A free slot of so many bytes, the smallest that is large enough.
+    fn take(&self, bytes: usize) -> Option<Slot> {
+        let mut slots = self.slots();
+        let fits = slots.iter().enumerate().filter(|(_, slot)| slot.bytes >= bytes);
+        let (index, _) = fits.min_by_key(|(_, slot)| (slot.bytes, slot.offset))?;
+        Some(slots.swap_remove(index))
+    }
+}
+
+/// A value with what counts its owners.
+#[repr(C)]
+struct Inner<T> {
+    owners: AtomicUsize,
+    /// Where it lies, if that is not the heap.
+    home: Option<Home>,
+    value: T,
+}
+
+struct Home {
+    area: Arc<Area>,
+    slot: Slot,
+}
+
+/// A value that lies in an [`Area`], or on the heap, shared by its owners.
+pub struct Placed<T> {
+    at: NonNull<Inner<T>>,
+}
+
+// SAFETY: as an `Arc`: owners share the value, and the last of them drops it, whatever their threads.
+unsafe impl<T: Send + Sync> Send for Placed<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Placed<T> {}
+
+impl<T> Placed<T> {
+    const FITS: () = assert!(
+        align_of::<T>() <= align_of::<u64>() && offset_of!(Inner<T>, value) == VALUE_AT,
+        "a slot has its value where readers expect it"
+    );
+
+    /// A value in a slot of the area, or on the heap.
+    pub fn new(area: Option<&Arc<Area>>, value: T) -> Self {
+        const { Self::FITS };
+        let slot = area.and_then(|area| {
+            let slot = area.take(size_of::<Inner<T>>())?;
+            Some((area, slot))
+        });
+        let Some((area, slot)) = slot else {
+            let inner = Box::new(Inner {
+                owners: AtomicUsize::new(1),
+                home: None,
+                value,
+            });
+            return Self {
+                at: NonNull::from(Box::leak(inner)),
+            };
+        };
+        let at = area.memory.ptr(slot.offset, slot.bytes).cast::<Inner<T>>();
+        let home = Some(Home {
+            area: area.clone(),
+            slot,
+        });
+        let inner = Inner {
+            owners: AtomicUsize::new(0),
+            home,
+            value,
+        };
+        // SAFETY: the slot is free, large enough and aligned, and mapped as long as `home` keeps its area.
+        unsafe { at.write(inner) };
+        // A reader that comes after this process's death, wherever that was, and finds an owner finds the value.
+        compiler_fence(Ordering::Release);
+        // SAFETY: as above; the value was written.
+        unsafe { &(*at).owners }.store(1, Ordering::Relaxed);
+        match NonNull::new(at) {
+            Some(at) => Self { at },
+            None => unreachable!("memory is mapped elsewhere"),
+        }
+    }
+
+    /// Where the value lies; it stays there as long as it has an owner.
+    pub fn as_ptr(this: &Self) -> *const T {
+        std::ptr::from_ref::<T>(this)
+    }
+
+    /// How many owners the value has.
+    pub fn owners(this: &Self) -> usize {
+        this.inner().owners.load(Ordering::Relaxed)
+    }
+
+    fn inner(&self) -> &Inner<T> {
+        // SAFETY: this owner keeps it.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl<T> Deref for Placed<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.inner().value
+    }
+}
+
+impl<T> Clone for Placed<T> {
+    fn clone(&self) -> Self {
+        let before = self.inner().owners.fetch_add(1, Ordering::Relaxed);
+        assert!(before < usize::MAX / 2, "no process has so many owners");
+        Self { at: self.at }
+    }
+}
+
+impl<T> Drop for Placed<T> {
+    fn drop(&mut self) {
+        if self.inner().owners.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        fence(Ordering::Acquire);
+        // SAFETY: the last owner takes out where the value lies; nobody looks there again.
+        let home = unsafe { std::ptr::replace(&raw mut (*self.at.as_ptr()).home, None) };
+        let Some(Home { area, slot }) = home else {
+            // SAFETY: without a home it came from a box, and this was the last owner.
+            drop(unsafe { Box::from_raw(self.at.as_ptr()) });
+            return;
+        };
+        // SAFETY: it is in its slot still, and this was the last owner.
+        unsafe { self.at.as_ptr().drop_in_place() };
+        area.slots().push(slot);
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Placed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+    use std::sync::atomic::AtomicU64;
+
+    fn read(file: &File, at: usize) -> u64 {
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, at as u64).unwrap();
+        u64::from_ne_bytes(word)
+    }
+
+    #[test]
+    fn values_lie_in_slots_as_long_as_they_have_owners_and_else_on_the_heap() {
+        let slots = [slot_bytes(8), slot_bytes(1000)];
+        let (area, file) = Area::new(b"head", &slots).unwrap();
+        let file = File::from(file);
+        assert_eq!(read(&file, 0).to_ne_bytes()[..4], *b"head");
+        let first = HEADER_BYTES;
+        let one = Placed::new(Some(&area), AtomicU64::new(5));
+        let same = one.clone();
+        same.store(6, Ordering::Relaxed);
+        assert_eq!((read(&file, first), read(&file, first + VALUE_AT)), (2, 6));
+        drop(one);
+        assert_eq!((read(&file, first), same.load(Ordering::Relaxed)), (1, 6));
+        // The next small one gets the larger slot, and the one after that none.
+        let others = [7, 8].map(|value| Placed::new(Some(&area), AtomicU64::new(value)));
+        assert_eq!(read(&file, first + slots[0] + VALUE_AT), 7);
+        assert_eq!(others[1].load(Ordering::Relaxed), 8);
+        drop(same);
+        assert_eq!(read(&file, first), 0, "no owner");
+        let again = Placed::new(Some(&area), AtomicU64::new(9));
+        drop(area);
+        assert_eq!(read(&file, first + VALUE_AT), 9);
+        drop((again, others));
+    }
+
+    #[test]
+    fn a_value_is_dropped_by_its_last_owner_once() {
+        let (area, _file) = Area::new(&[], &[slot_bytes(64)]).unwrap();
+        for area in [Some(&area), None] {
+            let alive = Arc::new(());
+            let one = Placed::new(area, alive.clone());
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let mine = one.clone();
+                    std::thread::spawn(move || drop(mine))
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!(Arc::strong_count(&alive), 2);
+            drop(one);
+            assert_eq!(Arc::strong_count(&alive), 1);
+        }
+    }
+
+    #[test]
+    fn nobody_else_can_write_there() {
+        let (_area, file) = Area::new(&[], &[64]).unwrap();
+        assert!(Segment::map(file.as_fd(), 0, 4096, Access::ReadWrite).is_err());
+        assert!(Segment::map(file.as_fd(), 0, 4096, Access::Read).is_ok());
+        let file = File::from(file);
+        assert!(file.write_all_at(b"x", 0).is_err());
+        assert!(file.set_len(0).is_err());
+    }
+}
