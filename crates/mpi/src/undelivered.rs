@@ -110,7 +110,7 @@ pub(crate) fn wait_for(process: &Arc<Process>, mut sends: Vec<Sent>) {
     let looks = notes.clone();
     // Without a thread all is as it was, but for the words.
     let looker = std::thread::Builder::new()
-        .name("finalize".into())
+        .name("garonne-finalize".into())
         .spawn(move || looks.look());
     let mut left = sends.len();
     process.host.wait_until(&mut || {
