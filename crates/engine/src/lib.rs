@@ -19,6 +19,7 @@ mod fetch;
 mod flow;
 mod gate;
 mod held;
+pub mod in_use;
 pub mod lift;
 pub mod limits;
 mod matcher;

@@ -18,7 +18,6 @@ use crate::shard::Shard;
 use crate::store::{Body, Meta};
 use crate::table::NONE;
 use garonne_sync::user::UserMem;
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A small contiguous standard-mode send.
@@ -409,25 +408,6 @@ pub(crate) fn sent(small: &Small) -> Event {
     }
 }
 
-/// Contexts in which operations are alive.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InUse {
-    /// Each once.
-    pub contexts: HashSet<Context>,
-    /// Places that were looked at to find that out: what the question costs.
-    pub looked_at: usize,
-}
-
-impl InUse {
-    /// These and those of `other`.
-    #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
-        self.contexts.extend(other.contexts);
-        self.looked_at += other.looked_at;
-        self
-    }
-}
-
 impl<R: Rail> Shard<R> {
     /// Sends a small message at once if nothing is in the way; `false`: nothing happened, take the general way.
     #[inline(always)]
@@ -581,23 +561,5 @@ impl<R: Rail> Shard<R> {
     pub fn whole_name(&self, name: Request) -> Option<(Request, Context)> {
         let operation = self.core.requests.short(name)?;
         (operation.state != State::Free).then(|| (self.core.requests.name(name.index), operation.context))
-    }
-
-    /// The contexts in which operations are alive. Looks at all places for operations, if there is one.
-    pub fn contexts_in_use(&self) -> InUse {
-        if self.core.requests.alive() == 0 {
-            return InUse::default();
-        }
-        let (mut contexts, mut last) = (HashSet::new(), None);
-        for (_, operation) in self.core.requests.iter() {
-            if operation.state != State::Free && last != Some(operation.context) {
-                last = Some(operation.context);
-                contexts.insert(operation.context);
-            }
-        }
-        InUse {
-            contexts,
-            looked_at: self.core.requests.places(),
-        }
     }
 }

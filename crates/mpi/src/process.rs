@@ -16,7 +16,7 @@ use crate::p2p::buffer::Buffers;
 use crate::request::Request;
 use crate::undelivered;
 use garonne_engine::api::{self, Origin};
-use garonne_engine::quick::InUse;
+use garonne_engine::in_use::InUse;
 use garonne_progress::host::Host;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -31,8 +31,9 @@ use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
 };
 use garonne_engine::event::{Pending, Sent, Waiting};
+use garonne_engine::in_use::InUse;
 use garonne_engine::priority::Priority;
-use garonne_engine::quick::{Catch, Caught, Ended, InUse, Small};
+use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Rail, WakeSource};
 use garonne_engine::shard::Shard;
 use garonne_engine::track::Track;

@@ -9,10 +9,11 @@ use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status, without_shard,
 };
 use garonne_engine::event::{Meeting, Pending, Sent};
+use garonne_engine::in_use::InUse;
 use garonne_engine::limits::SHORT_GENERATION_BITS;
 use garonne_engine::news;
 use garonne_engine::priority::Priority;
-use garonne_engine::quick::{Catch, Caught, Ended, InUse, Small};
+use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::rail::{Bulk, Descriptor, Token};
 use garonne_engine::watch::Watcher;
 use garonne_sync::shm::Segment;

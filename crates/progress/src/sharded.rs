@@ -14,8 +14,9 @@ use garonne_engine::api::{
     in_shard, shard_of, without_shard,
 };
 use garonne_engine::event::{Meeting, Pending, Sent};
+use garonne_engine::in_use::InUse;
 use garonne_engine::priority::Priority;
-use garonne_engine::quick::{Catch, Caught, InUse, Small};
+use garonne_engine::quick::{Catch, Caught, Small};
 use garonne_engine::rail::{Bulk, Descriptor, Rail, Token};
 use garonne_engine::shard::Shard;
 use garonne_engine::watch::{Watched, Watcher};

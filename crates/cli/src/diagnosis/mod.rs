@@ -4,6 +4,7 @@
 //! ended from outside or stands still (`verdict_for_agent`). Nothing here changes the job.
 
 pub mod brief;
+mod call_kinds;
 pub mod collectives;
 pub mod crash;
 pub mod hosts;

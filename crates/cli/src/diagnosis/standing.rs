@@ -17,6 +17,7 @@ use garonne_node::rank::memory_of;
 use garonne_node::visit::Visit;
 use garonne_sites::Resolver;
 
+use super::call_kinds::{is_blocking, is_probe, names_its_partner};
 use super::collectives::{self, InCollective, collective, has_entered};
 use super::verdict::{Need, Standing};
 use super::{messages, polling, sockets};
@@ -526,33 +527,6 @@ impl Sources<'_> {
     }
 }
 
-/// Whether what the card says of a wait in this call is all that the call waits for.
-pub fn names_its_partner(name: &str) -> bool {
-    let name = name.trim_end_matches("_c");
-    matches!(name, "MPI_Recv" | "MPI_Send" | "MPI_Ssend" | "MPI_Rsend")
-}
-
-pub fn is_probe(name: &str) -> bool {
-    matches!(name, "MPI_Probe" | "MPI_Mprobe")
-}
-
-/// Whether the call that made an operation returns only when it is over.
-pub fn is_blocking(operation: &Pending) -> bool {
-    calls::name(operation.origin.call.into()).is_some_and(|name| !returns_early(name))
-}
-
-fn returns_early(name: &str) -> bool {
-    let immediate = name.strip_prefix("MPI_I").is_some_and(|rest| {
-        !["nit", "nfo", "ntercomm"]
-            .iter()
-            .any(|other| rest.starts_with(other))
-    });
-    immediate
-        || ["MPI_Start", "MPI_Comm_idup", "MPI_Bsend"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -581,30 +555,5 @@ mod tests {
         let all = steady(ranks, read);
         let waits: Vec<_> = all.iter().map(|seen| seen.rank.wait.is_some()).collect();
         assert_eq!(waits, [true, false, false]);
-    }
-
-    #[test]
-    fn calls_that_return_early_are_told_from_those_that_do_not() {
-        for name in [
-            "MPI_Isend",
-            "MPI_Irecv_c",
-            "MPI_Ibcast",
-            "MPI_Startall",
-            "MPI_Comm_idup_with_info",
-            "MPI_Isendrecv",
-        ] {
-            assert!(returns_early(name), "{name}");
-        }
-        for name in [
-            "MPI_Send",
-            "MPI_Recv",
-            "MPI_Sendrecv",
-            "MPI_Init_thread",
-            "MPI_Intercomm_create",
-            "MPI_Comm_split",
-            "MPI_Bcast",
-        ] {
-            assert!(!returns_early(name), "{name}");
-        }
     }
 }

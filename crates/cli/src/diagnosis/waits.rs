@@ -5,8 +5,9 @@ use garonne_mpi::coll::tag::Kind;
 use garonne_node::calls;
 use garonne_node::layout::Wait;
 
+use super::call_kinds::{is_blocking, is_probe, names_its_partner};
 use super::collectives::{InCollective, What, collective};
-use super::standing::{CONTEXTS, Shown, is_blocking, is_probe, names_its_partner, number_of};
+use super::standing::{CONTEXTS, Shown, number_of};
 
 impl Shown {
     /// The name of what a rank that waits has called.
