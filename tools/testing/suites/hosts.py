@@ -14,7 +14,8 @@ import sys
 import time
 
 from ..bounds import HOST_SILENT_S, within
-from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
+from ..jobs import PATIENCE_S, expect, kill_one
+from ..jobs_on_hosts import Job, children_of, launcher_of, on_host, rail_that_answers, run
 from ..namespaces import Chain, Hosts, Six, Wires, namespaces
 from ..runner import Case, Failure, Skip, check
 from . import c as programs
@@ -57,18 +58,6 @@ def suite(context):
         yield Case(f"hosts/{case.__name__.replace('_', ' ')}", lambda case=case: case(context, talk), second_try=True)
     yield Case("hosts/the first agent stands still", lambda: first_agent_stands_still(context, talk), second_try=True, waits=True)
     yield Case("hosts/kills at any moment", lambda: kills(context, talk))
-
-
-class Job(MarkedJob):
-    """`garonne run` on the first of some hosts."""
-
-    def __init__(self, context, hosts, arguments, stdin=None):
-        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "run", "--launcher", "ip netns exec", *arguments]
-        super().__init__(command, context.environment(), stdin)
-
-
-def run(context, hosts, arguments, limit=PATIENCE_S, input=None):
-    return Job(context, hosts, arguments, subprocess.PIPE if input is not None else None).end(limit, input)
 
 
 def across(context, program, ranks):
@@ -281,16 +270,6 @@ def tuned_networks(context, talk):
                 expect(time.monotonic() < until, "ranks do not begin with what was kept", said)
                 time.sleep(0.2)
         job.end_well(talk, SILENCE_S)
-
-
-def rail_that_answers(context, hosts, *words):
-    """What `garonne rail` says on the first host; nobody answers before a rank has called MPI_Init."""
-    command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "rail", *words]
-    until = time.monotonic() + PATIENCE_S
-    while (done := subprocess.run(command, env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)).returncode != 0:
-        expect(time.monotonic() < until, f"garonne rail {words}: exit code {done.returncode}", done.stdout + done.stderr)
-        time.sleep(0.2)
-    return done.stdout
 
 
 def network_that_comes(context, talk):
@@ -567,15 +546,6 @@ def link_is_cut(context, talk):
         expect(code != 0 and "G0217" in output and hosts.names[1] in output, f"exit code {code}", output)
 
 
-def launcher_of(job):
-    """The process of `garonne run` itself: the first that has the mark and is of that name."""
-    return min(pid for pid, command in job.alive().items() if " run --launcher" in command)
-
-
-def children_of(pid):
-    return [int(child) for child in open(f"/proc/{pid}/task/{pid}/children").read().split()]
-
-
 def first_agent_stands_still(context, talk):
     """The agent of the job's own host is stopped until the other host's has taken it for gone: it says so by its own clock, and blames nobody."""
     with Hosts(2) as hosts:
@@ -594,13 +564,6 @@ def first_agent_stands_still(context, talk):
         code, output = job.end()
         expect(code != 0 and "host 'localhost' stood still" in output and other in output, f"exit code {code}", output)
         expect("error[G0245]" in output and "G0217" not in output, "another host is blamed", output)
-
-
-def on_host(pid, host):
-    try:
-        return os.stat(f"/proc/{pid}/ns/net").st_ino == os.stat(f"/run/netns/{host}").st_ino
-    except OSError:
-        return False
 
 
 def kills(context, talk):

@@ -4,7 +4,7 @@ use garonne_node::nodes::Host;
 
 use super::host_lists::expanded;
 use super::hosts;
-use super::parse::Facts;
+use super::request::Facts;
 
 /// What starts a process on a host of Slurm's: called with the host's name and the command behind it.
 const SRUN: [&str; 8] = [

@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use super::parse::{Request, parse};
+use super::parse::parse;
+use super::request::Request;
 use super::tests::facts;
 
 /// Of Open MPI 4.1 and 5 (`PMIX_ARG_NONE` and `PMIX_ARG_REQD` there), with a value that each would take.

@@ -6,7 +6,7 @@ use garonne_node::nodes::Host;
 
 use super::allocation;
 use super::host_lists;
-use super::parse::Facts;
+use super::request::Facts;
 
 /// Longest name of a host, as the name service has it.
 const NAME_MAX: usize = 255;

@@ -17,6 +17,7 @@ pub mod options;
 mod own;
 mod parse;
 mod rank_file;
+mod request;
 mod settings;
 mod signals;
 mod strategies;
@@ -40,7 +41,7 @@ use garonne_topology::{machine, quota};
 use crate::last_events::Collected;
 use crate::output;
 use document::Document;
-use parse::{Facts, Order, Request, When};
+use request::{Facts, Order, Request, When};
 
 /// Exit code for a command line that is not understood.
 const USAGE: i32 = 2;

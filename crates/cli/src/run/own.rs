@@ -5,7 +5,7 @@ use std::path::Path;
 use garonne_node::limits;
 use garonne_node::nodes::Host;
 
-use super::parse::Facts;
+use super::request::Facts;
 
 /// What starts processes on hosts by the names that the system knows them by. To another command a name may mean anything: a container's, a network namespace's.
 const BY_NAME: [&str; 4] = ["ssh", "slurm", "srun", "prterun"];

@@ -7,7 +7,7 @@ use garonne_node::nodes::Host;
 use garonne_node::rank_slots::{self, is_place};
 
 use super::hosts;
-use super::parse::Facts;
+use super::request::Facts;
 
 /// The host and place of each rank, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

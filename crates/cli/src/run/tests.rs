@@ -7,7 +7,8 @@ use garonne_node::job::{Stamps, Stdin, Streams, Tags};
 use garonne_node::nodes::Mapping;
 use garonne_topology::binding::{BindTo, MapBy};
 
-use super::parse::{Facts, Order, Request, parse};
+use super::parse::parse;
+use super::request::{Facts, Order, Request};
 
 pub(super) fn facts() -> Facts {
     Facts {
