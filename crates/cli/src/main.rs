@@ -19,6 +19,7 @@ mod last_events;
 mod page;
 mod progress;
 mod recording;
+mod replaced;
 mod run;
 
 use std::ffi::OsString;

@@ -65,9 +65,15 @@ fn a_binding_that_other_hosts_cannot_give_is_told_once_for_all_of_them() {
     // Jobs of other tests may have the CPU at any time, which is told in other words.
     let said = said(&mut on_hosts("a:2", &bound));
     assert_eq!((said.code, said.err.lines().count()), (0, 1), "{said:?}");
-    let told = said.err.strip_prefix("garonne run: ranks 0-1 on host a ").unwrap();
+    let told = said
+        .err
+        .strip_prefix("garonne run: ranks 0-1 on host a ")
+        .unwrap();
     let few = "share CPUs 0: there are too few for each to have its own\n";
-    assert!(told == few || told.ends_with("0 not taken by other jobs\n"), "{said:?}");
+    assert!(
+        told == few || told.ends_with("0 not taken by other jobs\n"),
+        "{said:?}"
+    );
     // The launcher's own host has a rank that claims the only CPU, so the others have none left.
     let said = support::said(&mut on_hosts("localhost:1,a:1,b:1,c:1,d:1,e:1", &bound));
     let names = " on hosts a,b,c,d and 1 more are not bound as asked for: ";

@@ -19,6 +19,7 @@ use super::jobs::{self, Rank};
 use super::picture::{Area, Look, bytes, picture};
 use super::{elsewhere, fail, trace};
 use crate::page;
+use crate::replaced;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -45,9 +46,10 @@ pub fn run(args: &Args) -> i32 {
 
 fn go(args: &Args) -> Result<i32, String> {
     if let Some(path) = &args.html {
+        replaced::check(path, page::beginning())?;
         let visit = jobs::choose(args.job.as_ref(), "garonne map --html FILE JOB")?;
         let page = page::of_now(&visit, args.time);
-        std::fs::write(path, page).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        replaced::write(path, page::beginning(), &page)?;
         return Ok(0);
     }
     let topology = machine_of_this_host()?;
@@ -175,6 +177,7 @@ pub fn say_for_agent(visit: &Visit, as_json: bool) -> i32 {
 }
 
 fn save(path: &Path, area: &Area) -> Result<i32, String> {
+    replaced::check(path, b"<svg")?;
     svg::save(path, &picture(area)).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     Ok(0)
 }

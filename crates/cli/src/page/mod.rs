@@ -29,6 +29,11 @@ const AWAITED_DRAWN: usize = 3;
 /// Characters that a rank's box has room for.
 const BRIEF_MAX: usize = 13;
 
+/// How each page begins, by which an earlier one is known.
+pub fn beginning() -> &'static [u8] {
+    TEMPLATE.split("@TITLE@").next().unwrap_or_default().as_bytes()
+}
+
 /// The page as a file: with these data, or, where it is served, with those that it asks for.
 pub fn html(title: &str, data: &Value, live: bool) -> String {
     // What stands in an element of script must not end it.

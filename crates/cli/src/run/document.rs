@@ -1,13 +1,15 @@
 //! `garonne run --json FILE`: how a job ended, as one document for scripts, in a file of its own so that what ranks print stays as it is.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use garonne_node::job::Job;
 use garonne_node::outcome::Sheet;
 use serde_json::json;
+
+use crate::replaced::may_replace;
 
 /// How each of these documents begins, by which an earlier one is known.
 const BEGINNING: &[u8] = b"{\n  \"made_by\": \"garonne run\"";
@@ -29,7 +31,7 @@ impl Document {
     pub fn begin(path: PathBuf, job: &mut Job) -> Result<Self, String> {
         let shown = path.display().to_string();
         let fault = |error: std::io::Error| format!("cannot write the job's end to '{shown}': {error}");
-        if !may_replace(&path).map_err(fault)? {
+        if !may_replace(&path, BEGINNING).map_err(fault)? {
             return Err(format!(
                 "'{shown}' is there and is no document of `garonne run --json`: it is not overwritten; name another file, or remove it first"
             ));
@@ -83,19 +85,4 @@ fn open(path: &Path) -> std::io::Result<File> {
         .create(true)
         .truncate(true)
         .open(path)
-}
-
-/// Whether a file is not there, is empty, holds an earlier document, or is no plain file (a pipe, a terminal).
-fn may_replace(path: &Path) -> std::io::Result<bool> {
-    match std::fs::metadata(path) {
-        Ok(meta) if meta.is_file() && meta.len() > 0 => {}
-        Ok(_) => return Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
-        Err(error) => return Err(error),
-    }
-    let mut first = Vec::new();
-    File::open(path)?
-        .take(BEGINNING.len() as u64)
-        .read_to_end(&mut first)?;
-    Ok(first == BEGINNING)
 }

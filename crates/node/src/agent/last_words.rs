@@ -81,13 +81,21 @@ impl Agent<'_> {
     }
 
     fn tell_group(&mut self, group: &Group) {
-        let Group { text, ranks, cut } = group;
+        let Group {
+            text,
+            ranks,
+            cut,
+            numbered,
+        } = group;
         let sink = self.sinks.of(Kind::Err, ranks[0]);
         self.slots[ranks[0] as usize].err.pass_on(text, sink);
         self.emit(Kind::Err, ranks[0]);
         let same = &ranks[1..];
         let words = match (same.is_empty(), cut.is_empty()) {
             (true, true) => return,
+            (false, true) if *numbered => {
+                format!("{} wrote the same, with their own numbers", named(same))
+            }
             (false, true) => format!("{} wrote the same", named(same)),
             (true, false) => format!("{} had begun to write the same", named(cut)),
             (false, false) => {

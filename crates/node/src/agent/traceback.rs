@@ -3,6 +3,7 @@
 //! A stream that begins a traceback holds everything from there on, in order, until the job has failed or
 //! [`TRACEBACK_WAIT`](crate::limits::TRACEBACK_WAIT) has passed, at most [`TRACEBACK_BYTES_MAX`]. Nothing here prints.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use crate::limits::{TRACEBACK_BYTES_MAX, TRACEBACK_WAIT};
@@ -80,6 +81,8 @@ pub(super) struct Group {
     /// In order; the first wrote all of it.
     pub ranks: Vec<u32>,
     pub cut: Vec<u32>,
+    /// They differ in the number of the rank that wrote each.
+    pub numbered: bool,
 }
 
 /// Each text for itself.
@@ -87,15 +90,18 @@ pub(super) fn apart(held: Vec<(u32, Vec<u8>)>) -> Vec<Group> {
     let alone = |(rank, text)| Group {
         text,
         ranks: vec![rank],
-        cut: Vec::new(),
+        ..Group::default()
     };
     held.into_iter().map(alone).collect()
 }
 
-/// Puts equal texts together, and beginnings of a text with it. The groups come in the order of their first ranks, but for that
-/// of the rank `cause`, which is the last and has it as its first.
+/// Puts texts together that are equal but for their ranks' own numbers, and beginnings of a text with it. The groups come in the order of
+/// their first ranks, but for that of the rank `cause`, which is the last and has it as its first.
 pub(super) fn groups(held: Vec<(u32, Vec<u8>)>, cause: Option<u32>) -> Vec<Group> {
-    let mut sorted = held;
+    let mut sorted: Vec<_> = held
+        .iter()
+        .map(|(rank, text)| (*rank, unnumbered(text, *rank)))
+        .collect();
     // A beginning of a text comes behind it then, with nothing between the two that does not begin with it, too.
     sorted.sort_by(|(one, text), (two, other)| other.cmp(text).then(one.cmp(two)));
     let mut groups: Vec<Group> = Vec::new();
@@ -106,7 +112,7 @@ pub(super) fn groups(held: Vec<(u32, Vec<u8>)>, cause: Option<u32>) -> Vec<Group
             _ => groups.push(Group {
                 text,
                 ranks: vec![rank],
-                cut: Vec::new(),
+                ..Group::default()
             }),
         }
     }
@@ -116,7 +122,33 @@ pub(super) fn groups(held: Vec<(u32, Vec<u8>)>, cause: Option<u32>) -> Vec<Group
     if let Some(last) = groups.last_mut().filter(|group| is_of_cause(group)) {
         last.ranks.sort_by_key(|rank| (Some(*rank) != cause, *rank));
     }
+    let mut texts: HashMap<u32, Vec<u8>> = held.into_iter().collect();
+    for group in &mut groups {
+        let own = texts.remove(&group.ranks[0]).unwrap_or_default();
+        group.numbered = own != group.text;
+        group.text = own;
+    }
     groups
+}
+
+/// A text without its rank's own number, wherever that stands as `rank N`.
+fn unnumbered(text: &[u8], rank: u32) -> Vec<u8> {
+    let own = format!("rank {rank}");
+    let mut rest = text;
+    let mut told = Vec::with_capacity(text.len());
+    while let Some(at) = find(rest, own.as_bytes()) {
+        let end = at + own.len();
+        let is_whole = !rest.get(end).is_some_and(u8::is_ascii_digit);
+        told.extend_from_slice(&rest[..at]);
+        told.extend_from_slice(if is_whole { b"rank #" } else { own.as_bytes() });
+        rest = &rest[end..];
+    }
+    told.extend_from_slice(rest);
+    told
+}
+
+fn find(text: &[u8], part: &[u8]) -> Option<usize> {
+    text.windows(part.len()).position(|window| window == part)
 }
 
 /// Takes from groups those that only follow from the end of another rank than they are of: what they say in a line, and their ranks.
@@ -222,6 +254,22 @@ mpi4py.MPI.Exception: MPI_ERR_PROC_ABORTED: process 1: it died
         assert_eq!((&told[0].ranks[..], &told[0].cut[..]), (&[2][..], &[][..]));
         assert_eq!((&told[1].ranks[..], &told[1].cut[..]), (&[3, 0, 4][..], &[1][..]));
         assert_eq!(groups(held, None)[0].ranks, [0, 3, 4]);
+    }
+
+    #[test]
+    fn texts_that_name_their_own_rank_are_one() {
+        let text =
+            |rank: u32| format!("T\n a\nRuntimeError: rank {rank} failed, unlike rank 7\n").into_bytes();
+        let held = vec![(1, text(1)), (11, text(11)), (2, text(2)), (7, text(7))];
+        let told = groups(held, Some(2));
+        assert_eq!(told.len(), 2, "rank 7 names no other");
+        assert_eq!((&told[0].ranks[..], told[0].numbered), (&[7][..], true));
+        assert_eq!((&told[1].ranks[..], told[1].numbered), (&[2, 1, 11][..], true));
+        assert_eq!(told[1].text, text(2));
+        assert_eq!(
+            unnumbered(b"rank 1, rank 12, rank 1", 1),
+            b"rank #, rank 12, rank #"
+        );
     }
 
     #[test]
