@@ -210,6 +210,11 @@ pub fn tell_missing(all: &[Shown]) -> Vec<String> {
             continue;
         };
         let entered = gathering.members.len() - missing.len();
+        // Those that called others have entered one of this number all the same.
+        let called = match gathering.waiting.len() {
+            1 => called,
+            _ => "collective",
+        };
         lines.push(format!(
             "{entered} of {} ranks {} entered {}; missing: {}",
             gathering.members.len(),
@@ -374,6 +379,11 @@ mod tests {
         assert_eq!(
             lines,
             ["3 of 4 ranks have entered MPI_Barrier #12 of comm \"four\"; missing: rank 2"]
+        );
+        all[0] = shown(0, 12, Some((tag(12, 2), COLLECTIVES)));
+        assert_eq!(
+            tell_missing(&all),
+            ["3 of 4 ranks have entered collective #12 of comm \"four\"; missing: rank 2"]
         );
         // Of whom nothing is known it is not said.
         all[2].seen.entered.clear();
