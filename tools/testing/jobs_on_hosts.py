@@ -20,8 +20,12 @@ def run(context, hosts, arguments, limit=PATIENCE_S, input=None):
 
 
 def launcher_of(job):
-    """The process of `garonne run` itself: the first that has the mark and is of that name."""
-    return min(pid for pid, command in job.alive().items() if " run --launcher" in command)
+    """The process of `garonne run` itself: the first that has the mark and is of that name, which it has once it has begun."""
+    until = time.monotonic() + PATIENCE_S
+    while not (found := [pid for pid, command in job.alive().items() if " run --launcher" in command]):
+        expect(time.monotonic() < until, "the launcher does not begin", "")
+        time.sleep(0.05)
+    return min(found)
 
 
 def children_of(pid):
