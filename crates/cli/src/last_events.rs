@@ -15,9 +15,11 @@ use garonne_node::printable::line;
 use garonne_node::recorder::{self, Remains};
 use garonne_node::{bounded, calls, launcher};
 use garonne_sites::Resolver;
-use garonne_trace::file::{TraceFile, may_replace};
+use garonne_trace::file::TraceFile;
 use garonne_trace::seen::{communicator_of, has_tag};
 use serde_json::{Value, json};
+
+use crate::replaced::{TIMELINE, may_replace};
 
 /// Events of a rank.
 const EVENTS: usize = 100;
@@ -102,7 +104,7 @@ fn target(directory: &Path, job: &str) -> Result<PathBuf, String> {
         false => directory.join(name),
     });
     paths
-        .find(|path| !path.is_symlink() && may_replace(path).unwrap_or(false))
+        .find(|path| !path.is_symlink() && may_replace(path, TIMELINE).unwrap_or(false))
         .ok_or_else(|| "files of other kinds have its names".into())
 }
 

@@ -4,6 +4,11 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
+use garonne_trace::file::BEGINNING;
+
+/// How timelines begin.
+pub const TIMELINE: &[u8] = BEGINNING.as_bytes();
+
 /// Whether a file is not there, is empty, begins as earlier documents of its kind do, or is no plain file (a pipe, a terminal).
 ///
 /// # Errors
@@ -49,6 +54,24 @@ pub fn write(path: &Path, beginning: &[u8], document: &str) -> Result<(), String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use garonne_trace::file::TraceFile;
+
+    #[test]
+    fn only_a_timeline_or_an_empty_file_may_be_replaced() {
+        let path = std::env::temp_dir().join(format!("garonne-trace-target-{}", std::process::id()));
+        let allowed = |text: Option<&[u8]>| {
+            text.iter().for_each(|text| std::fs::write(&path, text).unwrap());
+            may_replace(&path, TIMELINE).unwrap()
+        };
+        assert!(allowed(None));
+        assert!(allowed(Some(b"")));
+        assert!(!allowed(Some(b"\x7fELF")));
+        assert!(!allowed(Some(b"{\"displayTimeUnit\":\"ms\",\"otherData\":{}}")));
+        TraceFile::create(&path, &serde_json::json!({})).unwrap();
+        assert!(allowed(None));
+        assert!(may_replace(Path::new("/dev/null"), TIMELINE).unwrap());
+        std::fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn only_an_earlier_document_or_an_empty_file_is_replaced() {

@@ -2,10 +2,10 @@
 
 mod support;
 
-use support::{Place, garonne, launch, line};
+use support::{Job, Place, garonne, launch, line};
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// Frees the requests of sends, or sends from a buffer: which, by the first argument.
 const PROGRAM: &str = r#"
@@ -36,16 +36,6 @@ const PROGRAM: &str = r#"
         return 0;
     }
 "#;
-
-/// A job that runs until this is dropped.
-struct Job(Child);
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// What a job that hangs says until it has told of what nobody receives, what `who` says then, and how often the job tells it.
 fn said(which: &str) -> (String, String, usize) {

@@ -2,9 +2,9 @@
 
 mod support;
 
-use std::process::{Child, Command};
+use std::process::Command;
 
-use support::{Place, garonne};
+use support::{Job, Place, garonne};
 
 /// Rank 0 has sent and sleeps outside MPI, rank 1 waits for it, rank 2 asks again and again, rank 3 is alone in a barrier, rank 4
 /// sends to rank 5 now and then, and neither sleeps in MPI.
@@ -38,15 +38,6 @@ const TRICKLE: &str = r#"
         }
     }
 "#;
-
-struct Job(Child);
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A rank as `top` shows it.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@ mod support;
 
 use std::path::Path;
 
-use support::{Place, garonne, line};
+use support::{Job, Place, garonne, line};
 
 /// Sends 300 small messages and a large one, then enters different collectives on both ranks.
 const DIFFERENT: &str = r#"
@@ -29,16 +29,6 @@ const DIFFERENT: &str = r#"
         return 0;
     }
 "#;
-
-/// A job that runs until this is dropped.
-struct Job(std::process::Child);
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 impl Job {
     fn start(ranks: u32, program: &Path, argument: &str) -> Self {

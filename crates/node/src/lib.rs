@@ -50,7 +50,7 @@ pub mod own;
 pub mod placement;
 pub mod printable;
 pub mod probe;
-mod processes;
+pub mod processes;
 pub mod rank;
 pub mod rank_slots;
 pub mod reach;

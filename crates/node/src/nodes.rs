@@ -146,6 +146,14 @@ impl Nodes {
     }
 }
 
+/// Ranks in words: `rank 2`, `ranks 0,3-7`.
+pub fn named(ranks: &[u32]) -> String {
+    match ranks {
+        [rank] => format!("rank {rank}"),
+        ranks => format!("ranks {}", listed(ranks)),
+    }
+}
+
 /// Ranks as people write them: `0-3,8`.
 pub fn listed(ranks: &[u32]) -> String {
     let mut parts: Vec<(u32, u32)> = Vec::new();

@@ -76,14 +76,23 @@ pub fn descendants(pid: i32) -> Vec<i32> {
 
 /// The parent of a process.
 pub fn parent_of(pid: i32) -> Option<i32> {
+    stat_of(pid)?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// What proc(5) tells of a process from its third field on: state, parent, and more.
+fn stat_of(pid: i32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may contain anything; the fields after the last one are state and parent.
-    stat.rsplit_once(')')?
-        .1
-        .split_ascii_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
+    // The name before them, in parentheses, may contain anything.
+    Some(stat.rsplit_once(')')?.1.to_owned())
+}
+
+/// The state of a process, as a letter, and the processor time that it has used, in the system's ticks.
+pub fn use_of(pid: i32) -> Option<(char, u64)> {
+    let stat = stat_of(pid)?;
+    let mut fields = stat.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let (user, system): (u64, u64) = (fields.nth(10)?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some((state, user + system))
 }
 
 /// Whether `ancestor` is above `pid`.
@@ -107,8 +116,8 @@ pub fn end_told_by(pidfd: BorrowedFd<'_>) -> Option<Ended> {
 
 /// The end of a process that nobody has reaped yet, whoever's child it is.
 pub fn end_unreaped(pid: i32) -> Option<Ended> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    let stat = stat_of(pid)?;
+    let fields: Vec<&str> = stat.split_ascii_whitespace().collect();
     // The state is the third field of proc(5), the status the last but none (52).
     let status: i32 = fields.get(52 - 3)?.parse().ok()?;
     (*fields.first()? == "Z").then_some(of_status(status))

@@ -9,7 +9,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-const BEGINNING: &str = r#"{"displayTimeUnit":"ns","otherData":"#;
+/// How each timeline begins, by which an earlier one is known.
+pub const BEGINNING: &str = r#"{"displayTimeUnit":"ns","otherData":"#;
 const END: &str = "\n]}\n";
 /// Between two events.
 const BETWEEN: &str = ",\n";
@@ -66,25 +67,6 @@ impl TraceFile {
     }
 }
 
-/// Whether a timeline may be written to this path: there is no such file, or it is empty, no plain file (a pipe, a device), or an earlier timeline.
-///
-/// # Errors
-/// What the system says of a file that cannot be read.
-pub fn may_replace(path: &Path) -> io::Result<bool> {
-    match std::fs::metadata(path) {
-        Ok(meta) if meta.is_file() && meta.len() > 0 => {}
-        Ok(_) => return Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-        Err(error) => return Err(error),
-    }
-    let mut first = [0; BEGINNING.len()];
-    match File::open(path)?.read_exact_at(&mut first, 0) {
-        Ok(()) => Ok(first == *BEGINNING.as_bytes()),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// A file's text with an end, if its last write was cut; `None` if nothing was.
 pub fn whole(text: &[u8]) -> Option<Vec<u8>> {
     if text.ends_with(END.as_bytes()) {
@@ -100,22 +82,6 @@ pub fn whole(text: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_a_timeline_or_an_empty_file_may_be_replaced() {
-        let path = std::env::temp_dir().join(format!("garonne-trace-target-{}", std::process::id()));
-        let allowed = |text: Option<&[u8]>| {
-            text.iter().for_each(|text| std::fs::write(&path, text).unwrap());
-            may_replace(&path).unwrap()
-        };
-        assert!(allowed(None));
-        assert!(allowed(Some(b"")));
-        assert!(!allowed(Some(b"\x7fELF")));
-        assert!(!allowed(Some(b"{\"displayTimeUnit\":\"ms\",\"otherData\":{}}")));
-        TraceFile::create(&path, &serde_json::json!({})).unwrap();
-        assert!(allowed(None));
-        assert!(may_replace(Path::new("/dev/null")).unwrap());
-        std::fs::remove_file(&path).unwrap();
-    }
     use serde_json::json;
 
     #[test]

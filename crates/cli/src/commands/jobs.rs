@@ -9,6 +9,7 @@ use garonne_node::believed;
 use garonne_node::counted;
 use garonne_node::layout::{Card, State};
 pub use garonne_node::look::Rank;
+use garonne_node::processes;
 use garonne_node::rendezvous::{self, JobName};
 use garonne_node::visit::{self, Visit};
 
@@ -235,13 +236,10 @@ pub fn ranks(visit: &Visit) -> Vec<Rank> {
 
 /// State and processor time of a process.
 fn process(pid: u32) -> Option<(char, f64)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    let (user, system): (u64, u64) = (fields.nth(10)?.parse().ok()?, fields.next()?.parse().ok()?);
+    let (state, ticks) = processes::use_of(i32::try_from(pid).ok()?)?;
     Some((
         state,
-        (user + system) as f64 / rustix::param::clock_ticks_per_second() as f64,
+        ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
     ))
 }
 

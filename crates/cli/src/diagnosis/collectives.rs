@@ -10,7 +10,7 @@ use garonne_mpi::coll::tag::{self, Call, Kind, Series};
 use garonne_node::book::{Copied, Counters};
 use garonne_node::layout::Wait;
 use garonne_node::look::Entered;
-use garonne_node::nodes::listed;
+use garonne_node::nodes::named;
 use garonne_node::rank::memory_of;
 
 use super::polling;
@@ -220,18 +220,10 @@ pub fn tell_missing(all: &[Shown]) -> Vec<String> {
             gathering.members.len(),
             if entered == 1 { "has" } else { "have" },
             shown.collective_words(called, &gathering.meeting),
-            ranks(&missing),
+            named(&missing),
         ));
     }
     lines
-}
-
-/// Ranks in words: `rank 2`, `ranks 0,3-7`.
-pub fn ranks(list: &[u32]) -> String {
-    match list {
-        [one] => format!("rank {one}"),
-        _ => format!("ranks {}", listed(list)),
-    }
 }
 
 impl Gathering {
@@ -269,7 +261,7 @@ pub fn mismatch(all: &[Shown]) -> Option<String> {
         let place = place.map_or(String::new(), |place| format!("   at {place}"));
         let is = if list.len() == 1 { "is" } else { "are" };
         let share = format!(" ({} of {})", list.len(), found.members.len());
-        format!("\n  {}{share} {is} in {called} #{number}{place}", ranks(list))
+        format!("\n  {}{share} {is} in {called} #{number}{place}", named(list))
     });
     let lines: String = lines.collect();
     Some(format!(

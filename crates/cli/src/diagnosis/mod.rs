@@ -22,6 +22,7 @@ pub mod words;
 
 use std::io::Write;
 
+use garonne_node::agent::stall;
 use garonne_node::codes;
 use garonne_node::layout::State;
 use garonne_node::rendezvous::JobName;
@@ -87,7 +88,7 @@ impl Finding {
             Finding::Moving | Finding::Awaited => 0,
             Finding::Deadlock => 10,
             Finding::Mismatch => 11,
-            Finding::Missing => 12,
+            Finding::Missing => stall::RANK_LEFT,
             Finding::Stopped => 13,
             Finding::Unseen => 14,
         }

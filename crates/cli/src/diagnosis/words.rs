@@ -2,9 +2,10 @@
 
 use comfy_table::Table;
 use garonne_node::layout::State;
+use garonne_node::nodes;
 use serde_json::json;
 
-use super::collectives::{self, collective};
+use super::collectives::collective;
 use super::standing::{INTERRUPTED, Shown, number_of};
 use super::verdict::Verdict;
 use super::{messages, polling, waits};
@@ -108,7 +109,7 @@ pub fn tell_presumed(verdict: &Verdict, all: &[Shown]) -> Option<String> {
             those
         };
         let verb = if those.len() == 1 { "does" } else { "do" };
-        format!("if {} {verb} nothing but poll,", collectives::ranks(&those))
+        format!("if {} {verb} nothing but poll,", nodes::named(&those))
     };
     match verdict {
         Verdict::Cycle { ranks, .. } => {

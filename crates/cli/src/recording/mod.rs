@@ -15,13 +15,15 @@ use std::time::Duration;
 
 use garonne_node::layout::State;
 use garonne_node::traced::{self, Traced};
-use garonne_trace::file::{TraceFile, may_replace};
+use garonne_trace::file::TraceFile;
 use garonne_trace::overlap::Analysis;
 use garonne_trace::seen::{Seen, What};
 use garonne_trace::stream;
 use garonne_trace::timeline::Timeline;
 use garonne_trace::traffic::Traffic;
 use serde_json::json;
+
+use crate::replaced::{TIMELINE, may_replace};
 
 use distant::Distant;
 use table::Table;
@@ -106,7 +108,7 @@ pub struct Outcome {
 /// A line for the user.
 pub fn check_target(path: &Path) -> Result<(), String> {
     let shown = path.display();
-    match may_replace(path) {
+    match may_replace(path, TIMELINE) {
         Ok(true) => Ok(()),
         Ok(false) => Err(format!(
             "'{shown}' is there and is no timeline of garonne: it is not overwritten; name another file for the trace, or remove it first"

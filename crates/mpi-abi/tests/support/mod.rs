@@ -3,9 +3,19 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 use std::sync::OnceLock;
 use std::{env, fs};
+
+/// A job that runs until this is dropped.
+pub struct Job(pub Child);
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// A directory of this test's own, removed at the end.
 pub struct Place(PathBuf);

@@ -11,7 +11,7 @@ use super::traceback::{self, Group};
 use super::{Agent, ending};
 use crate::codes;
 use crate::limits::FAILURE_WAIT;
-use crate::nodes::listed;
+use crate::nodes::named;
 use crate::printable;
 
 /// See the module's paragraph.
@@ -123,13 +123,5 @@ impl Agent<'_> {
                 self.slots[rank as usize].err.pass_on(&text, sink);
             }
         }
-    }
-}
-
-/// `rank 3`, `ranks 0,2-5`.
-fn named(ranks: &[u32]) -> String {
-    match ranks {
-        [rank] => format!("rank {rank}"),
-        ranks => format!("ranks {}", listed(ranks)),
     }
 }

@@ -12,6 +12,7 @@ use super::verdict::Cause;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::{STALL_LOOK, STALL_LOOK_MAX, TIMEOUT_VERDICT};
+use crate::processes;
 
 /// What becomes of a job whose ranks are proven to wait for each other for ever.
 pub const ENV_DEADLOCK: &str = "GARONNE_DEADLOCK";
@@ -153,15 +154,12 @@ impl Agent<'_> {
 const STILL_LOOKS: u32 = 2;
 
 /// With which code `garonne who` ends where a rank waits for one that has left.
-const RANK_LEFT: i32 = 12;
+pub const RANK_LEFT: i32 = 12;
 
 /// The processor time of a process, if it sleeps.
 fn ticks_of_sleeper(pid: i32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let sleeps = fields.next()? == "S";
-    let (user, system): (u64, u64) = (fields.nth(10)?.parse().ok()?, fields.next()?.parse().ok()?);
-    sleeps.then_some(user + system)
+    let (state, ticks) = processes::use_of(pid)?;
+    (state == 'S').then_some(ticks)
 }
 
 #[cfg(test)]
