@@ -1,4 +1,5 @@
-//! What other launchers answer to the ranks that they started, and the environment that they make for them.
+//! What other launchers answer to the ranks that they started, and the environment that they make
+//! for them.
 
 #![no_main]
 

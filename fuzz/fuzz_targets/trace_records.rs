@@ -1,4 +1,5 @@
-//! What ranks record while they are traced, as a reader copies it out of their memory, and files with timelines.
+//! What ranks record while they are traced, as a reader copies it out of their memory, and files
+//! with timelines.
 
 #![no_main]
 

@@ -1,10 +1,13 @@
-//! A rank without MPI, for the tests of launcher and agent: joins, does what its arguments say, leaves.
+//! A rank without MPI, for the tests of launcher and agent: joins, does what its arguments say,
+//! leaves.
 //!
-//! Arguments are commands, done in order: `hello`, `ring` (talks through every inbox), `fence`, `put K V`, `get K`,
-//! `sleep MS`, `spin MS`, `report TEXT`, `say TEXT`, `abort CODE TEXT`, `crash`, `exit CODE`, `only RANK` (the others
-//! skip the next command), `finalize`, `resume`, `wait RANK` (publishes that it waits for one, -1: for any) until `awake`, `mourn RANK` (waits until
-//! the board shows that one gone), `forever`, `child` (runs itself as a program of its own), `spaces` (counts the PID
-//! namespaces of all ranks). `pose VERSION` at the beginning makes rank 1 claim to be of another version, `speak LOWEST HIGHEST` to know other protocols.
+//! Arguments are commands, done in order: `hello`, `ring` (talks through every inbox), `fence`,
+//! `put K V`, `get K`, `sleep MS`, `spin MS`, `report TEXT`, `say TEXT`, `abort CODE TEXT`,
+//! `crash`, `exit CODE`, `only RANK` (the others skip the next command), `finalize`, `resume`,
+//! `wait RANK` (publishes that it waits for one, -1: for any) until `awake`, `mourn RANK` (waits
+//! until the board shows that one gone), `forever`, `child` (runs itself as a program of its own),
+//! `spaces` (counts the PID namespaces of all ranks). `pose VERSION` at the beginning makes rank 1
+//! claim to be of another version, `speak LOWEST HIGHEST` to know other protocols.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
@@ -16,7 +19,9 @@ use garonne_rails::tcp::Versions;
 
 fn main() {
     let mut args = std::env::args().skip(1).peekable();
-    let posed = args.next_if(|word| word == "pose").and_then(|_| args.next());
+    let posed = args
+        .next_if(|word| word == "pose")
+        .and_then(|_| args.next());
     let spoken = args.next_if(|word| word == "speak").map(|_| {
         let mut number = || {
             args.next()
@@ -78,10 +83,14 @@ fn run_child() {
 fn obey(client: &Client, word: &str, operands: &[String]) {
     let world = client.world();
     let number = || operands[0].parse::<i64>().expect("a number");
-    let fine =
-        |result: Result<(), garonne_node::Error>| result.unwrap_or_else(|error| panic!("{word}: {error}"));
+    let fine = |result: Result<(), garonne_node::Error>| {
+        result.unwrap_or_else(|error| panic!("{word}: {error}"))
+    };
     match word {
-        "hello" => println!("rank {} of {} in world {}", world.rank, world.size, world.epoch),
+        "hello" => println!(
+            "rank {} of {} in world {}",
+            world.rank, world.size, world.epoch
+        ),
         "ring" => ring(client),
         "fence" => fine(client.fence()),
         "put" => fine(client.put(&operands[0], operands[1].as_bytes())),

@@ -1,7 +1,9 @@
-//! Strategies of somebody else's, loaded into a process of their own: a module may crash, or never return, and whoever asks learns which.
+//! Strategies of somebody else's, loaded into a process of their own: a module may crash, or never
+//! return, and whoever asks learns which.
 //!
-//! The process is this command again, under a name that is not shown. It tells what it is about to do in lines on its standard output, so what it did last is known when it ends. What the
-//! module itself writes there is passed on to standard error.
+//! The process is this command again, under a name that is not shown. It tells what it is about to
+//! do in lines on its standard output, so what it did last is known when it ends. What the module
+//! itself writes there is passed on to standard error.
 
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -17,11 +19,14 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-/// Longest time between two words of the process: loading a library takes milliseconds, an answer less than one, on machines that are busy or load from afar a thousand times as much.
+/// Longest time between two words of the process: loading a library takes milliseconds, an answer
+/// less than one, on machines that are busy or load from afar a thousand times as much.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// It is waited for in pieces of this length, each counted when it is over: where all stood still for a while (a suspended machine, a frozen container) that was one piece.
+/// It is waited for in pieces of this length, each counted when it is over: where all stood still
+/// for a while (a suspended machine, a frozen container) that was one piece.
 const SLICE: Duration = Duration::from_millis(100);
-/// Longest time of an examination: thousands of answers that take a hundred microseconds each, which is a hundred times too long, still end.
+/// Longest time of an examination: thousands of answers that take a hundred microseconds each,
+/// which is a hundred times too long, still end.
 const EXAMINATION_MAX: Duration = Duration::from_secs(60);
 /// Bytes of a line that are kept: more than any of ours has.
 const LINE_MAX: usize = 1 << 20;
@@ -124,7 +129,11 @@ pub fn inside(what: Inside, file: &Path, seed: u64) -> i32 {
     }));
     if what == Inside::Examine {
         let mut before = |question: Question, case| tell(&Line::Asks(question as usize, case));
-        tell(&Line::Report(told(&examine::examine(&module, seed, &mut before))));
+        tell(&Line::Report(told(&examine::examine(
+            &module,
+            seed,
+            &mut before,
+        ))));
     }
     0
 }
@@ -154,7 +163,14 @@ pub fn ask(what: Inside, file: &Path, seed: u64) -> std::io::Result<Ended> {
     };
     let mut child = Command::new(std::env::current_exe()?)
         .arg0("garonne")
-        .args(["strategy", "--inside", word, "--seed", &seed.to_string(), "--"])
+        .args([
+            "strategy",
+            "--inside",
+            word,
+            "--seed",
+            &seed.to_string(),
+            "--",
+        ])
         .arg(file)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -227,7 +243,9 @@ impl Lines {
             let mut more = [0; 4096];
             match self.pipe.read(&mut more) {
                 Ok(0) | Err(_) => return Err(Nothing::End),
-                Ok(len) if self.bytes.len() < LINE_MAX => self.bytes.extend_from_slice(&more[..len]),
+                Ok(len) if self.bytes.len() < LINE_MAX => {
+                    self.bytes.extend_from_slice(&more[..len])
+                }
                 // A line without an end is the module's.
                 Ok(_) => self.bytes.clear(),
             }
@@ -235,7 +253,8 @@ impl Lines {
     }
 }
 
-/// What the process was about when it said nothing more, and for how long it was waited for if it may still be alive.
+/// What the process was about when it said nothing more, and for how long it was waited for if it
+/// may still be alive.
 #[derive(Default)]
 struct Last {
     doing: String,
@@ -292,7 +311,9 @@ fn end(child: &mut Child, ended: Result<Ended, Last>) -> Ended {
         match (late, status.map(|status| (status.signal(), status.code()))) {
             (Some(late), _) => format!("it did not return within {} s {doing}", late.as_secs()),
             (None, Some((Some(signal), _))) => format!("it crashed (signal {signal}) {doing}"),
-            (None, Some((None, Some(code)))) => format!("it ended its process (exit code {code}) {doing}"),
+            (None, Some((None, Some(code)))) => {
+                format!("it ended its process (exit code {code}) {doing}")
+            }
             (None, _) => format!("it closed its output {doing}"),
         },
     )

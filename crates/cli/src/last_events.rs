@@ -1,8 +1,9 @@
 //! The file with the last events of a job's ranks: what ranks recorded before the job ended badly.
 //!
-//! It is a timeline in the trace event format, for viewers, whose times only say in which order each rank's events came:
-//! nothing that ranks record all the time has a clock. `otherData` holds the same for [`show`], which prints it. Bounded:
-//! [`EVENTS`] events of a rank, as many small sends of each of its streams, and the ranks that the agent hands over.
+//! It is a timeline in the trace event format, for viewers, whose times only say in which order
+//! each rank's events came: nothing that ranks record all the time has a clock. `otherData` holds
+//! the same for [`show`], which prints it. Bounded: [`EVENTS`] events of a rank, as many small
+//! sends of each of its streams, and the ranks that the agent hands over.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -47,7 +48,11 @@ impl Collected {
             launcher::Event::Remains { world, rank } => {
                 self.remains = Remains::open(world).ok().map(|remains| (remains, rank));
             }
-            launcher::Event::Recorder { rank, process, file } => self.ranks.push((rank, process, file)),
+            launcher::Event::Recorder {
+                rank,
+                process,
+                file,
+            } => self.ranks.push((rank, process, file)),
             launcher::Event::Begun | launcher::Event::World(_) => {}
         }
     }
@@ -71,7 +76,12 @@ impl Collected {
                     process: *process,
                     objects: remains.objects(*rank),
                 };
-                Some(rank_value((*rank, *process), &recorded, &remains, &mut names))
+                Some(rank_value(
+                    (*rank, *process),
+                    &recorded,
+                    &remains,
+                    &mut names,
+                ))
             })
             .collect();
         if ranks.is_empty() {
@@ -222,7 +232,9 @@ fn drawn(about: &Value) -> String {
     for rank in list(&about["last"]) {
         let (pid, process) = (&rank["rank"], &rank["process"]);
         let name = format!("rank {pid}");
-        out.push(json!({ "ph": "M", "name": "process_name", "pid": pid, "args": { "name": name } }));
+        out.push(
+            json!({ "ph": "M", "name": "process_name", "pid": pid, "args": { "name": name } }),
+        );
         let mut track = |tid: Value, name: String, events: &[Value]| {
             out.push(
                 json!({ "ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": { "name": name } }),
@@ -256,7 +268,8 @@ pub fn show(path: &Path) -> Result<String, String> {
     match (data["made_by"].as_str(), data["kind"].as_str()) {
         (Some("garonne"), Some(KIND)) => Ok(shown(data)),
         (Some("garonne"), _) => Err(about(
-            "it is a timeline: open it at https://ui.perfetto.dev, or see garonne overlap FILE".into(),
+            "it is a timeline: open it at https://ui.perfetto.dev, or see garonne overlap FILE"
+                .into(),
         )),
         _ => Err(about("it was not made by garonne".into())),
     }
@@ -358,7 +371,8 @@ mod tests {
 
     #[test]
     fn a_file_is_shown_as_it_was_written_and_replaces_only_its_like() {
-        let directory = std::env::temp_dir().join(format!("garonne-last-events-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("garonne-last-events-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join("garonne-j.trace"), "mine").unwrap();
         for _ in 0..2 {
@@ -390,7 +404,11 @@ mod tests {
             "{\"otherData\":{\"made_by\":\"garonne\"}}",
         )
         .unwrap();
-        assert!(show(&directory.join("other")).unwrap_err().contains("a timeline"));
+        assert!(
+            show(&directory.join("other"))
+                .unwrap_err()
+                .contains("a timeline")
+        );
         std::fs::remove_dir_all(&directory).unwrap();
     }
 

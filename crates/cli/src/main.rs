@@ -1,6 +1,7 @@
 //! The `garonne` command. Under the names `mpirun` and `mpiexec` it is `garonne run`.
 //!
-//! One module per subcommand. `run` is dispatched before the option library is touched, since it must start at once.
+//! One module per subcommand. `run` is dispatched before the option library is touched, since it
+//! must start at once.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -48,7 +49,10 @@ fn main() {
         Some("agent") if words[2..] == ["--adopt"] => garonne_node::adoption::serve(),
         // Started by an agent, to look at its host's ranks.
         Some("agent") if words.len() == 5 && words[2] == "--look" => {
-            diagnosis::hosts::look_for_agent(&words[3].to_string_lossy(), &words[4].to_string_lossy())
+            diagnosis::hosts::look_for_agent(
+                &words[3].to_string_lossy(),
+                &words[4].to_string_lossy(),
+            )
         }
         // Started by the agent of a job that is ended from outside or stands still.
         Some("agent") if words.len() == 5 && words[2] == "--verdict" => {

@@ -1,7 +1,9 @@
 //! What the command says, on streams that may be closed or full.
 //!
-//! The only place that writes to them (but for jobs' output, which the agent writes). Nothing here panics: words for people on standard error are lost where that cannot be
-//! written, and never change how the command ends; what a command is asked for goes to standard output, and if that cannot be written the command ends.
+//! The only place that writes to them (but for jobs' output, which the agent writes). Nothing here
+//! panics: words for people on standard error are lost where that cannot be written, and never
+//! change how the command ends; what a command is asked for goes to standard output, and if that
+//! cannot be written the command ends.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -98,7 +100,9 @@ pub fn is_coloured(stream: Stream) -> bool {
         Colour::Always => true,
         Colour::Never => false,
         Colour::Auto => {
-            is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+            is_terminal
+                && !is_set("NO_COLOR")
+                && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
         }
     }
 }
@@ -143,8 +147,9 @@ fn for_stream(words: &str, stream: Stream) -> String {
 
 /// Text with its control characters written as escapes (`\u001b`), except line ends and tabs.
 ///
-/// Names and command lines come from other programs, and a terminal obeys what it is sent. Characters that change
-/// the direction of text are escaped as well. The escapes are those of JSON, so that JSON stays JSON.
+/// Names and command lines come from other programs, and a terminal obeys what it is sent.
+/// Characters that change the direction of text are escaped as well. The escapes are those of JSON,
+/// so that JSON stays JSON.
 fn escaped(words: &str) -> Cow<'_, str> {
     let is_active = |letter: char| match letter {
         '\n' | '\t' => false,
@@ -169,7 +174,9 @@ pub fn out_table(table: &comfy_table::Table) {
     let text = table.trim_fmt();
     let text = escaped(&text);
     match (is_coloured(Stream::Out), text.split_once('\n')) {
-        (true, Some((heads, rows))) => out_bytes(format!("{BOLD}{heads}{PLAIN}\n{rows}\n").as_bytes()),
+        (true, Some((heads, rows))) => {
+            out_bytes(format!("{BOLD}{heads}{PLAIN}\n{rows}\n").as_bytes())
+        }
         _ => out_bytes(format!("{text}\n").as_bytes()),
     }
 }
@@ -194,13 +201,16 @@ pub fn out_bytes(bytes: &[u8]) {
         // A closed pipe is the reader's choice: as if by the signal that other programs get then.
         ErrorKind::BrokenPipe => exit(128 + rustix::process::Signal::PIPE.as_raw()),
         _ => {
-            err(format_args!("error: cannot write standard output: {error}\n"));
+            err(format_args!(
+                "error: cannot write standard output: {error}\n"
+            ));
             exit(1)
         }
     }
 }
 
-/// A line of this command's own on a terminal, on standard error, in the place of the one that stands there; empty: none.
+/// A line of this command's own on a terminal, on standard error, in the place of the one that
+/// stands there; empty: none.
 pub fn replace_line(line: &str) {
     let _ = stderr()
         .lock()

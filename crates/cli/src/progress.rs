@@ -1,6 +1,8 @@
-//! How far something has come that takes longer than a second: a bar with counted steps on standard error, if that is a terminal, and nothing elsewhere.
+//! How far something has come that takes longer than a second: a bar with counted steps on standard
+//! error, if that is a terminal, and nothing elsewhere.
 //!
-//! The bar stands in a line of its own, which is written again at each step and wiped when the [`Progress`] is dropped.
+//! The bar stands in a line of its own, which is written again at each step and wiped when the
+//! [`Progress`] is dropped.
 
 use std::io::{IsTerminal, stderr};
 
@@ -64,7 +66,10 @@ mod tests {
 
     #[test]
     fn a_bar_is_as_full_as_steps_are_done_and_no_line_is_broken() {
-        assert_eq!(line(0, 4, "copies"), format!("[{}] 1/4 copies", ".".repeat(24)));
+        assert_eq!(
+            line(0, 4, "copies"),
+            format!("[{}] 1/4 copies", ".".repeat(24))
+        );
         assert_eq!(
             line(3, 4, "x"),
             format!("[{}{}] 4/4 x", "#".repeat(18), ".".repeat(6))

@@ -1,4 +1,5 @@
-//! What a file that a command is to write may take the place of: a word that was meant for a program, or for a job, must not cost its file.
+//! What a file that a command is to write may take the place of: a word that was meant for a
+//! program, or for a job, must not cost its file.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -9,7 +10,8 @@ use garonne_trace::file::BEGINNING;
 /// How timelines begin.
 pub const TIMELINE: &[u8] = BEGINNING.as_bytes();
 
-/// Whether a file is not there, is empty, begins as earlier documents of its kind do, or is no plain file (a pipe, a terminal).
+/// Whether a file is not there, is empty, begins as earlier documents of its kind do, or is no
+/// plain file (a pipe, a terminal).
 ///
 /// # Errors
 /// What the system says of a file that cannot be read.
@@ -48,7 +50,8 @@ pub fn check(path: &Path, beginning: &[u8]) -> Result<(), String> {
 /// One line for the user.
 pub fn write(path: &Path, beginning: &[u8], document: &str) -> Result<(), String> {
     check(path, beginning)?;
-    std::fs::write(path, document).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    std::fs::write(path, document)
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -58,15 +61,19 @@ mod tests {
 
     #[test]
     fn only_a_timeline_or_an_empty_file_may_be_replaced() {
-        let path = std::env::temp_dir().join(format!("garonne-trace-target-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("garonne-trace-target-{}", std::process::id()));
         let allowed = |text: Option<&[u8]>| {
-            text.iter().for_each(|text| std::fs::write(&path, text).unwrap());
+            text.iter()
+                .for_each(|text| std::fs::write(&path, text).unwrap());
             may_replace(&path, TIMELINE).unwrap()
         };
         assert!(allowed(None));
         assert!(allowed(Some(b"")));
         assert!(!allowed(Some(b"\x7fELF")));
-        assert!(!allowed(Some(b"{\"displayTimeUnit\":\"ms\",\"otherData\":{}}")));
+        assert!(!allowed(Some(
+            b"{\"displayTimeUnit\":\"ms\",\"otherData\":{}}"
+        )));
         TraceFile::create(&path, &serde_json::json!({})).unwrap();
         assert!(allowed(None));
         assert!(may_replace(Path::new("/dev/null"), TIMELINE).unwrap());
@@ -77,7 +84,12 @@ mod tests {
     fn only_an_earlier_document_or_an_empty_file_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x");
-        for (text, replaced) in [("", true), ("page 1", true), ("pag", false), ("#!/bin/sh", false)] {
+        for (text, replaced) in [
+            ("", true),
+            ("page 1", true),
+            ("pag", false),
+            ("#!/bin/sh", false),
+        ] {
             std::fs::write(&path, text).unwrap();
             let wrote = write(&path, b"page", "page 2");
             assert_eq!(wrote.is_ok(), replaced, "{text}: {wrote:?}");

@@ -83,9 +83,9 @@ fn a_running_job_is_seen_with_what_its_ranks_do() {
         serde_json::from_str::<serde_json::Value>(&said.out).unwrap_or_default()
     };
     until("all ranks run", || {
-        look()["ranks"]
-            .as_array()
-            .is_some_and(|ranks| ranks.len() == 3 && ranks.iter().all(|rank| rank["state"] == "running"))
+        look()["ranks"].as_array().is_some_and(|ranks| {
+            ranks.len() == 3 && ranks.iter().all(|rank| rank["state"] == "running")
+        })
     });
     let top = json(&format!("top {pid} --once --every 0.05 --json"));
     assert_eq!(top["ranks"].as_array().unwrap().len(), 3);
@@ -93,7 +93,10 @@ fn a_running_job_is_seen_with_what_its_ranks_do() {
     kill(pid as i32, libc::SIGTERM);
     finish(job);
     let said = run(&format!("who {pid}"));
-    assert!(said.code == 1 && said.err.contains("no job of yours"), "{said:?}");
+    assert!(
+        said.code == 1 && said.err.contains("no job of yours"),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -151,7 +154,9 @@ fn shells_complete_subcommands_jobs_and_codes() {
         let words: Vec<_> = words.split(' ').collect();
         asked.args(&words).env("GARONNE_COMPLETE", "bash");
         asked.env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
-        asked.env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_COMP_TYPE", "9");
+        asked
+            .env("_CLAP_IFS", "\n")
+            .env("_CLAP_COMPLETE_COMP_TYPE", "9");
         said(&mut asked).out
     };
     assert!(complete("garonne do").contains("doctor"));
@@ -172,7 +177,12 @@ fn shells_complete_subcommands_jobs_and_codes() {
 fn the_binding_of_a_job_is_explained() {
     let why = json("why binding -n 100000 --json");
     assert_eq!(why["bound_to"].as_array().unwrap().len(), 0);
-    assert!(why["reason"].as_str().unwrap().contains("100000 cores wanted"));
+    assert!(
+        why["reason"]
+            .as_str()
+            .unwrap()
+            .contains("100000 cores wanted")
+    );
     let one = run("why binding -n 1").out;
     assert!(one.lines().any(|line| line.starts_with("1 rank ")), "{one}");
     let nothing = tempfile::tempdir().unwrap();
@@ -237,12 +247,18 @@ fn where_several_jobs_run_each_command_says_how_it_names_one() {
         ("why background", "garonne why background JOB"),
         ("rail", "garonne rail --job JOB"),
         ("rail drain lo", "garonne rail --job JOB drain lo"),
-        ("rail add 10.0.0.0/8", "garonne rail --job JOB add 10.0.0.0/8"),
+        (
+            "rail add 10.0.0.0/8",
+            "garonne rail --job JOB add 10.0.0.0/8",
+        ),
     ];
     let all = lines.map(|(line, names)| (line, names, run(line)));
     let bare = run("rail 4711");
     assert!(
-        bare.code == 2 && bare.err.contains("tip: name a job by garonne rail --job 4711"),
+        bare.code == 2
+            && bare
+                .err
+                .contains("tip: name a job by garonne rail --job 4711"),
         "{bare:?}"
     );
     // What is said is understood as well.
@@ -258,7 +274,9 @@ fn where_several_jobs_run_each_command_says_how_it_names_one() {
         finish(job);
     }
     for (line, names, said) in all {
-        let listed = pids.iter().all(|pid| said.err.contains(&format!("  {pid}  ")));
+        let listed = pids
+            .iter()
+            .all(|pid| said.err.contains(&format!("  {pid}  ")));
         let names = format!("name one: {names}\n");
         assert!(
             said.code == 1 && said.err.contains(&names) && listed,
@@ -266,7 +284,10 @@ fn where_several_jobs_run_each_command_says_how_it_names_one() {
         );
     }
     for said in named {
-        assert!(said.code != 2 && !said.err.contains("several jobs"), "{said:?}");
+        assert!(
+            said.code != 2 && !said.err.contains("several jobs"),
+            "{said:?}"
+        );
     }
 }
 
@@ -276,10 +297,17 @@ fn pinged(line: &str) -> (String, Vec<(u64, f64, f64)>) {
     let exchanges = told["exchanges"].as_array().unwrap().iter();
     let exchanges = exchanges.map(|one| {
         let number = |what: &str| one[what].as_f64().unwrap();
-        (number("bytes") as u64, number("median_ns"), number("p99_ns"))
+        (
+            number("bytes") as u64,
+            number("median_ns"),
+            number("p99_ns"),
+        )
     });
     assert!(told["stream"].as_f64().unwrap() > 0.0, "{told}");
-    (told["over"].as_str().unwrap().to_owned(), exchanges.collect())
+    (
+        told["over"].as_str().unwrap().to_owned(),
+        exchanges.collect(),
+    )
 }
 
 #[test]
@@ -290,7 +318,10 @@ fn a_ping_says_which_way_messages_go_and_how_long_they_take() {
     std::fs::write(&launcher, "#!/bin/sh\nshift\nexec \"$@\"\n").unwrap();
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&launcher, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let far = format!("ping elsewhere --ms 5 --json --launcher {}", launcher.display());
+    let far = format!(
+        "ping elsewhere --ms 5 --json --launcher {}",
+        launcher.display()
+    );
     for (line, way) in [
         ("ping --ms 5 --json", "shared memory"),
         (far.as_str(), "TCP from "),
@@ -300,11 +331,17 @@ fn a_ping_says_which_way_messages_go_and_how_long_they_take() {
         let lengths: Vec<u64> = exchanges.iter().map(|one| one.0).collect();
         assert_eq!(lengths, [8, 1 << 10, 64 << 10, 1 << 20], "{line}");
         for (bytes, median, p99) in exchanges {
-            assert!(median > 0.0 && p99 >= median, "{line}: {bytes} {median} {p99}");
+            assert!(
+                median > 0.0 && p99 >= median,
+                "{line}: {bytes} {median} {p99}"
+            );
         }
     }
     let nobody = run("ping nobody.invalid --ms 5 --launcher /bin/false");
-    assert!(nobody.code == 1 && nobody.err.contains("G0216"), "{nobody:?}");
+    assert!(
+        nobody.code == 1 && nobody.err.contains("G0216"),
+        "{nobody:?}"
+    );
 }
 
 #[test]
@@ -321,7 +358,11 @@ fn why_gate_tells_which_way_messages_of_a_rank_go() {
         job.args(["-n", "2", "--map-by", "node"]).args(hosts);
         job.arg(support::garonne())
             .args(["ping", "--as-rank", "--ms", "20000"]);
-        let child = job.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let child = job
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let pid = child.id();
         let mut told = serde_json::Value::Null;
         until("the ranks have spoken", || {
@@ -344,14 +385,19 @@ fn why_gate_tells_which_way_messages_of_a_rank_go() {
             let of_another_host = run(&format!("why gate 1 {pid}"));
             assert!(
                 of_another_host.code == 0
-                    && of_another_host.out.starts_with("on host 'elsewhere':\nrank 1, "),
+                    && of_another_host
+                        .out
+                        .starts_with("on host 'elsewhere':\nrank 1, "),
                 "{of_another_host:?}"
             );
         }
         let shown = run(&format!("why gate 0 {pid}"));
         assert!(shown.code == 0 && shown.out.contains(over), "{shown:?}");
         let nobody = run(&format!("why gate 9 {pid}"));
-        assert!(nobody.code == 1 && nobody.err.contains("no rank 9"), "{nobody:?}");
+        assert!(
+            nobody.code == 1 && nobody.err.contains("no rank 9"),
+            "{nobody:?}"
+        );
         kill(pid as i32, libc::SIGINT);
         finish(child);
     }
@@ -362,7 +408,8 @@ fn a_trace_that_cannot_be_written_is_an_error_before_the_job_starts_or_at_its_en
     let early = run("run --trace /nonexistent/trace.json -n 1 echo ran");
     assert_eq!((early.code, early.out.as_str()), (2, ""), "{early:?}");
     assert!(early.err.contains("/nonexistent/trace.json"), "{early:?}");
-    // A full disk is seen when there is something to write. The program's own failure counts for more.
+    // A full disk is seen when there is something to write. The program's own failure counts for
+    // more.
     let late = run("run --trace /dev/full -n 1 RANK fence finalize");
     assert_eq!(late.code, 1, "{late:?}");
     assert!(late.err.contains("/dev/full"), "{late:?}");

@@ -40,11 +40,17 @@ fn a_job_that_succeeds_is_told_with_all_ranks_and_nothing_on_its_output() {
             (&json!(number), &json!(0)),
             "{rank}"
         );
-        assert_eq!((&rank["program"], &rank["signal"]), (&json!("sh"), &Value::Null));
+        assert_eq!(
+            (&rank["program"], &rank["signal"]),
+            (&json!("sh"), &Value::Null)
+        );
         assert!(rank["process"].as_i64() > Some(0) && rank["seconds"].as_f64() >= Some(0.0));
         assert!(rank["host"].as_str().is_some_and(|host| !host.is_empty()));
     }
-    assert!(end["seconds"].as_f64() >= ranks[0]["seconds"].as_f64(), "{end}");
+    assert!(
+        end["seconds"].as_f64() >= ranks[0]["seconds"].as_f64(),
+        "{end}"
+    );
 }
 
 #[test]
@@ -53,7 +59,12 @@ fn failures_signals_time_limits_and_programs_that_are_not_there_are_told_with_th
     let one = |then: &str| format!("if [ $PMI_RANK = 1 ]; then {then}; fi; exec sleep 600");
     let (fails, dies) = (one("exit 7"), one("kill -SEGV $$"));
     for (words, code, error, rank_1) in [
-        (&["-n", "2", "sh", "-c", &fails][..], 7, "G0207", json!([7, null])),
+        (
+            &["-n", "2", "sh", "-c", &fails][..],
+            7,
+            "G0207",
+            json!([7, null]),
+        ),
         (
             &["-n", "2", "sh", "-c", &dies][..],
             139,
@@ -79,7 +90,10 @@ fn failures_signals_time_limits_and_programs_that_are_not_there_are_told_with_th
             (&json!("failure"), &json!(error)),
             "{end}"
         );
-        assert!(said.err.contains(end["error"]["text"].as_str().unwrap()), "{end}");
+        assert!(
+            said.err.contains(end["error"]["text"].as_str().unwrap()),
+            "{end}"
+        );
         match rank_1 {
             Value::Null => assert_eq!(end["ranks"], json!([])),
             wanted => {
@@ -135,7 +149,8 @@ fn ranks_of_other_hosts_are_told_and_what_is_no_document_is_left_alone() {
         (&json!("b"), &json!(0)),
         "{end}"
     );
-    let is_known = |rank: &Value| rank["process"].as_i64() > Some(0) && rank["seconds"].as_f64() >= Some(0.0);
+    let is_known =
+        |rank: &Value| rank["process"].as_i64() > Some(0) && rank["seconds"].as_f64() >= Some(0.0);
     assert!(is_known(&end["ranks"][0]), "{end}");
     let (said, end) = run_in(
         place.path(),

@@ -1,4 +1,5 @@
-//! Programs that cannot be executed: each is told exactly, with what to do, and no shell reads a program of another machine.
+//! Programs that cannot be executed: each is told exactly, with what to do, and no shell reads a
+//! program of another machine.
 
 mod support;
 
@@ -26,23 +27,40 @@ fn what_cannot_be_executed_is_told_with_what_to_do() {
     // An executable (2) for s390x (22).
     (other[16], other[18]) = (2, 22);
     write(dir, "other", &other, 0o755);
-    write(dir, "crlf", b"#!/usr/bin/env python3\r\nprint(1)\r\n", 0o755);
+    write(
+        dir,
+        "crlf",
+        b"#!/usr/bin/env python3\r\nprint(1)\r\n",
+        0o755,
+    );
     write(dir, "missing", b"#!/opt/none/python\n", 0o755);
     write(dir, "z.h", b"int x;\n", 0o644);
     write(dir, "job.py", b"print(1)\n", 0o644);
     std::fs::create_dir(dir.join("folder")).unwrap();
     for (program, code, words) in [
-        ("./other", 127, "it is a program for s390x, and this machine is"),
+        (
+            "./other",
+            127,
+            "it is a program for s390x, and this machine is",
+        ),
         ("./crlf", 127, "its first line ends with a carriage return"),
         (
             "./missing",
             127,
             "the interpreter '/opt/none/python', which is not there",
         ),
-        ("z.h", 126, "it is there, but not executable; `chmod +x ./z.h`"),
+        (
+            "z.h",
+            126,
+            "it is there, but not executable; `chmod +x ./z.h`",
+        ),
         ("job.py", 126, "start it as `python3 ./job.py`"),
         ("folder", 127, "it is a directory"),
-        ("nothing", 127, "not found in PATH nor in the working directory"),
+        (
+            "nothing",
+            127,
+            "not found in PATH nor in the working directory",
+        ),
     ] {
         let said = run_in(dir, program);
         assert!(

@@ -1,4 +1,5 @@
-//! Jobs on several hosts, with agents that a command of the tests' own starts on this one: what launcher and agents do, without a network of its own.
+//! Jobs on several hosts, with agents that a command of the tests' own starts on this one: what
+//! launcher and agents do, without a network of its own.
 
 mod support;
 
@@ -12,7 +13,12 @@ use support::{MARK, children, command, finish, kill, marked, said, until};
 /// `garonne run` with a launcher that forgets the host's name: all agents run here.
 fn on_hosts(hosts: &str, words: &[&str]) -> Command {
     let mut run = command("run");
-    run.args(["--launcher", "sh -c 'shift; exec \"$@\"' sh", "--host", hosts]);
+    run.args([
+        "--launcher",
+        "sh -c 'shift; exec \"$@\"' sh",
+        "--host",
+        hosts,
+    ]);
     run.args(words);
     run
 }
@@ -88,7 +94,8 @@ fn input_reaches_a_rank_of_another_host_whole() {
     let mut run = on_hosts("a:1,b:1", &["sh", "-c", "wc -c"]);
     let mut child = run.stdin(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
-    let writer = std::thread::spawn(move || std::io::Write::write_all(&mut input, &vec![b'x'; 1_000_000]));
+    let writer =
+        std::thread::spawn(move || std::io::Write::write_all(&mut input, &vec![b'x'; 1_000_000]));
     let said = finish(child);
     writer.join().unwrap().unwrap();
     assert_eq!(
@@ -106,8 +113,9 @@ fn input_for_all_ranks_reaches_each_of_them_whole_also_where_one_reads_a_part() 
         let mut run = on_hosts(hosts, &["-l", "--stdin", "all", "sh", "-c", script]);
         let mut child = run.stdin(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
-        let writer =
-            std::thread::spawn(move || std::io::Write::write_all(&mut input, &vec![b'x'; 1_000_000]));
+        let writer = std::thread::spawn(move || {
+            std::io::Write::write_all(&mut input, &vec![b'x'; 1_000_000])
+        });
         let said = finish(child);
         writer.join().unwrap().unwrap();
         let got = |rank: usize| if rank == 1 { "7" } else { "1000000" };
@@ -138,11 +146,18 @@ fn ranks_get_the_time_to_end_that_is_asked_for_on_all_hosts() {
             &["--kill-after", "25", "sh", "-c", script][..],
             vec!["saved 0", "saved 2"],
         ),
-        (&["-x", "GARONNE_KILL_AFTER=0", "sh", "-c", script][..], vec![]),
+        (
+            &["-x", "GARONNE_KILL_AFTER=0", "sh", "-c", script][..],
+            vec![],
+        ),
     ] {
         for hosts in ["localhost:2,a:1", "localhost:3"] {
             let said = said(&mut on_hosts(hosts, words));
-            assert_eq!((said.code, said.sorted()), (3, out.clone()), "{hosts}: {said:?}");
+            assert_eq!(
+                (said.code, said.sorted()),
+                (3, out.clone()),
+                "{hosts}: {said:?}"
+            );
         }
     }
 }
@@ -152,8 +167,7 @@ fn a_rank_file_says_where_each_rank_runs_and_what_it_is_bound_to() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("ranks");
     let name = file.to_str().unwrap();
-    let show =
-        "echo $PMI_RANK here $MPI_LOCALRANKID $GARONNE_SLOTS; grep Cpus_allowed_list /proc/self/status";
+    let show = "echo $PMI_RANK here $MPI_LOCALRANKID $GARONNE_SLOTS; grep Cpus_allowed_list /proc/self/status";
     let show = ["sh", "-c", show];
     std::fs::write(
         &file,
@@ -209,7 +223,15 @@ fn input_that_is_there_before_the_ranks_reaches_them_too() {
 fn environment_and_directory_go_along() {
     let mut run = on_hosts(
         "a:1",
-        &["-x", "ONE=1", "--wdir", "/", "sh", "-c", "echo $ONE $TWO $PWD"],
+        &[
+            "-x",
+            "ONE=1",
+            "--wdir",
+            "/",
+            "sh",
+            "-c",
+            "echo $ONE $TWO $PWD",
+        ],
     );
     let said = said(run.env("TWO", "2"));
     assert_eq!(said.out, "1 2 /\n", "{said:?}");
@@ -266,19 +288,33 @@ fn whoever_dies_nothing_is_left_and_a_lost_agent_is_named_by_its_host() {
             .unwrap();
         let launcher = child.id() as i32;
         let sleeps = || {
-            let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            marked(&mark).iter().filter(|pid| name(pid) == "sleep\n").count()
+            let name = |pid: &i32| {
+                std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()
+            };
+            marked(&mark)
+                .iter()
+                .filter(|pid| name(pid) == "sleep\n")
+                .count()
         };
         until("all ranks run", || sleeps() == 2);
         let agent = support::agent_of(launcher).unwrap();
         let outer = children(agent)[0];
         let outer_guard = children(outer)[0];
-        let target = [launcher, agent, outer, outer_guard, children(outer_guard)[0]][victim];
+        let target = [
+            launcher,
+            agent,
+            outer,
+            outer_guard,
+            children(outer_guard)[0],
+        ][victim];
         kill(target, libc::SIGKILL);
         let said = finish(child);
         assert_ne!(said.code, 0, "victim {victim}: {said:?}");
         if victim == 4 {
-            assert!(said.err.contains("G0217") && said.err.contains("'a'"), "{said:?}");
+            assert!(
+                said.err.contains("G0217") && said.err.contains("'a'"),
+                "{said:?}"
+            );
         }
         until("nothing is left", || marked(&mark).is_empty());
     }
@@ -305,7 +341,8 @@ fn a_launcher_without_ranks_of_its_own_shows_and_manages_those_of_others() {
     );
     let background = garonne("why background JOB").out;
     assert!(
-        background.contains("on host 'a':\nrank 0: ") && background.contains("on host 'b':\nrank 1: "),
+        background.contains("on host 'a':\nrank 0: ")
+            && background.contains("on host 'b':\nrank 1: "),
         "{background}"
     );
     let paces = garonne("why paces JOB");
@@ -315,11 +352,15 @@ fn a_launcher_without_ranks_of_its_own_shows_and_manages_those_of_others() {
     );
     let gate = garonne("why gate 1 JOB");
     assert!(
-        gate.out.starts_with("on host 'b':\nrank 1, on node 2 of 3\n"),
+        gate.out
+            .starts_with("on host 'b':\nrank 1, on node 2 of 3\n"),
         "{gate:?}"
     );
     let json = garonne("why gate 1 JOB --json").out;
-    assert!(json.contains("\"peer\": 0") && json.starts_with('['), "{json}");
+    assert!(
+        json.contains("\"peer\": 0") && json.starts_with('['),
+        "{json}"
+    );
     let none = garonne("why gate 2 JOB");
     assert!(
         none.code == 1 && none.err.contains("no rank 2: the job has 2"),
@@ -344,7 +385,10 @@ fn a_launcher_without_ranks_of_its_own_shows_and_manages_those_of_others() {
 fn a_host_that_lacks_descriptors_for_a_rank_is_named() {
     let lacking = format!("ulimit -n 4; exec {} finalize", support::fake_rank());
     let said = said(&mut on_hosts("a:1", &["sh", "-c", &lacking]));
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
     assert!(
         said.code != 0 && said.err.contains(&format!("error[G0302]: host '{name}': ")),
         "{said:?}"
@@ -374,9 +418,14 @@ fn no_other_host_is_blamed_for_a_launcher_that_has_lost_its_guard() {
             .env(MARK, &mark)
             .spawn()
             .unwrap();
-        let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let name =
+            |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         until("all ranks run", || {
-            marked(&mark).iter().filter(|pid| name(pid) == "sleep\n").count() == 2
+            marked(&mark)
+                .iter()
+                .filter(|pid| name(pid) == "sleep\n")
+                .count()
+                == 2
         });
         kill(children(child.id() as i32)[0], libc::SIGKILL);
         let said = finish(child);
@@ -397,7 +446,8 @@ fn a_job_on_several_hosts_ends_with_its_last_rank() {
         };
         (0..5).map(once).min().unwrap()
     };
-    // What a rank leaves behind is waited for, if not for long; where nothing is left there is nothing to wait for.
+    // What a rank leaves behind is waited for, if not for long; where nothing is left there is
+    // nothing to wait for.
     let (left, nothing) = (quickest("sleep 1000 &"), quickest("true"));
     assert!(
         nothing * 2 < left,
@@ -405,14 +455,28 @@ fn a_job_on_several_hosts_ends_with_its_last_rank() {
     );
 }
 
-/// A job with a rank here and one on host 'a', whose agent's processes are stopped until something lies unread on its line: launcher, guard, agent.
+/// A job with a rank here and one on host 'a', whose agent's processes are stopped until something
+/// lies unread on its line: launcher, guard, agent.
 fn with_something_unread(starter: &str, here: &str) -> (Child, Vec<i32>) {
-    let mark = format!("unread-{}-{:?}", std::process::id(), std::thread::current().id());
+    let mark = format!(
+        "unread-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    );
     let mut run = command("run");
-    run.args(["--launcher", starter, "--host", "localhost,a", "sh", "-c", here]);
+    run.args([
+        "--launcher",
+        starter,
+        "--host",
+        "localhost,a",
+        "sh",
+        "-c",
+        here,
+    ]);
     let child = run.env(MARK, &mark).spawn().unwrap();
     let is = |pid: &i32, name: &str| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
+        std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|comm| comm.trim_end() == name)
     };
     until("both ranks run", || {
         marked(&mark).iter().filter(|pid| is(pid, "sleep")).count() == 2
@@ -441,16 +505,21 @@ fn with_something_unread(starter: &str, here: &str) -> (Child, Vec<i32>) {
 
 #[test]
 fn a_host_whose_agent_is_killed_is_named_at_once_also_where_it_had_something_unread() {
-    // The agent alone, whose launcher ends its line; and all its processes, of which the command tells that started them.
+    // The agent alone, whose launcher ends its line; and all its processes, of which the command
+    // tells that started them.
     for victims in [2..3, 0..3] {
         let swift = (0..3).any(|_| {
-            let (child, outer) = with_something_unread("sh -c 'shift; exec \"$@\"' sh", "sleep 1000; true");
+            let (child, outer) =
+                with_something_unread("sh -c 'shift; exec \"$@\"' sh", "sleep 1000; true");
             let begun = Instant::now();
             outer[victims.clone()]
                 .iter()
                 .for_each(|pid| kill(*pid, libc::SIGKILL));
             let said = finish(child);
-            assert!(said.err.contains("G0217") && said.err.contains("'a'"), "{said:?}");
+            assert!(
+                said.err.contains("G0217") && said.err.contains("'a'"),
+                "{said:?}"
+            );
             // On a machine that stands still now and then it takes longer once, but not each time.
             begun.elapsed() < LINE_DOWN_MAX
         });

@@ -6,7 +6,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use support::{MARK, agent_of, children, command, fake_rank, finish, kill, marked, run, said, until};
+use support::{
+    MARK, agent_of, children, command, fake_rank, finish, kill, marked, run, said, until,
+};
 
 #[test]
 fn ranks_reach_each_other_through_their_inboxes() {
@@ -47,7 +49,8 @@ fn an_end_without_finalize_ends_the_job_with_the_ranks_words_first() {
     let lines: Vec<_> = said.err.lines().collect();
     assert_eq!(lines[0], "why");
     assert!(
-        lines[1].starts_with("error[G0201]: rank 2 ") && lines[1].ends_with("status 0 before MPI_Finalize"),
+        lines[1].starts_with("error[G0201]: rank 2 ")
+            && lines[1].ends_with("status 0 before MPI_Finalize"),
         "{}",
         lines[1]
     );
@@ -63,7 +66,10 @@ fn shells(ranks: u32, script: &str) -> std::process::Command {
 
 #[test]
 fn a_rank_that_never_comes_ends_the_job_when_all_others_wait() {
-    let said = said(&mut shells(3, "test $GARONNE_RANK = 1 || exec $1 wait 1 forever"));
+    let said = said(&mut shells(
+        3,
+        "test $GARONNE_RANK = 1 || exec $1 wait 1 forever",
+    ));
     assert_eq!(said.code, 1);
     assert!(
         said.err.starts_with("error[G0214]: rank 1 (sh, process ")
@@ -79,8 +85,15 @@ fn a_missing_rank_is_not_blamed_before_late_ranks_have_come() {
         3,
         "case $GARONNE_RANK in 0) exec $1 wait -1 forever;; 2) sleep 0.7; exec $1 hello wait -1 forever;; esac",
     ));
-    assert_eq!((said.code, said.out.as_str()), (1, "rank 2 of 3 in world 0\n"));
-    assert!(said.err.starts_with("error[G0214]: rank 1 "), "{}", said.err);
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (1, "rank 2 of 3 in world 0\n")
+    );
+    assert!(
+        said.err.starts_with("error[G0214]: rank 1 "),
+        "{}",
+        said.err
+    );
 }
 
 #[test]
@@ -102,8 +115,15 @@ fn a_missing_rank_is_not_blamed_while_another_computes_or_comes_from_the_backgro
 fn a_rank_that_came_back_after_its_last_session_owes_another_finalize() {
     let said = run("run -n 2 RANK fence finalize resume only 1 exit 0 forever");
     assert_eq!(said.code, 1);
-    assert!(said.err.starts_with("error[G0201]: rank 1 "), "{}", said.err);
-    assert_eq!(run("run -n 2 RANK fence finalize resume finalize exit 0").code, 0);
+    assert!(
+        said.err.starts_with("error[G0201]: rank 1 "),
+        "{}",
+        said.err
+    );
+    assert_eq!(
+        run("run -n 2 RANK fence finalize resume finalize exit 0").code,
+        0
+    );
 }
 
 #[test]
@@ -145,8 +165,10 @@ fn a_wrapper_that_hides_its_childs_end_does_not_make_the_job_hang() {
     assert!(told || in_the_dark, "{said:?}");
 }
 
-/// Rank 1 dies; rank 0 sees that on the board and fails of it, each behind a shell that reports late.
-const SLOW_WRAPPER: &str = "$R fence only 1 crash only 0 mourn 1 exit 58; rc=$?; sleep 0.3; exit $rc";
+/// Rank 1 dies; rank 0 sees that on the board and fails of it, each behind a shell that reports
+/// late.
+const SLOW_WRAPPER: &str =
+    "$R fence only 1 crash only 0 mourn 1 exit 58; rc=$?; sleep 0.3; exit $rc";
 
 #[test]
 fn a_death_behind_a_slow_wrapper_is_the_first_failure_not_what_its_peers_make_of_it() {
@@ -204,7 +226,10 @@ fn values_are_exchanged_whoever_asks_first() {
 
 #[test]
 fn mpi_programs_may_follow_each_other_in_a_script() {
-    let script = format!("{0} hello ring finalize && {0} hello ring finalize", fake_rank());
+    let script = format!(
+        "{0} hello ring finalize && {0} hello ring finalize",
+        fake_rank()
+    );
     let said = said(command("run -n 2 sh -c").arg(script));
     assert_eq!((said.code, said.err.as_str()), (0, ""));
     assert!(
@@ -310,7 +335,10 @@ fn an_unfinished_line_is_ended_before_another_rank_speaks() {
         "xxx",
         "without tags nothing is added"
     );
-    assert_eq!(run("run -l -n 3 printf x").sorted(), ["[0] x", "[1] x", "[2] x"]);
+    assert_eq!(
+        run("run -l -n 3 printf x").sorted(),
+        ["[0] x", "[1] x", "[2] x"]
+    );
 }
 
 #[test]
@@ -331,15 +359,25 @@ fn lines_of_millions_of_bytes_are_not_mixed_either() {
     for (index, line) in lines.into_iter().enumerate() {
         let (rank, short) = ((index / 4).to_string(), index % 4 >= 2);
         let text = line.strip_prefix(&format!("[{rank}] ")).unwrap_or_default();
-        assert_eq!(text.len(), if short { 5 } else { 3_000_000 }, "line {index}");
-        assert!(short || text.chars().all(|c| rank.starts_with(c)), "line {index}");
+        assert_eq!(
+            text.len(),
+            if short { 5 } else { 3_000_000 },
+            "line {index}"
+        );
+        assert!(
+            short || text.chars().all(|c| rank.starts_with(c)),
+            "line {index}"
+        );
     }
 }
 
 #[test]
 fn lines_are_tagged_on_request() {
     assert_eq!(run("run -n 2 -l echo hi").sorted(), ["[0] hi", "[1] hi"]);
-    assert_eq!(run("run -n 1 --tag-output echo hi").out, "[1,0]<stdout>: hi\n");
+    assert_eq!(
+        run("run -n 1 --tag-output echo hi").out,
+        "[1,0]<stdout>: hi\n"
+    );
     assert_eq!(
         run("run -n 1 -l --color always echo hi").out,
         "\x1b[36m[0]\x1b[0m hi\n"
@@ -354,7 +392,12 @@ fn a_prompt_without_newline_arrives() {
         .spawn()
         .unwrap();
     let mut prompt = [0; 6];
-    child.stdout.as_mut().unwrap().read_exact(&mut prompt).unwrap();
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut prompt)
+        .unwrap();
     assert_eq!(&prompt, b"name? ");
     child.stdin.take().unwrap().write_all(b"me\n").unwrap();
     assert_eq!(finish(child).out, "me\n");
@@ -383,7 +426,8 @@ fn much_output_arrives_whole_also_with_a_slow_reader() {
     let mut rest = String::new();
     reader.read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    // A newline more is right if a rank got no processor in the middle of a line for so long that the part was shown.
+    // A newline more is right if a rank got no processor in the middle of a line for so long that
+    // the part was shown.
     let digits = (first + &rest).bytes().filter(u8::is_ascii_digit).count();
     assert_eq!(digits, 4 * 488_895);
 }
@@ -398,7 +442,10 @@ fn a_reader_that_leaves_ends_the_job() {
 #[test]
 fn output_that_cannot_be_written_is_a_failure_with_its_reason() {
     for program in ["echo hi", "yes"] {
-        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let full = std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
         let said = said(command(&format!("run -n 2 {program}")).stdout(full));
         assert_eq!(said.code, 1, "{said:?}");
         let lines: Vec<_> = said
@@ -407,7 +454,9 @@ fn output_that_cannot_be_written_is_a_failure_with_its_reason() {
             .filter(|line| line.starts_with("error["))
             .collect();
         assert!(
-            lines.len() == 1 && lines[0].starts_with("error[G0305]: ") && lines[0].contains("No space left"),
+            lines.len() == 1
+                && lines[0].starts_with("error[G0305]: ")
+                && lines[0].contains("No space left"),
             "{said:?}"
         );
     }
@@ -473,16 +522,19 @@ fn an_interrupt_ends_everything_even_what_ignores_it() {
 
 #[test]
 fn a_stop_stops_the_ranks_and_continuing_continues_them() {
-    // Not a shell that starts commands: one that a stop reaches between vfork and exec waits unstoppably for its child.
+    // Not a shell that starts commands: one that a stop reaches between vfork and exec waits
+    // unstoppably for its child.
     let child = command("run -n 2 RANK forever")
-        // A group of its own below this one: in an orphaned group, as under a CI runner, the kernel drops SIGTSTP.
+        // A group of its own below this one: in an orphaned group, as under a CI runner, the kernel
+        // drops SIGTSTP.
         .process_group(0)
         .spawn()
         .unwrap();
     let pid = child.id() as i32;
     let state = |pid: i32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('T'))
+        stat.rsplit_once(") ")
+            .map(|(_, rest)| rest.starts_with('T'))
     };
     let mut ranks = Vec::new();
     until("the ranks run", || {
@@ -491,11 +543,17 @@ fn a_stop_stops_the_ranks_and_continuing_continues_them() {
     });
     kill(pid, libc::SIGTSTP);
     until("all have stopped", || {
-        ranks.iter().chain([&pid]).all(|pid| state(*pid) == Some(true))
+        ranks
+            .iter()
+            .chain([&pid])
+            .all(|pid| state(*pid) == Some(true))
     });
     kill(pid, libc::SIGCONT);
     until("all go on", || {
-        ranks.iter().chain([&pid]).all(|pid| state(*pid) == Some(false))
+        ranks
+            .iter()
+            .chain([&pid])
+            .all(|pid| state(*pid) == Some(false))
     });
     kill(pid, libc::SIGTERM);
     assert_eq!(finish(child).code, 128 + libc::SIGTERM);
@@ -513,7 +571,10 @@ fn what_a_rank_leaves_running_is_ended_with_the_job() {
 #[test]
 fn a_failure_after_finalize_lets_the_others_end_by_themselves() {
     let said = run("run -n 2 RANK fence finalize only 0 exit 4 sleep 50 hello");
-    assert_eq!((said.code, said.out.as_str()), (4, "rank 1 of 2 in world 0\n"));
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (4, "rank 1 of 2 in world 0\n")
+    );
     assert!(said.err.contains("after MPI_Finalize"), "{}", said.err);
 }
 
@@ -558,7 +619,8 @@ fn two_jobs_are_not_bound_to_the_same_cores() {
     finish(first);
     finish(second);
     let all = garonne_topology::Machine::discover().cores().len();
-    let set = |text: &str| garonne_topology::CpuSet::parse(text.split(':').nth(1).unwrap()).unwrap();
+    let set =
+        |text: &str| garonne_topology::CpuSet::parse(text.split(':').nth(1).unwrap()).unwrap();
     // Unbound is the answer when no core is free, which other tests' jobs may cause at any time.
     let unbound = |text: &str| set(text) == garonne_topology::machine::allowed();
     assert!(
@@ -577,6 +639,14 @@ fn output_for_a_slow_reader_survives_signals_that_only_pass_through() {
     kill(launcher, libc::SIGWINCH);
     std::thread::sleep(std::time::Duration::from_millis(50));
     let mut all = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut all).unwrap();
-    assert_eq!((child.wait().unwrap().code(), all.len()), (Some(0), 588_895));
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut all)
+        .unwrap();
+    assert_eq!(
+        (child.wait().unwrap().code(), all.len()),
+        (Some(0), 588_895)
+    );
 }

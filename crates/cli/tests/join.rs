@@ -1,4 +1,5 @@
-//! Hosts that join with a key, all of them this one: who comes, who is told that he cannot, and what is left when any of them dies.
+//! Hosts that join with a key, all of them this one: who comes, who is told that he cannot, and
+//! what is left when any of them dies.
 
 mod support;
 
@@ -25,7 +26,11 @@ fn waiting(words: &[&str], mark: &str) -> Waiting {
     let mut errors = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     errors.read_line(&mut line).unwrap();
-    let key = line.strip_prefix("garonne join ").expect(&line).trim().to_owned();
+    let key = line
+        .strip_prefix("garonne join ")
+        .expect(&line)
+        .trim()
+        .to_owned();
     Waiting { child, key, errors }
 }
 
@@ -63,7 +68,11 @@ fn port_of(launcher: i32) -> u16 {
         .filter_map(|entry| std::fs::read_link(entry.path()).ok())
         .filter_map(|link| {
             let name = link.to_string_lossy().into_owned();
-            Some(name.strip_prefix("socket:[")?.trim_end_matches(']').to_owned())
+            Some(
+                name.strip_prefix("socket:[")?
+                    .trim_end_matches(']')
+                    .to_owned(),
+            )
         })
         .collect();
     for table in ["/proc/net/tcp6", "/proc/net/tcp"] {
@@ -101,7 +110,12 @@ fn hosts_that_join_run_their_share_in_their_own_surroundings_and_end_with_the_jo
     let guests: Vec<Child> = [1, 2]
         .map(|slots: i32| {
             let mut join = joining(&job.key, &mark);
-            join.args(["--slots", &slots.to_string(), "--name", &format!("h{slots}")]);
+            join.args([
+                "--slots",
+                &slots.to_string(),
+                "--name",
+                &format!("h{slots}"),
+            ]);
             join.env("TWO", format!("{}", slots * 10))
                 .current_dir("/")
                 .spawn()
@@ -115,8 +129,14 @@ fn hosts_that_join_run_their_share_in_their_own_surroundings_and_end_with_the_jo
     let mut lines = ended.sorted();
     // Rank 3 fails, and others may be ended before they speak.
     lines.retain(|line| !line.is_empty());
-    assert!(lines.iter().all(|line| line.contains(" of 4, ")), "{lines:?}");
-    assert!(lines.iter().any(|line| line.starts_with("3 of 4")), "{lines:?}");
+    assert!(
+        lines.iter().all(|line| line.contains(" of 4, ")),
+        "{lines:?}"
+    );
+    assert!(
+        lines.iter().any(|line| line.starts_with("3 of 4")),
+        "{lines:?}"
+    );
     for line in lines {
         let at_home = line.contains(&format!("{} 1", here.display()));
         let abroad = line.ends_with(", / 1 10") || line.ends_with(", / 1 20");
@@ -156,8 +176,11 @@ fn a_key_is_never_seen_among_the_arguments_of_what_runs() {
     let mark = mark("seen");
     let job = waiting(&["--join-hosts", "2", "true"], &mark);
     let guest = joining(&job.key, &mark).spawn().unwrap();
-    let shown = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    until("the key is hidden", || shown(guest.id()).ends_with("\0join\0-\0"));
+    let shown =
+        |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    until("the key is hidden", || {
+        shown(guest.id()).ends_with("\0join\0-\0")
+    });
     kill(job.child.id() as i32, libc::SIGTERM);
     let (guest, ended) = (finish(guest), job.end());
     assert_eq!(ended.code, 128 + libc::SIGTERM, "{ended:?}");
@@ -175,7 +198,10 @@ fn keys_come_by_standard_input_and_by_a_file_that_goes_when_it_has_served() {
         .spawn()
         .unwrap();
     until("the key is there", || path.exists());
-    let by_file = command("join").env("GARONNE_JOIN_KEY", &path).spawn().unwrap();
+    let by_file = command("join")
+        .env("GARONNE_JOIN_KEY", &path)
+        .spawn()
+        .unwrap();
     let mut by_input = command("join -").stdin(Stdio::piped()).spawn().unwrap();
     let key = std::fs::read(&path).unwrap();
     by_input.stdin.take().unwrap().write_all(&key).unwrap();
@@ -224,7 +250,10 @@ fn what_is_no_key_is_called_so_and_never_shown() {
             refused.err.contains("G0226") && refused.err.contains(words),
             "{refused:?}"
         );
-        assert!(text.len() < 20 || !refused.err.contains(text), "{refused:?}");
+        assert!(
+            text.len() < 20 || !refused.err.contains(text),
+            "{refused:?}"
+        );
     }
     let nothing = said(&mut command("join"));
     assert!(
@@ -241,8 +270,12 @@ fn who_comes_too_late_is_told_so_before_the_job_is_over_and_after() {
     let job = waiting(&["-n", "2", "sleep", "1000"], &mark);
     let guest = joining(&job.key, &mark).spawn().unwrap();
     let sleeps = || {
-        let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        marked(&mark).iter().filter(|pid| name(pid) == "sleep\n").count()
+        let name =
+            |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        marked(&mark)
+            .iter()
+            .filter(|pid| name(pid) == "sleep\n")
+            .count()
     };
     until("all ranks run", || sleeps() == 2);
     let late = said(&mut joining(&job.key, "none"));
@@ -265,7 +298,10 @@ fn who_comes_too_late_is_told_so_before_the_job_is_over_and_after() {
 
 #[test]
 fn another_jobs_key_and_a_host_too_many_are_refused() {
-    let one = waiting(&["--join-hosts", "2", "-n", "3", "sleep", "0.2"], &mark("one"));
+    let one = waiting(
+        &["--join-hosts", "2", "-n", "3", "sleep", "0.2"],
+        &mark("one"),
+    );
     let port = port_of(one.child.id() as i32).to_string();
     let mut other = command("run --join-port");
     let taken = said(other.args([port.as_str(), "true"]));
@@ -285,7 +321,8 @@ fn another_jobs_key_and_a_host_too_many_are_refused() {
 fn of_several_who_come_at_once_for_one_place_the_others_are_told_that_it_is_taken() {
     for round in 0..4 {
         // The job lasts until all others have been told.
-        let path = std::env::temp_dir().join(format!("garonne-place-{}-{round}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("garonne-place-{}-{round}", std::process::id()));
         let program = format!("until [ -e {} ]; do sleep 0.05; done", path.display());
         let job = waiting(
             &["--join-hosts", "1", "sh", "-c", &program],
@@ -364,8 +401,13 @@ fn a_signal_to_who_has_joined_ends_the_job_with_its_name() {
     let pid = guest.id() as i32;
     until("its ranks run", || {
         let guards = children(pid);
-        let agents = guards.first().map(|guard| children(*guard)).unwrap_or_default();
-        agents.first().is_some_and(|agent| !children(*agent).is_empty())
+        let agents = guards
+            .first()
+            .map(|guard| children(*guard))
+            .unwrap_or_default();
+        agents
+            .first()
+            .is_some_and(|agent| !children(*agent).is_empty())
     });
     kill(pid, libc::SIGINT);
     let (guest, ended) = (finish(guest), job.end());
@@ -421,7 +463,12 @@ fn who_waits_is_told_when_the_launcher_dies_and_a_stopped_one_goes_on() {
     let launcher = job.child.id() as i32;
     let state = || {
         let stat = std::fs::read_to_string(format!("/proc/{launcher}/stat")).unwrap_or_default();
-        stat.rsplit(')').next().unwrap_or("").trim_start().chars().next()
+        stat.rsplit(')')
+            .next()
+            .unwrap_or("")
+            .trim_start()
+            .chars()
+            .next()
     };
     kill(launcher, libc::SIGTSTP);
     // Where nobody could continue it the kernel does not stop it.
@@ -440,9 +487,15 @@ fn fewer_ranks_than_hosts_are_refused_before_anybody_waits() {
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.err.contains("3 ranks for 4 hosts"), "{refused:?}");
     let typo = said(&mut command("run --join-kye true"));
-    assert!(typo.code == 2 && typo.err.contains("--join-key"), "{typo:?}");
+    assert!(
+        typo.code == 2 && typo.err.contains("--join-key"),
+        "{typo:?}"
+    );
     let typo = said(&mut command("jion x"));
     assert!(typo.code == 2 && typo.err.contains("join"), "{typo:?}");
     let help = said(&mut command("join --help"));
-    assert!(help.code == 0 && help.out.contains("--join-hosts 2"), "{help:?}");
+    assert!(
+        help.code == 0 && help.out.contains("--join-hosts 2"),
+        "{help:?}"
+    );
 }

@@ -19,7 +19,8 @@ impl Dice {
     }
 }
 
-/// Jobs whose ranks register at once, late, never, from behind shells, compute, sleep, or have children of their own.
+/// Jobs whose ranks register at once, late, never, from behind shells, compute, sleep, or have
+/// children of their own.
 const JOBS: [&str; 7] = [
     "run -n 4 RANK ring forever",
     "run -n 3 RANK spin 10000",
@@ -38,7 +39,10 @@ fn job(line: &str, mark: &str) -> std::process::Command {
         let script = script
             .replace("RANK", &support::fake_rank())
             .replace("&exec_", "& exec ");
-        command.args(["-c", &script.replace('_', " ").replace("fake rank", "fake-rank")]);
+        command.args([
+            "-c",
+            &script.replace('_', " ").replace("fake rank", "fake-rank"),
+        ]);
     }
     command
         .env(MARK, mark)
@@ -47,7 +51,8 @@ fn job(line: &str, mark: &str) -> std::process::Command {
     command
 }
 
-/// Whom to kill: launcher, guard, agent, two of these three at one time, or any other process of the job.
+/// Whom to kill: launcher, guard, agent, two of these three at one time, or any other process of
+/// the job.
 fn victims(dice: &mut Dice, launcher: i32, mark: &str) -> Vec<i32> {
     let guard = children(launcher).first().copied();
     let agent = agent_of(launcher);
@@ -67,7 +72,11 @@ fn victims(dice: &mut Dice, launcher: i32, mark: &str) -> Vec<i32> {
             }
         }
     };
-    if chosen.is_empty() { vec![launcher] } else { chosen }
+    if chosen.is_empty() {
+        vec![launcher]
+    } else {
+        chosen
+    }
 }
 
 /// One job, one blow.
@@ -81,18 +90,26 @@ fn round(seed: u64) {
     let victims = victims(&mut dice, pid as i32, &mark);
     // All are stopped first, so that none sees another die.
     if victims.len() > 1 {
-        victims.iter().for_each(|&victim| kill(victim, libc::SIGSTOP));
+        victims
+            .iter()
+            .for_each(|&victim| kill(victim, libc::SIGSTOP));
     }
-    victims.iter().for_each(|&victim| kill(victim, libc::SIGKILL));
+    victims
+        .iter()
+        .for_each(|&victim| kill(victim, libc::SIGKILL));
     let start = Instant::now();
     until(
         &format!("the launcher ends (seed {seed}, {line}, victims {victims:?})"),
         || {
-            // A killed bystander (a shell's background job) is no failure of the job: then another one is.
+            // A killed bystander (a shell's background job) is no failure of the job: then another
+            // one is.
             if start.elapsed() > Duration::from_secs(2) {
                 kill(pid as i32, libc::SIGKILL);
             }
-            launcher.try_wait().expect("the launcher's status").is_some()
+            launcher
+                .try_wait()
+                .expect("the launcher's status")
+                .is_some()
         },
     );
     until(
@@ -122,8 +139,9 @@ fn nothing_is_left_after_random_kills() {
     }
 }
 
-/// Neither launcher nor agent can clean up: the guard ends what they leave, also what never registered and what is nobody's
-/// child any more; without the guard too, the kernel ends what has registered, and the direct children.
+/// Neither launcher nor agent can clean up: the guard ends what they leave, also what never
+/// registered and what is nobody's child any more; without the guard too, the kernel ends what has
+/// registered, and the direct children.
 #[test]
 fn nothing_outlives_agent_and_launcher_not_even_while_it_computes() {
     for (line, guarded) in [
@@ -131,14 +149,18 @@ fn nothing_outlives_agent_and_launcher_not_even_while_it_computes() {
         ("run -n 2 RANK hello spin 20000", false),
         ("run -n 2 sh -c RANK_hello_spin_20000;true", true),
         ("run -n 2 sh -c RANK_hello_spin_20000;true", false),
-        ("run -n 2 sh -c setsid_sleep_100&sleep_100&echo_x;wait", true),
+        (
+            "run -n 2 sh -c setsid_sleep_100&sleep_100&echo_x;wait",
+            true,
+        ),
     ] {
         let mark = format!("{}-both-{}-{guarded}", std::process::id(), line.len());
         let mut launcher = job(line, &mark)
             .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("the job starts");
-        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(launcher.stdout.take().unwrap()));
+        let mut lines =
+            std::io::BufRead::lines(std::io::BufReader::new(launcher.stdout.take().unwrap()));
         (0..2).for_each(|_| drop(lines.next()));
         let pid = launcher.id() as i32;
         let mut keepers = vec![pid, agent_of(pid).expect("the agent")];

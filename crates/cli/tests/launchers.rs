@@ -20,7 +20,9 @@ fn a_rank_of_a_launcher_that_is_not_understood_is_refused_and_told_why() {
     assert!(!output.status.success());
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(
-        words.contains("G0215") && words.contains("rank 1 of 4") && words.contains("srun --mpi=pmi2"),
+        words.contains("G0215")
+            && words.contains("rank 1 of 4")
+            && words.contains("srun --mpi=pmi2"),
         "{words}"
     );
     // The same within a job of ours is one of its ranks.
@@ -45,7 +47,9 @@ fn ranks_whose_way_to_the_launcher_was_closed_are_refused_instead_of_being_world
     let words = String::from_utf8_lossy(&closed.stderr);
     assert!(!closed.status.success());
     assert!(
-        words.contains("G0215") && words.contains("rank 2 of 4") && words.contains("descriptor 999"),
+        words.contains("G0215")
+            && words.contains("rank 2 of 4")
+            && words.contains("descriptor 999"),
         "{words}"
     );
     let bare = with(&[("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")]);

@@ -33,7 +33,9 @@ fn is_name(name: &str) -> bool {
 fn labels(mut text: &str) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     while !text.is_empty() {
-        let (name, rest) = text.split_once("=\"").expect("a label has a value in quotes");
+        let (name, rest) = text
+            .split_once("=\"")
+            .expect("a label has a value in quotes");
         assert!(is_name(name), "{name}");
         let (mut value, mut chars) = (String::new(), rest.char_indices());
         let end = loop {
@@ -83,7 +85,10 @@ fn parse(text: &str) -> Samples {
                         && types.insert(name.to_owned(), rest.to_owned()).is_none(),
                     "{line}"
                 ),
-                "HELP" => assert!(!types.contains_key(name), "help comes before the type: {line}"),
+                "HELP" => assert!(
+                    !types.contains_key(name),
+                    "help comes before the type: {line}"
+                ),
                 _ => panic!("{line}"),
             }
             continue;
@@ -97,7 +102,10 @@ fn parse(text: &str) -> Samples {
         let value: f64 = value.parse().expect("a value is a number");
         assert!(value.is_finite() && value >= 0.0, "{line}");
         let all = samples.entry(name.to_owned()).or_default();
-        assert!(all.iter().all(|(known, _)| *known != labels), "{line}: twice");
+        assert!(
+            all.iter().all(|(known, _)| *known != labels),
+            "{line}: twice"
+        );
         all.push((labels, value));
     }
     samples
@@ -106,7 +114,8 @@ fn parse(text: &str) -> Samples {
 /// The value of a metric with this label.
 fn value(samples: &Samples, name: &str, label: (&str, &str)) -> Option<f64> {
     let all = samples.get(name)?.iter();
-    let mut of = all.filter(|(labels, _)| labels.get(label.0).is_some_and(|value| value == label.1));
+    let mut of =
+        all.filter(|(labels, _)| labels.get(label.0).is_some_and(|value| value == label.1));
     of.next().map(|(_, value)| *value)
 }
 
@@ -165,7 +174,9 @@ fn prometheus_reads_what_the_ranks_of_a_job_do() {
     assert_eq!(get(&address, "/").unwrap().0, "200");
     assert_eq!(get(&address, "/nothing").unwrap().0, "404");
     // Clients that stay and say nothing are no matter of the job's.
-    let _silent: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let _silent: Vec<_> = (0..100)
+        .map(|_| TcpStream::connect(&address).unwrap())
+        .collect();
     assert_eq!(get(&address, "/metrics").unwrap().0, "200");
     kill(job.id() as i32, libc::SIGTERM);
     assert_eq!(finish(job).code, 128 + libc::SIGTERM);
@@ -197,6 +208,8 @@ fn a_port_that_cannot_be_had_is_said_before_anything_starts() {
 
 #[test]
 fn a_job_that_is_served_ends_as_others_do() {
-    let said = said(&mut command("run -n 2 --metrics 0 RANK ring fence finalize"));
+    let said = said(&mut command(
+        "run -n 2 --metrics 0 RANK ring fence finalize",
+    ));
     assert_eq!((said.code, said.out.lines().count()), (0, 2));
 }

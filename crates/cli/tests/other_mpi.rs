@@ -1,4 +1,5 @@
-//! Ranks of another MPI: named, and the job ends with a failure instead of being two worlds of one. The other MPI is a library made here that has nothing but `MPI_Init`.
+//! Ranks of another MPI: named, and the job ends with a failure instead of being two worlds of one.
+//! The other MPI is a library made here that has nothing but `MPI_Init`.
 
 mod support;
 
@@ -46,7 +47,8 @@ fn place() -> tempfile::TempDir {
         "-Wl,-rpath,$ORIGIN",
     ];
     compile(dir, "libtool.so", data, &shared);
-    let tool = "int tool(void); int usleep(unsigned); int main(void) { usleep(1200000); return tool(); }";
+    let tool =
+        "int tool(void); int usleep(unsigned); int main(void) { usleep(1200000); return tool(); }";
     compile(dir, "tool", tool, &["./libtool.so", "-Wl,-rpath,$ORIGIN"]);
     let loads = "#include <dlfcn.h>\n#include <unistd.h>\nint main(int n, char **v) { (void)n; if (!dlopen(v[1], RTLD_NOW)) return 3; sleep(600); return 0; }";
     compile(dir, "loads", loads, &["-ldl"]);
@@ -104,7 +106,13 @@ fn worlds_of_one_that_are_meant_and_what_only_links_with_another_mpi_are_left_al
         &["-n", "1", "./calls", "0"],
         &["-n", "2", "-x", "GARONNE_SINGLETONS=1", "./calls", "700"],
         &["-n", "2", "./tool"],
-        &["-n", "2", "sh", "-c", "echo libmpi.so.12; ls ./libmpi.so.12"],
+        &[
+            "-n",
+            "2",
+            "sh",
+            "-c",
+            "echo libmpi.so.12; ls ./libmpi.so.12",
+        ],
     ];
     for words in cases {
         let said = run_in(place.path(), words);

@@ -1,4 +1,5 @@
-//! Where the output of ranks goes and how its lines are marked: merged streams, times, one place for both, files of programs.
+//! Where the output of ranks goes and how its lines are marked: merged streams, times, one place
+//! for both, files of programs.
 
 mod support;
 
@@ -48,7 +49,10 @@ fn both_streams_in_one_place_do_not_share_a_line() {
         .spawn()
         .unwrap();
     assert!(child.wait().unwrap().success());
-    assert_eq!(std::fs::read_to_string(path).unwrap(), "prompt\nwarning\nrest\n");
+    assert_eq!(
+        std::fs::read_to_string(path).unwrap(),
+        "prompt\nwarning\nrest\n"
+    );
 }
 
 #[test]
@@ -73,14 +77,21 @@ fn an_abort_is_no_success_whatever_its_code() {
 fn programs_may_come_from_a_file_and_the_process_id_goes_where_it_is_wanted() {
     let dir = tempfile::tempdir().unwrap();
     let (programs, pid) = (dir.path().join("programs"), dir.path().join("pid"));
-    std::fs::write(&programs, "# a comment\n-n 1 echo 'one  word'\n-n 2 echo two\n").unwrap();
+    std::fs::write(
+        &programs,
+        "# a comment\n-n 1 echo 'one  word'\n-n 2 echo two\n",
+    )
+    .unwrap();
     let mut job = command("run --report-pid");
     job.arg(&pid).arg("--configfile").arg(&programs);
     let child = job.spawn().unwrap();
     let launcher = child.id();
     let said = finish(child);
     assert_eq!(said.sorted(), ["one  word", "two", "two"]);
-    assert_eq!(std::fs::read_to_string(pid).unwrap(), format!("{launcher}\n"));
+    assert_eq!(
+        std::fs::read_to_string(pid).unwrap(),
+        format!("{launcher}\n")
+    );
 }
 
 #[test]

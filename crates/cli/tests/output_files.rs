@@ -70,13 +70,17 @@ fn each_rank_has_files_of_its_own_and_nothing_goes_to_the_terminal() {
     ];
     for (words, names) in cases {
         let place = tempfile::tempdir().unwrap();
-        let said = run_in(place.path(), &[words, &["-n", "2", "sh", "-c", SPEAK]].concat());
+        let said = run_in(
+            place.path(),
+            &[words, &["-n", "2", "sh", "-c", SPEAK]].concat(),
+        );
         assert!(
             said.code == 0 && said.out.is_empty() && said.err.is_empty(),
             "{words:?}: {said:?}"
         );
         let texts = ["err 0\n", "out 0", "err 1\n", "out 1"].map(str::to_owned);
-        let wanted: BTreeMap<String, String> = names.map(str::to_owned).into_iter().zip(texts).collect();
+        let wanted: BTreeMap<String, String> =
+            names.map(str::to_owned).into_iter().zip(texts).collect();
         assert_eq!(files(place.path()), wanted, "{words:?}");
     }
 }
@@ -87,7 +91,16 @@ fn ranks_share_a_file_by_lines_and_errors_stay_where_they_were() {
     let script = "for i in $(seq 500); do echo $PMI_RANK line $i; done; echo err >&2";
     let said = run_in(
         place.path(),
-        &["-n", "3", "-l", "-outfile-pattern", "all", "sh", "-c", script],
+        &[
+            "-n",
+            "3",
+            "-l",
+            "-outfile-pattern",
+            "all",
+            "sh",
+            "-c",
+            script,
+        ],
     );
     assert!(said.code == 0 && said.out.is_empty(), "{said:?}");
     assert_eq!(said.err.lines().count(), 3, "{said:?}");
@@ -121,7 +134,10 @@ fn what_cannot_be_written_is_told_before_any_rank_starts_and_no_program_is_overw
             place.path(),
             &[&words[..], &["-n", "2", "sh", "-c", "echo begun >&2"]].concat(),
         );
-        assert!(said.code == 2 && said.err.contains(wanted), "{words:?}: {said:?}");
+        assert!(
+            said.code == 2 && said.err.contains(wanted),
+            "{words:?}: {said:?}"
+        );
         assert!(
             said.err.contains("G0211") && !said.err.contains("begun"),
             "{said:?}"
@@ -131,7 +147,15 @@ fn what_cannot_be_written_is_told_before_any_rank_starts_and_no_program_is_overw
     // Not a plain file.
     let said = run_in(
         place.path(),
-        &["-n", "2", "-outfile-pattern", "/dev/full", "sh", "-c", "echo x"],
+        &[
+            "-n",
+            "2",
+            "-outfile-pattern",
+            "/dev/full",
+            "sh",
+            "-c",
+            "echo x",
+        ],
     );
     assert!(said.code != 0 && said.err.contains("/dev/full"), "{said:?}");
 }

@@ -1,5 +1,5 @@
-//! Jobs on machines that give little: few descriptors, no locked memory, a tiny /dev/shm, a user namespace, separate
-//! PID namespaces.
+//! Jobs on machines that give little: few descriptors, no locked memory, a tiny /dev/shm, a user
+//! namespace, separate PID namespaces.
 
 mod support;
 
@@ -28,7 +28,10 @@ fn script(wrapper: &[&str], script: &str) -> Said {
 fn permitted(wrapper: &[&str], probe: &str) -> bool {
     let allowed = script(wrapper, probe).code == 0;
     if !allowed {
-        eprintln!("skipped: `{} {probe}` is not permitted here", wrapper.join(" "));
+        eprintln!(
+            "skipped: `{} {probe}` is not permitted here",
+            wrapper.join(" ")
+        );
     }
     allowed
 }
@@ -41,7 +44,10 @@ fn sixty_four_ranks_live_with_256_descriptors() {
         &[],
         "ulimit -n 256 && $G run -n 64 $R ring fence finalize | wc -l",
     );
-    assert_eq!((said.code, said.out.trim(), said.err.as_str()), (0, "64", ""));
+    assert_eq!(
+        (said.code, said.out.trim(), said.err.as_str()),
+        (0, "64", "")
+    );
 }
 
 #[test]
@@ -50,7 +56,10 @@ fn sixty_four_ranks_behind_shells_live_with_256_descriptors() {
         &[],
         "ulimit -n 256 && $G run -n 64 sh -c '$R ring fence finalize; true' | wc -l",
     );
-    assert_eq!((said.code, said.out.trim(), said.err.as_str()), (0, "64", ""));
+    assert_eq!(
+        (said.code, said.out.trim(), said.err.as_str()),
+        (0, "64", "")
+    );
 }
 
 #[test]
@@ -119,7 +128,10 @@ fn an_ordinary_user_in_a_user_namespace_runs_jobs() {
         return;
     }
     let said = script(&NEW_USER, "$G run -n 4 $R ring finalize | wc -l");
-    assert_eq!((said.code, said.out.trim(), said.err.as_str()), (0, "4", ""));
+    assert_eq!(
+        (said.code, said.out.trim(), said.err.as_str()),
+        (0, "4", "")
+    );
 }
 
 #[test]
@@ -128,7 +140,10 @@ fn ranks_in_user_namespaces_of_their_own_join_the_job() {
         return;
     }
     let said = script(&[], "$G run -n 2 unshare -Ur $R ring finalize | wc -l");
-    assert_eq!((said.code, said.out.trim(), said.err.as_str()), (0, "2", ""));
+    assert_eq!(
+        (said.code, said.out.trim(), said.err.as_str()),
+        (0, "2", "")
+    );
 }
 
 #[test]
@@ -136,7 +151,10 @@ fn a_rank_of_another_user_is_told_why_it_cannot_join() {
     let other = "setpriv --reuid 65534 --clear-groups";
     // The rank lies where another user may not look; so that one gets a copy.
     let copy = "d=$(mktemp -d) && chmod 755 $d && cp $R $d/rank && ";
-    if !permitted(&[], &format!("{copy} {other} $d/rank; s=$?; rm -r $d; exit $s")) {
+    if !permitted(
+        &[],
+        &format!("{copy} {other} $d/rank; s=$?; rm -r $d; exit $s"),
+    ) {
         return;
     }
     let said = script(

@@ -18,7 +18,9 @@ fn listed(name: &str) -> Option<Value> {
 
 #[test]
 fn jobs_are_listed_with_the_names_that_they_were_given_or_got_of_their_programs() {
-    let named = command("run -n 2 --name heat-1 RANK forever").spawn().unwrap();
+    let named = command("run -n 2 --name heat-1 RANK forever")
+        .spawn()
+        .unwrap();
     let other = command("run -n 3 sh -c :;sleep${IFS}100").spawn().unwrap();
     until("a job runs by the name that it was given", || {
         listed("heat-1").is_some_and(|job| job["state"] == "running")
@@ -31,17 +33,25 @@ fn jobs_are_listed_with_the_names_that_they_were_given_or_got_of_their_programs(
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap();
-    assert!(now.as_secs() - job["started_s"].as_u64().unwrap() < 100, "{job}");
+    assert!(
+        now.as_secs() - job["started_s"].as_u64().unwrap() < 100,
+        "{job}"
+    );
     assert_eq!(job["hosts"].as_array().unwrap().len(), 1);
     let mut derived = None;
     until("the other is listed", || {
         let all = json("ps --json");
         let is_other = |job: &&Value| job["launcher"] == other.id();
-        derived = all.as_array().and_then(|all| all.iter().find(is_other).cloned());
+        derived = all
+            .as_array()
+            .and_then(|all| all.iter().find(is_other).cloned());
         derived.is_some()
     });
     let derived = derived.unwrap();
-    assert!(derived["name"].as_str().unwrap().starts_with("sh-"), "{derived}");
+    assert!(
+        derived["name"].as_str().unwrap().starts_with("sh-"),
+        "{derived}"
+    );
     assert_eq!(derived["state"], "not in MPI");
     let table = run("ps").out;
     assert!(
@@ -88,7 +98,9 @@ fn jobs_are_listed_with_the_names_that_they_were_given_or_got_of_their_programs(
     ] {
         assert!(run(line).err.is_empty(), "{line}");
     }
-    let job = command("run -n 1 --name heat-1 RANK forever").spawn().unwrap();
+    let job = command("run -n 1 --name heat-1 RANK forever")
+        .spawn()
+        .unwrap();
     until("two jobs of one name are told apart", || {
         let said = run("who heat-1");
         said.code == 1

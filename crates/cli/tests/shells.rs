@@ -1,4 +1,5 @@
-//! What shells and `man` are given: completions, manual pages, help for the width of a terminal, colour.
+//! What shells and `man` are given: completions, manual pages, help for the width of a terminal,
+//! colour.
 
 mod support;
 
@@ -7,7 +8,8 @@ use std::process::Command;
 
 use support::{command, garonne, run, said};
 
-/// What bash offers for the last of these words, asked as a user's tab key does, with the completion that an installation has.
+/// What bash offers for the last of these words, asked as a user's tab key does, with the
+/// completion that an installation has.
 fn offered(share: &Path, words: &[&str]) -> Vec<String> {
     let script = r#"
         completion=$1; shift
@@ -18,7 +20,8 @@ fn offered(share: &Path, words: &[&str]) -> Vec<String> {
         printf '%s\n' "${COMPREPLY[@]}""#;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = garonne().parent().unwrap().to_owned();
-    let path = std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&path))).unwrap();
+    let path =
+        std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&path))).unwrap();
     let asked = Command::new("bash")
         .args(["--norc", "-c", script, "bash"])
         .arg(share.join("bash-completion/completions"))
@@ -28,7 +31,9 @@ fn offered(share: &Path, words: &[&str]) -> Vec<String> {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&asked.stdout).into_owned();
-    text.lines().map(|line| line.trim_end().to_owned()).collect()
+    text.lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
 }
 
 fn generated() -> tempfile::TempDir {
@@ -62,7 +67,11 @@ fn bash_completes_options_values_and_programs_of_all_launchers() {
             !after(&["./app", "--bi"]).contains(&"--bind-to".to_owned()),
             "{launcher:?}"
         );
-        assert_eq!(after(&["./app", ":", "--bi"]), ["--bind-to"], "{launcher:?}");
+        assert_eq!(
+            after(&["./app", ":", "--bi"]),
+            ["--bind-to"],
+            "{launcher:?}"
+        );
         // Known from other launchers.
         assert_eq!(after(&["--oversub"]), ["--oversubscribe"], "{launcher:?}");
     }
@@ -74,7 +83,8 @@ fn bash_completes_options_values_and_programs_of_all_launchers() {
 fn other_shells_learn_to_ask_for_all_commands() {
     let share = generated();
     for name in ["garonne", "mpirun", "mpiexec"] {
-        let zsh = std::fs::read_to_string(share.path().join(format!("zsh/site-functions/_{name}"))).unwrap();
+        let zsh = std::fs::read_to_string(share.path().join(format!("zsh/site-functions/_{name}")))
+            .unwrap();
         assert!(
             zsh.starts_with(&format!("#compdef {name}\n"))
                 && zsh.contains("garonne -- ")
@@ -117,7 +127,10 @@ fn every_subcommand_has_a_manual_page_with_its_options() {
         .filter(|word| word.starts_with("--") && word.len() > 2)
     {
         let option = option.split(['[', ']', '\n']).next().unwrap_or_default();
-        assert!(page_of_run.contains(option), "{option} is in no manual page");
+        assert!(
+            page_of_run.contains(option),
+            "{option} is in no manual page"
+        );
     }
     assert!(
         page_of_run.contains("garonne run -n 1 ./server : -n 3 ./client"),
@@ -186,7 +199,10 @@ fn colour_is_for_terminals_unless_it_is_asked_for() {
             "{line}: who asks for it gets it"
         );
         assert!(
-            !coloured(&line.replace("always", "never"), Some(("CLICOLOR_FORCE", "1"))),
+            !coloured(
+                &line.replace("always", "never"),
+                Some(("CLICOLOR_FORCE", "1"))
+            ),
             "{line}"
         );
     }

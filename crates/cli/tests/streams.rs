@@ -51,7 +51,11 @@ fn an_answer_that_nobody_reads_ends_the_command_silently() {
         drop(reader);
         let ended = output(line, writer, Stdio::piped());
         let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(128 + libc::SIGPIPE), "{line}: {said}");
+        assert_eq!(
+            ended.status.code(),
+            Some(128 + libc::SIGPIPE),
+            "{line}: {said}"
+        );
         assert_eq!(said, "", "{line}");
     }
 }

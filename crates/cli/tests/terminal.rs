@@ -35,7 +35,10 @@ fn on_terminal(words: &[&str], mark: &str) -> (Child, File) {
         .stdin(side.try_clone().unwrap())
         .stdout(side.try_clone().unwrap())
         .stderr(side);
-    (command.spawn().expect("setsid (util-linux)"), File::from(master))
+    (
+        command.spawn().expect("setsid (util-linux)"),
+        File::from(master),
+    )
 }
 
 /// Reads from the terminal until `text` has appeared.
@@ -92,20 +95,28 @@ fn the_interrupt_key_where_a_host_has_joined_ends_the_job_and_is_told_there() {
     let (guest, mut terminal) = on_terminal(&["join", key, "--name", "notebook"], &mark);
     read_until(&mut terminal, "the job begins");
     let sleeps = || {
-        let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        marked(&mark).iter().filter(|pid| name(pid) == "sleep\n").count()
+        let name =
+            |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        marked(&mark)
+            .iter()
+            .filter(|pid| name(pid) == "sleep\n")
+            .count()
     };
     until("all ranks run", || sleeps() == 2);
     terminal.write_all(b"\x03").unwrap();
     read_until(&mut terminal, "exit code 130");
     let mut said = String::new();
     errors.read_to_string(&mut said).unwrap();
-    assert!(said.contains("'notebook'") && said.contains("SIGINT"), "{said}");
+    assert!(
+        said.contains("'notebook'") && said.contains("SIGINT"),
+        "{said}"
+    );
     assert_eq!((finish(job).code, finish(guest).code), (130, 130));
     until("nothing is left", || marked(&mark).is_empty());
 }
 
-/// Starts `garonne run -n 2` with a signal ignored from the beginning, as a job's parent may have left it.
+/// Starts `garonne run -n 2` with a signal ignored from the beginning, as a job's parent may have
+/// left it.
 fn ignoring(signal: &str, words: &[&str]) -> Child {
     Command::new("env")
         .arg(format!("--ignore-signal={signal}"))
@@ -138,7 +149,15 @@ fn a_job_whose_parent_ignores_the_ends_of_children_comes_to_its_end() {
 #[test]
 fn what_takes_long_counts_its_steps_on_a_terminal_and_nowhere_else() {
     let mark = format!("{}-progress", std::process::id());
-    let words = ["bench", "tasks", "--samples", "2", "--tasks", "10", "--json"];
+    let words = [
+        "bench",
+        "tasks",
+        "--samples",
+        "2",
+        "--tasks",
+        "10",
+        "--json",
+    ];
     let (job, mut terminal) = on_terminal(&words, &mark);
     let bar = read_until(&mut terminal, "2/");
     assert!(bar.contains("] 1/"), "{bar:?}");

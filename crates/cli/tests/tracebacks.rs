@@ -4,8 +4,9 @@ mod support;
 
 use support::{Said, command, said};
 
-/// Shells that all write to standard error what `words` (commands for a rank's number `$r`) say, and then end as it says. They
-/// begin at one time, since little is held back for long, and none ends before all have written.
+/// Shells that all write to standard error what `words` (commands for a rank's number `$r`) say,
+/// and then end as it says. They begin at one time, since little is held back for long, and none
+/// ends before all have written.
 fn tracebacks(ranks: u32, words: &str) -> Said {
     let met = tempfile::tempdir().unwrap();
     let script = format!(
@@ -30,10 +31,24 @@ fn equal_tracebacks_are_printed_once_and_the_cause_s_comes_last() {
         "Traceback (most recent call last):",
         "  File \"/tmp/x.py\", line 7, in f",
     ];
-    assert_eq!(lines[..3], [head[0], head[1], "ValueError: 1"], "{}", said.err);
-    assert_eq!(lines[3..6], [head[0], head[1], "KeyError: 2"], "{}", said.err);
+    assert_eq!(
+        lines[..3],
+        [head[0], head[1], "ValueError: 1"],
+        "{}",
+        said.err
+    );
+    assert_eq!(
+        lines[3..6],
+        [head[0], head[1], "KeyError: 2"],
+        "{}",
+        said.err
+    );
     assert_eq!(lines[6], "note[G0312]: ranks 0,3 wrote the same");
-    assert!(lines[7].starts_with("error[G0207]: rank 2 "), "{}", said.err);
+    assert!(
+        lines[7].starts_with("error[G0207]: rank 2 "),
+        "{}",
+        said.err
+    );
     assert_eq!(lines.len(), 8);
 }
 
@@ -50,7 +65,11 @@ fn tracebacks_that_follow_from_another_rank_s_end_are_a_line() {
         said.err
     );
     assert_eq!(lines[3], "KeyError: 2");
-    assert!(lines[4].starts_with("error[G0207]: rank 1 "), "{}", said.err);
+    assert!(
+        lines[4].starts_with("error[G0207]: rank 1 "),
+        "{}",
+        said.err
+    );
     assert_eq!(lines.len(), 5);
 }
 
@@ -61,5 +80,8 @@ fn tracebacks_of_a_job_that_ends_well_and_what_follows_them_stay_as_they_were_wr
         "echo before >&2; here 7; echo KeyError: 2 >&2; echo after >&2; end=true",
     );
     let one = "Traceback (most recent call last):\n  File \"/tmp/x.py\", line 7, in f\nKeyError: 2\nafter\n";
-    assert_eq!((said.code, said.err), (0, format!("before\nbefore\n{one}{one}")));
+    assert_eq!(
+        (said.code, said.err),
+        (0, format!("before\nbefore\n{one}{one}"))
+    );
 }

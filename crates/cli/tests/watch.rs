@@ -1,4 +1,5 @@
-//! `garonne who --watch`: what has changed is printed once, and the watch ends with its job or at the key.
+//! `garonne who --watch`: what has changed is printed once, and the watch ends with its job or at
+//! the key.
 
 mod support;
 
@@ -76,14 +77,24 @@ fn a_watch_tells_changes_once_and_ends_with_its_job() {
     kill(job.id() as i32, libc::SIGTERM);
     finish(job);
     let (code, rest) = watch.end();
-    assert!(code == 0 && rest.ends_with("the job has ended"), "{code}: {rest}");
-    assert!(!rest.contains("running") && !rest.contains("of MPI"), "{rest}");
+    assert!(
+        code == 0 && rest.ends_with("the job has ended"),
+        "{code}: {rest}"
+    );
+    assert!(
+        !rest.contains("running") && !rest.contains("of MPI"),
+        "{rest}"
+    );
 }
 
 #[test]
 fn the_key_ends_a_watch_with_the_code_of_its_latest_look() {
     let job = job("kept", "forever");
-    for line in ["who --watch kept", "who kept --watch", "who --watch=0.2 kept"] {
+    for line in [
+        "who --watch kept",
+        "who kept --watch",
+        "who --watch=0.2 kept",
+    ] {
         let watch = Watch::begin(line);
         let said = watch.until("ranks 0-1: running");
         assert_eq!(said.lines().count(), 1, "{said}");
@@ -102,9 +113,16 @@ fn seconds_that_cannot_be_are_refused_and_no_job_is_taken_for_them() {
     for (line, code, words) in [
         ("who --watch=never", 2, "from 0.1 to 3600 seconds"),
         ("who --watch=0", 2, "from 0.1 to 3600 seconds"),
-        ("who --watch heat-of-nobody", 1, "is called 'heat-of-nobody'"),
+        (
+            "who --watch heat-of-nobody",
+            1,
+            "is called 'heat-of-nobody'",
+        ),
     ] {
         let said = run(line);
-        assert!(said.code == code && said.err.contains(words), "{line}: {said:?}");
+        assert!(
+            said.code == code && said.err.contains(words),
+            "{line}: {said:?}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Command lines and settings that are wrong: each answer says what is wrong and what to write instead, once.
+//! Command lines and settings that are wrong: each answer says what is wrong and what to write
+//! instead, once.
 
 mod support;
 
@@ -27,7 +28,11 @@ fn wrong_usages_are_answered_with_what_to_write_instead() {
             1,
             "'foo' is no strategy and no file here; built in are: immediate",
         ),
-        ("run -n 2 -x RANK", 2, "was taken as the value of option '-x'"),
+        (
+            "run -n 2 -x RANK",
+            2,
+            "was taken as the value of option '-x'",
+        ),
         ("run -n 2 : RANK", 2, "no program before ':'"),
         (
             "run -n 2 -machinefile RANK",
@@ -39,8 +44,16 @@ fn wrong_usages_are_answered_with_what_to_write_instead() {
             2,
             "more than 67108864 bytes",
         ),
-        ("run -n 2 -configfile /dev/zero", 2, "more than 67108864 bytes"),
-        ("GARONNE_JOIN_KEY=/dev/zero join", 2, "more than 65536 bytes"),
+        (
+            "run -n 2 -configfile /dev/zero",
+            2,
+            "more than 67108864 bytes",
+        ),
+        (
+            "GARONNE_JOIN_KEY=/dev/zero join",
+            2,
+            "more than 65536 bytes",
+        ),
         ("overlap /dev/zero", 1, "it is a device, not a file"),
         ("run -n 2 --cpu-set 900 RANK", 2, "this process may use "),
         ("run -n 2 --stdin foo RANK", 2, "'foo' is not a rank"),
@@ -63,7 +76,10 @@ fn wrong_usages_are_answered_with_what_to_write_instead() {
         ),
     ] {
         let said = run(line);
-        assert!(said.code == code && said.err.contains(words), "{line}: {said:?}");
+        assert!(
+            said.code == code && said.err.contains(words),
+            "{line}: {said:?}"
+        );
         assert_eq!(said.err.matches(words).count(), 1, "{line}: {said:?}");
         assert!(said.out.is_empty(), "{line}: {said:?}");
     }
@@ -96,7 +112,10 @@ fn what_changes_nothing_is_said_once_and_the_job_runs() {
         assert_eq!(said.err.matches(words).count(), 1, "{line}: {said:?}");
         assert_eq!(said.err.lines().count(), 1, "{line}: {said:?}");
     }
-    for line in ["run -n 2 RANK finalize", "run -n 2 --bind-to none RANK finalize"] {
+    for line in [
+        "run -n 2 RANK finalize",
+        "run -n 2 --bind-to none RANK finalize",
+    ] {
         let said = run(line);
         assert!(said.code == 0 && said.err.is_empty(), "{line}: {said:?}");
     }

@@ -1,13 +1,17 @@
-//! Receives announced ahead, so that the sender of the message writes it where it belongs while its receiver computes.
+//! Receives announced ahead, so that the sender of the message writes it where it belongs while its
+//! receiver computes.
 //!
-//! A receive of a large message from one named sender with one tag offers its memory (`Expect`), if nothing posted before it with a
-//! wildcard may take its message. The offer says which envelope it is for: of those with its tag, from a sequence number on, the one after
-//! `skip` others. The sender knows what it sent from its events and trails, so no message pays for that. Envelopes travel and match as ever; an
-//! offer only says where bytes may go, and the sender that uses it does so after its envelope left. The rail hands memory over once: of what a sender
-//! began to write the receiver takes parts like any other that is shared, if it comes to look for the message meanwhile; a receiver that would rather
-//! fetch, or cancels, withdraws it before. So a sender may
-//! forget offers as it likes, and those that became wrong are withdrawn: whenever a receive leaves its place without
-//! a message, and when windows are queried. Bounded by `AHEAD_MAX` offers of all peers together.
+//! A receive of a large message from one named sender with one tag offers its memory (`Expect`), if
+//! nothing posted before it with a wildcard may take its message. The offer says which envelope it
+//! is for: of those with its tag, from a sequence number on, the one after `skip` others. The
+//! sender knows what it sent from its events and trails, so no message pays for that. Envelopes
+//! travel and match as ever; an offer only says where bytes may go, and the sender that uses it
+//! does so after its envelope left. The rail hands memory over once: of what a sender began to
+//! write the receiver takes parts like any other that is shared, if it comes to look for the
+//! message meanwhile; a receiver that would rather fetch, or cancels, withdraws it before. So a
+//! sender may forget offers as it likes, and those that became wrong are withdrawn: whenever a
+//! receive leaves its place without a message, and when windows are queried. Bounded by `AHEAD_MAX`
+//! offers of all peers together.
 
 use crate::api::{Context, Pattern, Peer, Request};
 use crate::core::Core;
@@ -95,7 +99,8 @@ impl Ahead {
 
     /// Nothing is sent in these contexts any more.
     pub(crate) fn forget_contexts(&mut self, contexts: &Range<Context>) {
-        self.wanted.retain(|wanted| !contexts.contains(&wanted.context));
+        self.wanted
+            .retain(|wanted| !contexts.contains(&wanted.context));
     }
 }
 
@@ -134,7 +139,8 @@ impl Core {
             skip: expect.skip,
             expect,
         };
-        // Nobody has seen what was not sent, unless it was before this side freed the communicator and forgot the stream.
+        // Nobody has seen what was not sent, unless it was before this side freed the communicator
+        // and forgot the stream.
         if wanted.from > next {
             return (next == 0).then_some(());
         }
@@ -144,7 +150,8 @@ impl Core {
         Some(())
     }
 
-    /// Looks for the envelope that an offer is for, among what was sent. `next` is the number of the next one.
+    /// Looks for the envelope that an offer is for, among what was sent. `next` is the number of
+    /// the next one.
     fn aim(&self, wanted: &mut Wanted, next: u64) -> Aim {
         let sent = next - wanted.from;
         if sent > AHEAD_LOG {
@@ -157,12 +164,16 @@ impl Core {
             return Aim::Lost;
         }
         let track = stream.and_then(|stream| stream.track.as_deref());
-        // A stream that has a track has them in its trail, each by its number; others among the events, one for each number.
+        // A stream that has a track has them in its trail, each by its number; others among the
+        // events, one for each number.
         let tags = || {
             let numbers = wanted.from..next;
             let followed = track.map(|track| numbers.rev().map_while(|number| track.tag(number)));
             let listed = track.is_none().then(|| self.events.tags(peer, context));
-            let tags = followed.into_iter().flatten().chain(listed.into_iter().flatten());
+            let tags = followed
+                .into_iter()
+                .flatten()
+                .chain(listed.into_iter().flatten());
             tags.take(sent as usize)
         };
         if tags().count() as u64 != sent {
@@ -182,7 +193,8 @@ impl Core {
         back.map_or(Aim::Lost, |back| Aim::Sent(next - 1 - back))
     }
 
-    /// If an offer's envelope was sent: begins the write if that can be, and says that the offer is spent. `None`: keep it.
+    /// If an offer's envelope was sent: begins the write if that can be, and says that the offer is
+    /// spent. `None`: keep it.
     fn hit(&mut self, wanted: &Wanted, next: u64) -> Option<()> {
         let number = match self.aim(&mut wanted.clone(), next) {
             Aim::Future => return None,
@@ -240,7 +252,9 @@ impl Core {
             };
             let same = (wanted.peer, wanted.context, wanted.tag) == (peer, context, tag);
             // The numbers are brought up to date while the events still reach back that far.
-            if !same || self.aim(&mut wanted, next) != Aim::Lost && self.hit(&wanted, next).is_none() {
+            if !same
+                || self.aim(&mut wanted, next) != Aim::Lost && self.hit(&wanted, next).is_none()
+            {
                 self.ahead.wanted.push_back(wanted);
             }
         }
@@ -248,8 +262,8 @@ impl Core {
 
     // The receiver's side.
 
-    /// How many envelopes of its tag go to other receives before the next goes to this one, which was just posted. `None`: that
-    /// cannot be said.
+    /// How many envelopes of its tag go to other receives before the next goes to this one, which
+    /// was just posted. `None`: that cannot be said.
     fn place_of(&self, pattern: &Pattern, receive: u32) -> Option<u32> {
         self.matcher.ahead_of(pattern, receive, AHEAD_SKIP_MAX)
     }
@@ -272,7 +286,8 @@ impl Core {
         let expects = (operation.side, operation.peer) == (Side::Recv, peer);
         let failed = operation.state == State::Complete || operation.error.is_some();
         if expects && (operation.marked(Mark::Packets) || failed) {
-            // It comes anew, or the message met it and was not what it waits for, which its sender could not know.
+            // It comes anew, or the message met it and was not what it waits for, which its sender
+            // could not know.
             return Some(());
         }
         let known = expects
@@ -306,14 +321,18 @@ impl Core {
 }
 
 impl<R: Rail> Shard<R> {
-    /// Whether a message is better written where it belongs than sent with its envelope: its receiver offered that, and computes.
+    /// Whether a message is better written where it belongs than sent with its envelope: its
+    /// receiver offered that, and computes.
     #[inline]
     pub(crate) fn goes_ahead(&self, peer: Peer, context: u32, tag: i32, len: u64) -> bool {
-        len > AHEAD_FROM.into() && self.core.ahead.wants(peer, context, tag) && !self.rail.looks(peer)
+        len > AHEAD_FROM.into()
+            && self.core.ahead.wants(peer, context, tag)
+            && !self.rail.looks(peer)
     }
 
-    /// Offers the memory of a receive to the sender of its message, if that can be, also when the message was announced already. For
-    /// receives whose callers go on without waiting; what is at once waited for is better fetched.
+    /// Offers the memory of a receive to the sender of its message, if that can be, also when the
+    /// message was announced already. For receives whose callers go on without waiting; what is at
+    /// once waited for is better fetched.
     pub fn announce(&mut self, request: Request) {
         if let Some(index) = self.core.requests.find(request) {
             self.announce_slot(index);
@@ -330,7 +349,8 @@ impl<R: Rail> Shard<R> {
         }
     }
 
-    /// Lets the sender write an announced message that met its receive when that was posted. Whoever of both has hands moves it.
+    /// Lets the sender write an announced message that met its receive when that was posted.
+    /// Whoever of both has hands moves it.
     fn fetch_by_both(&mut self, index: u32) {
         let operation = self.core.requests.peek(index);
         let fits = operation.side == Side::Recv
@@ -355,7 +375,8 @@ impl<R: Rail> Shard<R> {
         let operation = self.core.requests.peek(index);
         let pattern = operation.pattern;
         let (source, tag) = (pattern.source?, pattern.tag?);
-        let fits = operation.state == State::Posted && !operation.exposed && source.peer != self.core.me;
+        let fits =
+            operation.state == State::Posted && !operation.exposed && source.peer != self.core.me;
         // Nor is anything added to what found no room.
         let room = self.core.ahead.offered.len() < AHEAD_OFFERS && self.core.outbox.is_empty();
         if !fits || !self.limits.ordered || !room {
@@ -427,8 +448,9 @@ impl<R: Rail> Shard<R> {
         }
     }
 
-    /// Before a posted receive ends without a message: withdraws what counts on its taking one, and what it offered itself. `false`: a
-    /// sender already writes for one of these, so a message for this receive is on its way.
+    /// Before a posted receive ends without a message: withdraws what counts on its taking one, and
+    /// what it offered itself. `false`: a sender already writes for one of these, so a message for
+    /// this receive is on its way.
     pub(crate) fn withdraw_from(&mut self, index: u32) -> bool {
         // Later ones first: as long as this one is posted, they are right.
         self.offers_after(index)
@@ -437,8 +459,8 @@ impl<R: Rail> Shard<R> {
             && self.withdraw(index)
     }
 
-    /// The receives that are offered among those posted after this one with the same pattern, the oldest first. Only what is
-    /// offered is looked at: many more may be posted.
+    /// The receives that are offered among those posted after this one with the same pattern, the
+    /// oldest first. Only what is offered is looked at: many more may be posted.
     fn offers_after(&self, index: u32) -> Vec<u32> {
         let core = &self.core;
         let (pattern, age) = (core.requests.peek(index).pattern, core.matcher.order(index));
@@ -448,7 +470,13 @@ impl<R: Rail> Shard<R> {
                 && core.matcher.order(offered) > age
                 && pattern_key(&operation.pattern) == pattern_key(&pattern)
         };
-        let mut after: Vec<u32> = core.ahead.offered.iter().copied().filter(counts_on).collect();
+        let mut after: Vec<u32> = core
+            .ahead
+            .offered
+            .iter()
+            .copied()
+            .filter(counts_on)
+            .collect();
         after.sort_unstable_by_key(|&offered| core.matcher.order(offered));
         after
     }
@@ -459,7 +487,9 @@ impl<R: Rail> Shard<R> {
         for index in self.core.ahead.offered.clone() {
             let operation = self.core.requests.peek(index);
             let source = operation.pattern.source.map(|source| source.peer);
-            if operation.state == State::Posted && source.is_some_and(|source| doubtful.contains(&source)) {
+            if operation.state == State::Posted
+                && source.is_some_and(|source| doubtful.contains(&source))
+            {
                 self.withdraw(index);
             }
         }
@@ -491,7 +521,8 @@ impl<R: Rail> Shard<R> {
         moved
     }
 
-    /// The next message that is to be written ahead, if its receiver does not look for it: its slot and where it goes.
+    /// The next message that is to be written ahead, if its receiver does not look for it: its slot
+    /// and where it goes.
     pub(crate) fn next_write(&mut self) -> Option<(u32, Expect)> {
         for _ in 0..self.core.ahead.writes.len() {
             let write = self.core.ahead.writes.pop_front()?;
@@ -514,8 +545,8 @@ impl<R: Rail> Shard<R> {
         None
     }
 
-    /// Writes a message as far as its receiver does not: who begins does not leave it waiting for the rest. `None`: the offer was withdrawn; else how
-    /// many bytes, if that worked.
+    /// Writes a message as far as its receiver does not: who begins does not leave it waiting for
+    /// the rest. `None`: the offer was withdrawn; else how many bytes, if that worked.
     fn write(&mut self, index: u32, expect: &Expect) -> Option<Option<u64>> {
         let watch = self.core.stopwatch();
         let token = self.core.wire_name(index);
@@ -547,7 +578,8 @@ impl<R: Rail> Shard<R> {
         self.end_write(index, recv, worked.then_some(moved));
     }
 
-    /// Tells the receiver how the writing of its message ended. A send of which its receiver took a part ends with its word.
+    /// Tells the receiver how the writing of its message ended. A send of which its receiver took a
+    /// part ends with its word.
     fn end_write(&mut self, index: u32, recv: u64, bytes: Option<u64>) {
         let operation = self.core.requests.peek(index);
         let (peer, len) = (operation.peer, operation.data.len);

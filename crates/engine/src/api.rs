@@ -1,11 +1,13 @@
-//! The words that an engine and its users share: what is sent and received, how it ends, and who is at fault.
+//! The words that an engine and its users share: what is sent and received, how it ends, and who is
+//! at fault.
 //!
-//! Owned by `engine`; used by `progress` (which puts an engine behind its lock and knows how to wait) and by `mpi`.
+//! Owned by `engine`; used by `progress` (which puts an engine behind its lock and knows how to
+//! wait) and by `mpi`.
 
 use garonne_sync::user::Data;
 
-/// A communication context: messages of different contexts never match. A communicator owns an even one for
-/// point-to-point and the odd one after it for collectives.
+/// A communication context: messages of different contexts never match. A communicator owns an even
+/// one for point-to-point and the odd one after it for collectives.
 ///
 /// Its highest bits name the shard in which it is, on all its processes ([`shard_of`]).
 pub type Context = u32;
@@ -16,8 +18,8 @@ pub const SHARD_SHIFT: u32 = 28;
 /// Shards that contexts can name.
 pub const SHARDS_MAX: usize = 1 << (u32::BITS - SHARD_SHIFT);
 
-/// The shard in which the messages of a context are: an engine of its own, with its own matching, window, inbox and bell, on each process. All of them order and match for
-/// themselves.
+/// The shard in which the messages of a context are: an engine of its own, with its own matching,
+/// window, inbox and bell, on each process. All of them order and match for themselves.
 #[inline(always)]
 pub fn shard_of(context: Context) -> usize {
     (context >> SHARD_SHIFT) as usize
@@ -35,11 +37,12 @@ pub fn without_shard(word: u32) -> u32 {
     word & ((1 << SHARD_SHIFT) - 1)
 }
 
-/// A process of the job by its index in the job's world (the address of a gate), not a rank of a communicator.
+/// A process of the job by its index in the job's world (the address of a gate), not a rank of a
+/// communicator.
 pub type Peer = u32;
 
-/// Where a call came from: an index into the caller's table of function names and a return address. Kept in every
-/// request and event for `who`, `why` and error messages; 0 when unknown.
+/// Where a call came from: an index into the caller's table of function names and a return address.
+/// Kept in every request and event for `who`, `why` and error messages; 0 when unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// Index of the function in the table of the layer above.
@@ -52,17 +55,20 @@ pub struct Origin {
     pub site: u64,
 }
 
-/// A digest of a type signature, made by the layer above and compared where a message meets its receive.
+/// A digest of a type signature, made by the layer above and compared where a message meets its
+/// receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TypeMark(pub u16);
 
 impl TypeMark {
     /// Nothing is said of the type, which then agrees with all.
     pub const NONE: Self = Self(0);
-    /// This bit: the digest is of a whole sequence of different elements. Without it all elements are of the one kind that it tells.
+    /// This bit: the digest is of a whole sequence of different elements. Without it all elements
+    /// are of the one kind that it tells.
     pub const SEQUENCE: u16 = 0x8000;
 
-    /// Whether two sides cannot both be right. `whole`: the message is as long as its receive, so that both tell of the same sequence.
+    /// Whether two sides cannot both be right. `whole`: the message is as long as its receive, so
+    /// that both tell of the same sequence.
     #[inline]
     pub fn contradicts(self, other: Self, whole: bool) -> bool {
         let comparable = whole || (self.0 | other.0) & Self::SEQUENCE == 0;
@@ -140,7 +146,8 @@ pub struct Status {
     pub len: u64,
     /// The receive was cancelled before it matched.
     pub cancelled: bool,
-    /// The operation completed with an error (truncation, dead peer); `source`, `tag` and `len` are still those of the message.
+    /// The operation completed with an error (truncation, dead peer); `source`, `tag` and `len` are
+    /// still those of the message.
     pub error: Option<Error>,
 }
 
@@ -192,7 +199,8 @@ pub enum Error {
         /// Whose memory.
         peer: Peer,
     },
-    /// No way leads from one process to the other for want of something that the system gives. Neither is dead.
+    /// No way leads from one process to the other for want of something that the system gives.
+    /// Neither is dead.
     Unreached(Box<Shortage>),
     /// Memory, slots or another bounded thing ran out.
     Resource(&'static str),

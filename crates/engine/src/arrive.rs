@@ -1,7 +1,8 @@
 //! Packets in: validation of what peers send, and the dispatch to the core.
 //!
-//! Called by the rail's poll. Everything in a packet is a claim of its sender: lengths, names and numbers are checked, and a peer that
-//! breaks the format is treated as gone, which bounds what it can do to its own messages.
+//! Called by the rail's poll. Everything in a packet is a claim of its sender: lengths, names and
+//! numbers are checked, and a peer that breaks the format is treated as gone, which bounds what it
+//! can do to its own messages.
 
 use crate::api::{Error, Peer, Shortage, TypeMark};
 use crate::copy::copy_in_with;
@@ -12,7 +13,9 @@ use crate::rail::{Descriptor, Header, Kind, Reach, Sink, Token};
 use crate::request::{Mark, Side, State, from_wire, to_wire};
 use crate::store::Meta;
 use crate::table::NONE;
-use crate::wire::{Announce, Bytes, Clear, Expect, FLAG_FAILED, FLAG_TAKEN, Finish, Push, Pushed, Written};
+use crate::wire::{
+    Announce, Bytes, Clear, Expect, FLAG_FAILED, FLAG_TAKEN, Finish, Push, Pushed, Written,
+};
 use garonne_sync::copy::stores_for_message;
 use garonne_sync::user::UserMem;
 
@@ -104,7 +107,9 @@ impl Core {
     /// A packet of any kind.
     #[inline(never)]
     fn any_packet(&mut self, header: Header, meta: Meta, payload: UserMem) {
-        let Some(gate) = self.hear(meta.peer) else { return };
+        let Some(gate) = self.hear(meta.peer) else {
+            return;
+        };
         if header.kind == Kind::Eager as u8
             && header.flags & FLAG_TAKEN == 0
             && !self.gates[gate as usize].overdrawn(meta.len, &self.quotas)
@@ -113,7 +118,13 @@ impl Core {
             return;
         }
         if self.other(gate, header, meta, payload).is_none() {
-            self.note(What::Broken, meta.peer, header.context, header.tag, meta.len);
+            self.note(
+                What::Broken,
+                meta.peer,
+                header.context,
+                header.tag,
+                meta.len,
+            );
             self.lose(gate, "it sent a packet that breaks the format");
         }
     }
@@ -197,7 +208,8 @@ impl Core {
         Some(())
     }
 
-    /// Counts an envelope and the payload that it brings against its sender's quota unless this side took it out of sequence, as it then must have.
+    /// Counts an envelope and the payload that it brings against its sender's quota unless this
+    /// side took it out of sequence, as it then must have.
     pub(crate) fn count(&mut self, gate: u32, header: &Header, payload: u64) -> Option<()> {
         if header.flags & FLAG_TAKEN == 0 {
             let overdrawn = self.gates[gate as usize].overdrawn(payload, &self.quotas);
@@ -246,12 +258,21 @@ impl Core {
         let fits = from
             .checked_add(len as u64)
             .is_some_and(|end| end <= operation.total.min(operation.data.len));
-        if operation.side != Side::Recv || operation.peer != peer || operation.state != State::Active || !fits
+        if operation.side != Side::Recv
+            || operation.peer != peer
+            || operation.state != State::Active
+            || !fits
         {
             return None;
         }
         let stores = stores_for_message(operation.total);
-        copy_in_with(stores, &operation.data, from, (payload, len), &mut self.bounce);
+        copy_in_with(
+            stores,
+            &operation.data,
+            from,
+            (payload, len),
+            &mut self.bounce,
+        );
         operation.moved += len as u64;
         let over = operation.moved >= operation.total;
         watch.moved(name, peer, len as u64);
@@ -268,7 +289,10 @@ impl Core {
             return Some(());
         };
         let operation = self.requests.at(index);
-        if operation.side != Side::Send || operation.peer != peer || operation.state != State::Active {
+        if operation.side != Side::Send
+            || operation.peer != peer
+            || operation.state != State::Active
+        {
             return None;
         }
         operation.remote = clear.recv;
@@ -301,7 +325,8 @@ impl Core {
         if let Some(bound) = odd.bound.remove(&number) {
             odd.finish(number);
             if flags & FLAG_TAKEN == 0 {
-                // It was sent before its sender heard that it was taken: it used credits as any other.
+                // It was sent before its sender heard that it was taken: it used credits as any
+                // other.
                 self.release(gate, &incoming, meta.len);
             }
             self.deliver_bound(bound, meta, incoming);

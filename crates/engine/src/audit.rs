@@ -20,7 +20,8 @@ impl<R: Rail> Shard<R> {
         self.core.gates.iter().map(|gate| gate.peer)
     }
 
-    /// Who in this process may have made the send `sent`, as far as that is remembered: each caller once.
+    /// Who in this process may have made the send `sent`, as far as that is remembered: each caller
+    /// once.
     pub fn callers(&self, sent: &Sent) -> Vec<Origin> {
         let core = &self.core;
         let mut found = core.events.callers(sent);

@@ -1,7 +1,9 @@
-//! Copies between user data of any shape and plain memory, without references over memory that others may write.
+//! Copies between user data of any shape and plain memory, without references over memory that
+//! others may write.
 //!
-//! Used by the core and the shard. Large blocks are copied in place, small ones gathered and scattered by their layout; through a bounce
-//! buffer that fits the first cache only where neither side is plain memory, or where stores are to bypass the caches.
+//! Used by the core and the shard. Large blocks are copied in place, small ones gathered and
+//! scattered by their layout; through a bounce buffer that fits the first cache only where neither
+//! side is plain memory, or where stores are to bypass the caches.
 
 use crate::limits::{BLOCKS_AT_A_TIME, BLOCKS_AT_FIRST, BOUNCE};
 use crate::rail::Room;
@@ -49,14 +51,19 @@ impl Fill {
         match self.stores {
             Stores::Cached => self.mem.copy_from(at as isize, src, offset, len),
             Stores::Streamed => {
-                copy_mem_with(self.stores, self.mem.offset(at as isize), src.offset(offset), len);
+                copy_mem_with(
+                    self.stores,
+                    self.mem.offset(at as isize),
+                    src.offset(offset),
+                    len,
+                );
             }
         }
     }
 }
 
-/// One copy of a shaped range block by block, if its blocks are large. `each` gets (packed offset in the range, offset from
-/// the base, length).
+/// One copy of a shaped range block by block, if its blocks are large. `each` gets (packed offset
+/// in the range, offset from the base, length).
 fn by_blocks(
     data: &Data,
     from: u64,
@@ -71,7 +78,8 @@ fn by_blocks(
     let mut done = 0;
     while done < len {
         blocks.clear();
-        // A few tell whether they are large: listing more would take as long as copying them where they are not.
+        // A few tell whether they are large: listing more would take as long as copying them where
+        // they are not.
         let most = if done == 0 {
             BLOCKS_AT_FIRST
         } else {
@@ -125,7 +133,8 @@ pub(crate) fn copy_in(data: &Data, from: u64, source: UserMem, len: usize, bounc
     copy_in_with(Stores::Cached, data, from, (source, len), bounce);
 }
 
-/// As [`copy_in`], large blocks with these stores; those that bypass the caches only from memory that does not overlap.
+/// As [`copy_in`], large blocks with these stores; those that bypass the caches only from memory
+/// that does not overlap.
 pub(crate) fn copy_in_with(
     stores: Stores,
     data: &Data,

@@ -1,7 +1,9 @@
-//! The core of an engine: everything that needs no rail. Envelopes in, matches and completions out, control packets queued.
+//! The core of an engine: everything that needs no rail. Envelopes in, matches and completions out,
+//! control packets queued.
 //!
-//! Owned by a [`crate::shard::Shard`], which couples it with a rail: the rail's polls call it through `Sink`, and what it wants
-//! to send leaves through its outbox and work lists when the shard pumps. Bounded by requests, credits and gates.
+//! Owned by a [`crate::shard::Shard`], which couples it with a rail: the rail's polls call it
+//! through `Sink`, and what it wants to send leaves through its outbox and work lists when the
+//! shard pumps. Bounded by requests, credits and gates.
 
 use crate::ahead::Ahead;
 use crate::api::{Context, Error, Peer, Status, TypeMark};
@@ -59,13 +61,15 @@ pub(crate) struct Core {
     pub me: Peer,
     pub world: u32,
     pub quotas: Quotas,
-    /// By peer: the number of its gate in `gates`, counted from 1; 0 is none. Zeros that were never written cost no memory, and most peers are never spoken to.
+    /// By peer: the number of its gate in `gates`, counted from 1; 0 is none. Zeros that were never
+    /// written cost no memory, and most peers are never spoken to.
     gate_of: Vec<u32>,
     pub gates: Vec<Gate>,
     /// Tells other processes where to read what the gates have counted.
     pub counters: Counters,
     pub streams: Streams,
-    /// Streams that have a track and their contexts, in the order in which their trails are linked, the newest last.
+    /// Streams that have a track and their contexts, in the order in which their trails are linked,
+    /// the newest last.
     pub tracks: Vec<(Context, u32)>,
     /// Where the streams lie that were used lately.
     pub routes: Routes,
@@ -89,7 +93,8 @@ pub(crate) struct Core {
     pub pushes: VecDeque<u32>,
     /// See `ahead`.
     pub ahead: Ahead,
-    /// Receives whose fetch is over, for the rail to learn from: their names, and whether the way could be gone.
+    /// Receives whose fetch is over, for the rail to learn from: their names, and whether the way
+    /// could be gone.
     pub fetched: Vec<(u64, bool)>,
     /// Regions to revoke.
     pub revokes: Vec<u32>,
@@ -200,7 +205,11 @@ impl Core {
     /// Queues a control packet.
     pub(crate) fn tell(&mut self, peer: Peer, mut header: Header, bytes: Bytes) {
         header.len = bytes.len as u32;
-        self.outbox.push_back(Control { peer, header, bytes });
+        self.outbox.push_back(Control {
+            peer,
+            header,
+            bytes,
+        });
         self.pending = true;
     }
 
@@ -233,7 +242,9 @@ impl Core {
             .or_else(|| self.learn_route(meta.context, meta.peer));
         let at = match route {
             Some(route) => route.stream,
-            None => self.streams.find_or_insert(stream_key(meta.context, meta.peer)),
+            None => self
+                .streams
+                .find_or_insert(stream_key(meta.context, meta.peer)),
         };
         let stream = self.streams.get_mut(at);
         if stream.odd.is_none() && header.sequence == stream.next_rx as u32 {
@@ -280,7 +291,8 @@ impl Core {
                 };
                 self.keep_item(&envelope, item);
             }
-            // The credits bound what is kept; if even that does not fit, the peer's message cannot be kept for anybody.
+            // The credits bound what is kept; if even that does not fit, the peer's message cannot
+            // be kept for anybody.
             Err(_) => self.lose(gate, "its message could not be kept for want of memory"),
         }
     }
@@ -302,8 +314,8 @@ impl Core {
         })
     }
 
-    /// Shows messages and bytes sent, and messages kept, to those who watch. Off the way of messages: called when credits move
-    /// and when the rank sleeps.
+    /// Shows messages and bytes sent, and messages kept, to those who watch. Off the way of
+    /// messages: called when credits move and when the rank sleeps.
     #[cold]
     pub(crate) fn publish(&self) {
         let Some(tally) = &self.tally else { return };
@@ -412,8 +424,9 @@ impl Core {
         }
     }
 
-    /// A message is to be fetched, or the next part of one. Each is named once, also where another that ended while it was named here had the slot before: of what the rail reads
-    /// by itself all is asked for at the first turn, and a second one would take that for the end.
+    /// A message is to be fetched, or the next part of one. Each is named once, also where another
+    /// that ended while it was named here had the slot before: of what the rail reads by itself all
+    /// is asked for at the first turn, and a second one would take that for the end.
     pub(crate) fn pull_on(&mut self, receive: u32) {
         if !self.pulls.contains(&receive) {
             self.pulls.push_back(receive);
@@ -421,7 +434,8 @@ impl Core {
         self.pending = true;
     }
 
-    /// Asks the sender for the message by packets. Once: both sides may find out that another way fails, and packets that begin anew would be counted twice.
+    /// Asks the sender for the message by packets. Once: both sides may find out that another way
+    /// fails, and packets that begin anew would be counted twice.
     pub(crate) fn ask_for_packets(&mut self, receive: u32) {
         self.pulls.retain(|&pull| pull != receive);
         if self.requests.peek(receive).marked(Mark::Packets) {
@@ -474,7 +488,8 @@ impl Core {
     }
 
     fn fulfil_from(&mut self, receive: u32, mut meta: Meta, bytes: &[u8]) {
-        // The few bytes lie in the record: they are written from here, and the rest of the way is that of an empty payload.
+        // The few bytes lie in the record: they are written from here, and the rest of the way is
+        // that of an empty payload.
         let len = meta.len;
         let operation = self.requests.at(receive);
         let room = operation.data.len;
@@ -510,7 +525,8 @@ impl Core {
         }
     }
 
-    /// Nothing passes between here and a peer any more: everything that depends on it ends with this error.
+    /// Nothing passes between here and a peer any more: everything that depends on it ends with
+    /// this error.
     #[cold]
     pub(crate) fn part(&mut self, gate: u32, why: Error) {
         let Some(entry) = self.gates.get_mut(gate as usize) else {
@@ -544,9 +560,10 @@ impl Core {
             .requests
             .select(|operation| match (operation.side, operation.state) {
                 (_, State::Complete | State::Free) => false,
-                (Side::Recv, State::Posted) => {
-                    operation.pattern.source.is_some_and(|source| source.peer == peer)
-                }
+                (Side::Recv, State::Posted) => operation
+                    .pattern
+                    .source
+                    .is_some_and(|source| source.peer == peer),
                 _ => operation.peer == peer,
             });
         for index in hit {

@@ -1,9 +1,11 @@
-//! What an engine has sent, readable by other processes at any moment, also while its rank computes.
+//! What an engine has sent, readable by other processes at any moment, also while its rank
+//! computes.
 //!
-//! Small messages are counted nowhere on their way: what was sent follows from the credits of each gate and from how far its
-//! run is. Here stands where those words lie in the rank's memory. Whoever may read that memory computes the counters
-//! ([`read`]); the rank does nothing for it, and small messages cost what they cost without. Owned by the engine's core, which
-//! tells of new gates and runs; bounded by the gates.
+//! Small messages are counted nowhere on their way: what was sent follows from the credits of each
+//! gate and from how far its run is. Here stands where those words lie in the rank's memory.
+//! Whoever may read that memory computes the counters ([`read`]); the rank does nothing for it, and
+//! small messages cost what they cost without. Owned by the engine's core, which tells of new gates
+//! and runs; bounded by the gates.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,7 +45,8 @@ const TRIES: usize = 16;
 /// Between the first and the last of a run's words.
 const RUN_BYTES_MAX: u64 = 256;
 
-/// Addresses of the three words of a gate's run: its place, where it began, its payload; zeros: it has none.
+/// Addresses of the three words of a gate's run: its place, where it began, its payload; zeros: it
+/// has none.
 type Words = [u64; 3];
 
 /// See the module's paragraph.
@@ -125,9 +128,10 @@ pub struct Counted {
     pub received: u64,
 }
 
-/// Reads what an engine has counted, from the memory of its process, of which `read` gives so many bytes at an address, or `None`.
-/// `address` is what the engine's shard gave as `counters`. `None`: it cannot be read, or changes all the time, as with a rank that
-/// sends without a pause: such a rank often publishes its counters itself.
+/// Reads what an engine has counted, from the memory of its process, of which `read` gives so many
+/// bytes at an address, or `None`. `address` is what the engine's shard gave as `counters`. `None`:
+/// it cannot be read, or changes all the time, as with a rank that sends without a pause: such a
+/// rank often publishes its counters itself.
 pub fn read(address: u64, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Counted> {
     let memory = Memory { read };
     let header = memory.header(address)?;
@@ -174,7 +178,11 @@ pub fn read(address: u64, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Optio
 }
 
 fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
-    let mut words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+    let mut words = bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|word| u64::from_ne_bytes(*word));
     std::array::from_fn(|_| words.next().unwrap_or(0))
 }
 
@@ -208,7 +216,8 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Memory<R> {
         Some((records as u32, payload))
     }
 
-    /// A gate and how much of its run is used, both of one moment: `again` reads the latter and then the gate anew.
+    /// A gate and how much of its run is used, both of one moment: `again` reads the latter and
+    /// then the gate anew.
     fn settled(
         &self,
         mut credit: Credit,

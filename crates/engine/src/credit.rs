@@ -1,6 +1,7 @@
 //! What peers' messages have used of their credit, and its return.
 //!
-//! Part of the core; the counts are the gates'. Credit counts as returned when the packet that returns it has left: nobody can have known of it before.
+//! Part of the core; the counts are the gates'. Credit counts as returned when the packet that
+//! returns it has left: nobody can have known of it before.
 
 use crate::api::Peer;
 use crate::core::{Core, Incoming};
@@ -49,7 +50,8 @@ impl Core {
         };
         let peer = gate.peer;
         self.publish();
-        // Credits that found no room yet take these along: a peer that reads nothing is owed one packet, however many messages come.
+        // Credits that found no room yet take these along: a peer that reads nothing is owed one
+        // packet, however many messages come.
         let unsent = self
             .outbox
             .iter_mut()

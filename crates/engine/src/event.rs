@@ -1,14 +1,18 @@
-//! The last few thousand events of a rank, and what it waits for: plain data that the host may publish.
+//! The last few thousand events of a rank, and what it waits for: plain data that the host may
+//! publish.
 //!
-//! Written by the engine's core in program order; an event's number is its stamp. Small sends on their shortest way are noted in their stream's trail
-//! instead, and receives of messages that lay ready leave one event for many, when their inlet closes (`ready`). No clock is read here.
+//! Written by the engine's core in program order; an event's number is its stamp. Small sends on
+//! their shortest way are noted in their stream's trail instead, and receives of messages that lay
+//! ready leave one event for many, when their inlet closes (`ready`). No clock is read here.
 
 use crate::api::{Context, Origin, Peer, TypeMark};
 use crate::core::Core;
 use crate::limits::{EVENTS, TRAILS_READ};
 use crate::store::Meta;
 use crate::trail;
-pub use crate::waiting::{Action, Awaited, KEPT_SHOWN, Kept, Meeting, PENDING_SHOWN, Pending, Waiting};
+pub use crate::waiting::{
+    Action, Awaited, KEPT_SHOWN, Kept, Meeting, PENDING_SHOWN, Pending, Waiting,
+};
 use garonne_sync::post_mortem::{Area, Placed};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
@@ -39,7 +43,8 @@ pub enum What {
     Gone = 8,
     /// A peer broke the format.
     Broken = 9,
-    /// Messages from one sender that lay ready were received: the bytes of all, the rest of the last.
+    /// Messages from one sender that lay ready were received: the bytes of all, the rest of the
+    /// last.
     Take = 10,
 }
 
@@ -110,7 +115,9 @@ pub(crate) fn what_of(act: u16) -> What {
     const ALL: [What; 11] = [
         Nothing, Send, Recv, Match, Keep, Hold, Move, Complete, Gone, Broken, Take,
     ];
-    ALL.get(usize::from(act >> CALL_BITS)).copied().unwrap_or(Nothing)
+    ALL.get(usize::from(act >> CALL_BITS))
+        .copied()
+        .unwrap_or(Nothing)
 }
 
 /// The ring, written by one thread at a time: its words need no order.
@@ -136,7 +143,9 @@ impl Log {
             .parties
             .store(parties(event.peer, event.context), Ordering::Relaxed);
         record.tag.store(event.tag, Ordering::Relaxed);
-        record.act.store(act(event.call, event.what), Ordering::Relaxed);
+        record
+            .act
+            .store(act(event.call, event.what), Ordering::Relaxed);
         record.kind.store(event.kind, Ordering::Relaxed);
         // Read again, which lets the processor count in memory.
         self.at.store(
@@ -227,7 +236,8 @@ impl Events {
         });
     }
 
-    /// Where the ring lies in this process, for others that may read its memory ([`senders`]); it stays there.
+    /// Where the ring lies in this process, for others that may read its memory ([`senders`]); it
+    /// stays there.
     pub fn address(&self) -> usize {
         self.0.ring.as_ptr().addr()
     }
@@ -287,7 +297,8 @@ pub struct Sent {
     pub len: u64,
 }
 
-/// Bytes of the ring of a rank, as [`Events::address`] tells where it is. Behind it lies the address of the newest trail.
+/// Bytes of the ring of a rank, as [`Events::address`] tells where it is. Behind it lies the
+/// address of the newest trail.
 pub(crate) const RING_BYTES: usize = EVENTS * EVENT_BYTES;
 pub(crate) const EVENT_BYTES: usize = 32;
 /// Bytes of a log, and where the bytes written so far are counted in it.
@@ -303,12 +314,17 @@ const _: () = assert!(
 );
 
 impl Event {
-    /// An event as it lies in the memory of a process with this version of the engine. Any bytes will do: numbers that mean
-    /// nothing become `Nothing`.
+    /// An event as it lies in the memory of a process with this version of the engine. Any bytes
+    /// will do: numbers that mean nothing become `Nothing`.
     pub(crate) fn decode(bytes: &[u8; EVENT_BYTES]) -> Self {
         let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
-        const { assert!(std::mem::offset_of!(Record, parties) == 16 && std::mem::offset_of!(Record, act) == 28) };
+        const {
+            assert!(
+                std::mem::offset_of!(Record, parties) == 16
+                    && std::mem::offset_of!(Record, act) == 28
+            )
+        };
         const { assert!(std::mem::offset_of!(Record, kind) == 30) };
         let act = u16::from_ne_bytes([bytes[28], bytes[29]]);
         Self {
@@ -326,7 +342,8 @@ impl Event {
     /// Who made the send `sent`, if this event may be that send.
     fn caller_of(&self, sent: &Sent) -> Option<Origin> {
         let is_it = self.what == What::Send
-            && (self.peer, self.context, self.tag, self.len) == (sent.to, sent.context, sent.tag, sent.len);
+            && (self.peer, self.context, self.tag, self.len)
+                == (sent.to, sent.context, sent.tag, sent.len);
         (is_it && self.call != 0).then_some(Origin {
             call: self.call,
             kind: self.kind,
@@ -350,7 +367,8 @@ pub fn taken_from_any(
     let (newer, older) = events.split_at(next % EVENTS);
     let mut later: Option<Event> = None;
     for event in older.iter().chain(newer).rev().map(Event::decode) {
-        if (event.peer, event.context) != (peer, context) || tag.is_some_and(|tag| tag != event.tag) {
+        if (event.peer, event.context) != (peer, context) || tag.is_some_and(|tag| tag != event.tag)
+        {
             continue;
         }
         let receive = match event.what {
@@ -375,10 +393,15 @@ pub fn taken_from_any(
     None
 }
 
-/// Who may have made the send `sent`, from the memory of its sender, of which `read` gives so many bytes at an address, or `None`: each caller once.
-/// `ring` is what the sender's [`Events::address`] gave it. It is read while its owner may write, so this is a hint for people, never for decisions.
-/// `None`: nothing could be read.
-pub fn senders(ring: u64, sent: &Sent, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Vec<Origin>> {
+/// Who may have made the send `sent`, from the memory of its sender, of which `read` gives so many
+/// bytes at an address, or `None`: each caller once. `ring` is what the sender's
+/// [`Events::address`] gave it. It is read while its owner may write, so this is a hint for people,
+/// never for decisions. `None`: nothing could be read.
+pub fn senders(
+    ring: u64,
+    sent: &Sent,
+    read: impl Fn(u64, usize) -> Option<Vec<u8>>,
+) -> Option<Vec<Origin>> {
     let memory = read(ring, RING_BYTES + size_of::<u64>())?;
     let (ring, newest) = memory.split_last_chunk()?;
     let mut found = in_ring(ring, sent);
@@ -457,13 +480,20 @@ mod tests {
                 ..event
             },
             Event { peer: 4, ..event },
-            Event { context: 9, ..event },
+            Event {
+                context: 9,
+                ..event
+            },
             Event { tag: 6, ..event },
             Event { len: 99, ..event },
             Event { call: 0, ..event },
         ];
         assert_eq!(in_ring(&memory(&others), &sent), []);
-        let all = [others.as_slice(), &[event, event, Event { site: 12, ..event }]].concat();
+        let all = [
+            others.as_slice(),
+            &[event, event, Event { site: 12, ..event }],
+        ]
+        .concat();
         let origin = Origin {
             call: 2,
             kind: 9,

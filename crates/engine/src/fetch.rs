@@ -1,7 +1,9 @@
-//! Fetching announced messages: by reading, by letting the sender write, or by both at once; packets are the pump's.
+//! Fetching announced messages: by reading, by letting the sender write, or by both at once;
+//! packets are the pump's.
 //!
-//! Called by the pump on both sides, and by the dispatch of packets. Each pass does one bulk operation per message, so that others get
-//! their turn. A receive whose data the sender may write ends when the rail says that nobody writes any more.
+//! Called by the pump on both sides, and by the dispatch of packets. Each pass does one bulk
+//! operation per message, so that others get their turn. A receive whose data the sender may write
+//! ends when the rail says that nobody writes any more.
 
 use crate::api::{Error, Peer};
 use crate::core::Core;
@@ -44,7 +46,10 @@ impl Core {
         let operation = self.requests.at(index);
         // Each time is answered, and a receiver has no second one.
         let again = operation.marked(Mark::Lent);
-        if operation.side != Side::Send || operation.peer != peer || operation.state != State::Active || again
+        if operation.side != Side::Send
+            || operation.peer != peer
+            || operation.state != State::Active
+            || again
         {
             return None;
         }
@@ -109,7 +114,9 @@ impl Core {
         match result {
             Ok(()) if operation.moved >= operation.total => self.fetch_ended(index, true),
             Ok(()) => self.pull_on(index),
-            Err(error @ (Error::Peer { .. } | Error::PeerMemory { .. })) => self.end(index, Some(error)),
+            Err(error @ (Error::Peer { .. } | Error::PeerMemory { .. })) => {
+                self.end(index, Some(error))
+            }
             Err(_) => {
                 self.fetch_is_over(index, false);
                 self.ask_for_packets(index);
@@ -138,7 +145,10 @@ impl<R: Rail> Shard<R> {
     /// What a message that is fetched does next.
     pub(crate) fn pull_turn(&mut self, index: u32) -> Turn {
         let operation = self.core.requests.peek(index);
-        let (readable, offered) = (operation.region.is_some(), operation.marked(Mark::Announced));
+        let (readable, offered) = (
+            operation.region.is_some(),
+            operation.marked(Mark::Announced),
+        );
         let goes_on = operation.state == State::Active && !operation.marked(Mark::Ending);
         if !goes_on || operation.side != Side::Recv || !readable && !offered {
             return Turn::Idle;
@@ -250,7 +260,8 @@ impl<R: Rail> Shard<R> {
         }
     }
 
-    /// Reads a part, and further ones of a message that is shared: all of what one read would be, so that as many calls end it.
+    /// Reads a part, and further ones of a message that is shared: all of what one read would be,
+    /// so that as many calls end it.
     fn pull_parts(&mut self, index: u32, from: u64, len: u64) -> bool {
         let mut moved = self.pull(index, from, len);
         let operation = self.core.requests.peek(index);
@@ -293,7 +304,8 @@ impl<R: Rail> Shard<R> {
             }
             Ok(Ending::Later) => {
                 operation.moved += len;
-                // Until its end is told the rail may write there, whatever becomes of the operation.
+                // Until its end is told the rail may write there, whatever becomes of the
+                // operation.
                 operation.flights += 1;
             }
             Err(error) => self.core.bulk_moved(index, Err(error)),
@@ -357,7 +369,8 @@ impl<R: Rail> Shard<R> {
             ..Header::default()
         };
         if bytes > 0 || !worked {
-            self.core.tell(peer, header, Pushed { recv, bytes }.encode());
+            self.core
+                .tell(peer, header, Pushed { recv, bytes }.encode());
         }
         if whole {
             self.core.end(index, None);

@@ -1,9 +1,12 @@
-//! Messages that come in piece by piece right behind their envelope, so that the receiver copies while the sender still does.
+//! Messages that come in piece by piece right behind their envelope, so that the receiver copies
+//! while the sender still does.
 //!
-//! The pieces of one message follow each other without another message of its peer between: the sender makes sure of the room for all
-//! of them first. Head first, which holds the envelope and the beginning; the rest goes to the receive it matched, or to a
-//! buffer of the store until the message is whole or a receive for it is posted. Only then an unmatched one enters the matcher, so nothing
-//! ever sees half a message. Bounded by one flow per gate, its length and the gate's credits.
+//! The pieces of one message follow each other without another message of its peer between: the
+//! sender makes sure of the room for all of them first. Head first, which holds the envelope and
+//! the beginning; the rest goes to the receive it matched, or to a buffer of the store until the
+//! message is whole or a receive for it is posted. Only then an unmatched one enters the matcher,
+//! so nothing ever sees half a message. Bounded by one flow per gate, its length and the gate's
+//! credits.
 
 use crate::api::{Pattern, Peer, TypeMark};
 use crate::copy::{Fill, copy_in, copy_out};
@@ -71,7 +74,11 @@ impl Core {
         }
         self.count(gate, &header, meta.len)?;
         let in_turn = self.has_turn(&header, &meta);
-        let wanted = if in_turn { self.wanted(gate, &meta) } else { None };
+        let wanted = if in_turn {
+            self.wanted(gate, &meta)
+        } else {
+            None
+        };
         let target = match wanted {
             Some(receive) => Target::Receive(receive),
             None if in_turn && self.expected.accepts(&meta, &self.events) => {
@@ -100,7 +107,8 @@ impl Core {
         Some(())
     }
 
-    /// The receive for a message that begins to come and whose turn it is, if one is posted. Then the message counts as matched.
+    /// The receive for a message that begins to come and whose turn it is, if one is posted. Then
+    /// the message counts as matched.
     fn wanted(&mut self, gate: u32, meta: &Meta) -> Option<u32> {
         let receive = self.matcher.arrive(&envelope(meta))?;
         self.begin_flow(gate, receive, meta);
@@ -109,14 +117,18 @@ impl Core {
 
     /// Whether an envelope is the next of its stream.
     fn has_turn(&mut self, header: &Header, meta: &Meta) -> bool {
-        let at = self.streams.find_or_insert(stream_key(meta.context, meta.peer));
+        let at = self
+            .streams
+            .find_or_insert(stream_key(meta.context, meta.peer));
         let stream = self.streams.get(at);
         stream.odd.is_none() && header.sequence == stream.next_rx as u32
     }
 
     /// A message whose turn it was is matched.
     fn count_flow(&mut self, gate: u32, meta: &Meta) {
-        let at = self.streams.find_or_insert(stream_key(meta.context, meta.peer));
+        let at = self
+            .streams
+            .find_or_insert(stream_key(meta.context, meta.peer));
         self.streams.get_mut(at).next_rx += 1;
         self.release_credits(gate, meta.len);
     }
@@ -138,7 +150,10 @@ impl Core {
                 let operation = self.requests.at(*receive);
                 let fits = operation.data.len.saturating_sub(flow.got).min(len as u64) as usize;
                 if operation.data.layout.is_none() {
-                    operation.data.mem.copy_from(flow.got as isize, payload, 0, fits);
+                    operation
+                        .data
+                        .mem
+                        .copy_from(flow.got as isize, payload, 0, fits);
                 } else {
                     copy_in(&operation.data, flow.got, payload, fits, &mut self.bounce);
                 }
@@ -148,8 +163,15 @@ impl Core {
         flow.got += len as u64;
     }
 
-    /// The next piece of the message that comes from this gate's peer. `None`: the peer broke the format.
-    pub(crate) fn tail(&mut self, gate: u32, header: &Header, payload: UserMem, len: usize) -> Option<()> {
+    /// The next piece of the message that comes from this gate's peer. `None`: the peer broke the
+    /// format.
+    pub(crate) fn tail(
+        &mut self,
+        gate: u32,
+        header: &Header,
+        payload: UserMem,
+        len: usize,
+    ) -> Option<()> {
         let mut flow = self.gates[gate as usize].flow.take()?;
         let end = flow.got + len as u64;
         let fits = len > 0 && u64::from(header.sequence) == flow.got && end <= flow.meta.len;
@@ -160,8 +182,9 @@ impl Core {
         fits.then_some(())
     }
 
-    /// Where `len` bytes of the message that comes from this gate's peer go from `offset` on, if that is what comes next and they lie in a row there. Valid until
-    /// anything else happens to the flow.
+    /// Where `len` bytes of the message that comes from this gate's peer go from `offset` on, if
+    /// that is what comes next and they lie in a row there. Valid until anything else happens to
+    /// the flow.
     pub(crate) fn flow_room(&self, gate: u32, offset: u64, len: usize) -> Option<UserMem> {
         let flow = self.gates[gate as usize].flow.as_ref()?;
         let end = offset + len as u64;
@@ -223,7 +246,8 @@ impl Core {
         }
     }
 
-    /// The gate from which a message comes that a new receive would match and that nothing comes before.
+    /// The gate from which a message comes that a new receive would match and that nothing comes
+    /// before.
     #[cold]
     pub(crate) fn flow_for(&mut self, pattern: &Pattern) -> Option<u32> {
         let matches = |meta: &Meta| {
@@ -241,7 +265,8 @@ impl Core {
                 return Some(at as u32);
             }
         }
-        // Those that are out of turn go to the oldest receive when all of them is here, and this one is before all that are to come.
+        // Those that are out of turn go to the oldest receive when all of them is here, and this
+        // one is before all that are to come.
         for gate in &mut self.gates {
             if let Some(flow) = gate.flow.as_mut().filter(|flow| matches(&flow.meta)) {
                 flow.in_turn = false;
@@ -256,7 +281,8 @@ impl Core {
             return;
         };
         let got = flow.got as usize;
-        if let Target::Kept(buffer) = std::mem::replace(&mut flow.target, Target::Receive(receive)) {
+        if let Target::Kept(buffer) = std::mem::replace(&mut flow.target, Target::Receive(receive))
+        {
             self.flows -= 1;
             self.begin_flow(gate, receive, &flow.meta);
             flow.got = 0;
@@ -266,7 +292,8 @@ impl Core {
         self.gates[gate as usize].flow = Some(flow);
     }
 
-    /// The quick receive gave up: what came of its message goes on like that of one that nobody asked for.
+    /// The quick receive gave up: what came of its message goes on like that of one that nobody
+    /// asked for.
     #[cold]
     pub(crate) fn keep_caught_flow(&mut self) {
         for gate in 0..self.gates.len() {
@@ -282,12 +309,16 @@ impl Core {
                     flow.target = Target::Kept(buffer);
                     self.flows += 1;
                 }
-                Err(_) => self.lose(gate as u32, "its message could not be kept for want of memory"),
+                Err(_) => self.lose(
+                    gate as u32,
+                    "its message could not be kept for want of memory",
+                ),
             }
         }
     }
 
-    /// The peer of a gate is gone: what came of its message belongs to nobody. Its receive ends with those of the peer.
+    /// The peer of a gate is gone: what came of its message belongs to nobody. Its receive ends
+    /// with those of the peer.
     pub(crate) fn drop_flow(&mut self, gate: u32) {
         if let Some(flow) = self.gates[gate as usize].flow.take()
             && let Target::Kept(buffer) = flow.target
@@ -299,7 +330,8 @@ impl Core {
 }
 
 impl<R: Rail> Shard<R> {
-    /// Sends a message that is not small but travels with its envelope, if there is room for all of it.
+    /// Sends a message that is not small but travels with its envelope, if there is room for all of
+    /// it.
     #[inline(never)]
     pub(crate) fn send_medium(&mut self, medium: Small, route: Route) -> bool {
         let Some(reach) = self.rail.reach(medium.peer) else {
@@ -323,16 +355,29 @@ impl<R: Rail> Shard<R> {
         let data = Data::contiguous(medium.mem, medium.len as u64);
         // The header of a message in pieces has no room for a mark.
         let pieces = match medium.origin.mark {
-            TypeMark::NONE if medium.len <= reach.flow_max => self.rail.flow(medium.peer, medium.len),
+            TypeMark::NONE if medium.len <= reach.flow_max => {
+                self.rail.flow(medium.peer, medium.len)
+            }
             _ => Flowing::No,
         };
         let left = match pieces {
-            Flowing::Pieces(first, piece) => self.emit_flow(medium.peer, header, &data, (first, piece)),
+            Flowing::Pieces(first, piece) => {
+                self.emit_flow(medium.peer, header, &data, (first, piece))
+            }
             _ if medium.len > self.limits.packet_max.min(reach.eager_max) => return false,
-            _ => self.rail.claim(medium.peer, medium.len, Class::Data).map(|room| {
-                copy_out(&data, 0, Fill::room(&room, 0), medium.len, &mut self.core.bounce);
-                self.rail.commit(room, &header);
-            }),
+            _ => self
+                .rail
+                .claim(medium.peer, medium.len, Class::Data)
+                .map(|room| {
+                    copy_out(
+                        &data,
+                        0,
+                        Fill::room(&room, 0),
+                        medium.len,
+                        &mut self.core.bounce,
+                    );
+                    self.rail.commit(room, &header);
+                }),
         };
         let core = &mut self.core;
         match left {
@@ -351,8 +396,8 @@ impl<R: Rail> Shard<R> {
         true
     }
 
-    /// Sends an envelope with its payload in pieces. The rail said that there is room for all of them: where it then has none, its
-    /// peer tampered with what both share, and counts as gone.
+    /// Sends an envelope with its payload in pieces. The rail said that there is room for all of
+    /// them: where it then has none, its peer tampered with what both share, and counts as gone.
     pub(crate) fn emit_flow(
         &mut self,
         peer: Peer,
@@ -375,7 +420,13 @@ impl<R: Rail> Shard<R> {
                 Err(Refusal::Full) if at > 0 => return Err(Refusal::Gone),
                 claimed => claimed?,
             };
-            copy_out(data, at as u64, Fill::room(&room, 0), len, &mut self.core.bounce);
+            copy_out(
+                data,
+                at as u64,
+                Fill::room(&room, 0),
+                len,
+                &mut self.core.bounce,
+            );
             self.rail.commit(room, &header);
         }
         Ok(())

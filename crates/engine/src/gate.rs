@@ -1,12 +1,15 @@
-//! A gate: the engine's connection to one peer engine. Credits in both directions and the state of the sender's window.
+//! A gate: the engine's connection to one peer engine. Credits in both directions and the state of
+//! the sender's window.
 //!
-//! Owned by the engine's core; opened when the peer is first spoken to or heard of. Also home of the per-context streams
-//! that number envelopes. Bounded by the peers spoken to and the contexts used with them.
+//! Owned by the engine's core; opened when the peer is first spoken to or heard of. Also home of
+//! the per-context streams that number envelopes. Bounded by the peers spoken to and the contexts
+//! used with them.
 
 use crate::api::{Context, Error, Peer};
 use crate::flow::Flow;
 use crate::limits::{
-    ENVELOPES_MAX, ENVELOPES_MIN, ENVELOPES_TOTAL, PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN, PAYLOAD_TOTAL,
+    ENVELOPES_MAX, ENVELOPES_MIN, ENVELOPES_TOTAL, PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN,
+    PAYLOAD_TOTAL,
 };
 use crate::plan::Planned;
 use crate::rail::Reach;
@@ -148,7 +151,10 @@ impl Credit {
             return (0, 0);
         }
         let (envelopes, payload) = self.spare(used);
-        let envelopes = self.envelopes.saturating_add(envelopes).min(quotas.envelopes);
+        let envelopes = self
+            .envelopes
+            .saturating_add(envelopes)
+            .min(quotas.envelopes);
         let payload = self.payload.saturating_add(payload).min(quotas.payload);
         (
             self.returned_envelopes
@@ -164,7 +170,10 @@ impl Credit {
         let payload = u64::from(self.granted) * RUN_PAYLOAD_MAX as u64;
         match self.granted {
             0 => (0, 0),
-            granted => (granted.saturating_sub(records), payload.saturating_sub(bytes)),
+            granted => (
+                granted.saturating_sub(records),
+                payload.saturating_sub(bytes),
+            ),
         }
     }
 
@@ -185,8 +194,9 @@ pub(crate) struct Gate {
     /// Envelopes and payload that may still be sent.
     pub envelopes: u32,
     pub payload: u64,
-    /// The rail's shortest way to the peer, once it was asked for, and the records it was opened for: their envelopes, and as much payload as
-    /// they can carry, are not counted above until [`Gate::settle`].
+    /// The rail's shortest way to the peer, once it was asked for, and the records it was opened
+    /// for: their envelopes, and as much payload as they can carry, are not counted above until
+    /// [`Gate::settle`].
     pub run: Option<Arc<Run>>,
     granted: u32,
     /// Sends in the window.
@@ -206,13 +216,13 @@ pub(crate) struct Gate {
     pub owed_payload: u64,
     /// Envelopes of the peer that count against its quota, to find one that overdraws.
     pub outstanding: u32,
-    /// Payload bytes in those that no receive took: with the bytes that are owed, or wait to leave, they count against its quota. What is received at once is never
-    /// among them.
+    /// Payload bytes in those that no receive took: with the bytes that are owed, or wait to leave,
+    /// they count against its quota. What is received at once is never among them.
     unreceived: u64,
     /// Payload bytes whose credit waits to leave.
     returning: u64,
-    /// Credits that came back so far, and bytes announced: with what is left of the quotas they tell what was sent, without
-    /// a count on the way of each message.
+    /// Credits that came back so far, and bytes announced: with what is left of the quotas they
+    /// tell what was sent, without a count on the way of each message.
     pub returned_envelopes: u64,
     pub returned_payload: u64,
     pub announced: u64,
@@ -255,8 +265,8 @@ impl Gate {
         self.run.as_ref().map_or((0, 0), |run| run.used())
     }
 
-    /// Ends the run and takes back what it did not use. To be done before the credits are looked at for anything else, and before anything that
-    /// small messages must not overtake.
+    /// Ends the run and takes back what it did not use. To be done before the credits are looked at
+    /// for anything else, and before anything that small messages must not overtake.
     #[inline]
     pub(crate) fn settle(&mut self) {
         if self.granted != 0 {
@@ -278,7 +288,8 @@ impl Gate {
     /// The records that a run may be opened for; the gate is settled.
     pub(crate) fn grantable(&self) -> u32 {
         let by_payload = self.payload / RUN_PAYLOAD_MAX as u64;
-        self.envelopes.min(by_payload.min(u64::from(u32::MAX)) as u32)
+        self.envelopes
+            .min(by_payload.min(u64::from(u32::MAX)) as u32)
     }
 
     /// The run was opened for so many records.
@@ -294,21 +305,27 @@ impl Gate {
         !self.gone && self.outstanding < quotas.envelopes
     }
 
-    /// The envelopes of up to `each` bytes that the peer may have sent, until credits are to be returned: at least one, if it may send one.
+    /// The envelopes of up to `each` bytes that the peer may have sent, until credits are to be
+    /// returned: at least one, if it may send one.
     pub(crate) fn takeable(&self, quotas: &Quotas, each: u64) -> u32 {
         let sent = quotas.envelopes - self.outstanding.min(quotas.envelopes);
-        let envelopes = (quotas.envelopes / 2).saturating_sub(self.owed_envelopes).max(1);
+        let envelopes = (quotas.envelopes / 2)
+            .saturating_sub(self.owed_envelopes)
+            .max(1);
         let payload = ((quotas.payload / 2).saturating_sub(self.owed_payload) / each).max(1);
-        sent.min(envelopes).min(payload.min(u64::from(u32::MAX)) as u32)
+        sent.min(envelopes)
+            .min(payload.min(u64::from(u32::MAX)) as u32)
     }
 
-    /// So many envelopes of the peer's came and were received. `true`: it is time to return their credits.
+    /// So many envelopes of the peer's came and were received. `true`: it is time to return their
+    /// credits.
     pub(crate) fn took(&mut self, envelopes: u32, payload: u64, quotas: &Quotas) -> bool {
         self.outstanding += envelopes;
         self.owe_all(envelopes, payload, quotas)
     }
 
-    /// Owes the peer one envelope's credit and `payload` bytes of credit more. `true`: it is time to return them.
+    /// Owes the peer one envelope's credit and `payload` bytes of credit more. `true`: it is time
+    /// to return them.
     #[inline(always)]
     pub(crate) fn owe(&mut self, payload: u64, quotas: &Quotas) -> bool {
         self.owe_all(1, payload, quotas)
@@ -323,7 +340,8 @@ impl Gate {
             || self.asking.held
     }
 
-    /// One more envelope came, with so many bytes of payload; whether the peer had no credit left for either.
+    /// One more envelope came, with so many bytes of payload; whether the peer had no credit left
+    /// for either.
     #[inline]
     pub(crate) fn overdrawn(&mut self, payload: u64, quotas: &Quotas) -> bool {
         self.outstanding += 1;
@@ -343,14 +361,16 @@ impl Gate {
         Some(owed)
     }
 
-    /// Credit left for the peer, which may use it from now on. Until then it cannot have known, so that one that reads nothing cannot go on, and what is to be answered to its
-    /// envelopes is bounded by its quota.
+    /// Credit left for the peer, which may use it from now on. Until then it cannot have known, so
+    /// that one that reads nothing cannot go on, and what is to be answered to its envelopes is
+    /// bounded by its quota.
     pub(crate) fn paid(&mut self, envelopes: u32, payload: u64) {
         self.outstanding = self.outstanding.saturating_sub(envelopes);
         self.returning = self.returning.saturating_sub(payload);
     }
 
-    /// So many bytes of payload, of an envelope that was counted when it came, are kept for nobody any more.
+    /// So many bytes of payload, of an envelope that was counted when it came, are kept for nobody
+    /// any more.
     #[inline(always)]
     pub(crate) fn received(&mut self, payload: u64) {
         debug_assert!(payload <= self.unreceived, "it was counted when it came");
@@ -394,7 +414,8 @@ pub(crate) struct Stream {
     tx: u64,
     /// The shortest way of this stream's small messages, which then numbers all.
     pub track: Option<Placed<Track>>,
-    /// Numbers below were given while there was a track that is gone: what was sent under them is not known any more.
+    /// Numbers below were given while there was a track that is gone: what was sent under them is
+    /// not known any more.
     pub forgotten: u64,
     /// Next number to enter the matcher.
     pub next_rx: u64,
@@ -431,7 +452,8 @@ impl Stream {
 pub(crate) struct Odd {
     /// Envelopes that arrived early, by number: slots of the store.
     pub early: BTreeMap<u64, u32>,
-    /// Numbers taken by a query whose envelope is on its way: the receive's slot and generation, or a taken probe's message.
+    /// Numbers taken by a query whose envelope is on its way: the receive's slot and generation, or
+    /// a taken probe's message.
     pub bound: BTreeMap<u64, Bound>,
     /// Numbers that already were delivered out of sequence, as ranges start to end (exclusive).
     pub done: BTreeMap<u64, u64>,
@@ -525,7 +547,10 @@ mod tests {
         assert!(!gate.overdrawn(40, &quotas), "all of it is its own");
         gate.received(60);
         gate.owe(60, &quotas);
-        assert!(!gate.overdrawn(0, &quotas), "an announcement brings nothing");
+        assert!(
+            !gate.overdrawn(0, &quotas),
+            "an announcement brings nothing"
+        );
         assert!(
             gate.overdrawn(1, &quotas),
             "the peer does not know yet that it may"

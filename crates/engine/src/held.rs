@@ -1,11 +1,14 @@
-//! Windows that credits closed, and the queries that reach into them: a legal program never waits for a credit.
+//! Windows that credits closed, and the queries that reach into them: a legal program never waits
+//! for a credit.
 //!
-//! A sender without envelope credits holds its envelopes and says so once (`Held`). A receiver with an unsatisfied receive or
-//! probe then asks, one question per peer at a time and oldest posting first (`Query`); the sender offers the first held envelope that
-//! matches (`Offer`) or says `Nothing`. The receiver takes an offer (`Take`), and that envelope travels at once, outside
-//! the credits, to the receive it was taken for. Whenever an envelope joins a window in which a question found nothing, the window's
-//! epoch changes and the receiver starts its questions again; answers to questions of an older epoch say so. Since all older
-//! receives were answered "nothing" in the same epoch, an offer never jumps over the receive that posting order entitles to it.
+//! A sender without envelope credits holds its envelopes and says so once (`Held`). A receiver with
+//! an unsatisfied receive or probe then asks, one question per peer at a time and oldest posting
+//! first (`Query`); the sender offers the first held envelope that matches (`Offer`) or says
+//! `Nothing`. The receiver takes an offer (`Take`), and that envelope travels at once, outside the
+//! credits, to the receive it was taken for. Whenever an envelope joins a window in which a
+//! question found nothing, the window's epoch changes and the receiver starts its questions again;
+//! answers to questions of an older epoch say so. Since all older receives were answered "nothing"
+//! in the same epoch, an offer never jumps over the receive that posting order entitles to it.
 //! Bounded by the sends and receives that the two programs leave pending.
 
 use crate::api::{Message, Pattern, Peer, Status, TypeMark};
@@ -54,8 +57,10 @@ impl Core {
             operation.tag,
             operation.data.len,
         );
-        self.window.push(tag_key(context, peer, Some(tag)), index * LINKS);
-        self.window.push(tag_key(context, peer, None), index * LINKS + 1);
+        self.window
+            .push(tag_key(context, peer, Some(tag)), index * LINKS);
+        self.window
+            .push(tag_key(context, peer, None), index * LINKS + 1);
         self.window.push(whole_key(peer), index * LINKS + 2);
         self.note(What::Hold, peer, context, tag, len);
         let entry = &mut self.gates[gate as usize];
@@ -128,7 +133,8 @@ impl Core {
         self.window.linked(index * LINKS)
     }
 
-    /// Tells the peer whether credits keep envelopes back, when that changed. `true`: the window is not empty.
+    /// Tells the peer whether credits keep envelopes back, when that changed. `true`: the window is
+    /// not empty.
     pub(crate) fn tell_window(&mut self, gate: u32) -> bool {
         let entry = &self.gates[gate as usize];
         let (held, told, without) = (entry.held != 0, entry.told, entry.envelopes == 0);
@@ -206,7 +212,9 @@ impl Core {
     /// A receiver takes a held envelope. One that is no longer held is on its way already.
     fn take_held(&mut self, gate: u32, header: &Header) {
         let peer = self.gates[gate as usize].peer;
-        let mut at = self.window.head(tag_key(header.context, peer, Some(header.tag)));
+        let mut at = self
+            .window
+            .head(tag_key(header.context, peer, Some(header.tag)));
         while let Some(link) = at {
             let index = link / LINKS;
             if self.requests.peek(index).sequence == header.sequence {
@@ -233,7 +241,10 @@ impl Core {
             Kind::Held => self.peer_holds(gate, header.context != 0, header.sequence),
             // One question at a time: whoever asks the next one has read the answer to the last.
             Kind::Query
-                if self.owes_answer(self.gates[gate as usize].peer, &[Kind::Offer, Kind::Nothing]) =>
+                if self.owes_answer(
+                    self.gates[gate as usize].peer,
+                    &[Kind::Offer, Kind::Nothing],
+                ) =>
             {
                 return None;
             }
@@ -242,7 +253,9 @@ impl Core {
             Kind::Offer => {
                 let offer = Offer::decode(bytes)?;
                 let question = self.gates[gate as usize].asking.asked.as_ref()?;
-                if question.context != header.context || question.tag.is_some_and(|tag| tag != header.tag) {
+                if question.context != header.context
+                    || question.tag.is_some_and(|tag| tag != header.tag)
+                {
                     return None;
                 }
                 if question.asker == Asker::Nobody {
@@ -251,7 +264,9 @@ impl Core {
                     return Some(());
                 }
                 let peer = self.gates[gate as usize].peer;
-                let at = self.streams.find_or_insert(stream_key(header.context, peer));
+                let at = self
+                    .streams
+                    .find_or_insert(stream_key(header.context, peer));
                 let next = self.streams.get(at).next_rx;
                 let held = Held {
                     context: header.context,
@@ -260,7 +275,8 @@ impl Core {
                     sequence: widen(next, header.sequence),
                     len: offer.len,
                 };
-                self.gates[gate as usize].asking.offer = Some((held, widen(next, offer.sent_before)));
+                self.gates[gate as usize].asking.offer =
+                    Some((held, widen(next, offer.sent_before)));
                 self.pending = true;
             }
             Kind::Nothing => {
@@ -302,10 +318,16 @@ impl Core {
         let peer = self.gates[gate as usize].peer;
         let mut posted = self.requests.select(|operation| {
             operation.state == State::Posted
-                && operation.pattern.source.is_none_or(|source| source.peer == peer)
+                && operation
+                    .pattern
+                    .source
+                    .is_none_or(|source| source.peer == peer)
         });
         posted.sort_by_key(|&receive| self.matcher.order(receive));
-        let questions = posted.into_iter().map(|receive| self.question(receive)).collect();
+        let questions = posted
+            .into_iter()
+            .map(|receive| self.question(receive))
+            .collect();
         let asking = &mut self.gates[gate as usize].asking;
         asking.epoch = epoch;
         asking.denied.clear();
@@ -373,7 +395,11 @@ impl Core {
             asking.asked = Some(question);
             let header = Header {
                 kind: Kind::Query as u8,
-                flags: if question.tag.is_none() { FLAG_ANY_TAG } else { 0 },
+                flags: if question.tag.is_none() {
+                    FLAG_ANY_TAG
+                } else {
+                    0
+                },
                 context: question.context,
                 tag: question.tag.unwrap_or(0),
                 sequence: asking.epoch,
@@ -394,7 +420,9 @@ impl Core {
             let Some((held, sent_before)) = entry.asking.offer else {
                 continue;
             };
-            let at = self.streams.find_or_insert(stream_key(held.context, entry.peer));
+            let at = self
+                .streams
+                .find_or_insert(stream_key(held.context, entry.peer));
             if self.streams.get(at).next_rx < sent_before {
                 // Those before it may come the shortest way, which looks after nothing else.
                 self.pending = true;
@@ -477,7 +505,8 @@ impl Core {
         self.tell(peer, header, Bytes::new());
     }
 
-    /// The offer that answers a probe, from a window that may satisfy it; windows not asked yet are asked.
+    /// The offer that answers a probe, from a window that may satisfy it; windows not asked yet are
+    /// asked.
     fn offered(&mut self, pattern: &Pattern) -> Option<(u32, usize)> {
         if self.holders == 0 {
             return None;

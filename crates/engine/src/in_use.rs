@@ -26,7 +26,8 @@ impl InUse {
 }
 
 impl<R: Rail> Shard<R> {
-    /// The contexts in which operations are alive. Looks at all places for operations, if there is one.
+    /// The contexts in which operations are alive. Looks at all places for operations, if there is
+    /// one.
     pub fn contexts_in_use(&self) -> InUse {
         if self.core.requests.alive() == 0 {
             return InUse::default();

@@ -1,7 +1,9 @@
-//! One rank's communication core, sans-IO: gates, tags, matching, window, strategies, rendezvous, credits, formats.
+//! One rank's communication core, sans-IO: gates, tags, matching, window, strategies, rendezvous,
+//! credits, formats.
 //!
-//! It makes no system call, reads no clock, starts no thread, has no global and no environment. It reaches the world
-//! through the `Rail` trait only, so the same code runs under real processes, threads as ranks, and the simulator.
+//! It makes no system call, reads no clock, starts no thread, has no global and no environment. It
+//! reaches the world through the `Rail` trait only, so the same code runs under real processes,
+//! threads as ranks, and the simulator.
 
 #![forbid(unsafe_code)]
 

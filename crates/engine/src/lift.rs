@@ -1,8 +1,11 @@
-//! Long copies without the engine: taken out under its lock, carried out by any thread, their ends told under the lock again.
+//! Long copies without the engine: taken out under its lock, carried out by any thread, their ends
+//! told under the lock again.
 //!
-//! For hosts whose engine several threads share. A [`Flight`] is one copy of one message; while it is under way the engine may do whatever else it likes, also end the
-//! operation (its peer died, packets take over), which then is complete only after its last flight has landed: until then somebody may touch its memory. A message that both
-//! sides fill may have several flights at a time, each of a part that nobody else took. Bounded by the threads that carry.
+//! For hosts whose engine several threads share. A [`Flight`] is one copy of one message; while it
+//! is under way the engine may do whatever else it likes, also end the operation (its peer died,
+//! packets take over), which then is complete only after its last flight has landed: until then
+//! somebody may touch its memory. A message that both sides fill may have several flights at a
+//! time, each of a part that nobody else took. Bounded by the threads that carry.
 
 use crate::ahead::Write;
 use crate::api::{Error, Peer, Request};
@@ -27,7 +30,8 @@ pub enum Lift {
     Ahead,
 }
 
-/// A copy between local memory and a peer's region, for any thread to carry out without the rail. It holds what it needs (a lease); dropped, it lets go of it.
+/// A copy between local memory and a peer's region, for any thread to carry out without the rail.
+/// It holds what it needs (a lease); dropped, it lets go of it.
 pub trait Load: Send {
     /// Moves the bytes, and makes sure that they were the region's. Called once at most.
     ///
@@ -68,18 +72,24 @@ impl Flight {
     /// Moves the bytes, and tells who watches. Without the engine.
     pub fn carry(&mut self) {
         self.result = self.load.carry();
-        let bytes = if self.result.is_ok() { self.step.bytes } else { 0 };
+        let bytes = if self.result.is_ok() {
+            self.step.bytes
+        } else {
+            0
+        };
         self.watch.moved(to_wire(self.operation), self.peer, bytes);
     }
 
-    /// Whoever carried this goes on until nothing of the kind is left: a peer waits for it without a way to take over.
+    /// Whoever carried this goes on until nothing of the kind is left: a peer waits for it without
+    /// a way to take over.
     pub fn goes_on(&self) -> bool {
         self.more
     }
 }
 
 impl Core {
-    /// Ends an operation; one whose memory is in use ends after its last copy, and when its exposed region is revoked.
+    /// Ends an operation; one whose memory is in use ends after its last copy, and when its exposed
+    /// region is revoked.
     pub(crate) fn end(&mut self, index: u32, error: Option<Error>) {
         // Nor is it fetched any more: the next receive in its slot would be taken for it.
         if !self.pulls.is_empty() {
@@ -103,7 +113,8 @@ impl Core {
         }
     }
 
-    /// A copy of an operation is over. `false`: so is the operation, when the last of them is, and what this one brought does not matter any more.
+    /// A copy of an operation is over. `false`: so is the operation, when the last of them is, and
+    /// what this one brought does not matter any more.
     pub(crate) fn copy_is_over(&mut self, index: u32) -> bool {
         let operation = self.requests.at(index);
         operation.flights = operation.flights.saturating_sub(1);
@@ -133,7 +144,8 @@ impl Core {
 }
 
 impl<R: Rail> Shard<R> {
-    /// As [`Shard::progress`] for hosts whose other threads wait meanwhile: long copies are left to [`Shard::lift`].
+    /// As [`Shard::progress`] for hosts whose other threads wait meanwhile: long copies are left to
+    /// [`Shard::lift`].
     pub fn progress_briefly(&mut self) -> bool {
         let told = self.rail.poll(BRIEF_BUDGET, &mut self.core);
         if self.core.pending {
@@ -200,7 +212,8 @@ impl<R: Rail> Shard<R> {
                     }
                     return Some(self.depart(index, Lift::Read, (step, load)));
                 }
-                // What the rail does by itself it is asked for at once: it may have several ways for much.
+                // What the rail does by itself it is asked for at once: it may have several ways
+                // for much.
                 Ok(Lifted::Unable | Lifted::Nothing) => drop(self.pull(index, from, len)),
                 Err(error) => self.core.bulk_moved(index, Err(error)),
             }
@@ -254,7 +267,12 @@ impl<R: Rail> Shard<R> {
     }
 
     /// A part of a send, to its receiver's memory: where that is said, or where the operation says.
-    fn lift_part(&mut self, index: u32, what: Lift, expect: Option<&Expect>) -> Result<Lifted, Error> {
+    fn lift_part(
+        &mut self,
+        index: u32,
+        what: Lift,
+        expect: Option<&Expect>,
+    ) -> Result<Lifted, Error> {
         let token = self.core.wire_name(index);
         let operation = self.core.requests.peek(index);
         let region = expect
@@ -296,7 +314,8 @@ impl<R: Rail> Shard<R> {
         None
     }
 
-    /// A copy is over: its bytes count now, if they still matter, and whoever waits for them is told.
+    /// A copy is over: its bytes count now, if they still matter, and whoever waits for them is
+    /// told.
     pub fn land(&mut self, flight: Flight) {
         self.landed(flight);
         if self.core.pending {

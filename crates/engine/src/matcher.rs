@@ -1,9 +1,10 @@
 //! Matching in constant time, wildcards included: which receive gets which message.
 //!
-//! Owned by the engine's core, which feeds it envelopes in their sequence. Knows only numbers: receives and messages are
-//! slots of their owners. Posted receives wait in the list of their own pattern (exact, any source, any tag, or both) and a
-//! message looks at the heads of at most four lists, where the oldest posting wins; messages that came too early stand in
-//! one list for each kind of pattern that could find them. Bounded by the requests and the unexpected store.
+//! Owned by the engine's core, which feeds it envelopes in their sequence. Knows only numbers:
+//! receives and messages are slots of their owners. Posted receives wait in the list of their own
+//! pattern (exact, any source, any tag, or both) and a message looks at the heads of at most four
+//! lists, where the oldest posting wins; messages that came too early stand in one list for each
+//! kind of pattern that could find them. Bounded by the requests and the unexpected store.
 
 use crate::api::{Context, Pattern, Peer};
 use crate::table::{Key, Lists};
@@ -31,8 +32,8 @@ fn tag_word(tag: i32) -> u64 {
 
 /// From one posted receive to the next.
 const ORDER_STEP: u64 = 2;
-/// The receive is one that a thread is blocked in. Blocking receives of several threads are concurrent: of two with one pattern either may
-/// have the message that comes first.
+/// The receive is one that a thread is blocked in. Blocking receives of several threads are
+/// concurrent: of two with one pattern either may have the message that comes first.
 const OVERTAKEN: u64 = 1;
 
 /// Kinds of pattern: with source and tag, any source, any tag, both.
@@ -65,7 +66,9 @@ impl Envelope {
 #[cfg(test)]
 fn accepts(pattern: &Pattern, envelope: &Envelope) -> bool {
     pattern.context == envelope.context
-        && pattern.source.is_none_or(|source| source.peer == envelope.peer)
+        && pattern
+            .source
+            .is_none_or(|source| source.peer == envelope.peer)
         && pattern.tag.is_none_or(|tag| tag == envelope.tag)
 }
 
@@ -73,7 +76,8 @@ fn accepts(pattern: &Pattern, envelope: &Envelope) -> bool {
 #[derive(Debug)]
 pub(crate) struct Matcher {
     posted: Lists,
-    /// Posting order, by receive slot, in steps of [`ORDER_STEP`]; with [`OVERTAKEN`], where another thread's receive may go before.
+    /// Posting order, by receive slot, in steps of [`ORDER_STEP`]; with [`OVERTAKEN`], where
+    /// another thread's receive may go before.
     order: Vec<u64>,
     next_order: u64,
     /// Receives posted, by kind of pattern; spares the look into lists that cannot hold anything.
@@ -105,12 +109,14 @@ impl Matcher {
         self.next_order += ORDER_STEP;
     }
 
-    /// A thread is blocked in this posted receive: those that other threads block in need not wait for it.
+    /// A thread is blocked in this posted receive: those that other threads block in need not wait
+    /// for it.
     pub(crate) fn let_overtake(&mut self, receive: u32) {
         self.order[receive as usize] |= OVERTAKEN;
     }
 
-    /// Whether a receive that another thread blocks in now may have the next message of this pattern, before those that are posted.
+    /// Whether a receive that another thread blocks in now may have the next message of this
+    /// pattern, before those that are posted.
     pub(crate) fn may_overtake(&self, pattern: &Pattern) -> bool {
         let (key, kind) = pattern_key(pattern);
         let only = (0..KINDS).all(|other| other == kind || self.posted_of[other] == 0);
@@ -120,7 +126,8 @@ impl Matcher {
             .is_some_and(|head| self.order[head as usize] & OVERTAKEN != 0)
     }
 
-    /// Lets a posted receive, which a thread is blocked in, have the next message of its pattern, if it may.
+    /// Lets a posted receive, which a thread is blocked in, have the next message of its pattern,
+    /// if it may.
     pub(crate) fn overtake(&mut self, pattern: &Pattern, receive: u32) {
         if !self.posted.linked(receive)
             || self.order[receive as usize] & OVERTAKEN == 0
@@ -144,15 +151,18 @@ impl Matcher {
         self.posted_of[pattern_key(pattern).1] -= 1;
     }
 
-    /// How many receives of the same pattern, which names sender and tag, were posted before this one, the youngest of all, and still wait.
-    /// `None`: more than `most`, or a wildcard is among those that may take its message.
+    /// How many receives of the same pattern, which names sender and tag, were posted before this
+    /// one, the youngest of all, and still wait. `None`: more than `most`, or a wildcard is among
+    /// those that may take its message.
     pub(crate) fn ahead_of(&self, pattern: &Pattern, receive: u32, most: u32) -> Option<u32> {
         let envelope = Envelope {
             context: pattern.context,
             peer: pattern.source?.peer,
             tag: pattern.tag?,
         };
-        let older = |kind: usize| self.posted_of[kind] != 0 && self.posted.head(envelope.key(kind)).is_some();
+        let older = |kind: usize| {
+            self.posted_of[kind] != 0 && self.posted.head(envelope.key(kind)).is_some()
+        };
         if (1..4).any(older) {
             return None;
         }
@@ -171,7 +181,8 @@ impl Matcher {
         self.order[receive as usize]
     }
 
-    /// As [`Matcher::arrive`] while no wildcards are posted; `None`: some are, or no receive accepts it.
+    /// As [`Matcher::arrive`] while no wildcards are posted; `None`: some are, or no receive
+    /// accepts it.
     #[inline(always)]
     pub(crate) fn arrive_plainly(&mut self, envelope: &Envelope) -> Option<u32> {
         let [_, any_source, any_tag, both] = self.posted_of;
@@ -202,7 +213,9 @@ impl Matcher {
                 continue;
             }
             if let Some(receive) = self.posted.head(envelope.key(kind))
-                && best.is_none_or(|other: u32| self.order[receive as usize] < self.order[other as usize])
+                && best.is_none_or(|other: u32| {
+                    self.order[receive as usize] < self.order[other as usize]
+                })
             {
                 best = Some(receive);
                 best_kind = kind;
@@ -216,13 +229,15 @@ impl Matcher {
 
     /// Whether a posted receive waits for such a message.
     pub(crate) fn is_wanted(&self, envelope: &Envelope) -> bool {
-        (0..KINDS).any(|kind| self.posted_of[kind] != 0 && self.posted.head(envelope.key(kind)).is_some())
+        (0..KINDS)
+            .any(|kind| self.posted_of[kind] != 0 && self.posted.head(envelope.key(kind)).is_some())
     }
 
     /// Keeps the message in slot `item` until a receive or probe finds it.
     pub(crate) fn keep(&mut self, envelope: &Envelope, item: u32) {
         for kind in 0..KINDS {
-            self.unexpected.push(envelope.key(kind), item * 4 + kind as u32);
+            self.unexpected
+                .push(envelope.key(kind), item * 4 + kind as u32);
         }
     }
 
@@ -232,7 +247,9 @@ impl Matcher {
         if self.unexpected.is_empty() {
             return None;
         }
-        self.unexpected.head(pattern_key(pattern).0).map(|link| link / 4)
+        self.unexpected
+            .head(pattern_key(pattern).0)
+            .map(|link| link / 4)
     }
 
     /// Takes a kept message out.

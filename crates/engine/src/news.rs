@@ -1,8 +1,11 @@
-//! What came about in an engine since its host last told those who wait, for waiters that do not wait for the end of one operation: which messages are kept for whoever asks, and who waited for an operation
-//! that is over, among others.
+//! What came about in an engine since its host last told those who wait, for waiters that do not
+//! wait for the end of one operation: which messages are kept for whoever asks, and who waited for
+//! an operation that is over, among others.
 //!
-//! Owned by the core, which notes it; the host reads and forgets it with the engine in hand, and tells it to threads that sleep. Nobody else needs it, so a rank of one thread never
-//! forgets it. Bounded by `NEWS_MAX` entries of each kind: beyond, everything counts as having come about, and who waits for something else asks once in vain.
+//! Owned by the core, which notes it; the host reads and forgets it with the engine in hand, and
+//! tells it to threads that sleep. Nobody else needs it, so a rank of one thread never forgets it.
+//! Bounded by `NEWS_MAX` entries of each kind: beyond, everything counts as having come about, and
+//! who waits for something else asks once in vain.
 
 use crate::api::{Pattern, Request};
 use crate::limits::NEWS_MAX;
@@ -82,15 +85,18 @@ impl News {
 }
 
 impl<R: Rail> Shard<R> {
-    /// Whether, since [`Shard::forget_news`], a message may have come that a pattern of this word ([`word`]) accepts, or its sender may be gone.
+    /// Whether, since [`Shard::forget_news`], a message may have come that a pattern of this word
+    /// ([`word`]) accepts, or its sender may be gone.
     #[inline]
     pub fn has_kept(&self, word: u64) -> bool {
-        // What peers hold back is asked for by those who look for it, after anything that may have changed the answer.
+        // What peers hold back is asked for by those who look for it, after anything that may have
+        // changed the answer.
         self.core.holders != 0 || self.core.news.has_kept(word)
     }
 
-    /// `waiter`, a number that the caller has chosen, waits for one of these operations from now on until they are over, and nobody else does. Of their generations the low bits count.
-    /// `false`: one of them is over already.
+    /// `waiter`, a number that the caller has chosen, waits for one of these operations from now on
+    /// until they are over, and nobody else does. Of their generations the low bits count. `false`:
+    /// one of them is over already.
     pub fn await_any(&mut self, names: impl IntoIterator<Item = Request>, waiter: u32) -> bool {
         let mut all = true;
         for name in names {
@@ -134,7 +140,11 @@ mod tests {
     fn pattern(peer: Option<u32>, tag: Option<i32>) -> Pattern {
         let source = peer.map(|peer| Source { rank: peer, peer });
         let context = 2;
-        Pattern { context, source, tag }
+        Pattern {
+            context,
+            source,
+            tag,
+        }
     }
 
     #[test]
@@ -151,7 +161,11 @@ mod tests {
             (Some(4), None, false),
             (None, Some(6), false),
         ] {
-            assert_eq!(news.has_kept(word(&pattern(peer, tag))), due, "{peer:?} {tag:?}");
+            assert_eq!(
+                news.has_kept(word(&pattern(peer, tag))),
+                due,
+                "{peer:?} {tag:?}"
+            );
         }
         let elsewhere = Pattern {
             context: 4,

@@ -1,22 +1,26 @@
 //! What a packet looks like: its kind, its header, and how a message becomes several of them.
 //!
-//! Values without owner; made by the engine, carried by rails, and believed by nobody: what came from a peer is a claim.
+//! Values without owner; made by the engine, carried by rails, and believed by nobody: what came
+//! from a peer is a claim.
 
 use crate::api::Peer;
 
-/// Kinds of packets, version 1 of the format (`docs/` numbers the clauses). Unknown kinds are a peer's error.
+/// Kinds of packets, version 1 of the format (`docs/` numbers the clauses). Unknown kinds are a
+/// peer's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
     /// Envelope with its whole payload.
     Eager = 1,
-    /// Envelope of a synchronous send with its whole payload, preceded by the send's name (8 bytes).
+    /// Envelope of a synchronous send with its whole payload, preceded by the send's name (8
+    /// bytes).
     EagerSync = 2,
     /// Envelope without payload: a request to send. Payload: `wire::Announce`.
     Announce = 3,
     /// Clear to send by packets. Payload: `wire::Clear`.
     Clear = 4,
-    /// A piece of a message after `Clear`. `context`/`source`: the receive's name; `tag`/`sequence`: low and high half of the offset.
+    /// A piece of a message after `Clear`. `context`/`source`: the receive's name;
+    /// `tag`/`sequence`: low and high half of the offset.
     Piece = 5,
     /// The named send is received (or was matched, for a synchronous one). Payload: `wire::Finish`.
     Finish = 6,
@@ -24,7 +28,8 @@ pub enum Kind {
     Credit = 7,
     /// The sender holds envelopes back, or has new ones: its window's epoch in `sequence`.
     Held = 8,
-    /// Looks into the peer's window: context, tag, epoch in `sequence`; `flags`: any tag; `source`: echoed.
+    /// Looks into the peer's window: context, tag, epoch in `sequence`; `flags`: any tag; `source`:
+    /// echoed.
     Query = 9,
     /// Answer: the first held envelope that matches. Payload: `wire::Offer`.
     Offer = 10,
@@ -34,16 +39,20 @@ pub enum Kind {
     Take = 12,
     /// The sender may write to the receiver's memory. Payload: `wire::Push`.
     Push = 13,
-    /// What the sender could take of that is written; `flags`: it could not. Payload: `wire::Pushed`.
+    /// What the sender could take of that is written; `flags`: it could not. Payload:
+    /// `wire::Pushed`.
     Pushed = 14,
-    /// Envelope with the beginning of its payload, whose rest follows at once. The last eight bytes: length of the message.
+    /// Envelope with the beginning of its payload, whose rest follows at once. The last eight
+    /// bytes: length of the message.
     Head = 15,
-    /// The next piece of the message that the last `Head` of this peer began. `sequence`: its offset.
+    /// The next piece of the message that the last `Head` of this peer began. `sequence`: its
+    /// offset.
     Tail = 16,
-    /// A receive is announced ahead: the sender of its message may write it unasked. `sequence`: the first envelope that the receiver
-    /// has not seen. Payload: `wire::Expect`.
+    /// A receive is announced ahead: the sender of its message may write it unasked. `sequence`:
+    /// the first envelope that the receiver has not seen. Payload: `wire::Expect`.
     Expect = 17,
-    /// The sender wrote the whole message to a receive that was announced ahead; `flags`: it began and failed. Payload: `wire::Written`.
+    /// The sender wrote the whole message to a receive that was announced ahead; `flags`: it began
+    /// and failed. Payload: `wire::Written`.
     Written = 18,
 }
 
@@ -76,15 +85,16 @@ impl Kind {
     }
 }
 
-/// The header of every packet: 24 bytes, three little-endian words, so that header, sender, slot sequence and 32 bytes of
-/// payload share one cache line.
+/// The header of every packet: 24 bytes, three little-endian words, so that header, sender, slot
+/// sequence and 32 bytes of payload share one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// A [`Kind`] as it arrived; the engine validates it.
     pub kind: u8,
     /// Bits whose meaning depends on the kind.
     pub flags: u8,
-    /// Of an envelope: what its sender says of the type ([`crate::api::TypeMark`]), 0 while types are not checked; or as the kind says.
+    /// Of an envelope: what its sender says of the type ([`crate::api::TypeMark`]), 0 while types
+    /// are not checked; or as the kind says.
     pub shard: u16,
     /// Bytes of payload in the packet. A rail delivers what it carried and checks this against it.
     pub len: u32,
@@ -141,14 +151,15 @@ impl Header {
     }
 }
 
-/// The length of the message, which a head's header carries where others have flags and shard: one look at it tells the receiver where
-/// the bytes go, without another line of the payload.
+/// The length of the message, which a head's header carries where others have flags and shard: one
+/// look at it tells the receiver where the bytes go, without another line of the payload.
 #[inline]
 pub(crate) fn total(header: &Header) -> u64 {
     u64::from(header.shard) | u64::from(header.flags) << 16
 }
 
-/// A message that leaves in packets that follow each other: a head with its envelope, and tails; or its envelope alone, if that holds it.
+/// A message that leaves in packets that follow each other: a head with its envelope, and tails; or
+/// its envelope alone, if that holds it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces {
     /// Who it goes to.
@@ -166,7 +177,10 @@ pub struct Pieces {
 impl Pieces {
     /// How many packets there are.
     pub fn count(&self) -> usize {
-        1 + self.total.saturating_sub(self.first).div_ceil(self.piece.max(1))
+        1 + self
+            .total
+            .saturating_sub(self.first)
+            .div_ceil(self.piece.max(1))
     }
 
     /// The packets in their order: header, first byte, bytes.
@@ -273,7 +287,10 @@ mod tests {
                         (Kind::Head as u8, 4, 5)
                     );
                 } else {
-                    assert_eq!((header.kind, header.sequence as usize), (Kind::Tail as u8, at));
+                    assert_eq!(
+                        (header.kind, header.sequence as usize),
+                        (Kind::Tail as u8, at)
+                    );
                 }
                 next += len;
             }

@@ -1,7 +1,8 @@
 //! Windows: in which order their messages leave, and the sending of them.
 //!
-//! Part of the shard. An order is planned by the strategy that was loaded, if there is one, else by the built-in one, and only where there is something to decide.
-//! However plans go, the oldest message of a window is not overtaken for ever.
+//! Part of the shard. An order is planned by the strategy that was loaded, if there is one, else by
+//! the built-in one, and only where there is something to decide. However plans go, the oldest
+//! message of a window is not overtaken for ever.
 
 use crate::api::Context;
 use crate::limits::ORDER_PATIENCE;
@@ -13,7 +14,8 @@ use crate::strategy::order::{self, Chunk, Order};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What was asked last about a window, and the answer. The same question has the same answer, and a rail without room asks it again and again.
+/// What was asked last about a window, and the answer. The same question has the same answer, and a
+/// rail without room asks it again and again.
 #[derive(Debug)]
 pub(crate) struct Planned {
     credits: (u32, u64),
@@ -27,7 +29,8 @@ impl<R: Rail> Shard<R> {
         self.core.ordering = ordering;
     }
 
-    /// From now on this strategy is asked in which order messages leave. The rail is told separately.
+    /// From now on this strategy is asked in which order messages leave. The rail is told
+    /// separately.
     pub fn consult(&mut self, loaded: Arc<Loaded>) {
         self.core.loaded = loaded.decides().order.then_some(loaded);
     }
@@ -98,7 +101,10 @@ impl<R: Rail> Shard<R> {
     fn planned(&mut self, gate: u32, chunks: &[Chunk]) -> Vec<usize> {
         if let Some(loaded) = &self.core.loaded {
             // Of one context there is one order only.
-            if chunks.iter().all(|chunk| chunk.context == chunks[0].context) {
+            if chunks
+                .iter()
+                .all(|chunk| chunk.context == chunks[0].context)
+            {
                 return (0..chunks.len()).collect();
             }
             let entry = &mut self.core.gates[gate as usize];

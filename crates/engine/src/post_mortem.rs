@@ -1,8 +1,9 @@
-//! A rank's last events as they are read after its death, from the area that they lie in (docs/formats-job.md, B14).
+//! A rank's last events as they are read after its death, from the area that they lie in
+//! (docs/formats-job.md, B14).
 //!
-//! The events of the rank's first engine lie there, and the trails of the first [`TRACKS_KEPT`] streams of small messages
-//! that have a track. What is read comes from another process, which may have died at any instruction: any bytes are read
-//! as something or nothing.
+//! The events of the rank's first engine lie there, and the trails of the first [`TRACKS_KEPT`]
+//! streams of small messages that have a track. What is read comes from another process, which may
+//! have died at any instruction: any bytes are read as something or nothing.
 
 use crate::api::{Context, Origin, Peer, TypeMark};
 use crate::event::{EVENT_BYTES, Event, LOG_AT, LOG_BYTES, What};
@@ -81,7 +82,8 @@ fn value(bytes: &[u8], slot: usize, len: usize) -> Option<&[u8]> {
     bytes.get(slot + VALUE_AT..)?.get(..len)
 }
 
-/// The last `most` events, and the last `most` small sends of each stream, of the area with these bytes; `None`: it is none of this format.
+/// The last `most` events, and the last `most` small sends of each stream, of the area with these
+/// bytes; `None`: it is none of this format.
 pub fn read(bytes: &[u8], most: usize) -> Option<Recorded> {
     if !bytes.starts_with(&header()) {
         return None;
@@ -147,8 +149,11 @@ mod tests {
 
     fn bytes(file: &std::os::fd::OwnedFd) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut file =
-            File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file))).unwrap();
+        let mut file = File::open(format!(
+            "/proc/self/fd/{}",
+            std::os::fd::AsRawFd::as_raw_fd(file)
+        ))
+        .unwrap();
         file.read_to_end(&mut bytes).unwrap();
         bytes
     }
@@ -171,11 +176,17 @@ mod tests {
         (0..EVENTS as u64 + 5).for_each(|len| events.push(event(len)));
         let recorded = read(&bytes(&file), 3).unwrap();
         let last = EVENTS as u64 + 5;
-        let expected: Vec<_> = (last - 3..last).map(|number| (number, event(number))).collect();
+        let expected: Vec<_> = (last - 3..last)
+            .map(|number| (number, event(number)))
+            .collect();
         assert_eq!(recorded.events, expected);
         assert_eq!(bytes(&file).len(), AREA_BYTES);
         drop(events);
-        assert_eq!(read(&bytes(&file), 9), Some(Recorded::default()), "no owner");
+        assert_eq!(
+            read(&bytes(&file), 9),
+            Some(Recorded::default()),
+            "no owner"
+        );
     }
 
     /// As docs/formats-job.md says, B14.

@@ -1,7 +1,8 @@
 //! Priorities of communicators: whose messages go before others' where something has to wait.
 //!
-//! Kept by the shard for the contexts that have another than the usual one, mostly none; asked only about what waits in windows and what is longer than a packet.
-//! Bounded by the communicators that have a hint; a look takes the logarithm of their number.
+//! Kept by the shard for the contexts that have another than the usual one, mostly none; asked only
+//! about what waits in windows and what is longer than a packet. Bounded by the communicators that
+//! have a hint; a look takes the logarithm of their number.
 
 use crate::api::Context;
 use std::ops::Range;
@@ -14,7 +15,8 @@ pub enum Priority {
     /// Small messages before large ones.
     #[default]
     Normal,
-    /// Leaves after others; what is longer than a packet is announced, so that it stands in nobody's way.
+    /// Leaves after others; what is longer than a packet is announced, so that it stands in
+    /// nobody's way.
     Low,
 }
 
@@ -35,9 +37,12 @@ impl Priority {
 pub(crate) struct Priorities(Vec<(Range<Context>, Priority)>);
 
 impl Priorities {
-    /// From now on these contexts have this priority. They are as many and the same as ever they are named with.
+    /// From now on these contexts have this priority. They are as many and the same as ever they
+    /// are named with.
     pub fn set(&mut self, contexts: Range<Context>, priority: Priority) {
-        let at = self.0.partition_point(|(known, _)| known.start < contexts.start);
+        let at = self
+            .0
+            .partition_point(|(known, _)| known.start < contexts.start);
         let is_known = self.0.get(at).is_some_and(|(known, _)| *known == contexts);
         match (is_known, priority != Priority::default()) {
             (true, true) => self.0[at].1 = priority,
@@ -49,7 +54,9 @@ impl Priorities {
 
     /// Whether some are to wait for others.
     pub fn any_low(&self) -> bool {
-        self.0.iter().any(|(_, priority)| *priority == Priority::Low)
+        self.0
+            .iter()
+            .any(|(_, priority)| *priority == Priority::Low)
     }
 
     /// Whether all have the usual one.
@@ -58,7 +65,9 @@ impl Priorities {
     }
 
     pub fn of(&self, context: Context) -> Priority {
-        let after = self.0.partition_point(|(contexts, _)| contexts.start <= context);
+        let after = self
+            .0
+            .partition_point(|(contexts, _)| contexts.start <= context);
         let found = self.0[..after]
             .last()
             .filter(|(contexts, _)| contexts.contains(&context));

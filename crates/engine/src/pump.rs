@@ -1,7 +1,9 @@
-//! Moving what is queued: control packets, windows, reads of regions, streams of pieces, revocations.
+//! Moving what is queued: control packets, windows, reads of regions, streams of pieces,
+//! revocations.
 //!
-//! The second half of a shard: everything here needs the rail. Each pass is bounded (pieces per peer, one bulk read per message), so
-//! that a caller who only wants to look gets its turn. What does not fit now stays queued and sets `pending`.
+//! The second half of a shard: everything here needs the rail. Each pass is bounded (pieces per
+//! peer, one bulk read per message), so that a caller who only wants to look gets its turn. What
+//! does not fit now stays queued and sets `pending`.
 
 use crate::api::{Error, Peer, TypeMark};
 use crate::copy::{Fill, copy_out};
@@ -11,13 +13,16 @@ use crate::limits::{
     TRANSFER_BYTES_MAX, WAITING_LOOK,
 };
 use crate::priority::{Priorities, Priority};
-use crate::rail::{Class, Ending, Exposing, Flowing, Header, Kind, Need, Rail, Reach, Refusal, need_of};
+use crate::rail::{
+    Class, Ending, Exposing, Flowing, Header, Kind, Need, Rail, Reach, Refusal, need_of,
+};
 use crate::request::{Mark, Operation, Side, State};
 use crate::shard::Shard;
 use crate::strategy::{self, Step, View};
 use crate::wire::{Announce, FLAG_REGION, FLAG_TAKEN};
 
-/// How far a region is exposed, kept in a send's `remote` until the receiver's name takes its place; 0: the rail was not asked.
+/// How far a region is exposed, kept in a send's `remote` until the receiver's name takes its
+/// place; 0: the rail was not asked.
 pub(crate) mod exposure {
     /// The rail answered; the operation's region says how.
     pub const ANSWERED: u64 = 1;
@@ -49,7 +54,8 @@ fn prefix(operation: &Operation) -> usize {
     if operation.synchronous { 8 } else { 0 }
 }
 
-/// Whether a message may go in pieces: the header of the first has no room for a mark, and one that is to stand in nobody's way is announced.
+/// Whether a message may go in pieces: the header of the first has no room for a mark, and one that
+/// is to stand in nobody's way is announced.
 fn may_flow(operation: &Operation, priorities: &Priorities) -> bool {
     operation.origin.mark == TypeMark::NONE && priorities.of(operation.context) != Priority::Low
 }
@@ -64,14 +70,17 @@ impl<R: Rail> Shard<R> {
         let sequence = stream.next_tx() as u32;
         stream.count_tx(tag);
         self.core.requests.at(index).sequence = sequence;
-        let Some(gate) = self.core.gate(peer) else { return };
+        let Some(gate) = self.core.gate(peer) else {
+            return;
+        };
         if self.core.gates[gate as usize].held != 0 || !self.send_from_window(gate, index) {
             self.core.hold(gate, index);
         }
     }
 
-    /// Polls that what is on its way may take, of this rank's largest messages in transfer: while the partner moves bytes it
-    /// says nothing, and who sleeps meanwhile is woken too late. Asked before a sleep only.
+    /// Polls that what is on its way may take, of this rank's largest messages in transfer: while
+    /// the partner moves bytes it says nothing, and who sleeps meanwhile is woken too late. Asked
+    /// before a sleep only.
     pub fn transfer_polls(&self) -> u32 {
         let moving = |operation: &Operation| match operation.side {
             Side::Send => operation.data.len,
@@ -83,11 +92,15 @@ impl<R: Rail> Shard<R> {
             .iter()
             .take(WAITING_LOOK)
             .filter(|(_, operation)| operation.state == State::Active);
-        let bytes = active.map(|(_, operation)| moving(operation)).max().unwrap_or(0);
+        let bytes = active
+            .map(|(_, operation)| moving(operation))
+            .max()
+            .unwrap_or(0);
         (bytes.min(TRANSFER_BYTES_MAX) / BYTES_PER_POLL) as u32
     }
 
-    /// The longest message that one packet carries with this operation's envelope, if at most so many bytes travel so.
+    /// The longest message that one packet carries with this operation's envelope, if at most so
+    /// many bytes travel so.
     fn packet_max(&self, eager_max: usize, operation: &Operation) -> u64 {
         eager_max.min(self.limits.packet_max - prefix(operation)) as u64
     }
@@ -108,12 +121,15 @@ impl<R: Rail> Shard<R> {
         let entry = &mut self.core.gates[gate as usize];
         entry.settle();
         let Reach {
-            eager_max, flow_max, ..
+            eager_max,
+            flow_max,
+            ..
         } = entry.reach;
         let operation = self.core.requests.peek(index);
         let len = operation.data.len;
         let mut eager_max = self.packet_max(eager_max, operation);
-        // What is longer than a packet travels with its envelope where there is room for all of its pieces now.
+        // What is longer than a packet travels with its envelope where there is room for all of its
+        // pieces now.
         let pieces = prefix(operation) == 0
             && may_flow(operation, &self.core.priorities)
             && len <= (flow_max as u64).min(FLOW_MAX);
@@ -276,7 +292,8 @@ impl<R: Rail> Shard<R> {
         if operation.remote == exposure::ANSWERED {
             return true;
         }
-        // Whether reading beats packets is for the receiving side to say: it is the one that has measured both.
+        // Whether reading beats packets is for the receiving side to say: it is the one that has
+        // measured both.
         let readable = self
             .rail
             .reach(operation.peer)
@@ -342,7 +359,8 @@ impl<R: Rail> Shard<R> {
         }
     }
 
-    /// Tells the sender of a kept message at once that it was received, and returns its credits: the call is over, and whoever polls next may do so much later.
+    /// Tells the sender of a kept message at once that it was received, and returns its credits:
+    /// the call is over, and whoever polls next may do so much later.
     #[inline]
     pub(crate) fn answer(&mut self) {
         if !self.core.outbox.is_empty() {
@@ -361,7 +379,8 @@ impl<R: Rail> Shard<R> {
             let claimed = if full.contains(&control.peer) {
                 Err(Refusal::Full)
             } else {
-                self.rail.claim(control.peer, control.bytes.len, Class::Control)
+                self.rail
+                    .claim(control.peer, control.bytes.len, Class::Control)
             };
             match claimed {
                 Ok(room) => {
@@ -403,7 +422,8 @@ impl<R: Rail> Shard<R> {
             let Some(gate) = self.core.gate(operation.peer) else {
                 continue;
             };
-            let eager_max = self.packet_max(self.core.gates[gate as usize].reach.eager_max, operation);
+            let eager_max =
+                self.packet_max(self.core.gates[gate as usize].reach.eager_max, operation);
             let step = if operation.data.len <= eager_max {
                 Step::Eager
             } else {
@@ -438,7 +458,8 @@ impl<R: Rail> Shard<R> {
         moved
     }
 
-    /// Those of one peer, the oldest first, until it has no room: all behind would ask in vain, and there may be thousands.
+    /// Those of one peer, the oldest first, until it has no room: all behind would ask in vain, and
+    /// there may be thousands.
     fn pieces_for(&mut self, peer: Peer, copies: Copies) -> Result<bool, Refusal> {
         let (mut moved, mut full, mut place) = (false, false, 0);
         while !full
@@ -477,7 +498,8 @@ impl<R: Rail> Shard<R> {
         Ok(moved)
     }
 
-    /// Sends pieces of one message until the pass's share or the room is used up: whether any left, and whether there was no room.
+    /// Sends pieces of one message until the pass's share or the room is used up: whether any left,
+    /// and whether there was no room.
     fn pieces_of(&mut self, index: u32, copies: Copies) -> Result<(bool, bool), Refusal> {
         let peer = self.core.requests.peek(index).peer;
         let chunk = self
@@ -486,8 +508,8 @@ impl<R: Rail> Shard<R> {
             .map_or(4096, |reach| reach.pipeline_chunk)
             .clamp(1, self.limits.packet_max) as u64;
         // Where there are few, the first and the last piece are copied by one side alone.
-        let chunk =
-            (self.core.requests.peek(index).data.len / PIECES_AT_LEAST).clamp(chunk.min(PIECE_MIN), chunk);
+        let chunk = (self.core.requests.peek(index).data.len / PIECES_AT_LEAST)
+            .clamp(chunk.min(PIECE_MIN), chunk);
         let (watch, before) = (self.core.stopwatch(), self.core.requests.peek(index).moved);
         let (mut moved, mut full) = (false, false);
         let most = match copies {
@@ -538,7 +560,8 @@ impl<R: Rail> Shard<R> {
         Ok((moved, full))
     }
 
-    /// Withdraws regions whose operations ended; the operations complete when nobody can touch the memory any more.
+    /// Withdraws regions whose operations ended; the operations complete when nobody can touch the
+    /// memory any more.
     fn pump_revokes(&mut self) -> bool {
         let mut moved = false;
         while let Some(index) = self.core.revokes.pop() {

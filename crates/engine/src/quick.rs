@@ -1,9 +1,9 @@
-//! The shortest ways: a small send that nothing hinders, a blocking receive whose message is the next thing to come, and a plain
-//! nonblocking receive from its posting to its end.
+//! The shortest ways: a small send that nothing hinders, a blocking receive whose message is the
+//! next thing to come, and a plain nonblocking receive from its posting to its end.
 //!
-//! Guards in front of the general ways of `shard`: whenever something is not plain they say so, having changed nothing, and the
-//! caller goes the general way. Owned by the shard; an expected message exists only inside [`Shard::recv_quick`]. Bounded: one message is
-//! expected.
+//! Guards in front of the general ways of `shard`: whenever something is not plain they say so,
+//! having changed nothing, and the caller goes the general way. Owned by the shard; an expected
+//! message exists only inside [`Shard::recv_quick`]. Bounded: one message is expected.
 
 use crate::api::{Context, Origin, Pattern, Peer, Request, Source, TypeMark};
 use crate::core::{Core, Incoming};
@@ -61,7 +61,8 @@ pub struct Catch {
 /// Any sender. No peer is this one.
 pub const ANY_PEER: Peer = u32::MAX;
 
-/// Any tag. No message has this one. It is the number that the ABI has for it, so that nobody has to translate it.
+/// Any tag. No message has this one. It is the number that the ABI has for it, so that nobody has
+/// to translate it.
 pub const ANY_TAG: i32 = -2;
 
 impl Catch {
@@ -108,7 +109,8 @@ pub enum Ended {
     NotYet,
     /// It received this message; its name is gone.
     Plainly(Caught),
-    /// It ended otherwise (an error, cancelled, longer than 4 GB), or the name is stale: [`Shard::take`] tells.
+    /// It ended otherwise (an error, cancelled, longer than 4 GB), or the name is stale:
+    /// [`Shard::take`] tells.
     Otherwise,
 }
 
@@ -132,7 +134,8 @@ pub(crate) struct Expected {
     /// Negative: any.
     tag: i32,
     mem: UserMem,
-    /// Receives that other threads are blocked in are posted with the same pattern: it may have the message before them.
+    /// Receives that other threads are blocked in are posted with the same pattern: it may have the
+    /// message before them.
     overtakes: bool,
     /// Room; [`NOTHING`] is expected, or the message is [`FLOWING`] in.
     room: i64,
@@ -203,12 +206,14 @@ impl Expected {
         true
     }
 
-    /// Whether it takes this message before the posted receives, of which some may have got one since that was last asked.
+    /// Whether it takes this message before the posted receives, of which some may have got one
+    /// since that was last asked.
     #[cold]
     #[inline(never)]
     fn goes_before(&mut self, matcher: &Matcher, meta: &Meta, events: &Events) -> bool {
         // What accepts a message has to take it, so that is asked last.
-        matcher.may_overtake(&pattern(self.context, (self.peer, 0), self.tag)) && self.accepts(meta, events)
+        matcher.may_overtake(&pattern(self.context, (self.peer, 0), self.tag))
+            && self.accepts(meta, events)
     }
 
     /// Takes a message that it accepts.
@@ -220,8 +225,9 @@ impl Expected {
 }
 
 impl Core {
-    /// An eager envelope that the expected receive or a plain posted one takes, if all is plain: the next of its stream, and no
-    /// wildcard posted that could be older. `false`: nothing happened.
+    /// An eager envelope that the expected receive or a plain posted one takes, if all is plain:
+    /// the next of its stream, and no wildcard posted that could be older. `false`: nothing
+    /// happened.
     #[inline(always)]
     pub(crate) fn catch_packet(&mut self, header: &Header, meta: &Meta, payload: UserMem) -> bool {
         if header.kind != Kind::Eager as u8 || header.flags != 0 || header.shard != 0 {
@@ -232,7 +238,10 @@ impl Core {
         };
         let stream = self.streams.get_mut(route.stream);
         let gate = &mut self.gates[route.gate as usize];
-        if stream.odd.is_some() || header.sequence != stream.next_rx as u32 || !gate.may_send(&self.quotas) {
+        if stream.odd.is_some()
+            || header.sequence != stream.next_rx as u32
+            || !gate.may_send(&self.quotas)
+        {
             return false;
         }
         let receive = if self.matcher.nothing_posted() {
@@ -240,7 +249,9 @@ impl Core {
                 return false;
             }
             NONE
-        } else if self.expected.overtakes && self.expected.goes_before(&self.matcher, meta, &self.events) {
+        } else if self.expected.overtakes
+            && self.expected.goes_before(&self.matcher, meta, &self.events)
+        {
             NONE
         } else {
             let envelope = Envelope {
@@ -271,10 +282,14 @@ impl Core {
     #[inline(always)]
     fn fill(&mut self, receive: u32, meta: &Meta, payload: UserMem) {
         let operation = self.requests.at(receive);
-        if operation.data.layout.is_some() || operation.marks != 0 || meta.len > operation.data.len {
+        if operation.data.layout.is_some() || operation.marks != 0 || meta.len > operation.data.len
+        {
             return self.fulfil(receive, *meta, Incoming::Payload(payload));
         }
-        operation.data.mem.copy_from(0, payload, 0, meta.len as usize);
+        operation
+            .data
+            .mem
+            .copy_from(0, payload, 0, meta.len as usize);
         operation.peer = meta.peer;
         operation.source = meta.source;
         operation.tag = meta.tag;
@@ -341,7 +356,8 @@ impl Core {
         peer < self.world && !self.any_lost
     }
 
-    /// Nobody looks for the expected message any more. What has come of it is kept like that of any message.
+    /// Nobody looks for the expected message any more. What has come of it is kept like that of any
+    /// message.
     #[cold]
     #[inline(never)]
     fn stop_expecting(&mut self) {
@@ -350,7 +366,8 @@ impl Core {
         }
     }
 
-    /// Receives a kept message if its few bytes lie in its record and fit; `None`: nothing happened.
+    /// Receives a kept message if its few bytes lie in its record and fit; `None`: nothing
+    /// happened.
     #[inline(never)]
     fn catch_kept(&mut self, catch: &Catch, item: u32) -> Option<Caught> {
         let kept = self.store.get(item);
@@ -358,7 +375,8 @@ impl Core {
         let Body::Inline(bytes) = &kept.body else {
             return None;
         };
-        if meta.len > u64::from(catch.room) || meta.waiting.is_some() || meta.mark != TypeMark::NONE {
+        if meta.len > u64::from(catch.room) || meta.waiting.is_some() || meta.mark != TypeMark::NONE
+        {
             return None;
         }
         catch.mem.write(0, bytes.get(..meta.len as usize)?);
@@ -409,7 +427,8 @@ pub(crate) fn sent(small: &Small) -> Event {
 }
 
 impl<R: Rail> Shard<R> {
-    /// Sends a small message at once if nothing is in the way; `false`: nothing happened, take the general way.
+    /// Sends a small message at once if nothing is in the way; `false`: nothing happened, take the
+    /// general way.
     #[inline(always)]
     pub fn send_small(&mut self, small: &Small) -> bool {
         let core = &mut self.core;
@@ -448,7 +467,11 @@ impl<R: Rail> Shard<R> {
         let core = &mut self.core;
         let stream = core.streams.get_mut(route.stream);
         let header = header_of(&small, stream);
-        if self.rail.send_inline(small.peer, &header, small.mem).is_err() {
+        if self
+            .rail
+            .send_inline(small.peer, &header, small.mem)
+            .is_err()
+        {
             return false;
         }
         stream.count_tx(small.tag);
@@ -469,8 +492,8 @@ impl<R: Rail> Shard<R> {
         caught
     }
 
-    /// Polls for one packet, or for the pieces of one message, and receives it if it is the one. What comes behind is for later
-    /// receives.
+    /// Polls for one packet, or for the pieces of one message, and receives it if it is the one.
+    /// What comes behind is for later receives.
     #[inline(never)]
     pub(crate) fn recv_polled(&mut self, catch: Catch, mut left: u32) -> Option<Caught> {
         let overtakes =
@@ -540,14 +563,15 @@ impl<R: Rail> Shard<R> {
         Some(name)
     }
 
-    /// Ends a posted receive if it is over and all is plain. Of the name's generation the low [`crate::limits::SHORT_GENERATION_BITS`] count.
+    /// Ends a posted receive if it is over and all is plain. Of the name's generation the low
+    /// [`crate::limits::SHORT_GENERATION_BITS`] count.
     #[inline(always)]
     pub fn end_plain(&mut self, name: Request) -> Ended {
         self.core.requests.end_plain(name)
     }
 
-    /// The place of a posted receive among the completions of this engine; `None` while it goes on. A stale name counts as over:
-    /// whoever ends it hears of that.
+    /// The place of a posted receive among the completions of this engine; `None` while it goes on.
+    /// A stale name counts as over: whoever ends it hears of that.
     #[inline(always)]
     pub fn plain_ended_at(&self, name: Request) -> Option<u64> {
         match self.core.requests.short(name) {
@@ -557,9 +581,11 @@ impl<R: Rail> Shard<R> {
         }
     }
 
-    /// The whole name and the context of a living operation of which the low bits of the generation are known.
+    /// The whole name and the context of a living operation of which the low bits of the generation
+    /// are known.
     pub fn whole_name(&self, name: Request) -> Option<(Request, Context)> {
         let operation = self.core.requests.short(name)?;
-        (operation.state != State::Free).then(|| (self.core.requests.name(name.index), operation.context))
+        (operation.state != State::Free)
+            .then(|| (self.core.requests.name(name.index), operation.context))
     }
 }

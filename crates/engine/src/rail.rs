@@ -1,12 +1,14 @@
 //! The rail: one way to reach peers, as the engine sees it.
 //!
-//! Owns the trait, the words that cross it, and the packet header. Implemented by `rails` and `sim`; called only by the
-//! engine that owns the rail, always through `&mut`, so an implementation needs no lock of its own towards its user.
-//! A rail never blocks, never aborts the process and never calls up except through the [`Sink`] of the poll that is
-//! running. [`Refusal::Full`] is back-pressure, not an error: the engine keeps what did not fit and tries again.
+//! Owns the trait, the words that cross it, and the packet header. Implemented by `rails` and
+//! `sim`; called only by the engine that owns the rail, always through `&mut`, so an implementation
+//! needs no lock of its own towards its user. A rail never blocks, never aborts the process and
+//! never calls up except through the [`Sink`] of the poll that is running. [`Refusal::Full`] is
+//! back-pressure, not an error: the engine keeps what did not fit and tries again.
 //!
-//! Packets between two engines arrive in the order they were committed on rails that say so ([`Limits::ordered`]); on
-//! others they may overtake. Every packet arrives once or its peer is reported gone (lossy media wear a reliability layer).
+//! Packets between two engines arrive in the order they were committed on rails that say so
+//! ([`Limits::ordered`]); on others they may overtake. Every packet arrives once or its peer is
+//! reported gone (lossy media wear a reliability layer).
 
 use crate::api::{Error, Peer, Shortage};
 use crate::lift::{Lift, Lifted};
@@ -21,7 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// What kind of room a packet needs. Data can never use up the room that control packets need to make data flow.
+/// What kind of room a packet needs. Data can never use up the room that control packets need to
+/// make data flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Envelopes and payload.
@@ -35,13 +38,15 @@ pub enum Class {
 pub enum Refusal {
     /// No room at the moment; ask again after a poll.
     Full,
-    /// The peer is dead, or cannot be reached by this rail at all; [`Rail::unreached`] tells which. It stays so.
+    /// The peer is dead, or cannot be reached by this rail at all; [`Rail::unreached`] tells which.
+    /// It stays so.
     Gone,
 }
 
 /// Room for one packet's payload, lent by a rail until `commit` or `abandon`.
 ///
-/// `mem` may lie in memory that a peer maps: it is written through `UserMem` only, never seen as a reference.
+/// `mem` may lie in memory that a peer maps: it is written through `UserMem` only, never seen as a
+/// reference.
 #[derive(Debug)]
 #[must_use = "room is given back by commit or abandon"]
 pub struct Room {
@@ -68,7 +73,8 @@ pub struct Peeked {
     pub payload: UserMem,
 }
 
-/// Who may take a packet that lies ready. A trait rather than a closure, so that it can be told to become one with its caller.
+/// Who may take a packet that lies ready. A trait rather than a closure, so that it can be told to
+/// become one with its caller.
 pub trait Accept {
     /// What is made of it.
     type Taken;
@@ -95,14 +101,15 @@ pub struct Limits {
     pub inline_max: usize,
     /// Largest payload of a `Class::Data` packet.
     pub packet_max: usize,
-    /// Largest payload of a `Class::Control` packet; at least [`crate::limits::CONTROL_PAYLOAD_MAX`].
+    /// Largest payload of a `Class::Control` packet; at least
+    /// [`crate::limits::CONTROL_PAYLOAD_MAX`].
     pub control_max: usize,
     /// Whether packets from one peer arrive in the order of their commits (both classes together).
     pub ordered: bool,
 }
 
-/// What a rail can do towards one peer and what it costs there. Asked when a gate opens and again for each large
-/// message, so that a rail can correct itself while running.
+/// What a rail can do towards one peer and what it costs there. Asked when a gate opens and again
+/// for each large message, so that a rail can correct itself while running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// Payloads up to this length travel with their envelope.
@@ -115,7 +122,8 @@ pub struct Reach {
     pub can_write: bool,
     /// Payload of one packet of a pipelined copy that serves best.
     pub pipeline_chunk: usize,
-    /// Bytes of one bulk read that the engine should ask for at a time, so that others get their turn between.
+    /// Bytes of one bulk read that the engine should ask for at a time, so that others get their
+    /// turn between.
     pub read_chunk: u64,
 }
 
@@ -124,14 +132,16 @@ pub struct Reach {
 pub enum Flowing {
     /// One packet serves better, if it can hold it, or an announcement.
     No,
-    /// In pieces, so that both sides copy at the same time: bytes of the first, which may be all of it, and of the others. Claims of class Data for all pieces will not be
-    /// answered `Full`.
+    /// In pieces, so that both sides copy at the same time: bytes of the first, which may be all of
+    /// it, and of the others. Claims of class Data for all pieces will not be answered `Full`.
     Pieces(usize, usize),
-    /// So it will when what was sent before has left, which is soon: waiting for that takes less than an announcement.
+    /// So it will when what was sent before has left, which is soon: waiting for that takes less
+    /// than an announcement.
     Soon,
 }
 
-/// The right to read or write an exposed region, as it travels to the peer: our cookie and the rail's own bytes.
+/// The right to read or write an exposed region, as it travels to the peer: our cookie and the
+/// rail's own bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// Names region and generation at its owner.
@@ -250,23 +260,27 @@ pub(crate) fn need_of(header: &Header) -> Option<Need> {
     match Kind::from_code(header.kind)? {
         // Its receiver is there, and goes on alone.
         Push if header.flags & FLAG_UNCALLED != 0 => Some(Need::Look),
-        Announce | EagerSync | Clear | Piece | Credit | Held | Query | Offer | Nothing | Take | Push
-        | Pushed => Some(Need::Answer),
+        Announce | EagerSync | Clear | Piece | Credit | Held | Query | Offer | Nothing | Take
+        | Push | Pushed => Some(Need::Answer),
         // Packets are to be asked for, or the sender is to be told that all is there.
         Written if header.flags & (FLAG_FAILED | FLAG_PART) != 0 => Some(Need::Answer),
         Eager | Finish | Written => Some(Need::Look),
-        // The pieces of a medium message: who sends them says when all have left. A receive announced ahead waits for a send.
+        // The pieces of a medium message: who sends them says when all have left. A receive
+        // announced ahead waits for a send.
         Head | Tail | Expect => None,
     }
 }
 
 /// What a poll tells its engine.
 pub trait Sink {
-    /// A packet arrived; of kinds [`Kind::Head`] and [`Kind::Tail`] perhaps a part of one, with a header that says so. `payload` is valid during the call only, lies in memory that the peer may still write, and is
-    /// `len` bytes long; the header is a copy and as untrusted as its sender.
+    /// A packet arrived; of kinds [`Kind::Head`] and [`Kind::Tail`] perhaps a part of one, with a
+    /// header that says so. `payload` is valid during the call only, lies in memory that the peer
+    /// may still write, and is `len` bytes long; the header is a copy and as untrusted as its
+    /// sender.
     fn packet(&mut self, peer: Peer, header: Header, payload: UserMem, len: usize);
-    /// Where `len` bytes from `offset` on go of the message that `peer` sends in pieces: the rail may put them there while its poll lasts, and tells with
-    /// [`Sink::placed`] how many it did. `None`: they are to come as a packet.
+    /// Where `len` bytes from `offset` on go of the message that `peer` sends in pieces: the rail
+    /// may put them there while its poll lasts, and tells with [`Sink::placed`] how many it did.
+    /// `None`: they are to come as a packet.
     fn place(&mut self, peer: Peer, offset: u64, len: usize) -> Option<UserMem> {
         let _ = (peer, offset, len);
         None
@@ -281,21 +295,23 @@ pub trait Sink {
     fn revoked(&mut self, token: Token);
     /// A bulk operation that answered `Later` ended.
     fn bulk_done(&mut self, token: Token, result: Result<(), Error>);
-    /// The peer died or cut the connection; nothing more will arrive from it, and claims towards it answer `Gone`.
+    /// The peer died or cut the connection; nothing more will arrive from it, and claims towards it
+    /// answer `Gone`.
     fn gone(&mut self, peer: Peer);
     /// The same, where the rail knows why.
     fn lost(&mut self, peer: Peer, why: &'static str) {
         let _ = why;
         self.gone(peer);
     }
-    /// A peer that lives has no way to here, nor this process to it: nothing more will arrive from it.
+    /// A peer that lives has no way to here, nor this process to it: nothing more will arrive from
+    /// it.
     fn unreached(&mut self, shortage: Shortage) {
         self.gone(shortage.peer);
     }
 }
 
-/// Sleeping until a rail (or another thread of this process) has something to look at. Shared by all threads of a rank
-/// and used without the engine's lock.
+/// Sleeping until a rail (or another thread of this process) has something to look at. Shared by
+/// all threads of a rank and used without the engine's lock.
 pub trait WakeSource: Send + Sync {
     /// Sleeps until the word differs from `ticket`, or the time is over. May return early.
     fn sleep(&self, ticket: u32, limit: Option<Duration>);
@@ -305,7 +321,8 @@ pub trait WakeSource: Send + Sync {
     fn bell(&self) -> Option<&AtomicU32> {
         None
     }
-    /// Sleeps also until one of these words differs from its ticket: those of other sources of the same kind. One without words sleeps for a moment only.
+    /// Sleeps also until one of these words differs from its ticket: those of other sources of the
+    /// same kind. One without words sleeps for a moment only.
     fn sleep_among(&self, ticket: u32, limit: Option<Duration>, others: &[(&AtomicU32, u32)]) {
         let _ = others;
         self.sleep(
@@ -313,7 +330,8 @@ pub trait WakeSource: Send + Sync {
             Some(limit.map_or(NAP_AMONG, |limit| limit.min(NAP_AMONG))),
         );
     }
-    /// Tells peers that the owner looks for messages all the time from now on, so that what needs its hands will not wait.
+    /// Tells peers that the owner looks for messages all the time from now on, so that what needs
+    /// its hands will not wait.
     fn look_on(&self) {}
     /// Tells peers that it does not any more.
     fn look_away(&self) {}
@@ -333,14 +351,15 @@ pub trait Rail {
         Flowing::No
     }
 
-    /// Sends a whole message of contiguous bytes in the pieces that `flow` said, where the rail has a shorter way than a claim for each. `Ok(false)`: it has none now,
-    /// and nothing happened.
+    /// Sends a whole message of contiguous bytes in the pieces that `flow` said, where the rail has
+    /// a shorter way than a claim for each. `Ok(false)`: it has none now, and nothing happened.
     fn send_pieces(&mut self, pieces: &Pieces, mem: UserMem) -> Result<bool, Refusal> {
         let _ = (pieces, mem);
         Ok(false)
     }
 
-    /// Why claims towards a peer that lives answer `Gone`. `None`: it is dead, or no rail leads to it.
+    /// Why claims towards a peer that lives answer `Gone`. `None`: it is dead, or no rail leads to
+    /// it.
     fn unreached(&self, peer: Peer) -> Option<Shortage> {
         let _ = peer;
         None
@@ -349,17 +368,20 @@ pub trait Rail {
     /// Lends room for a packet with `len` bytes of payload.
     fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal>;
 
-    /// Sends a packet: the header and the first `header.len` bytes of the room. Wakes the peer if it is armed.
+    /// Sends a packet: the header and the first `header.len` bytes of the room. Wakes the peer if
+    /// it is armed.
     fn commit(&mut self, room: Room, header: &Header);
 
     /// Gives room back unused.
     fn abandon(&mut self, room: Room);
 
-    /// Claim, copy and commit in one for payloads of at most `limits().inline_max` bytes (`header.len`), class Data.
+    /// Claim, copy and commit in one for payloads of at most `limits().inline_max` bytes
+    /// (`header.len`), class Data.
     fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal>;
 
-    /// Where small plain packets to `peer` go without the rail being asked for each, once [`Rail::open_run`] opened it. Whatever else is sent
-    /// to the peer closes it. `None`: this rail has no such thing towards the peer, or not yet.
+    /// Where small plain packets to `peer` go without the rail being asked for each, once
+    /// [`Rail::open_run`] opened it. Whatever else is sent to the peer closes it. `None`: this rail
+    /// has no such thing towards the peer, or not yet.
     fn run(&mut self, peer: Peer) -> Option<Arc<Run>> {
         let _ = peer;
         None
@@ -371,29 +393,33 @@ pub trait Rail {
         0
     }
 
-    /// As `send_inline`, if the shortest way is free; `false`: nothing happened, and `send_inline` may know another way.
+    /// As `send_inline`, if the shortest way is free; `false`: nothing happened, and `send_inline`
+    /// may know another way.
     fn send_at_once(&mut self, peer: Peer, header: Header, bytes: UserMem) -> bool {
         let _ = (peer, header, bytes);
         false
     }
 
-    /// Delivers up to `budget` packets and whatever else ended. Returns how many things it told the sink.
+    /// Delivers up to `budget` packets and whatever else ended. Returns how many things it told the
+    /// sink.
     fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32;
 
-    /// Shows the next packet, if it lies where a look costs next to nothing, and takes it out instead of delivering it if it is accepted.
+    /// Shows the next packet, if it lies where a look costs next to nothing, and takes it out
+    /// instead of delivering it if it is accepted.
     fn take_ready<A: Accept>(&mut self, accept: A) -> Ready<A::Taken> {
         let _ = accept;
         Ready::Unknown
     }
 
-    /// Delivers one packet if that takes no more than a look at where the next one should lie; `false`: it delivered none, and
-    /// only a poll knows why.
+    /// Delivers one packet if that takes no more than a look at where the next one should lie;
+    /// `false`: it delivered none, and only a poll knows why.
     fn poll_one(&mut self, sink: &mut impl Sink) -> bool {
         let _ = sink;
         false
     }
 
-    /// Whether a poll would find nothing: a few loads, for spinning. `false` if that is not known so cheaply.
+    /// Whether a poll would find nothing: a few loads, for spinning. `false` if that is not known
+    /// so cheaply.
     fn is_quiet(&self) -> bool {
         false
     }
@@ -410,8 +436,8 @@ pub trait Rail {
     /// Starts to copy from local data to a peer's region.
     fn write(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error>;
 
-    /// How to fetch `len` bytes that `peer` exposed, for the receive `token`. [`Rail::fetched`] tells how it went, so that a rail
-    /// may learn from it.
+    /// How to fetch `len` bytes that `peer` exposed, for the receive `token`. [`Rail::fetched`]
+    /// tells how it went, so that a rail may learn from it.
     fn fetch(&mut self, token: Token, peer: Peer, len: u64) -> Fetch {
         let _ = (token, len);
         match self.reach(peer) {
@@ -420,44 +446,50 @@ pub trait Rail {
         }
     }
 
-    /// The fetch of the receive `token` is over. `false`: the way that was answered could not be gone.
+    /// The fetch of the receive `token` is over. `false`: the way that was answered could not be
+    /// gone.
     fn fetched(&mut self, token: Token, worked: bool) {
         let _ = (token, worked);
     }
 
-    /// Lets `peer` write to `data` until revoked, part by part with [`Rail::push_part`]; this side takes parts with
-    /// [`Rail::take_part`], and none is given twice. `None`: not this data, or never. A rail that shares ends its reads at once.
+    /// Lets `peer` write to `data` until revoked, part by part with [`Rail::push_part`]; this side
+    /// takes parts with [`Rail::take_part`], and none is given twice. `None`: not this data, or
+    /// never. A rail that shares ends its reads at once.
     fn share(&mut self, token: Token, peer: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
         let _ = (token, peer, data, way);
         None
     }
 
-    /// Takes the next part of shared data, of which `len` bytes are to be filled, for this side: offset and length. `None`: nothing is left.
+    /// Takes the next part of shared data, of which `len` bytes are to be filled, for this side:
+    /// offset and length. `None`: nothing is left.
     fn take_part(&mut self, token: Token, len: u64) -> Result<Option<(u64, u64)>, Error> {
         let _ = (token, len);
         Ok(None)
     }
 
-    /// Takes the next part of data that a peer shares, and writes it from `bulk.local`, which holds all of it; offsets are 0 and
-    /// `len` is that of the whole.
+    /// Takes the next part of data that a peer shares, and writes it from `bulk.local`, which holds
+    /// all of it; offsets are 0 and `len` is that of the whole.
     fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
         let _ = bulk;
         Err(Error::Misuse("this rail writes no regions"))
     }
 
-    /// Takes back shared data that its peer may write with [`Rail::write_ahead`] unasked. `Mine` revokes it, too; `Theirs`: its peer took a part already.
+    /// Takes back shared data that its peer may write with [`Rail::write_ahead`] unasked. `Mine`
+    /// revokes it, too; `Theirs`: its peer took a part already.
     fn withdraw(&mut self, token: Token) -> Handover {
         let _ = token;
         Handover::Mine
     }
 
-    /// As the first [`Rail::push_part`] of data that its owner offered ahead. `None`: it was withdrawn or revoked, or cannot be written from here.
+    /// As the first [`Rail::push_part`] of data that its owner offered ahead. `None`: it was
+    /// withdrawn or revoked, or cannot be written from here.
     fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
         let _ = bulk;
         Ok(None)
     }
 
-    /// Begins a bulk operation whose copying needs neither the rail nor its owner's lock. The local side stays valid until the load is dropped.
+    /// Begins a bulk operation whose copying needs neither the rail nor its owner's lock. The local
+    /// side stays valid until the load is dropped.
     fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
         let _ = (bulk, what);
         Ok(Lifted::Unable)
@@ -469,14 +501,15 @@ pub trait Rail {
         true
     }
 
-    /// The engine counts this peer as gone, for what came from it or for want of memory for that: as if it had died. Bulk operations with it are to end and to be told of soon, since
-    /// those that they are for end after them.
+    /// The engine counts this peer as gone, for what came from it or for want of memory for that:
+    /// as if it had died. Bulk operations with it are to end and to be told of soon, since those
+    /// that they are for end after them.
     fn lost(&mut self, peer: Peer) {
         let _ = peer;
     }
 
-    /// Declares that the owner is about to sleep: from now on arrivals change the wake source's word. Returns the word's
-    /// value to sleep on. The caller polls once more before it sleeps.
+    /// Declares that the owner is about to sleep: from now on arrivals change the wake source's
+    /// word. Returns the word's value to sleep on. The caller polls once more before it sleeps.
     fn arm(&mut self) -> u32;
 
     /// The owner is awake again.
@@ -488,40 +521,46 @@ pub trait Rail {
     /// Wakes `peer` if it sleeps, for things that need its hands without a packet.
     fn ring(&mut self, peer: Peer);
 
-    /// What was just sent to `peer` asks for its hands: wakes the thread that lends them, if `peer` said that it has one for this. Never asked
-    /// for with small messages that went the shortest way.
+    /// What was just sent to `peer` asks for its hands: wakes the thread that lends them, if `peer`
+    /// said that it has one for this. Never asked for with small messages that went the shortest
+    /// way.
     fn nudge(&mut self, peer: Peer, need: Need) {
         let _ = (peer, need);
     }
 
-    /// The two words by which `peer`, or this rank itself, says for what it wants to be nudged, for `garonne_sync::hands`. `None`: nobody nudges it from here.
+    /// The two words by which `peer`, or this rank itself, says for what it wants to be nudged, for
+    /// `garonne_sync::hands`. `None`: nobody nudges it from here.
     fn hands(&mut self, _peer: Peer) -> Option<Segment> {
         None
     }
 
-    /// Whether a message of this length with `peer` does not move without hands, and the peer cannot ring for them; with any peer: whether that may be.
+    /// Whether a message of this length with `peer` does not move without hands, and the peer
+    /// cannot ring for them; with any peer: whether that may be.
     fn wants_calls(&self, _peer: Option<Peer>, _len: u64) -> bool {
         false
     }
 
-    /// Whoever polls from now on takes its time from a program that computes, or not any more: then what is on its way may be left where it is until there is much of it.
+    /// Whoever polls from now on takes its time from a program that computes, or not any more: then
+    /// what is on its way may be left where it is until there is much of it.
     fn be_patient(&mut self, patient: bool) {
         let _ = patient;
     }
 
-    /// Some of what goes by this rail is to stand in nobody's way, or nothing any more: then large data leave small messages their turn more often, though both together take longer.
+    /// Some of what goes by this rail is to stand in nobody's way, or nothing any more: then large
+    /// data leave small messages their turn more often, though both together take longer.
     fn yield_to_small(&mut self, yields: bool) {
         let _ = yields;
     }
 
-    /// The words of this rank's own [`hands`](Self::hands) are armed: from now on whatever comes, or has room again, where no peer can ring them rings them, once. What was there before counts. After
-    /// the time that is returned the rail is to be looked at even if nothing rings.
+    /// The words of this rank's own [`hands`](Self::hands) are armed: from now on whatever comes,
+    /// or has room again, where no peer can ring them rings them, once. What was there before
+    /// counts. After the time that is returned the rail is to be looked at even if nothing rings.
     fn arm_hands(&mut self) -> Option<Duration> {
         None
     }
 
-    /// Memory that `owner` offers to all processes this rail reaches, for what they do together beside messages; zeroed when the
-    /// job began. `None`: this rail has none.
+    /// Memory that `owner` offers to all processes this rail reaches, for what they do together
+    /// beside messages; zeroed when the job began. `None`: this rail has none.
     fn commons(&mut self, owner: Peer) -> Option<Segment> {
         let _ = owner;
         None

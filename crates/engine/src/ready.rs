@@ -1,14 +1,17 @@
 //! Receives whose message lies ready: matched and taken in one go, without a request.
 //!
-//! A message that lies in its slot when its receive comes needs no more than a comparison, if nothing else could concern either: no receive was posted
-//! before, no message is kept or held back, nothing waits to be done. Whenever that is not so nothing happens here, and the ways of `quick`
-//! and `shard` see to it.
+//! A message that lies in its slot when its receive comes needs no more than a comparison, if
+//! nothing else could concern either: no receive was posted before, no message is kept or held
+//! back, nothing waits to be done. Whenever that is not so nothing happens here, and the ways of
+//! `quick` and `shard` see to it.
 //!
-//! What a stream and its gate have to say about each envelope (its turn, the credits it used and that are owed for it) an [`Inlet`] says for
-//! many: opened for as many as nothing can go wrong with, and settled before the engine looks at a packet in any other way. An inlet
-//! is open only while all is calm, and only packets and posted receives end that, so `settle` has one caller besides its own. So it is with what is
-//! recorded: an inlet has at hand what its last receive was, and leaves one event for all that it took when it closes. Owned by the core.
-//! Bounded by [`INLETS`].
+//! What a stream and its gate have to say about each envelope (its turn, the credits it used and
+//! that are owed for it) an [`Inlet`] says for many: opened for as many as nothing can go wrong
+//! with, and settled before the engine looks at a packet in any other way. An inlet is open only
+//! while all is calm, and only packets and posted receives end that, so `settle` has one caller
+//! besides its own. So it is with what is recorded: an inlet has at hand what its last receive was,
+//! and leaves one event for all that it took when it closes. Owned by the core. Bounded by
+//! [`INLETS`].
 
 use crate::api::{Context, Peer, Request};
 use crate::core::Core;
@@ -27,7 +30,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 struct Inlet {
     /// That of the stream, or [`CLOSED`].
     key: u64,
-    /// Tag and number of the last envelope, as its header has them: the number's low half is the upper one.
+    /// Tag and number of the last envelope, as its header has them: the number's low half is the
+    /// upper one.
     last: u64,
     /// Envelopes that may be taken.
     left: u32,
@@ -37,7 +41,8 @@ struct Inlet {
     stream: u32,
     /// Payload taken.
     bytes: u64,
-    /// Of the last receive: its call and the type of its data as an event has them, and its site, which its caller stores.
+    /// Of the last receive: its call and the type of its data as an event has them, and its site,
+    /// which its caller stores.
     call: u16,
     kind: u8,
     site: AtomicU64,
@@ -112,7 +117,8 @@ struct Grab<'a, S> {
 impl<S: FnOnce(&AtomicU64)> Accept for Grab<'_, S> {
     type Taken = Caught;
 
-    /// Takes a packet for a receive that nothing precedes, if it is the next envelope of its stream and all is plain.
+    /// Takes a packet for a receive that nothing precedes, if it is the next envelope of its stream
+    /// and all is plain.
     #[inline(always)]
     fn accept(self, peeked: &Peeked) -> Option<Caught> {
         let Self { core, catch, site } = self;
@@ -147,25 +153,30 @@ impl<S: FnOnce(&AtomicU64)> Accept for Grab<'_, S> {
         inlet.call = catch.origin.call;
         inlet.kind = catch.origin.kind;
         inlet.left -= 1;
-        // Before the copy, where the place is still at hand; credits leave after it, when the caller pumps.
+        // Before the copy, where the place is still at hand; credits leave after it, when the
+        // caller pumps.
         if inlet.left == 0 {
             core.close_inlet(place);
         }
-        catch.mem.copy_from(0, peeked.payload, 0, caught.len as usize);
+        catch
+            .mem
+            .copy_from(0, peeked.payload, 0, caught.len as usize);
         Some(caught)
     }
 }
 
 impl Core {
-    /// Whether a receive may take a message that lies ready: nothing queued must not wait, no message is kept, held back by its sender or comes in
-    /// pieces already, and no receive was posted before.
+    /// Whether a receive may take a message that lies ready: nothing queued must not wait, no
+    /// message is kept, held back by its sender or comes in pieces already, and no receive was
+    /// posted before.
     #[inline(always)]
     fn is_calm(&self) -> bool {
         let nothing = u32::from(self.pending) | self.holders | self.flows;
         nothing == 0 && self.matcher.is_empty()
     }
 
-    /// Opens the inlet of a stream that was heard of; `false`: its envelopes are not to be taken so.
+    /// Opens the inlet of a stream that was heard of; `false`: its envelopes are not to be taken
+    /// so.
     #[cold]
     #[inline(never)]
     fn open_inlet(&mut self, context: Context, peer: Peer) -> bool {
@@ -232,8 +243,9 @@ impl Core {
 }
 
 impl<R: Rail> Shard<R> {
-    /// Receives the message that lies ready, if all is plain; `None`: nothing happened, take another way. Looks once.
-    /// The site, which the origin need not have, is stored by `site`, since its caller knows in what kind of register it is.
+    /// Receives the message that lies ready, if all is plain; `None`: nothing happened, take
+    /// another way. Looks once. The site, which the origin need not have, is stored by `site`,
+    /// since its caller knows in what kind of register it is.
     #[inline(always)]
     pub fn take_now(&mut self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Option<Caught> {
         if !self.core.is_calm() {
@@ -254,11 +266,12 @@ impl<R: Rail> Shard<R> {
         let caught = self.take_now(catch, site)?;
         let core = &mut self.core;
         core.completions += 1;
-        core.requests.open_ended(catch.context, caught, core.completions)
+        core.requests
+            .open_ended(catch.context, caught, core.completions)
     }
 
-    /// Receives at once if a matching small message was kept, or is the next thing that arrives within `spins` looks at a quiet rail; `None`: nothing
-    /// was received, take the general way.
+    /// Receives at once if a matching small message was kept, or is the next thing that arrives
+    /// within `spins` looks at a quiet rail; `None`: nothing was received, take the general way.
     #[inline(always)]
     pub fn recv_quick(&mut self, catch: &Catch, spins: u32) -> Option<Caught> {
         let mut left = spins;
@@ -277,7 +290,8 @@ impl<R: Rail> Shard<R> {
         self.recv_troubled(*catch, spins)
     }
 
-    /// Whether [`Shard::recv_quick`], which just received nothing, may do so when more comes, as far as that is known.
+    /// Whether [`Shard::recv_quick`], which just received nothing, may do so when more comes, as
+    /// far as that is known.
     pub fn may_catch(&self, catch: &Catch) -> bool {
         let core = &self.core;
         let troubled = core.pending || core.holders != 0 || core.flows != 0;
@@ -300,7 +314,8 @@ impl<R: Rail> Shard<R> {
     #[cold]
     #[inline(never)]
     fn recv_troubled(&mut self, catch: Catch, spins: u32) -> Option<Caught> {
-        // Held messages may match, or one that comes in pieces already, and queued work must not wait for this.
+        // Held messages may match, or one that comes in pieces already, and queued work must not
+        // wait for this.
         if self.core.pending || self.core.holders != 0 || self.core.flows != 0 {
             return None;
         }
@@ -310,8 +325,9 @@ impl<R: Rail> Shard<R> {
         self.recv_polled(catch, spins)
     }
 
-    /// Starts a receive of contiguous bytes: it ends with a message that lies ready or was kept, or is posted. `None`: nothing happened, take
-    /// the general way. Its end is asked for with [`Shard::end_plain`] or with `take`.
+    /// Starts a receive of contiguous bytes: it ends with a message that lies ready or was kept, or
+    /// is posted. `None`: nothing happened, take the general way. Its end is asked for with
+    /// [`Shard::end_plain`] or with `take`.
     #[inline]
     pub fn post_plain(&mut self, catch: &Catch) -> Option<Request> {
         self.post_now(catch, |word| catch.note_site(word))

@@ -1,9 +1,12 @@
-//! Reliability for rails that lose, repeat, reorder or change what they carry: checksums, numbering, acknowledgement, retransmission; sans-IO.
+//! Reliability for rails that lose, repeat, reorder or change what they carry: checksums,
+//! numbering, acknowledgement, retransmission; sans-IO.
 //!
-//! Owned by a lossy rail, one [`Link`] per peer, over however many ways lead there; time is an argument in nanoseconds of any clock. A link delivers every packet
-//! once and in order, or says that the peer is lost. What a medium may change travels as [`Frame::encode`] makes it, and what does not come out of
-//! [`Frame::decode`] is as good as lost: it is sent again. Bounded: at most [`WINDOW`] packets unacknowledged on the sending side and as
-//! many kept early on the receiving side, [`RESERVE`] of them for control packets only.
+//! Owned by a lossy rail, one [`Link`] per peer, over however many ways lead there; time is an
+//! argument in nanoseconds of any clock. A link delivers every packet once and in order, or says
+//! that the peer is lost. What a medium may change travels as [`Frame::encode`] makes it, and what
+//! does not come out of [`Frame::decode`] is as good as lost: it is sent again. Bounded: at most
+//! [`WINDOW`] packets unacknowledged on the sending side and as many kept early on the receiving
+//! side, [`RESERVE`] of them for control packets only.
 
 mod frame;
 
@@ -19,10 +22,13 @@ pub const RESERVE: usize = 16;
 const RETRY_FIRST_NS: u64 = 200_000;
 /// Longest wait for an acknowledgement.
 const RETRY_MAX_NS: u64 = 50_000_000;
-/// Transmissions of one packet, while nothing comes from its peer, before that counts as lost. A peer that is slow, or loses most of what comes, answers now and then.
+/// Transmissions of one packet, while nothing comes from its peer, before that counts as lost. A
+/// peer that is slow, or loses most of what comes, answers now and then.
 const TRIES_MAX: u32 = 24;
-/// So long after its first transmission a packet makes its peer count as lost if nothing at all comes from that: the sum of the waits above, 0.85 seconds. What
-/// comes back sooner has lost nothing. A peer that falls silent later, when waits are long already, is lost within [`LOST_WITHIN_NS`].
+/// So long after its first transmission a packet makes its peer count as lost if nothing at all
+/// comes from that: the sum of the waits above, 0.85 seconds. What comes back sooner has lost
+/// nothing. A peer that falls silent later, when waits are long already, is lost within
+/// [`LOST_WITHIN_NS`].
 pub const LOST_AFTER_NS: u64 = waits_ns();
 /// The longest time that a silent peer does not count as lost, while something is under way to it.
 pub const LOST_WITHIN_NS: u64 = RETRY_MAX_NS * (TRIES_MAX as u64 + 1);
@@ -131,7 +137,8 @@ impl Link {
         }
     }
 
-    /// Appends what has to be transmitted now: acknowledgements owed, packets not acknowledged in time.
+    /// Appends what has to be transmitted now: acknowledgements owed, packets not acknowledged in
+    /// time.
     ///
     /// # Errors
     /// [`Lost`] when a packet was tried too often and nothing came.
@@ -171,8 +178,8 @@ impl Link {
     }
 }
 
-/// Reads any bytes as a frame, and as frames of a peer whose checksums are right: first a byte that says how long the frame is, then so many bytes. A link
-/// that hears them keeps its bounds.
+/// Reads any bytes as a frame, and as frames of a peer whose checksums are right: first a byte that
+/// says how long the frame is, then so many bytes. A link that hears them keeps its bounds.
 #[cfg(any(test, fuzzing))]
 pub fn receive_anything(bytes: &[u8]) {
     if let Some(frame) = Frame::decode(bytes) {
@@ -232,7 +239,8 @@ mod tests {
             let (mut near, mut far) = (Link::default(), Link::default());
             let mut fates = fates.into_iter();
             let (mut sent, mut now, mut arrived) = (0, 0, Vec::new());
-            // Frames on the medium: (towards far, bytes). The fate of each: lost, doubled, delayed, changed or passed; then the medium heals.
+            // Frames on the medium: (towards far, bytes). The fate of each: lost, doubled, delayed,
+            // changed or passed; then the medium heals.
             let mut medium: VecDeque<(bool, Vec<u8>)> = VecDeque::new();
             for _ in 0..200_000 {
                 if sent < count && near.has_room(Class::Data) {
@@ -280,7 +288,8 @@ mod tests {
 
     #[test]
     fn kept_inputs_are_read_without_harm() {
-        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/lossy_frames");
+        let dir =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/lossy_frames");
         let inputs = std::fs::read_dir(&dir).unwrap();
         let count = inputs
             .map(|input| receive_anything(&std::fs::read(input.unwrap().path()).unwrap()))

@@ -1,7 +1,8 @@
 //! The operations of a rank that are not finished, in a slab with generations.
 //!
-//! Owned by the engine's core. A slot is reused with the next generation, so a stale name is an error, never another's
-//! operation. Bounded by what the program leaves pending; grows by doubling when a new one finds no free slot.
+//! Owned by the engine's core. A slot is reused with the next generation, so a stale name is an
+//! error, never another's operation. Bounded by what the program leaves pending; grows by doubling
+//! when a new one finds no free slot.
 
 use crate::api::{Context, Error, Origin, Pattern, Peer, Request, SHARD_SHIFT, Status};
 use crate::event::{Action, Pending};
@@ -39,7 +40,8 @@ pub(crate) enum Side {
     Recv,
 }
 
-/// One pending operation. For a send the envelope is its own; for a receive that of its message once matched.
+/// One pending operation. For a send the envelope is its own; for a receive that of its message
+/// once matched.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub generation: u32,
@@ -53,7 +55,8 @@ pub(crate) struct Operation {
     pub exposed: bool,
     /// Who waits for it among others, where it is marked so.
     pub waiter: u32,
-    /// Copies of it that are carried out without the engine, or by the rail until it tells: it ends after them.
+    /// Copies of it that are carried out without the engine, or by the rail until it tells: it ends
+    /// after them.
     pub flights: u8,
     pub context: Context,
     pub peer: Peer,
@@ -93,7 +96,8 @@ pub(crate) enum Mark {
     Ending = 8,
     /// A send that is being written to a receive announced ahead.
     Ahead = 16,
-    /// A receive that asked for its message by packets, once and for all: what comes of other ways counts for nothing any more. A send that goes so.
+    /// A receive that asked for its message by packets, once and for all: what comes of other ways
+    /// counts for nothing any more. A send that goes so.
     Packets = 32,
     /// A send whose receiver has let it write to its memory, which it does once.
     Lent = 64,
@@ -104,7 +108,8 @@ pub(crate) enum Mark {
 }
 
 impl Operation {
-    /// `len` bytes of it from `from` on, between its own memory and the same place of what its peer exposed.
+    /// `len` bytes of it from `from` on, between its own memory and the same place of what its peer
+    /// exposed.
     pub(crate) fn bulk<'a>(
         &'a self,
         token: Token,
@@ -137,7 +142,11 @@ impl Operation {
             origin: self.origin,
         };
         if self.state == State::Posted {
-            let Pattern { context, source, tag } = self.pattern;
+            let Pattern {
+                context,
+                source,
+                tag,
+            } = self.pattern;
             return Pending {
                 context,
                 peer: source.map(|source| source.peer),
@@ -225,8 +234,8 @@ impl Requests {
         Ok(index)
     }
 
-    /// Opens a receive of contiguous bytes in a free slot, if there is one. What only other operations use stays as
-    /// [`Requests::close`] left it.
+    /// Opens a receive of contiguous bytes in a free slot, if there is one. What only other
+    /// operations use stays as [`Requests::close`] left it.
     #[inline(always)]
     pub(crate) fn open_plain(&mut self, catch: &Catch, state: State) -> Option<u32> {
         let index = self.free;
@@ -274,7 +283,12 @@ impl Requests {
 
     /// Opens a receive that has ended already, in a free slot, if there is one.
     #[inline(always)]
-    pub(crate) fn open_ended(&mut self, context: Context, caught: Caught, finished: u64) -> Option<Request> {
+    pub(crate) fn open_ended(
+        &mut self,
+        context: Context,
+        caught: Caught,
+        finished: u64,
+    ) -> Option<Request> {
         let index = self.free;
         let slot = self.slots.get_mut(index as usize)?;
         self.free = slot.next_free;
@@ -292,7 +306,8 @@ impl Requests {
         })
     }
 
-    /// Ends a plain receive if it is over and came as it should. Of the name's generation the low bits count.
+    /// Ends a plain receive if it is over and came as it should. Of the name's generation the low
+    /// bits count.
     #[inline(always)]
     pub(crate) fn end_plain(&mut self, name: Request) -> Ended {
         let Some(slot) = self.slots.get_mut(name.index as usize) else {
@@ -301,9 +316,14 @@ impl Requests {
         let stale = (slot.generation ^ name.generation) & SHORT_GENERATION != 0;
         if stale || slot.state != State::Complete {
             let goes_on = !stale && slot.state != State::Free;
-            return if goes_on { Ended::NotYet } else { Ended::Otherwise };
+            return if goes_on {
+                Ended::NotYet
+            } else {
+                Ended::Otherwise
+            };
         }
-        let (Ok(len), None, false) = (u32::try_from(slot.total), &slot.error, slot.cancelled) else {
+        let (Ok(len), None, false) = (u32::try_from(slot.total), &slot.error, slot.cancelled)
+        else {
             return Ended::Otherwise;
         };
         let caught = Caught {
@@ -326,7 +346,9 @@ impl Requests {
         let old = self.slots.len();
         let add = old.clamp(64, 1 << 16);
         if old + add >= 1 << SHARD_SHIFT {
-            return Err(Error::Resource("more than two hundred million pending requests"));
+            return Err(Error::Resource(
+                "more than two hundred million pending requests",
+            ));
         }
         may_fail(|| self.slots.try_reserve(add))
             .map_err(|_| Error::Resource("no memory for pending requests"))?;
@@ -396,7 +418,8 @@ impl Requests {
     #[inline]
     pub(crate) fn find(&self, request: Request) -> Option<u32> {
         let slot = self.slots.get(request.index as usize)?;
-        (slot.generation == request.generation && slot.state != State::Free).then_some(request.index)
+        (slot.generation == request.generation && slot.state != State::Free)
+            .then_some(request.index)
     }
 
     /// Closes a slot; its name is stale from now on.
@@ -495,6 +518,9 @@ mod tests {
         assert_eq!(requests.find(name), None);
         let second = requests.open(fresh()).unwrap();
         assert_eq!((second, requests.find(name)), (first, None));
-        assert_eq!(from_wire(to_wire(requests.name(second))), requests.name(second));
+        assert_eq!(
+            from_wire(to_wire(requests.name(second))),
+            requests.name(second)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Routes: where the gate and the numbering of envelopes of a (context, peer) lie, for those used lately.
+//! Routes: where the gate and the numbering of envelopes of a (context, peer) lie, for those used
+//! lately.
 //!
 //! Owned by the core, asked on the way of every message. Bounded by [`ROUTES`].
 
@@ -9,7 +10,8 @@ use crate::limits::ROUTES;
 use crate::table::NONE;
 use std::ops::Range;
 
-/// Where the gate and the stream of a (context, peer) lie: the gate as long as the engine lives, the stream until its context is forgotten.
+/// Where the gate and the stream of a (context, peer) lie: the gate as long as the engine lives,
+/// the stream until its context is forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     key: u64,

@@ -1,9 +1,11 @@
 //! A shard: one engine core coupled with its rail. The operations that hosts call.
 //!
-//! One value per rank (later several), owned by whoever holds its lock. A call starts an operation and returns; time passes only
-//! in [`Shard::progress`]. Bounded by the core.
+//! One value per rank (later several), owned by whoever holds its lock. A call starts an operation
+//! and returns; time passes only in [`Shard::progress`]. Bounded by the core.
 
-use crate::api::{Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status};
+use crate::api::{
+    Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status,
+};
 use crate::arrive::SELF_GATE;
 use crate::core::{Core, Incoming};
 use crate::event::{Action, Event, Events, Pending, What};
@@ -38,7 +40,8 @@ pub struct Looked {
 }
 
 impl<R: Rail> Shard<R> {
-    /// An engine for process `me` of a job of `world` processes over `rail`. Every engine of a job gets the same quotas.
+    /// An engine for process `me` of a job of `world` processes over `rail`. Every engine of a job
+    /// gets the same quotas.
     pub fn new(rail: R, me: Peer, world: u32, quotas: Quotas) -> Self {
         let limits = rail.limits();
         Self {
@@ -63,7 +66,8 @@ impl<R: Rail> Shard<R> {
     /// Starts a send.
     ///
     /// # Errors
-    /// `Misuse` for a peer outside the world, `Peer` for one that is gone, `Resource` when no memory is left.
+    /// `Misuse` for a peer outside the world, `Peer` for one that is gone, `Resource` when no
+    /// memory is left.
     pub fn send(&mut self, send: Send) -> Result<Started, Error> {
         let Send {
             context,
@@ -75,7 +79,9 @@ impl<R: Rail> Shard<R> {
             origin,
         } = send;
         if peer >= self.core.world {
-            return Err(Error::Misuse("the destination is not a process of this job"));
+            return Err(Error::Misuse(
+                "the destination is not a process of this job",
+            ));
         }
         let event = Event {
             len: data.len,
@@ -102,7 +108,8 @@ impl<R: Rail> Shard<R> {
             data,
             origin,
         })?;
-        // Announced receives find their messages among these: there is one for each envelope that gets a number, in their order.
+        // Announced receives find their messages among these: there is one for each envelope that
+        // gets a number, in their order.
         self.core.note_call(event, origin);
         let operation = self.core.requests.at(index);
         operation.peer = peer;
@@ -185,7 +192,8 @@ impl<R: Rail> Shard<R> {
         if operation.state == State::Complete {
             let receives = operation.side == Side::Recv;
             let status = self.core.requests.status(index);
-            // A receive that failed tells whoever waits for it, and not who starts it: that would depend on whether its message was there already.
+            // A receive that failed tells whoever waits for it, and not who starts it: that would
+            // depend on whether its message was there already.
             if status.error.is_none() || !receives {
                 self.core.requests.close(index);
                 return Started::Done(status);
@@ -197,7 +205,8 @@ impl<R: Rail> Shard<R> {
     /// Starts a receive.
     ///
     /// # Errors
-    /// `Misuse` for a source outside the world, `Peer` for one that is gone and left no matching message, `Resource`.
+    /// `Misuse` for a source outside the world, `Peer` for one that is gone and left no matching
+    /// message, `Resource`.
     #[inline]
     pub fn recv(&mut self, recv: Recv) -> Result<Started, Error> {
         let Recv {
@@ -270,7 +279,9 @@ impl<R: Rail> Shard<R> {
             return Ok(());
         };
         match self.core.gate(source.peer) {
-            Some(gate) if self.core.gates[gate as usize].gone => Err(self.core.gates[gate as usize].ended()),
+            Some(gate) if self.core.gates[gate as usize].gone => {
+                Err(self.core.gates[gate as usize].ended())
+            }
             _ => Ok(()),
         }
     }
@@ -293,7 +304,12 @@ impl<R: Rail> Shard<R> {
     ///
     /// # Errors
     /// `Misuse` for a stale message.
-    pub fn mrecv(&mut self, message: Message, data: Data, origin: Origin) -> Result<Started, Error> {
+    pub fn mrecv(
+        &mut self,
+        message: Message,
+        data: Data,
+        origin: Origin,
+    ) -> Result<Started, Error> {
         let item = self
             .core
             .store
@@ -355,7 +371,8 @@ impl<R: Rail> Shard<R> {
             .then(|| self.core.requests.status(index)))
     }
 
-    /// The operation's place among the completions of this engine; `None` while it goes on, and for stale names.
+    /// The operation's place among the completions of this engine; `None` while it goes on, and for
+    /// stale names.
     #[inline]
     pub fn finished_at(&self, request: Request) -> Option<u64> {
         let operation = self.core.requests.peek(self.core.requests.find(request)?);
@@ -451,7 +468,9 @@ impl<R: Rail> Shard<R> {
                 .iter()
                 .chain(&core.pushes)
                 .chain(core.streams_out.values().flatten());
-            moving.map(left).fold(core.bytes_ahead(), u64::saturating_add)
+            moving
+                .map(left)
+                .fold(core.bytes_ahead(), u64::saturating_add)
         } else {
             0
         };
@@ -482,7 +501,8 @@ impl<R: Rail> Shard<R> {
         self.core.requests.alive() > 0
     }
 
-    /// Puts aside the control packets for peers that will not look at them, as `left` says, so that they are no work any more.
+    /// Puts aside the control packets for peers that will not look at them, as `left` says, so that
+    /// they are no work any more.
     pub fn set_aside(&mut self, left: impl Fn(Peer) -> bool) {
         for control in std::mem::take(&mut self.core.outbox) {
             let side = if left(control.peer) {
@@ -502,14 +522,15 @@ impl<R: Rail> Shard<R> {
         }
     }
 
-    /// Shows from now on in `tally` (three words, 8 bytes each) messages sent, bytes sent and messages kept. The words follow
-    /// when credits move, and at `publish`; what was sent to a peer that died meanwhile is not counted, nor is what the rank
-    /// sent to itself.
+    /// Shows from now on in `tally` (three words, 8 bytes each) messages sent, bytes sent and
+    /// messages kept. The words follow when credits move, and at `publish`; what was sent to a peer
+    /// that died meanwhile is not counted, nor is what the rank sent to itself.
     pub fn show_in(&mut self, tally: Segment) {
         self.core.tally = (tally.len() >= TALLY_BYTES).then_some(tally);
     }
 
-    /// Where in this process stands what others may count from its memory ([`crate::counters::read`]); it stays there.
+    /// Where in this process stands what others may count from its memory
+    /// ([`crate::counters::read`]); it stays there.
     pub fn counters(&self) -> usize {
         self.core.counters.address()
     }
@@ -529,7 +550,8 @@ impl<R: Rail> Shard<R> {
         &self.core.events
     }
 
-    /// Whether nothing is pending, kept, held or owed beyond credits: what must hold at the end of a correct program.
+    /// Whether nothing is pending, kept, held or owed beyond credits: what must hold at the end of
+    /// a correct program.
     pub fn is_idle(&self) -> bool {
         let core = &self.core;
         core.requests.alive() == 0

@@ -1,7 +1,8 @@
 //! Messages that arrived before anybody asked for them.
 //!
-//! Owned by the engine's core. Records live in a slab with generations (a matched probe's `Message` names one); payload
-//! lies inside the record, or in buffers of powers of two that are reused. Bounded by the credits that peers were given.
+//! Owned by the engine's core. Records live in a slab with generations (a matched probe's `Message`
+//! names one); payload lies inside the record, or in buffers of powers of two that are reused.
+//! Bounded by the credits that peers were given.
 
 use crate::api::{Context, Error, Message, Misfit, Origin, Peer, TypeMark};
 use crate::limits::{KEPT_BUFFER_LOG2_MAX, KEPT_BUFFERS, KEPT_INLINE};
@@ -181,7 +182,10 @@ impl Store {
     /// The messages that no receive has, those among them that a matched probe has taken.
     pub(crate) fn unreceived(&self) -> impl Iterator<Item = &Meta> {
         let is_unreceived = |item: &&Item| !matches!(item.body, Body::Free(_) | Body::Awaited(_));
-        self.items.iter().filter(is_unreceived).map(|item| &item.meta)
+        self.items
+            .iter()
+            .filter(is_unreceived)
+            .map(|item| &item.meta)
     }
 
     /// Messages kept.
@@ -193,7 +197,8 @@ impl Store {
 /// What is wrong with a message for a receive of `room` bytes, if anything.
 #[inline]
 pub(crate) fn misfit(meta: &Meta, room: u64, origin: Origin) -> Option<Error> {
-    let mistyped = meta.mark != TypeMark::NONE && meta.mark.contradicts(origin.mark, meta.len == room);
+    let mistyped =
+        meta.mark != TypeMark::NONE && meta.mark.contradicts(origin.mark, meta.len == room);
     (meta.len > room || mistyped).then(|| told(meta, room, origin))
 }
 

@@ -1,8 +1,10 @@
 //! The strategy: from a view of a gate's window to what is done with its next envelope.
 //!
-//! A pure function, called by the pump, which checks what it answers against credits and sizes: a bad strategy can be slow, never
-//! wrong. What leaves in which write is decided in [`leave`], by whoever owns the connection; in which order, in [`order`];
-//! how large data are split, in [`split`]; a strategy's name ([`built_in`]) chooses among what these can do. A strategy that others wrote ([`loaded`]) is asked before these, where there is one.
+//! A pure function, called by the pump, which checks what it answers against credits and sizes: a
+//! bad strategy can be slow, never wrong. What leaves in which write is decided in [`leave`], by
+//! whoever owns the connection; in which order, in [`order`]; how large data are split, in
+//! [`split`]; a strategy's name ([`built_in`]) chooses among what these can do. A strategy that
+//! others wrote ([`loaded`]) is asked before these, where there is one.
 
 pub mod built_in;
 pub mod examine;

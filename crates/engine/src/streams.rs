@@ -1,8 +1,11 @@
 //! The streams of a rank: how envelopes are numbered between it and one peer in one context.
 //!
-//! Owned by the core. A stream begins with the first envelope in either direction, on both sides with number 0, and goes when both have freed its communicator: each forgets it by
-//! itself, and no other communicator gets the context before. Whoever frees one has received all that was sent to it there, unless a program leaves messages lying; such a stream, or
-//! one that begins with a message that comes still later, is left behind. Bounded by the contexts of living communicators and the peers spoken to in each.
+//! Owned by the core. A stream begins with the first envelope in either direction, on both sides
+//! with number 0, and goes when both have freed its communicator: each forgets it by itself, and no
+//! other communicator gets the context before. Whoever frees one has received all that was sent to
+//! it there, unless a program leaves messages lying; such a stream, or one that begins with a
+//! message that comes still later, is left behind. Bounded by the contexts of living communicators
+//! and the peers spoken to in each.
 
 use crate::api::Context;
 use crate::core::Core;
@@ -74,12 +77,15 @@ impl Streams {
 }
 
 impl Asking {
-    /// What was asked for in these contexts is of no use any more. `true`: another question may follow.
+    /// What was asked for in these contexts is of no use any more. `true`: another question may
+    /// follow.
     fn forget(&mut self, contexts: &Range<Context>) -> bool {
         self.queue
             .retain(|question| !contexts.contains(&question.context));
-        self.denied.retain(|(context, _)| !contexts.contains(context));
-        self.offers.retain(|(_, held)| !contexts.contains(&held.context));
+        self.denied
+            .retain(|(context, _)| !contexts.contains(context));
+        self.offers
+            .retain(|(_, held)| !contexts.contains(&held.context));
         let Some(question) = &mut self.asked else {
             return false;
         };
@@ -113,8 +119,9 @@ impl Core {
 }
 
 impl<R: Rail> Shard<R> {
-    /// The communicator of these contexts is gone, here and soon on all its members, with all operations on it: its streams and their tracks end. Whoever still has one of those must
-    /// not use it again.
+    /// The communicator of these contexts is gone, here and soon on all its members, with all
+    /// operations on it: its streams and their tracks end. Whoever still has one of those must not
+    /// use it again.
     pub fn forget(&mut self, contexts: &Range<Context>) {
         self.core.forget(contexts);
     }

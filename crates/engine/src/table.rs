@@ -1,7 +1,9 @@
-//! Constant-time lookup structures of the engine: a hash table over two-word keys, and keyed first-in-first-out lists.
+//! Constant-time lookup structures of the engine: a hash table over two-word keys, and keyed
+//! first-in-first-out lists.
 //!
-//! Owned by the matcher, the streams and the window. Single-threaded. Bounded by what their owners put in: a key leaves the
-//! table with its last item, and storage doubles at `grow` only, so a steady state allocates nothing.
+//! Owned by the matcher, the streams and the window. Single-threaded. Bounded by what their owners
+//! put in: a key leaves the table with its last item, and storage doubles at `grow` only, so a
+//! steady state allocates nothing.
 
 /// "No index".
 pub(crate) const NONE: u32 = u32::MAX;
@@ -32,7 +34,8 @@ const BUCKETS_MIN_LOG2: u32 = 4;
 /// Fibonacci hashing of both words, without so many of the low bits.
 #[inline]
 pub(crate) fn digest(key: Key, shift: u32) -> u64 {
-    let mixed = key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ key.1.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let mixed =
+        key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ key.1.wrapping_mul(0xd6e8_feb8_6659_fd93);
     mixed
         .rotate_left(29)
         .wrapping_add(mixed)
@@ -76,10 +79,13 @@ impl<V: Default> KeyMap<V> {
         None
     }
 
-    /// Whether the living entry at `index` is that of `key`; `false` for an index beyond the entries.
+    /// Whether the living entry at `index` is that of `key`; `false` for an index beyond the
+    /// entries.
     #[inline(always)]
     fn has(&self, index: u32, key: Key) -> bool {
-        self.nodes.get(index as usize).is_some_and(|node| node.key == key)
+        self.nodes
+            .get(index as usize)
+            .is_some_and(|node| node.key == key)
     }
 
     /// The index of the entry of `key`, made with a default value if there was none.
@@ -197,8 +203,8 @@ const UNLINKED: Link = Link {
     list: NONE,
 };
 
-/// First-in-first-out lists found by key, whose items can be unlinked from the middle. A link is a number that its owner
-/// chooses (an item in several lists owns several links).
+/// First-in-first-out lists found by key, whose items can be unlinked from the middle. A link is a
+/// number that its owner chooses (an item in several lists owns several links).
 #[derive(Debug)]
 pub(crate) struct Lists {
     keys: KeyMap<Ends>,

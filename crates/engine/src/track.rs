@@ -1,12 +1,16 @@
-//! A track: everything that the small messages of one stream need, found at once and used without the engine.
+//! A track: everything that the small messages of one stream need, found at once and used without
+//! the engine.
 //!
-//! Most programs send small messages to few destinations. Whether one may leave is the same question each time: does the peer live, is there
-//! credit and room, does nothing wait that it must not overtake? A gate answers it for many messages at once by opening the rail's
-//! [`Run`]; a track joins the run with what is the stream's own (its envelope's constant part and its numbers) and with its trail. Whatever
-//! changes an answer closes the run, and the next message goes the general way, which opens it again.
+//! Most programs send small messages to few destinations. Whether one may leave is the same
+//! question each time: does the peer live, is there credit and room, does nothing wait that it must
+//! not overtake? A gate answers it for many messages at once by opening the rail's [`Run`]; a track
+//! joins the run with what is the stream's own (its envelope's constant part and its numbers) and
+//! with its trail. Whatever changes an answer closes the run, and the next message goes the general
+//! way, which opens it again.
 //!
-//! Made by the engine, owned by its stream, used by one thread at a time as that thread promised (see [`Shard::allow_runs`]); were that broken, messages
-//! could be lost or numbered twice, no memory be harmed. Bounded by the streams.
+//! Made by the engine, owned by its stream, used by one thread at a time as that thread promised
+//! (see [`Shard::allow_runs`]); were that broken, messages could be lost or numbered twice, no
+//! memory be harmed. Bounded by the streams.
 
 use crate::api::{Context, Origin, Peer, TypeMark};
 use crate::core::Core;
@@ -40,7 +44,8 @@ pub struct Track {
     trail: Trail,
 }
 
-/// Bytes of a track, and where in it the number of the next envelope and the trail lie, as they are read after the process's death.
+/// Bytes of a track, and where in it the number of the next envelope and the trail lie, as they are
+/// read after the process's death.
 pub(crate) const TRACK_BYTES: usize = size_of::<Track>();
 pub(crate) const NEXT_AT: usize = std::mem::offset_of!(Track, next);
 pub(crate) const TRAIL_AT: usize = std::mem::offset_of!(Track, trail);
@@ -74,8 +79,9 @@ impl Track {
             .store(self.next.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Sends some bytes, at most [`INLINE_MAX`], with a tag of at least 0, if the way is free; `false`: nothing happened, take the general way.
-    /// The site, which `origin` need not have, is stored by `site`, since its caller knows in what kind of register it is.
+    /// Sends some bytes, at most [`INLINE_MAX`], with a tag of at least 0, if the way is free;
+    /// `false`: nothing happened, take the general way. The site, which `origin` need not have, is
+    /// stored by `site`, since its caller knows in what kind of register it is.
     #[inline(always)]
     pub fn send(
         &self,
@@ -110,7 +116,8 @@ const _: () = assert!(
     "a trail has lengths in a byte"
 );
 
-/// A track of a stream whose sends of these numbers, the next being their end, are among the events as far as those reach back: nothing waits in the window.
+/// A track of a stream whose sends of these numbers, the next being their end, are among the events
+/// as far as those reach back: nothing waits in the window.
 #[cold]
 #[inline(never)]
 fn lay(
@@ -146,7 +153,10 @@ impl Core {
             return;
         };
         let later = self.tracks.split_off(first);
-        let mut older = self.tracks.last().map_or(0, |&(_, stream)| self.trail(stream));
+        let mut older = self
+            .tracks
+            .last()
+            .map_or(0, |&(_, stream)| self.trail(stream));
         // They lie where they did until nobody is led there.
         let mut ended = Vec::new();
         for (context, stream) in later {
@@ -171,7 +181,8 @@ impl Core {
 }
 
 impl<R: Rail> Shard<R> {
-    /// Says whether tracks may be used: while one thread at a time calls, as it promised. Taking that back ends all runs.
+    /// Says whether tracks may be used: while one thread at a time calls, as it promised. Taking
+    /// that back ends all runs.
     pub fn allow_runs(&mut self, allowed: bool) {
         self.core.runs = allowed;
         for gate in &mut self.core.gates {
@@ -185,12 +196,14 @@ impl<R: Rail> Shard<R> {
         self.core.streams.get(route.stream).track.clone()
     }
 
-    /// Ends the tracks in these contexts, and 8 KB with each, while their streams go on. Whoever still has one must not use it again.
+    /// Ends the tracks in these contexts, and 8 KB with each, while their streams go on. Whoever
+    /// still has one must not use it again.
     pub fn end_tracks(&mut self, contexts: &Range<Context>) {
         self.core.end_tracks(contexts);
     }
 
-    /// Sends a small message on its stream's track, opening the run of its gate if that may be; `false`: nothing happened.
+    /// Sends a small message on its stream's track, opening the run of its gate if that may be;
+    /// `false`: nothing happened.
     #[inline(always)]
     pub(crate) fn send_on_track(&mut self, small: &Small, route: Route) -> bool {
         self.core.runs

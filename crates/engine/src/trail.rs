@@ -1,12 +1,14 @@
 //! A trail: the last sends of a stream that has a track, by their numbers.
 //!
-//! A small message on its shortest way is noted here instead of among the events. Its envelope has a number anyway, which says where; context and peer
-//! are the stream's. So nothing is looked up and nothing more is counted: one instruction finds the place, five fill it. What the stream
+//! A small message on its shortest way is noted here instead of among the events. Its envelope has
+//! a number anyway, which says where; context and peer are the stream's. So nothing is looked up
+//! and nothing more is counted: one instruction finds the place, five fill it. What the stream
 //! sends in other ways has its event there and its tag here, so that a trail has every number.
 //!
-//! Owned by a track, written by one thread at a time: its words need no order. All trails of a rank are linked, the newest first, for readers of other
-//! processes ([`crate::event::senders`]), who find in each word an old or a new one whenever the owner writes or dies.
-//! A trail goes with its track when its communicator is freed. Bounded by [`TRAIL`] sends.
+//! Owned by a track, written by one thread at a time: its words need no order. All trails of a rank
+//! are linked, the newest first, for readers of other processes ([`crate::event::senders`]), who
+//! find in each word an old or a new one whenever the owner writes or dies. A trail goes with its
+//! track when its communicator is freed. Bounded by [`TRAIL`] sends.
 
 use crate::api::{Origin, TypeMark};
 use crate::event::{CALL_BITS, Sent, What, act, parties, what_of};
@@ -14,7 +16,8 @@ use crate::limits::{AHEAD_LOG, TRAIL};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
-/// What a send was, beside its site. One word, so that sites and marks are found by one scaled index.
+/// What a send was, beside its site. One word, so that sites and marks are found by one scaled
+/// index.
 #[derive(Debug)]
 #[repr(C)]
 struct Mark {
@@ -48,7 +51,10 @@ pub(crate) struct Trail {
     marks: [Mark; TRAIL],
 }
 
-const _: () = assert!(AHEAD_LOG <= TRAIL as u64, "what an offer may count is there");
+const _: () = assert!(
+    AHEAD_LOG <= TRAIL as u64,
+    "what an offer may count is there"
+);
 
 impl Trail {
     /// An empty one.
@@ -74,7 +80,8 @@ impl Trail {
         site(&self.sites[at]);
         let mark = &self.marks[at];
         mark.tag.store(tag, Ordering::Relaxed);
-        mark.act.store(act(origin.call, What::Send), Ordering::Relaxed);
+        mark.act
+            .store(act(origin.call, What::Send), Ordering::Relaxed);
         mark.kind.store(origin.kind, Ordering::Relaxed);
         mark.len.store(len, Ordering::Relaxed);
     }
@@ -115,7 +122,8 @@ impl Trail {
         self.older.store(older, Ordering::Relaxed);
     }
 
-    /// Where it lies in this process, for others that may read its memory; it stays there as long as its track.
+    /// Where it lies in this process, for others that may read its memory; it stays there as long
+    /// as its track.
     pub(crate) fn address(&self) -> u64 {
         std::ptr::from_ref(self).addr() as u64
     }
@@ -146,7 +154,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*word))
 }
 
-/// Whether the trail that begins with these bytes is that of a send, and the address of the one made before.
+/// Whether the trail that begins with these bytes is that of a send, and the address of the one
+/// made before.
 pub(crate) fn head(bytes: &[u8], sent: &Sent) -> Option<(bool, u64)> {
     let whose = parties(sent.to, sent.context);
     Some((word(bytes, 0)? == whose, word(bytes, 8)?))
@@ -163,14 +172,21 @@ pub(crate) fn sent(bytes: &[u8], number: u64) -> Option<(i32, u8, u16, u8, u64)>
     is_send.then_some((i32::from_ne_bytes([t0, t1, t2, t3]), len, call, kind, site))
 }
 
-/// Who may have made the send `sent`, from the memory of its stream's trail, whose bytes may be any.
+/// Who may have made the send `sent`, from the memory of its stream's trail, whose bytes may be
+/// any.
 pub(crate) fn callers<'a>(bytes: &'a [u8], sent: &'a Sent) -> impl Iterator<Item = Origin> + 'a {
     (0..TRAIL).filter_map(move |at| {
         let site = word(bytes, HEAD_BYTES + 8 * at)?;
-        let [t0, t1, t2, t3, a0, a1, kind, len] = word(bytes, MARKS + MARK_BYTES * at)?.to_ne_bytes();
-        let (tag, act) = (i32::from_ne_bytes([t0, t1, t2, t3]), u16::from_ne_bytes([a0, a1]));
+        let [t0, t1, t2, t3, a0, a1, kind, len] =
+            word(bytes, MARKS + MARK_BYTES * at)?.to_ne_bytes();
+        let (tag, act) = (
+            i32::from_ne_bytes([t0, t1, t2, t3]),
+            u16::from_ne_bytes([a0, a1]),
+        );
         let call = act & ((1 << CALL_BITS) - 1);
-        let fits = what_of(act) == What::Send && call != 0 && (tag, u64::from(len)) == (sent.tag, sent.len);
+        let fits = what_of(act) == What::Send
+            && call != 0
+            && (tag, u64::from(len)) == (sent.tag, sent.len);
         fits.then_some(Origin {
             call,
             kind,

@@ -1,7 +1,9 @@
-//! What a rank waits for, as others may see it: its operations that are not over, and the messages that nobody has asked for.
+//! What a rank waits for, as others may see it: its operations that are not over, and the messages
+//! that nobody has asked for.
 //!
-//! Plain data, made by [`Shard::waiting`] before a thread sleeps for long, and by nobody on a message's way. Bounded: [`PENDING_SHOWN`] operations and
-//! [`KEPT_SHOWN`] messages, found among at most [`WAITING_LOOK`] of each.
+//! Plain data, made by [`Shard::waiting`] before a thread sleeps for long, and by nobody on a
+//! message's way. Bounded: [`PENDING_SHOWN`] operations and [`KEPT_SHOWN`] messages, found among at
+//! most [`WAITING_LOOK`] of each.
 
 use crate::api::{Context, Origin, Pattern, Peer};
 use crate::limits::WAITING_LOOK;
@@ -23,8 +25,8 @@ pub enum Awaited {
     Sender(Option<Peer>),
 }
 
-/// A wait that the engine knows nothing of, told by the layer above: a meeting of ranks through shared memory, named as its
-/// messages would be, or a probe.
+/// A wait that the engine knows nothing of, told by the layer above: a meeting of ranks through
+/// shared memory, named as its messages would be, or a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meeting {
     /// Whom it is for.
@@ -105,7 +107,8 @@ pub const PENDING_SHOWN: usize = 16;
 /// Messages that [`Waiting`] lists.
 pub const KEPT_SHOWN: usize = 16;
 
-/// What a rank waits for, as far as its engine knows: the oldest pending receive and send, and how much is pending.
+/// What a rank waits for, as far as its engine knows: the oldest pending receive and send, and how
+/// much is pending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
     /// Receives posted and not matched.
@@ -126,7 +129,8 @@ pub struct Waiting {
     pub shown: usize,
     /// There are more operations than those.
     pub more: bool,
-    /// Messages kept for later: the first `kept_shown` count. Those that a posted receive nearly wanted come first.
+    /// Messages kept for later: the first `kept_shown` count. Those that a posted receive nearly
+    /// wanted come first.
     pub kept: [Kept; KEPT_SHOWN],
     /// How many of them there are.
     pub kept_shown: usize,
@@ -154,7 +158,8 @@ impl Waiting {
         }
     }
 
-    /// What another thread of the same process waits for elsewhere, too. Of what there can be one, this one's is kept.
+    /// What another thread of the same process waits for elsewhere, too. Of what there can be one,
+    /// this one's is kept.
     pub fn join(&mut self, other: &Waiting) {
         self.posted += other.posted;
         self.pending += other.pending;
@@ -162,7 +167,10 @@ impl Waiting {
         self.oldest_receive = self.oldest_receive.or(other.oldest_receive);
         self.blocked_send = self.blocked_send.or(other.blocked_send);
         self.meeting = self.meeting.or(other.meeting);
-        other.listed().iter().for_each(|operation| self.add(*operation));
+        other
+            .listed()
+            .iter()
+            .for_each(|operation| self.add(*operation));
         other.kept().iter().for_each(|message| self.keep(*message));
         self.more |= other.more;
         self.threads = true;
@@ -186,17 +194,22 @@ impl<R: Rail> Shard<R> {
         let (mut receive, mut send): (Option<u32>, Option<&Operation>) = (None, None);
         let mut list = Waiting::default();
         for (slot, operation) in core.requests.iter().take(WAITING_LOOK) {
-            if !matches!(operation.state, State::Free | State::Complete) && !operation.marked(Mark::Abandoned)
+            if !matches!(operation.state, State::Free | State::Complete)
+                && !operation.marked(Mark::Abandoned)
             {
                 list.add(operation.shown());
             }
             match (operation.side, operation.state) {
                 (Side::Recv, State::Posted)
-                    if receive.is_none_or(|other| core.matcher.order(slot) < core.matcher.order(other)) =>
+                    if receive.is_none_or(|other| {
+                        core.matcher.order(slot) < core.matcher.order(other)
+                    }) =>
                 {
                     receive = Some(slot);
                 }
-                (Side::Send, State::Held | State::Active) if send.is_none() => send = Some(operation),
+                (Side::Send, State::Held | State::Active) if send.is_none() => {
+                    send = Some(operation)
+                }
                 _ => {}
             }
         }
@@ -229,7 +242,8 @@ impl<R: Rail> Shard<R> {
         }
     }
 
-    /// Lists messages that nobody has asked for; first those that differ from what `wanted` accepts in one thing alone.
+    /// Lists messages that nobody has asked for; first those that differ from what `wanted` accepts
+    /// in one thing alone.
     fn list_kept(&self, list: &mut Waiting, wanted: Option<&Pattern>) {
         let kept = || self.core.store.kept().take(WAITING_LOOK);
         let is_near = |meta: &Meta| {

@@ -1,7 +1,8 @@
 //! Telling a host that traces what happens to operations and who moves their bytes.
 //!
-//! The host gives a [`Watcher`], which has the clock that the engine lacks; without one nothing here is on any message's way. Operations that were started
-//! under a watcher bear a mark, which keeps them off the shortest ways and has their ends told. Nothing is decided by what is told.
+//! The host gives a [`Watcher`], which has the clock that the engine lacks; without one nothing
+//! here is on any message's way. Operations that were started under a watcher bear a mark, which
+//! keeps them off the shortest ways and has their ends told. Nothing is decided by what is told.
 
 use crate::api::{Context, Error, Origin, Peer};
 use crate::core::Core;
@@ -43,7 +44,8 @@ pub struct Watched {
     pub origin: Origin,
 }
 
-/// Hears what happens, with a clock at hand. Called under the engine's lock and without it: it neither blocks nor calls back.
+/// Hears what happens, with a clock at hand. Called under the engine's lock and without it: it
+/// neither blocks nor calls back.
 pub trait Watcher: Debug + Send + Sync {
     /// Nanoseconds since a fixed point.
     fn now(&self) -> u64;
@@ -51,7 +53,8 @@ pub trait Watcher: Debug + Send + Sync {
     fn started(&self, operation: &Watched);
     /// It is over.
     fn over(&self, operation: &Watched);
-    /// The calling thread moved bytes of an operation, whose other side is `peer` (`None`: several have to do with them), since `since`.
+    /// The calling thread moved bytes of an operation, whose other side is `peer` (`None`: several
+    /// have to do with them), since `since`.
     fn moved(&self, name: u64, peer: Option<Peer>, bytes: u64, since: u64);
     /// The calling thread's call is this collective.
     fn collective(&self, context: Context, tag: i32);
@@ -83,7 +86,8 @@ impl Core {
         )
     }
 
-    /// Opens an operation; a receive is told at once, a send when all about it is known ([`Core::watch_send`]).
+    /// Opens an operation; a receive is told at once, a send when all about it is known
+    /// ([`Core::watch_send`]).
     #[inline]
     pub(crate) fn open(&mut self, fresh: Fresh) -> Result<u32, Error> {
         if self.watcher.is_some() && fresh.side == Side::Recv {
@@ -108,7 +112,9 @@ impl Core {
             bytes,
             origin,
         };
-        self.watcher.iter().for_each(|watcher| watcher.started(&receive));
+        self.watcher
+            .iter()
+            .for_each(|watcher| watcher.started(&receive));
         Ok(index)
     }
 
@@ -118,7 +124,9 @@ impl Core {
         if self.watcher.is_some() {
             self.requests.at(index).mark(Mark::Watched);
             let send = self.watched(index);
-            self.watcher.iter().for_each(|watcher| watcher.started(&send));
+            self.watcher
+                .iter()
+                .for_each(|watcher| watcher.started(&send));
         }
     }
 

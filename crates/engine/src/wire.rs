@@ -1,6 +1,7 @@
 //! What control packets and announcements carry after their header, version 1.
 //!
-//! Used by the engine's core on both sides. All numbers little-endian. Decoding checks lengths and never trusts a count.
+//! Used by the engine's core on both sides. All numbers little-endian. Decoding checks lengths and
+//! never trusts a count.
 
 use crate::limits::{CONTROL_PAYLOAD_MAX, DESCRIPTOR_BLOB_MAX};
 use crate::rail::Descriptor;
@@ -15,10 +16,12 @@ pub(crate) const FLAG_REGION: u8 = 1;
 /// Set in the flags of an envelope that its receiver took out of sequence.
 pub(crate) const FLAG_TAKEN: u8 = 2;
 
-/// Set in the flags of `Push`: the receiver copies by itself as long as it is alone, so nobody is called for it.
+/// Set in the flags of `Push`: the receiver copies by itself as long as it is alone, so nobody is
+/// called for it.
 pub(crate) const FLAG_UNCALLED: u8 = 1;
 
-/// Set in the flags of `Written`: its receiver took a part of the message, too, so its sender waits for word.
+/// Set in the flags of `Written`: its receiver took a part of the message, too, so its sender waits
+/// for word.
 pub(crate) const FLAG_PART: u8 = 2;
 
 /// Set in the flags of `Pushed` and `Written`: the receiver's memory could not be written.
@@ -170,7 +173,8 @@ impl Pushed {
     }
 }
 
-/// A receive that may be written unasked by the sender of its message. Context, tag and sequence are in the header.
+/// A receive that may be written unasked by the sender of its message. Context, tag and sequence
+/// are in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expect {
     /// The receive's name.
@@ -204,7 +208,8 @@ impl Expect {
     }
 }
 
-/// So many bytes of this send's message were written to this receive ahead, and its sender takes no more of them.
+/// So many bytes of this send's message were written to this receive ahead, and its sender takes no
+/// more of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub recv: u64,
@@ -214,7 +219,10 @@ pub(crate) struct Written {
 
 impl Written {
     pub(crate) fn encode(&self) -> Bytes {
-        Bytes::new().word(self.recv).word(self.send).word(self.bytes)
+        Bytes::new()
+            .word(self.recv)
+            .word(self.send)
+            .word(self.bytes)
     }
 
     pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
@@ -238,7 +246,9 @@ impl Finish {
     }
 
     pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
-        Some(Self { send: bytes.read(0)? })
+        Some(Self {
+            send: bytes.read(0)?,
+        })
     }
 }
 
@@ -270,7 +280,8 @@ impl Offer {
     }
 }
 
-/// Decodes any bytes as each of the payloads: what a peer sends may be anything. What is understood is written as it was read.
+/// Decodes any bytes as each of the payloads: what a peer sends may be anything. What is understood
+/// is written as it was read.
 #[cfg(any(test, fuzzing))]
 pub fn decode_anything(bytes: &[u8]) {
     let Some((&flags, rest)) = bytes.split_first() else {
@@ -286,7 +297,9 @@ pub fn decode_anything(bytes: &[u8]) {
     Clear::decode(&payload)
         .iter()
         .for_each(|clear| same(clear.encode()));
-    Push::decode(&payload).iter().for_each(|push| same(push.encode()));
+    Push::decode(&payload)
+        .iter()
+        .for_each(|push| same(push.encode()));
     Pushed::decode(&payload)
         .iter()
         .for_each(|pushed| same(pushed.encode()));
@@ -340,7 +353,8 @@ mod tests {
 
     #[test]
     fn kept_inputs_are_read_without_harm() {
-        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/engine_payloads");
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../fuzz/seeds/engine_payloads");
         let inputs = std::fs::read_dir(&dir).unwrap();
         let count = inputs
             .map(|input| decode_anything(&std::fs::read(input.unwrap().path()).unwrap()))
@@ -357,7 +371,10 @@ mod tests {
                 send: 3,
                 region,
             };
-            assert_eq!(Announce::decode(&announce.encode(), FLAG_REGION), Some(announce));
+            assert_eq!(
+                Announce::decode(&announce.encode(), FLAG_REGION),
+                Some(announce)
+            );
         }
         let bare = Announce {
             total: 5,

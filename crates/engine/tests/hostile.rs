@@ -1,12 +1,12 @@
-//! A peer that says anything at all must not bring the engine down, touch memory that is not its message's, or make the engine keep more
-//! than its credits allow.
+//! A peer that says anything at all must not bring the engine down, touch memory that is not its
+//! message's, or make the engine keep more than its credits allow.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::*;
 use garonne_engine::quick::Catch;
 use garonne_engine::rail::{
-    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Header, Kind, Limits, Rail, Reach, Refusal,
-    Room, Sink, Step, Token, WakeSource,
+    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Header, Kind, Limits, Rail, Reach,
+    Refusal, Room, Sink, Step, Token, WakeSource,
 };
 use garonne_engine::shard::Shard;
 use garonne_sync::copy::Stores;
@@ -133,7 +133,10 @@ impl Rail for Mouth {
                 bytes: bulk.len,
                 last: true,
             }),
-            1 => Ok(Step { bytes: 0, last: true }),
+            1 => Ok(Step {
+                bytes: 0,
+                last: true,
+            }),
             _ => Err(Error::Resource("it cannot be written")),
         }
     }
@@ -177,24 +180,26 @@ fn packet() -> impl Strategy<Value = (Header, Vec<u8>)> {
         prop_oneof![6 => 0u64..4, 2 => (0u64..4).prop_map(|n| n << 32), 1 => any::<u64>()],
         0..13,
     );
-    (header, words, 0usize..8).prop_map(|((kind, flags, context, source, tag, sequence), words, cut)| {
-        let mut bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
-        bytes.truncate(bytes.len().saturating_sub(cut));
-        let len = bytes.len() as u32;
-        (
-            Header {
-                kind,
-                flags,
-                shard: 0,
-                len,
-                context,
-                source,
-                tag: tag as i32,
-                sequence,
-            },
-            bytes,
-        )
-    })
+    (header, words, 0usize..8).prop_map(
+        |((kind, flags, context, source, tag, sequence), words, cut)| {
+            let mut bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            let len = bytes.len() as u32;
+            (
+                Header {
+                    kind,
+                    flags,
+                    shard: 0,
+                    len,
+                    context,
+                    source,
+                    tag: tag as i32,
+                    sequence,
+                },
+                bytes,
+            )
+        },
+    )
 }
 
 proptest! {
@@ -313,7 +318,12 @@ fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one()
             "{status:?}"
         );
         room.mem().with(0, 300, |bytes| {
-            assert!(bytes.iter().enumerate().all(|(i, byte)| *byte == (i % 251) as u8))
+            assert!(
+                bytes
+                    .iter()
+                    .enumerate()
+                    .all(|(i, byte)| *byte == (i % 251) as u8)
+            )
         });
         // The next one is caught whole.
         for index in 0..3 {
@@ -324,7 +334,10 @@ fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one()
                 .packets
                 .push_back((Header { sequence, ..header }, bytes));
         }
-        assert_eq!(shard.recv_quick(&catch, 3).map(|caught| caught.len), Some(300));
+        assert_eq!(
+            shard.recv_quick(&catch, 3).map(|caught| caught.len),
+            Some(300)
+        );
         assert!(shard.is_idle());
     }
 }
@@ -572,7 +585,10 @@ fn a_receive_whose_memory_the_rail_still_writes_ends_after_that_even_if_its_peer
     };
     shard.rail().packets.push_back((announce, bytes));
     shard.progress();
-    assert_eq!((shard.rail().reads.len(), shard.peek(request)), (1, Ok(None)));
+    assert_eq!(
+        (shard.rail().reads.len(), shard.peek(request)),
+        (1, Ok(None))
+    );
     // A tail without a head.
     shard.rail().packets.push_back(piece(1));
     shard.look();

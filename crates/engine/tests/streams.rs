@@ -1,9 +1,11 @@
-//! Many large messages at once by packets: what is asked of the rail does not grow with how many are open.
+//! Many large messages at once by packets: what is asked of the rail does not grow with how many
+//! are open.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Peer, Recv, Send, Source, Started};
 use garonne_engine::rail::{
-    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
+    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token,
+    WakeSource,
 };
 use garonne_engine::shard::Shard;
 use garonne_sync::copy::Stores;
@@ -141,7 +143,10 @@ fn ranks() -> Vec<Shard<Pipe>> {
         payload: 1 << 40,
     };
     let inboxes = Inboxes::default();
-    inboxes.lock().unwrap().resize(RANKS as usize, VecDeque::new());
+    inboxes
+        .lock()
+        .unwrap()
+        .resize(RANKS as usize, VecDeque::new());
     let rank = |me| {
         let rail = Pipe {
             me,
@@ -166,7 +171,10 @@ fn pending(started: Result<Started, Error>) -> garonne_engine::api::Request {
 fn a_full_peer_is_asked_once_in_a_pass_however_many_messages_are_open_to_it_and_others_go_on() {
     const OPEN: usize = 1000;
     let mut ranks = ranks();
-    let (from, to) = (Scratch::new(MESSAGE).unwrap(), Scratch::new(MESSAGE).unwrap());
+    let (from, to) = (
+        Scratch::new(MESSAGE).unwrap(),
+        Scratch::new(MESSAGE).unwrap(),
+    );
     let (mut sends, mut receives) = (Vec::new(), Vec::new());
     for peer in [1, 2] {
         let count = if peer == 1 { OPEN } else { 3 };
@@ -203,7 +211,11 @@ fn a_full_peer_is_asked_once_in_a_pass_however_many_messages_are_open_to_it_and_
     ranks[0].rail().room = [0, 0, 5];
     ranks[0].progress();
     assert_eq!(ranks[0].rail().refused, [0, 2, 2]);
-    assert_eq!(ranks[0].rail().room, [0; 3], "the other peer's messages go on");
+    assert_eq!(
+        ranks[0].rail().room,
+        [0; 3],
+        "the other peer's messages go on"
+    );
     ranks[0].rail().room = [u32::MAX; RANKS as usize];
     for _ in 0..MESSAGE / PIECE {
         for rank in &mut ranks {
@@ -211,7 +223,10 @@ fn a_full_peer_is_asked_once_in_a_pass_however_many_messages_are_open_to_it_and_
         }
     }
     for send in sends {
-        assert_eq!(ranks[0].take(send).unwrap().expect("it goes on").error, None);
+        assert_eq!(
+            ranks[0].take(send).unwrap().expect("it goes on").error,
+            None
+        );
     }
     for (rank, receive) in receives {
         let status = ranks[rank].take(receive).unwrap().expect("it goes on");

@@ -1,15 +1,19 @@
-//! The order in which a window leaves by a rail that has room for few packets at a time, with and without a strategy of somebody else's.
+//! The order in which a window leaves by a rail that has room for few packets at a time, with and
+//! without a strategy of somebody else's.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Peer, Send};
 use garonne_engine::limits::{ORDER_LOOK_AHEAD, ORDER_PATIENCE};
 use garonne_engine::priority::Priority;
 use garonne_engine::rail::{
-    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
+    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token,
+    WakeSource,
 };
 use garonne_engine::shard::Shard;
 use garonne_engine::strategy::built_in::BuiltIn;
-use garonne_engine::strategy::loaded::{Answer, Counts, Decides, Loaded, Question, Strategy, Window};
+use garonne_engine::strategy::loaded::{
+    Answer, Counts, Decides, Loaded, Question, Strategy, Window,
+};
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::sync::Arc;
@@ -140,7 +144,11 @@ impl Side {
             shard.consult(loaded.clone());
         }
         let bytes = Scratch::new(16 << 10).expect("memory");
-        Self { shard, loaded, bytes }
+        Self {
+            shard,
+            loaded,
+            bytes,
+        }
     }
 
     fn send(&mut self, context: u32, len: u64) {
@@ -213,7 +221,9 @@ fn a_loaded_strategy_orders_the_window_and_is_asked_only_where_there_is_somethin
         side.send(context, 8);
     }
     assert_eq!(side.leave(10), [2, 3, 1, 1]);
-    let Counts { asked, accepted, .. } = side.asked();
+    let Counts {
+        asked, accepted, ..
+    } = side.asked();
     assert!((1..=2).contains(&asked) && accepted == asked, "{asked}");
     assert_eq!(side.leave(10), [], "nothing is left");
 }

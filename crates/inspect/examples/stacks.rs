@@ -1,4 +1,5 @@
-//! Prints what is seen of a process from outside: `cargo run -p garonne-inspect --example stacks PID`.
+//! Prints what is seen of a process from outside:
+//! `cargo run -p garonne-inspect --example stacks PID`.
 
 fn main() {
     let pid = std::env::args().nth(1).and_then(|word| word.parse().ok());

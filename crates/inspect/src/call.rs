@@ -13,14 +13,16 @@ pub struct SystemCall {
     /// Its arguments as the kernel shows them.
     #[serde(skip)]
     pub arguments: [u64; 6],
-    /// The file, socket or path that it is about: a descriptor's with its number, as `3 </data/in>`.
+    /// The file, socket or path that it is about: a descriptor's with its number, as
+    /// `3 </data/in>`.
     pub about: Option<String>,
 }
 
 /// What the kernel says of a thread that sleeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blocked {
-    /// Number and arguments of the system call; `None`: it sleeps for another reason, as a page that is read from disk.
+    /// Number and arguments of the system call; `None`: it sleeps for another reason, as a page
+    /// that is read from disk.
     pub call: Option<(i64, [u64; 6])>,
     pub sp: u64,
     pub pc: u64,
@@ -128,8 +130,8 @@ const OF_DESCRIPTORS: [&str; 43] = [
 
 /// Calls whose first argument is a path.
 const OF_PATHS: [&str; 15] = [
-    "open", "stat", "lstat", "access", "unlink", "mkdir", "rmdir", "rename", "readlink", "truncate", "chdir",
-    "execve", "statfs", "chmod", "creat",
+    "open", "stat", "lstat", "access", "unlink", "mkdir", "rmdir", "rename", "readlink",
+    "truncate", "chdir", "execve", "statfs", "chmod", "creat",
 ];
 
 /// Calls whose second argument is a path.
@@ -193,7 +195,12 @@ fn printable(text: &str) -> String {
 
 impl std::fmt::Display for SystemCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}({})", self.name, self.about.as_deref().unwrap_or_default())
+        write!(
+            f,
+            "{}({})",
+            self.name,
+            self.about.as_deref().unwrap_or_default()
+        )
     }
 }
 

@@ -1,4 +1,5 @@
-//! A thread that has crashed and stands still in a signal handler, with its registers before the signal in its own memory.
+//! A thread that has crashed and stands still in a signal handler, with its registers before the
+//! signal in its own memory.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +14,8 @@ use crate::thread::Frame;
 use crate::unwind::{ProcessUnwinder, Unwound};
 use crate::{Names, thread};
 
-/// Examines one crashed thread, and tells its functions one by one: names take longest, and who waits may have enough.
+/// Examines one crashed thread, and tells its functions one by one: names take longest, and who
+/// waits may have enough.
 #[derive(Debug)]
 pub struct Crashed {
     pid: u32,
@@ -24,9 +26,9 @@ pub struct Crashed {
 }
 
 impl Crashed {
-    /// Thread `tid` (as its own process sees it) of process `pid`, which waits in a signal handler. Its registers before the
-    /// signal lie at `context` (`ucontext_t`), as the kernel gave them to the handler. The thread is not stopped; the caller
-    /// sees to it that it stands still.
+    /// Thread `tid` (as its own process sees it) of process `pid`, which waits in a signal handler.
+    /// Its registers before the signal lie at `context` (`ucontext_t`), as the kernel gave them to
+    /// the handler. The thread is not stopped; the caller sees to it that it stands still.
     ///
     /// # Errors
     /// The process may not be examined, or is gone.
@@ -63,13 +65,14 @@ impl Crashed {
         let sp = self.registers.sp;
         let near = sp.saturating_sub(FRAME_BYTES)..sp.saturating_add(FRAME_BYTES);
         let is_usable = part_at(&self.maps, address).is_some_and(|part| part.rights.contains('w'));
-        // A stack grows downwards: it is the next memory above. Whoever writes beyond its other end meets something else.
+        // A stack grows downwards: it is the next memory above. Whoever writes beyond its other end
+        // meets something else.
         let above = parts(&self.maps).find(|part| part.start > address);
         near.contains(&address) && !is_usable && above.is_some_and(|part| part.rights.contains('w'))
     }
 
-    /// Its functions, the innermost first: what Python functions called, then these, in place of the interpreter's own
-    /// functions. `tell` is given one by one, and may end it.
+    /// Its functions, the innermost first: what Python functions called, then these, in place of
+    /// the interpreter's own functions. `tell` is given one by one, and may end it.
     pub fn tell(&self, mut tell: impl FnMut(Step<'_>) -> ControlFlow<()>) {
         let python = self.python();
         let mut tell_native = |frame: &Frame| match !python.is_empty() && is_evaluation(frame) {
@@ -87,7 +90,8 @@ impl Crashed {
         }
     }
 
-    /// The stack is read where it lies: it stands still, and a signal handler before this one may have had another.
+    /// The stack is read where it lies: it stands still, and a signal handler before this one may
+    /// have had another.
     fn unwound(&self) -> Unwound {
         let memory = Memory { pid: self.pid };
         let mut reads = 0;
@@ -103,6 +107,8 @@ impl Crashed {
             return Vec::new();
         };
         let raw = interpreter.capture(self.tid, self.is_main, self.registers.sp, &self.maps);
-        raw.into_iter().filter_map(|raw| interpreter.name(raw)).collect()
+        raw.into_iter()
+            .filter_map(|raw| interpreter.name(raw))
+            .collect()
     }
 }

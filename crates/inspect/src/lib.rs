@@ -1,9 +1,13 @@
-//! Processes examined from outside: their threads, native stacks, system calls and Python frames. Nothing here knows MPI.
+//! Processes examined from outside: their threads, native stacks, system calls and Python frames.
+//! Nothing here knows MPI.
 //!
-//! [`examine`] looks at a process once and gives a value. A thread that sleeps is read without being touched where its stack can be told so; any other is stopped for the time that
-//! it takes to copy its registers and its stack, some ten to a hundred microseconds, and everything else happens after it goes on. Threads whose system call would end with an error when it is
-//! interrupted are never stopped. A stopped thread goes on when the examining thread ends, in whatever way. Stateless; files and memory are read, nothing is written. Bounded by the constants in
-//! `limits`.
+//! [`examine`] looks at a process once and gives a value. A thread that sleeps is read without
+//! being touched where its stack can be told so; any other is stopped for the time that it takes to
+//! copy its registers and its stack, some ten to a hundred microseconds, and everything else
+//! happens after it goes on. Threads whose system call would end with an error when it is
+//! interrupted are never stopped. A stopped thread goes on when the examining thread ends, in
+//! whatever way. Stateless; files and memory are read, nothing is written. Bounded by the constants
+//! in `limits`.
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("registers are known on x86-64 and AArch64");
@@ -81,7 +85,10 @@ fn examine_here(pid: u32, all_threads: bool) -> std::io::Result<Process> {
         None => (None, None),
     };
     let mut examiner = Examiner::new(pid, &maps, interpreter.as_ref());
-    let threads = ids.into_iter().filter_map(|tid| examiner.examine(tid)).collect();
+    let threads = ids
+        .into_iter()
+        .filter_map(|tid| examiner.examine(tid))
+        .collect();
     let refused = examiner.refused();
     Ok(Process {
         pid,
@@ -116,7 +123,11 @@ impl<'a> Names<'a> {
             if functions.is_empty() {
                 frames.push(Frame::at(address));
             }
-            frames.extend(functions.into_iter().map(|function| Frame::of(address, function)));
+            frames.extend(
+                functions
+                    .into_iter()
+                    .map(|function| Frame::of(address, function)),
+            );
         }
         frames
     }

@@ -5,10 +5,12 @@ use std::time::Duration;
 /// Frames of one stack: deeper recursions are told by their innermost part.
 pub const FRAMES_MAX: usize = 256;
 
-/// Bytes of a stack that are copied while its thread stands still: some hundred frames; the copy takes some ten microseconds.
+/// Bytes of a stack that are copied while its thread stands still: some hundred frames; the copy
+/// takes some ten microseconds.
 pub const STACK_BYTES_MAX: usize = 256 * 1024;
 
-/// Threads of one process that are examined: those of programs with a thread for each core of the largest hosts.
+/// Threads of one process that are examined: those of programs with a thread for each core of the
+/// largest hosts.
 pub const THREADS_MAX: usize = 1024;
 
 /// A thread that has not stopped by then sleeps where nothing wakes it.
@@ -17,5 +19,6 @@ pub const STOP_WAIT: Duration = Duration::from_millis(50);
 /// Frames of an interpreter: as those of a stack.
 pub const PYTHON_FRAMES_MAX: usize = 256;
 
-/// Words of a crashed thread's stack that are read: a frame takes two to five, and damaged ones lead anywhere.
+/// Words of a crashed thread's stack that are read: a frame takes two to five, and damaged ones
+/// lead anywhere.
 pub const CRASHED_READS_MAX: usize = 8192;

@@ -2,7 +2,8 @@
 
 use crate::sys;
 
-/// The memory of one process. Everything read may be wrong or change: values are checked by whoever uses them.
+/// The memory of one process. Everything read may be wrong or change: values are checked by whoever
+/// uses them.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     /// The process, as this process's namespace names it.

@@ -1,7 +1,9 @@
 //! Frames of a CPython interpreter (3.9 to 3.14), read out of its process's memory.
 //!
-//! Capturing takes a read for each frame and may happen while a thread stands still. Naming reads code objects and may happen later: they live as long as their functions, and what
-//! was freed meanwhile gives a frame that is left out. Nothing is written to the process, and none of its code runs.
+//! Capturing takes a read for each frame and may happen while a thread stands still. Naming reads
+//! code objects and may happen later: they live as long as their functions, and what was freed
+//! meanwhile gives a frame that is left out. Nothing is written to the process, and none of its
+//! code runs.
 
 mod layout;
 mod lines;
@@ -66,7 +68,9 @@ impl Interpreter {
             None => minor_of_paths(path, maps),
         };
         let Some(minor) = minor else {
-            return Some(Err("the version of its Python interpreter is not known".into()));
+            return Some(Err(
+                "the version of its Python interpreter is not known".into()
+            ));
         };
         let layout = Layout::of(memory, runtime, minor);
         let known = layout.map(|layout| Self {
@@ -74,11 +78,13 @@ impl Interpreter {
             head: runtime + layout.interpreters_head,
             layout,
         });
-        Some(known.ok_or_else(|| format!("frames of CPython 3.{minor} cannot be read from outside")))
+        Some(
+            known.ok_or_else(|| format!("frames of CPython 3.{minor} cannot be read from outside")),
+        )
     }
 
-    /// The frames of a thread, the innermost first; empty if the thread is in no Python function. `tid` is the thread's id as its own process sees it, and `sp` an address on
-    /// its stack.
+    /// The frames of a thread, the innermost first; empty if the thread is in no Python function.
+    /// `tid` is the thread's id as its own process sees it, and `sp` an address on its stack.
     pub fn capture(&self, tid: u32, is_main: bool, sp: u64, maps: &str) -> Vec<RawFrame> {
         self.state_of(tid, is_main, sp, maps)
             .map_or_else(Vec::new, |state| self.frames_of(state))
@@ -87,7 +93,8 @@ impl Interpreter {
     fn state_of(&self, tid: u32, is_main: bool, sp: u64, maps: &str) -> Option<u64> {
         let states = self.thread_states();
         let Some(native_id) = self.layout.native_id else {
-            // The oldest state is that of the main thread; those of others name an address on their stacks.
+            // The oldest state is that of the main thread; those of others name an address on their
+            // stacks.
             return match is_main {
                 true => states.last().copied(),
                 false => states.into_iter().find(|state| {
@@ -195,8 +202,8 @@ impl Interpreter {
         const LENGTH: u64 = 16;
         const STATE: u64 = 32;
         let length = self.memory.word(object + LENGTH)?;
-        let state =
-            self.memory.array(object + STATE).map(u32::from_ne_bytes)? >> self.layout.text_state_shift;
+        let state = self.memory.array(object + STATE).map(u32::from_ne_bytes)?
+            >> self.layout.text_state_shift;
         let (kind, is_compact, is_ascii) = (state & 7, state >> 3 & 1 != 0, state >> 4 & 1 != 0);
         if !is_compact || length > OBJECT_BYTES_MAX {
             return None;
@@ -209,7 +216,11 @@ impl Interpreter {
         match kind {
             1 => Some(bytes.iter().map(|byte| char::from(*byte)).collect()),
             2 => {
-                let units = bytes.as_chunks().0.iter().map(|unit| u16::from_ne_bytes(*unit));
+                let units = bytes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|unit| u16::from_ne_bytes(*unit));
                 Some(
                     char::decode_utf16(units)
                         .map(|unit| unit.unwrap_or('\u{fffd}'))
@@ -217,7 +228,11 @@ impl Interpreter {
                 )
             }
             4 => {
-                let units = bytes.as_chunks().0.iter().map(|unit| u32::from_ne_bytes(*unit));
+                let units = bytes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|unit| u32::from_ne_bytes(*unit));
                 Some(
                     units
                         .map(|unit| char::from_u32(unit).unwrap_or('\u{fffd}'))
@@ -237,7 +252,9 @@ impl Interpreter {
     }
 
     fn exactly(&self, address: u64, len: u64) -> Option<Vec<u8>> {
-        let len = usize::try_from(len).ok().filter(|_| len <= OBJECT_BYTES_MAX)?;
+        let len = usize::try_from(len)
+            .ok()
+            .filter(|_| len <= OBJECT_BYTES_MAX)?;
         Some(self.memory.bytes(address, len)).filter(|bytes| bytes.len() == len)
     }
 }
@@ -262,8 +279,15 @@ fn candidates<'a>(pid: u32, maps: &'a str) -> Vec<Object<'a>> {
 }
 
 /// Where an object has these symbols, of those that other objects may use.
-fn symbols<const N: usize>(pid: u32, object: &Object<'_>, names: [&str; N]) -> Option<[Option<u64>; N]> {
-    let roots = [format!("/proc/{pid}/root{}", object.path), object.path.to_owned()];
+fn symbols<const N: usize>(
+    pid: u32,
+    object: &Object<'_>,
+    names: [&str; N],
+) -> Option<[Option<u64>; N]> {
+    let roots = [
+        format!("/proc/{pid}/root{}", object.path),
+        object.path.to_owned(),
+    ];
     let file = roots.iter().find_map(|path| File::open(path).ok())?;
     let cache = ReadCache::new(file);
     let file = object::File::parse(&cache).ok()?;
@@ -282,7 +306,8 @@ fn symbols<const N: usize>(pid: u32, object: &Object<'_>, names: [&str; N]) -> O
     Some(found)
 }
 
-/// The minor version that a path names, as `/usr/bin/python3.9` and `.../lib/python3.9/lib-dynload/...`.
+/// The minor version that a path names, as `/usr/bin/python3.9` and
+/// `.../lib/python3.9/lib-dynload/...`.
 fn minor_of_paths(path: &str, maps: &str) -> Option<u8> {
     let of = |path: &str| {
         let (_, rest) = path.rsplit_once("python3.")?;

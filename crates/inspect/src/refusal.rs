@@ -13,7 +13,8 @@ pub fn words(pid: u32, error: &io::Error) -> String {
         return format!("a debugger holds it (process {tracer})");
     }
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    let effective = field("Uid:").and_then(|ids| ids.split_ascii_whitespace().nth(1).map(str::to_owned));
+    let effective =
+        field("Uid:").and_then(|ids| ids.split_ascii_whitespace().nth(1).map(str::to_owned));
     let own = own_user();
     match error.kind() {
         io::ErrorKind::TimedOut => "it sleeps in the kernel and cannot be stopped".into(),

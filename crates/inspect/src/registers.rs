@@ -59,11 +59,13 @@ impl From<Registers> for framehop::aarch64::UnwindRegsAarch64 {
 
 #[cfg(target_arch = "x86_64")]
 impl Registers {
-    /// Out of the context that a signal handler was given, which lies at `address` of a process's memory.
+    /// Out of the context that a signal handler was given, which lies at `address` of a process's
+    /// memory.
     pub(crate) fn of_context(memory: Memory, address: u64) -> Option<Self> {
         const GENERAL: usize =
             offset_of!(libc::ucontext_t, uc_mcontext) + offset_of!(libc::mcontext_t, gregs);
-        let word = |index: i32| memory.word(address.checked_add(GENERAL as u64 + 8 * index as u64)?);
+        let word =
+            |index: i32| memory.word(address.checked_add(GENERAL as u64 + 8 * index as u64)?);
         Some(Self {
             pc: word(libc::REG_RIP)?,
             sp: word(libc::REG_RSP)?,
@@ -75,7 +77,8 @@ impl Registers {
 
 #[cfg(target_arch = "aarch64")]
 impl Registers {
-    /// Out of the context that a signal handler was given, which lies at `address` of a process's memory.
+    /// Out of the context that a signal handler was given, which lies at `address` of a process's
+    /// memory.
     pub(crate) fn of_context(memory: Memory, address: u64) -> Option<Self> {
         const MACHINE: usize = offset_of!(libc::ucontext_t, uc_mcontext);
         let word = |offset: usize| memory.word(address.checked_add((MACHINE + offset) as u64)?);

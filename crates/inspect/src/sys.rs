@@ -1,11 +1,13 @@
-//! The system calls that examine another process: reading its memory, and stopping one of its threads for the time that it takes to read registers.
+//! The system calls that examine another process: reading its memory, and stopping one of its
+//! threads for the time that it takes to read registers.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use crate::registers::Registers;
 
-/// Copies memory of process `pid` from `address` on; returns how many bytes were there. Takes no attachment, and does not stop the process.
+/// Copies memory of process `pid` from `address` on; returns how many bytes were there. Takes no
+/// attachment, and does not stop the process.
 pub fn read(pid: u32, address: u64, into: &mut [u8]) -> io::Result<usize> {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
@@ -15,14 +17,16 @@ pub fn read(pid: u32, address: u64, into: &mut [u8]) -> io::Result<usize> {
         iov_base: std::ptr::with_exposed_provenance_mut(address as usize),
         iov_len: into.len(),
     };
-    // SAFETY: writes within `into`; the remote address is only interpreted by the kernel, in the other process.
+    // SAFETY: writes within `into`; the remote address is only interpreted by the kernel, in the
+    // other process.
     let got = unsafe { libc::process_vm_readv(pid as libc::pid_t, &local, 1, &remote, 1, 0) };
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
 /// A thread that stands still until this value is dropped.
 ///
-/// The kernel lets the thread go on as well when the thread that stopped it ends, in whatever way. Whoever stops threads therefore does so in a thread of its own.
+/// The kernel lets the thread go on as well when the thread that stopped it ends, in whatever way.
+/// Whoever stops threads therefore does so in a thread of its own.
 #[derive(Debug)]
 pub struct Stopped {
     tid: libc::pid_t,
@@ -30,7 +34,8 @@ pub struct Stopped {
     signal: i32,
 }
 
-/// Between two looks whether the thread has stopped. Whoever sleeps in between is scheduled soon on a busy machine, which a thread that keeps asking is not.
+/// Between two looks whether the thread has stopped. Whoever sleeps in between is scheduled soon on
+/// a busy machine, which a thread that keeps asking is not.
 const PAUSE: Duration = Duration::from_micros(15);
 
 /// The kernel's `struct sched_attr` in its first version.
@@ -47,12 +52,14 @@ struct Scheduling {
     period: u64,
 }
 
-/// Has the calling thread wake up on time, and take short turns at a core soon after: whoever it has stopped waits for it meanwhile. What the kernel does not know it leaves out.
+/// Has the calling thread wake up on time, and take short turns at a core soon after: whoever it
+/// has stopped waits for it meanwhile. What the kernel does not know it leaves out.
 pub fn take_short_turns() {
     const SHORTEST_NS: u64 = 100_000;
     let mut scheduling = Scheduling::default();
     let size = size_of::<Scheduling>();
-    // SAFETY: the kernel writes at most `size` bytes to the structure, and reads as many; the first call takes a number alone.
+    // SAFETY: the kernel writes at most `size` bytes to the structure, and reads as many; the first
+    // call takes a number alone.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0);
         if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut scheduling, size, 0) == 0 {
@@ -62,7 +69,8 @@ pub fn take_short_turns() {
     }
 }
 
-/// Stops the thread `tid`. It may be traced by nobody else. Signals that it has and stops that it is in stay as they are.
+/// Stops the thread `tid`. It may be traced by nobody else. Signals that it has and stops that it
+/// is in stay as they are.
 pub fn stop(tid: u32, patience: Duration) -> io::Result<Stopped> {
     let tid = tid as libc::pid_t;
     trace(libc::PTRACE_SEIZE, tid, 0)?;
@@ -98,7 +106,14 @@ impl Stopped {
         };
         const NT_PRSTATUS: usize = 1;
         // SAFETY: the kernel writes at most `iov_len` bytes to `raw`.
-        let done = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, self.tid, NT_PRSTATUS, &raw mut place) };
+        let done = unsafe {
+            libc::ptrace(
+                libc::PTRACE_GETREGSET,
+                self.tid,
+                NT_PRSTATUS,
+                &raw mut place,
+            )
+        };
         match done {
             0 => Ok(Registers::from(raw)),
             _ => Err(io::Error::last_os_error()),

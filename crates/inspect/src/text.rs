@@ -50,7 +50,8 @@ pub(crate) fn is_evaluation(frame: &Frame) -> bool {
     name.is_some_and(|name| name.starts_with(EVALUATION))
 }
 
-/// Both stacks of a thread as one, the innermost function first: what Python functions called, then these, in place of the interpreter's own functions.
+/// Both stacks of a thread as one, the innermost function first: what Python functions called, then
+/// these, in place of the interpreter's own functions.
 pub fn steps<'a>(frames: &'a [Frame], python: &'a [PythonFrame]) -> Vec<Step<'a>> {
     let called = match python.is_empty() {
         true => frames,
@@ -85,7 +86,13 @@ fn state(letter: Option<char>) -> &'static str {
 
 impl Display for Thread {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        write!(f, "thread {} ({}), {}", self.tid, self.name, state(self.state))?;
+        write!(
+            f,
+            "thread {} ({}), {}",
+            self.tid,
+            self.name,
+            state(self.state)
+        )?;
         if let Some(call) = &self.call {
             write!(f, " in {call}")?;
         }

@@ -60,7 +60,8 @@ impl Frame {
         }
     }
 
-    /// Whether this is a function of the program itself or of a library of its own, as far as one can tell: not of the system, nor of the object that `is_runtime` names.
+    /// Whether this is a function of the program itself or of a library of its own, as far as one
+    /// can tell: not of the system, nor of the object that `is_runtime` names.
     pub fn is_of_program(&self, is_runtime: impl Fn(&str) -> bool) -> bool {
         const SYSTEM: [&str; 4] = ["/lib", "/usr/lib", "/usr/local/lib", "/opt/"];
         let of_system = SYSTEM.iter().any(|begin| self.object.starts_with(begin));
@@ -156,7 +157,10 @@ impl<'a> Examiner<'a> {
             Ok(captured) => {
                 thread.frames = self.names.frames(&captured.unwound.addresses);
                 thread.complete = captured.unwound.complete;
-                let name = |raw: RawFrame| self.interpreter.and_then(|interpreter| interpreter.name(raw));
+                let name = |raw: RawFrame| {
+                    self.interpreter
+                        .and_then(|interpreter| interpreter.name(raw))
+                };
                 thread.python = captured.python.into_iter().filter_map(name).collect();
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -183,7 +187,8 @@ impl<'a> Examiner<'a> {
         }
     }
 
-    /// A thread that sleeps is left alone. Its frame pointer is not known then: what follows alike from two that cannot be right does not depend on it.
+    /// A thread that sleeps is left alone. Its frame pointer is not known then: what follows alike
+    /// from two that cannot be right does not depend on it.
     fn capture_asleep(&mut self, tid: u32, blocked: &Blocked) -> Option<Captured> {
         let stack = self.copy_stack(blocked.sp);
         let python = self.capture_python(tid, blocked.sp);
@@ -242,7 +247,8 @@ pub(crate) fn copy_stack(pid: u32, maps: &str, sp: u64) -> Stack {
 
 /// A thread's id as its own process sees it.
 pub(crate) fn inner_id(pid: u32, tid: u32) -> u32 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let status =
+        std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     ids.and_then(|ids| ids.split_ascii_whitespace().last()?.parse().ok())
         .unwrap_or(tid)
@@ -263,7 +269,10 @@ mod tests {
 
     #[test]
     fn who_is_held_by_another_is_told_of_as_far_as_it_sleeps() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
         let pid = child.id();
         while Blocked::of(pid, pid).is_none_or(|blocked| blocked.call.is_none()) {
             std::thread::yield_now();
@@ -276,7 +285,10 @@ mod tests {
         assert_eq!(process.threads[0].state, Some('t'), "{process}");
         if !process.threads[0].complete {
             let refused = process.refused.unwrap();
-            assert!(refused.starts_with("a debugger holds it (process "), "{refused}");
+            assert!(
+                refused.starts_with("a debugger holds it (process "),
+                "{refused}"
+            );
         }
     }
 }

@@ -1,10 +1,13 @@
-//! Return addresses out of registers and a copy of a stack, by the unwind tables of the objects that the process has mapped.
+//! Return addresses out of registers and a copy of a stack, by the unwind tables of the objects
+//! that the process has mapped.
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::ops::Range;
 
-use framehop::{CacheNative, ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder, UnwinderNative};
+use framehop::{
+    CacheNative, ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder, UnwinderNative,
+};
 use framehop::{MayAllocateDuringUnwind, UnwindRegsNative};
 use garonne_sites::maps::{Object, part_at, parts};
 use object::read::ReadRef;
@@ -23,7 +26,8 @@ pub struct Unwound {
     pub complete: bool,
 }
 
-/// The instructions by which a signal handler returns: the system call `rt_sigreturn`, with what the kernel laid down on the stack.
+/// The instructions by which a signal handler returns: the system call `rt_sigreturn`, with what
+/// the kernel laid down on the stack.
 struct SignalReturn {
     code: [u8; 8],
     /// Where the registers before the signal lie, from the stack pointer.
@@ -70,7 +74,11 @@ impl<'a> ProcessUnwinder<'a> {
     }
 
     /// The functions of a stack whose words `read` gives.
-    pub fn unwind_by(&mut self, registers: Registers, mut read: impl FnMut(u64) -> Option<u64>) -> Unwound {
+    pub fn unwind_by(
+        &mut self,
+        registers: Registers,
+        mut read: impl FnMut(u64) -> Option<u64>,
+    ) -> Unwound {
         let mut unwound = Unwound::default();
         let registers = self.before_wrong_call(registers, &mut read);
         let mut raw: UnwindRegsNative = registers.into();
@@ -102,8 +110,13 @@ impl<'a> ProcessUnwinder<'a> {
     }
 
     /// The registers as after the call's return, if the thread has just called what is no function.
-    fn before_wrong_call(&self, registers: Registers, read: impl FnOnce(u64) -> Option<u64>) -> Registers {
-        let is_code = |pc: u64| part_at(self.maps, pc).is_some_and(|part| part.rights.contains('x'));
+    fn before_wrong_call(
+        &self,
+        registers: Registers,
+        read: impl FnOnce(u64) -> Option<u64>,
+    ) -> Registers {
+        let is_code =
+            |pc: u64| part_at(self.maps, pc).is_some_and(|part| part.rights.contains('x'));
         if is_code(registers.pc) {
             return registers;
         }
@@ -122,7 +135,8 @@ impl<'a> ProcessUnwinder<'a> {
         }
     }
 
-    /// The registers that a signal interrupted, if `address` is where a signal handler returns to, with this stack pointer.
+    /// The registers that a signal interrupted, if `address` is where a signal handler returns to,
+    /// with this stack pointer.
     fn interrupted(&self, address: u64, sp: u64) -> Option<Registers> {
         let code = self.memory.array(address)?;
         let context = sp.checked_add(SIGNAL_RETURN.context_offset)?;

@@ -1,4 +1,5 @@
-//! Threads that stand still where they crashed: which functions are told, through signal handlers and wrong calls.
+//! Threads that stand still where they crashed: which functions are told, through signal handlers
+//! and wrong calls.
 
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
@@ -113,7 +114,9 @@ fn a_call_of_what_is_no_function_is_told_as_its_caller() {
         return;
     };
     let steps = standing.steps(3);
-    let caller = steps.iter().position(|found| *found == step("call", "call"));
+    let caller = steps
+        .iter()
+        .position(|found| *found == step("call", "call"));
     assert!(caller.is_some_and(|at| at <= 1), "{steps:?}");
     assert_eq!(steps[caller.unwrap() + 1], step("main", "main calls"));
 }

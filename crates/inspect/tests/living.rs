@@ -23,7 +23,8 @@ impl Running {
         Self(child)
     }
 
-    /// Waits until its first thread sleeps in `read`, and the last of `threads` in what it sleeps in.
+    /// Waits until its first thread sleeps in `read`, and the last of `threads` in what it sleeps
+    /// in.
     fn settle(self, threads: usize, last: Option<&str>) -> Self {
         let sleeps_in = |thread: Option<&Thread>, name: &str| {
             let call = thread.and_then(|thread| thread.call.as_ref());
@@ -113,7 +114,8 @@ fn line_of(file: &str, text: &str) -> usize {
 
 /// The three threads of the program that waits.
 fn check_threads(process: &Process) {
-    let at = |function: &str, text: &str| format!("{function} at waits.c:{}", line_of("waits.c", text));
+    let at =
+        |function: &str, text: &str| format!("{function} at waits.c:{}", line_of("waits.c", text));
     let [main, work, events] = process.threads.as_slice() else {
         panic!("{process}");
     };
@@ -200,7 +202,10 @@ fn a_program_that_is_stopped_stays_so_and_is_seen() {
 #[test]
 #[ignore = "runs until it is killed"]
 fn examine_for_ever() {
-    let pid = std::env::var("GARONNE_TEST_EXAMINED").unwrap().parse().unwrap();
+    let pid = std::env::var("GARONNE_TEST_EXAMINED")
+        .unwrap()
+        .parse()
+        .unwrap();
     println!("ready");
     loop {
         let _ = examine(pid, true);
@@ -246,7 +251,8 @@ fn python_functions_take_the_place_of_the_interpreter() {
         if !command.is_ok_and(|output| output.status.success()) {
             continue;
         }
-        let running = Running::start(Command::new(interpreter).arg(source("exchange.py"))).settle(2, None);
+        let running =
+            Running::start(Command::new(interpreter).arg(source("exchange.py"))).settle(2, None);
         let process = running.examine();
         assert_eq!(process.python_unknown, None);
         let line = |text: &str| line_of("exchange.py", text) as u32;

@@ -1,9 +1,11 @@
-//! Writes the Rust that `build.rs` puts into `OUT_DIR`: constants, call numbers, wrappers and thunks.
+//! Writes the Rust that `build.rs` puts into `OUT_DIR`: constants, call numbers, wrappers and
+//! thunks.
 //!
-//! Each function of the table becomes a wrapper with the C prototype (argument words in, error code out) around a
-//! body `crate::<module>::<name>` that returns a `Result`, and two naked thunks, `MPI_X` and `PMPI_X`. A function and
-//! its `_c` or `_x` form call one body when they differ only in the width of counts: scalars become `MPI_Count`, arrays
-//! become `Counts`, results become `CountOut`. A null pointer for a result is refused by the wrapper.
+//! Each function of the table becomes a wrapper with the C prototype (argument words in, error code
+//! out) around a body `crate::<module>::<name>` that returns a `Result`, and two naked thunks,
+//! `MPI_X` and `PMPI_X`. A function and its `_c` or `_x` form call one body when they differ only
+//! in the width of counts: scalars become `MPI_Count`, arrays become `Counts`, results become
+//! `CountOut`. A null pointer for a result is refused by the wrapper.
 
 use crate::table::{Function, Group, Param, Value};
 use std::collections::HashMap;
@@ -33,7 +35,8 @@ pub fn constants(groups: &[Group]) -> String {
 
 /// The call numbers and their names, wrappers, checks and thunks.
 pub fn functions(functions: &[Function]) -> String {
-    let by_name: HashMap<&str, &Function> = functions.iter().map(|f| (f.name.as_str(), f)).collect();
+    let by_name: HashMap<&str, &Function> =
+        functions.iter().map(|f| (f.name.as_str(), f)).collect();
     let mut out = String::new();
     writeln!(
         out,
@@ -117,7 +120,11 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
         let mut arguments = vec![format!("Call({number})")];
         for (at, p) in f.params.iter().enumerate() {
             let differs = twin.is_some_and(|t| !same_type(p, &t.params[at]));
-            arguments.push(if differs { widened(p) } else { rust_name(&p.name) });
+            arguments.push(if differs {
+                widened(p)
+            } else {
+                rust_name(&p.name)
+            });
         }
         let call = format!("crate::{}::{body}({})", f.module, arguments.join(", "));
         if raises(f) {
@@ -158,7 +165,8 @@ fn is_quick(f: &Function) -> bool {
     QUICK.contains(&f.name.strip_suffix("_c").unwrap_or(&f.name))
 }
 
-/// Calls that a forked child may make: they look at nothing that is its parent's, or know themselves what to do there.
+/// Calls that a forked child may make: they look at nothing that is its parent's, or know
+/// themselves what to do there.
 const IN_CHILDREN: [&str; 9] = [
     "MPI_Abort",
     "MPI_Error_class",
@@ -171,8 +179,9 @@ const IN_CHILDREN: [&str; 9] = [
     "MPI_Pcontrol",
 ];
 
-/// What the wrapper does in a forked child; `None`: it looks for nothing odd, and a trace does not show the call. (The shortest ways of the four quick
-/// calls need no such look: their check of the buffer refuses a child, see `device`, and no engine that is traced lets them through.)
+/// What the wrapper does in a forked child; `None`: it looks for nothing odd, and a trace does not
+/// show the call. (The shortest ways of the four quick calls need no such look: their check of the
+/// buffer refuses a child, see `device`, and no engine that is traced lets them through.)
 fn in_children(f: &Function, number: usize) -> Option<String> {
     let name = f.name.strip_suffix("_c").unwrap_or(&f.name);
     match IN_CHILDREN.contains(&name) {
@@ -188,13 +197,16 @@ fn passed(f: &Function) -> String {
     names.chain(["site".into()]).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether the result is an error code for error handlers. The tool interface returns its codes and calls none.
+/// Whether the result is an error code for error handlers. The tool interface returns its codes and
+/// calls none.
 fn raises(f: &Function) -> bool {
     f.result == "int" && !f.name.ends_with("_toint") && !f.name.starts_with("MPI_T_")
 }
 
-/// Whether it is where one result goes, or what the call changes: without it the call is refused before anything happens, so no body has to think of it.
-/// Statuses may be ignored, of arrays there may be no elements, `argc` says nothing if it is null, and what is behind a `void *` the body knows.
+/// Whether it is where one result goes, or what the call changes: without it the call is refused
+/// before anything happens, so no body has to think of it. Statuses may be ignored, of arrays there
+/// may be no elements, `argc` says nothing if it is null, and what is behind a `void *` the body
+/// knows.
 fn is_result(p: &Param) -> bool {
     let one = p.depth == 1 && !p.array && !p.constant && rust_type(p).starts_with("Ptr<");
     one && p.base != "MPI_Status" && p.name != "argc" && !p.name.ends_with("weights")
@@ -253,8 +265,9 @@ fn body_name(f: &Function, shared: bool) -> String {
     name.to_lowercase()
 }
 
-/// Whose error handler hears of a failure: the first communicator, window, file or session among the arguments. A call
-/// that makes one of them with a given error handler has that handler hear of its own failure, too.
+/// Whose error handler hears of a failure: the first communicator, window, file or session among
+/// the arguments. A call that makes one of them with a given error handler has that handler hear of
+/// its own failure, too.
 fn holder(f: &Function) -> String {
     // A file that cannot be opened or deleted is heard of by the null file's error handler.
     if matches!(f.name.as_str(), "MPI_File_open" | "MPI_File_delete") {
@@ -268,7 +281,11 @@ fn holder(f: &Function) -> String {
             )
     });
     if let Some(p) = found {
-        return format!("Holder::{}({})", &p.base["MPI_".len()..], rust_name(&p.name));
+        return format!(
+            "Holder::{}({})",
+            &p.base["MPI_".len()..],
+            rust_name(&p.name)
+        );
     }
     let given = f
         .params
@@ -277,7 +294,9 @@ fn holder(f: &Function) -> String {
     match (f.name.as_str(), given) {
         ("MPI_Comm_free" | "MPI_Comm_disconnect", _) => "Holder::at_comm(comm)".into(),
         ("MPI_Session_finalize", _) => "Holder::at_session(session)".into(),
-        ("MPI_Session_init", Some(p)) => format!("Holder::Given({}, Kind::Session)", rust_name(&p.name)),
+        ("MPI_Session_init", Some(p)) => {
+            format!("Holder::Given({}, Kind::Session)", rust_name(&p.name))
+        }
         (_, Some(p)) => format!("Holder::Given({}, Kind::Comm)", rust_name(&p.name)),
         (_, None) => "Holder::None".into(),
     }

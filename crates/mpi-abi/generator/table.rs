@@ -1,7 +1,7 @@
 //! Reads the tables in `abi/`: functions with their C prototypes, and constants.
 //!
-//! Shared by `build.rs` and by the test that keeps the committed `mpi.h` and `docs/conformance.md` equal to what the
-//! tables say. A line that does not parse stops the build with its number.
+//! Shared by `build.rs` and by the test that keeps the committed `mpi.h` and `docs/conformance.md`
+//! equal to what the tables say. A line that does not parse stops the build with its number.
 
 /// One C function of the standard.
 #[derive(Debug, Clone)]
@@ -113,7 +113,10 @@ pub fn constants(text: &str) -> Result<Vec<Group>, String> {
 }
 
 fn meaningful(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+    let lines = text
+        .lines()
+        .enumerate()
+        .map(|(at, line)| (at + 1, line.trim()));
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 

@@ -1,4 +1,5 @@
-//! What a program may ask about the ABI itself, and what a Fortran layer tells about Fortran's types.
+//! What a program may ask about the ABI itself, and what a Fortran layer tells about Fortran's
+//! types.
 
 use crate::call::{Call, Fault, Result};
 use crate::constants::*;
@@ -53,14 +54,18 @@ const SIZED_COMPLEX: [(&str, u16); 5] = [
     ("mpi_double_complex_supported", codes::DOUBLE_COMPLEX),
 ];
 
-/// The sizes in use, or those that will be unless the program sets others before it uses Fortran's types.
+/// The sizes in use, or those that will be unless the program sets others before it uses Fortran's
+/// types.
 pub(crate) fn abi_get_fortran_info(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
     let sizes = fortran_sizes();
     let mut pairs = vec![
         ("mpi_logical_size", sizes.logical.to_string()),
         ("mpi_integer_size", sizes.integer.to_string()),
         ("mpi_real_size", sizes.real.to_string()),
-        ("mpi_double_precision_size", sizes.double_precision.to_string()),
+        (
+            "mpi_double_precision_size",
+            sizes.double_precision.to_string(),
+        ),
     ];
     for (key, code) in SIZED.into_iter().chain(SIZED_COMPLEX) {
         pairs.push((key, is_predefined_with(sizes, code).to_string()));
@@ -86,11 +91,15 @@ pub(crate) fn abi_set_fortran_info(_: Call, with: MPI_Info) -> Result<()> {
     Ok(configure_fortran(sizes)?)
 }
 
-/// Bytes of a `LOGICAL` that is not wider than our own integers; a wider one is extended by its sign.
+/// Bytes of a `LOGICAL` that is not wider than our own integers; a wider one is extended by its
+/// sign.
 fn logical(size: c_int) -> Result<usize> {
     match size {
         1 | 2 | 4 | 8 | 16 => Ok(size as usize),
-        _ => Err(Fault::new(Class::Arg, format!("no LOGICAL has {size} bytes"))),
+        _ => Err(Fault::new(
+            Class::Arg,
+            format!("no LOGICAL has {size} bytes"),
+        )),
     }
 }
 

@@ -18,7 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 fn create(kind: Kind, functions: Attribute, keyval: Ptr<c_int>) -> Result<()> {
-    keyval.set(state::process()?.keyvals.create(kind, Arc::new(functions))?)
+    keyval.set(
+        state::process()?
+            .keyvals
+            .create(kind, Arc::new(functions))?,
+    )
 }
 
 fn free(kind: Kind, keyval: Ptr<c_int>) -> Result<()> {
@@ -33,7 +37,15 @@ pub(crate) fn comm_create_keyval(
     keyval: Ptr<c_int>,
     extra: Buf,
 ) -> Result<()> {
-    create(Kind::Comm, Attribute { copy, delete, extra }, keyval)
+    create(
+        Kind::Comm,
+        Attribute {
+            copy,
+            delete,
+            extra,
+        },
+        keyval,
+    )
 }
 
 pub(crate) fn type_create_keyval(
@@ -43,7 +55,15 @@ pub(crate) fn type_create_keyval(
     keyval: Ptr<c_int>,
     extra: Buf,
 ) -> Result<()> {
-    create(Kind::Datatype, Attribute { copy, delete, extra }, keyval)
+    create(
+        Kind::Datatype,
+        Attribute {
+            copy,
+            delete,
+            extra,
+        },
+        keyval,
+    )
 }
 
 pub(crate) fn win_create_keyval(
@@ -53,7 +73,15 @@ pub(crate) fn win_create_keyval(
     keyval: Ptr<c_int>,
     extra: Buf,
 ) -> Result<()> {
-    create(Kind::Window, Attribute { copy, delete, extra }, keyval)
+    create(
+        Kind::Window,
+        Attribute {
+            copy,
+            delete,
+            extra,
+        },
+        keyval,
+    )
 }
 
 pub(crate) fn comm_free_keyval(_: Call, keyval: Ptr<c_int>) -> Result<()> {
@@ -102,7 +130,15 @@ pub(crate) fn keyval_create(
     keyval: Ptr<c_int>,
     extra: Buf,
 ) -> Result<()> {
-    create(Kind::Comm, Attribute { copy, delete, extra }, keyval)
+    create(
+        Kind::Comm,
+        Attribute {
+            copy,
+            delete,
+            extra,
+        },
+        keyval,
+    )
 }
 
 pub(crate) fn keyval_free(_: Call, keyval: Ptr<c_int>) -> Result<()> {
@@ -113,7 +149,13 @@ pub(crate) fn attr_put(call: Call, on: MPI_Comm, keyval: c_int, value: Buf) -> R
     comm_set_attr(call, on, keyval, value)
 }
 
-pub(crate) fn attr_get(call: Call, on: MPI_Comm, keyval: c_int, value: Buf, flag: Ptr<c_int>) -> Result<()> {
+pub(crate) fn attr_get(
+    call: Call,
+    on: MPI_Comm,
+    keyval: c_int,
+    value: Buf,
+    flag: Ptr<c_int>,
+) -> Result<()> {
     comm_get_attr(call, on, keyval, value, flag)
 }
 
@@ -128,7 +170,8 @@ fn answer(found: Option<usize>, value: Buf, flag: Ptr<c_int>) -> Result<()> {
     flag.set(found.is_some().into())
 }
 
-/// The predefined attributes of communicators, as C has them: the address of an `int`. `None` for other keys.
+/// The predefined attributes of communicators, as C has them: the address of an `int`. `None` for
+/// other keys.
 fn predefined(keyval: c_int) -> Option<Option<usize>> {
     static VALUES: [AtomicI32; 7] = [const { AtomicI32::new(0) }; 7];
     let key = PredefinedKey::from_number(keyval)?;
@@ -137,7 +180,9 @@ fn predefined(keyval: c_int) -> Option<Option<usize>> {
         PredefinedKey::LastUsedCode => Some(last_used_code()),
         _ => state::find_process().and_then(|process| process.predefined_attr(key)),
     };
-    let Some(value) = value else { return Some(None) };
+    let Some(value) = value else {
+        return Some(None);
+    };
     place.store(value, Ordering::Relaxed);
     Some(Some(place.as_ptr().expose_provenance()))
 }

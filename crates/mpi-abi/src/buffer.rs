@@ -28,10 +28,14 @@ fn attach(to: &Buffers, buf: Buf, size: MPI_Count) -> Result<()> {
             format!("the buffer of {len} bytes is at a null pointer"),
         ));
     }
-    Ok(to.attach(Buffer::User { mem: buf.mem(), len })?)
+    Ok(to.attach(Buffer::User {
+        mem: buf.mem(),
+        len,
+    })?)
 }
 
-/// Tells the program where its buffer is and how large, once it is empty. Detaching none is an error.
+/// Tells the program where its buffer is and how large, once it is empty. Detaching none is an
+/// error.
 fn detach(from: &Buffers, process: &Process, addr: Buf, size: CountOut) -> Result<()> {
     let addr = addr.given()?;
     let (at, len) = match from.detach(process) {
@@ -89,11 +93,21 @@ pub(crate) fn comm_iflush_buffer(_: Call, on: MPI_Comm, out: Ptr<MPI_Request>) -
     give_request(comm.buffers().iflush(process), out)
 }
 
-pub(crate) fn session_attach_buffer(_: Call, on: MPI_Session, buf: Buf, size: MPI_Count) -> Result<()> {
+pub(crate) fn session_attach_buffer(
+    _: Call,
+    on: MPI_Session,
+    buf: Buf,
+    size: MPI_Count,
+) -> Result<()> {
     attach(session(on)?.buffers(), buf, size)
 }
 
-pub(crate) fn session_detach_buffer(_: Call, on: MPI_Session, addr: Buf, size: CountOut) -> Result<()> {
+pub(crate) fn session_detach_buffer(
+    _: Call,
+    on: MPI_Session,
+    addr: Buf,
+    size: CountOut,
+) -> Result<()> {
     let session = session(on)?;
     detach(session.buffers(), session.process(), addr, size)
 }

@@ -1,12 +1,14 @@
-//! Communicators by the contexts in which their messages travel, freed ones among them while operations use their contexts.
+//! Communicators by the contexts in which their messages travel, freed ones among them while
+//! operations use their contexts.
 //!
-//! Receives without a request object (see `plain`) know their context alone. Asked for rare things such as `MPI_Cancel`, which a
-//! program may do many times in a row: a question costs the same however many communicators and operations there are.
-//! Freed communicators that keep their contexts are looked through when their number has doubled, or when that is cheap.
+//! Receives without a request object (see `plain`) know their context alone. Asked for rare things
+//! such as `MPI_Cancel`, which a program may do many times in a row: a question costs the same
+//! however many communicators and operations there are. Freed communicators that keep their
+//! contexts are looked through when their number has doubled, or when that is cheap.
 //!
-//! The handle of a freed communicator names nothing for the program, and nothing else gets it until no operation refers
-//! to the communicator. An error handler that hears of such an operation is given that handle, which works while the
-//! handler runs ([`Shown`]).
+//! The handle of a freed communicator names nothing for the program, and nothing else gets it until
+//! no operation refers to the communicator. An error handler that hears of such an operation is
+//! given that handle, which works while the handler runs ([`Shown`]).
 
 use crate::checks;
 use crate::constants::{MPI_COMM_SELF, MPI_COMM_WORLD};
@@ -20,7 +22,8 @@ use garonne_mpi::unreceived::Owner;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// Places for operations that are looked at for each freed communicator at most: that takes less than to free one.
+/// Places for operations that are looked at for each freed communicator at most: that takes less
+/// than to free one.
 const PLACES_PER_FREED: usize = 64;
 
 /// Freed communicators of which the names are kept where messages are checked: the last ones, some
@@ -70,22 +73,27 @@ impl Known {
     /// Notes those of the unborn that have contexts by now.
     fn note_born(&mut self) {
         let handles = &mut self.handles;
-        self.unborn
-            .retain(|&handle| match COMMS.get(handle).map(Comm::contexts_number) {
+        self.unborn.retain(
+            |&handle| match COMMS.get(handle).map(Comm::contexts_number) {
                 Some(Some(number)) => {
                     handles.insert(number, handle);
                     false
                 }
                 born_later => born_later.is_some(),
-            });
+            },
+        );
     }
 
-    /// Forgets freed communicators that nothing refers to and whose contexts nobody uses, if it is time for that.
+    /// Forgets freed communicators that nothing refers to and whose contexts nobody uses, if it is
+    /// time for that.
     fn sweep(&mut self, process: &Process) {
         if self.freed.len() <= self.sweep_at {
             return;
         }
-        let InUse { contexts, looked_at } = process.contexts_in_use();
+        let InUse {
+            contexts,
+            looked_at,
+        } = process.contexts_in_use();
         let numbers: std::collections::HashSet<u32> = contexts.into_iter().map(number).collect();
         self.freed.retain(|number, freed| {
             freed.shown > 0 || freed.comm.is_referred_to() || numbers.contains(number)
@@ -108,7 +116,8 @@ pub(crate) fn add(handle: MPI_Comm, comm: &Comm) {
     }
 }
 
-/// A communicator was withdrawn from its handle; the communicator lives on while operations of the engine's use its contexts.
+/// A communicator was withdrawn from its handle; the communicator lives on while operations of the
+/// engine's use its contexts.
 pub(crate) fn retire(handle: MPI_Comm, comm: Comm) {
     let mut known = known();
     let Some(number) = comm.contexts_number() else {
@@ -130,7 +139,8 @@ pub(crate) fn retire(handle: MPI_Comm, comm: Comm) {
     known.sweep(&process);
 }
 
-/// Forgets communicators that were kept for pending receives: the world ends, and the receives with it.
+/// Forgets communicators that were kept for pending receives: the world ends, and the receives with
+/// it.
 pub(crate) fn forget_freed() {
     let mut known = known();
     known.sweep_at = 0;
@@ -141,20 +151,26 @@ pub(crate) fn forget_freed() {
 
 /// The communicator whose messages travel in this context.
 pub(crate) fn find(context: Context) -> Option<Comm> {
-    let mut predefined = [MPI_COMM_WORLD, MPI_COMM_SELF].into_iter().filter_map(find_comm);
+    let mut predefined = [MPI_COMM_WORLD, MPI_COMM_SELF]
+        .into_iter()
+        .filter_map(find_comm);
     if let Some(comm) = predefined.find(|comm| comm.owns(context)) {
         return Some(comm.clone());
     }
     let mut known = known();
     known.note_born();
     let number = number(context);
-    let living = known.handles.get(&number).and_then(|handle| COMMS.get(*handle));
+    let living = known
+        .handles
+        .get(&number)
+        .and_then(|handle| COMMS.get(*handle));
     living
         .or_else(|| known.freed.get(&number).map(|freed| &freed.comm))
         .cloned()
 }
 
-/// What is known of the communicator whose messages travel in this context, where messages are checked.
+/// What is known of the communicator whose messages travel in this context, where messages are
+/// checked.
 pub(crate) fn owner(context: Context) -> Option<Owner> {
     let number = number(context);
     let is_it = |freed: &&(u32, Owner)| freed.0 == number;
@@ -165,7 +181,8 @@ pub(crate) fn owner(context: Context) -> Option<Owner> {
     }
 }
 
-/// While it lives, the handle of a communicator that an error handler is given names the communicator.
+/// While it lives, the handle of a communicator that an error handler is given names the
+/// communicator.
 pub(crate) struct Shown(Option<Comm>);
 
 impl Shown {

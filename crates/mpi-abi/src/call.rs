@@ -1,11 +1,14 @@
 //! One call of the program's: its number and site, how it fails, and who hears of it.
 //!
-//! A body returns a [`Fault`]; the generated wrapper hands it to [`finish`], which raises it on the error handler of
-//! the object that the call was about. Nothing here is on the way of a call that succeeds.
+//! A body returns a [`Fault`]; the generated wrapper hands it to [`finish`], which raises it on the
+//! error handler of the object that the call was about. Nothing here is on the way of a call that
+//! succeeds.
 
 use crate::edge::Ptr;
 use crate::exports::{NAMES, NOT_YET};
-use crate::handle::{MPI_Comm, MPI_Count, MPI_Datatype, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win};
+use crate::handle::{
+    MPI_Comm, MPI_Count, MPI_Datatype, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win,
+};
 use garonne_engine::api::{Origin, TypeMark};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::kind_of;
@@ -29,7 +32,8 @@ impl Call {
         u16::try_from(found).ok().map(Self)
     }
 
-    /// What requests and events remember of this call. To be asked before any callback of the program runs.
+    /// What requests and events remember of this call. To be asked before any callback of the
+    /// program runs.
     #[inline(always)]
     pub fn origin(self) -> Origin {
         Origin {
@@ -168,8 +172,9 @@ pub(crate) fn in_child(call: Call, holder: Holder) -> c_int {
     crate::errhan::raise(call, holder, childs_fault())
 }
 
-/// The code of the first function of the table that is not there; above all predefined classes and codes of the ABI, and with
-/// the whole table below `MPI_ERR_LASTCODE`, above which the program's own codes begin.
+/// The code of the first function of the table that is not there; above all predefined classes and
+/// codes of the ABI, and with the whole table below `MPI_ERR_LASTCODE`, above which the program's
+/// own codes begin.
 const NOT_YET_FIRST: c_int = 8192;
 /// Above the code of the last function of the table.
 pub(crate) const NOT_YET_END: c_int = NOT_YET_FIRST + NAMES.len() as c_int;
@@ -183,7 +188,8 @@ fn not_yet_text(call: Call) -> String {
     )
 }
 
-/// The function that an error code of the class `MPI_ERR_UNSUPPORTED_OPERATION` stands for, as a sentence.
+/// The function that an error code of the class `MPI_ERR_UNSUPPORTED_OPERATION` stands for, as a
+/// sentence.
 pub(crate) fn not_yet_string(code: c_int) -> Option<String> {
     let number = u16::try_from(code.checked_sub(NOT_YET_FIRST)?).ok()?;
     NOT_YET.binary_search(&number).ok()?;
@@ -191,7 +197,8 @@ pub(crate) fn not_yet_string(code: c_int) -> Option<String> {
     Some(format!("{class}: {}", not_yet_text(Call(number))))
 }
 
-/// The answer of a function that is not there yet: a code of its own, so that `MPI_Error_string` can name the function.
+/// The answer of a function that is not there yet: a code of its own, so that `MPI_Error_string`
+/// can name the function.
 #[cold]
 #[inline(never)]
 pub(crate) fn not_yet(call: Call, holder: Holder) -> c_int {

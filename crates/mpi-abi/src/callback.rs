@@ -1,8 +1,8 @@
 //! Calls into the program: attribute, error-handler, reduction and generalised-request functions.
 //!
-//! A callback runs on the thread of the MPI call that needed it, with no lock of the library held. It may call MPI.
-//! Any callback of a C++ program may throw (see `exception`). An error handler may also `longjmp` or `exit`, so nothing
-//! here keeps state across a call.
+//! A callback runs on the thread of the MPI call that needed it, with no lock of the library held.
+//! It may call MPI. Any callback of a C++ program may throw (see `exception`). An error handler may
+//! also `longjmp` or `exit`, so nothing here keeps state across a call.
 
 use crate::constants::MPI_ERR_OTHER;
 use crate::edge::{Buf, Callback};
@@ -21,15 +21,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// `MPI_*_copy_attr_function`: the object's handle is a word for every kind.
-type CopyFn =
-    unsafe extern "C-unwind" fn(usize, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
+type CopyFn = unsafe extern "C-unwind" fn(
+    usize,
+    c_int,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+    *mut c_int,
+) -> c_int;
 /// `MPI_*_delete_attr_function`.
 type DeleteFn = unsafe extern "C-unwind" fn(usize, c_int, *mut c_void, *mut c_void) -> c_int;
 /// `MPI_*_errhandler_function`.
 type ErrhandlerFn = unsafe extern "C-unwind" fn(*mut usize, *mut c_int, ...);
 
-/// Calls a function that returns an error code. One that throws instead is over as one that failed; the call of MPI
-/// that it belongs to throws.
+/// Calls a function that returns an error code. One that throws instead is over as one that failed;
+/// the call of MPI that it belongs to throws.
 fn code(call: impl FnOnce() -> c_int + Copy) -> Result<(), i32> {
     match catching(call) {
         Ok(0) => Ok(()),
@@ -64,7 +70,8 @@ impl Callbacks for Attribute {
         let mut flag: c_int = 0;
         let value = Buf::from_addr(value).raw();
         let (to, flag_at) = ((&raw mut copied).cast(), &raw mut flag);
-        // SAFETY: the program's function, called as its prototype says; both places outlive the call.
+        // SAFETY: the program's function, called as its prototype says; both places outlive the
+        // call.
         code(|| unsafe { copy(owner, keyval, self.extra.raw(), value, to, flag_at) })?;
         Ok((flag != 0).then_some(copied))
     }
@@ -87,7 +94,8 @@ pub(crate) fn errhandler(function: Callback) -> garonne_mpi::errhandler::Callbac
         // SAFETY: the program gave this callback as an error handler.
         if let Some(handler) = unsafe { function.function::<ErrhandlerFn>() } {
             let (object, code) = (&raw mut object, &raw mut code);
-            // SAFETY: the program's function, called as its prototype says; both places outlive the call.
+            // SAFETY: the program's function, called as its prototype says; both places outlive the
+            // call.
             if let Err(exception) = catching(|| unsafe { handler(object, code) }) {
                 pend(exception);
             }
@@ -120,7 +128,8 @@ impl Operations for General {
         // SAFETY: the program gave this callback as a query function.
         if let Some(query) = unsafe { self.query.function::<QueryFn>() } {
             let at = &raw mut status;
-            // SAFETY: the program's function, called as its prototype says; the status outlives the call.
+            // SAFETY: the program's function, called as its prototype says; the status outlives the
+            // call.
             code(|| unsafe { query(self.extra.raw(), at) })?;
         }
         Ok(status::decode(&status))
@@ -148,7 +157,8 @@ impl Operations for General {
 /// `MPI_User_function`.
 type UserFn = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_int, *mut MPI_Datatype);
 /// `MPI_User_function_c`.
-type UserFnLarge = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut i64, *mut MPI_Datatype);
+type UserFnLarge =
+    unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut i64, *mut MPI_Datatype);
 
 /// A reduction function of the program's.
 #[derive(Clone, Copy)]
@@ -184,8 +194,8 @@ impl Bound {
         self.has_thrown.load(Ordering::Acquire)
     }
 
-    /// Calls the function. Should it throw, the reduction goes on without it, as the other ranks expect; its result is
-    /// not defined.
+    /// Calls the function. Should it throw, the reduction goes on without it, as the other ranks
+    /// expect; its result is not defined.
     fn run(&self, call: impl FnOnce() + Copy) {
         if self.has_thrown() {
             return;
@@ -204,7 +214,11 @@ impl Bound {
         if !self.has_thrown() {
             return Ok(());
         }
-        let thrown = self.thrown.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thrown = self
+            .thrown
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         self.has_thrown.store(false, Ordering::Release);
         thrown.into_iter().for_each(pend);
         exception::check()
@@ -228,7 +242,8 @@ impl UserOp for Bound {
                     let (left, right) = (at(invec, offset), at(inoutvec, offset));
                     done += len as u64;
                     let len = &raw mut len;
-                    // SAFETY: the program's function, called as its prototype says on memory the reduction owns.
+                    // SAFETY: the program's function, called as its prototype says on memory the
+                    // reduction owns.
                     self.run(|| unsafe { function(left, right, len, handle) });
                 }
             }
@@ -239,7 +254,8 @@ impl UserOp for Bound {
                 };
                 let mut len = count as i64;
                 let (left, right, len) = (at(invec, 0), at(inoutvec, 0), &raw mut len);
-                // SAFETY: the program's function, called as its prototype says on memory the reduction owns.
+                // SAFETY: the program's function, called as its prototype says on memory the
+                // reduction owns.
                 self.run(|| unsafe { function(left, right, len, handle) });
             }
         }

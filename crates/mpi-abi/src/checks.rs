@@ -1,4 +1,5 @@
-//! Checks that are only made where the environment asks for them, since they cost what programs without mistakes need not pay.
+//! Checks that are only made where the environment asks for them, since they cost what programs
+//! without mistakes need not pay.
 
 use crate::handle::{MPI_Count, MPI_Datatype};
 use crate::objects::datatype;
@@ -31,7 +32,11 @@ pub(crate) fn messages() -> bool {
 /// A sentence about a word that names no check.
 pub(crate) fn begin() -> Result<(), String> {
     let said = std::env::var(garonne_node::rank::ENV_CHECK).unwrap_or_default();
-    for word in said.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+    for word in said
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+    {
         match word {
             "types" => TYPES.store(true, Ordering::Relaxed),
             "errors" => ERRORS.store(true, Ordering::Relaxed),

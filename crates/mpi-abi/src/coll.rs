@@ -1,4 +1,5 @@
-//! Collectives that move data. The blocking, the nonblocking and the persistent call of each share one body.
+//! Collectives that move data. The blocking, the nonblocking and the persistent call of each share
+//! one body.
 
 use crate::call::{Call, Result};
 use crate::callback::Bound;
@@ -11,8 +12,8 @@ use crate::p2p::{bad_count, suspect};
 use crate::request::{give_reduction, give_request};
 use garonne_engine::api::Origin;
 use garonne_mpi::coll::{
-    Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast, Collective, Elements, Gather,
-    Gatherv, Mixed, Scatter, Scatterv, Uneven,
+    Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast, Collective, Elements,
+    Gather, Gatherv, Mixed, Scatter, Scatterv, Uneven,
 };
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::Datatype;
@@ -48,7 +49,12 @@ impl Way {
     }
 
     /// For a persistent call: no hint means anything here.
-    pub fn to_start(call: Call, on: MPI_Comm, hints: MPI_Info, out: Ptr<MPI_Request>) -> Result<Self> {
+    pub fn to_start(
+        call: Call,
+        on: MPI_Comm,
+        hints: MPI_Info,
+        out: Ptr<MPI_Request>,
+    ) -> Result<Self> {
         info_or_null(hints)?;
         Self::new(call, on, Form::Persistent(out))
     }
@@ -58,8 +64,12 @@ impl Way {
     pub fn run(self, collective: &impl Collective) -> Result<()> {
         match self.form {
             Form::Blocking => Ok(self.comm.collective(collective, self.origin)?),
-            Form::Nonblocking(out) => give_request(self.comm.start_collective(collective, self.origin)?, out),
-            Form::Persistent(out) => give_request(self.comm.init_collective(collective, self.origin)?, out),
+            Form::Nonblocking(out) => {
+                give_request(self.comm.start_collective(collective, self.origin)?, out)
+            }
+            Form::Persistent(out) => {
+                give_request(self.comm.init_collective(collective, self.origin)?, out)
+            }
         }
     }
 
@@ -92,7 +102,8 @@ impl Way {
         }
     }
 
-    /// Whether this process is the root (of an intercommunicator: the root itself, in the root's group).
+    /// Whether this process is the root (of an intercommunicator: the root itself, in the root's
+    /// group).
     pub fn is_root(&self, root: c_int) -> bool {
         if self.comm.is_inter() {
             root == MPI_ROOT
@@ -101,7 +112,8 @@ impl Way {
         }
     }
 
-    /// Whether this process sends to or receives from the root of a rooted collective with a buffer of its own.
+    /// Whether this process sends to or receives from the root of a rooted collective with a buffer
+    /// of its own.
     pub fn contributes(&self, root: c_int) -> bool {
         !self.comm.is_inter() || root >= 0
     }
@@ -140,7 +152,11 @@ pub(crate) fn check_buffer(buf: Buf, count: MPI_Count, datatype: &Datatype) -> R
     Ok(())
 }
 
-pub(crate) fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Elements<'static>> {
+pub(crate) fn elements(
+    buf: Buf,
+    count: MPI_Count,
+    handle: MPI_Datatype,
+) -> Result<Elements<'static>> {
     let n = u64::try_from(count).map_err(|_| bad_count(count))?;
     let datatype = committed(handle)?;
     check_buffer(buf, count, datatype)?;
@@ -152,7 +168,11 @@ pub(crate) fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Resu
 }
 
 /// As [`elements`]; `None` for `MPI_IN_PLACE`.
-fn or_in_place(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Option<Elements<'static>>> {
+fn or_in_place(
+    buf: Buf,
+    count: MPI_Count,
+    handle: MPI_Datatype,
+) -> Result<Option<Elements<'static>>> {
     if buf.is_in_place() {
         Ok(None)
     } else {
@@ -205,9 +225,14 @@ impl Ragged {
     }
 }
 
-pub(crate) fn each_type(handles: In<MPI_Datatype>, counts: Counts, n: usize) -> Result<Vec<Datatype>> {
+pub(crate) fn each_type(
+    handles: In<MPI_Datatype>,
+    counts: Counts,
+    n: usize,
+) -> Result<Vec<Datatype>> {
     let one = |i: usize| {
-        // The type of an empty block need not be committed, and programs say none where there is none.
+        // The type of an empty block need not be committed, and programs say none where there is
+        // none.
         let handle = handles.at(i)?;
         match counts.at(i)? {
             0 if handle == MPI_DATATYPE_NULL => datatype(MPI_BYTE).cloned(),
@@ -224,7 +249,13 @@ fn any_barrier(way: Way) -> Result<()> {
 
 forms!(any_barrier: barrier ibarrier barrier_init ());
 
-fn any_bcast(way: Way, buf: Buf, count: MPI_Count, datatype: MPI_Datatype, root: c_int) -> Result<()> {
+fn any_bcast(
+    way: Way,
+    buf: Buf,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    root: c_int,
+) -> Result<()> {
     let buffer = elements(buf, count, datatype)?;
     way.run(&Bcast { buffer, root })
 }

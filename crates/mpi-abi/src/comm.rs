@@ -52,11 +52,20 @@ pub(crate) fn comm_dup(call: Call, on: MPI_Comm, out: Ptr<MPI_Comm>) -> Result<(
     give_dup(comm(on)?.dup(None, call.origin()), out)
 }
 
-pub(crate) fn comm_dup_with_info(call: Call, on: MPI_Comm, with: MPI_Info, out: Ptr<MPI_Comm>) -> Result<()> {
-    give_dup(comm(on)?.dup(Some(&info_or_null(with)?), call.origin()), out)
+pub(crate) fn comm_dup_with_info(
+    call: Call,
+    on: MPI_Comm,
+    with: MPI_Info,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
+    give_dup(
+        comm(on)?.dup(Some(&info_or_null(with)?), call.origin()),
+        out,
+    )
 }
 
-/// Hands a duplicate to the program. Where there is none, since a copy function refused, it does not keep what its variable held.
+/// Hands a duplicate to the program. Where there is none, since a copy function refused, it does
+/// not keep what its variable held.
 fn give_dup(new: garonne_mpi::error::Result<Comm>, out: Ptr<MPI_Comm>) -> Result<()> {
     if new.is_err() {
         out.set_if(MPI_COMM_NULL);
@@ -96,7 +105,12 @@ pub(crate) fn comm_idup_with_info(
     idup(call, on, Some(info_or_null(with)?), out, request)
 }
 
-pub(crate) fn comm_create(call: Call, on: MPI_Comm, of: MPI_Group, out: Ptr<MPI_Comm>) -> Result<()> {
+pub(crate) fn comm_create(
+    call: Call,
+    on: MPI_Comm,
+    of: MPI_Group,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
     out.set(publish_comm(comm(on)?.create(group(of)?, call.origin())?)?)
 }
 
@@ -174,7 +188,12 @@ pub(crate) fn intercomm_create(
     )?))?)
 }
 
-pub(crate) fn intercomm_merge(call: Call, on: MPI_Comm, high: c_int, out: Ptr<MPI_Comm>) -> Result<()> {
+pub(crate) fn intercomm_merge(
+    call: Call,
+    on: MPI_Comm,
+    high: c_int,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
     let order = if high != 0 { Order::High } else { Order::Low };
     out.set(publish_comm(Some(comm(on)?.merge(order, call.origin())?))?)
 }

@@ -23,8 +23,12 @@ fn make(call: Call, constructor: Constructor, out: Ptr<MPI_Datatype>) -> Result<
 }
 
 fn count_of(count: MPI_Count) -> Result<usize> {
-    usize::try_from(count)
-        .map_err(|_| Fault::new(Class::Count, format!("count is {count}; it must not be negative")))
+    usize::try_from(count).map_err(|_| {
+        Fault::new(
+            Class::Count,
+            format!("count is {count}; it must not be negative"),
+        )
+    })
 }
 
 fn types(handles: In<MPI_Datatype>, n: usize) -> Result<Vec<Datatype>> {

@@ -1,11 +1,14 @@
 //! Buffers in the memory of graphics devices: refused by name instead of a crash.
 //!
-//! Such memory cannot be touched by a CPU, so a program that passes it would end inside a copy. Whether an address is one only its
-//! driver knows, and only a process that has loaded a driver can have one. So the check that every buffer takes anyway (is the
-//! address above the special ones) compares with a word: normally the last special address, and the largest address while a
-//! driver may be in the process. Then, and only then, buffers go the way of the suspicious ones, where the driver is asked. The
-//! word is raised in a forked child, which is refused in the same place, at the start and at every new communicator, and lowered by the first buffer that comes by if no driver was
-//! loaded. What is loaded is looked up in the dynamic linker's list; nothing is ever loaded from here.
+//! Such memory cannot be touched by a CPU, so a program that passes it would end inside a copy.
+//! Whether an address is one only its driver knows, and only a process that has loaded a driver can
+//! have one. So the check that every buffer takes anyway (is the address above the special ones)
+//! compares with a word: normally the last special address, and the largest address while a driver
+//! may be in the process. Then, and only then, buffers go the way of the suspicious ones, where the
+//! driver is asked. The word is raised in a forked child, which is refused in the same place, at
+//! the start and at every new communicator, and lowered by the first buffer that comes by if no
+//! driver was loaded. What is loaded is looked up in the dynamic linker's list; nothing is ever
+//! loaded from here.
 
 use crate::call::{Fault, Result, childs_fault};
 use crate::edge::Buf;
@@ -24,13 +27,14 @@ pub(crate) fn floor() -> usize {
     FLOOR.load(Ordering::Relaxed)
 }
 
-/// Has the next buffer looked at: a driver may have been loaded since, or this process is a new child.
+/// Has the next buffer looked at: a driver may have been loaded since, or this process is a new
+/// child.
 pub(crate) fn look_again() {
     FLOOR.store(usize::MAX, Ordering::Relaxed);
 }
 
-/// `cuPointerGetAttribute` and `hipPointerGetAttribute`: writes an attribute of an address; 0 is success. Both vendors number the
-/// attributes used here alike.
+/// `cuPointerGetAttribute` and `hipPointerGetAttribute`: writes an attribute of an address; 0 is
+/// success. Both vendors number the attributes used here alike.
 type Attribute = unsafe extern "C" fn(*mut c_void, c_int, usize) -> c_int;
 
 /// The address by which the device knows the memory.
@@ -55,8 +59,9 @@ struct Driver {
 
 impl Driver {
     fn loaded((library, function): (&'static CStr, &'static CStr)) -> Option<Self> {
-        // SAFETY: both are strings; with RTLD_NOLOAD nothing is loaded and no initialiser runs. The reference that a hit
-        // counts is kept, so the function stays. Its type is that of the vendors' documentation.
+        // SAFETY: both are strings; with RTLD_NOLOAD nothing is loaded and no initialiser runs. The
+        // reference that a hit counts is kept, so the function stays. Its type is that of the
+        // vendors' documentation.
         unsafe {
             let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
             if handle.is_null() {
@@ -73,12 +78,14 @@ impl Driver {
     /// The value of an attribute of `address`, if the driver knows it.
     fn ask(&self, attribute: c_int, address: usize) -> Option<usize> {
         let mut value = 0usize;
-        // SAFETY: both attributes are addresses, which is what `value` has room for; the driver accepts any address.
+        // SAFETY: both attributes are addresses, which is what `value` has room for; the driver
+        // accepts any address.
         let status = unsafe { (self.attribute)((&raw mut value).cast(), attribute, address) };
         (status == 0 && value != 0).then_some(value)
     }
 
-    /// Whether the memory at `address` is the device's alone: not the host's, not registered with the driver, not managed.
+    /// Whether the memory at `address` is the device's alone: not the host's, not registered with
+    /// the driver, not managed.
     fn owns(&self, address: usize) -> bool {
         self.ask(DEVICE_POINTER, address).is_some() && self.ask(HOST_POINTER, address).is_none()
     }
@@ -97,7 +104,11 @@ static FOUND: Mutex<Found> = Mutex::new(Found {
 
 /// How many libraries this process has loaded so far.
 fn loads() -> u64 {
-    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, loads: *mut c_void) -> c_int {
+    unsafe extern "C" fn first(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        loads: *mut c_void,
+    ) -> c_int {
         // SAFETY: the linker passes a valid structure, and `loads` is the word below.
         unsafe { *loads.cast::<u64>() = (*info).dlpi_adds };
         1
@@ -128,7 +139,8 @@ pub(crate) fn refuse(buf: Buf) -> Result<()> {
     }
 }
 
-/// Refuses a buffer of `count` elements if it lies on a device. Called for buffers at or below [`floor`].
+/// Refuses a buffer of `count` elements if it lies on a device. Called for buffers at or below
+/// [`floor`].
 #[cold]
 #[inline(never)]
 pub(crate) fn check(buf: Buf, count: i64) -> Result<()> {

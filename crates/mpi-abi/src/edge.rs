@@ -1,9 +1,10 @@
 //! C arguments as values that safe code can use.
 //!
-//! A C caller promises, by the MPI standard, that each pointer it passes is null or points to what the prototype says,
-//! for the duration of the call. The types here are those pointers, laid out as C passes them. None can be made from an
-//! address outside this module, so a value of such a type carries the caller's promise; that is the reason behind
-//! every `unsafe` block here, and why the bodies need none. Null is checked at each access and becomes an error.
+//! A C caller promises, by the MPI standard, that each pointer it passes is null or points to what
+//! the prototype says, for the duration of the call. The types here are those pointers, laid out as
+//! C passes them. None can be made from an address outside this module, so a value of such a type
+//! carries the caller's promise; that is the reason behind every `unsafe` block here, and why the
+//! bodies need none. Null is checked at each access and becomes an error.
 
 use crate::call::{Fault, Result};
 use crate::handle::{MPI_Aint, MPI_Count};
@@ -55,7 +56,8 @@ impl<T> Clone for In<T> {
 }
 impl<T> Copy for In<T> {}
 
-// SAFETY: a callback is code, and an address of the user's is the user's to share: MPI calls it from user threads only.
+// SAFETY: a callback is code, and an address of the user's is the user's to share: MPI calls it
+// from user threads only.
 unsafe impl Send for Callback {}
 // SAFETY: as above.
 unsafe impl Sync for Callback {}
@@ -90,14 +92,16 @@ impl Buf {
         self.typed::<usize>().given().map(|_| self)
     }
 
-    /// As memory for an operation. The program keeps what the call's count and type reach valid until completion.
+    /// As memory for an operation. The program keeps what the call's count and type reach valid
+    /// until completion.
     #[inline]
     pub fn mem(self) -> UserMem {
         // SAFETY: the standard's contract for choice buffers is `UserMem::new`'s.
         unsafe { UserMem::new(self.0.cast()) }
     }
 
-    /// Stores an address through this pointer to a pointer (`void *baseptr`, `void *attribute_val`).
+    /// Stores an address through this pointer to a pointer (`void *baseptr`,
+    /// `void *attribute_val`).
     pub fn store(self, address: usize) -> Result<()> {
         self.typed::<usize>().set(address)
     }
@@ -129,7 +133,8 @@ impl<T: Copy> Ptr<T> {
         self.0 as usize
     }
 
-    /// The same pointer, for results of which the wrapper does not know that there will be any (arrays): to be asked before anything happens.
+    /// The same pointer, for results of which the wrapper does not know that there will be any
+    /// (arrays): to be asked before anything happens.
     pub fn given(self) -> Result<Self> {
         match self.is_null() {
             true => Err(null("an output argument")),
@@ -164,7 +169,8 @@ impl<T: Copy> Ptr<T> {
         if self.0.is_null() {
             return Err(null("an output argument"));
         }
-        // SAFETY: not null; the caller's promise (module comment); `i` is below the length the call names.
+        // SAFETY: not null; the caller's promise (module comment); `i` is below the length the call
+        // names.
         Ok(unsafe { self.0.add(i).read_unaligned() })
     }
 
@@ -174,7 +180,8 @@ impl<T: Copy> Ptr<T> {
         if self.0.is_null() {
             return Err(null("an output argument"));
         }
-        // SAFETY: not null; the caller's promise (module comment); `i` is below the length the call names.
+        // SAFETY: not null; the caller's promise (module comment); `i` is below the length the call
+        // names.
         unsafe { self.0.add(i).write_unaligned(value) }
         Ok(())
     }
@@ -226,7 +233,8 @@ impl<T: Copy> In<T> {
         if self.0.is_null() {
             return Err(null("an array argument"));
         }
-        // SAFETY: not null; the caller's promise (module comment); `i` is below the length the call names.
+        // SAFETY: not null; the caller's promise (module comment); `i` is below the length the call
+        // names.
         Ok(unsafe { self.0.add(i).read_unaligned() })
     }
 
@@ -238,7 +246,8 @@ impl<T: Copy> In<T> {
         if self.0.is_null() {
             return Err(null("an array argument"));
         }
-        // SAFETY: not null; the caller's promise (module comment): `n` elements, unchanged while the call runs.
+        // SAFETY: not null; the caller's promise (module comment): `n` elements, unchanged while
+        // the call runs.
         Ok(unsafe { std::slice::from_raw_parts(self.0, n) })
     }
 
@@ -258,12 +267,15 @@ impl StrIn {
             return Err(null("a string argument"));
         }
         // SAFETY: not null; the caller's promise (module comment).
-        Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
+        Ok(unsafe { CStr::from_ptr(self.0) }
+            .to_string_lossy()
+            .into_owned())
     }
 }
 
 impl StrOut {
-    /// Writes as much of `text` as fits into `room` bytes with its final zero; returns the bytes of text written.
+    /// Writes as much of `text` as fits into `room` bytes with its final zero; returns the bytes of
+    /// text written.
     pub fn write(self, text: &str, room: usize) -> Result<usize> {
         if room == 0 {
             return Ok(0);
@@ -298,7 +310,8 @@ impl Callback {
     /// The function itself; `None` for the codes that stand for predefined ones.
     ///
     /// # Safety
-    /// `F` is the function-pointer type that the prototype of the call that took this callback names.
+    /// `F` is the function-pointer type that the prototype of the call that took this callback
+    /// names.
     pub unsafe fn function<F: Copy>(self) -> Option<F> {
         assert_eq!(
             size_of::<F>(),
@@ -306,7 +319,8 @@ impl Callback {
             "F is a function pointer"
         );
         // SAFETY: same size, and of type `F` by this function's contract.
-        (self.0 as usize > 1).then(|| unsafe { std::mem::transmute_copy::<*const c_void, F>(&self.0) })
+        (self.0 as usize > 1)
+            .then(|| unsafe { std::mem::transmute_copy::<*const c_void, F>(&self.0) })
     }
 }
 
@@ -406,7 +420,9 @@ impl CountOut {
     /// Stores `value`, or `MPI_UNDEFINED` where it does not fit.
     pub fn set_or_undefined(self, value: i64) -> Result<()> {
         match self {
-            Self::Int(place) => place.set(c_int::try_from(value).unwrap_or(crate::constants::MPI_UNDEFINED)),
+            Self::Int(place) => {
+                place.set(c_int::try_from(value).unwrap_or(crate::constants::MPI_UNDEFINED))
+            }
             Self::Large(place) => place.set(value),
         }
     }

@@ -1,8 +1,13 @@
-//! Which calls this rank's threads entered last, on the node's board, where they outlive the process: an agent that finds the rank killed by a bad address names the call.
+//! Which calls this rank's threads entered last, on the node's board, where they outlive the
+//! process: an agent that finds the rank killed by a bad address names the call.
 //!
-//! Plain stores at the entry of every call, into words of the calling thread's own: words that threads share would be fetched from each other's cores with each call. Which those are stands in a
-//! thread-local word of this library with the initial-exec model, which at first names words of this process's own that nobody reads; a thread gets a place on the board with its first call that says its
-//! name, once the rank is there. The calls that have a shortest way store their site alone: one instruction less, and the site tells nearly all. Words stay when a call is over: whoever reads them has a hint.
+//! Plain stores at the entry of every call, into words of the calling thread's own: words that
+//! threads share would be fetched from each other's cores with each call. Which those are stands in
+//! a thread-local word of this library with the initial-exec model, which at first names words of
+//! this process's own that nobody reads; a thread gets a place on the board with its first call
+//! that says its name, once the rank is there. The calls that have a shortest way store their site
+//! alone: one instruction less, and the site tells nearly all. Words stay when a call is over:
+//! whoever reads them has a hint.
 
 use crate::call::Call;
 use crate::own_word::own_word;
@@ -119,7 +124,9 @@ struct Leaves(Cell<bool>);
 impl Drop for Leaves {
     fn drop(&mut self) {
         if self.0.get() {
-            words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            words()
+                .iter()
+                .for_each(|word| word.store(0, Ordering::Relaxed));
             set_own(nowhere());
         }
     }
@@ -138,7 +145,8 @@ fn take_place() {
     }
     let Some(client) = CLIENT.get() else { return };
     let place = PLACED.fetch_add(1, Ordering::Relaxed);
-    // The first is the thread that initialised MPI, whose last call is worth telling also while the process ends. Others get none any more when they end.
+    // The first is the thread that initialised MPI, whose last call is worth telling also while the
+    // process ends. Others get none any more when they end.
     let known = place == 0 || LEAVES.try_with(|leaves| leaves.0.set(true)).is_ok();
     if known {
         set_own(client.own_entered(place));
@@ -154,7 +162,8 @@ pub(crate) fn follow(client: &Arc<Client>) {
     }
 }
 
-/// This process is a forked child, whose calls are not the rank's. The calling thread is its only one.
+/// This process is a forked child, whose calls are not the rank's. The calling thread is its only
+/// one.
 pub(crate) fn in_child() {
     FOLLOWS.store(false, Ordering::Relaxed);
     set_own(nowhere());

@@ -97,7 +97,12 @@ pub(crate) fn finalize(call: Call) -> Result<()> {
             ));
         }
         Phase::Running => {}
-        Phase::Finalized => return Err(Fault::new(Class::Other, "MPI_Finalize was called a second time")),
+        Phase::Finalized => {
+            return Err(Fault::new(
+                Class::Other,
+                "MPI_Finalize was called a second time",
+            ));
+        }
     }
     let process = state::process()?;
     if checks::messages() {
@@ -146,11 +151,12 @@ pub(crate) fn is_thread_main(_: Call, flag: Ptr<c_int>) -> Result<()> {
 /// Ends the whole job, whatever the communicator: what the standard recommends for the world's.
 pub(crate) fn abort(call: Call, on: MPI_Comm, code: c_int) -> Result<()> {
     let place = site::describe(call.origin().site);
-    let label = objects::find_comm(on).map_or(String::from("an invalid communicator"), |comm| comm.label());
+    let label =
+        objects::find_comm(on).map_or(String::from("an invalid communicator"), |comm| comm.label());
     let process = state::find_process();
-    let rank = process
-        .as_ref()
-        .map_or(String::new(), |process| format!("rank {} ", process.host.me()));
+    let rank = process.as_ref().map_or(String::new(), |process| {
+        format!("rank {} ", process.host.me())
+    });
     let status = if code & 0xff == 0 {
         "; an aborted job ends with 1"
     } else {
@@ -208,7 +214,10 @@ pub(crate) fn processor_name() -> String {
 
 pub(crate) fn get_processor_name(_: Call, name: StrOut, len: Ptr<c_int>) -> Result<()> {
     let process = state::process()?;
-    let written = name.write(&process.config.processor_name, MPI_MAX_PROCESSOR_NAME as usize)?;
+    let written = name.write(
+        &process.config.processor_name,
+        MPI_MAX_PROCESSOR_NAME as usize,
+    )?;
     len.set(written as c_int)
 }
 
@@ -255,20 +264,26 @@ pub(crate) fn wtick(_: Call) -> f64 {
     1e-9
 }
 
-/// Alignment of `MPI_Alloc_mem` unless the info asks for more: a cache line, which every basic type is content with.
+/// Alignment of `MPI_Alloc_mem` unless the info asks for more: a cache line, which every basic type
+/// is content with.
 const ALLOC_ALIGN: usize = 64;
 
 pub(crate) fn alloc_mem(_: Call, size: MPI_Aint, hints: MPI_Info, base: Buf) -> Result<()> {
     let base = base.given()?;
-    let size = usize::try_from(size)
-        .map_err(|_| Fault::new(Class::Arg, format!("the size is {size}; it must not be negative")))?;
+    let size = usize::try_from(size).map_err(|_| {
+        Fault::new(
+            Class::Arg,
+            format!("the size is {size}; it must not be negative"),
+        )
+    })?;
     let wanted = objects::info_or_null(hints)?.lookup("mpi_minimum_memory_alignment");
     let align = wanted
         .and_then(|text| text.parse::<usize>().ok())
         .filter(|align| align.is_power_of_two());
     let align = align.unwrap_or(ALLOC_ALIGN).max(ALLOC_ALIGN);
     let mut place = std::ptr::null_mut();
-    // SAFETY: fills in the place; the alignment is a power of two and a multiple of a pointer's size.
+    // SAFETY: fills in the place; the alignment is a power of two and a multiple of a pointer's
+    // size.
     if unsafe { libc::posix_memalign(&mut place, align, size.max(1)) } != 0 {
         return Err(Fault::new(
             Class::NoMem,
@@ -279,7 +294,8 @@ pub(crate) fn alloc_mem(_: Call, size: MPI_Aint, hints: MPI_Info, base: Buf) -> 
 }
 
 pub(crate) fn free_mem(_: Call, base: Buf) -> Result<()> {
-    // SAFETY: the standard demands an address from `MPI_Alloc_mem`, which came from the C allocator.
+    // SAFETY: the standard demands an address from `MPI_Alloc_mem`, which came from the C
+    // allocator.
     unsafe { libc::free(base.raw()) };
     Ok(())
 }

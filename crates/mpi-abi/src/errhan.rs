@@ -17,7 +17,8 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The error handler of `MPI_FILE_NULL`, which new files get and which hears of failures to open one.
+/// The error handler of `MPI_FILE_NULL`, which new files get and which hears of failures to open
+/// one.
 static FILES: Mutex<Errhandler> = Mutex::new(Errhandler::Return);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -25,8 +26,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Raises `fault` on the error handler that `holder` has, and returns what the call returns. Where a function of the
-/// program threw, that is what the program hears of instead.
+/// Raises `fault` on the error handler that `holder` has, and returns what the call returns. Where
+/// a function of the program threw, that is what the program hears of instead.
 #[cold]
 #[inline(never)]
 pub(crate) fn raise(call: Call, holder: Holder, fault: Fault) -> c_int {
@@ -38,7 +39,8 @@ pub(crate) fn raise(call: Call, holder: Holder, fault: Fault) -> c_int {
     code
 }
 
-/// Has the error handler do what it does. All that belongs to the failure is gone when this returns.
+/// Has the error handler do what it does. All that belongs to the failure is gone when this
+/// returns.
 #[inline(never)]
 fn tell(call: Call, holder: Holder, fault: Fault) -> c_int {
     if exception::is_pending() {
@@ -65,7 +67,9 @@ fn handler_of(holder: Holder, fault: &Fault) -> (Errhandler, usize) {
     }
     let own = match holder {
         Holder::Comm(handle) => find_comm(handle).map(|comm| (comm.errhandler(), handle.0)),
-        Holder::Session(handle) => find_session(handle).map(|session| (session.errhandler(), handle.0)),
+        Holder::Session(handle) => {
+            find_session(handle).map(|session| (session.errhandler(), handle.0))
+        }
         Holder::File(handle) => Some((lock(&FILES).clone(), handle.0)),
         Holder::Given(handle, kind) => given(handle, kind),
         Holder::Win(_) | Holder::None => None,
@@ -75,7 +79,8 @@ fn handler_of(holder: Holder, fault: &Fault) -> (Errhandler, usize) {
         .unwrap_or_else(|| (initial(), MPI_COMM_NULL.0))
 }
 
-/// The error handler that the program was started with. What names none is refused when a rank starts.
+/// The error handler that the program was started with. What names none is refused when a rank
+/// starts.
 fn initial() -> Errhandler {
     start_with().unwrap_or(Errhandler::Fatal)
 }
@@ -95,7 +100,9 @@ pub(crate) fn start_with() -> Result<Errhandler, garonne_node::Error> {
 
 /// The error handler that a call was given for what it did not come to make.
 fn given(handle: MPI_Errhandler, kind: Kind) -> Option<(Errhandler, usize)> {
-    let handler = errhandler(handle).ok().filter(|handler| handler.fits(kind))?;
+    let handler = errhandler(handle)
+        .ok()
+        .filter(|handler| handler.fits(kind))?;
     let null = match kind {
         Kind::Session => MPI_SESSION_NULL.0,
         _ => MPI_COMM_NULL.0,
@@ -103,13 +110,14 @@ fn given(handle: MPI_Errhandler, kind: Kind) -> Option<(Errhandler, usize)> {
     Some((handler, null))
 }
 
-/// Who hears of a failure that belongs to no object: since MPI 4 `MPI_COMM_SELF`. Programs that were written before, or
-/// for libraries that go on as before, set a handler on `MPI_COMM_WORLD` alone; that one hears of it then, unless errors
-/// are checked.
+/// Who hears of a failure that belongs to no object: since MPI 4 `MPI_COMM_SELF`. Programs that
+/// were written before, or for libraries that go on as before, set a handler on `MPI_COMM_WORLD`
+/// alone; that one hears of it then, unless errors are checked.
 fn handler_of_none() -> Option<(Errhandler, usize)> {
     let this = find_comm(MPI_COMM_SELF)?;
-    let world = find_comm(MPI_COMM_WORLD)
-        .filter(|world| world.has_own_errhandler() && !this.has_own_errhandler() && !checks::errors());
+    let world = find_comm(MPI_COMM_WORLD).filter(|world| {
+        world.has_own_errhandler() && !this.has_own_errhandler() && !checks::errors()
+    });
     let (comm, handle) = world.map_or((this, MPI_COMM_SELF), |world| (world, MPI_COMM_WORLD));
     Some((comm.errhandler(), handle.0))
 }
@@ -128,8 +136,11 @@ pub(crate) struct Story {
 
 /// All that can be said of a failure of `call`, which stands at `site`.
 pub(crate) fn story(call: Call, site: u64, error: &Error) -> Story {
-    let rank = state::find_process().map_or(String::new(), |process| format!("rank {}  ", process.host.me()));
-    // What the layers below found out (both sides of a message whose buffer is gone) comes complete with its code and help.
+    let rank = state::find_process().map_or(String::new(), |process| {
+        format!("rank {}  ", process.host.me())
+    });
+    // What the layers below found out (both sides of a message whose buffer is gone) comes complete
+    // with its code and help.
     let complete = error
         .detail
         .strip_prefix("error[")
@@ -143,10 +154,11 @@ pub(crate) fn story(call: Call, site: u64, error: &Error) -> Story {
         ),
     };
     let (name, place) = (call.name(), site::describe(site));
-    // A blocking receive has said so already, with its arguments; the wait for a nonblocking one is a place of its own.
-    let told = what
-        .lines()
-        .any(|line| line.trim_start().starts_with(&format!("{rank}{name}(")) && line.ends_with(&place));
+    // A blocking receive has said so already, with its arguments; the wait for a nonblocking one is
+    // a place of its own.
+    let told = what.lines().any(|line| {
+        line.trim_start().starts_with(&format!("{rank}{name}(")) && line.ends_with(&place)
+    });
     let place = if told {
         String::new()
     } else {
@@ -170,7 +182,11 @@ fn fatal(call: Call, site: u64, error: &Error) -> ! {
     } = story(call, site, error);
     let code = code.map_or(String::new(), |code| format!("[{code}]"));
     let message = format!("error{code}: {what}{place}{help}");
-    crate::env::die(state::find_process().as_deref(), error.class as i32, &message)
+    crate::env::die(
+        state::find_process().as_deref(),
+        error.class as i32,
+        &message,
+    )
 }
 
 /// The code that `garonne explain` knows for an error of a class, if there is one.
@@ -184,15 +200,20 @@ fn explained(class: Class) -> Option<&'static str> {
     Some(match class {
         Class::Rank | Class::Root => "G0102",
         Class::Tag => "G0103",
-        Class::Comm | Class::Group | Class::Request | Class::Info | Class::Errhandler | Class::Session => {
-            "G0104"
-        }
+        Class::Comm
+        | Class::Group
+        | Class::Request
+        | Class::Info
+        | Class::Errhandler
+        | Class::Session => "G0104",
         Class::Type => "G0105",
         Class::UnsupportedOperation => "G0106",
         Class::Truncate => "G0107",
         Class::Op => "G0111",
         Class::NoMem => "G0304",
-        Class::Other | Class::Intern | Class::ProcAborted | Class::Unknown | Class::InStatus => return None,
+        Class::Other | Class::Intern | Class::ProcAborted | Class::Unknown | Class::InStatus => {
+            return None;
+        }
         _ => "G0101",
     })
 }
@@ -208,19 +229,35 @@ fn help(class: Class) -> String {
     }
 }
 
-pub(crate) fn comm_create_errhandler(_: Call, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
+pub(crate) fn comm_create_errhandler(
+    _: Call,
+    function: Callback,
+    out: Ptr<MPI_Errhandler>,
+) -> Result<()> {
     create(Kind::Comm, function, out)
 }
 
-pub(crate) fn file_create_errhandler(_: Call, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
+pub(crate) fn file_create_errhandler(
+    _: Call,
+    function: Callback,
+    out: Ptr<MPI_Errhandler>,
+) -> Result<()> {
     create(Kind::File, function, out)
 }
 
-pub(crate) fn session_create_errhandler(_: Call, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
+pub(crate) fn session_create_errhandler(
+    _: Call,
+    function: Callback,
+    out: Ptr<MPI_Errhandler>,
+) -> Result<()> {
     create(Kind::Session, function, out)
 }
 
-pub(crate) fn win_create_errhandler(_: Call, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
+pub(crate) fn win_create_errhandler(
+    _: Call,
+    function: Callback,
+    out: Ptr<MPI_Errhandler>,
+) -> Result<()> {
     create(Kind::Window, function, out)
 }
 
@@ -242,11 +279,19 @@ pub(crate) fn comm_get_errhandler(_: Call, on: MPI_Comm, out: Ptr<MPI_Errhandler
     give(comm(on)?.errhandler(), out)
 }
 
-pub(crate) fn session_set_errhandler(_: Call, on: MPI_Session, handler: MPI_Errhandler) -> Result<()> {
+pub(crate) fn session_set_errhandler(
+    _: Call,
+    on: MPI_Session,
+    handler: MPI_Errhandler,
+) -> Result<()> {
     Ok(session(on)?.set_errhandler(errhandler(handler)?)?)
 }
 
-pub(crate) fn session_get_errhandler(_: Call, on: MPI_Session, out: Ptr<MPI_Errhandler>) -> Result<()> {
+pub(crate) fn session_get_errhandler(
+    _: Call,
+    on: MPI_Session,
+    out: Ptr<MPI_Errhandler>,
+) -> Result<()> {
     give(session(on)?.errhandler(), out)
 }
 
@@ -255,7 +300,10 @@ pub(crate) fn file_set_errhandler(_: Call, on: MPI_File, handler: MPI_Errhandler
     let handler = errhandler(handler)?;
     null_file(on)?;
     if !handler.fits(Kind::File) {
-        return Err(Fault::new(Class::Arg, "the error handler was not made for files"));
+        return Err(Fault::new(
+            Class::Arg,
+            "the error handler was not made for files",
+        ));
     }
     *lock(&FILES) = handler;
     Ok(())
@@ -290,15 +338,17 @@ fn give(handler: Errhandler, out: Ptr<MPI_Errhandler>) -> Result<()> {
 /// Held while handles of error handlers are given out again or freed.
 static SHARED: Mutex<()> = Mutex::new(());
 
-/// The handle of a program's error handler: the one it has, or a new one. Called with `SHARED` held.
+/// The handle of a program's error handler: the one it has, or a new one. Called with `SHARED`
+/// held.
 fn give_user(user: Arc<UserHandler>) -> Result<MPI_Errhandler> {
     // Relaxed: the lock orders these.
     if user.given.fetch_add(1, Ordering::Relaxed) > 0 {
         return Ok(MPI_Errhandler(user.handle.load(Ordering::Relaxed)));
     }
-    let handle: MPI_Errhandler = publish(&ERRHANDLERS, Errhandler::User(user.clone())).inspect_err(|_| {
-        user.given.store(0, Ordering::Relaxed);
-    })?;
+    let handle: MPI_Errhandler = publish(&ERRHANDLERS, Errhandler::User(user.clone()))
+        .inspect_err(|_| {
+            user.given.store(0, Ordering::Relaxed);
+        })?;
     user.handle.store(handle.0, Ordering::Relaxed);
     Ok(handle)
 }
@@ -314,7 +364,10 @@ fn free_user(handle: MPI_Errhandler) -> bool {
 
 pub(crate) fn errhandler_free(_: Call, handle: Ptr<MPI_Errhandler>) -> Result<()> {
     let old = handle.get()?;
-    let predefined = matches!(old, MPI_ERRORS_ARE_FATAL | MPI_ERRORS_ABORT | MPI_ERRORS_RETURN);
+    let predefined = matches!(
+        old,
+        MPI_ERRORS_ARE_FATAL | MPI_ERRORS_ABORT | MPI_ERRORS_RETURN
+    );
     if !predefined && !free_user(old) {
         return Err(objects::unknown(
             Class::Errhandler,
@@ -505,7 +558,12 @@ fn text_of(code: c_int) -> Option<String> {
         .map(String::from)
         .or_else(|| not_yet_string(code))
         .or_else(|| failures::text_of(code))
-        .or_else(|| lock(&ADDED).codes.get(&code).map(|entry| entry.text.clone()))
+        .or_else(|| {
+            lock(&ADDED)
+                .codes
+                .get(&code)
+                .map(|entry| entry.text.clone())
+        })
 }
 
 pub(crate) fn error_string(_: Call, code: c_int, text: StrOut, len: Ptr<c_int>) -> Result<()> {
@@ -519,7 +577,9 @@ fn tool_string(code: c_int) -> Option<&'static str> {
     Some(match code {
         MPI_T_ERR_CANNOT_INIT => "MPI_T_ERR_CANNOT_INIT: the tool interface cannot be initialised",
         MPI_T_ERR_NOT_ACCESSIBLE => "MPI_T_ERR_NOT_ACCESSIBLE: not accessible",
-        MPI_T_ERR_NOT_INITIALIZED => "MPI_T_ERR_NOT_INITIALIZED: the tool interface is not initialised",
+        MPI_T_ERR_NOT_INITIALIZED => {
+            "MPI_T_ERR_NOT_INITIALIZED: the tool interface is not initialised"
+        }
         MPI_T_ERR_NOT_SUPPORTED => "MPI_T_ERR_NOT_SUPPORTED: not supported",
         MPI_T_ERR_MEMORY => "MPI_T_ERR_MEMORY: out of memory",
         MPI_T_ERR_INVALID => "MPI_T_ERR_INVALID: invalid argument",
@@ -536,7 +596,9 @@ fn tool_string(code: c_int) -> Option<&'static str> {
         MPI_T_ERR_PVAR_NO_STARTSTOP => {
             "MPI_T_ERR_PVAR_NO_STARTSTOP: the variable cannot be started or stopped"
         }
-        MPI_T_ERR_PVAR_NO_ATOMIC => "MPI_T_ERR_PVAR_NO_ATOMIC: the variable cannot be read atomically",
+        MPI_T_ERR_PVAR_NO_ATOMIC => {
+            "MPI_T_ERR_PVAR_NO_ATOMIC: the variable cannot be read atomically"
+        }
         _ => return None,
     })
 }

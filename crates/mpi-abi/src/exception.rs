@@ -1,12 +1,14 @@
 //! Exceptions that callbacks of C++ programs throw.
 //!
-//! An exception that leaves a callback is caught there ([`catching`]), so that no frame of the library is cut short:
-//! locks are released, and collectives go on for the sake of the other ranks. The call of MPI that the callback belongs
-//! to ends as one that failed, and throws the exception again instead of returning ([`rethrow`]).
+//! An exception that leaves a callback is caught there ([`catching`]), so that no frame of the
+//! library is cut short: locks are released, and collectives go on for the sake of the other ranks.
+//! The call of MPI that the callback belongs to ends as one that failed, and throws the exception
+//! again instead of returning ([`rethrow`]).
 //!
-//! The catching frame is written in assembly: Rust can let foreign exceptions pass, but not hold them. Whoever throws
-//! brings an unwinder, mostly libgcc's shared one, and this library has one of its own, whose tables are not that
-//! one's. So everything here asks for the functions of the unwinder that calls.
+//! The catching frame is written in assembly: Rust can let foreign exceptions pass, but not hold
+//! them. Whoever throws brings an unwinder, mostly libgcc's shared one, and this library has one of
+//! its own, whose tables are not that one's. So everything here asks for the functions of the
+//! unwinder that calls.
 
 use crate::call::Fault;
 use garonne_mpi::error::Class;
@@ -132,7 +134,8 @@ const INSTALL_CONTEXT: c_int = 7;
 const CONTINUE_UNWIND: c_int = 8;
 const END_OF_STACK: c_int = 5;
 const CAUGHT_BY_ANOTHER_LANGUAGE: c_int = 1;
-/// The register that gives a landing pad the exception, by the number that unwinders know it by: rax, x0.
+/// The register that gives a landing pad the exception, by the number that unwinders know it by:
+/// rax, x0.
 const EXCEPTION_REGISTER: c_int = 0;
 
 thread_local! {
@@ -142,7 +145,8 @@ thread_local! {
     static PENDING: Cell<Option<ManuallyDrop<Exception>>> = const { Cell::new(None) };
 }
 
-/// What an unwinder asks about the frame of `garonne_call_catching`; `caller` is an address in that unwinder.
+/// What an unwinder asks about the frame of `garonne_call_catching`; `caller` is an address in that
+/// unwinder.
 ///
 /// # Safety
 /// Called by an unwinder only.
@@ -171,7 +175,9 @@ unsafe extern "C" fn personality(
         };
         let set_address: SetAddress = match beside(caller, c"_Unwind_SetIP") {
             Some(found) => std::mem::transmute::<*mut c_void, SetAddress>(found),
-            None => std::mem::transmute::<*const c_void, SetAddress>(_Unwind_SetIP as *const c_void),
+            None => {
+                std::mem::transmute::<*const c_void, SetAddress>(_Unwind_SetIP as *const c_void)
+            }
         };
         if let Some(found) = beside(caller, c"_Unwind_RaiseException") {
             RAISE.set(std::mem::transmute::<*mut c_void, Raise>(found));
@@ -182,7 +188,8 @@ unsafe extern "C" fn personality(
     INSTALL_CONTEXT
 }
 
-/// Has the unwinder of this library make its tables, which happens with its first walk; without them it aborts.
+/// Has the unwinder of this library make its tables, which happens with its first walk; without
+/// them it aborts.
 fn prepare_own_unwinder() {
     unsafe extern "C" fn no_frame(_: *mut c_void, _: *mut c_void) -> c_int {
         END_OF_STACK
@@ -198,7 +205,10 @@ fn beside(address: usize, name: &CStr) -> Option<*mut c_void> {
     let found = unsafe {
         let known = libc::dladdr(ptr::with_exposed_provenance(address), info.as_mut_ptr()) != 0;
         let object = match known {
-            true => libc::dlopen(info.assume_init().dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD),
+            true => libc::dlopen(
+                info.assume_init().dli_fname,
+                libc::RTLD_LAZY | libc::RTLD_NOLOAD,
+            ),
             false => ptr::null_mut(),
         };
         let found = match object.is_null() {
@@ -257,7 +267,9 @@ impl Exception {
         if let Some(found) = self.library(c"__cxa_get_globals") {
             // SAFETY: the C++ ABI's function of this name, which gives the calling thread's counts.
             unsafe {
-                let get = std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *mut Globals>(found);
+                let get = std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *mut Globals>(
+                    found,
+                );
                 let globals = get();
                 (*globals).uncaught = change((*globals).uncaught, 1);
             }
@@ -289,7 +301,8 @@ impl Exception {
 
 impl Drop for Exception {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and used by nobody any more; this is how a foreign exception is deleted.
+        // SAFETY: it is ours, and used by nobody any more; this is how a foreign exception is
+        // deleted.
         unsafe {
             if let Some(cleanup) = (*self.header).cleanup {
                 cleanup(CAUGHT_BY_ANOTHER_LANGUAGE, self.header);
@@ -338,7 +351,9 @@ pub(crate) fn catching<R: Copy>(run: impl FnOnce() -> R + Copy) -> Result<R, Exc
 
 /// Has the call that this thread is in throw it, once that is over. The first of several is thrown.
 pub(crate) fn pend(exception: Exception) {
-    let first = PENDING.take().unwrap_or_else(|| ManuallyDrop::new(exception));
+    let first = PENDING
+        .take()
+        .unwrap_or_else(|| ManuallyDrop::new(exception));
     PENDING.set(Some(first));
 }
 
@@ -363,9 +378,12 @@ pub(crate) fn check() -> crate::call::Result<()> {
     if is_pending() { Err(fault()) } else { Ok(()) }
 }
 
-/// Throws what this thread's call has to throw, if anything. Called when nothing of the call is left to be dropped.
+/// Throws what this thread's call has to throw, if anything. Called when nothing of the call is
+/// left to be dropped.
 pub(crate) fn rethrow() {
-    let Some(exception) = PENDING.take() else { return };
+    let Some(exception) = PENDING.take() else {
+        return;
+    };
     exception.count(u32::wrapping_add);
     let (header, raise) = (exception.header, exception.raise);
     // Rust's personality asks it about the frames that the exception passes.

@@ -1,9 +1,12 @@
 //! The shortest ways: from the arguments of a call to the engine, or to the general way.
 //!
-//! The wrappers of the calls named in the generator come here first. A table finds what the engine calls a communicator and a rank in it, and the
-//! track of the messages to it, without a look at either object; what it lacks, and every mistake, goes the general way, which knows all and teaches the table.
-//! The table is taught only while one thread at a time is in MPI, and every way from here ends at the engine's own checks, so an entry need not be taken back
-//! when something changes; only a handle that is freed takes its entries with it, since another object may get it. Bounded by [`ENTRIES`].
+//! The wrappers of the calls named in the generator come here first. A table finds what the engine
+//! calls a communicator and a rank in it, and the track of the messages to it, without a look at
+//! either object; what it lacks, and every mistake, goes the general way, which knows all and
+//! teaches the table. The table is taught only while one thread at a time is in MPI, and every way
+//! from here ends at the engine's own checks, so an entry need not be taken back when something
+//! changes; only a handle that is freed takes its entries with it, since another object may get it.
+//! Bounded by [`ENTRIES`].
 
 use crate::call::{Call, Holder, finish};
 use crate::checks;
@@ -27,11 +30,12 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-/// (Communicator, rank) pairs that are found at once: a halo exchange talks to some tens of neighbours; 2 KB.
+/// (Communicator, rank) pairs that are found at once: a halo exchange talks to some tens of
+/// neighbours; 2 KB.
 const ENTRIES: usize = 64;
 
-/// A communicator's handle, 0 for none, and a rank in it, or `MPI_ANY_SOURCE`; the context and the process that they stand for; and the track of small
-/// messages to it, null where there is none.
+/// A communicator's handle, 0 for none, and a rank in it, or `MPI_ANY_SOURCE`; the context and the
+/// process that they stand for; and the track of small messages to it, null where there is none.
 #[repr(align(32))]
 struct Entry {
     comm: AtomicUsize,
@@ -71,11 +75,13 @@ fn find(comm: MPI_Comm, rank: c_int) -> Option<&'static Entry> {
 
 #[inline(always)]
 fn track(comm: MPI_Comm, rank: c_int) -> Option<&'static Track> {
-    // SAFETY: null, or a track of the engine's (`world::HOST`), which lives as long as its communicator; a handle that is freed took its entries with it before.
+    // SAFETY: null, or a track of the engine's (`world::HOST`), which lives as long as its
+    // communicator; a handle that is freed took its entries with it before.
     unsafe { find(comm, rank)?.track.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Whether it is to be learned what a pair stands for. Not among several threads: one could read what another is just writing.
+/// Whether it is to be learned what a pair stands for. Not among several threads: one could read
+/// what another is just writing.
 #[inline(always)]
 pub(crate) fn wants(comm: MPI_Comm, rank: c_int) -> bool {
     find(comm, rank).is_none() && is_alone()
@@ -112,7 +118,8 @@ pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (Context, Peer
     entry.track.store(at, Ordering::Relaxed);
 }
 
-/// As `learn` for a small message that was sent, unless its track is known. Where there is none it is asked for ever more rarely.
+/// As `learn` for a small message that was sent, unless its track is known. Where there is none it
+/// is asked for ever more rarely.
 #[inline(always)]
 pub(crate) fn learn_track(comm: MPI_Comm, rank: c_int, small: &Small) {
     if small.len > INLINE_MAX || !is_alone() {
@@ -161,7 +168,8 @@ impl Elements for MPI_Count {
     }
 }
 
-/// The length in bytes of some elements of a plain type, if there are any, at most `most` bytes, and at a plain address.
+/// The length in bytes of some elements of a plain type, if there are any, at most `most` bytes,
+/// and at a plain address.
 #[inline(always)]
 fn few(buf: Buf, (count, datatype): (impl Elements, MPI_Datatype), most: u32) -> Option<u32> {
     // 0 for a type that is none of the plain ones, as for no elements.

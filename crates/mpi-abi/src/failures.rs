@@ -1,9 +1,10 @@
 //! What failed lately, for programs that handle errors themselves.
 //!
-//! Every failure that a program is told of gets a code of its own, made of its error class and of its place in a ring that keeps what there is to say of
-//! it: `MPI_Error_string` then says what `MPI_ERRORS_ARE_FATAL` would have printed. The class can be told from such a code for ever, the rest until
-//! [`PLACES`] more failures have come. Nothing here is on the way of a call that succeeds; what takes long (lines of the program) is looked up
-//! when it is asked for.
+//! Every failure that a program is told of gets a code of its own, made of its error class and of
+//! its place in a ring that keeps what there is to say of it: `MPI_Error_string` then says what
+//! `MPI_ERRORS_ARE_FATAL` would have printed. The class can be told from such a code for ever, the
+//! rest until [`PLACES`] more failures have come. Nothing here is on the way of a call that
+//! succeeds; what takes long (lines of the program) is looked up when it is asked for.
 
 use crate::call::{Call, NOT_YET_END};
 use crate::constants::{MPI_ERR_LASTCODE, MPI_MAX_ERROR_STRING};
@@ -16,9 +17,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const FIRST: c_int = 9216;
 /// Codes per place: more than the standard has classes.
 const CLASSES: c_int = 64;
-/// Failures that are kept: as many as the ABI leaves codes for below `MPI_ERR_LASTCODE`, above which the program's own begin.
+/// Failures that are kept: as many as the ABI leaves codes for below `MPI_ERR_LASTCODE`, above
+/// which the program's own begin.
 const PLACES: c_int = (MPI_ERR_LASTCODE - FIRST) / CLASSES;
-const _: () = assert!(NOT_YET_END <= FIRST && (Class::AbiVersion as c_int) < CLASSES && PLACES >= 100);
+const _: () =
+    assert!(NOT_YET_END <= FIRST && (Class::AbiVersion as c_int) < CLASSES && PLACES >= 100);
 
 /// A failure and where it happened.
 #[derive(Clone)]
@@ -42,8 +45,9 @@ impl Failure {
 /// Bytes of [`Failure::words`], so that `MPI_Error_string` has room for the class before them.
 const WORDS_MAX: usize = MPI_MAX_ERROR_STRING as usize - 40;
 
-/// What happened and where, and the name of its story, which never falls victim to the length of the
-/// rest: the help goes first, since the story has it, then the place, then the end of what happened.
+/// What happened and where, and the name of its story, which never falls victim to the length of
+/// the rest: the help goes first, since the story has it, then the place, then the end of what
+/// happened.
 fn within(most: usize, what: &str, place: &str, more: &str) -> String {
     let is_help = |line: &&str| line.starts_with("  help: ");
     let brief: Vec<_> = what.lines().filter(|line| !is_help(line)).collect();
@@ -133,7 +137,8 @@ pub(crate) fn text_of(code: c_int) -> Option<String> {
     })
 }
 
-/// What `MPI_ERR_IN_STATUS` stood for the last time, in words: programs that ignore statuses see no more than this code.
+/// What `MPI_ERR_IN_STATUS` stood for the last time, in words: programs that ignore statuses see no
+/// more than this code.
 pub(crate) fn text_of_in_status() -> Option<String> {
     let failure = ring().in_status.clone()?;
     let class = Class::InStatus;
@@ -173,8 +178,14 @@ mod tests {
         let what = "ranks disagree\n  rank 0  MPI_Barrier()\n  help: call the same";
         let (place, more) = ("\n  at a.c:3", "\n  garonne explain G0112");
         let brief = "ranks disagree\n  rank 0  MPI_Barrier()";
-        assert_eq!(within(200, what, place, more), format!("{what}{place}{more}"));
-        assert_eq!(within(75, what, place, more), format!("{brief}{place}{more}"));
+        assert_eq!(
+            within(200, what, place, more),
+            format!("{what}{place}{more}")
+        );
+        assert_eq!(
+            within(75, what, place, more),
+            format!("{brief}{place}{more}")
+        );
         assert_eq!(within(65, what, place, more), format!("{brief}{more}"));
         assert_eq!(within(31, what, place, more), format!("ranks d{more}"));
     }
@@ -185,7 +196,10 @@ mod tests {
             keep(Call(1), 0, &Error::from_callback(16, "the callback failed")),
             16
         );
-        assert_eq!(keep(Call(1), 0, &Error::new(Class::InStatus, "look there")), 19);
+        assert_eq!(
+            keep(Call(1), 0, &Error::new(Class::InStatus, "look there")),
+            19
+        );
         assert_eq!(class_of(FIRST - 1), None);
         assert_eq!(class_of(FIRST), None);
         assert_eq!(class_of(MPI_ERR_LASTCODE), None);

@@ -36,15 +36,15 @@ pub(crate) fn grequest_complete(_: Call, handle: MPI_Request) -> Result<()> {
     } else {
         entry(handle)?.general.clone()
     };
-    let general =
-        general.ok_or_else(|| Fault::new(Class::Request, "this request is not a generalized one"))?;
+    let general = general
+        .ok_or_else(|| Fault::new(Class::Request, "this request is not a generalized one"))?;
     let completed = general.complete();
     forget_if_over(handle, &general);
     Ok(completed?)
 }
 
-/// `MPI_Request_free`. Until the operation is completed, too, the program's copies of the handle are good for
-/// `MPI_Grequest_complete` (MPI 5.0, section 13.2).
+/// `MPI_Request_free`. Until the operation is completed, too, the program's copies of the handle
+/// are good for `MPI_Grequest_complete` (MPI 5.0, section 13.2).
 pub(crate) fn free(handle: MPI_Request, operation: &Arc<general::General>) -> Result<()> {
     let operation = operation.clone();
     let freed = operation.free();

@@ -24,11 +24,20 @@ pub(crate) fn comparison(result: Comparison) -> c_int {
 /// The number of elements that a count argument names.
 pub(crate) fn length(n: impl Into<i64>, what: &str) -> Result<usize> {
     let n = n.into();
-    usize::try_from(n).map_err(|_| Fault::new(Class::Arg, format!("{what} is {n}; it must not be negative")))
+    usize::try_from(n).map_err(|_| {
+        Fault::new(
+            Class::Arg,
+            format!("{what} is {n}; it must not be negative"),
+        )
+    })
 }
 
 /// Gives a new group a handle; an empty one is `MPI_GROUP_EMPTY`.
-pub(crate) fn publish_group(new: Group, session: Option<Session>, out: Ptr<MPI_Group>) -> Result<()> {
+pub(crate) fn publish_group(
+    new: Group,
+    session: Option<Session>,
+    out: Ptr<MPI_Group>,
+) -> Result<()> {
     let handle = if new.size() == 0 {
         MPI_GROUP_EMPTY
     } else {
@@ -68,10 +77,19 @@ pub(crate) fn group_translate_ranks(
 
 pub(crate) fn group_union(_: Call, a: MPI_Group, b: MPI_Group, out: Ptr<MPI_Group>) -> Result<()> {
     let (a, b) = (group(a)?, group(b)?);
-    publish_group(a.union(b), a.session.clone().or_else(|| b.session.clone()), out)
+    publish_group(
+        a.union(b),
+        a.session.clone().or_else(|| b.session.clone()),
+        out,
+    )
 }
 
-pub(crate) fn group_intersection(_: Call, a: MPI_Group, b: MPI_Group, out: Ptr<MPI_Group>) -> Result<()> {
+pub(crate) fn group_intersection(
+    _: Call,
+    a: MPI_Group,
+    b: MPI_Group,
+    out: Ptr<MPI_Group>,
+) -> Result<()> {
     let (a, b) = (group(a)?, group(b)?);
     publish_group(
         a.intersection(b),
@@ -80,7 +98,12 @@ pub(crate) fn group_intersection(_: Call, a: MPI_Group, b: MPI_Group, out: Ptr<M
     )
 }
 
-pub(crate) fn group_difference(_: Call, a: MPI_Group, b: MPI_Group, out: Ptr<MPI_Group>) -> Result<()> {
+pub(crate) fn group_difference(
+    _: Call,
+    a: MPI_Group,
+    b: MPI_Group,
+    out: Ptr<MPI_Group>,
+) -> Result<()> {
     let (a, b) = (group(a)?, group(b)?);
     publish_group(
         a.difference(b),
@@ -120,7 +143,11 @@ fn ranges(n: c_int, triples: Ptr<[c_int; 3]>) -> Result<Vec<Range>> {
     };
     Ok(triples
         .into_iter()
-        .map(|[first, last, stride]| Range { first, last, stride })
+        .map(|[first, last, stride]| Range {
+            first,
+            last,
+            stride,
+        })
         .collect())
 }
 
@@ -132,7 +159,11 @@ pub(crate) fn group_range_incl(
     out: Ptr<MPI_Group>,
 ) -> Result<()> {
     let of = group(of)?;
-    publish_group(of.range_incl(&ranges(n, triples)?)?, of.session.clone(), out)
+    publish_group(
+        of.range_incl(&ranges(n, triples)?)?,
+        of.session.clone(),
+        out,
+    )
 }
 
 pub(crate) fn group_range_excl(
@@ -143,13 +174,22 @@ pub(crate) fn group_range_excl(
     out: Ptr<MPI_Group>,
 ) -> Result<()> {
     let of = group(of)?;
-    publish_group(of.range_excl(&ranges(n, triples)?)?, of.session.clone(), out)
+    publish_group(
+        of.range_excl(&ranges(n, triples)?)?,
+        of.session.clone(),
+        out,
+    )
 }
 
 pub(crate) fn group_free(_: Call, handle: Ptr<MPI_Group>) -> Result<()> {
     let old = handle.get()?;
     if old != MPI_GROUP_EMPTY && GROUPS.remove(old).is_none() {
-        return Err(objects::unknown(Class::Group, "group", old.0, MPI_GROUP_NULL.0));
+        return Err(objects::unknown(
+            Class::Group,
+            "group",
+            old.0,
+            MPI_GROUP_NULL.0,
+        ));
     }
     handle.set(MPI_GROUP_NULL)
 }

@@ -1,11 +1,12 @@
 //! Handles and the tables behind them.
 //!
-//! A handle is a word. Below [`LIVE`] it is one of the standard's 10-bit codes; from there on it names a slot of its
-//! kind's table: the slot's index in the low bits and a few bits of the slot's generation above, so that a handle used
-//! after its object was freed is noticed. All values fit into a C `int`, which `MPI_*_toint` relies on.
+//! A handle is a word. Below [`LIVE`] it is one of the standard's 10-bit codes; from there on it
+//! names a slot of its kind's table: the slot's index in the low bits and a few bits of the slot's
+//! generation above, so that a handle used after its object was freed is noticed. All values fit
+//! into a C `int`, which `MPI_*_toint` relies on.
 //!
-//! A table grows by chunks that double in size and never move, so a lookup takes no lock: two loads and a compare.
-//! Making and freeing handles takes the table's lock.
+//! A table grows by chunks that double in size and never move, so a lookup takes no lock: two loads
+//! and a compare. Making and freeing handles takes the table's lock.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -136,7 +137,8 @@ pub(crate) struct Table<T> {
     free: Mutex<Free>,
 }
 
-// SAFETY: values move between threads (inserted by one, removed by another) and are shared by lookups.
+// SAFETY: values move between threads (inserted by one, removed by another) and are shared by
+// lookups.
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
 impl<T> Table<T> {
@@ -151,7 +153,8 @@ impl<T> Table<T> {
         }
     }
 
-    /// The chunk of a slot and its place in there. Chunk 0 holds `FIRST_CHUNK` slots, chunk k `FIRST_CHUNK << (k - 1)`.
+    /// The chunk of a slot and its place in there. Chunk 0 holds `FIRST_CHUNK` slots, chunk k
+    /// `FIRST_CHUNK << (k - 1)`.
     fn place(index: usize) -> (usize, usize) {
         let chunk = (index / FIRST_CHUNK)
             .checked_ilog2()
@@ -175,13 +178,15 @@ impl<T> Table<T> {
         let (chunk, at) = Self::place(index);
         // SYNC(handle-chunk): pairs with the Release in `grow`; the chunk's slots are initialised.
         let base = self.chunks[chunk].load(Ordering::Acquire);
-        // SAFETY: a chunk, once there, stays for the life of the process, and `at` is within it by `place`.
+        // SAFETY: a chunk, once there, stays for the life of the process, and `at` is within it by
+        // `place`.
         (!base.is_null()).then(|| unsafe { &*base.add(at) })
     }
 
     /// The object of a live handle; `None` for codes, freed handles and garbage.
     ///
-    /// The standard forbids to free an object while another thread's call uses it; the reference lives by that rule.
+    /// The standard forbids to free an object while another thread's call uses it; the reference
+    /// lives by that rule.
     #[inline]
     pub fn get(&self, handle: impl Handle) -> Option<&T> {
         let word = handle.word().wrapping_sub(LIVE);
@@ -192,7 +197,8 @@ impl<T> Table<T> {
         let slot = self.slot(word & INDEX_MASK)?;
         // SYNC(handle-slot): pairs with the Release in `insert`; the value is there.
         let live = slot.tag.load(Ordering::Acquire) == generation as u32 + 1;
-        // SAFETY: the tag says that the slot holds a value; nobody removes it meanwhile (see above).
+        // SAFETY: the tag says that the slot holds a value; nobody removes it meanwhile (see
+        // above).
         live.then(|| unsafe { (*slot.value.get()).assume_init_ref() })
     }
 
@@ -206,7 +212,10 @@ impl<T> Table<T> {
     /// A handle that names nothing until [`Table::fill`] gives it its object.
     fn reserve<H: Handle>(&self) -> Option<H> {
         let (index, generation) = {
-            let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut free = self
+                .free
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
             match free.vacated.pop() {
                 Some(slot) => slot,
                 None if free.fresh == OBJECTS_MAX => return None,
@@ -228,7 +237,8 @@ impl<T> Table<T> {
         (word & INDEX_MASK, (word >> INDEX_BITS) as u32)
     }
 
-    /// Puts the object behind a reserved handle, or behind one whose object was withdrawn, by whom has it.
+    /// Puts the object behind a reserved handle, or behind one whose object was withdrawn, by whom
+    /// has it.
     pub fn fill(&self, handle: impl Handle, value: T) {
         let (index, generation) = Self::parts(handle);
         let Some(slot) = self.slot(index) else { return };
@@ -243,7 +253,8 @@ impl<T> Table<T> {
         slot.tag.store(generation + 1, Ordering::Release);
     }
 
-    /// Makes the chunk of `index`, the lowest index never used, if it is not there. Called with the lock held.
+    /// Makes the chunk of `index`, the lowest index never used, if it is not there. Called with the
+    /// lock held.
     fn grow(&self, index: usize) {
         let (chunk, at) = Self::place(index);
         if at != 0 {
@@ -267,8 +278,8 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// Takes an object out, and keeps its handle from others: it names nothing until [`Table::fill`] puts an object
-    /// behind it, or for ever after [`Table::release`].
+    /// Takes an object out, and keeps its handle from others: it names nothing until
+    /// [`Table::fill`] puts an object behind it, or for ever after [`Table::release`].
     pub fn withdraw(&self, handle: impl Handle) -> Option<T> {
         self.get(handle)?;
         let (index, generation) = Self::parts(handle);
@@ -281,17 +292,25 @@ impl<T> Table<T> {
         Some(unsafe { (*slot.value.get()).assume_init_read() })
     }
 
-    /// Lets others have the slot of a handle whose object was withdrawn. Once for each handle, by whom withdrew it.
+    /// Lets others have the slot of a handle whose object was withdrawn. Once for each handle, by
+    /// whom withdrew it.
     pub fn release(&self, handle: impl Handle) {
         let (index, generation) = Self::parts(handle);
-        let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        free.vacated.push((index as u32, (generation + 1) % GENERATIONS));
+        let mut free = self
+            .free
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        free.vacated
+            .push((index as u32, (generation + 1) % GENERATIONS));
     }
 
     /// Number of live objects.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        let free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let free = self
+            .free
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         free.fresh - free.vacated.len()
     }
 }
@@ -326,7 +345,10 @@ mod tests {
         assert_eq!(table.get(handles[7]), None);
         assert_eq!(table.remove(handles[7]), None);
         let again: MPI_Comm = table.insert(77).unwrap();
-        assert_ne!(again, handles[7], "the slot is used again under another name");
+        assert_ne!(
+            again, handles[7],
+            "the slot is used again under another name"
+        );
         assert_eq!(table.get(again), Some(&77));
         assert_eq!(table.get(handles[7]), None);
         assert_eq!(table.len(), 1000);
@@ -338,7 +360,11 @@ mod tests {
         let handle: MPI_Comm = table.insert(1).unwrap();
         assert_eq!(table.withdraw(handle), Some(1));
         assert_eq!(
-            (table.get(handle), table.withdraw(handle), table.remove(handle)),
+            (
+                table.get(handle),
+                table.withdraw(handle),
+                table.remove(handle)
+            ),
             (None, None, None)
         );
         let other: MPI_Comm = table.insert(2).unwrap();
@@ -372,6 +398,9 @@ mod tests {
     fn a_status_keeps_sixty_four_bit_counts_in_its_eight_ints() {
         assert_eq!((size_of::<MPI_Status>(), align_of::<MPI_Status>()), (32, 4));
         let status = MPI_Status::new(3, 7, 0x1_2345_6789_abcd, true);
-        assert_eq!((status.bytes(), status.cancelled()), (0x1_2345_6789_abcd, true));
+        assert_eq!(
+            (status.bytes(), status.cancelled()),
+            (0x1_2345_6789_abcd, true)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Handles as C integers and back. A handle's word always fits (see `handle`), so these are plain conversions; an
-//! integer that names nothing gives a handle that every call refuses.
+//! Handles as C integers and back. A handle's word always fits (see `handle`), so these are plain
+//! conversions; an integer that names nothing gives a handle that every call refuses.
 
 #![allow(unused_variables, reason = "the call number, which every body takes")]
 

@@ -14,8 +14,14 @@ pub(crate) fn info_create(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
     out.set(publish(&INFOS, Info::new())?)
 }
 
-/// The program's arguments are taken from the system, whatever the caller passes: they are the same.
-pub(crate) fn info_create_env(_: Call, _argc: c_int, _argv: Ptr<StrIn>, out: Ptr<MPI_Info>) -> Result<()> {
+/// The program's arguments are taken from the system, whatever the caller passes: they are the
+/// same.
+pub(crate) fn info_create_env(
+    _: Call,
+    _argc: c_int,
+    _argv: Ptr<StrIn>,
+    out: Ptr<MPI_Info>,
+) -> Result<()> {
     out.set(publish(&INFOS, Info::from_pairs(state::env_pairs()))?)
 }
 

@@ -5,7 +5,8 @@ use crate::coll::{Form, Ragged, Way, each_type, elements, forms};
 use crate::edge::{Buf, Counts, In, Ptr};
 use crate::handle::*;
 use garonne_mpi::coll::{
-    NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw, Neighbors,
+    NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw,
+    Neighbors,
 };
 use garonne_mpi::error::Class;
 

@@ -1,7 +1,8 @@
-//! The objects behind handles: one table per kind, the predefined ones, and lookups that say what is wrong.
+//! The objects behind handles: one table per kind, the predefined ones, and lookups that say what
+//! is wrong.
 //!
-//! A lookup gives a reference that lives until the program frees the handle; the standard forbids to free it while a
-//! call uses it. What must outlive the call (pending operations) takes a clone.
+//! A lookup gives a reference that lives until the program frees the handle; the standard forbids
+//! to free it while a call uses it. What must outlive the call (pending operations) takes a clone.
 
 use crate::by_context;
 use crate::call::{Fault, Result};
@@ -57,7 +58,10 @@ pub(crate) fn set_world(world: Option<(Comm, Comm)>) {
         Some((world, self_)) => {
             world.set_handle(MPI_COMM_WORLD.0);
             self_.set_handle(MPI_COMM_SELF.0);
-            (Box::into_raw(Box::new(world)), Box::into_raw(Box::new(self_)))
+            (
+                Box::into_raw(Box::new(world)),
+                Box::into_raw(Box::new(self_)),
+            )
         }
         None => (std::ptr::null_mut(), std::ptr::null_mut()),
     };
@@ -65,8 +69,8 @@ pub(crate) fn set_world(world: Option<(Comm, Comm)>) {
         // SYNC(world): publishes the communicator; also takes the old one over.
         let old = place.swap(new, Ordering::AcqRel);
         if !old.is_null() {
-            // SAFETY: came from `Box::into_raw` above and nobody finds it any more; calls that still use it while the
-            // program finalizes are excluded by the standard.
+            // SAFETY: came from `Box::into_raw` above and nobody finds it any more; calls that
+            // still use it while the program finalizes are excluded by the standard.
             drop(unsafe { Box::from_raw(old) });
         }
     }
@@ -149,7 +153,8 @@ fn uncommitted(datatype: &Datatype) -> Fault {
 
 /// The group of a handle.
 pub(crate) fn group(handle: MPI_Group) -> Result<&'static Members> {
-    static EMPTY: LazyLock<Members> = LazyLock::new(|| Members::new(Group::compact(Vec::new()), None));
+    static EMPTY: LazyLock<Members> =
+        LazyLock::new(|| Members::new(Group::compact(Vec::new()), None));
     let found = if handle == MPI_GROUP_EMPTY {
         Some(&*EMPTY)
     } else {
@@ -219,7 +224,8 @@ pub(crate) fn publish_comm(comm: Option<Comm>) -> Result<MPI_Comm> {
     Ok(handle)
 }
 
-/// The handle of a datatype as the program shall see it: the code of a predefined one, else a new handle.
+/// The handle of a datatype as the program shall see it: the code of a predefined one, else a new
+/// handle.
 pub(crate) fn publish_type(datatype: Datatype) -> Result<MPI_Datatype> {
     match datatype.code() {
         Some(code) => Ok(MPI_Datatype(code.into())),

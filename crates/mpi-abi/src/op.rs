@@ -63,15 +63,29 @@ fn create(function: Function, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
             "the function of the operation is a null pointer",
         ));
     }
-    let commutes = if commute != 0 { Commutes::Yes } else { Commutes::No };
+    let commutes = if commute != 0 {
+        Commutes::Yes
+    } else {
+        Commutes::No
+    };
     out.set(publish(&MADE, Made { function, commutes })?)
 }
 
-pub(crate) fn op_create(_: Call, function: Callback, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
+pub(crate) fn op_create(
+    _: Call,
+    function: Callback,
+    commute: c_int,
+    out: Ptr<MPI_Op>,
+) -> Result<()> {
     create(Function::Int(function), commute, out)
 }
 
-pub(crate) fn op_create_c(_: Call, function: Callback, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
+pub(crate) fn op_create_c(
+    _: Call,
+    function: Callback,
+    commute: c_int,
+    out: Ptr<MPI_Op>,
+) -> Result<()> {
     create(Function::Large(function), commute, out)
 }
 
@@ -93,7 +107,12 @@ pub(crate) fn op_free(_: Call, handle: Ptr<MPI_Op>) -> Result<()> {
 pub(crate) fn op_commutative(_: Call, handle: MPI_Op, commute: Ptr<c_int>) -> Result<()> {
     let commutes = match Op::predefined(handle.0 as u16).filter(|_| handle.0 < LIVE) {
         Some(predefined) => predefined.is_commutative(),
-        None => MADE.get(handle).ok_or_else(|| no_operation(handle))?.commutes == Commutes::Yes,
+        None => {
+            MADE.get(handle)
+                .ok_or_else(|| no_operation(handle))?
+                .commutes
+                == Commutes::Yes
+        }
     };
     commute.set(commutes.into())
 }

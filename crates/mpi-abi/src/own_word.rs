@@ -1,4 +1,5 @@
-//! Reading words that each thread has for its own in this library, with the initial-exec model: two instructions, and no call of the loader's.
+//! Reading words that each thread has for its own in this library, with the initial-exec model: two
+//! instructions, and no call of the loader's.
 //!
 //! Who has such a word defines it by `global_asm`, and writes it in a way of its own.
 

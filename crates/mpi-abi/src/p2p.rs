@@ -20,11 +20,12 @@ use garonne_progress::limits::HANDS_FROM;
 use garonne_sync::user::Data;
 use std::ffi::c_int;
 
-/// The most elements that go the shortest way: no product with an element's size overflows, and what is larger than a rail's
-/// slot is refused by the engine.
+/// The most elements that go the shortest way: no product with an element's size overflows, and
+/// what is larger than a rail's slot is refused by the engine.
 const FEW_MAX: u64 = 1 << 16;
 
-/// A buffer argument as memory with a shape. The count is checked first, then the type, then the address.
+/// A buffer argument as memory with a shape. The count is checked first, then the type, then the
+/// address.
 #[inline]
 pub(crate) fn data(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Data> {
     if count < 0 {
@@ -39,14 +40,18 @@ pub(crate) fn data(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<D
 
 #[cold]
 pub(crate) fn bad_count(count: MPI_Count) -> Fault {
-    Fault::new(Class::Count, format!("count is {count}; it must not be negative"))
+    Fault::new(
+        Class::Count,
+        format!("count is {count}; it must not be negative"),
+    )
 }
 
 /// Refuses an address where no data can be.
 #[cold]
 #[inline(never)]
 pub(crate) fn suspect(buf: Buf, count: MPI_Count, datatype: &Datatype) -> Result<()> {
-    // Types made of absolute addresses go with MPI_BOTTOM, which is null; a predefined type at null is a mistake.
+    // Types made of absolute addresses go with MPI_BOTTOM, which is null; a predefined type at null
+    // is a mistake.
     let absolute = buf.addr() == 0 && datatype.code().is_none();
     if buf.addr() <= Buf::AUTOMATIC && count > 0 && !absolute {
         return Err(bad_buffer(buf, count));
@@ -63,7 +68,10 @@ fn bad_buffer(buf: Buf, count: MPI_Count) -> Fault {
     };
     Fault::new(
         Class::Buffer,
-        format!("the buffer is {what} ({:#x}), but count is {count}", buf.addr()),
+        format!(
+            "the buffer is {what} ({:#x}), but count is {count}",
+            buf.addr()
+        ),
     )
 }
 
@@ -193,7 +201,8 @@ fn send_few(
     on: MPI_Comm,
 ) -> bool {
     let small = find_comm(on).and_then(|comm| comm.small(&few(call, buf, data, (dest, tag))?));
-    let Some((small, host)) = small.and_then(|small| Some((small, world::host_in(small.context)?))) else {
+    let Some((small, host)) = small.and_then(|small| Some((small, world::host_in(small.context)?)))
+    else {
         return false;
     };
     let sent = host.send_small(&small);
@@ -203,7 +212,8 @@ fn send_few(
     sent
 }
 
-/// The engine's words for a receive of what is plain, and its communicator. `express` knows them from now on.
+/// The engine's words for a receive of what is plain, and its communicator. `express` knows them
+/// from now on.
 #[inline(always)]
 fn catch_few(
     call: Call,
@@ -220,7 +230,8 @@ fn catch_few(
     Some((comm, catch))
 }
 
-/// `MPI_Send` where `express` did not do: what is small and plain goes the engine's shortest way, everything else and every mistake the general one.
+/// `MPI_Send` where `express` did not do: what is small and plain goes the engine's shortest way,
+/// everything else and every mistake the general one.
 pub(crate) fn send(
     call: Call,
     buf: Buf,

@@ -35,7 +35,10 @@ fn buffer(buf: Buf, size: MPI_Count, position: CountOut) -> Result<PackBuffer> {
         ));
     };
     if buf.addr() == 0 && size > 0 {
-        return Err(Fault::new(Class::Buffer, "the packing buffer is a null pointer"));
+        return Err(Fault::new(
+            Class::Buffer,
+            "the packing buffer is a null pointer",
+        ));
     }
     Ok(PackBuffer {
         mem: buf.mem(),

@@ -1,10 +1,13 @@
-//! Requests without an object behind them: sends that were over when they started, and plain receives.
+//! Requests without an object behind them: sends that were over when they started, and plain
+//! receives.
 //!
-//! Most requests of most programs are these. A send that is over has nothing to tell, so all of them share the handle [`DONE`]. A
-//! receive of contiguous bytes on a communicator is known to the engine alone: its handle bears the engine's slot and some bits of
-//! the slot's generation, and no table has an entry for it. Whatever is more than waiting for a message that came as it should
-//! (errors, cancelling, waiting for one of several) makes a [`Request`] of such a handle for the moment ([`found`]) and goes
-//! on as with any other. Bounded by the engine's requests; a slot too far out for a handle gets an entry after all.
+//! Most requests of most programs are these. A send that is over has nothing to tell, so all of
+//! them share the handle [`DONE`]. A receive of contiguous bytes on a communicator is known to the
+//! engine alone: its handle bears the engine's slot and some bits of the slot's generation, and no
+//! table has an entry for it. Whatever is more than waiting for a message that came as it should
+//! (errors, cancelling, waiting for one of several) makes a [`Request`] of such a handle for the
+//! moment ([`found`]) and goes on as with any other. Bounded by the engine's requests; a slot too
+//! far out for a handle gets an entry after all.
 
 use crate::by_context;
 use crate::call::{Call, Result};
@@ -30,7 +33,8 @@ use std::ffi::c_int;
 mod any;
 pub(crate) use any::{test_any, wait_any};
 
-/// The request of every send that was over when it started: no code of the standard's, no handle of a table's.
+/// The request of every send that was over when it started: no code of the standard's, no handle of
+/// a table's.
 pub(crate) const DONE: MPI_Request = MPI_Request(LIVE - 1);
 
 const SLOT_BITS: u32 = 19;
@@ -45,7 +49,8 @@ const _: () = assert!(
     "MPI_Request_toint gives an int"
 );
 
-/// The handle of a receive that the engine of a shard knows by `name`; `None`: the name does not fit into one.
+/// The handle of a receive that the engine of a shard knows by `name`; `None`: the name does not
+/// fit into one.
 #[inline(always)]
 pub(crate) fn handle(shard: usize, name: api::Request) -> Option<MPI_Request> {
     let generation = (name.generation & GENERATION_MASK) as usize;
@@ -67,7 +72,8 @@ pub(crate) fn name_far(on: MPI_Comm, name: api::Request, out: Ptr<MPI_Request>) 
     give_request(Request::posted(comm(on)?, name), out)
 }
 
-/// The name behind a handle in the engine of its shard, as far as it is known; `None`: another kind of handle.
+/// The name behind a handle in the engine of its shard, as far as it is known; `None`: another kind
+/// of handle.
 #[inline(always)]
 fn name(handle: MPI_Request) -> Option<api::Request> {
     let word = handle.0.wrapping_sub(BEYOND_TABLES);
@@ -196,7 +202,8 @@ fn one(place: Ptr<MPI_Request>) -> Result<Option<(&'static RankHost, MPI_Request
     Ok(is_plain(handle).then(|| (host, handle, standing(host, handle))))
 }
 
-/// `MPI_Wait` for a plain request that ends as it should; `false`: nothing happened to the handle, take the general way.
+/// `MPI_Wait` for a plain request that ends as it should; `false`: nothing happened to the handle,
+/// take the general way.
 #[inline(always)]
 pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<bool> {
     let Some((host, handle, mut stands)) = one(place)? else {
@@ -213,7 +220,11 @@ pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<b
 
 /// `MPI_Test` likewise: whether it is over, `None` for the general way.
 #[inline(always)]
-pub(crate) fn test(call: Call, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<Option<bool>> {
+pub(crate) fn test(
+    call: Call,
+    place: Ptr<MPI_Request>,
+    status: Ptr<MPI_Status>,
+) -> Result<Option<bool>> {
     let Some((host, handle, mut stands)) = one(place)? else {
         return Ok(None);
     };
@@ -246,13 +257,21 @@ fn conclude(stands: Stand, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> 
     Ok(true)
 }
 
-/// `MPI_Waitall` over plain and null requests as far as they end as they should: how many were seen to their ends, from the first on.
-/// The general way sees to the rest.
+/// `MPI_Waitall` over plain and null requests as far as they end as they should: how many were seen
+/// to their ends, from the first on. The general way sees to the rest.
 #[inline]
-pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<usize> {
+pub(crate) fn wait_all(
+    count: usize,
+    places: Ptr<MPI_Request>,
+    statuses: Ptr<MPI_Status>,
+) -> Result<usize> {
     let mut begun = 0;
     while begun < count && was_over(places.at(begun)?) {
-        spend(places.element(begun), statuses.element(begun), &Status::EMPTY)?;
+        spend(
+            places.element(begun),
+            statuses.element(begun),
+            &Status::EMPTY,
+        )?;
         begun += 1;
     }
     if begun == count || !is_plain(places.at(begun)?) {
@@ -275,7 +294,8 @@ pub(crate) fn wait_all(count: usize, places: Ptr<MPI_Request>, statuses: Ptr<MPI
         }
     };
     if !pass() {
-        // The last one: when it is over, those before it mostly are; if it is over already, the one at the cursor.
+        // The last one: when it is over, those before it mostly are; if it is over already, the one
+        // at the cursor.
         let last = || {
             let last = places.at(count - 1).ok().filter(|last| engine.knows(*last));
             let last = last.and_then(name);
@@ -315,7 +335,8 @@ fn engine_of_plain(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Engi
     Ok(Some(engine))
 }
 
-/// When a request that is not null was over, among the completions of this rank; `None`: it goes on.
+/// When a request that is not null was over, among the completions of this rank; `None`: it goes
+/// on.
 #[inline(always)]
 fn over_at(host: &RankHost, handle: MPI_Request) -> Option<u64> {
     match name(handle) {
@@ -324,7 +345,8 @@ fn over_at(host: &RankHost, handle: MPI_Request) -> Option<u64> {
     }
 }
 
-/// `MPI_Testall` likewise: how many requests were seen to their ends, all of them being over; `None` while one goes on.
+/// `MPI_Testall` likewise: how many requests were seen to their ends, all of them being over;
+/// `None` while one goes on.
 pub(crate) fn test_all(
     call: Call,
     count: usize,
@@ -391,7 +413,8 @@ impl Several {
         }
     }
 
-    /// Ends all that are over; how many. One that did not end as it should is left for the next call, unless it is the first.
+    /// Ends all that are over; how many. One that did not end as it should is left for the next
+    /// call, unless it is the first.
     fn sweep(self, engine: Engine, count: usize) -> Result<Found<usize>> {
         let (mut active, mut over) = (false, 0);
         for at in 0..count {
@@ -460,7 +483,8 @@ impl Several {
     }
 }
 
-/// Ends requests from index `next` on: the index of the first that is not over or not plain, and whether waiting is over.
+/// Ends requests from index `next` on: the index of the first that is not over or not plain, and
+/// whether waiting is over.
 #[inline(never)]
 fn end_in_order(
     engine: Engine,
@@ -483,7 +507,8 @@ fn end_in_order(
     })
 }
 
-/// Whether no engine need be asked about it: threads whose sends were over when they returned meet at none.
+/// Whether no engine need be asked about it: threads whose sends were over when they returned meet
+/// at none.
 #[inline(always)]
 fn was_over(handle: MPI_Request) -> bool {
     handle == DONE || handle == MPI_REQUEST_NULL

@@ -106,7 +106,8 @@ fn take(place: Ptr<MPI_Message>) -> Result<Message> {
     } else {
         MESSAGES.remove(handle)
     };
-    let taken = taken.ok_or_else(|| unknown(Class::Request, "message", handle.0, MPI_MESSAGE_NULL.0))?;
+    let taken =
+        taken.ok_or_else(|| unknown(Class::Request, "message", handle.0, MPI_MESSAGE_NULL.0))?;
     place.set(MPI_MESSAGE_NULL)?;
     Ok(taken)
 }

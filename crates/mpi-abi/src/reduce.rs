@@ -1,4 +1,5 @@
-//! Collectives that combine data. The blocking, the nonblocking and the persistent call of each share one body.
+//! Collectives that combine data. The blocking, the nonblocking and the persistent call of each
+//! share one body.
 
 use crate::call::{Call, Result};
 use crate::coll::{Form, Way, check_buffer, forms};
@@ -126,7 +127,9 @@ fn any_reduce_scatter(
 ) -> Result<()> {
     let numbers = counts.numbers(way.comm.size() as usize)?;
     let own = numbers.get(way.comm.rank());
-    let total: i64 = (0..way.comm.size()).map(|rank| numbers.get(rank).max(0)).sum();
+    let total: i64 = (0..way.comm.size())
+        .map(|rank| numbers.get(rank).max(0))
+        .sum();
     let operands = Operands::new(own, datatype)?;
     let whole = Operands {
         count: total as u64,

@@ -1,7 +1,8 @@
 //! Requests: waiting, testing, starting, cancelling, freeing.
 //!
-//! A completed request's handle becomes `MPI_REQUEST_NULL` and its object goes, unless it is persistent. Errors of
-//! several requests at once are told in the statuses and as `MPI_ERR_IN_STATUS`.
+//! A completed request's handle becomes `MPI_REQUEST_NULL` and its object goes, unless it is
+//! persistent. Errors of several requests at once are told in the statuses and as
+//! `MPI_ERR_IN_STATUS`.
 
 mod looking;
 mod starting;
@@ -57,9 +58,13 @@ pub(crate) fn give_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> {
     )
 }
 
-/// Gives the request of a reduction by an operation of the program a handle. Of what that operation threw the call tells
-/// that completes the request.
-pub(crate) fn give_reduction(new: Request, operation: &Arc<Bound>, out: Ptr<MPI_Request>) -> Result<()> {
+/// Gives the request of a reduction by an operation of the program a handle. Of what that operation
+/// threw the call tells that completes the request.
+pub(crate) fn give_reduction(
+    new: Request,
+    operation: &Arc<Bound>,
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
     if new.is_nothing() && !operation.has_thrown() {
         return out.set(plain::DONE);
     }
@@ -74,7 +79,11 @@ pub(crate) fn give_reduction(new: Request, operation: &Arc<Bound>, out: Ptr<MPI_
 }
 
 /// Gives a generalised request a handle.
-pub(crate) fn give_general(new: Request, general: Arc<General>, out: Ptr<MPI_Request>) -> Result<()> {
+pub(crate) fn give_general(
+    new: Request,
+    general: Arc<General>,
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
     give_entry(
         Entry {
             request: new,
@@ -143,7 +152,12 @@ fn find(handle: MPI_Request) -> Result<Found> {
     }
     match plain::found(handle)? {
         Some(request) => Ok(Found::Plain(request)),
-        None => Err(unknown(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0)),
+        None => Err(unknown(
+            Class::Request,
+            "request",
+            handle.0,
+            MPI_REQUEST_NULL.0,
+        )),
     }
 }
 
@@ -184,7 +198,11 @@ fn report(outcome: Outcome, comm: Option<Comm>, place: Ptr<MPI_Status>) -> Resul
 
 /// The communicator that hears of an error, asked only when there is one.
 fn listener(request: &Request, outcome: &Outcome) -> Option<Comm> {
-    if outcome.is_err() { request.comm() } else { None }
+    if outcome.is_err() {
+        request.comm()
+    } else {
+        None
+    }
 }
 
 pub(crate) fn wait(_: Call, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> {
@@ -254,7 +272,9 @@ impl List {
     /// For calls that leave the requests alone.
     fn to_look_at(count: c_int, handles: In<MPI_Request>) -> Result<Self> {
         let n = usize::try_from(count).map_err(|_| bad_count(count))?;
-        let requests = (0..n).map(|i| find(handles.at(i)?)).collect::<Result<_>>()?;
+        let requests = (0..n)
+            .map(|i| find(handles.at(i)?))
+            .collect::<Result<_>>()?;
         Ok(Self {
             requests,
             places: Ptr::ignore(),
@@ -564,11 +584,19 @@ pub(crate) fn request_free(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
         return grequest::free(handle, general);
     }
     let Some(entry) = REQUESTS.remove(handle) else {
-        return Err(unknown(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0));
+        return Err(unknown(
+            Class::Request,
+            "request",
+            handle.0,
+            MPI_REQUEST_NULL.0,
+        ));
     };
     place.set(MPI_REQUEST_NULL)?;
     let comm = entry.request.comm();
-    entry.request.free().map_err(|error| Fault::from(error).on(comm))
+    entry
+        .request
+        .free()
+        .map_err(|error| Fault::from(error).on(comm))
 }
 
 /// Takes back a handle that nobody needs any more.

@@ -70,7 +70,12 @@ pub(crate) fn session_get_info(_: Call, on: MPI_Session, out: Ptr<MPI_Info>) -> 
     out.set(publish(&INFOS, session(on)?.info())?)
 }
 
-pub(crate) fn session_get_num_psets(_: Call, on: MPI_Session, _: MPI_Info, count: Ptr<c_int>) -> Result<()> {
+pub(crate) fn session_get_num_psets(
+    _: Call,
+    on: MPI_Session,
+    _: MPI_Info,
+    count: Ptr<c_int>,
+) -> Result<()> {
     count.set(session(on)?.num_psets() as c_int)
 }
 
@@ -90,7 +95,12 @@ pub(crate) fn session_get_nth_pset(
     len.set(found.len() as c_int + 1)
 }
 
-pub(crate) fn session_get_pset_info(_: Call, on: MPI_Session, name: StrIn, out: Ptr<MPI_Info>) -> Result<()> {
+pub(crate) fn session_get_pset_info(
+    _: Call,
+    on: MPI_Session,
+    name: StrIn,
+    out: Ptr<MPI_Info>,
+) -> Result<()> {
     out.set(publish(&INFOS, session(on)?.pset_info(&name.text()?)?)?)
 }
 

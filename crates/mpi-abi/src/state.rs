@@ -1,5 +1,5 @@
-//! Where this process is in its life with MPI: before, between or after init and finalize, in the world model and in
-//! sessions.
+//! Where this process is in its life with MPI: before, between or after init and finalize, in the
+//! world model and in sessions.
 
 use crate::call::{Fault, Result};
 use garonne_mpi::error::Class;
@@ -45,8 +45,8 @@ extern "C" fn in_child() {
 /// Has processes that are forked from now on know that they are.
 pub(crate) fn watch_forks() {
     static WATCHING: Once = Once::new();
-    // SAFETY: the handler stores to two words; this library is never unloaded. Without memory for it forked children are not
-    // told apart, as before.
+    // SAFETY: the handler stores to two words; this library is never unloaded. Without memory for
+    // it forked children are not told apart, as before.
     WATCHING.call_once(|| unsafe {
         libc::pthread_atfork(None, None, Some(in_child));
     });
@@ -68,12 +68,20 @@ pub(crate) fn enter(phase: Phase) {
 
 /// This rank, while the world or a session lives.
 pub(crate) fn process() -> Result<Arc<Process>> {
-    find_process().ok_or_else(|| Fault::new(Class::Other, not_running().unwrap_or("MPI is not initialised")))
+    find_process().ok_or_else(|| {
+        Fault::new(
+            Class::Other,
+            not_running().unwrap_or("MPI is not initialised"),
+        )
+    })
 }
 
 /// This rank, if there is one.
 pub(crate) fn find_process() -> Option<Arc<Process>> {
-    PROCESS.read().unwrap_or_else(PoisonError::into_inner).clone()
+    PROCESS
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
 }
 
 /// Says which rank this process is; `None` when it leaves the job.
@@ -96,7 +104,8 @@ pub(crate) fn is_main_thread() -> bool {
     MAIN.load(Ordering::Relaxed) == own_thread()
 }
 
-/// The system's number of the calling thread. The standard library's would leave memory behind that checkers report as lost.
+/// The system's number of the calling thread. The standard library's would leave memory behind that
+/// checkers report as lost.
 fn own_thread() -> i32 {
     // SAFETY: takes no argument and cannot fail.
     unsafe { libc::gettid() }

@@ -9,8 +9,8 @@ use garonne_mpi::error::Class;
 use garonne_mpi::request::{Outcome, Status};
 use std::ffi::c_int;
 
-/// Fills in a status unless the program ignores it. `MPI_ERROR` is left as it was, as the standard says for calls that
-/// complete one operation.
+/// Fills in a status unless the program ignores it. `MPI_ERROR` is left as it was, as the standard
+/// says for calls that complete one operation.
 #[inline]
 pub(crate) fn give(place: Ptr<MPI_Status>, status: &Status) -> Result<()> {
     if place.is_null() {

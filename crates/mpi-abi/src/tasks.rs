@@ -1,8 +1,9 @@
 //! The C edge of tasks and events: `garonne_tasks.h`.
 //!
-//! Each function turns pointers into values, calls `garonne_progress`, and returns a code. A task of C lies in its caller's bytes; the header's promises (it stays where it is,
-//! it is destroyed before its bytes go, functions and states may be used from any thread) are what the unsafe blocks here rest on. Everything else in this library
-//! goes without it.
+//! Each function turns pointers into values, calls `garonne_progress`, and returns a code. A task
+//! of C lies in its caller's bytes; the header's promises (it stays where it is, it is destroyed
+//! before its bytes go, functions and states may be used from any thread) are what the unsafe
+//! blocks here rest on. Everything else in this library goes without it.
 
 use garonne_progress::events::{Call, Interest, Next, Watch, Word};
 use garonne_progress::tasks::{
@@ -30,7 +31,8 @@ pub(crate) struct CAt {
     keypoint: c_int,
 }
 
-/// A run of a C function: what it is told, by whose address it is known, and what it holds until it is over.
+/// A run of a C function: what it is told, by whose address it is known, and what it holds until it
+/// is over.
 #[repr(C)]
 struct Run<'a> {
     told: CAt,
@@ -76,7 +78,8 @@ struct Bound<F> {
     state: *mut c_void,
 }
 
-// SAFETY: the header says that functions may be called with their states from any thread, one at a time.
+// SAFETY: the header says that functions may be called with their states from any thread, one at a
+// time.
 unsafe impl<F> Send for Bound<F> {}
 // SAFETY: as above.
 unsafe impl<F> Sync for Bound<F> {}
@@ -111,7 +114,8 @@ struct Lodger {
     tasks: Tasks,
 }
 
-/// The first word of a `garonne_task` in which a lodger is: its address, so that a copy is none, and bits that memory rarely has by chance.
+/// The first word of a `garonne_task` in which a lodger is: its address, so that a copy is none,
+/// and bits that memory rarely has by chance.
 fn mark(task: *const CTask) -> u64 {
     task.addr() as u64 ^ 0x6761_726f_6e6e_6521
 }
@@ -122,21 +126,26 @@ pub(crate) struct CTask {
     opaque: [u64; 20],
 }
 
-const _: () =
-    assert!(size_of::<Lodger>() <= size_of::<CTask>() && align_of::<Lodger>() <= align_of::<CTask>());
+const _: () = assert!(
+    size_of::<Lodger>() <= size_of::<CTask>() && align_of::<Lodger>() <= align_of::<CTask>()
+);
 
-/// The lodger of an initialised task; `None` for one that is destroyed or was only filled with zeros, and for a copy.
+/// The lodger of an initialised task; `None` for one that is destroyed or was only filled with
+/// zeros, and for a copy.
 ///
 /// # Safety
-/// The pointer is null or that of a task whose bytes were initialised, and not written by others since.
+/// The pointer is null or that of a task whose bytes were initialised, and not written by others
+/// since.
 unsafe fn lodger<'a>(task: *const CTask) -> Option<Pin<&'a Lodger>> {
     let place = NonNull::new(task.cast_mut())?;
-    // SAFETY: the first word of a lodger is this, and that of the bytes in which none is may be read as such.
+    // SAFETY: the first word of a lodger is this, and that of the bytes in which none is may be
+    // read as such.
     let marked = unsafe { place.cast::<AtomicU64>().as_ref() };
     if marked.load(Ordering::Relaxed) != mark(task) {
         return None;
     }
-    // SAFETY: the mark says that a lodger is there, and the header that it stays where it is until it is destroyed.
+    // SAFETY: the mark says that a lodger is there, and the header that it stays where it is until
+    // it is destroyed.
     Some(unsafe { Pin::new_unchecked(place.cast::<Lodger>().as_ref()) })
 }
 
@@ -250,7 +259,10 @@ pub(crate) unsafe extern "C" fn garonne_tasks_close(tasks: *mut Tasks) {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn garonne_tasks_schedule(tasks: *const Tasks, keypoint: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn garonne_tasks_schedule(
+    tasks: *const Tasks,
+    keypoint: c_int,
+) -> c_int {
     let keypoint = match keypoint {
         0 => Keypoint::Idle,
         1 => Keypoint::Wait,
@@ -271,7 +283,8 @@ pub(crate) unsafe extern "C" fn garonne_tasks_schedule(tasks: *const Tasks, keyp
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_lengthy(tasks: *const Tasks, at: *const CAt) -> c_int {
-    // SAFETY: the header says that it is what the run was given, which is the beginning of a `Run` that outlives this call.
+    // SAFETY: the header says that it is what the run was given, which is the beginning of a `Run`
+    // that outlives this call.
     let run = unsafe { at.cast::<Run<'_>>().as_ref() };
     // SAFETY: the header's contract; tasks are not closed before their runs are over.
     match (unsafe { opened(tasks) }, run) {
@@ -368,14 +381,16 @@ pub(crate) unsafe extern "C" fn garonne_task_withdraw(task: *mut CTask) -> c_int
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_task_destroy(task: *mut CTask) -> c_int {
     // SAFETY: the header's contract.
-    let Some(lodger) = (unsafe { lodger(task) }).filter(|lodger| lodger.tasks.check().is_ok()) else {
+    let Some(lodger) = (unsafe { lodger(task) }).filter(|lodger| lodger.tasks.check().is_ok())
+    else {
         return MISUSE;
     };
     // Of several that call at once one goes on.
     if lodger.mark.swap(0, Ordering::Relaxed) == 0 {
         return MISUSE;
     }
-    // SAFETY: a lodger is there, and its drop takes the task back before the bytes are the caller's again.
+    // SAFETY: a lodger is there, and its drop takes the task back before the bytes are the caller's
+    // again.
     unsafe { task.cast::<Lodger>().drop_in_place() };
     OK
 }
@@ -390,7 +405,9 @@ unsafe fn watch(
     out: *mut *mut Watch,
     make: impl FnOnce(&Tasks, &How, Bound<EventFn>) -> Result<Watch, Error>,
 ) -> c_int {
-    let Some(function) = function else { return MISUSE };
+    let Some(function) = function else {
+        return MISUSE;
+    };
     // SAFETY: the caller's promise.
     unsafe {
         give(out, || {
@@ -421,11 +438,19 @@ pub(crate) unsafe extern "C" fn garonne_on_descriptor(
     }
     // SAFETY: the header's contract.
     unsafe {
-        watch((tasks, manner), (function, state), out, |tasks, how, bound| {
-            // Only duplicated, in this call; a number that is no descriptor is an error of the system.
-            let borrowed = BorrowedFd::borrow_raw(fd);
-            tasks.on_descriptor((borrowed, interest), how, move |at| bound.call(fd as u32, at))
-        })
+        watch(
+            (tasks, manner),
+            (function, state),
+            out,
+            |tasks, how, bound| {
+                // Only duplicated, in this call; a number that is no descriptor is an error of the
+                // system.
+                let borrowed = BorrowedFd::borrow_raw(fd);
+                tasks.on_descriptor((borrowed, interest), how, move |at| {
+                    bound.call(fd as u32, at)
+                })
+            },
+        )
     }
 }
 
@@ -442,10 +467,15 @@ pub(crate) unsafe extern "C" fn garonne_on_alarm(
     let period = (period_ns > 0).then(|| Duration::from_nanos(period_ns));
     // SAFETY: the header's contract.
     unsafe {
-        watch((tasks, manner), (function, state), out, |tasks, how, bound| {
-            let times = (Duration::from_nanos(first_ns), period);
-            tasks.on_alarm(times, how, move |at| bound.call(0, at))
-        })
+        watch(
+            (tasks, manner),
+            (function, state),
+            out,
+            |tasks, how, bound| {
+                let times = (Duration::from_nanos(first_ns), period);
+                tasks.on_alarm(times, how, move |at| bound.call(0, at))
+            },
+        )
     }
 }
 
@@ -460,16 +490,24 @@ pub(crate) unsafe extern "C" fn garonne_on_signal(
 ) -> c_int {
     // SAFETY: the header's contract.
     unsafe {
-        watch((tasks, manner), (function, state), out, |tasks, how, bound| {
-            tasks.on_signals(&[signal], how, move |signal, at| bound.call(signal as u32, at))
-        })
+        watch(
+            (tasks, manner),
+            (function, state),
+            out,
+            |tasks, how, bound| {
+                tasks.on_signals(&[signal], how, move |signal, at| {
+                    bound.call(signal as u32, at)
+                })
+            },
+        )
     }
 }
 
 /// A word of C.
 struct Foreign(NonNull<u32>);
 
-// SAFETY: the header says that it stays where it is until the watch ends; it is only used as an atomic.
+// SAFETY: the header says that it stays where it is until the watch ends; it is only used as an
+// atomic.
 unsafe impl Send for Foreign {}
 // SAFETY: as above.
 unsafe impl Sync for Foreign {}
@@ -496,10 +534,17 @@ pub(crate) unsafe extern "C" fn garonne_on_word(
     };
     // SAFETY: the header's contract.
     unsafe {
-        watch((tasks, manner), (function, state), out, |tasks, how, bound| {
-            let word: Arc<dyn Word> = Arc::new(Foreign(word));
-            tasks.on_word((word, expected), how, move |value, at| bound.call(value, at))
-        })
+        watch(
+            (tasks, manner),
+            (function, state),
+            out,
+            |tasks, how, bound| {
+                let word: Arc<dyn Word> = Arc::new(Foreign(word));
+                tasks.on_word((word, expected), how, move |value, at| {
+                    bound.call(value, at)
+                })
+            },
+        )
     }
 }
 
@@ -533,7 +578,9 @@ pub(crate) unsafe extern "C" fn garonne_blocking(
     argument: *mut c_void,
     out: *mut *mut Call<Returned>,
 ) -> c_int {
-    let Some(function) = function else { return MISUSE };
+    let Some(function) = function else {
+        return MISUSE;
+    };
     let bound = Bound {
         function,
         state: argument,
@@ -557,18 +604,24 @@ pub(crate) unsafe extern "C" fn garonne_on_completion(
     state: *mut c_void,
     out: *mut *mut Watch,
 ) -> c_int {
-    // SAFETY: null, or from `garonne_blocking` and not given back. The watch needs it in this call only.
+    // SAFETY: null, or from `garonne_blocking` and not given back. The watch needs it in this call
+    // only.
     let Some(call) = (unsafe { call.as_ref() }) else {
         return MISUSE;
     };
     // SAFETY: the header's contract.
     unsafe {
-        watch((tasks, manner), (function, state), out, |tasks, how, bound| {
-            let once = move |at: &At| {
-                bound.call(0, at);
-            };
-            tasks.on_completion(call, how, once)
-        })
+        watch(
+            (tasks, manner),
+            (function, state),
+            out,
+            |tasks, how, bound| {
+                let once = move |at: &At| {
+                    bound.call(0, at);
+                };
+                tasks.on_completion(call, how, once)
+            },
+        )
     }
 }
 

@@ -1,9 +1,12 @@
-//! Exported entry points: each hands the place that the program called from to its wrapper, and jumps there.
+//! Exported entry points: each hands the place that the program called from to its wrapper, and
+//! jumps there.
 //!
-//! The return address travels in the first floating-point register, which no function of the standard uses for an argument: one more
-//! parameter for the wrapper at the price of one instruction, while arguments, stack and the return address stay untouched. A wrapper notes it in a
-//! thread-local word of this library with the initial-exec model ([`Site::note`]), unless it is done without anybody asking. The word is read once, early in
-//! a call ([`call_site`]): a callback that itself calls MPI overwrites it.
+//! The return address travels in the first floating-point register, which no function of the
+//! standard uses for an argument: one more parameter for the wrapper at the price of one
+//! instruction, while arguments, stack and the return address stay untouched. A wrapper notes it in
+//! a thread-local word of this library with the initial-exec model ([`Site::note`]), unless it is
+//! done without anybody asking. The word is read once, early in a call ([`call_site`]): a callback
+//! that itself calls MPI overwrites it.
 
 use crate::own_word::own_word;
 use std::arch::{asm, global_asm};
@@ -47,7 +50,8 @@ macro_rules! thunk {
 
 pub(crate) use thunk;
 
-/// A return address as a thunk passes it: its bits in a floating-point register. Nothing computes with it.
+/// A return address as a thunk passes it: its bits in a floating-point register. Nothing computes
+/// with it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Site(f64);
@@ -59,11 +63,13 @@ impl Site {
         self.0.to_bits()
     }
 
-    /// Stores the address in a word of a trail or an inlet, which one thread of this process at a time uses, from the register that it is in: what
-    /// [`Site::address`] gives, the compiler moves into another one first.
+    /// Stores the address in a word of a trail or an inlet, which one thread of this process at a
+    /// time uses, from the register that it is in: what [`Site::address`] gives, the compiler moves
+    /// into another one first.
     #[inline(always)]
     pub(crate) fn store(self, word: &AtomicU64) {
-        // SAFETY: eight bytes that are aligned and may be written. Volatile because other processes read it: whole, on every machine that this library is for.
+        // SAFETY: eight bytes that are aligned and may be written. Volatile because other processes
+        // read it: whole, on every machine that this library is for.
         unsafe { word.as_ptr().cast::<f64>().write_volatile(self.0) }
     }
 

@@ -1,6 +1,6 @@
-//! The tool interface (MPI_T) of a library that offers no control variables, performance variables, events or
-//! categories: the counts are zero, so every index, name and handle is refused with the code the standard names. None
-//! of these functions raises an error handler.
+//! The tool interface (MPI_T) of a library that offers no control variables, performance variables,
+//! events or categories: the counts are zero, so every index, name and handle is refused with the
+//! code the standard names. None of these functions raises an error handler.
 
 #![allow(unused_variables, reason = "most arguments are refused unread")]
 #![allow(clippy::too_many_arguments, reason = "the standard has that many")]
@@ -52,7 +52,9 @@ pub(crate) fn t_init_thread(call: Call, required: c_int, provided: Ptr<c_int>) -
 }
 
 pub(crate) fn t_finalize(call: Call) -> c_int {
-    let left = USERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |users| users.checked_sub(1));
+    let left = USERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |users| {
+        users.checked_sub(1)
+    });
     if left.is_ok() {
         MPI_SUCCESS
     } else {
@@ -65,13 +67,18 @@ pub(crate) fn t_pvar_session_create(call: Call, session: Ptr<MPI_T_pvar_session>
         return MPI_T_ERR_NOT_INITIALIZED;
     }
     match SESSIONS.insert(()) {
-        Some(handle) => session.set(handle).map_or(MPI_T_ERR_INVALID, |()| MPI_SUCCESS),
+        Some(handle) => session
+            .set(handle)
+            .map_or(MPI_T_ERR_INVALID, |()| MPI_SUCCESS),
         None => MPI_T_ERR_OUT_OF_SESSIONS,
     }
 }
 
 pub(crate) fn t_pvar_session_free(call: Call, session: Ptr<MPI_T_pvar_session>) -> c_int {
-    let freed = session.get().ok().and_then(|handle| SESSIONS.remove(handle));
+    let freed = session
+        .get()
+        .ok()
+        .and_then(|handle| SESSIONS.remove(handle));
     if freed.is_none() {
         return within(MPI_T_ERR_INVALID_SESSION);
     }
@@ -92,15 +99,27 @@ fn all_or_none(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> c_int 
     )
 }
 
-pub(crate) fn t_pvar_start(call: Call, session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> c_int {
+pub(crate) fn t_pvar_start(
+    call: Call,
+    session: MPI_T_pvar_session,
+    handle: MPI_T_pvar_handle,
+) -> c_int {
     all_or_none(session, handle)
 }
 
-pub(crate) fn t_pvar_stop(call: Call, session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> c_int {
+pub(crate) fn t_pvar_stop(
+    call: Call,
+    session: MPI_T_pvar_session,
+    handle: MPI_T_pvar_handle,
+) -> c_int {
     all_or_none(session, handle)
 }
 
-pub(crate) fn t_pvar_reset(call: Call, session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> c_int {
+pub(crate) fn t_pvar_reset(
+    call: Call,
+    session: MPI_T_pvar_session,
+    handle: MPI_T_pvar_handle,
+) -> c_int {
     all_or_none(session, handle)
 }
 

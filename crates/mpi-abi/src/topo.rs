@@ -90,7 +90,11 @@ pub(crate) fn cart_get(
     let comm = comm(on)?;
     let cart = comm.cart()?;
     fill_up_to(dims, max, cart.dims.iter().copied())?;
-    fill_up_to(periods, max, cart.periods.iter().map(|ring| c_int::from(*ring)))?;
+    fill_up_to(
+        periods,
+        max,
+        cart.periods.iter().map(|ring| c_int::from(*ring)),
+    )?;
     fill_up_to(coords, max, cart.coords(comm.rank() as c_int)?)
 }
 
@@ -99,7 +103,13 @@ pub(crate) fn cart_rank(_: Call, on: MPI_Comm, coords: In<c_int>, rank: Ptr<c_in
     rank.set(cart.rank(&coords.take(cart.dims.len())?)?)
 }
 
-pub(crate) fn cart_coords(_: Call, on: MPI_Comm, rank: c_int, max: c_int, coords: Ptr<c_int>) -> Result<()> {
+pub(crate) fn cart_coords(
+    _: Call,
+    on: MPI_Comm,
+    rank: c_int,
+    max: c_int,
+    coords: Ptr<c_int>,
+) -> Result<()> {
     fill_up_to(coords, max, comm(on)?.cart()?.coords(rank)?)
 }
 
@@ -117,14 +127,23 @@ pub(crate) fn cart_shift(
     dest.set(to)
 }
 
-pub(crate) fn cart_sub(call: Call, on: MPI_Comm, remain: In<c_int>, out: Ptr<MPI_Comm>) -> Result<()> {
+pub(crate) fn cart_sub(
+    call: Call,
+    on: MPI_Comm,
+    remain: In<c_int>,
+    out: Ptr<MPI_Comm>,
+) -> Result<()> {
     let comm = comm(on)?;
     let remain = flags(remain, comm.cart()?.dims.len())?;
     out.set(publish_comm(Some(comm.cart_sub(&remain, call.origin())?))?)
 }
 
 /// The two arrays that describe a graph: the last index says how many edges there are.
-fn graph_arrays(nodes: c_int, index: In<c_int>, edges: In<c_int>) -> Result<(Vec<c_int>, Vec<c_int>)> {
+fn graph_arrays(
+    nodes: c_int,
+    index: In<c_int>,
+    edges: In<c_int>,
+) -> Result<(Vec<c_int>, Vec<c_int>)> {
     let index = index.take(length(nodes, "the number of nodes")?)?;
     let n = length(index.last().copied().unwrap_or(0), "the number of edges")?;
     Ok((index, edges.take(n)?))
@@ -141,7 +160,11 @@ pub(crate) fn graph_create(
 ) -> Result<()> {
     let comm = comm(on)?;
     let (index, edges) = graph_arrays(nodes, index, edges)?;
-    out.set(publish_comm(comm.graph_create(&index, &edges, call.origin())?)?)
+    out.set(publish_comm(comm.graph_create(
+        &index,
+        &edges,
+        call.origin(),
+    )?)?)
 }
 
 pub(crate) fn graph_map(
@@ -157,7 +180,12 @@ pub(crate) fn graph_map(
     rank.set(comm.graph_map(&index, &edges)?)
 }
 
-pub(crate) fn graphdims_get(_: Call, on: MPI_Comm, nodes: Ptr<c_int>, edges: Ptr<c_int>) -> Result<()> {
+pub(crate) fn graphdims_get(
+    _: Call,
+    on: MPI_Comm,
+    nodes: Ptr<c_int>,
+    edges: Ptr<c_int>,
+) -> Result<()> {
     let graph = comm(on)?.graph()?;
     nodes.set(graph.index.len() as c_int)?;
     edges.set(graph.edges.len() as c_int)
@@ -176,7 +204,12 @@ pub(crate) fn graph_get(
     fill_up_to(edges, max_edges, graph.edges.iter().copied())
 }
 
-pub(crate) fn graph_neighbors_count(_: Call, on: MPI_Comm, rank: c_int, count: Ptr<c_int>) -> Result<()> {
+pub(crate) fn graph_neighbors_count(
+    _: Call,
+    on: MPI_Comm,
+    rank: c_int,
+    count: Ptr<c_int>,
+) -> Result<()> {
     count.set(comm(on)?.graph()?.neighbors(rank)?.len() as c_int)
 }
 
@@ -227,7 +260,10 @@ pub(crate) fn dist_graph_create_adjacent(
         length(indegree, "the indegree")?,
         length(outdegree, "the outdegree")?,
     );
-    let (into, from) = (weights(source_weights, inward)?, weights(dest_weights, outward)?);
+    let (into, from) = (
+        weights(source_weights, inward)?,
+        weights(dest_weights, outward)?,
+    );
     let weighted = into.is_some();
     if weighted != from.is_some() {
         return Err(Fault::new(
@@ -279,7 +315,9 @@ pub(crate) fn dist_graph_create(
         destinations: &destinations,
         weights: weights.as_deref(),
     };
-    out.set(publish_comm(Some(comm.dist_graph_create(edges, call.origin())?))?)
+    out.set(publish_comm(Some(
+        comm.dist_graph_create(edges, call.origin())?,
+    ))?)
 }
 
 pub(crate) fn dist_graph_neighbors_count(
@@ -295,8 +333,14 @@ pub(crate) fn dist_graph_neighbors_count(
     weighted.set(graph.weighted.into())
 }
 
-/// One direction of a distributed graph, into the program's arrays. Weights are left alone for an unweighted graph.
-fn give_adjacent(side: &Adjacent, max: c_int, ranks: Ptr<c_int>, weights: Ptr<c_int>) -> Result<()> {
+/// One direction of a distributed graph, into the program's arrays. Weights are left alone for an
+/// unweighted graph.
+fn give_adjacent(
+    side: &Adjacent,
+    max: c_int,
+    ranks: Ptr<c_int>,
+    weights: Ptr<c_int>,
+) -> Result<()> {
     fill_up_to(ranks, max, side.ranks.iter().copied())?;
     if matches!(weights.addr(), UNWEIGHTED | WEIGHTS_EMPTY) {
         return Ok(());

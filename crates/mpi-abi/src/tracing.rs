@@ -1,8 +1,10 @@
-//! Calls of the program's as a trace shows them: what a wrapper does when there is something to look at before its body.
+//! Calls of the program's as a trace shows them: what a wrapper does when there is something to
+//! look at before its body.
 //!
-//! Every wrapper looks at one word ([`is_odd`]): normally the board's, which is zero while nobody traces; a one of this process's own while this rank
-//! is traced, or if it is a forked child. Only then [`oddity`] is asked. A wrapper that is traced calls itself once more between the two records, so the records cost the
-//! others nothing, and its body sees the same arguments.
+//! Every wrapper looks at one word ([`is_odd`]): normally the board's, which is zero while nobody
+//! traces; a one of this process's own while this rank is traced, or if it is a forked child. Only
+//! then [`oddity`] is asked. A wrapper that is traced calls itself once more between the two
+//! records, so the records cost the others nothing, and its body sees the same arguments.
 
 use crate::call::Call;
 use crate::state::forked;
@@ -50,7 +52,11 @@ pub(crate) enum Oddity {
 /// Calls are looked at from now on as the board of this rank's job says.
 pub(crate) fn follow(tracer: &Arc<Tracer>) {
     let known = TRACER.get_or_init(|| tracer.clone());
-    look_at(if known.is_on() { &SOMETHING } else { known.word() });
+    look_at(if known.is_on() {
+        &SOMETHING
+    } else {
+        known.word()
+    });
 }
 
 /// This process is a forked child: all its calls are odd.

@@ -1,8 +1,9 @@
 //! Handles of datatypes that operations of the program are still given.
 //!
-//! A reduction by an operation of the program hands that operation the datatype handle that the program passed
-//! ([`TypeRef`]). The program may free the type while a nonblocking or persistent reduction is open. Until the last
-//! such reduction is over the handle then still names the type, for the operation, and no other type gets it.
+//! A reduction by an operation of the program hands that operation the datatype handle that the
+//! program passed ([`TypeRef`]). The program may free the type while a nonblocking or persistent
+//! reduction is open. Until the last such reduction is over the handle then still names the type,
+//! for the operation, and no other type gets it.
 
 use crate::handle::{LIVE, MPI_Datatype};
 use crate::objects::TYPES;

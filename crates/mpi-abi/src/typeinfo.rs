@@ -24,10 +24,17 @@ pub(crate) fn aint_diff(_: Call, left: MPI_Aint, right: MPI_Aint) -> MPI_Aint {
 }
 
 pub(crate) fn type_size(_: Call, handle: MPI_Datatype, size: CountOut) -> Result<()> {
-    size.set_or_undefined(i64::try_from(datatype(handle)?.size()).unwrap_or(i64::from(MPI_UNDEFINED)))
+    size.set_or_undefined(
+        i64::try_from(datatype(handle)?.size()).unwrap_or(i64::from(MPI_UNDEFINED)),
+    )
 }
 
-pub(crate) fn type_get_extent(_: Call, handle: MPI_Datatype, lb: CountOut, extent: CountOut) -> Result<()> {
+pub(crate) fn type_get_extent(
+    _: Call,
+    handle: MPI_Datatype,
+    lb: CountOut,
+    extent: CountOut,
+) -> Result<()> {
     let found = datatype(handle)?;
     lb.set_or_undefined(found.lb())?;
     extent.set_or_undefined(found.extent())
@@ -44,7 +51,12 @@ pub(crate) fn type_get_true_extent(
     extent.set_or_undefined(found.true_extent())
 }
 
-pub(crate) fn type_get_name(_: Call, handle: MPI_Datatype, name: StrOut, len: Ptr<c_int>) -> Result<()> {
+pub(crate) fn type_get_name(
+    _: Call,
+    handle: MPI_Datatype,
+    name: StrOut,
+    len: Ptr<c_int>,
+) -> Result<()> {
     // The null handle has a name too (MPI 5.0, section 7.8).
     let text = if handle == MPI_DATATYPE_NULL {
         "MPI_DATATYPE_NULL".into()
@@ -127,7 +139,10 @@ fn room(what: &str, max: i64, have: usize) -> Result<()> {
 }
 
 fn give_types(types: Vec<Datatype>, out: Ptr<MPI_Datatype>) -> Result<()> {
-    let handles = types.into_iter().map(publish_type).collect::<Result<Vec<_>>>()?;
+    let handles = types
+        .into_iter()
+        .map(publish_type)
+        .collect::<Result<Vec<_>>>()?;
     out.fill(handles)
 }
 
@@ -147,7 +162,12 @@ pub(crate) fn type_get_contents(
     room("addresses", max_addresses.into(), contents.addresses.len())?;
     room("datatypes", max_types.into(), contents.types.len())?;
     integers.fill(contents.integers)?;
-    addresses.fill(contents.addresses.into_iter().map(|address| address as MPI_Aint))?;
+    addresses.fill(
+        contents
+            .addresses
+            .into_iter()
+            .map(|address| address as MPI_Aint),
+    )?;
     give_types(contents.types, types)
 }
 
@@ -166,10 +186,19 @@ pub(crate) fn type_get_contents_c(
     let contents = contents_of(handle)?;
     room("integers", max_integers, contents.integers.len())?;
     room("addresses", max_addresses, contents.addresses.len())?;
-    room("large counts", max_large_counts, contents.large_counts.len())?;
+    room(
+        "large counts",
+        max_large_counts,
+        contents.large_counts.len(),
+    )?;
     room("datatypes", max_types, contents.types.len())?;
     integers.fill(contents.integers)?;
-    addresses.fill(contents.addresses.into_iter().map(|address| address as MPI_Aint))?;
+    addresses.fill(
+        contents
+            .addresses
+            .into_iter()
+            .map(|address| address as MPI_Aint),
+    )?;
     large_counts.fill(contents.large_counts)?;
     give_types(contents.types, types)
 }
@@ -180,14 +209,25 @@ pub(crate) fn type_get_value_index(
     index: MPI_Datatype,
     pair: Ptr<MPI_Datatype>,
 ) -> Result<()> {
-    // Only pairs with a name are given out: clients that rebuild a type from its contents have no call to make others.
-    let named = Datatype::value_index(datatype(value)?, datatype(index)?).and_then(|found| found.code());
+    // Only pairs with a name are given out: clients that rebuild a type from its contents have no
+    // call to make others.
+    let named =
+        Datatype::value_index(datatype(value)?, datatype(index)?).and_then(|found| found.code());
     pair.set(named.map_or(MPI_DATATYPE_NULL, |code| MPI_Datatype(code.into())))
 }
 
-pub(crate) fn type_match_size(_: Call, class: c_int, size: c_int, out: Ptr<MPI_Datatype>) -> Result<()> {
-    let class = TypeClass::from_abi(class)
-        .ok_or_else(|| Fault::new(Class::Arg, format!("{class} is no type class (MPI_TYPECLASS_*)")))?;
+pub(crate) fn type_match_size(
+    _: Call,
+    class: c_int,
+    size: c_int,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
+    let class = TypeClass::from_abi(class).ok_or_else(|| {
+        Fault::new(
+            Class::Arg,
+            format!("{class} is no type class (MPI_TYPECLASS_*)"),
+        )
+    })?;
     out.set(publish_type(Datatype::match_size(class, size)?)?)
 }
 
@@ -214,13 +254,16 @@ pub(crate) fn type_create_f90_complex(
 }
 
 pub(crate) fn type_create_f90_integer(_: Call, range: c_int, out: Ptr<MPI_Datatype>) -> Result<()> {
-    out.set(kind_once(("integer", 0, range), || Datatype::f90_integer(range))?)
+    out.set(kind_once(("integer", 0, range), || {
+        Datatype::f90_integer(range)
+    })?)
 }
 
 /// Fortran's class, precision and range, as a program asked for them.
 type Asked = (&'static str, c_int, c_int);
 
-/// The types given out for kinds of Fortran. Programs must not free them and may ask as often as they like, so each is made once.
+/// The types given out for kinds of Fortran. Programs must not free them and may ask as often as
+/// they like, so each is made once.
 static KINDS: Mutex<Vec<(Asked, MPI_Datatype)>> = Mutex::new(Vec::new());
 
 fn kind_once(

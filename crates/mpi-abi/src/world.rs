@@ -17,8 +17,8 @@ use garonne_sync::trylock::OneThread;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// Kept from the first use to the end of the process: after the last `MPI_Session_finalize` a program may start anew, and
-/// the other ranks still know this one by its place in the job.
+/// Kept from the first use to the end of the process: after the last `MPI_Session_finalize` a
+/// program may start anew, and the other ranks still know this one by its place in the job.
 static RANK: Mutex<Option<Rank>> = Mutex::new(None);
 
 /// The engine of [`RANK`], for calls that must be quick.
@@ -79,13 +79,15 @@ fn of_node(error: garonne_node::Error) -> Fault {
 /// What this rank lends for collectives, kept with the engine.
 static BOARDS: LazyLock<Arc<Boards>> = LazyLock::new(Arc::default);
 
-/// Brings the engine up, if it is not from an earlier use, and tells what this rank is. Whose threads may all call at once has several shards.
+/// Brings the engine up, if it is not from an earlier use, and tells what this rank is. Whose
+/// threads may all call at once has several shards.
 pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
     checks::begin().map_err(|text| Fault::new(Class::Arg, text))?;
     let initial_errhandler = crate::errhan::start_with().map_err(of_node)?;
     let mut kept = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     let rank = match &mut *kept {
-        // Everything was finalized, and a session begins: until its end, too, an exit without MPI_Finalize is a failure.
+        // Everything was finalized, and a session begins: until its end, too, an exit without
+        // MPI_Finalize is a failure.
         Some(rank) => {
             rank.come_back().map_err(of_node)?;
             rank
@@ -147,7 +149,8 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
     })
 }
 
-/// Why a rank will receive nothing more; `None`: it may. One that waits in `MPI_Finalize` asleep may still be sent to, but starts no receive.
+/// Why a rank will receive nothing more; `None`: it may. One that waits in `MPI_Finalize` asleep
+/// may still be sent to, but starts no receive.
 fn receives_no_more(client: &Client, peer: Peer) -> Option<&'static str> {
     let card = client.card(peer);
     match card.state() {
@@ -156,13 +159,15 @@ fn receives_no_more(client: &Client, peer: Peer) -> Option<&'static str> {
         State::Absent => None,
         State::Running => {
             let sleeps = card.wait().is_some_and(|wait| wait.call != 0);
-            let last = Call::named("MPI_Finalize").filter(|finalize| client.entered_last(peer, finalize.0));
+            let last = Call::named("MPI_Finalize")
+                .filter(|finalize| client.entered_last(peer, finalize.0));
             (sleeps && last.is_some()).then_some("waits in MPI_Finalize itself")
         }
     }
 }
 
-/// A session was opened in this process: sessions say nothing binding about threads, so locks stay locks.
+/// A session was opened in this process: sessions say nothing binding about threads, so locks stay
+/// locks.
 static HAS_SESSIONS: AtomicBool = AtomicBool::new(false);
 
 /// Tells the engine the world model's level: below `MPI_THREAD_MULTIPLE` its locks cost nothing.
@@ -171,8 +176,8 @@ pub(crate) fn threads(level: ThreadLevel) {
         return;
     }
     if let Some(rank) = &*RANK.lock().unwrap_or_else(PoisonError::into_inner) {
-        // SAFETY: the program asked for a level at which it promises that its calls do not overlap; before a session, which
-        // may bring threads of its own, the promise is taken back.
+        // SAFETY: the program asked for a level at which it promises that its calls do not overlap;
+        // before a session, which may bring threads of its own, the promise is taken back.
         rank.host.elide(unsafe { OneThread::promise() });
     }
 }
@@ -189,7 +194,8 @@ pub(crate) fn session() {
 /// Sends what is still to be sent and tells the agent that this process may end as it likes.
 pub(crate) fn leave() -> Result<()> {
     let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner);
-    rank.as_ref().map_or(Ok(()), |rank| rank.leave().map_err(of_node))
+    rank.as_ref()
+        .map_or(Ok(()), |rank| rank.leave().map_err(of_node))
 }
 
 /// Tells `watcher` from now on what happens; `None`: nobody any more.

@@ -1,5 +1,5 @@
-//! What a lone C program sees of the edge: handles, errors, callbacks, requests, statuses. Each check is the program's
-//! own; the test fails with the line that did not hold.
+//! What a lone C program sees of the edge: handles, errors, callbacks, requests, statuses. Each
+//! check is the program's own; the test fails with the line that did not hold.
 
 mod support;
 
@@ -204,7 +204,9 @@ fn a_call_before_init_says_that_init_is_missing() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success());
     assert!(
-        said.contains("error[G0108]") && said.contains("MPI_Init") && said.contains("MPI_Comm_size"),
+        said.contains("error[G0108]")
+            && said.contains("MPI_Init")
+            && said.contains("MPI_Comm_size"),
         "{said}"
     );
 }

@@ -1,4 +1,5 @@
-//! What a job says whose MPI_Finalize waits for messages that nobody will receive, and that it says nothing where they are received late.
+//! What a job says whose MPI_Finalize waits for messages that nobody will receive, and that it says
+//! nothing where they are received late.
 
 mod support;
 
@@ -37,7 +38,8 @@ const PROGRAM: &str = r#"
     }
 "#;
 
-/// What a job that hangs says until it has told of what nobody receives, what `who` says then, and how often the job tells it.
+/// What a job that hangs says until it has told of what nobody receives, what `who` says then, and
+/// how often the job tells it.
 fn said(which: &str) -> (String, String, usize) {
     let place = Place::new(&format!("undelivered{which}"));
     let program = place.program_with("undelivered", PROGRAM, &["-g"]);
@@ -46,7 +48,10 @@ fn said(which: &str) -> (String, String, usize) {
         .args(["run", "--timeout", "60", "-n", "2"])
         .arg(&program)
         .arg(which);
-    let mut job = Job(command.stderr(Stdio::piped()).spawn().expect("the job starts"));
+    let mut job = Job(command
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the job starts"));
     let mut lines = BufReader::new(job.0.stderr.take().expect("it is piped"));
     let mut text = String::new();
     while !text.contains("help: ") {
@@ -97,7 +102,10 @@ fn ranks_that_wait_for_each_other_in_finalize_are_told() {
 #[test]
 fn a_buffered_send_that_nobody_receives_is_told() {
     let (text, _, _) = said("2");
-    assert!(text.contains("MPI_Bsend: 100000 B to rank 1, tag 6"), "{text}");
+    assert!(
+        text.contains("MPI_Bsend: 100000 B to rank 1, tag 6"),
+        "{text}"
+    );
     assert!(text.contains(&place("/* buffered */")), "{text}");
 }
 

@@ -1,4 +1,5 @@
-//! The committed `mpi.h` and `docs/conformance.md` are what the tables say. `UPDATE=1` rewrites them.
+//! The committed `mpi.h` and `docs/conformance.md` are what the tables say. `UPDATE=1` rewrites
+//! them.
 
 #[path = "../generator/header.rs"]
 mod header;
@@ -18,7 +19,8 @@ fn read(path: impl AsRef<Path>) -> String {
 }
 
 fn functions() -> Vec<table::Function> {
-    table::functions(&read(crate_dir().join("abi/functions.txt"))).expect("abi/functions.txt parses")
+    table::functions(&read(crate_dir().join("abi/functions.txt")))
+        .expect("abi/functions.txt parses")
 }
 
 fn agrees(path: PathBuf, expected: &str) {
@@ -35,8 +37,8 @@ fn agrees(path: PathBuf, expected: &str) {
 
 #[test]
 fn the_header_is_what_the_tables_say() {
-    let constants =
-        table::constants(&read(crate_dir().join("abi/constants.txt"))).expect("abi/constants.txt parses");
+    let constants = table::constants(&read(crate_dir().join("abi/constants.txt")))
+        .expect("abi/constants.txt parses");
     let template = read(crate_dir().join("abi/mpi.h.in"));
     agrees(
         crate_dir().join("include/mpi.h"),
@@ -52,7 +54,8 @@ fn the_conformance_page_is_what_the_table_says() {
     );
 }
 
-/// Names of parameters in which libraries and older drafts differ from the standard, as its text has them: Fortran programs name arguments by them.
+/// Names of parameters in which libraries and older drafts differ from the standard, as its text
+/// has them: Fortran programs name arguments by them.
 const NAMED: [(&str, &str); 18] = [
     ("MPI_Add_error_string", "errorcode string"),
     (
@@ -96,15 +99,27 @@ const NAMED: [(&str, &str); 18] = [
 fn parameters_are_named_as_in_the_standard() {
     let functions = functions();
     let names = |function: &table::Function| {
-        let names: Vec<&str> = function.params.iter().map(|param| param.name.as_str()).collect();
+        let names: Vec<&str> = function
+            .params
+            .iter()
+            .map(|param| param.name.as_str())
+            .collect();
         names.join(" ")
     };
     let find = |name: &str| functions.iter().find(|function| function.name == name);
     for (function, expected) in NAMED {
-        assert_eq!(names(find(function).expect(function)), expected, "{function}");
+        assert_eq!(
+            names(find(function).expect(function)),
+            expected,
+            "{function}"
+        );
     }
-    // A function with large counts has the names of the one with small ones, and more where the standard adds an argument.
-    for large in functions.iter().filter(|function| function.name.ends_with("_c")) {
+    // A function with large counts has the names of the one with small ones, and more where the
+    // standard adds an argument.
+    for large in functions
+        .iter()
+        .filter(|function| function.name.ends_with("_c"))
+    {
         let Some(small) = find(&large.name[..large.name.len() - 2]) else {
             continue;
         };
@@ -117,12 +132,23 @@ fn parameters_are_named_as_in_the_standard() {
 #[test]
 fn counts_of_partitions_are_large_in_the_large_forms_alone() {
     for function in functions() {
-        let (large, part) = (function.name.ends_with("_c"), function.name.ends_with("_init"));
-        if function.name.starts_with("MPI_Psend_init") || function.name.starts_with("MPI_Precv_init") {
+        let (large, part) = (
+            function.name.ends_with("_c"),
+            function.name.ends_with("_init"),
+        );
+        if function.name.starts_with("MPI_Psend_init")
+            || function.name.starts_with("MPI_Precv_init")
+        {
             assert_ne!(large, part);
-            let kind = if large { "MPI_Count count" } else { "int count" };
+            let kind = if large {
+                "MPI_Count count"
+            } else {
+                "int count"
+            };
             assert!(
-                function.prototype.contains(&format!("int partitions, {kind}")),
+                function
+                    .prototype
+                    .contains(&format!("int partitions, {kind}")),
                 "{}",
                 function.prototype
             );
@@ -133,11 +159,15 @@ fn counts_of_partitions_are_large_in_the_large_forms_alone() {
 #[test]
 fn the_table_has_every_function_of_the_standard_once() {
     let functions = functions();
-    let names: std::collections::BTreeSet<&str> = functions.iter().map(|f| f.name.as_str()).collect();
+    let names: std::collections::BTreeSet<&str> =
+        functions.iter().map(|f| f.name.as_str()).collect();
     assert_eq!(names.len(), functions.len(), "no function twice");
     assert_eq!(names.len(), 664);
     let kind = |test: fn(&str) -> bool| names.iter().filter(|n| test(n)).count();
     assert_eq!(kind(|n| n.starts_with("MPI_T_")), 51);
     assert_eq!(kind(|n| n.ends_with("_c")), 161);
-    assert_eq!(kind(|n| n.ends_with("_toint") || n.ends_with("_fromint")), 22);
+    assert_eq!(
+        kind(|n| n.ends_with("_toint") || n.ends_with("_fromint")),
+        22
+    );
 }

@@ -1,8 +1,9 @@
 //! On whose error handler a failure is raised: for every function that is there.
 //!
-//! A program calls each function of the table with arguments of which one at least cannot be, on objects of its own
-//! that have an error handler each, and prints who heard of the failure. Twice: where the object of the call is good,
-//! and where it is not, so that the failure is none of any object's.
+//! A program calls each function of the table with arguments of which one at least cannot be, on
+//! objects of its own that have an error handler each, and prints who heard of the failure. Twice:
+//! where the object of the call is good, and where it is not, so that the failure is none of any
+//! object's.
 
 mod support;
 #[path = "../generator/table.rs"]
@@ -39,7 +40,8 @@ const RAISE_NOTHING: [&str; 17] = [
 
 /// Whether the result is an error code for error handlers.
 fn raises(f: &Function) -> bool {
-    let converts = f.name.ends_with("_toint") || f.name.ends_with("_fromint") || f.name.contains("_f2f08");
+    let converts =
+        f.name.ends_with("_toint") || f.name.ends_with("_fromint") || f.name.contains("_f2f08");
     let raises = f.result == "int" && !f.name.starts_with("MPI_T_") && !converts;
     raises && f.implemented && !RAISE_NOTHING.contains(&f.name.as_str())
 }
@@ -55,7 +57,8 @@ enum Object {
 impl Object {
     const ALL: [Object; 3] = [Object::Comm, Object::Session, Object::File];
 
-    /// The C type, the program's variable, its null handle, and the name under which it tells that its handler heard.
+    /// The C type, the program's variable, its null handle, and the name under which it tells that
+    /// its handler heard.
     fn words(self) -> [&'static str; 4] {
         match self {
             Object::Comm => ["MPI_Comm", "comm", "MPI_COMM_NULL", "comm"],
@@ -82,7 +85,8 @@ fn can_fail(f: &Function) -> bool {
     f.params.len() > 1
 }
 
-/// Who hears, by the standard: section 9.3, and 7.4.2 and 11.3 for the calls that are given an error handler.
+/// Who hears, by the standard: section 9.3, and 7.4.2 and 11.3 for the calls that are given an
+/// error handler.
 fn expected(f: &Function, is_good: bool) -> &'static str {
     match (f.name.as_str(), object(f)) {
         (_, Some(_)) if is_good && !can_fail(f) => "no failure",
@@ -102,7 +106,12 @@ fn expected(f: &Function, is_good: bool) -> &'static str {
 fn argument(f: &Function, p: &Param, is_good: bool) -> String {
     if let Some(object) = Object::of(p) {
         let [_, good, bad, _] = object.words();
-        let is_first = f.params.iter().find(|p| Object::of(p).is_some()).map(|p| &p.name) == Some(&p.name);
+        let is_first = f
+            .params
+            .iter()
+            .find(|p| Object::of(p).is_some())
+            .map(|p| &p.name)
+            == Some(&p.name);
         return if is_good && is_first { good } else { bad }.into();
     }
     let given = match f.name.as_str() {
@@ -222,7 +231,8 @@ int main(void) {{
 #[test]
 fn every_failure_is_raised_once_on_the_object_that_it_belongs_to() {
     let place = Place::new("handlers");
-    let functions = table::functions(include_str!("../abi/functions.txt")).expect("the table parses");
+    let functions =
+        table::functions(include_str!("../abi/functions.txt")).expect("the table parses");
     let functions: Vec<_> = functions.iter().filter(|f| raises(f)).collect();
     assert!(functions.len() > 300, "{}", functions.len());
     let source = program(&functions);
@@ -315,7 +325,8 @@ int main(void) {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "34 0 9 6 ");
 }
 
-/// What each initial error handler makes of an error on `MPI_COMM_WORLD`, of one on a duplicate of it, and of one of no object before `MPI_Init`.
+/// What each initial error handler makes of an error on `MPI_COMM_WORLD`, of one on a duplicate of
+/// it, and of one of no object before `MPI_Init`.
 const INITIAL: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
@@ -339,9 +350,15 @@ int main(int argc, char **argv) {
 fn the_initial_error_handler_is_the_one_that_the_program_is_started_with() {
     let place = Place::new("initial_handler");
     let program = place.program("main", INITIAL);
-    let returns = run(&program, &[("GARONNE_INITIAL_ERRHANDLER", "MPI_Errors_Return")]);
+    let returns = run(
+        &program,
+        &[("GARONNE_INITIAL_ERRHANDLER", "MPI_Errors_Return")],
+    );
     let said = String::from_utf8_lossy(&returns.stderr).into_owned();
-    assert!(returns.status.success() && returns.stdout == b"6 6 3 ", "{said}");
+    assert!(
+        returns.status.success() && returns.stdout == b"6 6 3 ",
+        "{said}"
+    );
     for name in ["", "mpi_errors_are_fatal", "mpi_errors_abort"] {
         let ends = run(&program, &[("GARONNE_INITIAL_ERRHANDLER", name)]);
         let said = String::from_utf8_lossy(&ends.stderr).into_owned();
@@ -363,7 +380,11 @@ fn the_initial_error_handler_is_the_one_that_the_program_is_started_with() {
         .output()
         .expect("the launcher runs");
     let said = String::from_utf8_lossy(&launched.stderr).into_owned();
-    assert_eq!(String::from_utf8_lossy(&launched.stdout), "5 6 6 3 ", "{said}");
+    assert_eq!(
+        String::from_utf8_lossy(&launched.stdout),
+        "5 6 6 3 ",
+        "{said}"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `GARONNE_CHECK=messages`: messages that nobody received end the job in `MPI_Finalize`, with the lines that sent them.
+//! `GARONNE_CHECK=messages`: messages that nobody received end the job in `MPI_Finalize`, with the
+//! lines that sent them.
 
 mod support;
 
@@ -167,7 +168,8 @@ fn messages_that_nobody_received_end_the_job_with_the_lines_that_sent_them() {
         let said = programs.told(&[which]);
         let mark = if which == "large" { "freed" } else { which };
         let place = at(&format!("/* {mark} */"));
-        let wanted = format!("  rank 0  {call}: {bytes} B to rank 1, tag 42, comm \"{comm}\"   {place}");
+        let wanted =
+            format!("  rank 0  {call}: {bytes} B to rank 1, tag 42, comm \"{comm}\"   {place}");
         assert!(said.lines().any(|line| line == wanted), "{wanted}:\n{said}");
         assert!(said.contains("a message was never received; all ranks have called MPI_Finalize"));
     }
@@ -206,7 +208,10 @@ fn all_ranks_and_all_shards_are_looked_at() {
     let programs = Programs::new("unreceived_everywhere");
     let said = programs.told(&["self"]);
     for rank in 0..2 {
-        let wanted = format!("  rank {rank}  MPI_Isend: 0 B to rank 1, tag {}, ", rank + 1);
+        let wanted = format!(
+            "  rank {rank}  MPI_Isend: 0 B to rank 1, tag {}, ",
+            rank + 1
+        );
         assert!(said.contains(&wanted), "{said}");
     }
     assert_eq!(said.matches(&at("/* freed */")).count(), 2, "{said}");

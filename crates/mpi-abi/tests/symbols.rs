@@ -18,7 +18,8 @@ fn expected() -> BTreeSet<String> {
         .collect()
 }
 
-/// Functions that a header of our own declares: words that begin with our name, before a parenthesis that is not a pointer's.
+/// Functions that a header of our own declares: words that begin with our name, before a
+/// parenthesis that is not a pointer's.
 fn declared(header: &str) -> Vec<String> {
     let words = header.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '('));
     let named = words.filter_map(|word| word.split_once('('));

@@ -1,4 +1,5 @@
-//! `garonne_tasks.h` from C: tasks in the caller's memory, events, blocking calls, misuse. Needs no MPI_Init.
+//! `garonne_tasks.h` from C: tasks in the caller's memory, events, blocking calls, misuse. Needs no
+//! MPI_Init.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! What `garonne top` says of ranks that never sleep in MPI: what they have sent, to the message, and what each waits for.
+//! What `garonne top` says of ranks that never sleep in MPI: what they have sent, to the message,
+//! and what each waits for.
 
 mod support;
 
@@ -6,8 +7,8 @@ use std::process::Command;
 
 use support::{Job, Place, garonne};
 
-/// Rank 0 has sent and sleeps outside MPI, rank 1 waits for it, rank 2 asks again and again, rank 3 is alone in a barrier, rank 4
-/// sends to rank 5 now and then, and neither sleeps in MPI.
+/// Rank 0 has sent and sleeps outside MPI, rank 1 waits for it, rank 2 asks again and again, rank 3
+/// is alone in a barrier, rank 4 sends to rank 5 now and then, and neither sleeps in MPI.
 const TRICKLE: &str = r#"
     #include <mpi.h>
     #include <stdlib.h>
@@ -49,7 +50,9 @@ struct Row {
 
 fn word<'a>(object: &'a str, key: &str) -> Option<&'a str> {
     let rest = object.split_once(&format!("\"{key}\":"))?.1;
-    rest.split([',', '}']).next().map(|word| word.trim_matches('"'))
+    rest.split([',', '}'])
+        .next()
+        .map(|word| word.trim_matches('"'))
 }
 
 fn rows(job: &Job) -> Vec<Row> {
@@ -67,7 +70,10 @@ fn rows(job: &Job) -> Vec<Row> {
             waits_for: word(object, "waits_for")?.to_owned(),
         })
     };
-    said.split("{\"bytes_per_s\"").skip(1).filter_map(row).collect()
+    said.split("{\"bytes_per_s\"")
+        .skip(1)
+        .filter_map(row)
+        .collect()
 }
 
 #[test]
@@ -75,7 +81,9 @@ fn counters_are_those_of_the_moment_and_waits_are_named_also_where_ranks_never_s
     let place = Place::new("trickle");
     let program = place.program_with("trickle", TRICKLE, &["-g"]);
     let mut command = Command::new(garonne());
-    command.args(["run", "--timeout", "120", "-n", "6"]).arg(&program);
+    command
+        .args(["run", "--timeout", "120", "-n", "6"])
+        .arg(&program);
     let job = Job(command.spawn().expect("the job starts"));
     let mut latest = Vec::new();
     let waits = ["outside MPI", "recv ← 0", "polls", "barrier 1"];
@@ -86,7 +94,10 @@ fn counters_are_those_of_the_moment_and_waits_are_named_also_where_ranks_never_s
         named.take(waits.len()).eq(waits) && latest.len() == 6
     });
     assert!(settled, "{latest:?}");
-    assert_eq!((latest[0].messages, latest[0].bytes), (7, 5 * 8 + 10_000 + 16));
+    assert_eq!(
+        (latest[0].messages, latest[0].bytes),
+        (7, 5 * 8 + 10_000 + 16)
+    );
     assert_eq!(latest[1].messages, 0, "{latest:?}");
     // Far fewer messages than after which a rank publishes what it has sent.
     let mut before = latest[4].messages;

@@ -63,7 +63,10 @@ fn a_receive_of_other_elements_than_were_sent_names_both_sides() {
     let place = Place::new("mistaken");
     let program = place.program_with("mistaken", MISTAKEN, &["-g"]);
     let places = |what: &str| -> Vec<String> {
-        let lines = MISTAKEN.lines().zip(1..).filter(|(text, _)| text.contains(what));
+        let lines = MISTAKEN
+            .lines()
+            .zip(1..)
+            .filter(|(text, _)| text.contains(what));
         lines
             .map(|(_, number)| format!("at mistaken.c:{number}"))
             .collect()
@@ -77,7 +80,9 @@ fn a_receive_of_other_elements_than_were_sent_names_both_sides() {
                 said.lines().any(|line| {
                     line.trim().starts_with(rank)
                         && line.contains(what)
-                        && places(marker).iter().any(|place| line.trim().ends_with(place))
+                        && places(marker)
+                            .iter()
+                            .any(|place| line.trim().ends_with(place))
                 })
             };
             let class = if how == "3" { "MPI_Mrecv" } else { "" };

@@ -10,7 +10,8 @@ use support::{Place, run};
 #[test]
 fn a_missing_function_ends_the_program_with_its_name() {
     let place = Place::new("unsupported");
-    let functions = table::functions(include_str!("../abi/functions.txt")).expect("the table parses");
+    let functions =
+        table::functions(include_str!("../abi/functions.txt")).expect("the table parses");
     let missing = functions
         .iter()
         .find(|f| !f.implemented && f.params.iter().all(|p| p.base == "MPI_Win"));
@@ -27,13 +28,17 @@ fn a_missing_function_ends_the_program_with_its_name() {
         said.contains(&missing.name) && said.contains("not implemented"),
         "{said}"
     );
-    assert_eq!(output.stdout, b"before", "what the program printed is not lost");
+    assert_eq!(
+        output.stdout, b"before",
+        "what the program printed is not lost"
+    );
 }
 
 #[test]
 fn the_code_of_a_missing_function_has_the_class_and_a_string_with_its_name() {
     let place = Place::new("unsupported_code");
-    let functions = table::functions(include_str!("../abi/functions.txt")).expect("the table parses");
+    let functions =
+        table::functions(include_str!("../abi/functions.txt")).expect("the table parses");
     let missing: Vec<_> = functions
         .iter()
         .filter(|f| !f.implemented && f.params.iter().all(|p| p.base == "MPI_Win"))
@@ -72,7 +77,10 @@ fn the_code_of_a_missing_function_has_the_class_and_a_string_with_its_name() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success());
     for (line, f) in said.lines().zip(&missing) {
-        let text = format!("1 1 MPI_ERR_UNSUPPORTED_OPERATION: {} is not implemented", f.name);
+        let text = format!(
+            "1 1 MPI_ERR_UNSUPPORTED_OPERATION: {} is not implemented",
+            f.name
+        );
         assert!(
             line.starts_with(&text) && line.contains("docs/conformance.md"),
             "{line}"

@@ -43,7 +43,10 @@ fn a_truncation_names_calls_and_lines_of_both_sides() {
         .iter()
         .find(|line| line.starts_with("rank 0  MPI_Irecv("))
         .unwrap_or_else(|| panic!("{said}"));
-    assert!(receive.ends_with(&format!("at halo.c:{receives}")), "{said}");
+    assert!(
+        receive.ends_with(&format!("at halo.c:{receives}")),
+        "{said}"
+    );
     let send = lines
         .iter()
         .find(|line| line.starts_with("rank 1  MPI_Isend("))
@@ -117,7 +120,8 @@ fn a_rank_knows_which_program_of_the_job_it_runs() {
     );
 }
 
-/// Rank 1 sends many messages that go the shortest way, of which one is too long and one sent in another place.
+/// Rank 1 sends many messages that go the shortest way, of which one is too long and one sent in
+/// another place.
 const SERIES: &str = r#"
     #include <mpi.h>
     int main(int argc, char **argv) {
@@ -245,9 +249,13 @@ const UNMAPPED: &str = r#"
 #[test]
 fn a_send_buffer_that_was_unmapped_is_blamed_on_its_sender() {
     let said = last_words("unmapped", UNMAPPED, &["-g"]);
-    // By packets it is the sender itself that touches the memory, and its end by SIGSEGV that is told.
+    // By packets it is the sender itself that touches the memory, and its end by SIGSEGV that is
+    // told.
     if !said.contains("error[G0206]") {
-        let (sends, receives) = (line(UNMAPPED, "/* sends */"), line(UNMAPPED, "/* receives */"));
+        let (sends, receives) = (
+            line(UNMAPPED, "/* sends */"),
+            line(UNMAPPED, "/* receives */"),
+        );
         for part in [
             "error[G0113]: the sender's buffer is not there any more\n",
             &format!("rank 1  MPI_Isend(2097152 MPI_INT = 8388608 B, tag 7)   at halo.c:{sends}\n"),
@@ -258,7 +266,8 @@ fn a_send_buffer_that_was_unmapped_is_blamed_on_its_sender() {
     }
 }
 
-/// Rank 1 receives into memory that is not there, by a first call or by one of which all is known, small or large.
+/// Rank 1 receives into memory that is not there, by a first call or by one of which all is known,
+/// small or large.
 const NOWHERE: &str = r#"
     #include <mpi.h>
     #include <stdlib.h>
@@ -311,7 +320,8 @@ fn a_rank_that_receives_into_memory_that_is_not_there_is_told_of_with_its_call()
     }
 }
 
-/// A thread of rank 1 receives into memory that is not there, while the main thread's latest call is another.
+/// A thread of rank 1 receives into memory that is not there, while the main thread's latest call
+/// is another.
 const NOWHERE_IN_A_THREAD: &str = r#"
     #include <mpi.h>
     #include <pthread.h>
@@ -351,8 +361,9 @@ fn of_a_rank_of_several_threads_the_latest_call_of_each_is_told() {
     let error = error.unwrap_or_else(|| panic!("{said}"));
     let at = |mark| format!("at halo.c:{}", line(NOWHERE_IN_A_THREAD, mark));
     let (meets, receives) = (at("/* meets */"), at("/* nowhere */"));
-    let calls =
-        format!("in or after one of its threads' latest calls: MPI_Barrier {meets}, or MPI_Recv {receives}");
+    let calls = format!(
+        "in or after one of its threads' latest calls: MPI_Barrier {meets}, or MPI_Recv {receives}"
+    );
     assert!(
         error.ends_with(&calls) && !error.contains(&at("/* gone */")),
         "{said}"
@@ -392,9 +403,16 @@ fn rank_type_root_and_tag_errors_name_call_communicator_and_line() {
     ];
     for (which, (code, call, words)) in expected.into_iter().enumerate() {
         let mut command = std::process::Command::new("timeout");
-        let output = command.arg("60").arg(&program).arg(which.to_string()).output();
+        let output = command
+            .arg("60")
+            .arg(&program)
+            .arg(which.to_string())
+            .output();
         let said = String::from_utf8_lossy(&output.expect("timeout runs").stderr).into_owned();
-        let at = format!("mistakes.c:{}", line(MISTAKES, &format!("/* mistake {which} */")));
+        let at = format!(
+            "mistakes.c:{}",
+            line(MISTAKES, &format!("/* mistake {which} */"))
+        );
         for part in [&format!("error[{code}]"), call, words, &at] {
             assert!(said.contains(part), "{part} is missing in {said}");
         }
@@ -402,7 +420,8 @@ fn rank_type_root_and_tag_errors_name_call_communicator_and_line() {
     }
 }
 
-/// A daemon's habit: all descriptors but the first three are closed, among them the way to the agent.
+/// A daemon's habit: all descriptors but the first three are closed, among them the way to the
+/// agent.
 const CLOSES: &str = r#"
     #include <mpi.h>
     #include <unistd.h>
@@ -561,7 +580,10 @@ fn a_device_pointer_gives_an_error_and_no_crash() {
     let run = |more: &[&str]| {
         let mut command = std::process::Command::new("timeout");
         command.arg("60").arg(garonne()).args(["run", "-n", "2"]);
-        command.arg(&program).arg(place.path("libcuda.so.1")).args(more);
+        command
+            .arg(&program)
+            .arg(place.path("libcuda.so.1"))
+            .args(more);
         command.output().expect("timeout runs")
     };
     assert_eq!(stdout(&run(&[])), "ok\nok\n");

@@ -1,4 +1,5 @@
-//! What `garonne who` says of real jobs that hang: the cycle, the missing rank, the one that computes, the mismatched call.
+//! What `garonne who` says of real jobs that hang: the cycle, the missing rank, the one that
+//! computes, the mismatched call.
 
 mod support;
 
@@ -59,7 +60,10 @@ impl Job {
     /// Exit code and standard output.
     fn ask_with_code(&self, words: &[&str]) -> (Option<i32>, String) {
         let id = self.0.id().to_string();
-        let output = std::process::Command::new(garonne()).args(words).arg(id).output();
+        let output = std::process::Command::new(garonne())
+            .args(words)
+            .arg(id)
+            .output();
         let output = output.expect("the command runs");
         (
             output.status.code(),
@@ -96,7 +100,11 @@ fn who_names_the_ranks_that_called_different_collectives_and_top_what_was_sent()
     let sent = |what: &str| {
         let key = format!("\"{what}\":");
         let numbers = top.split(&key).skip(1);
-        let numbers = numbers.map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+        let numbers = numbers.map(|rest| {
+            rest.chars()
+                .take_while(char::is_ascii_digit)
+                .collect::<String>()
+        });
         numbers
             .map(|digits| digits.parse::<u64>().unwrap())
             .max()
@@ -194,8 +202,9 @@ fn a_ring_of_receives_is_a_deadlock_with_its_ranks_calls_and_lines() {
     let at = line(HANGS, "/* ring */");
     for rank in 0..3 {
         let next = (rank + 1) % 3;
-        let call =
-            format!("\n  rank {rank}: MPI_Recv: rank {next}, tag 7, comm \"halo_x\"   at hangs.c:{at}, for ");
+        let call = format!(
+            "\n  rank {rank}: MPI_Recv: rank {next}, tag 7, comm \"halo_x\"   at hangs.c:{at}, for "
+        );
         assert!(said.contains(&call), "{call} in {said}");
     }
 }
@@ -207,9 +216,16 @@ fn a_rank_that_lacks_in_a_barrier_is_on_the_cycle_with_the_call_it_is_in() {
     let said = hangs(
         1,
         3,
-        &["verdict: deadlock", "rank 0: MPI_Barrier: collective ", &lacks],
+        &[
+            "verdict: deadlock",
+            "rank 0: MPI_Barrier: collective ",
+            &lacks,
+        ],
     );
-    assert!(said.contains("another rank can never go on either"), "{said}");
+    assert!(
+        said.contains("another rank can never go on either"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -267,7 +283,10 @@ fn a_watch_ends_at_a_verdict_with_its_code() {
     let (code, said) = job.ask_with_code(&["who", "--watch=0.1"]);
     assert_eq!(code, Some(10), "{said}");
     assert_eq!(said.matches("verdict: deadlock").count(), 1, "{said}");
-    assert!(said.trim_end().ends_with("see: garonne explain G0307"), "{said}");
+    assert!(
+        said.trim_end().ends_with("see: garonne explain G0307"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -331,12 +350,15 @@ fn who_is_missing_in_a_constructor_and_what_lies_beside_a_receive_is_told() {
     }
     let said = hangs(1, 3, &["missing: rank 2", "deadlock"]);
     assert!(
-        said.contains("2 of 3 ranks have entered MPI_Barrier #6 of MPI_COMM_WORLD; missing: rank 2"),
+        said.contains(
+            "2 of 3 ranks have entered MPI_Barrier #6 of MPI_COMM_WORLD; missing: rank 2"
+        ),
         "{said}"
     );
 }
 
-/// Two threads of a rank that wait for different communicators, the second of them after the rank has told that it waits.
+/// Two threads of a rank that wait for different communicators, the second of them after the rank
+/// has told that it waits.
 const THREADS: &str = r#"
     #include <mpi.h>
     #include <pthread.h>
@@ -445,9 +467,13 @@ fn polls(which: u32, parts: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn who_polls_for_a_rank_that_computes_is_shown_to_wait_and_not_to_hang() {
     let at = line(POLLS, "/* probes */");
-    let asks =
-        format!("polls for a message of rank 1 with tag 3 in MPI_COMM_WORLD (MPI_Iprobe at polls.c:{at}, ");
-    let (exit, said) = polls(0, &[&asks, "verdict: 1 rank waits for rank 0, which polls for"]);
+    let asks = format!(
+        "polls for a message of rank 1 with tag 3 in MPI_COMM_WORLD (MPI_Iprobe at polls.c:{at}, "
+    );
+    let (exit, said) = polls(
+        0,
+        &[&asks, "verdict: 1 rank waits for rank 0, which polls for"],
+    );
     assert_eq!(exit, Some(0), "{said}");
     assert!(
         !said.contains("deadlock") && !said.contains("nothing but poll"),

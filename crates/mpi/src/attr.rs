@@ -1,8 +1,8 @@
 //! Attributes cached on objects, and their keys (MPI 5.0 section 7.7).
 //!
-//! A [`Process`](crate::process::Process) owns the keys; every communicator, datatype and window owns an [`Attrs`].
-//! Callbacks are user code: they run on the calling thread with no lock held, and see the object through the edge's
-//! handle, an opaque word that the caller passes in.
+//! A [`Process`](crate::process::Process) owns the keys; every communicator, datatype and window
+//! owns an [`Attrs`]. Callbacks are user code: they run on the calling thread with no lock held,
+//! and see the object through the edge's handle, an opaque word that the caller passes in.
 
 use crate::error::{Class, Error, Result};
 use crate::limits::{FREED_KEYVALS_MIN, KEYVALS_MAX};
@@ -23,8 +23,8 @@ pub enum Kind {
 
 /// What the user wants done when an attribute is copied or deleted.
 pub trait Callbacks: Send + Sync {
-    /// The object with handle `owner` is duplicated: the value for the new object, or `None` to leave it out. `Err`
-    /// carries the user's error code.
+    /// The object with handle `owner` is duplicated: the value for the new object, or `None` to
+    /// leave it out. `Err` carries the user's error code.
     fn copy(&self, owner: usize, keyval: i32, value: usize) -> Result<Option<usize>, i32>;
     /// The attribute is deleted or overwritten, or the object is freed.
     fn delete(&self, owner: usize, keyval: i32, value: usize) -> Result<(), i32>;
@@ -55,7 +55,8 @@ pub struct Keyvals(Mutex<KeyTable>);
 #[derive(Default)]
 struct KeyTable {
     keys: HashMap<i32, Arc<Key>>,
-    /// Keys that the program has freed and under which there may still be attributes, which keep them alive.
+    /// Keys that the program has freed and under which there may still be attributes, which keep
+    /// them alive.
     freed: HashMap<i32, Weak<Key>>,
     /// Length of `freed` at which those without attributes are forgotten.
     forget_at: usize,
@@ -63,14 +64,16 @@ struct KeyTable {
 }
 
 impl KeyTable {
-    /// Forgets freed keys without attributes; each time only after as many were freed as stayed the last time.
+    /// Forgets freed keys without attributes; each time only after as many were freed as stayed the
+    /// last time.
     fn forget(&mut self) {
         self.freed.retain(|_, key| key.strong_count() > 0);
         self.forget_at = (2 * self.freed.len()).max(FREED_KEYVALS_MIN);
     }
 }
 
-/// Keys made by programs are numbered from here: above every predefined key of the ABI (501 to 605).
+/// Keys made by programs are numbered from here: above every predefined key of the ABI (501 to
+/// 605).
 const FIRST_KEYVAL: i32 = 0x1000;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -96,14 +99,16 @@ impl Keyvals {
             .made
             .checked_add(1)
             .filter(|made| *made < i32::MAX - FIRST_KEYVAL)
-            .ok_or_else(|| Error::new(Class::Other, "all numbers for attribute keys are used up"))?;
+            .ok_or_else(|| {
+                Error::new(Class::Other, "all numbers for attribute keys are used up")
+            })?;
         table.keys.insert(keyval, Arc::new(Key { kind, callbacks }));
         Ok(keyval)
     }
 
-    /// `MPI_*_free_keyval`: nothing new can be set under the key. Attributes that exist under it keep it valid for
-    /// reading and deleting them until the last of them is gone.
-    /// Until then it may be freed again, as a delete callback does that frees its own key each time.
+    /// `MPI_*_free_keyval`: nothing new can be set under the key. Attributes that exist under it
+    /// keep it valid for reading and deleting them until the last of them is gone. Until then it
+    /// may be freed again, as a delete callback does that frees its own key each time.
     pub fn free(&self, kind: Kind, keyval: i32) -> Result<()> {
         if let Err(error) = self.live(kind, keyval) {
             let freed = lock(&self.0).freed.get(&keyval).and_then(Weak::upgrade);
@@ -159,7 +164,8 @@ struct Entry {
 }
 
 impl Attrs {
-    /// `MPI_*_set_attr`. An old value is deleted through its callback first; if that fails nothing changes.
+    /// `MPI_*_set_attr`. An old value is deleted through its callback first; if that fails nothing
+    /// changes.
     pub fn set(&self, keys: &Keyvals, target: Target, value: usize) -> Result<()> {
         let key = keys.live(target.kind, target.keyval)?;
         if let Some(old) = self.entry(target.keyval) {
@@ -194,7 +200,8 @@ impl Attrs {
         Ok(())
     }
 
-    /// Deletes everything, last set first, when the object is freed. Stops at the first callback that fails.
+    /// Deletes everything, last set first, when the object is freed. Stops at the first callback
+    /// that fails.
     pub fn delete_all(&self, owner: usize) -> Result<()> {
         loop {
             let Some(last) = lock(&self.0).last().map(|(_, entry)| entry.clone()) else {
@@ -207,7 +214,10 @@ impl Attrs {
 
     /// Copies to the attributes of a duplicate what the callbacks want copied.
     pub fn copy_to(&self, owner: usize, new: &Attrs) -> Result<()> {
-        let entries: Vec<Entry> = lock(&self.0).iter().map(|(_, entry)| entry.clone()).collect();
+        let entries: Vec<Entry> = lock(&self.0)
+            .iter()
+            .map(|(_, entry)| entry.clone())
+            .collect();
         for entry in entries {
             let copied = entry.key.callbacks.copy(owner, entry.keyval, entry.value);
             let copied = copied.map_err(|code| {
@@ -269,7 +279,10 @@ mod tests {
         }
 
         fn delete(&self, owner: usize, _: i32, value: usize) -> Result<(), i32> {
-            self.0.lock().unwrap().push(format!("delete {owner} {value}"));
+            self.0
+                .lock()
+                .unwrap()
+                .push(format!("delete {owner} {value}"));
             if value == 13 { Err(1234) } else { Ok(()) }
         }
     }
@@ -302,7 +315,9 @@ mod tests {
     #[test]
     fn a_failing_delete_callback_keeps_the_attribute_and_passes_its_code_on() {
         let keys = Keyvals::default();
-        let key = keys.create(Kind::Datatype, Arc::new(Log::default())).unwrap();
+        let key = keys
+            .create(Kind::Datatype, Arc::new(Log::default()))
+            .unwrap();
         let attrs = Attrs::default();
         let at = Target {
             kind: Kind::Datatype,

@@ -1,5 +1,5 @@
-//! Error handlers as values (MPI 5.0 section 9.3). Communicators, windows, files and sessions own one each; the
-//! edge, where errors meet the program, does what they say.
+//! Error handlers as values (MPI 5.0 section 9.3). Communicators, windows, files and sessions own
+//! one each; the edge, where errors meet the program, does what they say.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ pub enum Kind {
     Session,
 }
 
-/// The signature of a user's handler: the edge's handle of the object and the error code. It may not return.
+/// The signature of a user's handler: the edge's handle of the object and the error code. It may
+/// not return.
 pub type Callback = Box<dyn Fn(usize, i32) + Send + Sync>;
 
 /// A program's error handler.
@@ -41,7 +42,8 @@ pub struct UserHandler {
     pub kind: Kind,
     /// The function.
     pub callback: Callback,
-    /// The edge's handle of this handler, 0 while it has none, so that `MPI_*_get_errhandler` gives the same again.
+    /// The edge's handle of this handler, 0 while it has none, so that `MPI_*_get_errhandler` gives
+    /// the same again.
     pub handle: AtomicUsize,
     /// How often the program was given that handle and has not freed it.
     pub given: AtomicUsize,

@@ -1,4 +1,5 @@
-//! Errors of the MPI layer: an error class of the standard and the sentence that says what happened.
+//! Errors of the MPI layer: an error class of the standard and the sentence that says what
+//! happened.
 
 use crate::request::Status;
 use std::fmt;
@@ -104,9 +105,11 @@ pub struct Error {
     pub class: Class,
     /// What happened, with the values involved.
     pub detail: String,
-    /// The code that the call returns, where a callback of the program's or a missing function has one of its own.
+    /// The code that the call returns, where a callback of the program's or a missing function has
+    /// one of its own.
     pub code: Option<i32>,
-    /// The status of a message that arrived but could not be received as it is (too long, of other types).
+    /// The status of a message that arrived but could not be received as it is (too long, of other
+    /// types).
     pub status: Option<Status>,
 }
 
@@ -121,7 +124,8 @@ impl Error {
         }
     }
 
-    /// A user's callback (attribute copy, generalised request …) returned `code`, which the call passes on.
+    /// A user's callback (attribute copy, generalised request …) returned `code`, which the call
+    /// passes on.
     pub fn from_callback(code: i32, detail: impl Into<String>) -> Self {
         Self {
             class: Class::try_from(code).unwrap_or(Class::Other),
@@ -182,7 +186,11 @@ const TEXTS: [(Class, &str, &str); 63] = [
         "see the error fields of the statuses",
     ),
     (Class::Access, "MPI_ERR_ACCESS", "permission denied"),
-    (Class::Amode, "MPI_ERR_AMODE", "invalid access mode of a file"),
+    (
+        Class::Amode,
+        "MPI_ERR_AMODE",
+        "invalid access mode of a file",
+    ),
     (Class::Assert, "MPI_ERR_ASSERT", "invalid assertion"),
     (Class::BadFile, "MPI_ERR_BAD_FILE", "invalid file name"),
     (Class::Base, "MPI_ERR_BASE", "invalid base address"),
@@ -286,7 +294,11 @@ const TEXTS: [(Class, &str, &str); 63] = [
         "the value does not fit its type",
     ),
     (Class::Session, "MPI_ERR_SESSION", "invalid session"),
-    (Class::Errhandler, "MPI_ERR_ERRHANDLER", "invalid error handler"),
+    (
+        Class::Errhandler,
+        "MPI_ERR_ERRHANDLER",
+        "invalid error handler",
+    ),
     (
         Class::AbiVersion,
         "MPI_ERR_ABI",

@@ -1,8 +1,8 @@
 //! Ordered sets of processes and their algebra (MPI 5.0 section 7.3).
 //!
-//! The world and regular subsets are stored as formulas, so that a group costs no memory per member unless it is
-//! irregular; every constructor ends in [`Group::compact`], which finds the formula again. A group is a value without
-//! identity: any thread may use it.
+//! The world and regular subsets are stored as formulas, so that a group costs no memory per member
+//! unless it is irregular; every constructor ends in [`Group::compact`], which finds the formula
+//! again. A group is a value without identity: any thread may use it.
 
 use crate::error::{Class, Error, Result};
 use garonne_engine::api::Peer;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// An ordered set of processes of the job.
 #[derive(Clone, Debug)]
 pub enum Group {
-    /// `first`, `first + stride`, … (`size` members), modulo 2^32, so that descending sets are formulas too; the
-    /// world is `first` 0, `stride` 1.
+    /// `first`, `first + stride`, … (`size` members), modulo 2^32, so that descending sets are
+    /// formulas too; the world is `first` 0, `stride` 1.
     Strided {
         /// Process of rank 0.
         first: Peer,
@@ -40,7 +40,8 @@ pub enum Comparison {
     Unequal = 204,
 }
 
-/// A range of ranks `first`, `first + stride`, … up to and not beyond `last` (`MPI_Group_range_incl`).
+/// A range of ranks `first`, `first + stride`, … up to and not beyond `last`
+/// (`MPI_Group_range_incl`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// First rank.
@@ -109,9 +110,11 @@ impl Group {
     #[inline]
     pub fn peer(&self, rank: u32) -> Option<Peer> {
         match self {
-            Group::Strided { first, stride, size } => {
-                (rank < *size).then(|| first.wrapping_add(rank.wrapping_mul(*stride)))
-            }
+            Group::Strided {
+                first,
+                stride,
+                size,
+            } => (rank < *size).then(|| first.wrapping_add(rank.wrapping_mul(*stride))),
             Group::List(members) => members.get(rank as usize).copied(),
         }
     }
@@ -119,7 +122,11 @@ impl Group {
     /// The rank of a process, if it is a member.
     pub fn rank_of(&self, peer: Peer) -> Option<u32> {
         match self {
-            Group::Strided { first, stride, size } => {
+            Group::Strided {
+                first,
+                stride,
+                size,
+            } => {
                 let distance = i64::from(peer.wrapping_sub(*first) as i32);
                 let stride = i64::from(*stride as i32);
                 let rank = match stride {
@@ -128,7 +135,10 @@ impl Group {
                 };
                 (0..i64::from(*size)).contains(&rank).then_some(rank as u32)
             }
-            Group::List(members) => members.iter().position(|m| *m == peer).map(|rank| rank as u32),
+            Group::List(members) => members
+                .iter()
+                .position(|m| *m == peer)
+                .map(|rank| rank as u32),
         }
     }
 
@@ -158,8 +168,8 @@ impl Group {
         }
     }
 
-    /// `MPI_Group_translate_ranks`: the ranks in `other` of `ranks` in this group. `MPI_PROC_NULL` stays itself and a
-    /// process that is not in `other` gives `MPI_UNDEFINED`.
+    /// `MPI_Group_translate_ranks`: the ranks in `other` of `ranks` in this group. `MPI_PROC_NULL`
+    /// stays itself and a process that is not in `other` gives `MPI_UNDEFINED`.
     pub fn translate(&self, ranks: &[i32], other: &Group) -> Result<Vec<i32>> {
         let index = Index::for_queries(other, ranks.len());
         ranks
@@ -169,7 +179,9 @@ impl Group {
                     return Ok(crate::PROC_NULL);
                 }
                 let peer = self.checked_peer(rank)?;
-                Ok(index.rank(peer).map_or(crate::UNDEFINED, |rank| rank as i32))
+                Ok(index
+                    .rank(peer)
+                    .map_or(crate::UNDEFINED, |rank| rank as i32))
             })
             .collect()
     }
@@ -211,7 +223,10 @@ impl Group {
         for &rank in ranks {
             members.push(self.checked_peer(rank)?);
             if !seen.insert(rank) {
-                return Err(Error::new(Class::Rank, format!("rank {rank} is named twice")));
+                return Err(Error::new(
+                    Class::Rank,
+                    format!("rank {rank} is named twice"),
+                ));
             }
         }
         Ok(Self::compact(members))
@@ -223,7 +238,10 @@ impl Group {
         for &rank in ranks {
             self.checked_peer(rank)?;
             if !out.insert(rank as u32) {
-                return Err(Error::new(Class::Rank, format!("rank {rank} is named twice")));
+                return Err(Error::new(
+                    Class::Rank,
+                    format!("rank {rank} is named twice"),
+                ));
             }
         }
         let keep = (0..self.size()).filter(|rank| !out.contains(rank));
@@ -245,7 +263,12 @@ impl Group {
 
     fn expand(&self, ranges: &[Range]) -> Result<Vec<i32>> {
         let mut ranks = Vec::new();
-        for &Range { first, last, stride } in ranges {
+        for &Range {
+            first,
+            last,
+            stride,
+        } in ranges
+        {
             if stride == 0 {
                 return Err(Error::new(
                     Class::Arg,
@@ -267,10 +290,9 @@ impl Group {
                     );
                     return Err(Error::new(Class::Rank, text));
                 }
-                ranks.push(
-                    i32::try_from(rank)
-                        .map_err(|_| Error::new(Class::Rank, format!("rank {rank} is out of range")))?,
-                );
+                ranks.push(i32::try_from(rank).map_err(|_| {
+                    Error::new(Class::Rank, format!("rank {rank} is out of range"))
+                })?);
                 rank += i64::from(stride);
             }
         }
@@ -293,7 +315,8 @@ impl Group {
     }
 }
 
-/// Finds ranks in a group: by its formula, by search for a few queries, or through a table for many.
+/// Finds ranks in a group: by its formula, by search for a few queries, or through a table for
+/// many.
 enum Index<'a> {
     Formula(&'a Group),
     Table(HashMap<Peer, u32>),

@@ -1,5 +1,5 @@
-//! Info objects: ordered lists of keys and values (MPI 5.0 chapter 10). Owned by whoever made them; a clone is the same
-//! object, [`Info::dup`] makes another.
+//! Info objects: ordered lists of keys and values (MPI 5.0 chapter 10). Owned by whoever made them;
+//! a clone is the same object, [`Info::dup`] makes another.
 
 use crate::error::{Class, Error, Result};
 use crate::limits::{INFO_KEY_LEN_MAX, INFO_VALUE_LEN_MAX};
@@ -17,9 +17,14 @@ impl Info {
     }
 
     /// An object with these pairs.
-    pub fn from_pairs<K: Into<String>, V: Into<String>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
+    pub fn from_pairs<K: Into<String>, V: Into<String>>(
+        pairs: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
         Self(Arc::new(Mutex::new(
-            pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect(),
+            pairs
+                .into_iter()
+                .map(|(k, v)| (k.into(), v.into()))
+                .collect(),
         )))
     }
 
@@ -93,8 +98,8 @@ impl Info {
         Self(Arc::new(Mutex::new(self.pairs().clone())))
     }
 
-    /// A duplicate that also tells `mpi_memory_alloc_kinds` (MPI 5.0 section 11.4.3): memory of the system and of
-    /// `MPI_Alloc_mem`; no devices.
+    /// A duplicate that also tells `mpi_memory_alloc_kinds` (MPI 5.0 section 11.4.3): memory of the
+    /// system and of `MPI_Alloc_mem`; no devices.
     pub(crate) fn with_memory_kinds(&self) -> Self {
         let info = self.dup();
         info.pairs()
@@ -153,7 +158,10 @@ mod tests {
     #[test]
     fn too_long_keys_and_missing_keys_name_their_class() {
         let info = Info::new();
-        assert_eq!(info.set(&"k".repeat(256), "v").unwrap_err().class, Class::InfoKey);
+        assert_eq!(
+            info.set(&"k".repeat(256), "v").unwrap_err().class,
+            Class::InfoKey
+        );
         assert_eq!(
             info.set("k", &"v".repeat(1024)).unwrap_err().class,
             Class::InfoValue

@@ -1,16 +1,20 @@
-//! MPI semantics over an engine: communicators, datatypes, point-to-point, collectives, topologies, errors.
+//! MPI semantics over an engine: communicators, datatypes, point-to-point, collectives, topologies,
+//! errors.
 //!
-//! The C edge (`mpi-abi`) decodes handles and calls in here; simulated jobs call in here directly. A rank is a value
-//! ([`process::Process`]): nothing in this crate is global, so several ranks may live in one OS process.
+//! The C edge (`mpi-abi`) decodes handles and calls in here; simulated jobs call in here directly.
+//! A rank is a value ([`process::Process`]): nothing in this crate is global, so several ranks may
+//! live in one OS process.
 //!
 //! # How the edge calls in
 //!
-//! - Objects ([`comm::Comm`], [`request::Request`], [`info::Info`], [`group::Group`], [`session::Session`] …) are values
-//!   that the edge keeps behind its handles. Predefined handles are mapped by the edge; null handles never come here.
+//! - Objects ([`comm::Comm`], [`request::Request`], [`info::Info`], [`group::Group`],
+//!   [`session::Session`] …) are values that the edge keeps behind its handles. Predefined handles
+//!   are mapped by the edge; null handles never come here.
 //! - A buffer, count and datatype become a [`garonne_sync::user::Data`] at the edge.
-//! - Every fallible function returns [`error::Result`]. The edge raises an `Err` on the error handler of
-//!   the object that the standard names and returns [`error::Error::code`].
-//! - Constants that are arguments (`MPI_ANY_SOURCE`, `MPI_PROC_NULL` …) have their ABI values everywhere in this crate.
+//! - Every fallible function returns [`error::Result`]. The edge raises an `Err` on the error
+//!   handler of the object that the standard names and returns [`error::Error::code`].
+//! - Constants that are arguments (`MPI_ANY_SOURCE`, `MPI_PROC_NULL` …) have their ABI values
+//!   everywhere in this crate.
 
 #![forbid(unsafe_code)]
 

@@ -1,31 +1,35 @@
 //! Limits of the MPI layer, each with its reason.
 
-/// Deepest nesting of loops and sequences in a datatype's layout. Walking a layout recurses once per level, about a
-/// hundred bytes of stack each, and each level that repeats at least doubles the size: real programs stay below ten.
+/// Deepest nesting of loops and sequences in a datatype's layout. Walking a layout recurses once
+/// per level, about a hundred bytes of stack each, and each level that repeats at least doubles the
+/// size: real programs stay below ten.
 pub const LAYOUT_DEPTH_MAX: u32 = 512;
 
-/// Parts of a sequence up to which it is dissolved into the sequence around it. Small structures nested in structures
-/// become one flat list; large lists stay shared instead of being copied into every type that uses them.
+/// Parts of a sequence up to which it is dissolved into the sequence around it. Small structures
+/// nested in structures become one flat list; large lists stay shared instead of being copied into
+/// every type that uses them.
 pub const INLINE_PARTS_MAX: usize = 32;
 
-/// Blocks of a loop's body up to which the loop is copied block by block over many iterations (one strided copy per
-/// field of an array of structures) instead of iteration by iteration.
+/// Blocks of a loop's body up to which the loop is copied block by block over many iterations (one
+/// strided copy per field of an array of structures) instead of iteration by iteration.
 pub const COLUMNS_MAX: usize = 16;
 
-/// Packed bytes of a tile in such a copy: all its fields must still be in the first-level cache when the next field of
-/// the same structures is copied.
+/// Packed bytes of a tile in such a copy: all its fields must still be in the first-level cache
+/// when the next field of the same structures is copied.
 pub const COLUMN_TILE_BYTES: u64 = 8 * 1024;
 
-/// Deepest nesting of datatype constructors; duplicates, resizings and one contiguous element do not count. Walking a
-/// signature recurses once or twice per level, a few hundred bytes of stack each, also on threads with small stacks.
+/// Deepest nesting of datatype constructors; duplicates, resizings and one contiguous element do
+/// not count. Walking a signature recurses once or twice per level, a few hundred bytes of stack
+/// each, also on threads with small stacks.
 pub const NESTING_MAX: u32 = 512;
 
-/// Contexts that one communicator owns: point-to-point, collectives, its own constructors, `MPI_Comm_create_group`, leaders of
-/// `MPI_Intercomm_create`; a power of two above that, for what comes.
+/// Contexts that one communicator owns: point-to-point, collectives, its own constructors,
+/// `MPI_Comm_create_group`, leaders of `MPI_Intercomm_create`; a power of two above that, for what
+/// comes.
 pub const CONTEXTS_PER_COMM: u32 = 8;
 
-/// Communicators that one process may hold at once: a million needs gigabytes for their names and tables alone, so
-/// reaching it means a leak, which is better reported than suffered.
+/// Communicators that one process may hold at once: a million needs gigabytes for their names and
+/// tables alone, so reaching it means a leak, which is better reported than suffered.
 pub const COMMS_MAX: u32 = 1 << 20;
 
 /// The largest tag (`MPI_TAG_UB`): every non-negative `int`.
@@ -40,55 +44,64 @@ pub const INFO_VALUE_LEN_MAX: usize = 1023;
 /// `MPI_MAX_OBJECT_NAME` less the terminating zero, fixed by the standard ABI.
 pub const OBJECT_NAME_LEN_MAX: usize = 127;
 
-/// `MPI_BSEND_OVERHEAD`: what a buffered message occupies beside its bytes. Fixed by the standard ABI; our book-keeping
-/// lives outside the buffer, and alignment to 64 bytes stays below it.
+/// `MPI_BSEND_OVERHEAD`: what a buffered message occupies beside its bytes. Fixed by the standard
+/// ABI; our book-keeping lives outside the buffer, and alignment to 64 bytes stays below it.
 pub const BSEND_OVERHEAD: usize = 512;
 
 /// Attribute keys alive at once: beyond this a program makes them in a loop by mistake.
 pub const KEYVALS_MAX: usize = 1 << 20;
 
-/// Freed attribute keys that may be remembered before those without attributes are sorted out: a few kilobytes, reached
-/// only by programs that make and free keys in a loop.
+/// Freed attribute keys that may be remembered before those without attributes are sorted out: a
+/// few kilobytes, reached only by programs that make and free keys in a loop.
 pub const FREED_KEYVALS_MIN: usize = 64;
 
 /// The longest string tag of `MPI_Comm_create_from_group` (`MPI_MAX_STRINGTAG_LEN` less the zero).
 pub const STRINGTAG_LEN_MAX: usize = 1023;
 
-/// Where collectives change their algorithm. Bytes are packed ones. Latency counts below, bandwidth above; the values sit where a step of
-/// a small message (about a microsecond) costs as much as copying the data (about ten gigabytes a second).
+/// Where collectives change their algorithm. Bytes are packed ones. Latency counts below, bandwidth
+/// above; the values sit where a step of a small message (about a microsecond) costs as much as
+/// copying the data (about ten gigabytes a second).
 pub mod coll {
     /// Broadcasts, allgathers (whole result) and scans up to this travel down trees.
     pub const TREE_BYTES: u64 = 16 * 1024;
 
-    /// Reductions up to this combine whole vectors: a slice per rank would be shorter than its messages' cost.
+    /// Reductions up to this combine whole vectors: a slice per rank would be shorter than its
+    /// messages' cost.
     pub const REDUCE_TREE_BYTES: u64 = 8 * 1024;
 
-    /// Blocks of gathers and scatters up to this are packed by inner processes of a tree; longer ones would be copied too often.
+    /// Blocks of gathers and scatters up to this are packed by inner processes of a tree; longer
+    /// ones would be copied too often.
     pub const GATHER_TREE_BLOCK: u64 = 2 * 1024;
 
-    /// Above this, pipelines and rings beat algorithms with fewer, longer steps: their start-up is small beside the transfer.
+    /// Above this, pipelines and rings beat algorithms with fewer, longer steps: their start-up is
+    /// small beside the transfer.
     pub const CHAIN_BYTES: u64 = 512 * 1024;
 
-    /// Segment of a chain: a quarter of a second-level cache, so that a rank forwards what it has just read.
+    /// Segment of a chain: a quarter of a second-level cache, so that a rank forwards what it has
+    /// just read.
     pub const CHAIN_SEGMENT: u64 = 128 * 1024;
 
-    /// Most segments of one chain: bounds the steps of a schedule, and leaves pipelines 98 % full on 10 ranks.
+    /// Most segments of one chain: bounds the steps of a schedule, and leaves pipelines 98 % full
+    /// on 10 ranks.
     pub const CHAIN_SEGMENTS: u64 = 512;
 
-    /// Ranks up to which everybody reads from everybody directly: more readers than cores of one cache only disturb each other.
+    /// Ranks up to which everybody reads from everybody directly: more readers than cores of one
+    /// cache only disturb each other.
     pub const DIRECT_RANKS: u32 = 16;
 
-    /// Ranks up to which slices are taken from all others in other reductions: the square of it messages are under way.
+    /// Ranks up to which slices are taken from all others in other reductions: the square of it
+    /// messages are under way.
     pub const SLICED_RANKS: u32 = 64;
 
-    /// Least ranks of a Bruck all-to-all: below, direct exchanges need hardly more messages and no packing.
+    /// Least ranks of a Bruck all-to-all: below, direct exchanges need hardly more messages and no
+    /// packing.
     pub const BRUCK_RANKS: u32 = 8;
 
     /// Longest block of a Bruck all-to-all: each is copied twice in every one of log2 n steps.
     pub const BRUCK_BLOCK: u64 = 256;
 
-    /// Longest block of an all-to-all that is brought together node by node: each is copied five times, which costs less than a message between nodes
-    /// as long as it is short.
+    /// Longest block of an all-to-all that is brought together node by node: each is copied five
+    /// times, which costs less than a message between nodes as long as it is short.
     pub const BY_NODE_BLOCK: u64 = 1024;
 
     /// Blocks up to this go to many partners at once: latency counts.
@@ -97,41 +110,50 @@ pub mod coll {
     /// Partners at a time then: enough to hide latency, few enough for any peer's credits.
     pub const ALLTOALL_PARTNERS: u32 = 32;
 
-    /// Partners at a time for longer blocks: two keep a copy going while the next is being agreed on.
+    /// Partners at a time for longer blocks: two keep a copy going while the next is being agreed
+    /// on.
     pub const ALLTOALL_LARGE_PARTNERS: u32 = 4;
 
     /// Data that goes through a board: what fits one of its cells.
     pub const BOARD_BYTES: u64 = garonne_sync::board::CELL_BYTES as u64;
 
-    /// Members up to which a meeting is by flags, if each has a core: more flags take longer to look at than the one word of a gate.
+    /// Members up to which a meeting is by flags, if each has a core: more flags take longer to
+    /// look at than the one word of a gate.
     pub const FLAG_RANKS: u32 = 4;
 
-    /// Longest contribution that a member puts down in a round, or block of an exchange: up to here two copies take less than the
-    /// messages of its algorithm, each of which may be a wake-up.
+    /// Longest contribution that a member puts down in a round, or block of an exchange: up to here
+    /// two copies take less than the messages of its algorithm, each of which may be a wake-up.
     pub const ROUND_MAX: u64 = 32 << 10;
 
     /// What all members put down together, but in exchanges: one of them may have to read it all.
     pub const ROUND_ALL: u64 = 512 << 10;
 
-    /// Bytes from which on members learn by which stores contributions are best put down: below, bypassing the caches saves nothing.
+    /// Bytes from which on members learn by which stores contributions are best put down: below,
+    /// bypassing the caches saves nothing.
     pub const ROUND_STORES_FROM: u64 = 2048;
 
-    /// Quarters that bypassing the caches has to be quicker where ranks share cores: both ends of most copies have one cache there, and what lies in it is written again by the next call.
+    /// Quarters that bypassing the caches has to be quicker where ranks share cores: both ends of
+    /// most copies have one cache there, and what lies in it is written again by the next call.
     pub const ROUND_DEAR: u32 = 4;
 
     /// Longest wide cell of a round: what a member of an exchange gives to four others.
     pub const ROUND_CELL_MAX: usize = 128 << 10;
 
-    /// Bytes of a member up to which what lies in a round is left to its taker: calling somebody who would take it meanwhile costs more than that.
+    /// Bytes of a member up to which what lies in a round is left to its taker: calling somebody
+    /// who would take it meanwhile costs more than that.
     pub const ROUND_SHORT: u64 = 4 << 10;
 
-    /// Looks at a round that a wait for one nonblocking collective begins with, where each rank has a core: a few microseconds, in which no message is looked for.
+    /// Looks at a round that a wait for one nonblocking collective begins with, where each rank has
+    /// a core: a few microseconds, in which no message is looked for.
     pub const ROUND_SPINS: u32 = 64;
 
-    /// Bytes of a process's commons that may be lent for rounds of single persistent collectives, of which an allreduce of 8 B on two ranks takes 2 KB and one of 1 KB 8 KB: a quarter, since communicators need room for their boards.
+    /// Bytes of a process's commons that may be lent for rounds of single persistent collectives,
+    /// of which an allreduce of 8 B on two ranks takes 2 KB and one of 1 KB 8 KB: a quarter, since
+    /// communicators need room for their boards.
     pub const OWN_ROUNDS_BYTES: usize = 4 << 20;
 
-    /// Places that are looked at for one that all have deserted before more of the commons is taken: those left first are deserted first, but for ranks that are slow to free.
+    /// Places that are looked at for one that all have deserted before more of the commons is
+    /// taken: those left first are deserted first, but for ranks that are slow to free.
     pub const OWN_ROUNDS_LOOKS: usize = 4;
 
     /// Rounds that a persistent collective has for itself where all wait for all: two are enough.
@@ -140,43 +162,53 @@ pub mod coll {
     /// The same where some wait for nobody: so many starts these may be ahead.
     pub const OWN_ROUNDS_AHEAD: u32 = 4;
 
-    /// Temporary memory from this length on is kept for the next collective: what the C library gives back to the kernel, and gets anew page by page.
+    /// Temporary memory from this length on is kept for the next collective: what the C library
+    /// gives back to the kernel, and gets anew page by page.
     pub const TEMPORARY_KEPT_FROM: usize = 64 << 10;
 
-    /// Bytes of it that a process keeps: what nonblocking reductions of 4 MB on few ranks need, and little beside the data of such calls.
+    /// Bytes of it that a process keeps: what nonblocking reductions of 4 MB on few ranks need, and
+    /// little beside the data of such calls.
     pub const TEMPORARY_KEPT: usize = 4 << 20;
 
-    /// Bytes of the wide cells of one board, all together: 15 ranks have cells of 128 KB, 63 have cells of 32 KB. Virtual until touched.
+    /// Bytes of the wide cells of one board, all together: 15 ranks have cells of 128 KB, 63 have
+    /// cells of 32 KB. Virtual until touched.
     pub const ROUNDS_BYTES: usize = 8 << 20;
 
-    /// Bytes of the lanes of one board, all together: what a second-level cache or two holds, and 64 ranks take 64 blocks of 1 KB.
+    /// Bytes of the lanes of one board, all together: what a second-level cache or two holds, and
+    /// 64 ranks take 64 blocks of 1 KB.
     pub const LANES_BYTES: usize = 8 << 20;
 
-    /// Longest lane: long enough that a meeting costs little beside the copies, short enough to stay in a core's own cache.
+    /// Longest lane: long enough that a meeting costs little beside the copies, short enough to
+    /// stay in a core's own cache.
     pub const LANE_BYTES_MAX: usize = 256 << 10;
 
     /// Shortest lane: below a page, meetings outweigh what they move.
     pub const LANE_BYTES_MIN: usize = 4 << 10;
 
-    /// Longest piece of a broadcast while every member has a core: as many as may be under way stay in a second-level cache together, and one leaves the
-    /// first level while the next is written, from where it would be slow to fetch.
+    /// Longest piece of a broadcast while every member has a core: as many as may be under way stay
+    /// in a second-level cache together, and one leaves the first level while the next is written,
+    /// from where it would be slow to fetch.
     pub const BCAST_PIECE: u64 = 32 << 10;
 
-    /// From this length on, what only one rank wants from another may go as a message, whose way the rail chooses by what it measured: the blocks
-    /// of gathers and scatters do, broadcasts on two ranks where that is quicker. A lane copies twice, a message of this length once.
+    /// From this length on, what only one rank wants from another may go as a message, whose way
+    /// the rail chooses by what it measured: the blocks of gathers and scatters do, broadcasts on
+    /// two ranks where that is quicker. A lane copies twice, a message of this length once.
     pub const SINGLE_COPY: u64 = 32 << 10;
 
-    /// Blocks from this length on may be read from where they lie, where all members can read each other's memory: one copy instead of two
-    /// can be worth a system call, the showing of what is lent and a second meeting.
+    /// Blocks from this length on may be read from where they lie, where all members can read each
+    /// other's memory: one copy instead of two can be worth a system call, the showing of what is
+    /// lent and a second meeting.
     pub const DIRECT_BYTES: u64 = 32 << 10;
 
-    /// Collectives from this length on choose their way by what earlier ones took: below, bypassing the caches saves nothing.
+    /// Collectives from this length on choose their way by what earlier ones took: below, bypassing
+    /// the caches saves nothing.
     pub const WAYS_FROM: u64 = 1 << WAYS_FROM_LOG2;
 
     /// The first class of lengths is that of 8 KB.
     pub const WAYS_FROM_LOG2: u32 = 13;
 
-    /// Classes of length, each twice the one before: the last is that of 64 MB and more, which no cache holds.
+    /// Classes of length, each twice the one before: the last is that of 64 MB and more, which no
+    /// cache holds.
     pub const WAYS_CLASSES: usize = 14;
 
     /// Times that a way must have been measured to count as known: one may meet a preemption.
@@ -185,10 +217,12 @@ pub mod coll {
     /// Calls of one sort between two tries of a way that is only known from other lengths.
     pub const WAYS_LEARN_EVERY: u32 = 8;
 
-    /// Calls of one sort between two tries of a way that is not the usual one: where it takes three times as long, that costs two per cent.
+    /// Calls of one sort between two tries of a way that is not the usual one: where it takes three
+    /// times as long, that costs two per cent.
     pub const WAYS_RETRY_EVERY: u32 = 100;
 
-    /// The first such try; until [`WAYS_RETRY_EVERY`] each follows after as many calls as there were before.
+    /// The first such try; until [`WAYS_RETRY_EVERY`] each follows after as many calls as there
+    /// were before.
     pub const WAYS_RETRY_FIRST: u32 = 16;
 
     /// One of so many calls is timed, which takes two meetings and two readings of a clock.
@@ -197,16 +231,19 @@ pub mod coll {
     /// From this length on all are: that takes less than a hundredth of the call.
     pub const WAYS_TIMED_ALL: u64 = 1 << 20;
 
-    /// Calls in a row that take half as long again as usual until that counts as the new usual: two may be preemptions.
+    /// Calls in a row that take half as long again as usual until that counts as the new usual: two
+    /// may be preemptions.
     pub const WAYS_TURNED: u8 = 3;
 
     /// Part of the time of calls that tries of ways other than the usual one may lose.
     pub const WAYS_EARNED_SHARE: i64 = 16;
 
-    /// Calls whose time may be saved up for such tries: a way eight times as slow says nothing that is worth more.
+    /// Calls whose time may be saved up for such tries: a way eight times as slow says nothing that
+    /// is worth more.
     pub const WAYS_EARNED_MAX: i64 = 8;
 
-    /// The shortest piece where two members combine what they exchange: a meeting costs more there than it saves up to this.
+    /// The shortest piece where two members combine what they exchange: a meeting costs more there
+    /// than it saves up to this.
     pub const COMBINE_PIECE_MIN: u64 = 64 << 10;
 
     /// Shortest piece that is made for two cores to copy at once.
@@ -215,8 +252,9 @@ pub mod coll {
     /// What is read in one go: other threads of the rank may use the engine in between.
     pub const DIRECT_PIECE: u64 = 1 << 20;
 
-    /// What is read at a time where it is combined: long enough that the system call is a small part of it, and still in a second-level cache
-    /// when it is combined. Measured on 2 ranks: 64 KB take a quarter longer.
+    /// What is read at a time where it is combined: long enough that the system call is a small
+    /// part of it, and still in a second-level cache when it is combined. Measured on 2 ranks: 64
+    /// KB take a quarter longer.
     pub const DIRECT_COMBINE: usize = 256 << 10;
 
     /// Ranks up to which everybody combines a prefix for itself: the work grows with their square.
@@ -225,54 +263,60 @@ pub mod coll {
     /// What is combined at a time: operands and result lie in a first-level cache.
     pub const COMBINE_BYTES: usize = 8 << 10;
 
-    /// Meetings that an all-to-all with short pieces makes at most: beyond, direct single copies move more at a time.
+    /// Meetings that an all-to-all with short pieces makes at most: beyond, direct single copies
+    /// move more at a time.
     pub const LANE_ROUNDS_SHORT: u64 = 16;
 
     /// What counts as a short piece of an all-to-all.
     pub const LANE_PIECE_SHORT: u64 = 16 << 10;
 
-    /// Looks at the gate before progress is made between looks: a few microseconds, what the last arrival is late by in a tight loop.
+    /// Looks at the gate before progress is made between looks: a few microseconds, what the last
+    /// arrival is late by in a tight loop.
     pub const BOARD_SPINS: u32 = 2000;
 
-    /// Looks of one of several threads of a rank before it gives its core to another: a microsecond or two, which is what a switch costs, and longer than
-    /// a partner that runs takes to answer.
+    /// Looks of one of several threads of a rank before it gives its core to another: a microsecond
+    /// or two, which is what a switch costs, and longer than a partner that runs takes to answer.
     pub const TURN_SPINS: u32 = 64;
 
     /// A core that was given away for at least this long was another thread's meanwhile.
     pub const TURN_TAKEN_FROM: std::time::Duration = std::time::Duration::from_micros(2);
 
-    /// Turns before a thread sleeps, as long as others take the core in between: what it loses them is what their waking would cost.
+    /// Turns before a thread sleeps, as long as others take the core in between: what it loses them
+    /// is what their waking would cost.
     pub const TURNS: u32 = 16;
 }
 
-/// Bytes up to which a send asks the engine for its shortest way, which refuses what does not fit the rail: above this no
-/// rail sends in line, and asking would be in vain.
+/// Bytes up to which a send asks the engine for its shortest way, which refuses what does not fit
+/// the rail: above this no rail sends in line, and asking would be in vain.
 pub const SMALL_LEN_MAX: u64 = 64 * 1024;
 
-/// Freed requests that may lie about before the finished ones are sorted out: a handful of cache lines, reached only by
-/// programs that free requests by habit.
+/// Freed requests that may lie about before the finished ones are sorted out: a handful of cache
+/// lines, reached only by programs that free requests by habit.
 pub const RETIRED_SWEEP_MIN: usize = 64;
 
-/// How long a receiver has had no more use for a message before `MPI_Finalize` says that it waits for that: what was on its way when the
-/// receiver left has come by then, also on a busy machine.
+/// How long a receiver has had no more use for a message before `MPI_Finalize` says that it waits
+/// for that: what was on its way when the receiver left has come by then, also on a busy machine.
 pub const UNDELIVERED_AFTER: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// How often that is looked at: nobody waits for the words.
 pub const UNDELIVERED_LOOK: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Sends of which `MPI_Finalize` knows at each moment whether they go on, the last ones: others are not named, since all that are known are
-/// asked at each turn.
+/// Sends of which `MPI_Finalize` knows at each moment whether they go on, the last ones: others are
+/// not named, since all that are known are asked at each turn.
 pub const UNDELIVERED_KNOWN: usize = 8;
 
 /// Kinds of message that a report names where nobody received them: as many as a person reads.
 pub const UNRECEIVED_NAMED: usize = 16;
 
-/// Calls that an error names as the possible sender of a message: more than a few equal sends from different places help nobody.
+/// Calls that an error names as the possible sender of a message: more than a few equal sends from
+/// different places help nobody.
 pub const CALLERS_NAMED: usize = 3;
 
-/// Runs of equal elements in a message of which a digest is made, where types are checked: more would take longer than sending them, and signatures that long are repetitions.
+/// Runs of equal elements in a message of which a digest is made, where types are checked: more
+/// would take longer than sending them, and signatures that long are repetitions.
 pub const MARKED_RUNS_MAX: usize = 64 * 1024;
 
-/// Looks for room in a full buffer before a buffered send is refused: another thread may be about to end the copy of a message that its
-/// receiver has, which takes milliseconds where it is long. Each look leaves the core to others; only programs in error pay for all.
+/// Looks for room in a full buffer before a buffered send is refused: another thread may be about
+/// to end the copy of a message that its receiver has, which takes milliseconds where it is long.
+/// Each look leaves the core to others; only programs in error pay for all.
 pub const BSEND_LOOKS: u32 = 10_000;

@@ -1,7 +1,8 @@
 //! A map that keeps the order in which its keys came: what info objects and cached attributes are.
 //!
-//! Owned by an info object or by the attributes of one object. Each operation costs the same however many keys there are, but for
-//! the number of a key after others were taken out between the first and the last: the next such question closes the gaps.
+//! Owned by an info object or by the attributes of one object. Each operation costs the same
+//! however many keys there are, but for the number of a key after others were taken out between the
+//! first and the last: the next such question closes the gaps.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,7 +13,8 @@ const GAPS_KEPT: usize = 16;
 /// See the module's paragraph.
 #[derive(Clone, Debug)]
 pub(crate) struct OrderedMap<K, V> {
-    /// Entries in the order in which their keys came, with gaps where some were taken out. Never begins or ends with a gap.
+    /// Entries in the order in which their keys came, with gaps where some were taken out. Never
+    /// begins or ends with a gap.
     entries: Vec<Option<(K, V)>>,
     /// Where the first entry is: everything before is a gap.
     first: usize,
@@ -94,7 +96,10 @@ impl<K: Clone + Eq + Hash, V> OrderedMap<K, V> {
 
     /// All entries in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.entries.iter().flatten().map(|(key, value)| (key, value))
+        self.entries
+            .iter()
+            .flatten()
+            .map(|(key, value)| (key, value))
     }
 
     fn close_gaps(&mut self) {
@@ -111,7 +116,9 @@ impl<K: Clone + Eq + Hash, V> OrderedMap<K, V> {
 impl<K: Clone + Eq + Hash, V> FromIterator<(K, V)> for OrderedMap<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let mut map = Self::default();
-        pairs.into_iter().for_each(|(key, value)| map.set(key, value));
+        pairs
+            .into_iter()
+            .for_each(|(key, value)| map.set(key, value));
         map
     }
 }

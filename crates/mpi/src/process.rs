@@ -1,7 +1,9 @@
-//! One rank as a value: its engine's host, its life cycle, and the tables of objects that belong to it.
+//! One rank as a value: its engine's host, its life cycle, and the tables of objects that belong to
+//! it.
 //!
-//! The edge makes one [`Process`] when the first of `MPI_Init` or `MPI_Session_init` is called and keeps it while
-//! [`Process::users`] is above zero; then it may drop the engine. Everything here is callable from any thread.
+//! The edge makes one [`Process`] when the first of `MPI_Init` or `MPI_Session_init` is called and
+//! keeps it while [`Process::users`] is above zero; then it may drop the engine. Everything here is
+//! callable from any thread.
 
 use crate::attr::Keyvals;
 use crate::coll::Boards;
@@ -26,7 +28,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Resource {
     /// Its name in info objects: a URI.
     pub name: String,
-    /// The one instance on the node that the process is restricted to; `None`: to none in particular.
+    /// The one instance on the node that the process is restricted to; `None`: to none in
+    /// particular.
     pub instance: Option<Instance>,
 }
 
@@ -58,7 +61,8 @@ pub struct Config {
     pub env: Vec<(String, String)>,
     /// Names of the edge's functions by [`Origin::call`].
     pub call_name: fn(u16) -> &'static str,
-    /// A readable place for [`Origin::site`] in this process (`None`) or the one of this id; the empty string when there is none.
+    /// A readable place for [`Origin::site`] in this process (`None`) or the one of this id; the
+    /// empty string when there is none.
     pub site_name: fn(Option<u32>, u64) -> String,
     /// The types of hardware resources of this node at this moment, the largest first.
     pub resources: fn() -> Vec<Resource>,
@@ -110,10 +114,20 @@ impl TryFrom<i32> for ThreadLevel {
     type Error = Error;
 
     fn try_from(level: i32) -> Result<Self> {
-        [Self::Single, Self::Funneled, Self::Serialized, Self::Multiple]
-            .into_iter()
-            .find(|known| *known as i32 == level)
-            .ok_or_else(|| Error::new(Class::Arg, format!("{level} is not a level of thread support")))
+        [
+            Self::Single,
+            Self::Funneled,
+            Self::Serialized,
+            Self::Multiple,
+        ]
+        .into_iter()
+        .find(|known| *known as i32 == level)
+        .ok_or_else(|| {
+            Error::new(
+                Class::Arg,
+                format!("{level} is not a level of thread support"),
+            )
+        })
     }
 }
 
@@ -131,7 +145,8 @@ pub struct Process {
     life: Mutex<Life>,
     /// World model (at most once) and open sessions.
     users: AtomicU32,
-    /// Requests freed while active: kept so that their communicators and engine slots live until they are over.
+    /// Requests freed while active: kept so that their communicators and engine slots live until
+    /// they are over.
     retired: Mutex<Retired>,
 }
 
@@ -143,7 +158,8 @@ struct Life {
     level: Option<ThreadLevel>,
 }
 
-/// Freed requests that may not be over yet. Swept when their number has doubled, so that freeing costs constant time.
+/// Freed requests that may not be over yet. Swept when their number has doubled, so that freeing
+/// costs constant time.
 #[derive(Default)]
 struct Retired {
     requests: Vec<Request>,
@@ -185,9 +201,17 @@ impl PredefinedKey {
     /// The key of this number, if it is one.
     pub fn from_number(keyval: i32) -> Option<Self> {
         use PredefinedKey::*;
-        [TagUb, Io, Host, WtimeIsGlobal, Appnum, LastUsedCode, UniverseSize]
-            .into_iter()
-            .find(|key| *key as i32 == keyval)
+        [
+            TagUb,
+            Io,
+            Host,
+            WtimeIsGlobal,
+            Appnum,
+            LastUsedCode,
+            UniverseSize,
+        ]
+        .into_iter()
+        .find(|key| *key as i32 == keyval)
     }
 }
 
@@ -239,7 +263,10 @@ impl Process {
             Stage::Before => {}
             Stage::Running => return Err(Error::new(Class::Other, "MPI_Init was called twice")),
             Stage::Finalized => {
-                return Err(Error::new(Class::Other, "MPI_Init was called after MPI_Finalize"));
+                return Err(Error::new(
+                    Class::Other,
+                    "MPI_Init was called after MPI_Finalize",
+                ));
             }
         }
         let world = self.predefined(
@@ -247,7 +274,11 @@ impl Process {
             Group::world(self.host.world_size()),
             "MPI_COMM_WORLD",
         )?;
-        let this = self.predefined(context::SELF, Group::single(self.host.me()), "MPI_COMM_SELF")?;
+        let this = self.predefined(
+            context::SELF,
+            Group::single(self.host.me()),
+            "MPI_COMM_SELF",
+        )?;
         (life.world, life.this) = (Some(world), Some(this));
         life.stage = Stage::Running;
         life.level = Some(required);
@@ -255,10 +286,15 @@ impl Process {
         Ok(required)
     }
 
-    fn predefined(self: &Arc<Self>, block: context::Block, local: Group, name: &str) -> Result<Comm> {
+    fn predefined(
+        self: &Arc<Self>,
+        block: context::Block,
+        local: Group,
+        name: &str,
+    ) -> Result<Comm> {
         let lease = self.contexts.reserve_exactly(block);
-        let lease =
-            lease.ok_or_else(|| Error::new(Class::Intern, format!("the context of {name} is in use")))?;
+        let lease = lease
+            .ok_or_else(|| Error::new(Class::Intern, format!("the context of {name} is in use")))?;
         let parts = Parts {
             errhandler: self.config.initial_errhandler.clone(),
             ..Parts::intra(self.clone(), local)
@@ -268,21 +304,23 @@ impl Process {
         Ok(comm)
     }
 
-    /// The first part of `MPI_Finalize`: deletes the attributes of `MPI_COMM_SELF`, while everything still works.
+    /// The first part of `MPI_Finalize`: deletes the attributes of `MPI_COMM_SELF`, while
+    /// everything still works.
     pub fn begin_finalize(self: &Arc<Self>) -> Result<()> {
         let (_, this) = self.running()?;
         this.0.attrs.delete_all(this.handle())
     }
 
-    /// `MPI_Finalize`, from its first part on; completes what was buffered or freed; drops the predefined communicators.
-    /// `MPI_Init` is over for good.
+    /// `MPI_Finalize`, from its first part on; completes what was buffered or freed; drops the
+    /// predefined communicators. `MPI_Init` is over for good.
     pub fn finalize(self: &Arc<Self>) -> Result<()> {
         self.begin_finalize()?;
         let (world, _) = self.running()?;
         undelivered::wait_for(self, self.buffers.take_messages());
         world.free()?;
-        // No meeting of all ranks: what this rank has sent is on its way, and a rank that ends because of an error must
-        // not wait here for others that wait for it (the agent sees its exit status and ends the job).
+        // No meeting of all ranks: what this rank has sent is on its way, and a rank that ends
+        // because of an error must not wait here for others that wait for it (the agent sees its
+        // exit status and ends the job).
         self.drain();
         let mut life = lock(&self.life);
         (life.world, life.this, life.stage) = (None, None, Stage::Finalized);
@@ -321,7 +359,8 @@ impl Process {
         lock(&self.life).level
     }
 
-    /// `MPI_COMM_WORLD`, between init and finalize. The edge keeps the value while it lasts: this takes a lock.
+    /// `MPI_COMM_WORLD`, between init and finalize. The edge keeps the value while it lasts: this
+    /// takes a lock.
     pub fn world(&self) -> Option<Comm> {
         lock(&self.life).world.clone()
     }
@@ -340,12 +379,14 @@ impl Process {
         self.users.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Open sessions plus one while the world model runs. At zero the edge may shut the engine down.
+    /// Open sessions plus one while the world model runs. At zero the edge may shut the engine
+    /// down.
     pub fn users(&self) -> u32 {
         self.users.load(Ordering::Relaxed)
     }
 
-    /// The value of a predefined attribute; `None` where it is not set (`MPI_APPNUM` of a lone program …).
+    /// The value of a predefined attribute; `None` where it is not set (`MPI_APPNUM` of a lone
+    /// program …).
     pub fn predefined_attr(&self, key: PredefinedKey) -> Option<i32> {
         match key {
             PredefinedKey::TagUb => Some(TAG_UB),
@@ -353,7 +394,9 @@ impl Process {
             PredefinedKey::Io => Some(crate::ANY_SOURCE),
             PredefinedKey::Host => Some(crate::PROC_NULL),
             // Ranks of one node read one monotonic clock; between nodes it is not synchronised.
-            PredefinedKey::WtimeIsGlobal => Some((self.config.node.size() == self.host.world_size()) as i32),
+            PredefinedKey::WtimeIsGlobal => {
+                Some((self.config.node.size() == self.host.world_size()) as i32)
+            }
             PredefinedKey::Appnum => self.config.appnum,
             // Codes exist apart from any rank: the edge knows them.
             PredefinedKey::LastUsedCode => None,
@@ -377,7 +420,11 @@ impl Process {
     }
 
     /// The same for a call in the process of this id.
-    pub(crate) fn describe_in(&self, process: Option<u32>, origin: Origin) -> (&'static str, String) {
+    pub(crate) fn describe_in(
+        &self,
+        process: Option<u32>,
+        origin: Origin,
+    ) -> (&'static str, String) {
         let site = (self.config.site_name)(process, origin.site);
         (
             (self.config.call_name)(origin.call),
@@ -400,7 +447,9 @@ impl Process {
                 );
                 Error::new(Class::Truncate, text)
             }
-            api::Error::Mistyped(_) => Error::new(Class::Type, "the types of message and receive differ"),
+            api::Error::Mistyped(_) => {
+                Error::new(Class::Type, "the types of message and receive differ")
+            }
             api::Error::Misuse(what) => Error::new(Class::Other, what),
             api::Error::Peer { peer, what } => {
                 Error::new(Class::ProcAborted, format!("process {peer}: {what}"))
@@ -413,7 +462,10 @@ impl Process {
             ),
             api::Error::Unreached(shortage) => unreached(&shortage),
             api::Error::Resource(what) => Error::new(Class::NoMem, what),
-            api::Error::System { what, errno: EFAULT } => Error::new(Class::Buffer, format!("{what} failed")),
+            api::Error::System {
+                what,
+                errno: EFAULT,
+            } => Error::new(Class::Buffer, format!("{what} failed")),
             api::Error::System { what, errno } => {
                 Error::new(Class::Other, format!("{what} failed with errno {errno}"))
             }
@@ -438,7 +490,8 @@ impl Process {
         self.host.contexts_in_use()
     }
 
-    /// Waits for freed sends and collectives. Freed receives may never match; they end with the engine.
+    /// Waits for freed sends and collectives. Freed receives may never match; they end with the
+    /// engine.
     fn drain(self: &Arc<Self>) {
         let retired = std::mem::take(&mut lock(&self.retired).requests);
         let needed = retired.into_iter().filter(Request::must_finish);

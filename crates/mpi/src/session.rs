@@ -1,8 +1,9 @@
-//! Sessions (MPI 5.0 section 11.3): a handle to the library, process sets by name, and groups made from them.
+//! Sessions (MPI 5.0 section 11.3): a handle to the library, process sets by name, and groups made
+//! from them.
 //!
-//! A session counts as a user of its process's engine, so MPI is up from the first session or `MPI_Init` to the last
-//! `MPI_Session_finalize` or `MPI_Finalize`. Communicators keep their session alive as a value; finalizing it only
-//! ends its use.
+//! A session counts as a user of its process's engine, so MPI is up from the first session or
+//! `MPI_Init` to the last `MPI_Session_finalize` or `MPI_Finalize`. Communicators keep their
+//! session alive as a value; finalizing it only ends its use.
 
 use crate::errhandler::{Errhandler, Kind};
 use crate::error::{Class, Error, Result};
@@ -27,13 +28,18 @@ struct Inner {
     finalized: AtomicBool,
 }
 
-/// The process sets there are, with the group of each; the third holds the processes that share the caller's node.
+/// The process sets there are, with the group of each; the third holds the processes that share the
+/// caller's node.
 const PSETS: [&str; 3] = ["mpi://WORLD", "mpi://SELF", "garonne://NODE"];
 
 impl Session {
-    /// `MPI_Session_init`. `info` may ask for a thread level (`thread_level`: `MPI_THREAD_MULTIPLE` …); every level is
-    /// supported, `MPI_THREAD_MULTIPLE` is the default.
-    pub fn init(process: &Arc<Process>, info: Option<&Info>, errhandler: Errhandler) -> Result<Self> {
+    /// `MPI_Session_init`. `info` may ask for a thread level (`thread_level`: `MPI_THREAD_MULTIPLE`
+    /// …); every level is supported, `MPI_THREAD_MULTIPLE` is the default.
+    pub fn init(
+        process: &Arc<Process>,
+        info: Option<&Info>,
+        errhandler: Errhandler,
+    ) -> Result<Self> {
         if !errhandler.fits(Kind::Session) {
             return Err(Error::new(
                 Class::Arg,
@@ -59,10 +65,14 @@ impl Session {
         })))
     }
 
-    /// `MPI_Session_finalize`. Afterwards [`Process::users`] tells the edge whether the engine may go.
+    /// `MPI_Session_finalize`. Afterwards [`Process::users`] tells the edge whether the engine may
+    /// go.
     pub fn finalize(&self) -> Result<()> {
         if self.0.finalized.swap(true, Ordering::AcqRel) {
-            return Err(Error::new(Class::Session, "this session was finalized before"));
+            return Err(Error::new(
+                Class::Session,
+                "this session was finalized before",
+            ));
         }
         self.0.buffers.flush(&self.0.process);
         self.0.process.leave();
@@ -79,7 +89,8 @@ impl Session {
         self.0.level
     }
 
-    /// `MPI_Session_get_info`: a new object with the hints in use and the kinds of memory that buffers may be of.
+    /// `MPI_Session_get_info`: a new object with the hints in use and the kinds of memory that
+    /// buffers may be of.
     pub fn info(&self) -> Info {
         self.0.info.with_memory_kinds()
     }
@@ -116,7 +127,11 @@ impl Session {
                 "got an error handler that was not made for sessions",
             ));
         }
-        *self.0.errhandler.write().unwrap_or_else(PoisonError::into_inner) = handler;
+        *self
+            .0
+            .errhandler
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = handler;
         Ok(())
     }
 
@@ -145,7 +160,10 @@ impl Session {
             Some(_) => Ok(process.config.node.clone()),
             None => Err(Error::new(
                 Class::Arg,
-                format!("there is no process set {pset:?}, only {}", PSETS.join(", ")),
+                format!(
+                    "there is no process set {pset:?}, only {}",
+                    PSETS.join(", ")
+                ),
             )),
         }
     }
@@ -159,7 +177,9 @@ impl Session {
 
 /// Index of a process set's name. The standard compares these names without regard to case.
 pub(crate) fn pset_index(pset: &str) -> Option<usize> {
-    PSETS.iter().position(|name| name.eq_ignore_ascii_case(pset))
+    PSETS
+        .iter()
+        .position(|name| name.eq_ignore_ascii_case(pset))
 }
 
 fn level_name(level: ThreadLevel) -> &'static str {

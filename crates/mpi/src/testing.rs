@@ -1,6 +1,6 @@
-//! Jobs for this crate's tests, over the real engine and over a naive model of it: ranks are threads, one lock guards
-//! everything, matching is a linear search. The model is independent of the engine, so that a disagreement between the
-//! two shows a mistake in one of them.
+//! Jobs for this crate's tests, over the real engine and over a naive model of it: ranks are
+//! threads, one lock guards everything, matching is a linear search. The model is independent of
+//! the engine, so that a disagreement between the two shows a mistake in one of them.
 
 use crate::comm::Comm;
 use crate::process::{Config, Process, Resource, ThreadLevel};
@@ -71,7 +71,10 @@ pub(crate) struct NaiveHost {
 
 impl NaiveHost {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.net.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.net
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn changed(&self, state: &mut State) {
@@ -163,7 +166,10 @@ impl Host for NaiveHost {
         }
         self.changed(&mut state);
         Ok(match sync {
-            Some(index) => Started::Pending(Request { index, generation: 0 }),
+            Some(index) => Started::Pending(Request {
+                index,
+                generation: 0,
+            }),
             None => Started::Done(Status {
                 source: 0,
                 tag: 0,
@@ -253,7 +259,11 @@ impl Host for NaiveHost {
     fn cancel(&self, request: Request) -> Result<(), Error> {
         let mut state = self.state();
         let mine = &mut state.ranks[self.me as usize];
-        if let Some(at) = mine.posted.iter().position(|posted| posted.name == request.index) {
+        if let Some(at) = mine
+            .posted
+            .iter()
+            .position(|posted| posted.name == request.index)
+        {
             mine.posted.remove(at);
             let status = Status {
                 source: 0,
@@ -277,7 +287,8 @@ impl Host for NaiveHost {
     }
 
     fn finished_at(&self, request: Request) -> Option<u64> {
-        // The model does not keep the order of completions: any answer of a complete request is legal.
+        // The model does not keep the order of completions: any answer of a complete request is
+        // legal.
         matches!(self.peek(request), Ok(Some(_))).then_some(0)
     }
 
@@ -356,8 +367,8 @@ impl Host for NaiveHost {
     }
 }
 
-/// Runs `program` as a job of `size` ranks between init and finalize, over the naive model and then over the real engine;
-/// panics if any rank does.
+/// Runs `program` as a job of `size` ranks between init and finalize, over the naive model and then
+/// over the real engine; panics if any rank does.
 pub(crate) fn job(size: u32, program: impl Fn(Comm) + Sync + std::marker::Send) {
     std::thread::scope(|scope| {
         for host in hosts(size) {

@@ -1,8 +1,9 @@
 //! Sends that `MPI_Finalize` waits for although nobody will receive them: somebody must say so.
 //!
-//! A program that frees the request of a send, or sends from a buffer, promises that the message is received. Where it is not,
-//! `MPI_Finalize` waits for ever. While the calling thread waits it notes which sends go on; a thread of its own looks now and
-//! then whether their receivers can still receive anything, and tells once if that is proven. That thread never touches the engine.
+//! A program that frees the request of a send, or sends from a buffer, promises that the message is
+//! received. Where it is not, `MPI_Finalize` waits for ever. While the calling thread waits it
+//! notes which sends go on; a thread of its own looks now and then whether their receivers can
+//! still receive anything, and tells once if that is proven. That thread never touches the engine.
 
 use crate::comm::Comm;
 use crate::limits::{UNDELIVERED_AFTER, UNDELIVERED_KNOWN, UNDELIVERED_LOOK};
@@ -75,8 +76,9 @@ impl Notes {
             let (call, place) = process.describe(send.origin);
             let (bytes, tag, comm) = (send.bytes, send.tag.unwrap_or_default(), comm.label());
             let peer = send.peer.unwrap_or_default();
-            text +=
-                &format!("\n  {call}: {bytes} B to rank {peer}, tag {tag}, {comm}{place}; rank {peer} {why}");
+            text += &format!(
+                "\n  {call}: {bytes} B to rank {peer}, tag {tag}, {comm}{place}; rank {peer} {why}"
+            );
         }
         text + "\n  help: receive it before MPI_Finalize; to free the request of a send does not take the message back"
     }

@@ -59,7 +59,11 @@ impl Process {
     ///
     /// # Errors
     /// The ranks could not meet.
-    pub fn unreceived(self: &Arc<Self>, origin: Origin, owner_of: OwnerOf<'_>) -> Result<Option<String>> {
+    pub fn unreceived(
+        self: &Arc<Self>,
+        origin: Origin,
+        owner_of: OwnerOf<'_>,
+    ) -> Result<Option<String>> {
         let Some(world) = self.world() else {
             return Ok(None);
         };
@@ -77,7 +81,9 @@ impl Process {
         let before: u64 = ranks().take(me).map(|counts| word_at(counts, 1)).sum();
         let mut bytes = Vec::new();
         let room = UNRECEIVED_NAMED.saturating_sub(before as usize);
-        here.iter().take(room).for_each(|kind| kind.write(&mut bytes));
+        here.iter()
+            .take(room)
+            .for_each(|kind| kind.write(&mut bytes));
         let named = all_of(&exchange(&world, origin, bytes)?, Unreceived::read);
         let callers = exchange(&world, origin, self.own_callers(&named))?;
         let callers = all_of(&callers, read_caller);
@@ -109,7 +115,8 @@ impl Process {
         bytes
     }
 
-    /// The report of what has come to this rank and was not received, for the end of its last session.
+    /// The report of what has come to this rank and was not received, for the end of its last
+    /// session.
     pub fn unreceived_at_end(&self, owner_of: OwnerOf<'_>) -> Option<String> {
         let here = self.unreceived_here(owner_of, false);
         let total: u64 = here.iter().map(|kind| kind.count).sum();
@@ -205,7 +212,9 @@ impl Unreceived {
     }
 
     fn line(&self, callers: &[Caller]) -> String {
-        let Kept { peer, tag, bytes, .. } = self.message;
+        let Kept {
+            peer, tag, bytes, ..
+        } = self.message;
         let times = match self.count {
             1 => String::new(),
             count => format!("{count} times "),
@@ -345,7 +354,11 @@ mod tests {
 
     #[test]
     fn what_ranks_tell_each_other_is_read_as_it_was_written() {
-        let kinds = [kind(i32::MAX, ""), kind(0, "comm \"h\u{e4}lo\""), kind(7, "x")];
+        let kinds = [
+            kind(i32::MAX, ""),
+            kind(0, "comm \"h\u{e4}lo\""),
+            kind(7, "x"),
+        ];
         let mut bytes = Vec::new();
         kinds.iter().for_each(|kind| kind.write(&mut bytes));
         assert_eq!(all_of(&bytes, Unreceived::read), kinds);

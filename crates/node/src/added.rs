@@ -1,7 +1,8 @@
 //! Addresses that hosts of a job have got since it began, as a table in the board of each node.
 //!
-//! The node's agent adds to it, ranks read it at any time: the number of entries is stored behind them, and what is in is never changed. All nodes have the same entries in the
-//! same order. Bounded by [`ADDED_MAX`].
+//! The node's agent adds to it, ranks read it at any time: the number of entries is stored behind
+//! them, and what is in is never changed. All nodes have the same entries in the same order.
+//! Bounded by [`ADDED_MAX`].
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::AtomicU32;
@@ -42,7 +43,10 @@ pub fn read(board: &Segment) -> Vec<Added> {
         let (mut node, mut octets) = ([0; 4], [0; 16]);
         board.read(place(at), &mut node);
         board.read(place(at) + 4, &mut octets);
-        (u32::from_ne_bytes(node), Ipv6Addr::from(octets).to_canonical())
+        (
+            u32::from_ne_bytes(node),
+            Ipv6Addr::from(octets).to_canonical(),
+        )
     };
     (0..len(board)).map(entry).collect()
 }
@@ -58,7 +62,8 @@ pub(crate) fn complete(places: &mut [Place], list: &[Added]) {
     }
 }
 
-/// Adds what a list has beyond the table. Only the node's agent does; it has always the same list, which only grows.
+/// Adds what a list has beyond the table. Only the node's agent does; it has always the same list,
+/// which only grows.
 pub(crate) fn show(board: &Segment, list: &[Added]) {
     let shown = number(board).load(Relaxed) as usize;
     for (at, (node, address)) in list.iter().enumerate().take(ADDED_MAX).skip(shown) {

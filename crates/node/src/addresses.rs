@@ -1,5 +1,6 @@
-//! By which addresses hosts reach each other: all that a host has are offered, and only an answer that proves the job's secret decides. What is here puts
-//! them into the order in which to try them.
+//! By which addresses hosts reach each other: all that a host has are offered, and only an answer
+//! that proves the job's secret decides. What is here puts them into the order in which to try
+//! them.
 
 #[allow(unsafe_code)]
 mod sys;
@@ -19,7 +20,8 @@ pub fn own() -> Vec<IpAddr> {
     offered(&interfaces().unwrap_or_default())
 }
 
-/// The same for agents of other hosts that are to call here. Of a host that others cannot reach at all its link-local addresses are with them, for whoever is to be told: nobody calls them.
+/// The same for agents of other hosts that are to call here. Of a host that others cannot reach at
+/// all its link-local addresses are with them, for whoever is to be told: nobody calls them.
 pub(crate) fn to_call() -> Vec<IpAddr> {
     named_to_callers(&interfaces().unwrap_or_default())
 }
@@ -53,7 +55,8 @@ fn offered(interfaces: &[Interface]) -> Vec<IpAddr> {
     all
 }
 
-/// The networks of this host's interfaces, by the interfaces' names; none that leads to this host only.
+/// The networks of this host's interfaces, by the interfaces' names; none that leads to this host
+/// only.
 pub fn networks() -> Vec<(String, IpNet)> {
     let interfaces = self::interfaces().unwrap_or_default();
     let named = |interface: &Interface| Some((interface.name.clone(), network_of(interface)?));
@@ -66,8 +69,8 @@ pub(crate) fn is_of(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&address))
 }
 
-/// The networks that a user means by a word: a network, an address (its network among `known`, or itself), or the name of an interface among `known`.
-/// None if it is nothing of these.
+/// The networks that a user means by a word: a network, an address (its network among `known`, or
+/// itself), or the name of an interface among `known`. None if it is nothing of these.
 pub fn named(word: &str, known: &[(String, IpNet)]) -> Vec<IpNet> {
     if let Ok(network) = word.parse::<IpNet>() {
         return vec![network.trunc()];
@@ -80,7 +83,8 @@ pub fn named(word: &str, known: &[(String, IpNet)]) -> Vec<IpNet> {
     of.map(|(_, network)| *network).collect()
 }
 
-/// Whether other hosts may reach this one there. An address that means nothing without the name of an interface is of no use to them.
+/// Whether other hosts may reach this one there. An address that means nothing without the name of
+/// an interface is of no use to them.
 pub(crate) fn leads_out(interface: &Interface) -> bool {
     !interface.loopback && !interface.address.is_loopback() && !is_link_local(&interface.address)
 }
@@ -90,8 +94,9 @@ fn network_of(interface: &Interface) -> Option<IpNet> {
     network.ok().map(|network| network.trunc())
 }
 
-/// Identity of this process's network: of the kernel and of the network namespace. Two processes with the same share all addresses.
-/// An error where there is no descriptor left to find it out with.
+/// Identity of this process's network: of the kernel and of the network namespace. Two processes
+/// with the same share all addresses. An error where there is no descriptor left to find it out
+/// with.
 pub fn home() -> Result<u64> {
     let boot = match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Ok(boot) => boot,
@@ -104,7 +109,8 @@ pub fn home() -> Result<u64> {
         }
         Err(_) => String::new(),
     };
-    let space = rustix::fs::stat("/proc/self/ns/net").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
+    let space =
+        rustix::fs::stat("/proc/self/ns/net").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
     // FNV-1a: nobody gains from a collision, which would have the two try addresses in vain.
     let bytes = boot
         .bytes()
@@ -127,8 +133,10 @@ fn order(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
     let is_own = |address: &IpAddr| own.iter().any(|interface| interface.address == *address);
     if home == Some(place.home) {
         // One host: its own address for itself is there always, and not watched by firewalls.
-        let (inner, outer): (Vec<&IpAddr>, Vec<&IpAddr>) =
-            place.addresses.iter().partition(|address| address.is_loopback());
+        let (inner, outer): (Vec<&IpAddr>, Vec<&IpAddr>) = place
+            .addresses
+            .iter()
+            .partition(|address| address.is_loopback());
         return inner.into_iter().chain(outer).copied().collect();
     }
     // An address that this host has, too (a bridge of containers, as a rule), leads back here.
@@ -165,12 +173,16 @@ fn in_common<'a>(place: &Place, home: Option<u64>, own: &'a [Interface]) -> Vec<
             let network = network_of(own)?;
             let there = |address: &&IpAddr| network.contains(*address) && !is_own(address);
             let there = *place.addresses.iter().find(there)?;
-            Some(Common { network, own, there })
+            Some(Common {
+                network,
+                own,
+                there,
+            })
         })
         .collect();
     found.sort_by_key(|common| common.network);
-    // A second address of an interface, as a rule that of the other family, is no second wire; neither is a second interface in one network, for the system
-    // sends by one of them.
+    // A second address of an interface, as a rule that of the other family, is no second wire;
+    // neither is a second interface in one network, for the system sends by one of them.
     let (mut names, mut networks) = (Vec::new(), Vec::new());
     found.retain(|Common { network, own, .. }| {
         let is_new = !names.contains(&own.name) && !networks.contains(network);
@@ -181,15 +193,17 @@ fn in_common<'a>(place: &Place, home: Option<u64>, own: &'a [Interface]) -> Vec<
     found
 }
 
-/// A place's address on each network that this host is on as well, one for each interface of this host; in an order that both hosts find, if they have the same
-/// networks. None of this host's own node.
+/// A place's address on each network that this host is on as well, one for each interface of this
+/// host; in an order that both hosts find, if they have the same networks. None of this host's own
+/// node.
 pub fn common(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
     let found = in_common(place, home, own);
     found.into_iter().map(|common| common.there).collect()
 }
 
-/// What [`common`] says of the beginning, and behind it the networks in common since then, so that none changes its place: by when the later of both ends was found, as `since`
-/// says of an address (of the node that it is told, this one or the other).
+/// What [`common`] says of the beginning, and behind it the networks in common since then, so that
+/// none changes its place: by when the later of both ends was found, as `since` says of an address
+/// (of the node that it is told, this one or the other).
 pub fn common_since(
     (before, now): (&Place, &Place),
     home: Option<u64>,
@@ -245,7 +259,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_with_the_same_address_on_both_hosts_is_not_tried_and_the_common_network_comes_first() {
+    fn a_bridge_with_the_same_address_on_both_hosts_is_not_tried_and_the_common_network_comes_first()
+     {
         let own = [
             interface("127.0.0.1", "255.0.0.0"),
             interface("172.17.0.1", "255.255.0.0"),
@@ -288,8 +303,9 @@ mod tests {
                 .collect()
         };
         let (here_texts, there_texts) = (texts(&here), texts(&there));
-        let refs =
-            |texts: &'static [String]| -> Vec<&'static str> { texts.iter().map(String::as_str).collect() };
+        let refs = |texts: &'static [String]| -> Vec<&'static str> {
+            texts.iter().map(String::as_str).collect()
+        };
         let here_place = place(1, &refs(here_texts.leak()));
         let there_place = place(2, &refs(there_texts.leak()));
         let found = |place: &Place, home, own: &[Interface]| -> Vec<String> {
@@ -323,7 +339,11 @@ mod tests {
         let order = |own: usize| {
             let other = 1 - own;
             let had = |of: usize| -> Vec<Interface> {
-                hosts[of].2.iter().map(|at| hosts[of].1[*at].clone()).collect()
+                hosts[of]
+                    .2
+                    .iter()
+                    .map(|at| hosts[of].1[*at].clone())
+                    .collect()
             };
             let place_of = |interfaces: &[Interface]| Place {
                 addresses: interfaces.iter().map(|one| one.address).collect(),
@@ -366,15 +386,24 @@ mod tests {
         let offered: Vec<String> = offered(&own).iter().map(IpAddr::to_string).collect();
         assert_eq!(offered, ["10.0.0.1", "fd00::1", "127.0.0.1"]);
         let named = |own: &[Interface]| -> Vec<String> {
-            named_to_callers(own).iter().map(IpAddr::to_string).collect()
+            named_to_callers(own)
+                .iter()
+                .map(IpAddr::to_string)
+                .collect()
         };
         assert_eq!(named(&own), offered);
-        assert_eq!(named(&[own[0].clone(), own[3].clone()]), ["127.0.0.1", "fe80::1"]);
+        assert_eq!(
+            named(&[own[0].clone(), own[3].clone()]),
+            ["127.0.0.1", "fe80::1"]
+        );
     }
 
     #[test]
     fn this_host_knows_its_addresses_and_its_home() {
-        assert!(own().contains(&IpAddr::from([127, 0, 0, 1])) || own().contains(&"::1".parse().unwrap()));
+        assert!(
+            own().contains(&IpAddr::from([127, 0, 0, 1]))
+                || own().contains(&"::1".parse().unwrap())
+        );
         assert_eq!(home().unwrap(), home().unwrap());
     }
 }

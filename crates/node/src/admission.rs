@@ -1,7 +1,8 @@
-//! What names a job, and what admits a process to it as one of its ranks: two random numbers that have nothing in common.
+//! What names a job, and what admits a process to it as one of its ranks: two random numbers that
+//! have nothing in common.
 //!
-//! The name ([`JobId`]) is public: it is the same on all hosts and goes over networks as it is. An [`Admission`] belongs to one
-//! agent, which hands it to the ranks of its host and to nobody else.
+//! The name ([`JobId`]) is public: it is the same on all hosts and goes over networks as it is. An
+//! [`Admission`] belongs to one agent, which hands it to the ranks of its host and to nobody else.
 
 use std::fmt;
 
@@ -73,7 +74,11 @@ fn random() -> Result<[u8; BYTES]> {
             codes::G0304,
             "the system gives too few random bytes",
         )),
-        Err(error) => Err(Error::system(codes::G0209, "cannot draw random bytes", error)),
+        Err(error) => Err(Error::system(
+            codes::G0209,
+            "cannot draw random bytes",
+            error,
+        )),
     }
 }
 
@@ -94,7 +99,13 @@ mod tests {
     fn other_texts_are_no_admission() {
         let one = Admission::from_bytes([0xab; BYTES]).text();
         let (cut, signed) = (one[1..].to_owned(), format!("+{}", &one[1..]));
-        for text in ["", &cut, &signed, &format!("{one}0"), &one.replace('a', "g")] {
+        for text in [
+            "",
+            &cut,
+            &signed,
+            &format!("{one}0"),
+            &one.replace('a', "g"),
+        ] {
             assert_eq!(Admission::parse(text), None, "{text}");
         }
     }

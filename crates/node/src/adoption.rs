@@ -1,9 +1,10 @@
-//! How ranks that another launcher started get an agent: the first of them on a host starts `garonne agent --adopt`, which detaches itself, serves all of
-//! them there and ends with them.
+//! How ranks that another launcher started get an agent: the first of them on a host starts
+//! `garonne agent --adopt`, which detaches itself, serves all of them there and ends with them.
 //!
-//! Owned by [`crate::foreign::meeting`] on the rank's side and by [`serve`] on the agent's. Between them is a private socket, the agent's standard input, with
-//! messages: the rank says whom to adopt, the agent where it is, the rank where the agent is that this one reports to. Its end tells the agent of a rank
-//! that died before it registered.
+//! Owned by [`crate::foreign::meeting`] on the rank's side and by [`serve`] on the agent's. Between
+//! them is a private socket, the agent's standard input, with messages: the rank says whom to
+//! adopt, the agent where it is, the rank where the agent is that this one reports to. Its end
+//! tells the agent of a rank that died before it registered.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -69,7 +70,8 @@ pub(crate) struct Porch {
     pub addresses: Vec<IpAddr>,
 }
 
-/// What makes the job one, and where its first agent is; as an agent is told it, where the one is that it reports to.
+/// What makes the job one, and where its first agent is; as an agent is told it, where the one is
+/// that it reports to.
 #[derive(Clone, Debug)]
 pub(crate) struct First {
     /// Version of its library.
@@ -127,7 +129,10 @@ impl Adoption {
         };
         let ranks = r.u32()?;
         r.end(())?;
-        if adoption.leader >= ranks || ranks > RANKS_MAX || !(2..=FAN_OUT_MAX).contains(&adoption.fan_out) {
+        if adoption.leader >= ranks
+            || ranks > RANKS_MAX
+            || !(2..=FAN_OUT_MAX).contains(&adoption.fan_out)
+        {
             return Err(damaged("it adopts a rank that is not there"));
         }
         while adoption.of_rank.len() < ranks as usize {
@@ -168,7 +173,9 @@ impl Adoption {
         let nodes = self.of_rank.iter().max().map_or(1, |last| last + 1);
         if nodes > 1 {
             job.nodes = Nodes {
-                names: (0..nodes).map(|node| format!("node {node} of the job")).collect(),
+                names: (0..nodes)
+                    .map(|node| format!("node {node} of the job"))
+                    .collect(),
                 of_rank: self.of_rank.clone(),
             };
         }
@@ -201,7 +208,11 @@ impl Settled {
 
 impl Porch {
     pub fn encode(&self) -> Vec<u8> {
-        put_addresses(Writer::new(365).raw(self.port.to_le_bytes()), &self.addresses).0
+        put_addresses(
+            Writer::new(365).raw(self.port.to_le_bytes()),
+            &self.addresses,
+        )
+        .0
     }
 
     pub fn decode(message: &[u8]) -> Result<Self> {
@@ -265,7 +276,8 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Tells it where the agent is that it reports to. The line is to be kept until its first rank has registered.
+    /// Tells it where the agent is that it reports to. The line is to be kept until its first rank
+    /// has registered.
     pub fn go(self, first: &First) -> Result<OwnedFd> {
         let told = sys::send(self.line.as_fd(), &first.encode(), &[], SendFlags::empty());
         told.map_err(|error| Error::system(codes::G0220, "the agent of this host is gone", error))?;
@@ -288,12 +300,14 @@ pub(crate) fn start(adoption: &Adoption) -> Result<Started> {
             program.display()
         )
     };
-    let mut child = child.map_err(|error| Error::system(codes::G0220, failed("cannot execute"), error))?;
+    let mut child =
+        child.map_err(|error| Error::system(codes::G0220, failed("cannot execute"), error))?;
     for message in adoption.encode() {
         let sent = sys::send(ours.as_fd(), &message, &[], SendFlags::empty());
         sent.map_err(|error| Error::system(codes::G0220, failed("cannot speak to"), error))?;
     }
-    // It detaches itself from us at once. A program that ignores the ends of its children need not be told of this one.
+    // It detaches itself from us at once. A program that ignores the ends of its children need not
+    // be told of this one.
     let _ = child.wait();
     let mut answer = receive(&ours, &failed("no answer from"))?;
     let (first, porch) = (First::decode(&answer).ok(), Porch::decode(&answer).ok());
@@ -318,14 +332,19 @@ fn receive(line: &OwnedFd, missing: &str) -> Result<Vec<u8>> {
         return Err(Error::peer(codes::G0220, text));
     }
     let message = sys::recv(line.as_fd(), RecvFlags::DONTWAIT);
-    let message = message.map_err(|error| Error::system(codes::G0220, missing.to_owned(), error))?;
+    let message =
+        message.map_err(|error| Error::system(codes::G0220, missing.to_owned(), error))?;
     if message.bytes.is_empty() {
-        return Err(Error::peer(codes::G0220, format!("{missing}: it has ended")));
+        return Err(Error::peer(
+            codes::G0220,
+            format!("{missing}: it has ended"),
+        ));
     }
     Ok(message.bytes)
 }
 
-/// The `garonne` that belongs to this library: beside it, or where an installation has it, or else the one of the search path.
+/// The `garonne` that belongs to this library: beside it, or where an installation has it, or else
+/// the one of the search path.
 fn program() -> Result<PathBuf> {
     let own = own_object();
     let dir = own.as_deref().and_then(|path| path.parent());
@@ -336,13 +355,15 @@ fn program() -> Result<PathBuf> {
     let searched: Vec<PathBuf> = std::env::split_paths(&path)
         .map(|dir| dir.join("garonne"))
         .collect();
-    let usable =
-        |place: &PathBuf| place.is_file() && rustix::fs::access(place, rustix::fs::Access::EXEC_OK).is_ok();
+    let usable = |place: &PathBuf| {
+        place.is_file() && rustix::fs::access(place, rustix::fs::Access::EXEC_OK).is_ok()
+    };
     near.chain(searched).find(usable).ok_or_else(|| {
         let beside = own.map_or(String::from("the library"), |path| {
             format!("'{}'", path.display())
         });
-        let text = format!("no `garonne` beside {beside}, nor in PATH: it serves the ranks of a host");
+        let text =
+            format!("no `garonne` beside {beside}, nor in PATH: it serves the ranks of a host");
         Error::misuse(codes::G0220, text)
     })
 }
@@ -352,7 +373,10 @@ fn own_object() -> Option<PathBuf> {
     let here = own_object as fn() -> Option<PathBuf> as usize as u64;
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| {
-        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let range = line
+            .split(' ')
+            .next()
+            .and_then(|range| range.split_once('-'));
         let parse = |text: &str| u64::from_str_radix(text, 16).ok();
         range.is_some_and(|(from, to)| {
             parse(from).is_some_and(|from| from <= here) && parse(to).is_some_and(|to| here < to)
@@ -361,7 +385,8 @@ fn own_object() -> Option<PathBuf> {
     Some(PathBuf::from(&line[line.find('/')?..]))
 }
 
-/// `garonne agent --adopt`: adopts those whom the process that started it names on its standard input. Returns the exit code.
+/// `garonne agent --adopt`: adopts those whom the process that started it names on its standard
+/// input. Returns the exit code.
 pub fn serve() -> i32 {
     match serve_ranks() {
         Ok(code) => code,
@@ -373,7 +398,8 @@ pub fn serve() -> i32 {
 }
 
 fn serve_ranks() -> Result<i32> {
-    let failed = |what: &'static str| move |error: std::io::Error| Error::system(codes::G0220, what, error);
+    let failed =
+        |what: &'static str| move |error: std::io::Error| Error::system(codes::G0220, what, error);
     let line = sys::detach_input().map_err(failed("cannot keep standard input"))?;
     let message = || {
         let message = sys::recv(line.as_fd(), RecvFlags::empty());
@@ -391,7 +417,8 @@ fn serve_ranks() -> Result<i32> {
         Forked::Parent(_) => return Ok(0),
         Forked::Child => {}
     }
-    // Neither the keys of a terminal nor what a launcher sends to its ranks are for us: we end when they have ended.
+    // Neither the keys of a terminal nor what a launcher sends to its ranks are for us: we end when
+    // they have ended.
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");
     placement::release();
@@ -444,7 +471,12 @@ mod tests {
             of_rank: (0..RANKS_MAX).collect(),
         };
         let messages = adoption.encode();
-        assert!(messages.len() > 2 && messages.iter().all(|message| message.len() < MESSAGE_BYTES_MAX));
+        assert!(
+            messages.len() > 2
+                && messages
+                    .iter()
+                    .all(|message| message.len() < MESSAGE_BYTES_MAX)
+        );
         assert_eq!(read(&messages).unwrap(), adoption);
         assert!(read(&messages[..2]).is_err());
         let porch = Porch {

@@ -1,7 +1,10 @@
-//! Where the hosts of a job are: one table in the memory that the ranks of a host share, of which each reads what it needs when it needs it.
+//! Where the hosts of a job are: one table in the memory that the ranks of a host share, of which
+//! each reads what it needs when it needs it.
 //!
-//! The agent writes it once, before it hands the memory to anybody. A number for each node and one more say where the node's entry begins, and where it ends: at the next. An
-//! entry is a message (docs/formats-job.md, D4: 340). Whoever reads copies an entry out and trusts neither the numbers nor the entry.
+//! The agent writes it once, before it hands the memory to anybody. A number for each node and one
+//! more say where the node's entry begins, and where it ends: at the next. An entry is a message
+//! (docs/formats-job.md, D4: 340). Whoever reads copies an entry out and trusts neither the numbers
+//! nor the entry.
 
 use garonne_sync::shm::Segment;
 
@@ -23,7 +26,9 @@ pub(crate) fn encode(places: &[Place]) -> Vec<u8> {
         at += entry.len();
     }
     table.extend_from_slice(&(at as u32).to_le_bytes());
-    entries.iter().for_each(|entry| table.extend_from_slice(entry));
+    entries
+        .iter()
+        .for_each(|entry| table.extend_from_slice(entry));
     table
 }
 

@@ -1,7 +1,7 @@
 //! Whose processes are believed that speak for a job: those of its user, and root's.
 //!
-//! Abstract socket names belong to nobody: any user of the machine can bind one that looks like an agent's. The kernel
-//! says with each message who sent it.
+//! Abstract socket names belong to nobody: any user of the machine can bind one that looks like an
+//! agent's. The kernel says with each message who sent it.
 
 use std::os::fd::OwnedFd;
 
@@ -16,7 +16,8 @@ pub(crate) fn user_of(message: &Received) -> Option<u32> {
     message.sender.map(|(_, user)| user)
 }
 
-/// Has the kernel say with each message of a socket who sent it. To be called before anybody can send.
+/// Has the kernel say with each message of a socket who sent it. To be called before anybody can
+/// send.
 pub(crate) fn ask_for_senders(socket: &OwnedFd) -> Result<()> {
     sockopt::set_socket_passcred(socket, true)
         .map_err(|error| Error::system(codes::G0209, "cannot ask who sends on a socket", error))
@@ -28,11 +29,14 @@ pub(crate) fn is_believed(user: Option<u32>) -> bool {
     user.is_some_and(|user| user == own || user == 0)
 }
 
-/// Whether what a process of this user says of a job is believed, whose launcher has this process id. Root looks at
-/// the jobs of all users, if the launcher is a process of the user that answers for the job.
+/// Whether what a process of this user says of a job is believed, whose launcher has this process
+/// id. Root looks at the jobs of all users, if the launcher is a process of the user that answers
+/// for the job.
 pub(crate) fn is_believed_of(user: Option<u32>, launcher: Option<u32>) -> bool {
     is_believed(user)
-        || rustix::process::geteuid().is_root() && user.is_some() && launcher.and_then(owner) == user
+        || rustix::process::geteuid().is_root()
+            && user.is_some()
+            && launcher.and_then(owner) == user
 }
 
 /// The user of a process, as long as there is one.

@@ -1,9 +1,11 @@
-//! What a rank waits for in detail, and the communicators it has: words in its own memory for those who watch from outside.
+//! What a rank waits for in detail, and the communicators it has: words in its own memory for those
+//! who watch from outside.
 //!
-//! Owned by the rank, which writes with plain stores; read by `garonne who` of the same version through `/proc/PID/mem`, at the address
-//! that the rank's card gives. What a reader finds is a hint for people, never a ground for decisions: a part that changes while it
-//! is read is left out. Bounded: [`PENDING_SHOWN`] operations, [`COMMS_SHOWN`] communicators (of two that fall on one place
-//! the newer is shown) with [`NAME_BYTES`] of their names.
+//! Owned by the rank, which writes with plain stores; read by `garonne who` of the same version
+//! through `/proc/PID/mem`, at the address that the rank's card gives. What a reader finds is a
+//! hint for people, never a ground for decisions: a part that changes while it is read is left out.
+//! Bounded: [`PENDING_SHOWN`] operations, [`COMMS_SHOWN`] communicators (of two that fall on one
+//! place the newer is shown) with [`NAME_BYTES`] of their names.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
@@ -36,7 +38,12 @@ const WORDS: usize = POLLS_FROM + polls::WORDS;
 pub const BOOK_BYTES: usize = WORDS * 8;
 
 /// In the lowest bits of an operation's first word.
-const ACTIONS: [Action; 4] = [Action::Receive, Action::Send, Action::Probe, Action::Collective];
+const ACTIONS: [Action; 4] = [
+    Action::Receive,
+    Action::Send,
+    Action::Probe,
+    Action::Collective,
+];
 const ANY_PEER: u64 = 4;
 const ANY_TAG: u64 = 8;
 /// The kind of a communicator that is no more.
@@ -125,7 +132,11 @@ impl Part<'_> {
 
 impl Default for Book {
     fn default() -> Self {
-        Self(std::iter::repeat_with(AtomicU64::default).take(WORDS).collect())
+        Self(
+            std::iter::repeat_with(AtomicU64::default)
+                .take(WORDS)
+                .collect(),
+        )
     }
 }
 
@@ -154,16 +165,26 @@ impl Book {
     /// Shows what the rank waits for. By one thread at a time.
     pub fn show_waiting(&self, waiting: &Waiting) {
         let flags = if waiting.more { MORE } else { 0 } | if waiting.threads { THREADS } else { 0 };
-        let counts = [waiting.listed().len() as u64 | flags, waiting.kept().len() as u64];
+        let counts = [
+            waiting.listed().len() as u64 | flags,
+            waiting.kept().len() as u64,
+        ];
         let operations = waiting.listed().iter().flat_map(operation_words);
-        let unused = std::iter::repeat_n(0, OPERATIONS_WORDS - waiting.listed().len() * OPERATION_WORDS);
+        let unused = std::iter::repeat_n(
+            0,
+            OPERATIONS_WORDS - waiting.listed().len() * OPERATION_WORDS,
+        );
         let kept = waiting.kept().iter().flat_map(kept_words);
-        let words = counts.into_iter().chain(operations).chain(unused).chain(kept);
+        let words = counts
+            .into_iter()
+            .chain(operations)
+            .chain(unused)
+            .chain(kept);
         Part(&self.0[..WAIT_WORDS]).write(words);
     }
 
-    /// Shows a communicator, or how far it had come when it ended. By one thread at a time for each number; two that write one place at once
-    /// may spoil it.
+    /// Shows a communicator, or how far it had come when it ended. By one thread at a time for each
+    /// number; two that write one place at once may spoil it.
     pub fn show_communicator(&self, number: u32, known: &Known<'_>) {
         let from = comm_place(number);
         let place = &self.0[from..from + COMM_WORDS];
@@ -177,7 +198,11 @@ impl Book {
         }
         let (kind, size, where_) = match known.members {
             Members::Untold | Members::Gone => (0, 0, 0),
-            Members::Strided { first, stride, size } => (1, size, u64::from(first) | u64::from(stride) << 32),
+            Members::Strided {
+                first,
+                stride,
+                size,
+            } => (1, size, u64::from(first) | u64::from(stride) << 32),
             Members::List(list) => (2, list.len() as u32, list.as_ptr().addr() as u64),
         };
         let mut end = known.name.len().min(NAME_BYTES);
@@ -207,8 +232,9 @@ fn comm_place(number: u32) -> usize {
 /// An operation in words; what carries it to other hosts writes it so, too.
 pub(crate) fn operation_words(pending: &Pending) -> [u64; OPERATION_WORDS] {
     let flag = |set: bool, bit| if set { bit } else { 0 };
-    let flags =
-        pending.action as u64 | flag(pending.peer.is_none(), ANY_PEER) | flag(pending.tag.is_none(), ANY_TAG);
+    let flags = pending.action as u64
+        | flag(pending.peer.is_none(), ANY_PEER)
+        | flag(pending.tag.is_none(), ANY_TAG);
     let (peer, tag) = (pending.peer.unwrap_or(0), pending.tag.unwrap_or(0) as u32);
     [
         flags
@@ -300,8 +326,20 @@ impl Copied {
         let shown = (*head as u32 as usize).min(PENDING_SHOWN);
         let count = (*count as usize).min(KEPT_SHOWN);
         Some(Operations {
-            list: list.as_chunks().0.iter().take(shown).map(operation).collect(),
-            kept: messages.as_chunks().0.iter().take(count).map(kept).collect(),
+            list: list
+                .as_chunks()
+                .0
+                .iter()
+                .take(shown)
+                .map(operation)
+                .collect(),
+            kept: messages
+                .as_chunks()
+                .0
+                .iter()
+                .take(count)
+                .map(kept)
+                .collect(),
             more: head & MORE != 0,
             threads: head & THREADS != 0,
         })
@@ -311,12 +349,16 @@ impl Copied {
     pub fn numbers(&self) -> Vec<u32> {
         let places = (0..COMMS_SHOWN as u32).map(comm_place);
         let known = |from| self.part(from, COMM_WORDS)?.first()?.checked_sub(1);
-        places.filter_map(known).map(|number| number as u32).collect()
+        places
+            .filter_map(known)
+            .map(|number| number as u32)
+            .collect()
     }
 
     /// The communicator of this number.
     pub fn communicator(&self, number: u32) -> Option<Communicator> {
-        let [known, shape, members, counts, len, name @ ..] = self.part(comm_place(number), COMM_WORDS)?
+        let [known, shape, members, counts, len, name @ ..] =
+            self.part(comm_place(number), COMM_WORDS)?
         else {
             return None;
         };
@@ -360,12 +402,16 @@ pub fn read_anything(bytes: &[u8]) {
     let (half, _) = bytes.split_at(bytes.len() / 2);
     for again in [bytes, half] {
         let copied = Copied::new(bytes, again);
-        let shown = copied.operations().map_or(0, |operations| operations.list.len());
+        let shown = copied
+            .operations()
+            .map_or(0, |operations| operations.list.len());
         assert!(shown <= PENDING_SHOWN);
         let polls = copied.polls().into_iter().flatten();
         assert!(polls.flat_map(|polls| polls.asks).count() <= POLL_PLACES * ASKS_SHOWN);
         for number in 0..=COMMS_SHOWN as u32 {
-            let name = copied.communicator(number).map_or(0, |comm| comm.name.len());
+            let name = copied
+                .communicator(number)
+                .map_or(0, |comm| comm.name.len());
             assert!(name <= 3 * NAME_BYTES, "each wrong byte becomes three");
         }
     }
@@ -483,7 +529,10 @@ mod tests {
         book.show_communicator(other, &gone);
         assert_eq!(book.names(), [], "one that is no more has no name");
         let ended = copied(&book).communicator(other).unwrap();
-        assert_eq!((ended.name.as_str(), ended.counts), ("", Counters::Last([7; 4])));
+        assert_eq!(
+            (ended.name.as_str(), ended.counts),
+            ("", Counters::Last([7; 4]))
+        );
     }
 
     #[test]

@@ -17,7 +17,8 @@ pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        let text = format!("it has more than {most} bytes, which is more than such a file may have");
+        let text =
+            format!("it has more than {most} bytes, which is more than such a file may have");
         return Err(io::Error::new(ErrorKind::FileTooLarge, text));
     }
     Ok(bytes)
@@ -28,7 +29,8 @@ pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read`]; [`ErrorKind::InvalidData`] where it is no text.
 pub fn read_text(path: impl AsRef<Path>, most: u64) -> io::Result<String> {
-    String::from_utf8(read(path, most)?).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not text"))
+    String::from_utf8(read(path, most)?)
+        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not text"))
 }
 
 #[cfg(test)]

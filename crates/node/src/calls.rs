@@ -1,4 +1,5 @@
-//! Names of MPI calls by the numbers under which ranks publish them: the order of the table that the library is made from.
+//! Names of MPI calls by the numbers under which ranks publish them: the order of the table that
+//! the library is made from.
 
 const TABLE: &str = include_str!("../../mpi-abi/abi/functions.txt");
 

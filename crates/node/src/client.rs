@@ -1,8 +1,9 @@
 //! A rank's connection to its agent: registration, the world's shared memory, the end of the job.
 //!
-//! Owned by the MPI library of one process, which makes at most one [`Client`] at a time. It opens three descriptors,
-//! all close-on-exec (a private socket, the memory file, the lifeline), starts no thread, prints nothing and never
-//! ends the process itself; the kernel does, when the agent is gone. In a forked child every call is refused.
+//! Owned by the MPI library of one process, which makes at most one [`Client`] at a time. It opens
+//! three descriptors, all close-on-exec (a private socket, the memory file, the lifeline), starts
+//! no thread, prints nothing and never ends the process itself; the kernel does, when the agent is
+//! gone. In a forked child every call is refused.
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,14 +52,17 @@ pub struct WorldInfo {
 }
 
 impl WorldInfo {
-    /// Whether there are more ranks than cores here: then waiting by spinning takes time from a rank that could run.
+    /// Whether there are more ranks than cores here: then waiting by spinning takes time from a
+    /// rank that could run.
     pub fn oversubscribed(&self) -> bool {
         u64::from(self.here) * 1000 > u64::from(self.cpus_milli)
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A registered rank.
@@ -92,18 +96,22 @@ pub struct Outward {
 }
 
 impl Client {
-    /// Joins the job that the environment names. `None`: there is none, or this process was started by a rank without
-    /// being one; it is then a world of one, without an agent. A rank of another launcher's is refused.
+    /// Joins the job that the environment names. `None`: there is none, or this process was started
+    /// by a rank without being one; it is then a world of one, without an agent. A rank of another
+    /// launcher's is refused.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_env_as(wire::LIBRARY_VERSION, wire::PROTOCOLS)
     }
 
-    /// The same under another version and with other protocols, for tests of what becomes of a job with several.
+    /// The same under another version and with other protocols, for tests of what becomes of a job
+    /// with several.
     #[doc(hidden)]
     pub fn from_env_as(version: &str, protocols: Versions) -> Result<Option<Self>> {
         let version = (version, protocols);
         match Invitation::from_env()? {
-            None => foreign::exchange()?.map_or(Ok(None), |exchange| Self::adopted(exchange, version)),
+            None => {
+                foreign::exchange()?.map_or(Ok(None), |exchange| Self::adopted(exchange, version))
+            }
             Some(invitation) => Self::register(&invitation, version).map_err(Error::with_host),
         }
     }
@@ -127,9 +135,13 @@ impl Client {
         }
     }
 
-    fn register(invitation: &Invitation, (version, protocols): (&str, Versions)) -> Result<Option<Self>> {
-        let guard = sys::ForkGuard::new()
-            .map_err(|e| Error::system(codes::G0304, "cannot set up a page for fork detection", e))?;
+    fn register(
+        invitation: &Invitation,
+        (version, protocols): (&str, Versions),
+    ) -> Result<Option<Self>> {
+        let guard = sys::ForkGuard::new().map_err(|e| {
+            Error::system(codes::G0304, "cannot set up a page for fork detection", e)
+        })?;
         let hello = invitation.connect()?;
         let (ours, theirs) = private_pair()?;
         let pid = rustix::process::getpid().as_raw_pid() as u32;
@@ -140,7 +152,8 @@ impl Client {
             pid,
             version: version.to_owned(),
         };
-        let lost = |error| Error::system(codes::G0209, "cannot talk to the agent of this job", error);
+        let lost =
+            |error| Error::system(codes::G0209, "cannot talk to the agent of this job", error);
         sys::send(
             hello.as_fd(),
             &request.encode(),
@@ -162,7 +175,12 @@ impl Client {
             );
             return Err(Error::peer(codes::G0203, text));
         }
-        let no_room = || Error::resource(codes::G0302, "no room for the descriptors of the job (ulimit -n)");
+        let no_room = || {
+            Error::resource(
+                codes::G0302,
+                "no room for the descriptors of the job (ulimit -n)",
+            )
+        };
         let mut fds = reply.fds.into_iter();
         let (Some(file), Some(lifeline)) = (fds.next(), fds.next()) else {
             return Err(no_room());
@@ -253,9 +271,16 @@ impl Client {
     /// Where the job's hosts are, for jobs on several.
     pub(crate) fn atlas(&self) -> Result<Atlas> {
         if self.shape.hosts_bytes == 0 {
-            return Err(Error::peer(codes::G0301, "this world has no table of hosts"));
+            return Err(Error::peer(
+                codes::G0301,
+                "this world has no table of hosts",
+            ));
         }
-        let table = self.map(self.shape.hosts_offset(), self.shape.hosts_bytes, Access::Read)?;
+        let table = self.map(
+            self.shape.hosts_offset(),
+            self.shape.hosts_bytes,
+            Access::Read,
+        )?;
         Ok(Atlas::new(table, self.shape.nodes))
     }
 
@@ -269,19 +294,22 @@ impl Client {
         Card::of(&self.board, rank)
     }
 
-    /// Where this thread of this rank stores the latest MPI call that it entered: see [`entered::place`].
+    /// Where this thread of this rank stores the latest MPI call that it entered: see
+    /// [`entered::place`].
     pub fn own_entered(&self, thread: u32) -> &Entered {
         entered::place(&self.board, &self.shape, thread, self.rank)
     }
 
-    /// Whether a thread of a rank of this host entered no MPI call after this one, as far as is known.
+    /// Whether a thread of a rank of this host entered no MPI call after this one, as far as is
+    /// known.
     pub fn entered_last(&self, rank: u32, call: u16) -> bool {
         entered::latest(&self.board, &self.shape, rank)
             .iter()
             .any(|(_, named)| *named == Some(call))
     }
 
-    /// Maps part of the world's memory, also where the program has closed the descriptor of its file.
+    /// Maps part of the world's memory, also where the program has closed the descriptor of its
+    /// file.
     fn map(&self, offset: u64, len: u64, access: Access) -> Result<Segment> {
         match self.file.get() {
             Some(file) => memory::map(file, offset, len, access),
@@ -292,7 +320,11 @@ impl Client {
     /// Maps the area that collectives share. Zero at first, the same for all ranks.
     pub fn collective_area(&self) -> Result<Segment> {
         self.check_owner()?;
-        self.map(self.shape.coll_offset(), self.shape.coll_bytes, Access::ReadWrite)
+        self.map(
+            self.shape.coll_offset(),
+            self.shape.coll_bytes,
+            Access::ReadWrite,
+        )
     }
 
     /// The same, while this lives.
@@ -312,7 +344,8 @@ impl Client {
         self.own_inbox.clone()
     }
 
-    /// Maps the inbox of a peer. It exists (zeroed) also before the peer has started. No message to the agent.
+    /// Maps the inbox of a peer. It exists (zeroed) also before the peer has started. No message to
+    /// the agent.
     pub fn map_peer(&self, rank: u32) -> Result<Segment> {
         self.map_shard_inbox(0, rank)
     }
@@ -322,7 +355,8 @@ impl Client {
         self.shape.shards
     }
 
-    /// The card of a rank in one of its further shards; `None`: there is no such shard, or no such rank.
+    /// The card of a rank in one of its further shards; `None`: there is no such shard, or no such
+    /// rank.
     pub(crate) fn shard_card(&self, shard: u32, rank: u32) -> Option<ShardCard> {
         ShardCard::of(&self.board, &self.shape, shard, rank)
     }
@@ -344,7 +378,13 @@ impl Client {
     }
 
     /// Writes a word of the inbox of a rank in a shard without mapping it.
-    pub(crate) fn write_shard_inbox(&self, shard: u32, rank: u32, at: u64, word: u32) -> Result<()> {
+    pub(crate) fn write_shard_inbox(
+        &self,
+        shard: u32,
+        rank: u32,
+        at: u64,
+        word: u32,
+    ) -> Result<()> {
         self.check_owner()?;
         let Some(file) = self.file.get() else {
             let inbox = self.map_shard_inbox(shard, rank)?;
@@ -352,8 +392,9 @@ impl Client {
             return Ok(());
         };
         let at = self.shape.shard_inbox_offset(shard, rank) + at;
-        rustix::io::pwrite(file, &word.to_ne_bytes(), at)
-            .map_err(|error| Error::system(codes::G0301, "cannot write to the shared memory", error))?;
+        rustix::io::pwrite(file, &word.to_ne_bytes(), at).map_err(|error| {
+            Error::system(codes::G0301, "cannot write to the shared memory", error)
+        })?;
         Ok(())
     }
 
@@ -394,7 +435,8 @@ impl Client {
         receive(&control)
     }
 
-    /// Tells the agent that MPI_Finalize has completed: from now on this process may end as it likes.
+    /// Tells the agent that MPI_Finalize has completed: from now on this process may end as it
+    /// likes.
     pub fn finalized(&self) -> Result<()> {
         self.check_owner()?;
         self.card(self.rank).set_state(State::Finalized);
@@ -408,7 +450,8 @@ impl Client {
         Ok(())
     }
 
-    /// Tells the agent that this process uses MPI again after [`Client::finalized`]: it owes an MPI_Finalize once more.
+    /// Tells the agent that this process uses MPI again after [`Client::finalized`]: it owes an
+    /// MPI_Finalize once more.
     pub fn resumed(&self) -> Result<()> {
         self.check_owner()?;
         self.card(self.rank).set_state(State::Running);
@@ -418,8 +461,9 @@ impl Client {
         }
     }
 
-    /// Ends the job with this exit code; the agent prints `text` (or a line of its own if it is empty). Returns when
-    /// the agent is gone, which also ends this process; the caller exits with the code should it return.
+    /// Ends the job with this exit code; the agent prints `text` (or a line of its own if it is
+    /// empty). Returns when the agent is gone, which also ends this process; the caller exits with
+    /// the code should it return.
     pub fn abort(&self, code: i32, text: &str) -> Result<()> {
         let control = self.control()?;
         send(
@@ -454,7 +498,8 @@ impl Client {
         self.tell(&ToAgent::Report { text: cut(text) })
     }
 
-    /// Has a rank of another host call this one: for bulk data, or for packets. Does not wait; what gets lost is asked for again.
+    /// Has a rank of another host call this one: for bulk data, or for packets. Does not wait; what
+    /// gets lost is asked for again.
     pub(crate) fn have_called_by(&self, peer: u32, bulk: bool) {
         self.mention(&ToAgent::Call { peer, bulk });
     }
@@ -475,13 +520,14 @@ impl Client {
         self.try_send(&ToAgent::Recorder.encode_in(self.protocol), &[file]);
     }
 
-    /// Tells the agent of a signal that ends this process; returns whether it could be told. May be called from a signal
-    /// handler.
+    /// Tells the agent of a signal that ends this process; returns whether it could be told. May be
+    /// called from a signal handler.
     pub(crate) fn tell_crash(&self, crash: &Crash) -> bool {
         self.try_send(&crash.message(self.protocol), &[])
     }
 
-    /// Says something that may be lost, and never waits: for an agent that is busy, or for another thread that speaks to it.
+    /// Says something that may be lost, and never waits: for an agent that is busy, or for another
+    /// thread that speaks to it.
     fn mention(&self, message: &ToAgent) {
         if !self.is_owner() {
             return;
@@ -522,7 +568,9 @@ impl Client {
 
     /// The value of a key; waits until a rank has stored it.
     pub fn get(&self, key: &str) -> Result<Vec<u8>> {
-        match self.ask(&ToAgent::Get { key: key.to_owned() })? {
+        match self.ask(&ToAgent::Get {
+            key: key.to_owned(),
+        })? {
             ToRank::Value { value } => Ok(value),
             other => Err(unexpected(&other)),
         }
@@ -554,7 +602,9 @@ fn hear_out(control: &KeptFd) {
 /// The program has closed its descriptor.
 fn open(control: &KeptFd) -> Result<BorrowedFd<'_>> {
     let closed = "the program has closed the descriptor over which this rank talks to its agent";
-    control.get().ok_or_else(|| Error::misuse(codes::G0209, closed))
+    control
+        .get()
+        .ok_or_else(|| Error::misuse(codes::G0209, closed))
 }
 
 fn send((control, protocol): (&KeptFd, u16), message: &ToAgent) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The error codes of Garonne: one table that messages cite and `garonne explain` expands.
 //!
-//! G01xx are errors of MPI calls, G02xx of jobs and the agent, G03xx of resources of this machine. A code, once
-//! published, keeps its meaning.
+//! G01xx are errors of MPI calls, G02xx of jobs and the agent, G03xx of resources of this machine.
+//! A code, once published, keeps its meaning.
 
 /// The long story of one error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,9 @@ pub struct Code {
 /// Finds a code by its name, in any case, with or without the leading `G`.
 pub fn find(name: &str) -> Option<&'static Code> {
     let digits = name.trim().trim_start_matches(['g', 'G']);
-    CODES.iter().find(|code| code.id[1..] == format!("{digits:0>4}"))
+    CODES
+        .iter()
+        .find(|code| code.id[1..] == format!("{digits:0>4}"))
 }
 
 macro_rules! codes {
@@ -299,7 +301,8 @@ codes! {
 mod tests {
     use super::*;
 
-    /// `./x install` puts `docs` into share/doc/garonne, so that they are there for who has nothing but an install.
+    /// `./x install` puts `docs` into share/doc/garonne, so that they are there for who has nothing
+    /// but an install.
     #[test]
     fn documents_that_codes_name_are_there() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -339,7 +342,9 @@ mod tests {
     #[test]
     fn hosts_that_cannot_meet_are_told_of_a_third_one() {
         let code = find("G0229").unwrap();
-        assert!(code.what.contains("third host") && code.todo.contains("passes their connections on"));
+        assert!(
+            code.what.contains("third host") && code.todo.contains("passes their connections on")
+        );
         assert!(!code.todo.contains("not there yet"));
     }
 

@@ -1,7 +1,9 @@
-//! What a rank has sent, as fresh as this moment: read from its memory where that may be read, else what it published last.
+//! What a rank has sent, as fresh as this moment: read from its memory where that may be read, else
+//! what it published last.
 //!
-//! A rank publishes when it sleeps and when credits move. One that computes, or exchanges few small messages, does neither for
-//! long; so who wants to know reads the words from which its engines count. The rank does nothing for it.
+//! A rank publishes when it sleeps and when credits move. One that computes, or exchanges few small
+//! messages, does neither for long; so who wants to know reads the words from which its engines
+//! count. The rank does nothing for it.
 
 use garonne_engine::counters;
 use garonne_sync::shm::Segment;
@@ -31,12 +33,15 @@ pub fn of(board: &Segment, shape: &Shape, rank: u32) -> Counted {
     }
     let pid = card.pid();
     let of_engine = |address| counters::read(address, |at, len| memory_of(pid, at, len));
-    let engines = layout::counters(board, shape, rank).into_iter().map(of_engine);
+    let engines = layout::counters(board, shape, rank)
+        .into_iter()
+        .map(of_engine);
     // All or nothing: a part of them would be less than what is known.
     let Some(engines) = engines.collect::<Option<Vec<_>>>() else {
         return counted;
     };
-    let sum = |value: fn(&counters::Counted) -> u64| engines.iter().map(value).fold(0, u64::wrapping_add);
+    let sum =
+        |value: fn(&counters::Counted) -> u64| engines.iter().map(value).fold(0, u64::wrapping_add);
     // What was sent to a peer that is gone is counted no more, but was published.
     counted.tally.messages = published.messages.max(sum(|engine| engine.messages));
     counted.tally.bytes = published.bytes.max(sum(|engine| engine.bytes));

@@ -1,9 +1,10 @@
-//! What a rank tells of a signal that will end it: which, where, and where its registers lie, so that its agent has it
-//! examined from outside before it ends.
+//! What a rank tells of a signal that will end it: which, where, and where its registers lie, so
+//! that its agent has it examined from outside before it ends.
 //!
-//! The rank installs a handler in MPI_Init for signals that nobody handles (`crash/sys.rs`). The thread that gets one sends
-//! a [`Crash`] to the agent, waits for at most [`CRASH_WAIT`](crate::limits::CRASH_WAIT), and lets the signal end the
-//! process as without a handler. Nothing is installed in processes without an agent, nor where [`ENV_BACKTRACE`] is 0.
+//! The rank installs a handler in MPI_Init for signals that nobody handles (`crash/sys.rs`). The
+//! thread that gets one sends a [`Crash`] to the agent, waits for at most
+//! [`CRASH_WAIT`](crate::limits::CRASH_WAIT), and lets the signal end the process as without a
+//! handler. Nothing is installed in processes without an agent, nor where [`ENV_BACKTRACE`] is 0.
 
 #[path = "crash/sys.rs"]
 #[allow(unsafe_code)]
@@ -105,8 +106,8 @@ impl Crash {
     }
 }
 
-/// Has this process, a rank, tell its agent of signals that end it, unless the environment says not to. Called once it has
-/// registered, by the thread that called MPI.
+/// Has this process, a rank, tell its agent of signals that end it, unless the environment says not
+/// to. Called once it has registered, by the thread that called MPI.
 ///
 /// # Errors
 /// The environment says neither yes nor no.

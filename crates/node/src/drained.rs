@@ -1,8 +1,11 @@
-//! Networks that the ranks of a job are not to use between hosts, as a table in the board of each node.
+//! Networks that the ranks of a job are not to use between hosts, as a table in the board of each
+//! node.
 //!
-//! The node's agent writes it, ranks and tools read it at any time: a number that is odd while it is written, and changes with it. Bounded by [`DRAINED_MAX`].
+//! The node's agent writes it, ranks and tools read it at any time: a number that is odd while it
+//! is written, and changes with it. Bounded by [`DRAINED_MAX`].
 //!
-//! No two hosts are to lose each other by it ([`crate::reach`]): their ranks would go on using what they have in common, whatever they were told.
+//! No two hosts are to lose each other by it ([`crate::reach`]): their ranks would go on using what
+//! they have in common, whatever they were told.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -46,7 +49,8 @@ pub fn is_within(networks: &[IpNet], network: &IpNet) -> bool {
     networks.iter().any(|out| out.contains(network))
 }
 
-/// That of these networks which has more than that one within: what is left alone as a whole is not used in parts.
+/// That of these networks which has more than that one within: what is left alone as a whole is not
+/// used in parts.
 pub(crate) fn wider<'a>(networks: &'a [IpNet], network: &IpNet) -> Option<&'a IpNet> {
     networks
         .iter()

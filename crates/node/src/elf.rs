@@ -1,6 +1,8 @@
-//! What an ELF file says of MPI: which libraries it needs, and whether it calls or provides `MPI_Init`.
+//! What an ELF file says of MPI: which libraries it needs, and whether it calls or provides
+//! `MPI_Init`.
 //!
-//! Read in parts, never as a whole: libraries of other MPIs are tens of megabytes. A file that is none, or is damaged, says nothing.
+//! Read in parts, never as a whole: libraries of other MPIs are tens of megabytes. A file that is
+//! none, or is damaged, says nothing.
 
 use std::fs::File;
 use std::path::Path;
@@ -50,7 +52,9 @@ pub fn loader(path: &Path) -> Option<String> {
     }
 }
 
-fn loader_of<Header: FileHeader<Endian = object::Endianness>>(data: &ReadCache<File>) -> Option<String> {
+fn loader_of<Header: FileHeader<Endian = object::Endianness>>(
+    data: &ReadCache<File>,
+) -> Option<String> {
     let header = Header::parse(data).ok()?;
     let endian = header.endian().ok()?;
     let mut segments = header.program_headers(endian, data).ok()?.iter();
@@ -78,7 +82,9 @@ fn of<Header: FileHeader<Endian = object::Endianness>>(data: &ReadCache<File>) -
             }
         }
     }
-    let symbols = sections.symbols(endian, data, object::elf::SHT_DYNSYM).ok()?;
+    let symbols = sections
+        .symbols(endian, data, object::elf::SHT_DYNSYM)
+        .ok()?;
     for symbol in symbols.iter() {
         let Ok(name) = symbol.name(endian, symbols.strings()) else {
             continue;

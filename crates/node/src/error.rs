@@ -1,4 +1,5 @@
-//! Errors of this crate: who is at fault, the code that `garonne explain` expands, and one line of text.
+//! Errors of this crate: who is at fault, the code that `garonne explain` expands, and one line of
+//! text.
 
 use crate::{codes, exhausted};
 
@@ -77,7 +78,10 @@ impl Error {
 
     /// Of what a host lacks or refuses: with its name, since who reads it may sit at another.
     pub(crate) fn with_host(self) -> Self {
-        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let name = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
         let named = |text: String| match text.starts_with("host '") {
             true => text,
             false => format!("host '{name}': {text}"),
@@ -103,7 +107,8 @@ impl Error {
         }
     }
 
-    /// An operating-system error; running out of descriptors, processes or memory becomes `Resource`, and names the limit.
+    /// An operating-system error; running out of descriptors, processes or memory becomes
+    /// `Resource`, and names the limit.
     pub(crate) fn system(
         code: &'static str,
         text: impl Into<String>,
@@ -114,13 +119,17 @@ impl Error {
             Some(libc::EMFILE) => {
                 let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
                 let limit = limit.map_or(String::from("no number"), |limit| limit.to_string());
-                let hint = format!("this process may have {limit}, which `ulimit -n` shows and sets");
+                let hint =
+                    format!("this process may have {limit}, which `ulimit -n` shows and sets");
                 Error::resource(codes::G0302, format!("{}: {source}; {hint}", text.into()))
             }
-            Some(libc::ENFILE) => Error::resource(codes::G0302, format!("{}: {source}", text.into())),
-            Some(libc::ENOMEM) => {
-                Error::resource(code, format!("{}: {source}{}", text.into(), exhausted::hint()))
+            Some(libc::ENFILE) => {
+                Error::resource(codes::G0302, format!("{}: {source}", text.into()))
             }
+            Some(libc::ENOMEM) => Error::resource(
+                code,
+                format!("{}: {source}{}", text.into(), exhausted::hint()),
+            ),
             _ => Error::System {
                 code,
                 text: text.into(),

@@ -1,4 +1,5 @@
-//! What is said where this process gets no more memory: how much it wanted, and what the limit on its addresses (`ulimit -v`) is, if there is one. Nothing here asks for memory.
+//! What is said where this process gets no more memory: how much it wanted, and what the limit on
+//! its addresses (`ulimit -v`) is, if there is one. Nothing here asks for memory.
 
 use crate::codes;
 use crate::sys;
@@ -11,7 +12,8 @@ use std::time::Duration;
 /// A process that ends for want of memory ends with this.
 const EXIT: i32 = 1;
 
-/// How long, and how often, a thread that finds another saying it waits for that: a tenth of a second in all, a hundred times what it takes.
+/// How long, and how often, a thread that finds another saying it waits for that: a tenth of a
+/// second in all, a hundred times what it takes.
 const LOOK: Duration = Duration::from_millis(1);
 const LOOKS_MOST: u32 = 100;
 
@@ -31,7 +33,8 @@ impl fmt::Write for Line {
     }
 }
 
-/// The limit on a process's addresses, and how many of them this one uses, in KB as `ulimit -v` counts.
+/// The limit on a process's addresses, and how many of them this one uses, in KB as `ulimit -v`
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Addresses {
     limit_kb: u64,
@@ -100,7 +103,10 @@ pub fn end(size: usize) {
         let name = rustix::system::uname();
         let host = name.nodename().to_str().unwrap_or("?");
         // It always has room, or is cut off.
-        let _ = write!(line, "error[{code}]: host '{host}': no memory for {size} bytes");
+        let _ = write!(
+            line,
+            "error[{code}]: host '{host}': no memory for {size} bytes"
+        );
         match Addresses::of_this_process() {
             Some(addresses) => {
                 let _ = writeln!(line, "; {addresses}");

@@ -1,7 +1,9 @@
-//! Ranks that another launcher started: they are found out by what it left in their environment, and brought together under agents of ours.
+//! Ranks that another launcher started: they are found out by what it left in their environment,
+//! and brought together under agents of ours.
 //!
-//! A launcher that is understood offers an [`Exchange`]: which rank this is, and a table that all ranks write and read. What they do with it is in
-//! [`meeting`]. Ranks of launchers that are not understood are refused, instead of becoming N worlds of one.
+//! A launcher that is understood offers an [`Exchange`]: which rank this is, and a table that all
+//! ranks write and read. What they do with it is in [`meeting`]. Ranks of launchers that are not
+//! understood are refused, instead of becoming N worlds of one.
 
 mod doubts;
 pub(crate) mod key;
@@ -42,7 +44,8 @@ pub(crate) trait Exchange: Debug + Send {
     /// The node of each rank, by any numbers; `None`: it does not say.
     fn nodes(&mut self) -> Result<Option<Vec<u32>>>;
 
-    /// Stores a value (letters and digits) under a key that no other rank uses. Others may read it after a fence of all.
+    /// Stores a value (letters and digits) under a key that no other rank uses. Others may read it
+    /// after a fence of all.
     fn put(&mut self, key: &str, value: &str) -> Result<()>;
 
     /// Waits until all ranks have called it.
@@ -76,9 +79,11 @@ pub(crate) fn exchange() -> Result<Option<Box<dyn Exchange>>> {
     }
     kin::mark();
     let exchange: Box<dyn Exchange> = match &told.way {
-        Way::Inherited(number, inode) => {
-            Box::new(Pmi::inherited(told.launcher, (*number, *inode), told.standing)?)
-        }
+        Way::Inherited(number, inode) => Box::new(Pmi::inherited(
+            told.launcher,
+            (*number, *inode),
+            told.standing,
+        )?),
         Way::Called(port, id) => match Pmi::called(told.launcher, port, id)? {
             Some(exchange) => Box::new(exchange),
             None => return Ok(None),
@@ -107,7 +112,8 @@ pub(crate) fn read_anything(bytes: &[u8]) {
     variables::read_anything(bytes);
 }
 
-/// Reads any bytes as what a launcher answers, in each of the ways that are spoken, and as the environment that it makes: lines `NAME=VALUE`.
+/// Reads any bytes as what a launcher answers, in each of the ways that are spoken, and as the
+/// environment that it makes: lines `NAME=VALUE`.
 #[cfg(any(test, fuzzing))]
 pub fn read_any_launcher(bytes: &[u8]) {
     pmi::read_anything(bytes);
@@ -152,7 +158,8 @@ mod tests {
 
     #[test]
     fn kept_inputs_are_read_without_harm() {
-        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/launchers");
+        let dir =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/launchers");
         let inputs = std::fs::read_dir(dir).unwrap();
         let count = inputs
             .map(|input| read_any_launcher(&std::fs::read(input.unwrap().path()).unwrap()))

@@ -1,4 +1,5 @@
-//! What an agent knows of the hosts at and below it until all have met: who has come, and what is to be said of them above. Pure, so that the simulator runs it as well.
+//! What an agent knows of the hosts at and below it until all have met: who has come, and what is
+//! to be said of them above. Pure, so that the simulator runs it as well.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -38,7 +39,9 @@ impl Gathering {
         for seat in seats {
             let fits = match from == self.node {
                 true => seat.node == from,
-                false => self.tree.parent(from) == Some(self.node) && self.tree.is_below(from, seat.node),
+                false => {
+                    self.tree.parent(from) == Some(self.node) && self.tree.is_below(from, seat.node)
+                }
             };
             if !fits || self.told || self.seats.insert(seat.node, seat).is_some() {
                 return Err(damaged("it speaks of a host that is not its own"));
@@ -68,7 +71,8 @@ impl Gathering {
         self.seats.len()
     }
 
-    /// What is to be said above, in messages of at most [`SEATS_MAX`] hosts: once, when all are ready.
+    /// What is to be said above, in messages of at most [`SEATS_MAX`] hosts: once, when all are
+    /// ready.
     pub fn tell(&mut self) -> Vec<Vec<Seat>> {
         if self.told || !self.is_whole() {
             return Vec::new();
@@ -89,7 +93,8 @@ pub fn in_parts(mut seats: Vec<Seat>) -> Vec<Vec<Seat>> {
     parts
 }
 
-/// Gives hosts of one name (machines that nobody named, containers) those by which the user calls them.
+/// Gives hosts of one name (machines that nobody named, containers) those by which the user calls
+/// them.
 pub fn name_apart(seats: &mut [Seat], nodes: &Nodes) {
     let mut known: HashMap<String, usize> = HashMap::new();
     for seat in &*seats {
@@ -192,7 +197,10 @@ mod tests {
         let mut all = parts.concat();
         name_apart(&mut all, &nodes);
         let (places, ports) = table(all.clone(), &nodes).unwrap();
-        assert_eq!((places[7].name.as_str(), ports[0], ports[2999]), ("n7", 3000, 1));
+        assert_eq!(
+            (places[7].name.as_str(), ports[0], ports[2999]),
+            ("n7", 3000, 1)
+        );
         assert!(table(all[1..].to_vec(), &nodes).is_err());
         all[5].ports.push(1);
         assert!(table(all.clone(), &nodes).is_err());

@@ -1,4 +1,5 @@
-//! What a job is: the programs, their ranks, and how they are run. Filled in by the command line, obeyed by the agent.
+//! What a job is: the programs, their ranks, and how they are run. Filled in by the command line,
+//! obeyed by the agent.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -82,10 +83,12 @@ pub enum Stdin {
 /// Where the ranks run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// Per rank the CPUs it is bound to, as words of a mask; empty: not bound. No entries: nobody is bound.
+    /// Per rank the CPUs it is bound to, as words of a mask; empty: not bound. No entries: nobody
+    /// is bound.
     pub masks: Vec<Vec<u64>>,
-    /// Per rank, if ranks are bound, the CPUs on which its helper may run, as a list: the cores of its NUMA node that nobody has; if there is none, those of the job's ranks and those
-    /// that nobody has anywhere. Empty: where its rank may.
+    /// Per rank, if ranks are bound, the CPUs on which its helper may run, as a list: the cores of
+    /// its NUMA node that nobody has; if there is none, those of the job's ranks and those that
+    /// nobody has anywhere. Empty: where its rank may.
     pub helpers: Vec<String>,
     /// Processor time that the job may use, in thousandths of a core.
     pub cpus_milli: u32,
@@ -118,7 +121,8 @@ pub struct Job {
     pub sheet: Option<Sheet>,
     /// Why this host cannot run its ranks, found before its agent has a line by which to say so.
     pub fault: Option<String>,
-    /// What the ranks of this host do not get of the binding that was asked for, where the launcher has not said it.
+    /// What the ranks of this host do not get of the binding that was asked for, where the launcher
+    /// has not said it.
     pub shortfall: Option<String>,
     /// Ends the job after this long.
     pub timeout: Option<Duration>,
@@ -134,20 +138,26 @@ pub struct Job {
     pub fan_out: u32,
     /// How many of the hosts, the last ones, have joined.
     pub guests: u32,
-    /// What starts the agent of another host, called with the host's name and a command behind it; empty: ssh.
+    /// What starts the agent of another host, called with the host's name and a command behind it;
+    /// empty: ssh.
     pub starter: Vec<OsString>,
     /// How each host places its ranks; already obeyed in `placement` for this one.
     pub policy: Policy,
     /// The CPUs that the job may use on each host, as a list; empty: all.
     pub cpus: String,
-    /// The environment that programs begin with, on another host than the launcher's; `None`: this process's.
+    /// The environment that programs begin with, on another host than the launcher's; `None`: this
+    /// process's.
     pub env: Option<Vec<(OsString, OsString)>>,
 }
 
 impl Job {
-    /// What a variable says for the job: by its command line, or in the environment that it begins with; empty if it is not set.
+    /// What a variable says for the job: by its command line, or in the environment that it begins
+    /// with; empty if it is not set.
     pub fn setting(&self, name: &str) -> OsString {
-        let of_programs = self.programs.iter().flat_map(|program| program.env.iter().rev());
+        let of_programs = self
+            .programs
+            .iter()
+            .flat_map(|program| program.env.iter().rev());
         let mut given = of_programs.filter(|(known, _)| known == name);
         let base = || match &self.env {
             Some(env) => env
@@ -207,7 +217,9 @@ impl Job {
 
     /// Decides its name, which is the user's if there is one, and that it starts now.
     pub fn start_as(&mut self, name: Option<String>) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         self.started_s = now.as_secs();
         self.name = name.unwrap_or_else(|| {
             let start = now.as_nanos() as u64 ^ u64::from(std::process::id());

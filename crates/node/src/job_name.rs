@@ -1,7 +1,7 @@
 //! What a job is called, by people and tools: one word that is the same on all its hosts.
 //!
-//! The user chooses it (`garonne run --name`), or it is derived from the program and the start. Two jobs may have one name;
-//! tools that are given it ask which of them is meant.
+//! The user chooses it (`garonne run --name`), or it is derived from the program and the start. Two
+//! jobs may have one name; tools that are given it ask which of them is meant.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,13 +11,16 @@ pub const NAME_MAX: usize = 64;
 
 /// Characters of a derived name's program.
 const PROGRAM_MAX: usize = 32;
-/// Digits of a derived name, without those that look alike and without vowels, so that no words come about.
+/// Digits of a derived name, without those that look alike and without vowels, so that no words
+/// come about.
 const DIGITS: &[u8] = b"23456789bcdfghjkmnpqrstvwxz";
 /// How many of them tell the starts of one program apart.
 const DIGITS_USED: usize = 4;
 
 /// Programs that run what their first argument names.
-const INTERPRETERS: [&str; 8] = ["python", "pypy", "sh", "bash", "dash", "perl", "ruby", "julia"];
+const INTERPRETERS: [&str; 8] = [
+    "python", "pypy", "sh", "bash", "dash", "perl", "ruby", "julia",
+];
 
 /// Options of these behind which there is code instead of a script.
 const CODE: [&str; 2] = ["-c", "-e"];
@@ -41,7 +44,8 @@ fn is_allowed(c: char) -> bool {
     c.is_ascii_alphanumeric() || "._-".contains(c)
 }
 
-/// A name for a job with this command line. `start` tells apart the jobs of one program; nothing can be concluded from the name on it.
+/// A name for a job with this command line. `start` tells apart the jobs of one program; nothing
+/// can be concluded from the name on it.
 pub fn derived(command: &str, start: u64) -> String {
     // FNV-1a, of which a few bits are used.
     let hash = start
@@ -61,7 +65,8 @@ pub fn derived(command: &str, start: u64) -> String {
     name
 }
 
-/// The program in a command line, or the script that an interpreter runs, without directories and suffix.
+/// The program in a command line, or the script that an interpreter runs, without directories and
+/// suffix.
 pub fn program(command: &str) -> String {
     let mut words = command.split_ascii_whitespace();
     let first = words.next().unwrap_or_default();
@@ -123,7 +128,8 @@ mod tests {
 
     #[test]
     fn starts_of_one_program_have_names_of_their_own_that_may_be_chosen() {
-        let names: std::collections::HashSet<_> = (0..64).map(|start| derived("./app", start)).collect();
+        let names: std::collections::HashSet<_> =
+            (0..64).map(|start| derived("./app", start)).collect();
         assert!(names.len() > 60, "{names:?}");
         for name in names
             .iter()

@@ -1,9 +1,11 @@
-//! Hosts that join a job with a key: the key ([`key`]), the launcher's side ([`room`], and [`gate`] once the job runs), the other hosts' ([`guest`]), and
-//! what both say to each other before the job is known to them (docs/formats-job.md, clauses J1 to J6).
+//! Hosts that join a job with a key: the key ([`key`]), the launcher's side ([`room`], and [`gate`]
+//! once the job runs), the other hosts' ([`guest`]), and what both say to each other before the job
+//! is known to them (docs/formats-job.md, clauses J1 to J6).
 //!
-//! A host that is to join needs nothing but an outbound connection to the first agent's host: it calls, proves the key's secret, says what it offers, and
-//! waits. Once as many have come as were asked for, each is handed the errand that an agent gets on its standard input otherwise, on the line that it has made,
-//! which stays the line between the agents.
+//! A host that is to join needs nothing but an outbound connection to the first agent's host: it
+//! calls, proves the key's secret, says what it offers, and waits. Once as many have come as were
+//! asked for, each is handed the errand that an agent gets on its standard input otherwise, on the
+//! line that it has made, which stays the line between the agents.
 
 pub(crate) mod gate;
 pub mod guest;
@@ -87,7 +89,10 @@ impl ToGuest {
                     .0
             }
             ToGuest::Refused { code, text } => {
-                Writer::new(383).bytes(code.as_bytes()).bytes(text.as_bytes()).0
+                Writer::new(383)
+                    .bytes(code.as_bytes())
+                    .bytes(text.as_bytes())
+                    .0
             }
             // On this line every message has its length already.
             ToGuest::Errand(errand) => errand.encode().split_off(4),
@@ -176,7 +181,8 @@ mod tests {
 
     #[test]
     fn kept_inputs_are_read_without_harm() {
-        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/join_keys");
+        let dir =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/join_keys");
         let inputs = std::fs::read_dir(dir).unwrap();
         let count = inputs
             .map(|input| read_anything(&std::fs::read(input.unwrap().path()).unwrap()))

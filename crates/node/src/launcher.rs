@@ -1,10 +1,12 @@
 //! The launcher: the process that the user started and whose exit code counts.
 //!
-//! It forks a guard, which forks the agent; it passes signals on to the agent, and waits. Each of the three is the parent
-//! of orphans below it and notices the end of the others, so any one of them that survives ends what is left: the launcher
-//! what guard and agent leave, the agent what it started, the guard what both of the others would have ended.
+//! It forks a guard, which forks the agent; it passes signals on to the agent, and waits. Each of
+//! the three is the parent of orphans below it and notices the end of the others, so any one of
+//! them that survives ends what is left: the launcher what guard and agent leave, the agent what it
+//! started, the guard what both of the others would have ended.
 //!
-//! It keeps a hand on the agent's connections to those of other hosts, too ([`Lines`]): so they end as connections do that somebody ends, also where the agent is killed.
+//! It keeps a hand on the agent's connections to those of other hosts, too ([`Lines`]): so they end
+//! as connections do that somebody ends, also where the agent is killed.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -49,19 +51,27 @@ pub enum Event {
     },
 }
 
-/// Runs a job to its end, perhaps with hosts that have joined, which are the last of its nodes, and returns its exit code. The calling process must have one thread until `event` is called first.
+/// Runs a job to its end, perhaps with hosts that have joined, which are the last of its nodes, and
+/// returns its exit code. The calling process must have one thread until `event` is called first.
 pub fn launch(job: &Job, company: Option<Company>, event: &mut dyn FnMut(Event)) -> Result<i32> {
-    let beginning = company.map_or(Beginning::Plain, |company| Beginning::Joined(Box::new(company)));
+    let beginning = company.map_or(Beginning::Plain, |company| {
+        Beginning::Joined(Box::new(company))
+    });
     launch_as(job, beginning, event)
 }
 
 /// The same; another host's launcher is but the parent of the agent there.
-pub(crate) fn launch_as(job: &Job, beginning: Beginning, event: &mut dyn FnMut(Event)) -> Result<i32> {
+pub(crate) fn launch_as(
+    job: &Job,
+    beginning: Beginning,
+    event: &mut dyn FnMut(Event),
+) -> Result<i32> {
     if job.size() == 0 || job.size() > limits::RANKS_MAX {
         let text = format!("{} ranks: a job has 1 to {}", job.size(), limits::RANKS_MAX);
         return Err(Error::misuse(codes::G0211, text));
     }
-    let failed = |what: &'static str| move |error: std::io::Error| Error::system(codes::G0209, what, error);
+    let failed =
+        |what: &'static str| move |error: std::io::Error| Error::system(codes::G0209, what, error);
     processes::adopt_orphans().map_err(failed("cannot become the parent of orphans"))?;
     let signals = Signals::watch().map_err(failed("cannot watch signals"))?;
     let (ours, theirs) = rustix::net::socketpair(
@@ -78,7 +88,8 @@ pub(crate) fn launch_as(job: &Job, beginning: Beginning, event: &mut dyn FnMut(E
             guard(job, launcher, theirs, signals, beginning)
         }
         Forked::Parent(guard) => {
-            // The agent tells us of its lines to other hosts itself, also of those that it makes later.
+            // The agent tells us of its lines to other hosts itself, also of those that it makes
+            // later.
             drop((theirs, beginning));
             event(Event::Begun);
             attend(guard, &ours, &signals, event)
@@ -86,8 +97,8 @@ pub(crate) fn launch_as(job: &Job, beginning: Beginning, event: &mut dyn FnMut(E
     }
 }
 
-/// The process between launcher and agent. It does nothing but wait for the agent's end: should launcher and agent be killed at
-/// one time, what they leave becomes its child.
+/// The process between launcher and agent. It does nothing but wait for the agent's end: should
+/// launcher and agent be killed at one time, what they leave becomes its child.
 fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals, beginning: Beginning) -> ! {
     // Without it a job is as safe as its launcher and agent are: not worth refusing one.
     let _ = processes::adopt_orphans();
@@ -106,13 +117,22 @@ fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals, beginning: B
             processes::kill_all();
             0
         }
-        Err(error) => agent::not_begun(job, &link, &processes::too_many("cannot start the agent", &error)),
+        Err(error) => agent::not_begun(
+            job,
+            &link,
+            &processes::too_many("cannot start the agent", &error),
+        ),
     };
     sys::exit_now(code)
 }
 
 /// Passes signals on until the agent says that the job is done, or it or its guard is gone.
-fn attend(guard: i32, link: &OwnedFd, signals: &Signals, event: &mut dyn FnMut(Event)) -> Result<i32> {
+fn attend(
+    guard: i32,
+    link: &OwnedFd,
+    signals: &Signals,
+    event: &mut dyn FnMut(Event),
+) -> Result<i32> {
     let mut lines = Lines::default();
     let pidfd = rustix::process::Pid::from_raw(guard)
         .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -198,14 +218,21 @@ fn hear((guard, link): (i32, &OwnedFd), event: &mut dyn FnMut(Event), lines: &mu
                 .into_iter()
                 .for_each(|world| event(Event::Remains { world, rank })),
             Ok(Link::Recorder { rank, process }) => {
-                let recorder = |file| Event::Recorder { rank, process, file };
+                let recorder = |file| Event::Recorder {
+                    rank,
+                    process,
+                    file,
+                };
                 message.fds.into_iter().map(recorder).for_each(&mut *event);
             }
             Ok(Link::Line { node }) => {
                 lines.agent = lines
                     .agent
                     .or_else(|| processes::children_of(guard).first().copied());
-                message.fds.into_iter().for_each(|line| lines.keep(node, line));
+                message
+                    .fds
+                    .into_iter()
+                    .for_each(|line| lines.keep(node, line));
             }
             _ => return Heard::End,
         }
@@ -214,8 +241,9 @@ fn hear((guard, link): (i32, &OwnedFd), event: &mut dyn FnMut(Event), lines: &mu
 
 /// The connections by which the agent speaks with those of other hosts, by their nodes.
 ///
-/// The system resets the connections of a process that is killed with something unread, and a reset may as well come from something on the way, which a line survives. While this process has
-/// them, too, they are not reset: it ends them, and the other side knows at once that this agent is gone.
+/// The system resets the connections of a process that is killed with something unread, and a reset
+/// may as well come from something on the way, which a line survives. While this process has them,
+/// too, they are not reset: it ends them, and the other side knows at once that this agent is gone.
 #[derive(Debug, Default)]
 struct Lines {
     kept: HashMap<u32, OwnedFd>,
@@ -238,7 +266,8 @@ impl Lines {
         }
     }
 
-    /// The guard is gone, perhaps alone. Then the agent, which has become our child, ends before its lines do: it would take their end for that of the other hosts, and blame one of those.
+    /// The guard is gone, perhaps alone. Then the agent, which has become our child, ends before
+    /// its lines do: it would take their end for that of the other hosts, and blame one of those.
     fn end_with_agent(&self) {
         let me = rustix::process::getpid().as_raw_pid();
         if let Some(agent) = self
@@ -259,7 +288,9 @@ fn wait_for(child: i32) {
     let Some(pid) = rustix::process::Pid::from_raw(child) else {
         return;
     };
-    while let Err(rustix::io::Errno::INTR) = rustix::process::waitpid(Some(pid), WaitOptions::empty()) {}
+    while let Err(rustix::io::Errno::INTR) =
+        rustix::process::waitpid(Some(pid), WaitOptions::empty())
+    {}
 }
 
 /// The agent is gone without a word: ends what it left.

@@ -1,10 +1,11 @@
-//! The shared memory of a world: one sealed memory file with a header, cards per rank, an area for collectives and
-//! an inbox per rank and shard.
+//! The shared memory of a world: one sealed memory file with a header, cards per rank, an area for
+//! collectives and an inbox per rank and shard.
 //!
-//! Owns the byte layout (docs/formats-job.md, clauses B1 to B10, says the same in words) and the views that read and write
-//! it. The agent makes the file and fills in the header; each rank writes only its own card, the areas that the
-//! rails give it, and the doorbells of others. Everything is zero at first, and zero is a valid state of every field,
-//! so a rank may write to a peer that has not started. Sizes in the header are checked before anything is mapped.
+//! Owns the byte layout (docs/formats-job.md, clauses B1 to B10, says the same in words) and the
+//! views that read and write it. The agent makes the file and fills in the header; each rank writes
+//! only its own card, the areas that the rails give it, and the doorbells of others. Everything is
+//! zero at first, and zero is a valid state of every field, so a rank may write to a peer that has
+//! not started. Sizes in the header are checked before anything is mapped.
 
 mod background;
 pub mod entered;
@@ -26,7 +27,8 @@ pub use shard::{ShardCard, Tally, counters, tally};
 
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
-/// Version of this layout, of the inboxes in it, and of what ranks put into each other's commons. A library accepts exactly this one.
+/// Version of this layout, of the inboxes in it, and of what ranks put into each other's commons. A
+/// library accepts exactly this one.
 pub const FORMAT: u32 = 11;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
@@ -96,7 +98,8 @@ mod card {
     pub const COUNTERS: usize = 248;
 }
 
-/// Where the word lies in the board that is not zero while somebody may be tracing the ranks. It has a cache line with nothing that changes otherwise.
+/// Where the word lies in the board that is not zero while somebody may be tracing the ranks. It
+/// has a cache line with nothing that changes otherwise.
 pub const TRACE_WORD: usize = header::TRACE_WORD;
 /// Where the word lies in the board that holds which rails the first rank uses (`rank::rails`).
 pub(crate) const RAILS: usize = header::RAILS;
@@ -123,7 +126,8 @@ pub fn doorbell_offset(rank: u32) -> usize {
     HEADER_BYTES + rank as usize * CARD_BYTES + card::DOORBELL
 }
 
-/// Where the two words by which the helper of `rank` is called lie in the board (`garonne_sync::hands`).
+/// Where the two words by which the helper of `rank` is called lie in the board
+/// (`garonne_sync::hands`).
 pub fn hands_offset(rank: u32) -> usize {
     HEADER_BYTES + rank as usize * CARD_BYTES + card::HANDS
 }
@@ -143,7 +147,8 @@ impl std::fmt::Display for JobId {
 pub struct Shape {
     /// The job.
     pub job: JobId,
-    /// Which world of the job this is: 0, or more when a script runs MPI programs one after the other.
+    /// Which world of the job this is: 0, or more when a script runs MPI programs one after the
+    /// other.
     pub epoch: u32,
     /// Number of ranks.
     pub size: u32,
@@ -153,11 +158,13 @@ pub struct Shape {
     pub inbox_bytes: u64,
     /// Shards that each rank may have, at least 1: as many inboxes.
     pub shards: u32,
-    /// Processor time that the ranks may use together, in thousandths of a core (allowed CPUs, cgroup quota).
+    /// Processor time that the ranks may use together, in thousandths of a core (allowed CPUs,
+    /// cgroup quota).
     pub cpus_milli: u32,
     /// Whether each rank is bound to its own core.
     pub bound: bool,
-    /// Nodes of the job, at least 1. Each has a memory of its own with room for all ranks, of which it touches its own.
+    /// Nodes of the job, at least 1. Each has a memory of its own with room for all ranks, of which
+    /// it touches its own.
     pub nodes: u32,
     /// Which of them this memory is of.
     pub node: u32,
@@ -183,7 +190,9 @@ impl Shape {
     /// Offset of the inbox of `rank` in a shard: after those of all ranks in the shards before it.
     pub fn shard_inbox_offset(&self, shard: u32, rank: u32) -> u64 {
         let before = u64::from(shard) * u64::from(self.size) + u64::from(rank);
-        self.coll_offset() + Self::aligned(self.coll_bytes) + before * Self::aligned(self.inbox_bytes)
+        self.coll_offset()
+            + Self::aligned(self.coll_bytes)
+            + before * Self::aligned(self.inbox_bytes)
     }
 
     /// Offset of what `rank` records while it is traced: after all inboxes.
@@ -258,12 +267,15 @@ impl Shape {
         let long = |offset| board.atomic_u64(offset).load(Relaxed);
         let format = word(header::FORMAT);
         if format != FORMAT {
-            let text =
-                format!("the agent's shared memory has format {format}, this library knows format {FORMAT}");
+            let text = format!(
+                "the agent's shared memory has format {format}, this library knows format {FORMAT}"
+            );
             return Err(Error::peer(codes::G0203, text));
         }
         let shape = Self {
-            job: JobId(u128::from(long(header::JOB_LOW)) | u128::from(long(header::JOB_HIGH)) << 64),
+            job: JobId(
+                u128::from(long(header::JOB_LOW)) | u128::from(long(header::JOB_HIGH)) << 64,
+            ),
             epoch: word(header::EPOCH),
             size: word(header::SIZE),
             coll_bytes: long(header::COLL_BYTES),
@@ -328,11 +340,13 @@ impl State {
 pub struct Wait {
     /// Number of the MPI call (index in the table of the ABI's functions), 0: waits for nothing.
     pub call: u32,
-    /// Rank of the peer in the communicator (or -1: any source, or all members of a collective; or [`LAGGARDS`]).
+    /// Rank of the peer in the communicator (or -1: any source, or all members of a collective; or
+    /// [`LAGGARDS`]).
     pub peer: i32,
     /// Tag (or -2: any tag).
     pub tag: i32,
-    /// Context of the messages: the communicator's, or that of its collectives, whose tags name kind and number.
+    /// Context of the messages: the communicator's, or that of its collectives, whose tags name
+    /// kind and number.
     pub comm: u64,
     /// Bytes of the operation.
     pub bytes: u64,
@@ -364,12 +378,14 @@ impl Card {
         self.at.atomic_u32(card::DOORBELL)
     }
 
-    /// Number of threads that sleep, or are about to, on the doorbell: who rings wakes only if it is not zero.
+    /// Number of threads that sleep, or are about to, on the doorbell: who rings wakes only if it
+    /// is not zero.
     pub fn sleepers(&self) -> &AtomicU32 {
         self.at.atomic_u32(card::SLEEPERS)
     }
 
-    /// Whether the rank's communication advances while it computes, and how often its helper was called and moved something.
+    /// Whether the rank's communication advances while it computes, and how often its helper was
+    /// called and moved something.
     pub fn background(&self) -> (Background, u32) {
         let turns = self.at.atomic_u32(card::HELPER_TURNS).load(Relaxed);
         let code = self.at.atomic_u32(card::HELPER).load(Relaxed);
@@ -378,7 +394,9 @@ impl Card {
 
     /// Tells it. Called by the rank.
     pub fn set_background(&self, background: Background) {
-        self.at.atomic_u32(card::HELPER).store(background.code(), Relaxed);
+        self.at
+            .atomic_u32(card::HELPER)
+            .store(background.code(), Relaxed);
     }
 
     /// The helper moved something. Called by it.
@@ -393,7 +411,8 @@ impl Card {
         self.at.atomic_u32(card::PID).load(Acquire)
     }
 
-    /// Identity of the PID namespace that `pid` is valid in; two ranks can name each other only if it is the same.
+    /// Identity of the PID namespace that `pid` is valid in; two ranks can name each other only if
+    /// it is the same.
     pub fn pid_space(&self) -> u64 {
         self.at.atomic_u64(card::PID_SPACE).load(Relaxed)
     }
@@ -408,8 +427,8 @@ impl Card {
         State::from_code(self.at.atomic_u32(card::STATE).load(Acquire))
     }
 
-    /// Whether the agent is the parent of the rank's process: a dead one then stays unreaped until the job ends, so its
-    /// process id cannot be given to another.
+    /// Whether the agent is the parent of the rank's process: a dead one then stays unreaped until
+    /// the job ends, so its process id cannot be given to another.
     pub fn agent_is_parent(&self) -> bool {
         self.at.atomic_u32(card::FLAGS).load(Relaxed) & 1 != 0
     }
@@ -424,7 +443,8 @@ impl Card {
         self.at.atomic_u64(card::STARTED_NS).load(Relaxed)
     }
 
-    /// The node that the rank is on, and the port there at which ranks of other nodes reach it (0: there are none).
+    /// The node that the rank is on, and the port there at which ranks of other nodes reach it (0:
+    /// there are none).
     pub fn host(&self) -> (u32, u16) {
         let port = self.at.atomic_u32(card::PORT).load(Relaxed);
         (self.at.atomic_u32(card::NODE).load(Relaxed), port as u16)
@@ -436,7 +456,9 @@ impl Card {
     }
 
     pub(crate) fn set_pid(&self, pid: u32, pid_space: u64, now_ns: u64) {
-        self.at.atomic_u64(card::PID_SPACE).store(pid_space, Relaxed);
+        self.at
+            .atomic_u64(card::PID_SPACE)
+            .store(pid_space, Relaxed);
         self.at.atomic_u64(card::STARTED_NS).store(now_ns, Relaxed);
         // SYNC(card-pid)
         self.at.atomic_u32(card::PID).store(pid, Release);
@@ -455,8 +477,8 @@ impl Card {
             .store(agent_is_parent.into(), Relaxed);
     }
 
-    /// Whether the rank has crashed, and whether it may end (futex, shared; [`crate::crash`]). The rank writes that it
-    /// stands, the agent that it may end.
+    /// Whether the rank has crashed, and whether it may end (futex, shared; [`crate::crash`]). The
+    /// rank writes that it stands, the agent that it may end.
     pub(crate) fn crash(&self) -> &AtomicU32 {
         self.at.atomic_u32(card::CRASH)
     }
@@ -468,17 +490,27 @@ impl Card {
         seq.store(next, Relaxed);
         // SYNC(card-wait): odd while the fields change; readers retry unless they see the same even number around them.
         fence(Release);
-        self.at.atomic_u32(card::WAIT_CALL).store(wait.call, Relaxed);
+        self.at
+            .atomic_u32(card::WAIT_CALL)
+            .store(wait.call, Relaxed);
         self.at
             .atomic_u32(card::WAIT_PEER)
             .store(wait.peer as u32, Relaxed);
-        self.at.atomic_u32(card::WAIT_TAG).store(wait.tag as u32, Relaxed);
-        self.at.atomic_u64(card::WAIT_COMM).store(wait.comm, Relaxed);
-        self.at.atomic_u64(card::WAIT_BYTES).store(wait.bytes, Relaxed);
+        self.at
+            .atomic_u32(card::WAIT_TAG)
+            .store(wait.tag as u32, Relaxed);
+        self.at
+            .atomic_u64(card::WAIT_COMM)
+            .store(wait.comm, Relaxed);
+        self.at
+            .atomic_u64(card::WAIT_BYTES)
+            .store(wait.bytes, Relaxed);
         self.at
             .atomic_u64(card::WAIT_SINCE_NS)
             .store(wait.since_ns, Relaxed);
-        self.at.atomic_u64(card::WAIT_SITE).store(wait.site, Relaxed);
+        self.at
+            .atomic_u64(card::WAIT_SITE)
+            .store(wait.site, Relaxed);
         seq.store(next.wrapping_add(1), Release);
     }
 
@@ -524,7 +556,8 @@ impl Card {
         self.at.atomic_u64(card::PACES).store(address, Relaxed);
     }
 
-    /// Where the table of the rank's connections to other hosts lies in its own memory; 0: not told, or there are none.
+    /// Where the table of the rank's connections to other hosts lies in its own memory; 0: not
+    /// told, or there are none.
     pub fn links(&self) -> u64 {
         self.at.atomic_u64(card::LINKS).load(Relaxed)
     }
@@ -539,7 +572,9 @@ impl Card {
     }
 
     pub(crate) fn set_followed(&self, followed: Followed) {
-        self.at.atomic_u64(card::ANSWERS).store(followed.word(), Relaxed);
+        self.at
+            .atomic_u64(card::ANSWERS)
+            .store(followed.word(), Relaxed);
     }
 
     /// Where the rank's book ([`crate::book`]) lies in its own memory; 0: not told.
@@ -551,7 +586,8 @@ impl Card {
         self.at.atomic_u64(card::BOOK).store(address, Relaxed);
     }
 
-    /// Where the engine of the first shard tells in the rank's memory what it has counted; 0: not told.
+    /// Where the engine of the first shard tells in the rank's memory what it has counted; 0: not
+    /// told.
     fn counters(&self) -> u64 {
         self.at.atomic_u64(card::COUNTERS).load(Relaxed)
     }
@@ -560,14 +596,16 @@ impl Card {
         self.at.atomic_u64(card::COUNTERS).store(address, Relaxed);
     }
 
-    /// The words of messages and bytes sent and messages kept, for the engine of the first shard to write ([`tally`] reads those of all).
+    /// The words of messages and bytes sent and messages kept, for the engine of the first shard to
+    /// write ([`tally`] reads those of all).
     pub(crate) fn tally(&self) -> Segment {
         self.at
             .part(card::SENT_MESSAGES, card::EVENTS - card::SENT_MESSAGES)
     }
 }
 
-/// Set by the agent once the job is ending: ranks then need not report failures that follow from the first.
+/// Set by the agent once the job is ending: ranks then need not report failures that follow from
+/// the first.
 pub fn ending(board: &Segment) -> &AtomicU32 {
     board.atomic_u32(header::ENDING)
 }

@@ -1,8 +1,10 @@
 //! `garonne agent`: what the launcher has started on another host.
 //!
-//! Reads its errand from standard input (never arguments or environment: others may read those), calls the launcher's agent at all addresses at once and keeps
-//! the line that first proves the job's secret, is told the job, and goes on as the launcher of this host's part. Until the line stands, words go to standard error,
-//! which whoever started it passes on to the user. A host that joins gets its errand on the line that it has made, and goes on in the same way ([`join`]).
+//! Reads its errand from standard input (never arguments or environment: others may read those),
+//! calls the launcher's agent at all addresses at once and keeps the line that first proves the
+//! job's secret, is told the job, and goes on as the launcher of this host's part. Until the line
+//! stands, words go to standard error, which whoever started it passes on to the user. A host that
+//! joins gets its errand on the line that it has made, and goes on in the same way ([`join`]).
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +28,8 @@ use crate::orders::{Errand, Order};
 use crate::placement;
 use crate::rank_slots;
 
-/// Does the errand on standard input. Returns the exit code of this process, which nobody but the one who started it sees.
+/// Does the errand on standard input. Returns the exit code of this process, which nobody but the
+/// one who started it sees.
 pub fn serve() -> i32 {
     match serve_errand() {
         Ok(code) => code,
@@ -67,22 +70,31 @@ fn closed() -> Error {
 /// How an agent came to be that of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// The job has started it: its ranks run as on the job's own host, in the same directory and environment.
+    /// The job has started it: its ranks run as on the job's own host, in the same directory and
+    /// environment.
     Started,
     /// Its host has joined: they run as this process does.
     Guest,
 }
 
-/// Is told the job on the line that a host which joins has made, and runs its part of it. Returns the code of this process.
+/// Is told the job on the line that a host which joins has made, and runs its part of it. Returns
+/// the code of this process.
 pub(crate) fn join(errand: Errand, mut line: Trusted, reached: IpAddr) -> Result<i32> {
     let job = receive_job(&mut line)?.ok_or_else(closed)?;
     obey(errand, job, line, (reached, Manner::Guest))
 }
 
 /// Runs this node's part of the job that the first agent has told on its line.
-fn obey(errand: Errand, mut job: Job, line: Trusted, (reached, manner): (IpAddr, Manner)) -> Result<i32> {
+fn obey(
+    errand: Errand,
+    mut job: Job,
+    line: Trusted,
+    (reached, manner): (IpAddr, Manner),
+) -> Result<i32> {
     if manner == Manner::Guest {
-        job.env = Some(start::environment_of_guest(job.env.take().unwrap_or_default()));
+        job.env = Some(start::environment_of_guest(
+            job.env.take().unwrap_or_default(),
+        ));
     }
     if let Some(cpus) = CpuSet::parse(&job.cpus).filter(|cpus| !cpus.is_empty())
         && let Err(error) = placement::confine(&cpus)
@@ -142,8 +154,7 @@ pub fn spread(placed: &Placement, ranks: &[u32], size: u32) -> Placement {
 
 fn read_errand(mut from: impl Read) -> Result<Errand> {
     let failed = |error| {
-        let text =
-            "no errand on standard input; `garonne agent` is started by `garonne run --host`, not by hand";
+        let text = "no errand on standard input; `garonne agent` is started by `garonne run --host`, not by hand";
         Error::system(codes::G0216, text, error)
     };
     let mut len = [0; 4];
@@ -169,7 +180,8 @@ pub(crate) struct Whom<'a> {
     pub port: u16,
     /// How long it is called again where it cuts calls off.
     pub busy: Duration,
-    /// Whose other end has whoever sent this agent there, and lets go of it when nobody is to be called any more.
+    /// Whose other end has whoever sent this agent there, and lets go of it when nobody is to be
+    /// called any more.
     pub sender: Option<BorrowedFd<'a>>,
 }
 
@@ -209,17 +221,23 @@ impl Patience<'_> {
 }
 
 /// Calls all addresses at once; the first that answers and proves the secret is kept.
-pub(crate) fn call(house: &House, addresses: &[IpAddr], whom: &Whom<'_>) -> Result<(Trusted, IpAddr)> {
+pub(crate) fn call(
+    house: &House,
+    addresses: &[IpAddr],
+    whom: &Whom<'_>,
+) -> Result<(Trusted, IpAddr)> {
     let Whom { node, port, .. } = *whom;
-    let (named, called): (Vec<IpAddr>, Vec<IpAddr>) =
-        addresses.iter().partition(|one| addresses::is_link_local(one));
+    let (named, called): (Vec<IpAddr>, Vec<IpAddr>) = addresses
+        .iter()
+        .partition(|one| addresses::is_link_local(one));
     let sockets: Vec<_> = called
         .iter()
         .map(|address| SocketAddr::new(*address, port))
         .collect();
     let patience = Patience {
         cut: whom.busy,
-        // What a host has for itself alone is none of it from another one, however long that is tried.
+        // What a host has for itself alone is none of it from another one, however long that is
+        // tried.
         beside: false,
         missed: match called.iter().all(IpAddr::is_loopback) {
             true => Duration::ZERO,
@@ -245,7 +263,8 @@ pub(crate) fn call(house: &House, addresses: &[IpAddr], whom: &Whom<'_>) -> Resu
     reached.map(|(line, address)| (line, address.ip()))
 }
 
-/// What a host has that nobody else can use: link-local addresses, and what was tried of its own for itself, since it may have been this host.
+/// What a host has that nobody else can use: link-local addresses, and what was tried of its own
+/// for itself, since it may have been this host.
 fn only(link_local: &[IpAddr], tried: &str) -> String {
     let link_local: Vec<_> = link_local.iter().map(IpAddr::to_string).collect();
     let interfaces = match link_local.is_empty() {
@@ -257,7 +276,9 @@ fn only(link_local: &[IpAddr], tried: &str) -> String {
     };
     match tried.is_empty() {
         true => interfaces,
-        false => format!("{interfaces}, and what it has for itself leads nowhere from here ({tried})"),
+        false => {
+            format!("{interfaces}, and what it has for itself leads nowhere from here ({tried})")
+        }
     }
 }
 
@@ -299,7 +320,8 @@ pub(crate) fn reach(
     let mut again: Vec<Again> = Vec::new();
     let jitter = Duration::from_millis(u64::from(std::process::id() % 32));
     // At once, as if a call had failed before.
-    let mut due: Vec<(SocketAddr, Duration)> = addresses.iter().map(|one| (*one, CUT_PAUSE)).collect();
+    let mut due: Vec<(SocketAddr, Duration)> =
+        addresses.iter().map(|one| (*one, CUT_PAUSE)).collect();
     loop {
         for (address, pause) in due.drain(..) {
             match Call::begin(house, address, node) {
@@ -364,8 +386,16 @@ pub(crate) fn reach(
         let is_due = again.extract_if(.., |one| one.at <= now);
         due.extend(is_due.map(|one| (one.address, (2 * one.pause).min(CUT_PAUSE_MAX))));
     }
-    failures.extend(calls.iter().map(|(address, ..)| format!("{address}: no answer")));
-    failures.extend(again.iter().map(|one| format!("{}: {}", one.address, one.why)));
+    failures.extend(
+        calls
+            .iter()
+            .map(|(address, ..)| format!("{address}: no answer")),
+    );
+    failures.extend(
+        again
+            .iter()
+            .map(|one| format!("{}: {}", one.address, one.why)),
+    );
     let last_cut = again.iter().find(|one| one.cut).map(|one| one.address);
     Err(Box::new(Missed {
         tried: failures,
@@ -391,7 +421,8 @@ fn ready(calls: &[(SocketAddr, Duration, Call)], limit: Duration) -> Vec<bool> {
     fds.iter().map(|fd| !fd.revents().is_empty()).collect()
 }
 
-/// The job that this node has a part in. `None`: the launcher has closed the connection before it had said anything.
+/// The job that this node has a part in. `None`: the launcher has closed the connection before it
+/// had said anything.
 fn receive_job(line: &mut Trusted) -> Result<Option<Job>> {
     let until = Instant::now() + CALL_WAIT;
     loop {

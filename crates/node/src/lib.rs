@@ -1,9 +1,10 @@
 //! Starting, watching and serving the ranks of a job on one node.
 //!
-//! Three roles share this crate, each in its own process: the **launcher** ([`launcher`], the `garonne run` that the
-//! user sees), the **agent** ([`agent`], which starts the ranks, passes their output on and ends the job at the first
-//! failure), and the **client** ([`client`], the part of the MPI library that registers with the agent and maps the
-//! shared memory). [`layout`] and [`wire`] are what they agree on; [`codes`] is the table of error codes.
+//! Three roles share this crate, each in its own process: the **launcher** ([`launcher`], the
+//! `garonne run` that the user sees), the **agent** ([`agent`], which starts the ranks, passes
+//! their output on and ends the job at the first failure), and the **client** ([`client`], the part
+//! of the MPI library that registers with the agent and maps the shared memory). [`layout`] and
+//! [`wire`] are what they agree on; [`codes`] is the table of error codes.
 
 #![deny(unsafe_code)]
 #![deny(

@@ -1,17 +1,24 @@
-//! What the ranks of one host show of themselves, and its bytes on the way to who asks about a job on several hosts (docs/formats-job.md, D13).
+//! What the ranks of one host show of themselves, and its bytes on the way to who asks about a job
+//! on several hosts (docs/formats-job.md, D13).
 //!
-//! Made by a look at the host itself (`garonne who`), which reads cards, books and the system's words about processes; whoever merges the looks of several hosts needs nothing of those hosts
-//! any more. Bounded: [`LOOK_RANKS_DETAILED_BYTES`] of details, beyond which ranks are told without what they wait for in detail; a rank of a few hundred bytes each.
+//! Made by a look at the host itself (`garonne who`), which reads cards, books and the system's
+//! words about processes; whoever merges the looks of several hosts needs nothing of those hosts
+//! any more. Bounded: [`LOOK_RANKS_DETAILED_BYTES`] of details, beyond which ranks are told without
+//! what they wait for in detail; a rank of a few hundred bytes each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use garonne_engine::event::{KEPT_SHOWN, PENDING_SHOWN};
 
-use crate::book::{KEPT_WORDS, OPERATION_WORDS, Operations, kept, kept_words, operation, operation_words};
+use crate::book::{
+    KEPT_WORDS, OPERATION_WORDS, Operations, kept, kept_words, operation, operation_words,
+};
 use crate::error::Result;
 use crate::layout::{State, Wait};
-use crate::limits::{COMMS_SHOWN, LOOK_BYTES_MAX, LOOK_RANKS_DETAILED_BYTES, LOOK_TEXT_MAX, RANKS_MAX};
+use crate::limits::{
+    COMMS_SHOWN, LOOK_BYTES_MAX, LOOK_RANKS_DETAILED_BYTES, LOOK_TEXT_MAX, RANKS_MAX,
+};
 use crate::printable;
 use crate::wire::{Reader, Writer, damaged};
 
@@ -98,7 +105,8 @@ pub struct Seen {
     pub operations: Option<Operations>,
     /// Where in its program each operation was started, where several threads wait; else empty.
     pub operation_places: Vec<String>,
-    /// Where in the sender's program each message was sent that nobody has asked for; empty where that is not known.
+    /// Where in the sender's program each message was sent that nobody has asked for; empty where
+    /// that is not known.
     pub senders: Vec<String>,
     /// Where in its program a receive from any source took a message that an operation would have
     /// received, by operation; empty where none did.
@@ -157,7 +165,11 @@ impl Members {
     pub fn list(&self) -> Option<Vec<u32>> {
         match self {
             Members::Untold => None,
-            Members::Strided { first, stride, size } => Some(
+            Members::Strided {
+                first,
+                stride,
+                size,
+            } => Some(
                 (0..*size)
                     .map(|index| first.wrapping_add(index.wrapping_mul(*stride)))
                     .collect(),
@@ -169,7 +181,9 @@ impl Members {
 
 /// A number that may be missing, as one more.
 fn optional(number: Option<u32>) -> [u8; 4] {
-    number.map_or(0, |number| number.wrapping_add(1)).to_le_bytes()
+    number
+        .map_or(0, |number| number.wrapping_add(1))
+        .to_le_bytes()
 }
 
 fn put_text(writer: Writer, text: &str) -> Writer {
@@ -183,7 +197,9 @@ fn put_text(writer: Writer, text: &str) -> Writer {
 fn put_texts(writer: Writer, texts: &[String], most: usize) -> Writer {
     let texts = &texts[..texts.len().min(most)];
     let writer = writer.raw((texts.len() as u32).to_le_bytes());
-    texts.iter().fold(writer, |writer, text| put_text(writer, text))
+    texts
+        .iter()
+        .fold(writer, |writer, text| put_text(writer, text))
 }
 
 fn put_rank(writer: Writer, seen: &Seen) -> Writer {
@@ -223,7 +239,8 @@ fn put_details(writer: Writer, seen: &Seen, lists: &HashMap<Arc<[u32]>, u32>) ->
         None => writer.raw(u32::MAX.to_le_bytes()),
         Some(operations) => {
             let shown = &operations.list[..operations.list.len().min(PENDING_SHOWN)];
-            let flags = if operations.more { MORE } else { 0 } | if operations.threads { THREADS } else { 0 };
+            let flags = if operations.more { MORE } else { 0 }
+                | if operations.threads { THREADS } else { 0 };
             let writer = writer.raw((shown.len() as u32 | flags).to_le_bytes());
             let words = shown.iter().flat_map(operation_words);
             let writer = words.fold(writer, |writer, word| writer.raw(word.to_le_bytes()));
@@ -246,9 +263,14 @@ fn put_details(writer: Writer, seen: &Seen, lists: &HashMap<Arc<[u32]>, u32>) ->
     let comms = &seen.comms[..seen.comms.len().min(COMMS_MAX)];
     let writer = writer.raw((comms.len() as u32).to_le_bytes());
     comms.iter().fold(writer, |writer, comm| {
-        let writer = put_text(writer.raw(comm.number.to_le_bytes()), &comm.name).raw(optional(comm.size));
+        let writer =
+            put_text(writer.raw(comm.number.to_le_bytes()), &comm.name).raw(optional(comm.size));
         match &comm.members {
-            Members::Strided { first, stride, size } => [1, *first, *stride, *size]
+            Members::Strided {
+                first,
+                stride,
+                size,
+            } => [1, *first, *stride, *size]
                 .into_iter()
                 .fold(writer, |writer, word| writer.raw(word.to_le_bytes())),
             Members::List(list) => match lists.get(list) {
@@ -468,7 +490,12 @@ pub fn decode(message: &[u8]) -> Result<Vec<Seen>> {
     let mut lists: Vec<Arc<[u32]>> = Vec::new();
     for _ in 0..count(&mut r, 4, RANKS_MAX as usize)? {
         let members = count(&mut r, 4, RANKS_MAX as usize)?;
-        lists.push((0..members).map(|_| r.u32()).collect::<Result<Vec<_>>>()?.into());
+        lists.push(
+            (0..members)
+                .map(|_| r.u32())
+                .collect::<Result<Vec<_>>>()?
+                .into(),
+        );
     }
     let mut all = Vec::new();
     for _ in 0..count(&mut r, 49, RANKS_MAX as usize)? {

@@ -10,9 +10,12 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::{self, Shape};
 
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
 
-/// Makes the memory file of a world, publishes its header and seals its size. Pages exist only once touched.
+/// Makes the memory file of a world, publishes its header and seals its size. Pages exist only once
+/// touched.
 pub fn create(shape: &Shape) -> Result<(OwnedFd, Segment)> {
     let failed = |error: rustix::io::Errno| {
         Error::system(codes::G0301, "cannot make the world's shared memory", error)
@@ -28,7 +31,8 @@ pub fn create(shape: &Shape) -> Result<(OwnedFd, Segment)> {
     Ok((file, board))
 }
 
-/// Checks the seals of a file that was handed over and returns its size: it can neither shrink nor grow any more.
+/// Checks the seals of a file that was handed over and returns its size: it can neither shrink nor
+/// grow any more.
 pub fn verify(file: BorrowedFd<'_>) -> Result<u64> {
     let seals = rustix::fs::fcntl_get_seals(file).map_err(|error| {
         Error::system(
@@ -62,7 +66,9 @@ pub fn map(file: BorrowedFd<'_>, offset: u64, len: u64, access: Access) -> Resul
 /// Maps part of the file whose beginning is mapped as this segment, without its descriptor.
 pub fn map_beyond(board: &Segment, offset: u64, len: u64) -> Result<Segment> {
     board.map_beyond(offset, len as usize).map_err(|error| {
-        let text = format!("cannot map {len} bytes of shared memory; the program has closed its descriptor");
+        let text = format!(
+            "cannot map {len} bytes of shared memory; the program has closed its descriptor"
+        );
         Error::system(codes::G0301, text, error)
     })
 }
@@ -70,7 +76,10 @@ pub fn map_beyond(board: &Segment, offset: u64, len: u64) -> Result<Segment> {
 /// Maps the table of hosts of a verified file.
 pub fn atlas(file: BorrowedFd<'_>, shape: &Shape) -> Result<Atlas> {
     if shape.hosts_bytes == 0 {
-        return Err(Error::peer(codes::G0301, "this world has no table of hosts"));
+        return Err(Error::peer(
+            codes::G0301,
+            "this world has no table of hosts",
+        ));
     }
     let table = map(file, shape.hosts_offset(), shape.hosts_bytes, Access::Read)?;
     Ok(Atlas::new(table, shape.nodes))
@@ -79,7 +88,13 @@ pub fn atlas(file: BorrowedFd<'_>, shape: &Shape) -> Result<Atlas> {
 /// Writes the table of hosts of a new world, which has as many bytes as its shape says.
 pub fn write_atlas(file: BorrowedFd<'_>, shape: &Shape, table: &[u8]) -> Result<()> {
     if !table.is_empty() {
-        map(file, shape.hosts_offset(), shape.hosts_bytes, Access::ReadWrite)?.write(0, table);
+        map(
+            file,
+            shape.hosts_offset(),
+            shape.hosts_bytes,
+            Access::ReadWrite,
+        )?
+        .write(0, table);
     }
     Ok(())
 }
@@ -93,7 +108,10 @@ pub fn open(file: BorrowedFd<'_>, access: Access) -> Result<(Shape, Segment)> {
             "the world's shared memory is too small for its header",
         ));
     }
-    let shape = Shape::read(&map(file, 0, layout::HEADER_BYTES as u64, Access::Read)?, len)?;
+    let shape = Shape::read(
+        &map(file, 0, layout::HEADER_BYTES as u64, Access::Read)?,
+        len,
+    )?;
     let board = map(file, 0, shape.coll_offset(), access)?;
     Ok((shape, board))
 }
@@ -126,7 +144,8 @@ mod tests {
     #[test]
     fn a_file_without_seals_is_refused() {
         let file =
-            rustix::fs::memfd_create("plain", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            rustix::fs::memfd_create("plain", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+                .unwrap();
         rustix::fs::ftruncate(&file, 1 << 20).unwrap();
         assert_eq!(verify(file.as_fd()).unwrap_err().code(), codes::G0301);
     }

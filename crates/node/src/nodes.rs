@@ -27,7 +27,8 @@ pub enum Mapping {
     Turns,
 }
 
-/// The nodes of a job and where its ranks are. Node 0 is the launcher's, also if it has no ranks. Empty: there is no other.
+/// The nodes of a job and where its ranks are. Node 0 is the launcher's, also if it has no ranks.
+/// Empty: there is no other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
     /// Names by node, as the user gave them.
@@ -37,7 +38,8 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Gives `ranks` ranks to hosts, round and round if there are more than slots. Hosts of one name are one host.
+    /// Gives `ranks` ranks to hosts, round and round if there are more than slots. Hosts of one
+    /// name are one host.
     ///
     /// # Errors
     /// There are more hosts than one launcher starts, or no slots.
@@ -92,16 +94,27 @@ impl Nodes {
         })
     }
 
-    /// Shares `ranks` out among hosts of so many slots, in proportion to them; at least one to each that has any, if there are enough.
+    /// Shares `ranks` out among hosts of so many slots, in proportion to them; at least one to each
+    /// that has any, if there are enough.
     pub fn share(slots: &[u32], ranks: u32) -> Vec<u32> {
-        let total: u64 = slots.iter().map(|slots| u64::from(*slots)).sum::<u64>().max(1);
+        let total: u64 = slots
+            .iter()
+            .map(|slots| u64::from(*slots))
+            .sum::<u64>()
+            .max(1);
         let exact = |slots: &u32| u64::from(ranks) * u64::from(*slots);
-        let mut shares: Vec<u32> = slots.iter().map(|slots| (exact(slots) / total) as u32).collect();
+        let mut shares: Vec<u32> = slots
+            .iter()
+            .map(|slots| (exact(slots) / total) as u32)
+            .collect();
         // What is left goes to those that lost most by rounding, the first of equals first.
         let mut order: Vec<usize> = (0..slots.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(exact(&slots[*at]) % total));
         let left = ranks.saturating_sub(shares.iter().sum());
-        order.iter().take(left as usize).for_each(|at| shares[*at] += 1);
+        order
+            .iter()
+            .take(left as usize)
+            .for_each(|at| shares[*at] += 1);
         while let Some(empty) = (0..slots.len()).find(|at| slots[*at] > 0 && shares[*at] == 0)
             && let Some(largest) = (0..slots.len()).rev().max_by_key(|at| shares[*at])
             && shares[largest] > 1
@@ -137,7 +150,9 @@ impl Nodes {
 
     /// The name of a node.
     pub fn name(&self, node: u32) -> &str {
-        self.names.get(node as usize).map_or("this host", String::as_str)
+        self.names
+            .get(node as usize)
+            .map_or("this host", String::as_str)
     }
 
     /// The ranks of a node, in order, of a job of `size` ranks.
@@ -234,7 +249,10 @@ mod tests {
     fn hosts_that_call_themselves_alike_are_told_apart() {
         let names = ["a", "b", "a", "a-2"].map(String::from);
         let taken = [String::from("b")];
-        assert_eq!(Nodes::names_apart(&names, &taken), ["a", "b-2", "a-2", "a-2-2"]);
+        assert_eq!(
+            Nodes::names_apart(&names, &taken),
+            ["a", "b-2", "a-2", "a-2-2"]
+        );
     }
 
     #[test]

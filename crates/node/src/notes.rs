@@ -1,8 +1,8 @@
-//! What a rank leaves of its program in front of its journal, for whoever names its call sites when it is gone: the name that it was called by, and where its
-//! objects are mapped.
+//! What a rank leaves of its program in front of its journal, for whoever names its call sites when
+//! it is gone: the name that it was called by, and where its objects are mapped.
 //!
-//! Written by the rank when it joins and when a trace begins, read by the agent and by tools of the same user, who take it for words that may be
-//! wrong. Bounded by [`layout::NOTES_BYTES`].
+//! Written by the rank when it joins and when a trace begins, read by the agent and by tools of the
+//! same user, who take it for words that may be wrong. Bounded by [`layout::NOTES_BYTES`].
 
 #[allow(unsafe_code)]
 mod sys;
@@ -82,7 +82,11 @@ fn compose(program: &str, maps: &str) -> String {
     let mut text = format!("{name}\n");
     // Of each object the part that names its base, and those with code.
     let known = maps.lines().filter(|line| {
-        line.contains(" 00000000 ") || line.split(' ').nth(1).is_some_and(|rights| rights.contains('x'))
+        line.contains(" 00000000 ")
+            || line
+                .split(' ')
+                .nth(1)
+                .is_some_and(|rights| rights.contains('x'))
     });
     for line in known.filter(|line| line.contains('/')) {
         if text.len() + line.len() + 1 > room {
@@ -126,7 +130,10 @@ mod tests {
         let own = std::env::args().next().unwrap();
         let object = std::env::current_exe().unwrap();
         assert_eq!(notes.program, own);
-        assert!(notes.objects.contains(&object.display().to_string()), "{notes:?}");
+        assert!(
+            notes.objects.contains(&object.display().to_string()),
+            "{notes:?}"
+        );
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! What agents of several hosts say to each other (docs/formats-job.md, clauses D1 to D16): the errand that an agent finds on its standard input, orders
-//! from the first agent (the launcher's) to the others, and their reports.
+//! What agents of several hosts say to each other (docs/formats-job.md, clauses D1 to D16): the
+//! errand that an agent finds on its standard input, orders from the first agent (the launcher's)
+//! to the others, and their reports.
 //!
-//! Owns the encoding, which is that of [`crate::wire`]. Whoever sends these has proved the job's secret, but nothing here trusts a length.
+//! Owns the encoding, which is that of [`crate::wire`]. Whoever sends these has proved the job's
+//! secret, but nothing here trusts a length.
 
 mod ends;
 mod job;
@@ -93,7 +95,8 @@ pub enum Order {
     Call(Callback),
     /// Ranks are not to use these networks, and may use all others.
     Drained(Vec<IpNet>),
-    /// Addresses that hosts have got since the job began: all, in the order in which they were found.
+    /// Addresses that hosts have got since the job began: all, in the order in which they were
+    /// found.
     Added(Vec<Added>),
     /// Whether that node reaches the one that is called: `from` calls `to` in vain.
     Probe(Callback),
@@ -145,7 +148,8 @@ pub enum Report {
     Taken(u32),
     /// A line for the user.
     Say(String),
-    /// What the host's ranks do not get of the binding that was asked for, in words that follow their numbers.
+    /// What the host's ranks do not get of the binding that was asked for, in words that follow
+    /// their numbers.
     Unbound(String),
     /// How the ranks of the host have ended: the last but Done, and once.
     Ends(Vec<RankEnd>),
@@ -153,7 +157,8 @@ pub enum Report {
     Done,
     /// A rank of another node is to call one of this.
     Call(Callback),
-    /// Somebody, whom the number tells apart from others who ask there, wants a network out of use, or in use again.
+    /// Somebody, whom the number tells apart from others who ask there, wants a network out of use,
+    /// or in use again.
     Drain(IpNet, bool, u32),
     /// What the host has, as it was asked.
     Reach(u32, Vec<Own>),
@@ -165,7 +170,8 @@ pub enum Report {
     Meets(Callback, u16),
     /// It reaches the one where two may meet.
     Reaches(Venue),
-    /// Somebody asks there what the ranks of all other hosts show of this; the number tells it apart from others who ask.
+    /// Somebody asks there what the ranks of all other hosts show of this; the number tells it
+    /// apart from others who ask.
     Look(u32, Wish),
     /// What the ranks of this host show, for who has asked.
     Seen(Asked, Vec<u8>),
@@ -237,7 +243,8 @@ impl Errand {
         self.encode_as(VERSIONS, LIBRARY)
     }
 
-    /// The same, as a library of that name says it which speaks these versions: first that, in the same place in all of them, since nothing was agreed on yet.
+    /// The same, as a library of that name says it which speaks these versions: first that, in the
+    /// same place in all of them, since nothing was agreed on yet.
     fn encode_as(&self, versions: Versions, library: &str) -> Vec<u8> {
         let writer = Writer::new(341)
             .raw(versions.lowest.to_le_bytes())
@@ -322,16 +329,19 @@ impl Order {
             Order::Job(job) => put_job(Writer::new(301), job),
             Order::Go => Writer::new(302),
             Order::Signal(signal) => Writer::new(303).raw(signal.to_le_bytes()),
-            Order::End { patient, code } => {
-                Writer::new(304).raw([u8::from(*patient)]).raw(code.to_le_bytes())
-            }
+            Order::End { patient, code } => Writer::new(304)
+                .raw([u8::from(*patient)])
+                .raw(code.to_le_bytes()),
             Order::Finish => Writer::new(305),
             Order::Room(rank, side, bytes) => Writer::new(306)
                 .raw(rank.to_le_bytes())
                 .raw((*side as u32).to_le_bytes())
                 .raw(bytes.to_le_bytes()),
             Order::Input(bytes) => Writer::new(307).bytes(bytes),
-            Order::Ended(ranks) => put_numbers(Writer::new(308), ranks.iter().map(|rank| rank.to_le_bytes())),
+            Order::Ended(ranks) => put_numbers(
+                Writer::new(308),
+                ranks.iter().map(|rank| rank.to_le_bytes()),
+            ),
             Order::Ping => Writer::new(309),
             Order::Call(call) => put_callback(Writer::new(310), call),
             Order::Drained(networks) => {
@@ -345,7 +355,9 @@ impl Order {
                 })
             }
             Order::Reach(question) => Writer::new(343).raw(question.to_le_bytes()),
-            Order::Answer(number, text) => Writer::new(345).raw(number.to_le_bytes()).bytes(text.as_bytes()),
+            Order::Answer(number, text) => Writer::new(345)
+                .raw(number.to_le_bytes())
+                .bytes(text.as_bytes()),
             Order::Probe(call) => put_callback(Writer::new(312), call),
             Order::Way(way) => put_way(Writer::new(313), way),
             Order::Meet(call) => put_callback(Writer::new(319), call),
@@ -432,7 +444,10 @@ impl Report {
                 .raw([u8::from(*finalized)])
                 .bytes(report.as_bytes())
                 .bytes(line.as_bytes()),
-            Report::Over(ranks) => put_numbers(Writer::new(324), ranks.iter().map(|rank| rank.to_le_bytes())),
+            Report::Over(ranks) => put_numbers(
+                Writer::new(324),
+                ranks.iter().map(|rank| rank.to_le_bytes()),
+            ),
             Report::Taken(bytes) => Writer::new(325).raw(bytes.to_le_bytes()),
             Report::Say(line) => Writer::new(326).bytes(line.as_bytes()),
             Report::Unbound(what) => Writer::new(346).bytes(what.as_bytes()),
@@ -443,15 +458,23 @@ impl Report {
             Report::Drain(network, drained, number) => put_network(Writer::new(330), network)
                 .raw([u8::from(*drained)])
                 .raw(number.to_le_bytes()),
-            Report::Reach(question, all) => reach::put_own(Writer::new(344).raw(question.to_le_bytes()), all),
+            Report::Reach(question, all) => {
+                reach::put_own(Writer::new(344).raw(question.to_le_bytes()), all)
+            }
             Report::Added(found) => put_addresses(Writer::new(334), found),
-            Report::Passes(call, port) => put_callback(Writer::new(331), call).raw(port.to_le_bytes()),
-            Report::Meets(call, port) => put_callback(Writer::new(337), call).raw(port.to_le_bytes()),
+            Report::Passes(call, port) => {
+                put_callback(Writer::new(331), call).raw(port.to_le_bytes())
+            }
+            Report::Meets(call, port) => {
+                put_callback(Writer::new(337), call).raw(port.to_le_bytes())
+            }
             Report::Reaches(venue) => put_venue(Writer::new(338), venue),
             Report::Opened(port, addresses) => {
                 put_addresses(Writer::new(332).raw(port.to_le_bytes()), addresses)
             }
-            Report::Look(number, wish) => put_wish(Writer::new(335).raw(number.to_le_bytes()), *wish),
+            Report::Look(number, wish) => {
+                put_wish(Writer::new(335).raw(number.to_le_bytes()), *wish)
+            }
             Report::Seen(asked, look) => put_asked(Writer::new(336), asked).bytes(look),
             Report::Of(node, report) => Writer::new(333).raw(node.to_le_bytes()).bytes(report),
         }
@@ -498,7 +521,8 @@ impl Report {
     }
 }
 
-/// Whether a message, or the one in it that is for or of another node, shows a host's ranks: what may be left out where a line is far behind.
+/// Whether a message, or the one in it that is for or of another node, shows a host's ranks: what
+/// may be left out where a line is far behind.
 pub fn shows_ranks(message: &[u8]) -> bool {
     let shows = |kind| matches!(kind, 318 | 336);
     Reader::new(message).is_ok_and(|(kind, mut r)| match kind {

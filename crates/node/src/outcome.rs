@@ -1,4 +1,5 @@
-//! How a job ended, rank by rank, as the agent of the launcher's host tells the launcher's process when it ends: by an anonymous file that both have.
+//! How a job ended, rank by rank, as the agent of the launcher's host tells the launcher's process
+//! when it ends: by an anonymous file that both have.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -52,7 +53,9 @@ impl Sheet {
     pub fn write(&self, outcome: &Outcome) {
         let mut file = &*self.0;
         let text = serde_json::to_vec(outcome).unwrap_or_default();
-        let _ = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&text));
+        let _ = file
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| file.write_all(&text));
     }
 
     /// What was told, if anything was.

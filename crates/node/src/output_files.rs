@@ -1,7 +1,9 @@
-//! Files that take what ranks write, instead of the launcher's own output: their names, by rank and stream.
+//! Files that take what ranks write, instead of the launcher's own output: their names, by rank and
+//! stream.
 //!
-//! A name is a pattern as MPICH's hydra has it: `%r` the rank, `%h` the name of its host, `%p` the number of its host, `%g` 0 (a job is one group), `%t` the time of the
-//! start in seconds, `%%` a percent sign. Ranks whose names come out alike share a file, line by line.
+//! A name is a pattern as MPICH's hydra has it: `%r` the rank, `%h` the name of its host, `%p` the
+//! number of its host, `%g` 0 (a job is one group), `%t` the time of the start in seconds, `%%` a
+//! percent sign. Ranks whose names come out alike share a file, line by line.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,7 +1,10 @@
-//! Which hosts that a user names are this one: by the addresses of its interfaces, and by what the system says of names.
+//! Which hosts that a user names are this one: by the addresses of its interfaces, and by what the
+//! system says of names.
 //!
-//! Called by the command before a job starts. A name server may be slow, or not there at all: so another process asks, and is not waited for longer than [`NAMES_WAIT`]. What is not known by then
-//! counts as another host, which is right of all names but a few, and costs the others an agent more.
+//! Called by the command before a job starts. A name server may be slow, or not there at all: so
+//! another process asks, and is not waited for longer than [`NAMES_WAIT`]. What is not known by
+//! then counts as another host, which is right of all names but a few, and costs the others an
+//! agent more.
 
 use std::io::Read;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -16,12 +19,21 @@ use crate::addresses::{self, Interface};
 use crate::limits::NAMES_WAIT;
 use crate::sys::{self, Forked};
 
-/// Of each name whether it is this host's. `ask`: of those that are no addresses the system is asked, as whoever starts processes on hosts by their names would. The calling process has one thread.
+/// Of each name whether it is this host's. `ask`: of those that are no addresses the system is
+/// asked, as whoever starts processes on hosts by their names would. The calling process has one
+/// thread.
 pub fn are_own(names: &[&str], ask: bool) -> Vec<bool> {
     let interfaces = addresses::interfaces().unwrap_or_default();
-    let by_address = |name: &&str| name.parse().ok().map(|address| leads_here(address, &interfaces));
+    let by_address = |name: &&str| {
+        name.parse()
+            .ok()
+            .map(|address| leads_here(address, &interfaces))
+    };
     let known: Vec<Option<bool>> = names.iter().map(by_address).collect();
-    let open = names.iter().zip(&known).filter(|(_, known)| known.is_none());
+    let open = names
+        .iter()
+        .zip(&known)
+        .filter(|(_, known)| known.is_none());
     let open: Vec<&str> = open.map(|(name, _)| *name).collect();
     let asked = match ask && !open.is_empty() {
         true => answers(&open, &|name| is_own(name, &interfaces)),
@@ -35,10 +47,14 @@ pub fn are_own(names: &[&str], ask: bool) -> Vec<bool> {
 }
 
 fn leads_here(address: IpAddr, interfaces: &[Interface]) -> bool {
-    address.is_loopback() || interfaces.iter().any(|interface| interface.address == address)
+    address.is_loopback()
+        || interfaces
+            .iter()
+            .any(|interface| interface.address == address)
 }
 
-/// Whether all that a name stands for leads here: of another host's the address of a bridge may that every host has.
+/// Whether all that a name stands for leads here: of another host's the address of a bridge may
+/// that every host has.
 fn is_own(name: &str, interfaces: &[Interface]) -> bool {
     let Ok(found) = (name, 0).to_socket_addrs() else {
         return false;
@@ -47,7 +63,8 @@ fn is_own(name: &str, interfaces: &[Interface]) -> bool {
     !found.is_empty() && found.iter().all(|address| leads_here(*address, interfaces))
 }
 
-/// What another process finds out of these in time, in their order: those behind one that takes too long are not answered.
+/// What another process finds out of these in time, in their order: those behind one that takes too
+/// long are not answered.
 fn answers(names: &[&str], find: &dyn Fn(&str) -> bool) -> Vec<bool> {
     let Ok((read, write)) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC) else {
         return Vec::new();
@@ -66,10 +83,9 @@ fn answers(names: &[&str], find: &dyn Fn(&str) -> bool) -> Vec<bool> {
             drop(write);
             let heard = hear(read, names.len());
             sys::kill(child, libc::SIGKILL);
-            while let Some(Err(rustix::io::Errno::INTR)) =
-                Pid::from_raw(child).map(|pid| rustix::process::waitpid(Some(pid), WaitOptions::empty()))
-            {
-            }
+            while let Some(Err(rustix::io::Errno::INTR)) = Pid::from_raw(child)
+                .map(|pid| rustix::process::waitpid(Some(pid), WaitOptions::empty()))
+            {}
             heard
         }
         Err(_) => Vec::new(),

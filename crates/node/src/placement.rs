@@ -1,8 +1,9 @@
 //! Where the ranks of a job run, decided against the machine, its quotas and the other jobs on it.
 //!
-//! A job that binds its ranks claims their CPUs by binding an abstract socket whose name lists them: no file, and gone
-//! with the launcher. Whoever finds its claim crossing another's, made at the same moment, lets go and looks again; if
-//! that does not help, the ranks are not bound, which is always correct.
+//! A job that binds its ranks claims their CPUs by binding an abstract socket whose name lists
+//! them: no file, and gone with the launcher. Whoever finds its claim crossing another's, made at
+//! the same moment, lets go and looks again; if that does not help, the ranks are not bound, which
+//! is always correct.
 
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -39,7 +40,10 @@ impl Placed {
         if self.sets.is_empty() {
             return Some(format!("are not bound as asked for: {}", self.reason));
         }
-        let all = self.sets.iter().fold(CpuSet::new(), |sum, set| sum.union(set));
+        let all = self
+            .sets
+            .iter()
+            .fold(CpuSet::new(), |sum, set| sum.union(set));
         let each: usize = self.sets.iter().map(CpuSet::len).sum();
         let is_of_own = matches!(policy.bind, BindTo::Auto | BindTo::Core | BindTo::Thread);
         (is_of_own && each > all.len())
@@ -56,7 +60,8 @@ pub fn confine(cpus: &CpuSet) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Lets this process use all CPUs that the system leaves it, whatever the one that started it was bound to.
+/// Lets this process use all CPUs that the system leaves it, whatever the one that started it was
+/// bound to.
 pub(crate) fn release() {
     let mut all = rustix::thread::CpuSet::new();
     (0..rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
@@ -71,7 +76,11 @@ pub fn place(ranks: u32, policy: &Policy) -> Placed {
     let cpus_milli = quota::cpu_milli().map_or(threads, |quota| quota.min(threads));
     for _ in 0..ATTEMPTS {
         let taken = taken(None);
-        let Plan { sets, spare, reason } = plan(
+        let Plan {
+            sets,
+            spare,
+            reason,
+        } = plan(
             &Available {
                 machine: &machine,
                 taken: &taken,
@@ -84,7 +93,8 @@ pub fn place(ranks: u32, policy: &Policy) -> Placed {
         if sets.is_empty() {
             return placed(sets, cpus_milli, reason, None);
         }
-        // A core to spare near it serves a rank that computes best; then an idle core of another rank, or a spare one far away.
+        // A core to spare near it serves a rank that computes best; then an idle core of another
+        // rank, or a spare one far away.
         let usable = machine.cpus();
         let free = usable.iter().filter(|cpu| !taken.contains(*cpu));
         let anywhere = free.collect::<CpuSet>().union(&wanted);
@@ -115,7 +125,8 @@ pub fn place(ranks: u32, policy: &Policy) -> Placed {
     )
 }
 
-/// Ranks that somebody has placed, each on these CPUs; their helpers run where nobody was placed, or anywhere.
+/// Ranks that somebody has placed, each on these CPUs; their helpers run where nobody was placed,
+/// or anywhere.
 pub(crate) fn pin(sets: Vec<CpuSet>) -> Placed {
     let machine = Machine::discover();
     let threads = machine.pus.len() as u32 * 1000;

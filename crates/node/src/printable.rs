@@ -1,4 +1,5 @@
-//! Text of other programs as it may be shown to people: one line, and nothing that a terminal would obey.
+//! Text of other programs as it may be shown to people: one line, and nothing that a terminal would
+//! obey.
 
 /// The text as one line: each control character is a blank.
 pub fn line(text: &str) -> String {
@@ -7,7 +8,13 @@ pub fn line(text: &str) -> String {
 
 /// The text in its lines: each control character but the ends of lines is a blank.
 pub fn lines(text: &str) -> String {
-    let keep = |letter: char| if letter == '\n' { letter } else { visible(letter) };
+    let keep = |letter: char| {
+        if letter == '\n' {
+            letter
+        } else {
+            visible(letter)
+        }
+    };
     text.chars().map(keep).collect()
 }
 

@@ -42,18 +42,19 @@ pub fn pidfd() -> io::Result<()> {
     Ok(rustix::process::pidfd_open(me, rustix::process::PidfdFlags::empty()).map(drop)?)
 }
 
-/// Does what a rank does so that its siblings may read its memory: where Yama restricts that to ancestors, names an
-/// ancestor of all of them.
+/// Does what a rank does so that its siblings may read its memory: where Yama restricts that to
+/// ancestors, names an ancestor of all of them.
 pub fn allow_siblings_below(ancestor: i32) {
-    let restricted =
-        std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope.trim() == "1");
+    let restricted = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+        .is_ok_and(|scope| scope.trim() == "1");
     // The number means the same process here only if it is an ancestor here.
     if restricted && processes::is_ancestor(ancestor, rustix::process::getpid().as_raw_pid()) {
         sys::allow_memory_access_below(ancestor);
     }
 }
 
-/// Reads one byte of another process's memory, as a rank does to receive a large message with one copy.
+/// Reads one byte of another process's memory, as a rank does to receive a large message with one
+/// copy.
 pub fn single_copy_from(pid: i32) -> io::Result<()> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let start = maps.lines().find(|line| {
@@ -77,7 +78,10 @@ mod tests {
 
     #[test]
     fn a_child_can_be_read_and_a_process_that_is_not_there_cannot() {
-        let mut child = std::process::Command::new("sleep").arg("5").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("5")
+            .spawn()
+            .unwrap();
         let read = single_copy_from(child.id() as i32);
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,7 +1,8 @@
 //! The process tree below this process, and its end.
 //!
-//! Both launcher and agent are subreapers: whatever a rank started becomes theirs when its parent dies, so killing
-//! all descendants until none is left misses nothing, also processes that changed their session or daemonised.
+//! Both launcher and agent are subreapers: whatever a rank started becomes theirs when its parent
+//! dies, so killing all descendants until none is left misses nothing, also processes that changed
+//! their session or daemonised.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -86,7 +87,8 @@ fn stat_of(pid: i32) -> Option<String> {
     Some(stat.rsplit_once(')')?.1.to_owned())
 }
 
-/// The state of a process, as a letter, and the processor time that it has used, in the system's ticks.
+/// The state of a process, as a letter, and the processor time that it has used, in the system's
+/// ticks.
 pub fn use_of(pid: i32) -> Option<(char, u64)> {
     let stat = stat_of(pid)?;
     let mut fields = stat.split_ascii_whitespace();
@@ -97,11 +99,14 @@ pub fn use_of(pid: i32) -> Option<(char, u64)> {
 
 /// Whether `ancestor` is above `pid`.
 pub fn is_ancestor(ancestor: i32, pid: i32) -> bool {
-    std::iter::successors(parent_of(pid), |&pid| (pid > 1).then(|| parent_of(pid)).flatten())
-        .any(|pid| pid == ancestor)
+    std::iter::successors(parent_of(pid), |&pid| {
+        (pid > 1).then(|| parent_of(pid)).flatten()
+    })
+    .any(|pid| pid == ancestor)
 }
 
-/// The end of a child if it has ended. It stays unreaped: nobody else can get its process id until [`kill_all`].
+/// The end of a child if it has ended. It stays unreaped: nobody else can get its process id until
+/// [`kill_all`].
 pub fn ended(pid: i32) -> Option<Ended> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let status = rustix::process::waitid(WaitId::Pid(Pid::from_raw(pid)?), options).ok()??;
@@ -109,7 +114,8 @@ pub fn ended(pid: i32) -> Option<Ended> {
     code.or_else(|| status.terminating_signal().map(Ended::Signal))
 }
 
-/// The end of a process that may be no child of this one: known once its parent has reaped it, and only to newer kernels.
+/// The end of a process that may be no child of this one: known once its parent has reaped it, and
+/// only to newer kernels.
 pub fn end_told_by(pidfd: BorrowedFd<'_>) -> Option<Ended> {
     sys::wait_status(pidfd).map(of_status)
 }
@@ -137,7 +143,8 @@ pub fn reap(pid: i32) {
     }
 }
 
-/// Kills everything below this process and waits until it is gone. `false`: something is stuck in the kernel.
+/// Kills everything below this process and waits until it is gone. `false`: something is stuck in
+/// the kernel.
 pub fn kill_all() -> bool {
     let me = rustix::process::getpid().as_raw_pid();
     let deadline = Instant::now() + SWEEP_WAIT;
@@ -188,7 +195,10 @@ pub fn signal_name(signal: i32) -> String {
     NAMES
         .iter()
         .find(|(number, _)| *number == signal)
-        .map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
+        .map_or_else(
+            || format!("signal {signal}"),
+            |(_, name)| (*name).to_owned(),
+        )
 }
 
 /// Identity of this process's PID namespace; 0 if /proc does not say.
@@ -196,12 +206,15 @@ pub fn own_space() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 
-/// No process can be started: says so, and by which limit where the user's number of processes is one.
+/// No process can be started: says so, and by which limit where the user's number of processes is
+/// one.
 pub(crate) fn too_many(what: &str, error: &std::io::Error) -> Error {
     let limit = rustix::process::getrlimit(Resource::Nproc).current;
     let by_limit = limit.filter(|_| error.raw_os_error() == Some(libc::EAGAIN));
     let limit = by_limit.map_or_else(String::new, |limit| {
-        format!("; this user may have {limit} processes and threads, which `ulimit -u` shows and sets")
+        format!(
+            "; this user may have {limit} processes and threads, which `ulimit -u` shows and sets"
+        )
     });
     Error::resource(codes::G0303, format!("{what}: {error}{limit}"))
 }
@@ -212,7 +225,10 @@ mod tests {
 
     #[test]
     fn a_child_is_found_below_its_parent_and_the_parent_above_it() {
-        let mut child = std::process::Command::new("sleep").arg("5").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("5")
+            .spawn()
+            .unwrap();
         let (me, pid) = (std::process::id() as i32, child.id() as i32);
         assert!(children_of(me).contains(&pid));
         assert_eq!(parent_of(pid), Some(me));

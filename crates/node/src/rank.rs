@@ -1,8 +1,9 @@
 //! Brings up the engine of this process: in the job it was started in, or as a world of one.
 //!
-//! Owned by the C edge, which enters once and leaves once per process. What the shared-memory rail and the engine's host
-//! need to know of their surroundings (inboxes, doorbells, patience, how to end the job) is answered here from the
-//! [`Client`]; a world of one answers it from plain memory and never meets an agent.
+//! Owned by the C edge, which enters once and leaves once per process. What the shared-memory rail
+//! and the engine's host need to know of their surroundings (inboxes, doorbells, patience, how to
+//! end the job) is answered here from the [`Client`]; a world of one answers it from plain memory
+//! and never meets an agent.
 
 mod idle;
 mod neighbours;
@@ -17,7 +18,9 @@ use neighbours::OfJob;
 pub use networks::ENV_NETWORKS;
 pub use place::{Place, Shown, poll_place};
 pub use rails::ENV_RAILS;
-pub use settings::{ENV_ENCRYPT, ENV_INITIAL_ERRHANDLER, ENV_OFI, INITIAL_ERRHANDLERS, initial_errhandler};
+pub use settings::{
+    ENV_ENCRYPT, ENV_INITIAL_ERRHANDLER, ENV_OFI, INITIAL_ERRHANDLERS, initial_errhandler,
+};
 use shards::Further;
 pub use shards::{ENV_SHARDS, RankShards};
 
@@ -100,7 +103,10 @@ impl Rank {
             Chosen::BuiltIn(one) => (one, None),
             Chosen::Module(path) => {
                 let module = Box::new(Module::open(&path)?);
-                (BuiltIn::default(), Some(Arc::new(Loaded::new(module, world))))
+                (
+                    BuiltIn::default(),
+                    Some(Arc::new(Loaded::new(module, world))),
+                )
             }
         })
     }
@@ -154,7 +160,9 @@ impl Rank {
                 if let Some(loaded) = &loaded {
                     outward.rail.consult(loaded.clone());
                 }
-                client.card(world.rank).set_links(outward.rail.shown_at() as u64);
+                client
+                    .card(world.rank)
+                    .set_links(outward.rail.shown_at() as u64);
                 let mut rail = ComposedRail::new(rail, outward.rail, outward.near);
                 rail.join(outward.beside);
                 rail.watch_from(helpers.clone().unwrap_or_else(allowed).iter());
@@ -175,11 +183,17 @@ impl Rank {
         );
         client.card(world.rank).set_followed(followed);
         shard.show_in(client.card(world.rank).tally());
-        client.card(world.rank).set_counters(shard.counters() as u64);
+        client
+            .card(world.rank)
+            .set_counters(shard.counters() as u64);
         client
             .card(world.rank)
             .set_events(shard.events().address() as u64);
-        let further = Further::new(Some(client.clone()), place.clone(), (built_in, loaded.clone()))?;
+        let further = Further::new(
+            Some(client.clone()),
+            place.clone(),
+            (built_in, loaded.clone()),
+        )?;
         let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
         // Cores to spare, that is; where there are none, workers stay with their rank.
         if let Some(spare) = helpers.as_ref().filter(|cpus| !cpus.meets(&allowed())) {
@@ -206,7 +220,10 @@ impl Rank {
         let (built_in, loaded) = Self::strategy(1)?;
         rails::Rails::from_environment()?;
         let threads = Threads::new(1).map_err(no_rail)?.pop();
-        let neighbours = threads.ok_or(Error::resource(codes::G0304, "no memory for a world of one"))?;
+        let neighbours = threads.ok_or(Error::resource(
+            codes::G0304,
+            "no memory for a world of one",
+        ))?;
         let rail = ShmRail::new(Arc::new(neighbours)).map_err(no_rail)?;
         let place = Place {
             shard: 0,
@@ -235,9 +252,10 @@ impl Rank {
         })
     }
 
-    /// Sends what is still queued (the last words about finished messages) and tells the agent that this rank is done;
-    /// afterwards the process may end as it likes. What goes to other hosts has reached them then. Ranks that have left
-    /// before make no room in their inboxes and want nothing: what did not fit there is not waited for.
+    /// Sends what is still queued (the last words about finished messages) and tells the agent that
+    /// this rank is done; afterwards the process may end as it likes. What goes to other hosts has
+    /// reached them then. Ranks that have left before make no room in their inboxes and want
+    /// nothing: what did not fit there is not waited for.
     pub fn leave(&self) -> Result<()> {
         let mut looks = 0;
         while self.has_work() {
@@ -257,10 +275,13 @@ impl Rank {
             std::thread::sleep(limits::LEAVE_LOOK);
         }
         self.host.keep_hands();
-        self.client.as_ref().map_or(Ok(()), |client| client.finalized())
+        self.client
+            .as_ref()
+            .map_or(Ok(()), |client| client.finalized())
     }
 
-    /// The rank with one shard for each of several threads' communicators, from now on; `None`: it can have no more than one.
+    /// The rank with one shard for each of several threads' communicators, from now on; `None`: it
+    /// can have no more than one.
     pub fn with_shards(&mut self) -> Option<Arc<RankShards>> {
         if let Some(further) = self.further.take() {
             self.shards = further.around(self.host.clone());
@@ -294,9 +315,12 @@ impl Rank {
         }
     }
 
-    /// Whether a rank of another host that has not ended still waits for something that has not left this process's host.
+    /// Whether a rank of another host that has not ended still waits for something that has not
+    /// left this process's host.
     fn is_owed(&self) -> bool {
-        let Some(client) = &self.client else { return false };
+        let Some(client) = &self.client else {
+            return false;
+        };
         let owed = self
             .host
             .inspect(|shard| shard.rail().tcp().map_or(Vec::new(), |tcp| tcp.owed()));
@@ -307,17 +331,22 @@ impl Rank {
     /// Whether a rank is done with MPI, for now or for ever.
     fn has_left(&self, peer: Peer) -> bool {
         let client = self.client.as_ref();
-        client.is_some_and(|client| matches!(client.card(peer).state(), State::Finalized | State::Gone))
+        client.is_some_and(|client| {
+            matches!(client.card(peer).state(), State::Finalized | State::Gone)
+        })
     }
 
     /// Tells the agent that this rank, after [`Rank::leave`], is in use again.
     pub fn come_back(&self) -> Result<()> {
         self.inspect(&mut |shard| shard.take_up());
-        self.client.as_ref().map_or(Ok(()), |client| client.resumed())
+        self.client
+            .as_ref()
+            .map_or(Ok(()), |client| client.resumed())
     }
 }
 
-/// Whether communication advances also while the program computes: unless this is `0`, `off` or `no`; with `always` at once, and also where a call site never computed before it waited.
+/// Whether communication advances also while the program computes: unless this is `0`, `off` or
+/// `no`; with `always` at once, and also where a call site never computed before it waited.
 pub const ENV_BACKGROUND: &str = "GARONNE_BACKGROUND";
 
 /// Checks that cost something and are made where this names them, separated by commas: `types`.
@@ -369,12 +398,15 @@ fn wish(said: &str) -> Option<Wish> {
 /// Threads of each rank that compute, as far as its environment says so.
 fn computing_threads() -> u32 {
     let said = std::env::var("OMP_NUM_THREADS").unwrap_or_default();
-    let first = said.split(',').next().and_then(|first| first.trim().parse().ok());
+    let first = said
+        .split(',')
+        .next()
+        .and_then(|first| first.trim().parse().ok());
     first.unwrap_or(1).max(1)
 }
 
-/// How long what a rank left open is left to it where its ranks' threads leave no core to the helper: longer where more ranks share a core, so that all helpers together
-/// look as often.
+/// How long what a rank left open is left to it where its ranks' threads leave no core to the
+/// helper: longer where more ranks share a core, so that all helpers together look as often.
 fn grace(threads: u64, cpus_milli: u32) -> Option<Duration> {
     let (wanted, there) = (threads * 1000, u64::from(cpus_milli.max(1)));
     let share = wanted.div_ceil(there).clamp(1, limits::GRACES_MAX);
@@ -395,10 +427,15 @@ fn patience(oversubscribed: bool, far: bool, awake: u32) -> Patience {
         (false, true) => (limits::SPINS_FAR, 0),
         (false, false) => (limits::SPINS, 0),
     };
-    Patience { spins, yields, awake }
+    Patience {
+        spins,
+        yields,
+        awake,
+    }
 }
 
-/// Threads of a rank that may wait awake at once: its share of the cores, as far as it may use them.
+/// Threads of a rank that may wait awake at once: its share of the cores, as far as it may use
+/// them.
 fn awake(world: &WorldInfo) -> u32 {
     let share = world.cpus_milli / 1000 / world.here.max(1);
     share.min(allowed().iter().count() as u32).max(1)
@@ -409,7 +446,8 @@ pub fn clock_ns() -> u64 {
     crate::sys::monotonic_ns()
 }
 
-/// `len` bytes at `address` of a process. The kernel decides who may read it; an address that is not there reads as nothing.
+/// `len` bytes at `address` of a process. The kernel decides who may read it; an address that is
+/// not there reads as nothing.
 pub fn memory_of(process: u32, address: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     let memory = std::fs::File::open(format!("/proc/{process}/mem")).ok()?;

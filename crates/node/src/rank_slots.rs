@@ -1,7 +1,9 @@
-//! Places of ranks that a rank file names, as Open MPI writes them: `0`, `0-2,5` are cores of the host, `1:0-2` cores 0 to 2 of its socket 1, `1:*` all of them.
+//! Places of ranks that a rank file names, as Open MPI writes them: `0`, `0-2,5` are cores of the
+//! host, `1:0-2` cores 0 to 2 of its socket 1, `1:*` all of them.
 //!
-//! Cores and sockets are numbered through what the job may use of the host, in the order of their first CPUs. The agent of each host finds the places of its ranks in a
-//! variable of the job's programs, which ranks do not get.
+//! Cores and sockets are numbered through what the job may use of the host, in the order of their
+//! first CPUs. The agent of each host finds the places of its ranks in a variable of the job's
+//! programs, which ranks do not get.
 
 use std::ffi::OsStr;
 
@@ -22,7 +24,9 @@ const BETWEEN: char = ';';
 pub fn give(job: &mut Job, places: &[String]) {
     let all = places.join(&BETWEEN.to_string());
     for program in &mut job.programs {
-        program.env.push((ENV_SLOTS.into(), Some(all.clone().into())));
+        program
+            .env
+            .push((ENV_SLOTS.into(), Some(all.clone().into())));
     }
 }
 
@@ -32,14 +36,18 @@ pub fn give(job: &mut Job, places: &[String]) {
 /// The host does not have such a place; which rank, and what there is.
 pub fn place(job: &Job, here: &[u32]) -> Option<Result<Placed>> {
     let env = &job.programs.first()?.env;
-    let (_, said) = env.iter().rev().find(|(name, _)| name == OsStr::new(ENV_SLOTS))?;
+    let (_, said) = env
+        .iter()
+        .rev()
+        .find(|(name, _)| name == OsStr::new(ENV_SLOTS))?;
     let said = said.as_ref()?.to_string_lossy();
     let places: Vec<&str> = said.split(BETWEEN).collect();
     let machine = Machine::discover();
     let sets = here.iter().map(|rank| {
         let place = places.get(*rank as usize).copied().unwrap_or("");
-        cpus(place, &machine)
-            .map_err(|why| Error::misuse(codes::G0211, format!("rank {rank} of the rank file: {why}")))
+        cpus(place, &machine).map_err(|why| {
+            Error::misuse(codes::G0211, format!("rank {rank} of the rank file: {why}"))
+        })
     });
     Some(sets.collect::<Result<Vec<_>>>().map(placement::pin))
 }
@@ -63,7 +71,8 @@ fn cpus(place: &str, machine: &Machine) -> std::result::Result<CpuSet, String> {
     };
     let wanted = match list {
         "*" => (0..cores.len() as u32).collect(),
-        list => CpuSet::parse(list).ok_or_else(|| format!("'{list}' is no list of cores such as 0-2,5"))?,
+        list => CpuSet::parse(list)
+            .ok_or_else(|| format!("'{list}' is no list of cores such as 0-2,5"))?,
     };
     for number in wanted.iter() {
         let core = cores.get(number as usize).ok_or_else(|| {
@@ -86,12 +95,14 @@ fn place_text(socket: Option<&str>, list: &str) -> String {
 fn cores_of(socket: &str, machine: &Machine) -> std::result::Result<Vec<CpuSet>, String> {
     let sockets = machine.grouped(|pu| pu.package);
     let number: Option<usize> = socket.parse().ok();
-    let cpus = number.and_then(|number| sockets.get(number)).ok_or_else(|| {
-        format!(
-            "there is no socket {socket}: this host has {}, numbered from 0",
-            sockets.len()
-        )
-    })?;
+    let cpus = number
+        .and_then(|number| sockets.get(number))
+        .ok_or_else(|| {
+            format!(
+                "there is no socket {socket}: this host has {}, numbered from 0",
+                sockets.len()
+            )
+        })?;
     Ok(machine
         .cores()
         .into_iter()
@@ -102,7 +113,8 @@ fn cores_of(socket: &str, machine: &Machine) -> std::result::Result<Vec<CpuSet>,
 /// Whether a place is written as one.
 pub fn is_place(place: &str) -> bool {
     let (socket, list) = place.split_once(':').unwrap_or(("0", place));
-    socket.parse::<u32>().is_ok() && (list == "*" || CpuSet::parse(list).is_some_and(|list| !list.is_empty()))
+    socket.parse::<u32>().is_ok()
+        && (list == "*" || CpuSet::parse(list).is_some_and(|list| !list.is_empty()))
 }
 
 #[cfg(test)]
@@ -138,8 +150,16 @@ mod tests {
     #[test]
     fn places_that_are_not_there_are_told_with_what_there_is() {
         let fault = |place: &str| cpus(place, &machine()).unwrap_err();
-        assert!(fault("4").contains("this host has 4 cores"), "{}", fault("4"));
-        assert!(fault("1:2").contains("socket 1 has 2 cores"), "{}", fault("1:2"));
+        assert!(
+            fault("4").contains("this host has 4 cores"),
+            "{}",
+            fault("4")
+        );
+        assert!(
+            fault("1:2").contains("socket 1 has 2 cores"),
+            "{}",
+            fault("1:2")
+        );
         assert!(
             fault("2:0").contains("no socket 2: this host has 2"),
             "{}",

@@ -1,8 +1,12 @@
-//! Whether the hosts of a job still reach each other when a network is left alone: what is asked before one is (`garonne rail drain`).
+//! Whether the hosts of a job still reach each other when a network is left alone: what is asked
+//! before one is (`garonne rail drain`).
 //!
-//! Each host says which addresses it has now, with the bits of their networks, which of them its ranks may use (`GARONNE_NETWORKS`), and from which a router leads on. What follows is
-//! pure ([`loss`]): two hosts reach each other by a network that both are on, or through a third one; where routers lead on from both nobody but the network knows, and they are taken to reach each other.
-//! The lines between agents take any network, and pass through no third host. Bounded by [`KINDS_MAX`].
+//! Each host says which addresses it has now, with the bits of their networks, which of them its
+//! ranks may use (`GARONNE_NETWORKS`), and from which a router leads on. What follows is pure
+//! ([`loss`]): two hosts reach each other by a network that both are on, or through a third one;
+//! where routers lead on from both nobody but the network knows, and they are taken to reach each
+//! other. The lines between agents take any network, and pass through no third host. Bounded by
+//! [`KINDS_MAX`].
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -42,8 +46,9 @@ pub(crate) fn own(said: Option<&str>) -> Vec<Own> {
     let own = |interface: &addresses::Interface| {
         let at = IpNet::with_netmask(interface.address, interface.mask?).ok()?;
         let usable = setting.allow(interface.address);
-        let leads_on =
-            beyond && usable && routed.contains(&(interface.name.clone(), interface.address.is_ipv6()));
+        let leads_on = beyond
+            && usable
+            && routed.contains(&(interface.name.clone(), interface.address.is_ipv6()));
         Some(Own {
             at,
             usable,
@@ -54,7 +59,8 @@ pub(crate) fn own(said: Option<&str>) -> Vec<Own> {
     interfaces.filter_map(own).take(ADDRESSES_MAX).collect()
 }
 
-/// The interfaces from which a router leads on, by name, for IPv4 and for IPv6, as the kernel's two tables of routes say.
+/// The interfaces from which a router leads on, by name, for IPv4 and for IPv6, as the kernel's two
+/// tables of routes say.
 fn routed(four: &str, six: &str) -> HashSet<(String, bool)> {
     const UP_BY_GATEWAY: u32 = 1 | 2;
     let by_gateway = |flags: &str| {
@@ -118,8 +124,10 @@ struct Kind {
     first: usize,
 }
 
-/// What these hosts would lose if a network were left alone beside those that are already; of what several would, what is found at `asker`, and else the first. Of what has no link nothing is left that works; but a link may
-/// be missing for a moment only, also that of the network that is to be left alone.
+/// What these hosts would lose if a network were left alone beside those that are already; of what
+/// several would, what is found at `asker`, and else the first. Of what has no link nothing is left
+/// that works; but a link may be missing for a moment only, also that of the network that is to be
+/// left alone.
 pub fn loss(hosts: &[Host], drained: &[IpNet], network: &IpNet, asker: usize) -> Option<Loss> {
     loss_of(hosts, drained, network, asker, |_| true)
         .or_else(|| loss_of(hosts, drained, network, asker, |own| own.linked))
@@ -133,7 +141,8 @@ fn loss_of(
     asker: usize,
     counts: fn(&Own) -> bool,
 ) -> Option<Loss> {
-    // An address that another host has as well (a bridge of containers, as a rule) is no network to others.
+    // An address that another host has as well (a bridge of containers, as a rule) is no network to
+    // others.
     let mut homes: HashMap<IpAddr, HashSet<u64>> = HashMap::new();
     for host in hosts {
         for own in &host.own {
@@ -155,7 +164,8 @@ fn loss_of(
             networks: left.map(|own| own.at.trunc()).collect(),
         }
     };
-    let sides = |host: &Host, of_ranks| (side(host, drained, of_ranks), side(host, &later, of_ranks));
+    let sides =
+        |host: &Host, of_ranks| (side(host, drained, of_ranks), side(host, &later, of_ranks));
     let of_ranks: Vec<(Side, Side)> = hosts.iter().map(|host| sides(host, true)).collect();
     let loses_all = |node: &usize| {
         let (before, after) = &of_ranks[*node];
@@ -184,13 +194,18 @@ fn loss_of(
     for (first, sides) in of_ranks.iter().enumerate() {
         if known.insert(sides) {
             let (before, after) = sides.clone();
-            kinds.push(Kind { before, after, first });
+            kinds.push(Kind {
+                before,
+                after,
+                first,
+            });
         }
     }
     parted(&kinds).map(|(one, other)| Loss::Parted(one, other))
 }
 
-/// The first two that reached each other, and would not any more. (Those of one kind do as long as they are on anything.)
+/// The first two that reached each other, and would not any more. (Those of one kind do as long as
+/// they are on anything.)
 fn parted(kinds: &[Kind]) -> Option<(usize, usize)> {
     if kinds.len() > KINDS_MAX {
         return None;
@@ -208,7 +223,8 @@ fn parted(kinds: &[Kind]) -> Option<(usize, usize)> {
                 .zip(&joined[other])
                 .any(|(near, far)| *near && *far)
     };
-    let pairs = (0..kinds.len()).flat_map(|one| (one + 1..kinds.len()).map(move |other| (one, other)));
+    let pairs =
+        (0..kinds.len()).flat_map(|one| (one + 1..kinds.len()).map(move |other| (one, other)));
     let lost = pairs
         .filter(|pair| !reach(&after, *pair))
         .find(|pair| reach(&before, *pair));
@@ -219,7 +235,8 @@ fn parted(kinds: &[Kind]) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    /// A host on networks of 24 bits; those with `-` ranks may not use, from those with `>` a router leads on, and those with `!` have no link.
+    /// A host on networks of 24 bits; those with `-` ranks may not use, from those with `>` a
+    /// router leads on, and those with `!` have no link.
     fn host(home: u64, addresses: &[&str]) -> Host {
         let own = |text: &&str| {
             let address: IpAddr = text.trim_matches(['-', '>', '!']).parse().unwrap();
@@ -249,7 +266,10 @@ mod tests {
             host(2, &["10.0.0.2", "10.0.1.2"]),
         ];
         assert_eq!(loses(&two, &[], "10.0.1.0/24"), None);
-        assert_eq!(loses(&two, &["10.0.1.0/24"], "10.0.0.0/24"), Some(Loss::Last(1)));
+        assert_eq!(
+            loses(&two, &["10.0.1.0/24"], "10.0.0.0/24"),
+            Some(Loss::Last(1))
+        );
         assert_eq!(loses(&two, &[], "10.0.0.0/23"), Some(Loss::Last(1)));
         let row = [
             host(1, &["10.0.0.1"]),
@@ -287,7 +307,10 @@ mod tests {
             host(1, &["10.0.0.1", "10.0.1.1", "10.0.5.1"]),
             host(2, &["10.0.0.2", "-10.0.1.2", "10.0.6.1"]),
         ];
-        assert_eq!(loses(&one_sided, &[], "10.0.0.0/24"), Some(Loss::Parted(0, 1)));
+        assert_eq!(
+            loses(&one_sided, &[], "10.0.0.0/24"),
+            Some(Loss::Parted(0, 1))
+        );
     }
 
     #[test]
@@ -297,9 +320,13 @@ mod tests {
             host(2, &["10.0.0.2", "10.0.1.2"]),
         ];
         assert_eq!(loses(&two, &[], "10.0.0.0/24"), Some(Loss::Last(0)));
-        // It may itself be left alone, but not where it is the last, however short its link is away.
+        // It may itself be left alone, but not where it is the last, however short its link is
+        // away.
         assert_eq!(loses(&two, &[], "10.0.1.0/24"), None);
-        assert_eq!(loses(&two, &["10.0.0.0/24"], "10.0.1.0/24"), Some(Loss::Last(1)));
+        assert_eq!(
+            loses(&two, &["10.0.0.0/24"], "10.0.1.0/24"),
+            Some(Loss::Last(1))
+        );
         let third = [
             host(1, &["10.0.0.1", "!10.0.1.1", "10.0.2.1"]),
             host(2, &["10.0.0.2", "10.0.1.2", "10.0.3.2"]),
@@ -323,10 +350,17 @@ mod tests {
         );
         let two = [one.clone(), other.clone()];
         assert_eq!(loses(&two, &[], "10.0.0.0/24"), Some(Loss::Parted(0, 1)));
-        let led = [one.clone(), other.clone(), host(3, &["10.0.1.3", "10.0.2.3"])];
+        let led = [
+            one.clone(),
+            other.clone(),
+            host(3, &["10.0.1.3", "10.0.2.3"]),
+        ];
         assert_eq!(loses(&led, &[], "10.0.0.0/24"), None);
         // The way through the third one is not taken away behind that either.
-        assert_eq!(loses(&led, &["10.0.0.0/24"], "10.0.1.0/24"), Some(Loss::Last(0)));
+        assert_eq!(
+            loses(&led, &["10.0.0.0/24"], "10.0.1.0/24"),
+            Some(Loss::Last(0))
+        );
         let more = [
             host(1, &["10.0.0.1", "10.0.1.1", "10.0.7.1"]),
             other.clone(),
@@ -358,10 +392,16 @@ mod tests {
         ];
         assert_eq!(loses(&two, &[], "10.0.0.0/24"), None);
         let one_way = [two[0].clone(), host(2, &["10.0.0.2>", "10.0.2.1"])];
-        assert_eq!(loses(&one_way, &[], "10.0.0.0/24"), Some(Loss::Parted(0, 1)));
+        assert_eq!(
+            loses(&one_way, &[], "10.0.0.0/24"),
+            Some(Loss::Parted(0, 1))
+        );
         // By IPv4 from one, and by IPv6 from the other.
         let strange = [two[0].clone(), host(2, &["10.0.0.2", "fd00::1>"])];
-        assert_eq!(loses(&strange, &[], "10.0.0.0/24"), Some(Loss::Parted(0, 1)));
+        assert_eq!(
+            loses(&strange, &[], "10.0.0.0/24"),
+            Some(Loss::Parted(0, 1))
+        );
         let both = [host(1, &["10.0.0.1", "fd01::1>"]), strange[1].clone()];
         assert_eq!(loses(&both, &[], "10.0.0.0/24"), None);
     }
@@ -399,7 +439,10 @@ mod tests {
     fn this_host_names_no_more_than_fit_and_none_that_are_forbidden() {
         let all = own(None);
         assert!(
-            all.len() <= ADDRESSES_MAX && all.iter().all(|own| own.usable && !own.at.addr().is_loopback())
+            all.len() <= ADDRESSES_MAX
+                && all
+                    .iter()
+                    .all(|own| own.usable && !own.at.addr().is_loopback())
         );
         let none = own(Some("^0.0.0.0/0,^::/0"));
         assert_eq!(none.len(), all.len());

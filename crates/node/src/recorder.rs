@@ -1,7 +1,9 @@
-//! What a rank records for readers after its death, from the rank to the launcher: the area that its last events lie in.
+//! What a rank records for readers after its death, from the rank to the launcher: the area that
+//! its last events lie in.
 //!
-//! A rank makes the area when it joins its job and hands the descriptor to its agent, which keeps it while the job runs.
-//! Where the job ends badly the agent hands those of its host to the launcher ([`crate::launcher::Event`]).
+//! A rank makes the area when it joins its job and hands the descriptor to its agent, which keeps
+//! it while the job runs. Where the job ends badly the agent hands those of its host to the
+//! launcher ([`crate::launcher::Event`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -40,7 +42,8 @@ pub fn is_wanted(said: &OsStr) -> Result<bool> {
     }
 }
 
-/// The area of this rank, whose file its agent has now; `None` if none is wanted or to be had: the rank does without.
+/// The area of this rank, whose file its agent has now; `None` if none is wanted or to be had: the
+/// rank does without.
 ///
 /// # Errors
 /// The setting says what it may not.
@@ -95,15 +98,22 @@ impl Remains {
         card.wait().filter(|wait| wait.since_ns != 0)
     }
 
-    /// The latest calls of a rank's threads: return address, and the number of the call if it was told.
+    /// The latest calls of a rank's threads: return address, and the number of the call if it was
+    /// told.
     pub fn latest(&self, rank: u32) -> Vec<(u64, Option<u16>)> {
         layout::entered::latest(&self.board, &self.shape, rank)
     }
 
-    /// Where the objects of a rank's process were mapped, as in a `maps` file; empty if it did not say.
+    /// Where the objects of a rank's process were mapped, as in a `maps` file; empty if it did not
+    /// say.
     pub fn objects(&self, rank: u32) -> String {
         let at = self.shape.trace_offset(rank);
-        let notes = memory::map(self.file.as_fd(), at, layout::NOTES_BYTES as u64, Access::Read);
+        let notes = memory::map(
+            self.file.as_fd(),
+            at,
+            layout::NOTES_BYTES as u64,
+            Access::Read,
+        );
         notes.map_or_else(|_| String::new(), |notes| notes::read(&notes).objects)
     }
 }

@@ -1,8 +1,9 @@
 //! How a process finds the agent of its job, and a tool the jobs of this machine: without files.
 //!
-//! The agent binds one datagram socket to an abstract name. A rank inherits a socket that is connected to it (the
-//! number and inode are in the environment); if a wrapper closed that, the name serves. Messages on it carry the
-//! agent's end of a private socket, over which everything else goes, so that many processes may share the inherited one.
+//! The agent binds one datagram socket to an abstract name. A rank inherits a socket that is
+//! connected to it (the number and inode are in the environment); if a wrapper closed that, the
+//! name serves. Messages on it carry the agent's end of a private socket, over which everything
+//! else goes, so that many processes may share the inherited one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
@@ -38,7 +39,8 @@ const PREFIX: &str = "garonne/job/";
 pub struct JobName(pub String);
 
 impl JobName {
-    /// The name for a job of this process: the launcher's process id makes it readable, random digits make it unique.
+    /// The name for a job of this process: the launcher's process id makes it readable, random
+    /// digits make it unique.
     pub fn new(launcher: u32, job: JobId) -> Self {
         Self(format!("{PREFIX}{launcher}/{job}"))
     }
@@ -114,7 +116,8 @@ pub(crate) fn bind(name: &JobName) -> Result<(OwnedFd, OwnedFd)> {
     let listener = UnixDatagram::bind_addr(&name.address()?).map_err(failed)?;
     let shared = UnixDatagram::unbound().map_err(failed)?;
     shared.connect_addr(&name.address()?).map_err(failed)?;
-    rustix::net::sockopt::set_socket_passcred(&listener, true).map_err(|error| failed(error.into()))?;
+    rustix::net::sockopt::set_socket_passcred(&listener, true)
+        .map_err(|error| failed(error.into()))?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok((listener.into(), shared.into()))
 }
@@ -207,15 +210,17 @@ impl Invitation {
         inherited.map_or_else(|| connect(&self.agent), Ok)
     }
 
-    /// The variables that tell a rank of this job about it. `number` is where it finds the inherited socket.
+    /// The variables that tell a rank of this job about it. `number` is where it finds the
+    /// inherited socket.
     pub(crate) fn vars(
         admission: &Admission,
         agent: &JobName,
         shared: &OwnedFd,
         number: RawFd,
     ) -> Result<Vec<(String, String)>> {
-        let stat = rustix::fs::fstat(shared.as_fd())
-            .map_err(|error| Error::system(codes::G0209, "cannot examine the agent's socket", error))?;
+        let stat = rustix::fs::fstat(shared.as_fd()).map_err(|error| {
+            Error::system(codes::G0209, "cannot examine the agent's socket", error)
+        })?;
         Ok(vec![
             (ENV_FD.into(), format!("{number}:{}", stat.st_ino)),
             (ENV_AGENT.into(), agent.0.clone()),
@@ -244,7 +249,8 @@ mod tests {
 
     #[test]
     fn half_an_invitation_is_an_error_that_names_the_variable() {
-        let error = Invitation::from_vars(|name| (name == ENV_AGENT).then(|| "x".into())).unwrap_err();
+        let error =
+            Invitation::from_vars(|name| (name == ENV_AGENT).then(|| "x".into())).unwrap_err();
         assert!(error.to_string().contains(ENV_JOB), "{error}");
     }
 

@@ -1,4 +1,5 @@
-//! The variables of the environment that people may set, and those that our processes set for each other.
+//! The variables of the environment that people may set, and those that our processes set for each
+//! other.
 
 use std::ffi::OsString;
 
@@ -112,7 +113,8 @@ pub const SETTINGS: [(&str, &str, &str); 19] = [
     ),
 ];
 
-/// Variables that our processes set for each other, or that only tests, the compiler wrappers and the scripts that build and test Garonne read.
+/// Variables that our processes set for each other, or that only tests, the compiler wrappers and
+/// the scripts that build and test Garonne read.
 pub const INTERNAL: [&str; 15] = [
     "GARONNE_AGENT",
     "GARONNE_CC",
@@ -131,11 +133,13 @@ pub const INTERNAL: [&str; 15] = [
     "GARONNE_STATE",
 ];
 
-/// Those of some variables that look like settings and are none, each with a sentence about it, in order.
+/// Those of some variables that look like settings and are none, each with a sentence about it, in
+/// order.
 pub fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let known = SETTINGS.map(|(name, ..)| name);
-    let is_known =
-        |name: &str| known.contains(&name) || INTERNAL.contains(&name) || name.starts_with("GARONNE_TEST_");
+    let is_known = |name: &str| {
+        known.contains(&name) || INTERNAL.contains(&name) || name.starts_with("GARONNE_TEST_")
+    };
     let names = names.filter_map(|name| name.into_string().ok());
     let mut strange: Vec<String> = names
         .filter(|name| name.starts_with("GARONNE_") && !is_known(name))
@@ -148,7 +152,8 @@ pub fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
             .into_iter()
             .min();
         // The beginning is common to all.
-        let close = near.filter(|(distance, _)| *distance <= 1 + (name.len() - "GARONNE_".len()) / 4);
+        let close =
+            near.filter(|(distance, _)| *distance <= 1 + (name.len() - "GARONNE_".len()) / 4);
         let advice = match close {
             Some((_, known)) => format!("did you mean {known}?"),
             None => "`garonne why settings` lists all".to_owned(),
@@ -164,8 +169,13 @@ mod tests {
 
     #[test]
     fn a_mistyped_setting_is_named_once_with_the_nearest_and_what_is_known_never() {
-        let said =
-            |names: &[&str]| unknown(names.iter().map(|name| OsString::from(format!("GARONNE{name}"))));
+        let said = |names: &[&str]| {
+            unknown(
+                names
+                    .iter()
+                    .map(|name| OsString::from(format!("GARONNE{name}"))),
+            )
+        };
         let lines = said(&["_CHEK", "", "_CHEK", "_XYZZY_PLUGH"]);
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("_CHEK is no setting") && lines[0].contains("_CHECK?"));

@@ -1,6 +1,8 @@
-//! Which strategy the optimisation window follows: a built-in one by its name, or a module of somebody else's by its path.
+//! Which strategy the optimisation window follows: a built-in one by its name, or a module of
+//! somebody else's by its path.
 //!
-//! Read from the environment by every rank when it starts, and by the launcher before it starts anything. A module runs in the rank's process; its answers are checked by the engine
+//! Read from the environment by every rank when it starts, and by the launcher before it starts
+//! anything. A module runs in the rank's process; its answers are checked by the engine
 //! ([`garonne_engine::strategy::loaded`]).
 
 #[allow(unsafe_code)]
@@ -16,7 +18,8 @@ use garonne_engine::strategy::loaded::{Answer, Decides, Flow, Message, Piece, St
 use crate::codes;
 use crate::error::{Error, Result};
 
-/// When and in which order messages leave, and how large data are split: one of [`BuiltIn::ALL`], by name; or the path of a module that decides, which has a slash.
+/// When and in which order messages leave, and how large data are split: one of [`BuiltIn::ALL`],
+/// by name; or the path of a module that decides, which has a slash.
 pub const ENV_STRATEGY: &str = "GARONNE_STRATEGY";
 
 /// What the setting says.
@@ -62,7 +65,8 @@ impl Chosen {
 pub enum Followed {
     /// A built-in one.
     BuiltIn(BuiltIn),
-    /// A module; where the counts of its answers lie in the rank's own memory. What it does not decide, the default does.
+    /// A module; where the counts of its answers lie in the rank's own memory. What it does not
+    /// decide, the default does.
     Module(u64),
 }
 
@@ -109,7 +113,8 @@ pub struct Module {
 }
 
 impl Module {
-    /// Loads the module in a file. Runs the file's initialisers, as every loading of a library does.
+    /// Loads the module in a file. Runs the file's initialisers, as every loading of a library
+    /// does.
     ///
     /// # Errors
     /// `Misuse` that names the file and says why it is no module for this library.
@@ -166,7 +171,10 @@ mod tests {
     fn a_value_with_a_slash_is_a_module_and_any_other_a_name() {
         for one in BuiltIn::ALL {
             let said = format!(" {} ", one.name());
-            assert_eq!(Chosen::read(OsStr::new(&said)).unwrap(), Chosen::BuiltIn(one));
+            assert_eq!(
+                Chosen::read(OsStr::new(&said)).unwrap(),
+                Chosen::BuiltIn(one)
+            );
         }
         for path in ["/opt/lib.so", "./lib.so", "adaptive/", "a b/c.so"] {
             assert_eq!(
@@ -192,7 +200,10 @@ mod tests {
         for followed in all.chain([Followed::Module(4096), Followed::Module(u64::MAX)]) {
             assert_eq!(Followed::from_word(followed.word()), Some(followed));
         }
-        assert_eq!((Followed::from_word(0), Followed::from_word(4095)), (None, None));
+        assert_eq!(
+            (Followed::from_word(0), Followed::from_word(4095)),
+            (None, None)
+        );
     }
 
     #[test]

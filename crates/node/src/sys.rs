@@ -1,5 +1,6 @@
-//! The system calls of this crate that safe wrappers do not offer: signals as descriptors, descriptors by number, death by
-//! lifeline, memory that a fork wipes. Starting a rank has a file of its own, beside the agent.
+//! The system calls of this crate that safe wrappers do not offer: signals as descriptors,
+//! descriptors by number, death by lifeline, memory that a fork wipes. Starting a rank has a file
+//! of its own, beside the agent.
 //!
 //! Only this crate calls it. Every function is a thin layer whose contract is in its comment.
 
@@ -31,7 +32,8 @@ pub struct Received {
     pub bytes: Vec<u8>,
     /// Descriptors that came with it, close-on-exec.
     pub fds: Vec<OwnedFd>,
-    /// Process and user of the sender as this process's namespaces name them (0: not visible), if asked for.
+    /// Process and user of the sender as this process's namespaces name them (0: not visible), if
+    /// asked for.
     pub sender: Option<(i32, u32)>,
 }
 
@@ -57,9 +59,11 @@ pub fn send(
     }
 }
 
-/// Receives one message. Descriptors for which there is no room in this process are dropped by the kernel.
+/// Receives one message. Descriptors for which there is no room in this process are dropped by the
+/// kernel.
 pub fn recv(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Received> {
-    // Room for what is there only: the longest message takes eight pages, which a rank that starts would touch for a few bytes.
+    // Room for what is there only: the longest message takes eight pages, which a rank that starts
+    // would touch for a few bytes.
     let there = loop {
         let flags = flags | RecvFlags::PEEK | RecvFlags::TRUNC;
         match rustix::net::recv(socket, &mut [0u8; 0], flags) {
@@ -69,7 +73,8 @@ pub fn recv(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Received> {
         }
     };
     let mut bytes = vec![0; there.clamp(1, MESSAGE_BYTES_MAX)];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4), ScmCredentials(1))];
+    let mut space =
+        [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = loop {
         let flags = flags | RecvFlags::CMSG_CLOEXEC;
@@ -80,7 +85,8 @@ pub fn recv(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Received> {
             flags,
         ) {
             Ok(got) => break got,
-            // Told once when the other side closed with messages of ours unread; what it sent before is still to be had.
+            // Told once when the other side closed with messages of ours unread; what it sent
+            // before is still to be had.
             Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => continue,
             Err(error) => return Err(error.into()),
         }
@@ -100,7 +106,10 @@ pub fn recv(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Received> {
         match message {
             RecvAncillaryMessage::ScmRights(fds) => received.fds.extend(fds),
             RecvAncillaryMessage::ScmCredentials(who) => {
-                received.sender = Some((rustix::process::Pid::as_raw(Some(who.pid)), who.uid.as_raw()));
+                received.sender = Some((
+                    rustix::process::Pid::as_raw(Some(who.pid)),
+                    who.uid.as_raw(),
+                ));
             }
             _ => {}
         }
@@ -108,8 +117,9 @@ pub fn recv(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Received> {
     Ok(received)
 }
 
-/// Takes over the descriptor `number` if it is open and refers to the socket with inode `inode`: the test that tells
-/// the descriptor that our launcher left from another that a program opened under the same number.
+/// Takes over the descriptor `number` if it is open and refers to the socket with inode `inode`:
+/// the test that tells the descriptor that our launcher left from another that a program opened
+/// under the same number.
 pub fn adopt_socket(number: RawFd, inode: u64) -> Option<OwnedFd> {
     if number < 0 {
         return None;
@@ -129,10 +139,12 @@ pub fn adopt_socket(number: RawFd, inode: u64) -> Option<OwnedFd> {
     Some(fd)
 }
 
-/// `fcntl` command that chooses the signal of asynchronous input; the same number on all architectures of Linux.
+/// `fcntl` command that chooses the signal of asynchronous input; the same number on all
+/// architectures of Linux.
 const F_SETSIG: i32 = 10;
 
-/// Has the kernel kill this process when the other end of `lifeline` closes, whatever the process does then. `BrokenPipe` if it has closed already.
+/// Has the kernel kill this process when the other end of `lifeline` closes, whatever the process
+/// does then. `BrokenPipe` if it has closed already.
 pub fn die_with(lifeline: BorrowedFd<'_>) -> io::Result<()> {
     let fd = lifeline.as_raw_fd();
     // SAFETY: fcntl on an open descriptor with integer arguments.
@@ -173,8 +185,8 @@ impl ForkGuard {
 
     /// Sets one up.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: a fresh private mapping; advice and store stay within it. With pages larger than `BYTES` the kernel
-        // rounds all lengths up alike.
+        // SAFETY: a fresh private mapping; advice and store stay within it. With pages larger than
+        // `BYTES` the kernel rounds all lengths up alike.
         unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let page = libc::mmap(
@@ -226,9 +238,11 @@ pub const WATCHED: [i32; 10] = [
     libc::SIGCHLD,
 ];
 
-/// All of them, but for a SIGHUP that `nohup` has made ignored: the job goes on when its terminal is closed.
+/// All of them, but for a SIGHUP that `nohup` has made ignored: the job goes on when its terminal
+/// is closed.
 fn watched_set() -> libc::sigset_t {
-    // SAFETY: the set is initialised by sigemptyset before use, and `hangup` is filled in by the kernel.
+    // SAFETY: the set is initialised by sigemptyset before use, and `hangup` is filled in by the
+    // kernel.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -267,7 +281,8 @@ impl std::os::fd::AsFd for Signals {
 }
 
 impl Signals {
-    /// The same for a forked child: a descriptor of its own, and the mask that its parent started with.
+    /// The same for a forked child: a descriptor of its own, and the mask that its parent started
+    /// with.
     pub fn renew(self) -> io::Result<Self> {
         let fresh = Self::watch()?;
         Ok(Self {
@@ -276,11 +291,13 @@ impl Signals {
         })
     }
 
-    /// Blocks the watched signals in this thread and opens the descriptor. Blocks SIGXFSZ, too: a limit on the size of files is an error of
-    /// the call that meets it. A SIGCHLD that the starting program had ignored is not, as otherwise nobody is told of ends.
+    /// Blocks the watched signals in this thread and opens the descriptor. Blocks SIGXFSZ, too: a
+    /// limit on the size of files is an error of the call that meets it. A SIGCHLD that the
+    /// starting program had ignored is not, as otherwise nobody is told of ends.
     pub fn watch() -> io::Result<Self> {
         let set = watched_set();
-        // SAFETY: all sets are valid; the descriptor is fresh; the default action of SIGCHLD runs no code.
+        // SAFETY: all sets are valid; the descriptor is fresh; the default action of SIGCHLD runs
+        // no code.
         unsafe {
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             let mut before = std::mem::zeroed();
@@ -308,7 +325,8 @@ impl Signals {
 
     /// The next pending signal.
     pub fn next(&self) -> Option<Signal> {
-        // SAFETY: all zeroes is a valid value of this plain C structure, and the read is bounded by its size.
+        // SAFETY: all zeroes is a valid value of this plain C structure, and the read is bounded by
+        // its size.
         unsafe {
             let mut info: libc::signalfd_siginfo = std::mem::zeroed();
             let size = std::mem::size_of_val(&info);
@@ -322,8 +340,9 @@ impl Signals {
     }
 }
 
-/// Stops this process as its shell expects of a SIGTSTP (and not at all where nobody could continue it, as the kernel
-/// decides for orphaned process groups); returns when it is continued. The signal must be blocked.
+/// Stops this process as its shell expects of a SIGTSTP (and not at all where nobody could continue
+/// it, as the kernel decides for orphaned process groups); returns when it is continued. The signal
+/// must be blocked.
 pub fn stop_self() {
     // SAFETY: valid sets; the signal's default action stops the process and touches no memory.
     unsafe {
@@ -354,8 +373,8 @@ struct PidfdInfo {
     exit_code: i32,
 }
 
-/// The wait status of a process that is no child of this one, once it is reaped. `None`: it is not reaped yet, or the kernel
-/// (before Linux 6.15) does not tell.
+/// The wait status of a process that is no child of this one, once it is reaped. `None`: it is not
+/// reaped yet, or the kernel (before Linux 6.15) does not tell.
 pub fn wait_status(pidfd: BorrowedFd<'_>) -> Option<i32> {
     const EXIT: u64 = 1 << 3;
     let get_info = rustix::ioctl::opcode::read_write::<PidfdInfo>(0xff, 11);
@@ -363,7 +382,8 @@ pub fn wait_status(pidfd: BorrowedFd<'_>) -> Option<i32> {
         mask: EXIT,
         ..PidfdInfo::default()
     };
-    // SAFETY: the request carries the size of the struct, which is all that the kernel reads and writes.
+    // SAFETY: the request carries the size of the struct, which is all that the kernel reads and
+    // writes.
     let done = unsafe { libc::ioctl(pidfd.as_raw_fd(), get_info as _, &raw mut info) };
     (done == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
 }
@@ -377,9 +397,11 @@ pub enum Forked {
     Parent(i32),
 }
 
-/// Forks. The process must have one thread (the launcher has): then the child may go on as an ordinary program.
+/// Forks. The process must have one thread (the launcher has): then the child may go on as an
+/// ordinary program.
 pub fn fork() -> io::Result<Forked> {
-    // SAFETY: with a single thread no lock is held by another, so the child is as good as the parent.
+    // SAFETY: with a single thread no lock is held by another, so the child is as good as the
+    // parent.
     match unsafe { libc::fork() } {
         0 => Ok(Forked::Child),
         pid if pid > 0 => Ok(Forked::Parent(pid)),
@@ -393,8 +415,8 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Lets `pid` and its descendants read and write this process's memory where the Yama module would allow that only to
-/// ancestors. Without the module the call fails, and nothing needs allowing.
+/// Lets `pid` and its descendants read and write this process's memory where the Yama module would
+/// allow that only to ancestors. Without the module the call fails, and nothing needs allowing.
 pub fn allow_memory_access_below(pid: i32) {
     // SAFETY: a plain system call with integer arguments.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, pid as libc::c_ulong, 0, 0, 0) };
@@ -411,18 +433,21 @@ pub fn read_byte_of(pid: i32, address: usize) -> io::Result<()> {
         iov_base: std::ptr::with_exposed_provenance_mut(address),
         iov_len: 1,
     };
-    // SAFETY: writes one byte into `byte`; the remote address is only interpreted by the kernel, in the other process.
+    // SAFETY: writes one byte into `byte`; the remote address is only interpreted by the kernel, in
+    // the other process.
     match unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) } {
         1 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Takes standard input over under another number, puts nothing into its place and into that of standard output, and closes all else but standard error: what
-/// a process that starts this one by accident hands on would otherwise stay open as long as this one lives.
+/// Takes standard input over under another number, puts nothing into its place and into that of
+/// standard output, and closes all else but standard error: what a process that starts this one by
+/// accident hands on would otherwise stay open as long as this one lives.
 pub fn detach_input() -> io::Result<OwnedFd> {
     let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
-    // SAFETY: closes descriptors above the one just made; the caller has opened none, and this process has one thread.
+    // SAFETY: closes descriptors above the one just made; the caller has opened none, and this
+    // process has one thread.
     unsafe { libc::syscall(libc::SYS_close_range, input.as_raw_fd() + 1, u32::MAX, 0) };
     for number in 3..input.as_raw_fd() {
         // SAFETY: likewise.
@@ -434,8 +459,8 @@ pub fn detach_input() -> io::Result<OwnedFd> {
     Ok(input)
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC. Through the C library, which finds its way when there is no vDSO (under valgrind, whose
-/// clients rustix's own lookup brings down).
+/// Nanoseconds of CLOCK_MONOTONIC. Through the C library, which finds its way when there is no vDSO
+/// (under valgrind, whose clients rustix's own lookup brings down).
 pub fn monotonic_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,

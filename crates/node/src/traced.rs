@@ -1,7 +1,9 @@
-//! The other side of [`crate::tracing`]: asks the ranks of a world to record, and reads what they recorded, also of those that are gone.
+//! The other side of [`crate::tracing`]: asks the ranks of a world to record, and reads what they
+//! recorded, also of those that are gone.
 //!
-//! Owned by the launcher or a tool of the same user, which holds the world's memory file and so keeps its last records. All that is read here was
-//! written by other processes: it is copied, bounded, and decoded to something or nothing.
+//! Owned by the launcher or a tool of the same user, which holds the world's memory file and so
+//! keeps its last records. All that is read here was written by other processes: it is copied,
+//! bounded, and decoded to something or nothing.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -68,7 +70,11 @@ impl Traced {
             })
         };
         let rings = (0..shape.size).map(ring).collect::<Result<_>>()?;
-        Ok(Self { shape, board, rings })
+        Ok(Self {
+            shape,
+            board,
+            rings,
+        })
     }
 
     /// The world.
@@ -86,10 +92,12 @@ impl Traced {
         Card::of(&self.board, rank)
     }
 
-    /// What a rank waits for, with the number and the return address of the call that it is in; `None` if it does not wait.
+    /// What a rank waits for, with the number and the return address of the call that it is in;
+    /// `None` if it does not wait.
     pub fn waits(&self, rank: u32) -> Option<(Wait, u16, u64)> {
         let wait = self.card(rank).wait().filter(|wait| wait.since_ns != 0)?;
-        // The wait says what was asked for; the program may be in another call, which waits for that.
+        // The wait says what was asked for; the program may be in another call, which waits for
+        // that.
         let latest = layout::entered::latest(&self.board, &self.shape, rank);
         let (call, site) = match latest.first() {
             Some(&(site, Some(call))) => (call, site),
@@ -110,8 +118,8 @@ impl Traced {
         }
     }
 
-    /// Reads what a rank recorded since the last time. `last` says that it records no more. Returns how many records were overwritten before they
-    /// could be read.
+    /// Reads what a rank recorded since the last time. `last` says that it records no more. Returns
+    /// how many records were overwritten before they could be read.
     pub fn read(&mut self, rank: u32, last: bool, each: &mut dyn FnMut(Record)) -> u64 {
         let Some(ring) = self.rings.get_mut(rank as usize) else {
             return 0;
@@ -130,7 +138,8 @@ impl Traced {
         lost
     }
 
-    /// Where the objects of a rank's process are or were mapped, as in a `maps` file; empty if it did not say.
+    /// Where the objects of a rank's process are or were mapped, as in a `maps` file; empty if it
+    /// did not say.
     pub fn objects(&self, rank: u32) -> String {
         let Some(ring) = self.rings.get(rank as usize) else {
             return String::new();
@@ -180,13 +189,30 @@ mod tests {
         let mut traced = Traced::open(&file, From::Beginning).unwrap();
         let area = ring(&file, 1);
         let journal = area.part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
-        journal::write(&journal, layout::JOURNAL, &Record::new(Kind::TurnBegin).encode());
+        journal::write(
+            &journal,
+            layout::JOURNAL,
+            &Record::new(Kind::TurnBegin).encode(),
+        );
         journal::write(&journal, layout::JOURNAL, &[u64::MAX; 7]);
-        journal::write(&journal, layout::JOURNAL, &Record::new(Kind::TurnEnd).encode());
+        journal::write(
+            &journal,
+            layout::JOURNAL,
+            &Record::new(Kind::TurnEnd).encode(),
+        );
         let mut seen = Vec::new();
-        assert_eq!(traced.read(0, true, &mut |record| seen.push((0, record.kind))), 0);
-        assert_eq!(traced.read(1, true, &mut |record| seen.push((1, record.kind))), 0);
-        assert_eq!(traced.read(2, true, &mut |record| seen.push((2, record.kind))), 0);
+        assert_eq!(
+            traced.read(0, true, &mut |record| seen.push((0, record.kind))),
+            0
+        );
+        assert_eq!(
+            traced.read(1, true, &mut |record| seen.push((1, record.kind))),
+            0
+        );
+        assert_eq!(
+            traced.read(2, true, &mut |record| seen.push((2, record.kind))),
+            0
+        );
         assert_eq!(seen, [(1, Kind::TurnBegin), (1, Kind::TurnEnd)]);
         assert_eq!(
             Traced::open(&file, From::Now)
@@ -202,7 +228,11 @@ mod tests {
         let mut traced = Traced::open(&file, From::Beginning).unwrap();
         let journal = ring(&file, 0).part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
         for _ in 0..layout::JOURNAL.slots() + 5 {
-            journal::write(&journal, layout::JOURNAL, &Record::new(Kind::TurnEnd).encode());
+            journal::write(
+                &journal,
+                layout::JOURNAL,
+                &Record::new(Kind::TurnEnd).encode(),
+            );
         }
         let mut read = 0;
         assert_eq!(traced.read(0, true, &mut |_| read += 1), 5);

@@ -1,8 +1,11 @@
-//! What this rank records while somebody traces it: a journal in the world's shared memory, which outlives the process.
+//! What this rank records while somebody traces it: a journal in the world's shared memory, which
+//! outlives the process.
 //!
-//! Owned by the rank. Nothing is recorded, and none of this memory but the notes about the program touched, until the board asks for it ([`Tracer::is_wanted`]): a word that is not zero, and a
-//! time until which it counts. Whoever traces moves that time on, so a tracer that was killed is forgotten by itself. Called by any thread of the rank; never
-//! waits. Bounded by the journal ([`garonne_trace::limits::RECORDS`]).
+//! Owned by the rank. Nothing is recorded, and none of this memory but the notes about the program
+//! touched, until the board asks for it ([`Tracer::is_wanted`]): a word that is not zero, and a
+//! time until which it counts. Whoever traces moves that time on, so a tracer that was killed is
+//! forgotten by itself. Called by any thread of the rank; never waits. Bounded by the journal
+//! ([`garonne_trace::limits::RECORDS`]).
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -88,7 +91,8 @@ impl Tracer {
         }
     }
 
-    /// Whether somebody traces at the moment `now`. A word that nobody answers for any more is cleared.
+    /// Whether somebody traces at the moment `now`. A word that nobody answers for any more is
+    /// cleared.
     pub fn wanted(&self, now: u64) -> Wanted {
         let seen = self.word.load(Acquire);
         let until: &AtomicU64 = layout::trace_until(self.client.board_ref());
@@ -98,19 +102,26 @@ impl Tracer {
         if until.load(Acquire) >= now {
             return Wanted::Yes;
         }
-        // A tracer that comes at this moment stores its time before its word, which is another one then.
+        // A tracer that comes at this moment stores its time before its word, which is another one
+        // then.
         let _ = self.word.compare_exchange(seen, 0, AcqRel, Relaxed);
         Wanted::No
     }
 
-    /// Begins or ceases to record. `change` switches what else there is to switch, and is called only if something changes, by one thread at a time.
+    /// Begins or ceases to record. `change` switches what else there is to switch, and is called
+    /// only if something changes, by one thread at a time.
     pub fn switch(&self, on: bool, change: impl FnOnce()) {
-        let _one = self.switching.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self
+            .switching
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if self.is_on() == on {
             return;
         }
         if on {
-            let Some((notes, _)) = self.area() else { return };
+            let Some((notes, _)) = self.area() else {
+                return;
+            };
             notes::write(notes);
             self.on.store(true, Relaxed);
             for (number, name) in self.book.names() {
@@ -185,7 +196,8 @@ impl Tracer {
     }
 }
 
-/// What is recorded of an operation: nothing where no call asked for it, as for the messages by which ranks found communicators or agree on a place for collectives.
+/// What is recorded of an operation: nothing where no call asked for it, as for the messages by
+/// which ranks found communicators or agree on a place for collectives.
 fn about(kind: Kind, operation: &Watched) -> Option<Record> {
     if operation.origin.call == 0 {
         return None;

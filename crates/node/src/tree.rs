@@ -1,7 +1,9 @@
 //! Which agent reports to which: a tree over the nodes of a job, a pure function of their number.
 //!
-//! Node 0, the launcher's, is the root. Nodes are numbered level by level, so that parent, children and the way to any node follow from numbers alone, and nobody has to be told
-//! them. Hosts that have joined with a key are the last nodes, and all report to the root: nobody knows whom else they reach.
+//! Node 0, the launcher's, is the root. Nodes are numbered level by level, so that parent, children
+//! and the way to any node follow from numbers alone, and nobody has to be told them. Hosts that
+//! have joined with a key are the last nodes, and all report to the root: nobody knows whom else
+//! they reach.
 
 use crate::codes;
 use crate::error::{Error, Result};
@@ -22,7 +24,8 @@ pub fn fan_out_from_environment() -> Result<u32> {
             .ok()
             .filter(|fan_out| (2..=FAN_OUT_MAX).contains(fan_out))
             .ok_or_else(|| {
-                let text = format!("{ENV_FAN_OUT}={said:?}; there are: numbers from 2 to {FAN_OUT_MAX}");
+                let text =
+                    format!("{ENV_FAN_OUT}={said:?}; there are: numbers from 2 to {FAN_OUT_MAX}");
                 Error::misuse(codes::G0225, text)
             }),
     }
@@ -155,7 +158,11 @@ mod tests {
         assert_eq!(tree.children(2), 5..6);
         for guest in 6..10 {
             assert_eq!(
-                (tree.parent(guest), tree.has_children(guest), tree.count(guest)),
+                (
+                    tree.parent(guest),
+                    tree.has_children(guest),
+                    tree.count(guest)
+                ),
                 (Some(0), false, 1)
             );
             assert_eq!(tree.towards(0, guest), Some(guest));

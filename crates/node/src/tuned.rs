@@ -1,7 +1,8 @@
 //! What networks between hosts gave when `garonne tune --host` measured them.
 //!
-//! Kept in the user's cache directory beside the cost model of the machine, and read by each rank that has several ways for large data. A starting point: what a way brings itself soon
-//! counts for more. A file that is missing, damaged or of another format means: start without.
+//! Kept in the user's cache directory beside the cost model of the machine, and read by each rank
+//! that has several ways for large data. A starting point: what a way brings itself soon counts for
+//! more. A file that is missing, damaged or of another format means: start without.
 
 use std::io::Result;
 use std::net::IpAddr;
@@ -52,7 +53,8 @@ impl Network {
     /// Both networks, if both addresses are in them.
     fn holds(&self, own: IpAddr, other: IpAddr) -> Option<(IpNet, IpNet)> {
         let (here, there): (IpNet, IpNet) = (self.own.parse().ok()?, self.other.parse().ok()?);
-        let sane = self.mb_per_s > 0.0 && self.mb_per_s < 1e6 && (0.0..1e7).contains(&self.round_trip_us);
+        let sane =
+            self.mb_per_s > 0.0 && self.mb_per_s < 1e6 && (0.0..1e7).contains(&self.round_trip_us);
         (sane && here.contains(&own) && there.contains(&other)).then_some((here, there))
     }
 }
@@ -78,7 +80,8 @@ impl Networks {
     /// What is kept.
     pub fn load() -> Self {
         let read = Self::path().and_then(|path| bounded::read(path, bounded::LIST_BYTES_MAX).ok());
-        read.and_then(|bytes| Self::parse(&bytes)).unwrap_or_default()
+        read.and_then(|bytes| Self::parse(&bytes))
+            .unwrap_or_default()
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
@@ -91,7 +94,8 @@ impl Networks {
         Some(CostModel::path()?.with_file_name(format!("networks-{FORMAT}.json")))
     }
 
-    /// The network between two addresses, of which the first is this host's: of several the narrowest.
+    /// The network between two addresses, of which the first is this host's: of several the
+    /// narrowest.
     pub fn find(&self, own: IpAddr, other: IpAddr) -> Option<&Network> {
         let (own, other) = (own.to_canonical(), other.to_canonical());
         let of = |network: &Network| {
@@ -102,10 +106,12 @@ impl Networks {
             .networks
             .iter()
             .filter_map(|network| Some((of(network)?, network)));
-        held.max_by_key(|(narrow, _)| *narrow).map(|(_, network)| network)
+        held.max_by_key(|(narrow, _)| *narrow)
+            .map(|(_, network)| network)
     }
 
-    /// Adds what was measured now in the place of what was before, and keeps all, whole or not at all.
+    /// Adds what was measured now in the place of what was before, and keeps all, whole or not at
+    /// all.
     ///
     /// # Errors
     /// No home, or what the file system says (a read-only home is no reason not to run).
@@ -128,7 +134,8 @@ impl Networks {
     }
 }
 
-/// Reads any bytes as what is kept, and looks something up in it: the file is in a directory that others may write.
+/// Reads any bytes as what is kept, and looks something up in it: the file is in a directory that
+/// others may write.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
     if let Some(kept) = Networks::parse(bytes) {

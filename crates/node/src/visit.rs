@@ -1,7 +1,9 @@
-//! What tools ask the agent of a running job: a read-only look at it, what the ranks of its other hosts show, and to leave a network alone.
+//! What tools ask the agent of a running job: a read-only look at it, what the ranks of its other
+//! hosts show, and to leave a network alone.
 //!
-//! Called by the command. One message, one answer; whoever does not answer within [`limits::VISIT_WAIT`] may have been stopped. Of other hosts each answers for itself, or has not within
-//! [`limits::LOOK_WAIT`].
+//! Called by the command. One message, one answer; whoever does not answer within
+//! [`limits::VISIT_WAIT`] may have been stopped. Of other hosts each answers for itself, or has not
+//! within [`limits::LOOK_WAIT`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -57,7 +59,8 @@ impl Visit {
         shape.nodes < 2 || rank >= shape.size || Card::of(board, rank).host().0 == shape.node
     }
 
-    /// Where the objects of a rank's process are or were mapped, as in a `maps` file; empty if it did not say.
+    /// Where the objects of a rank's process are or were mapped, as in a `maps` file; empty if it
+    /// did not say.
     pub fn objects(&self, rank: u32) -> String {
         let (Some((shape, _)), Some(file)) = (&self.world, &self.file) else {
             return String::new();
@@ -76,21 +79,30 @@ impl Visit {
     }
 }
 
-/// Asks the agent of the job named `name` to have a network left alone between hosts, on all of them, or used again. When it returns this host has heard of it.
+/// Asks the agent of the job named `name` to have a network left alone between hosts, on all of
+/// them, or used again. When it returns this host has heard of it.
 ///
 /// # Errors
-/// It cannot be left alone: why, with the hosts. [`Error::Timeout`] where a host of the job does not answer, and so nothing changes.
+/// It cannot be left alone: why, with the hosts. [`Error::Timeout`] where a host of the job does
+/// not answer, and so nothing changes.
 pub fn drain(name: &rendezvous::JobName, network: IpNet, drained: bool) -> Result<()> {
     let message = ToAgent::Drain { network, drained };
     let late = "a host of the job does not answer, so nothing has changed; somebody may have stopped it (garonne who)";
-    match ask_on(name, &message, (limits::NETWORK_WAIT + limits::VISIT_WAIT, late))?.message {
+    match ask_on(
+        name,
+        &message,
+        (limits::NETWORK_WAIT + limits::VISIT_WAIT, late),
+    )?
+    .message
+    {
         ToRank::Heard => Ok(()),
         ToRank::Refused { code, text } => Err(refusal(&code, text)),
         other => Err(unexpected(&other)),
     }
 }
 
-/// Where the hosts of a job on several are, by node, with the addresses that they have got since it began.
+/// Where the hosts of a job on several are, by node, with the addresses that they have got since it
+/// began.
 ///
 /// # Errors
 /// The job's table of hosts is damaged.
@@ -124,7 +136,8 @@ fn in_time(mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a host of the job has an address in that network, once all hosts have had the time to look again: [`drain`] has them do so.
+/// Whether a host of the job has an address in that network, once all hosts have had the time to
+/// look again: [`drain`] has them do so.
 ///
 /// # Errors
 /// As [`places`].
@@ -154,13 +167,15 @@ struct Answer {
     user: Option<u32>,
 }
 
-/// How long the agent of this host may take that asks nobody else, and what is to be said where it takes longer.
+/// How long the agent of this host may take that asks nobody else, and what is to be said where it
+/// takes longer.
 const AGENT_ALONE: (Duration, &str) = (
     limits::VISIT_WAIT,
     "the agent of that job does not answer; somebody may have stopped it",
 );
 
-/// Sends one message to the agent of a job, and gives its answer. An error of [`Error::Timeout`] says `late`.
+/// Sends one message to the agent of a job, and gives its answer. An error of [`Error::Timeout`]
+/// says `late`.
 fn ask_on(
     name: &rendezvous::JobName,
     message: &ToAgent,
@@ -177,15 +192,17 @@ fn ask_on(
     )
     .map_err(|error| Error::system(codes::G0209, "cannot talk to the agent of that job", error))?;
     drop((hello, theirs));
-    sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, Some(patience))
-        .map_err(|error| Error::system(codes::G0209, "cannot limit the wait for an agent", error))?;
-    let reply = sys::recv(ours.as_fd(), RecvFlags::empty()).map_err(|error| match error.kind() {
-        std::io::ErrorKind::WouldBlock => Error::Timeout {
-            code: codes::G0209,
-            text: late.into(),
-        },
-        _ => Error::system(codes::G0209, "cannot hear the agent of that job", error),
-    })?;
+    sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, Some(patience)).map_err(
+        |error| Error::system(codes::G0209, "cannot limit the wait for an agent", error),
+    )?;
+    let reply =
+        sys::recv(ours.as_fd(), RecvFlags::empty()).map_err(|error| match error.kind() {
+            std::io::ErrorKind::WouldBlock => Error::Timeout {
+                code: codes::G0209,
+                text: late.into(),
+            },
+            _ => Error::system(codes::G0209, "cannot hear the agent of that job", error),
+        })?;
     believe(name, &reply)?;
     let user = believed::user_of(&reply);
     Ok(Answer {
@@ -211,7 +228,8 @@ pub struct Around {
 /// Asks all hosts of a job but this one what their ranks show of this.
 ///
 /// # Errors
-/// [`Error::Timeout`] where the agent of this host does not answer; one of another version knows no such question.
+/// [`Error::Timeout`] where the agent of this host does not answer; one of another version knows no
+/// such question.
 pub fn around(name: &rendezvous::JobName, wish: Wish) -> Result<Around> {
     let until = Instant::now() + limits::LOOK_WAIT;
     let answer = ask_on(name, &ToAgent::Look(wish), AGENT_ALONE)?;
@@ -237,7 +255,10 @@ pub fn around(name: &rendezvous::JobName, wish: Wish) -> Result<Around> {
 
 /// What is in the file that a message carries.
 fn content(fds: Vec<OwnedFd>, most: usize) -> Result<Vec<u8>> {
-    let fd = fds.into_iter().next().ok_or_else(|| damaged("it lacks a file"))?;
+    let fd = fds
+        .into_iter()
+        .next()
+        .ok_or_else(|| damaged("it lacks a file"))?;
     let size = rustix::fs::fstat(&fd).map_or(0, |about| about.st_size.max(0) as usize);
     let most = most.min(size);
     let mut bytes = vec![0; most];
@@ -262,8 +283,9 @@ fn content(fds: Vec<OwnedFd>, most: usize) -> Result<Vec<u8>> {
 }
 
 impl Around {
-    /// What the ranks of each of these nodes show, as they answer; until all have, or the time is over. An error is the answer of one that is damaged: who says what nobody can read, or speaks
-    /// for ranks of another host.
+    /// What the ranks of each of these nodes show, as they answer; until all have, or the time is
+    /// over. An error is the answer of one that is damaged: who says what nobody can read, or
+    /// speaks for ranks of another host.
     pub fn answers(self, of: BTreeSet<u32>) -> BTreeMap<u32, Result<Vec<Seen>>> {
         let of_rank = self.of_rank.clone();
         self.all_answers(of, |node, bytes| seen_of(node, &of_rank, &bytes))
@@ -272,8 +294,9 @@ impl Around {
     /// What a command says on each of these nodes, or why it says nothing; as [`Around::answers`].
     pub fn pages(self, of: BTreeSet<u32>) -> BTreeMap<u32, std::result::Result<String, String>> {
         let pages = self.all_answers(of, |_, bytes| look::page(&bytes));
-        let flat =
-            |(node, page): (u32, Result<_>)| (node, page.unwrap_or_else(|error| Err(error.to_string())));
+        let flat = |(node, page): (u32, Result<_>)| {
+            (node, page.unwrap_or_else(|error| Err(error.to_string())))
+        };
         pages.into_iter().map(flat).collect()
     }
 
@@ -312,8 +335,9 @@ impl Around {
     /// No more comes, or what came is damaged.
     pub fn next(&self, within: Duration) -> Result<Option<(u32, Vec<u8>)>> {
         let within = Some(within.max(Duration::from_micros(1)));
-        sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, within)
-            .map_err(|error| Error::system(codes::G0209, "cannot limit the wait for an agent", error))?;
+        sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, within).map_err(
+            |error| Error::system(codes::G0209, "cannot limit the wait for an agent", error),
+        )?;
         match self.said()? {
             None => Ok(None),
             Some((node, bytes)) => Ok(Some((node, bytes?))),

@@ -1,7 +1,9 @@
 //! Ways of a job's ranks through hosts between, as a table in the board of each node.
 //!
-//! The node's agent adds to it, ranks and tools read it at any time: the number of entries that there have been is stored behind them, and the newest take the places of the oldest. So a way that is told late is
-//! known however many were told before. Bounded by [`WAYS_MAX`], as is what the agent itself knows ([`Ways`]), which it shows to worlds that begin.
+//! The node's agent adds to it, ranks and tools read it at any time: the number of entries that
+//! there have been is stored behind them, and the newest take the places of the oldest. So a way
+//! that is told late is known however many were told before. Bounded by [`WAYS_MAX`], as is what
+//! the agent itself knows ([`Ways`]), which it shows to worlds that begin.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -28,7 +30,8 @@ pub const BYTES: usize = 4 + PLACES as usize * ENTRY;
 pub(crate) struct Ways(Vec<Way>);
 
 impl Ways {
-    /// One more was told; the oldest goes if there are too many. Whether it is news: the last way to a node is there already.
+    /// One more was told; the oldest goes if there are too many. Whether it is news: the last way
+    /// to a node is there already.
     pub(crate) fn tell(&mut self, way: Way) -> bool {
         if self.0.iter().rfind(|known| known.to == way.to) == Some(&way) {
             return false;
@@ -41,7 +44,9 @@ impl Ways {
         true
     }
 
-    /// Has a board show them, of which that shows all but the newest, or none. Only the node's agent does. Ways that are told again and again, in turn, fill the table, too: then all are added anew.
+    /// Has a board show them, of which that shows all but the newest, or none. Only the node's
+    /// agent does. Ways that are told again and again, in turn, fill the table, too: then all are
+    /// added anew.
     pub(crate) fn show(&self, board: &Segment) {
         if let Some(newest) = self.0.last() {
             add(board, *newest);
@@ -119,7 +124,9 @@ mod tests {
         let most = WAYS_MAX as u32;
         for number in 0..3 * most {
             add(&board, way(number));
-            let known: Vec<Way> = ((number + 1).saturating_sub(most)..=number).map(way).collect();
+            let known: Vec<Way> = ((number + 1).saturating_sub(most)..=number)
+                .map(way)
+                .collect();
             assert_eq!(read(&board), known);
         }
     }

@@ -1,8 +1,10 @@
-//! The messages between a rank and its agent, and between launcher and agent (docs/formats-job.md, clauses C1 to C10).
+//! The messages between a rank and its agent, and between launcher and agent (docs/formats-job.md,
+//! clauses C1 to C10).
 //!
-//! Owns their encoding: a header of eight bytes (magic, protocol version, kind), then fields in little-endian order,
-//! byte strings with a 32-bit length before them. One message is one datagram. Decoding never trusts a length; a
-//! message that is too short, too long or of an unknown kind is an error that names it.
+//! Owns their encoding: a header of eight bytes (magic, protocol version, kind), then fields in
+//! little-endian order, byte strings with a 32-bit length before them. One message is one datagram.
+//! Decoding never trusts a length; a message that is too short, too long or of an unknown kind is
+//! an error that names it.
 
 use std::net::IpAddr;
 
@@ -38,7 +40,8 @@ pub(crate) fn header(protocol: u16, kind: u16) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// Kinds that are understood in every protocol, so that versions can be told apart by name: registrations, and that one is answered by nothing more or refused.
+/// Kinds that are understood in every protocol, so that versions can be told apart by name:
+/// registrations, and that one is answered by nothing more or refused.
 const IN_ALL: [u16; 3] = [1, 102, 103];
 /// Where a message's protocol stands.
 const PROTOCOL_AT: std::ops::Range<usize> = 4..6;
@@ -73,7 +76,8 @@ pub(crate) fn network(r: &mut Reader<'_>) -> Result<IpNet> {
 /// From a rank (or a tool that asks about the job) to the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToAgent {
-    /// The calling process is the MPI process of `rank`. Carries the agent's end of a private socket.
+    /// The calling process is the MPI process of `rank`. Carries the agent's end of a private
+    /// socket.
     Register {
         /// Oldest and newest protocol that the library speaks.
         protocols: Versions,
@@ -139,9 +143,11 @@ pub enum ToAgent {
         /// What is between them.
         text: String,
     },
-    /// A signal ends this rank, which stands still until the agent says on its card that it may end.
+    /// A signal ends this rank, which stands still until the agent says on its card that it may
+    /// end.
     Crashed(Crash),
-    /// A tool wants a network out of use between hosts, or in use again; answered with `Heard`. Carries the agent's end of a private socket.
+    /// A tool wants a network out of use between hosts, or in use again; answered with `Heard`.
+    /// Carries the agent's end of a private socket.
     Drain {
         /// The network.
         network: IpNet,
@@ -150,7 +156,8 @@ pub enum ToAgent {
     },
     /// What this rank records for readers after its death. Carries the memory file.
     Recorder,
-    /// A tool asks what the ranks of all other hosts show; answered with `Looking`, and then with `Seen` for each that answers. Carries the agent's end of a private socket.
+    /// A tool asks what the ranks of all other hosts show; answered with `Looking`, and then with
+    /// `Seen` for each that answers. Carries the agent's end of a private socket.
     Look(Wish),
 }
 
@@ -197,7 +204,8 @@ pub enum ToRank {
         /// When the job was started, in seconds since 1970; 0: not known.
         started_s: u64,
     },
-    /// Answer to `Look`: the other hosts are asked. Carries a file with the node of each rank, 32 bits each.
+    /// Answer to `Look`: the other hosts are asked. Carries a file with the node of each rank, 32
+    /// bits each.
     Looking {
         /// The node of the agent that is asked.
         node: u32,
@@ -212,7 +220,8 @@ pub enum ToRank {
 /// Between launcher and agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// The launcher received this signal; `broadcast` when the kernel sent it to the whole process group already.
+    /// The launcher received this signal; `broadcast` when the kernel sent it to the whole process
+    /// group already.
     Signal {
         /// Signal number.
         signal: i32,
@@ -381,7 +390,9 @@ impl ToAgent {
                 .bytes(version.as_bytes()),
             ToAgent::Attach => Writer::new(2),
             ToAgent::Finalized => Writer::new(3),
-            ToAgent::Abort { code, text } => Writer::new(4).raw(code.to_le_bytes()).bytes(text.as_bytes()),
+            ToAgent::Abort { code, text } => Writer::new(4)
+                .raw(code.to_le_bytes())
+                .bytes(text.as_bytes()),
             ToAgent::Report { text } => Writer::new(5).bytes(text.as_bytes()),
             ToAgent::Put { key, value } => Writer::new(6).bytes(key.as_bytes()).bytes(value),
             ToAgent::Get { key } => Writer::new(7).bytes(key.as_bytes()),
@@ -462,11 +473,15 @@ impl ToRank {
     /// Bytes of the message where nothing is agreed on yet, or of the one that tells what is.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            ToRank::Welcome { protocol, rank } => Writer(in_protocol(Writer::new(101).0, *protocol))
-                .raw(protocol.to_le_bytes())
-                .raw(rank.to_le_bytes()),
+            ToRank::Welcome { protocol, rank } => {
+                Writer(in_protocol(Writer::new(101).0, *protocol))
+                    .raw(protocol.to_le_bytes())
+                    .raw(rank.to_le_bytes())
+            }
             ToRank::Alone => Writer::new(102),
-            ToRank::Refused { code, text } => Writer::new(103).bytes(code.as_bytes()).bytes(text.as_bytes()),
+            ToRank::Refused { code, text } => Writer::new(103)
+                .bytes(code.as_bytes())
+                .bytes(text.as_bytes()),
             ToRank::Value { value } => Writer::new(104).bytes(value),
             ToRank::Fenced => Writer::new(105),
             ToRank::Heard => Writer::new(107),
@@ -572,7 +587,11 @@ impl Link {
 /// Reads any bytes as each kind of message: any process of the user may send them.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
-    let _ = (ToAgent::decode(bytes), ToRank::decode(bytes), Link::decode(bytes));
+    let _ = (
+        ToAgent::decode(bytes),
+        ToRank::decode(bytes),
+        Link::decode(bytes),
+    );
     crate::orders::read_anything(bytes);
 }
 

@@ -1,4 +1,5 @@
-//! Who asks what the ranks of other hosts show, and what of it: part of what agents say to each other (docs/formats-job.md, D13 and D14).
+//! Who asks what the ranks of other hosts show, and what of it: part of what agents say to each
+//! other (docs/formats-job.md, D13 and D14).
 
 use crate::error::Result;
 use crate::wire::{Reader, Writer, damaged};
@@ -122,7 +123,9 @@ impl Wish {
 }
 
 pub(crate) fn put_asked(writer: Writer, asked: &Asked) -> Writer {
-    writer.raw(asked.at.to_le_bytes()).raw(asked.number.to_le_bytes())
+    writer
+        .raw(asked.at.to_le_bytes())
+        .raw(asked.number.to_le_bytes())
 }
 
 pub(crate) fn asked(r: &mut Reader<'_>) -> Result<Asked> {

@@ -1,7 +1,10 @@
-//! Work done by idle cores while the program computes: `cargo run --release -p garonne-progress --example tasks`.
+//! Work done by idle cores while the program computes:
+//! `cargo run --release -p garonne-progress --example tasks`.
 //!
-//! A block of numbers is summed up in pieces by tasks while main computes in slices, between which it lets tasks run, as a scheduler of user-level threads does. An alarm beats meanwhile, a descriptor
-//! is read, a task repeats until something has happened, and a blocking call waits on a thread of its own.
+//! A block of numbers is summed up in pieces by tasks while main computes in slices, between which
+//! it lets tasks run, as a scheduler of user-level threads does. An alarm beats meanwhile, a
+//! descriptor is read, a task repeats until something has happened, and a blocking call waits on a
+//! thread of its own.
 
 use garonne_progress::events::{Interest, Next};
 use garonne_progress::tasks::{At, Error, How, Place, Step, Urgency, shared};
@@ -59,12 +62,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..How::at(Place::Machine)
     };
     let beat = beats.clone();
-    let repeats = Arc::new(
-        tasks.task(&patient, move |_: &At| match beat.load(Ordering::Relaxed) {
+    let repeats = Arc::new(tasks.task(
+        &patient,
+        move |_: &At| match beat.load(Ordering::Relaxed) {
             0 => Step::Again,
             _ => Step::Done,
-        })?,
-    );
+        },
+    )?);
     tasks.submit_shared(&repeats)?;
     let answer = tasks.blocking(|| {
         std::thread::sleep(Duration::from_millis(20));
@@ -96,7 +100,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             *sum += (first..first + SLICE)
                 .map(|n| 1.0 / (f64::from(n) * f64::from(n)))
                 .sum::<f64>();
-            // A switch: what waits for this core is run, and it costs next to nothing if nothing does.
+            // A switch: what waits for this core is run, and it costs next to nothing if nothing
+            // does.
             tasks.at_switch();
         }
     }

@@ -1,8 +1,11 @@
-//! Exponential back-off of a bet: what failed is left out once, then three times, seven times, up to a bound; what paid is done again each time.
+//! Exponential back-off of a bet: what failed is left out once, then three times, seven times, up
+//! to a bound; what paid is done again each time.
 //!
-//! Used by the engine's host for spinning on, or giving way, after a wait's first share, for giving way before a thread sits down, and for lending hands. A sleep breeds sleeps: who falls asleep before a partner
-//! just woken can answer must be woken in turn, and then both pay for a wake-up with every message. Spinning on for as long as two wake-ups take ends that; where
-//! other programs want the same core it never pays. Bounded by `limits`.
+//! Used by the engine's host for spinning on, or giving way, after a wait's first share, for giving
+//! way before a thread sits down, and for lending hands. A sleep breeds sleeps: who falls asleep
+//! before a partner just woken can answer must be woken in turn, and then both pay for a wake-up
+//! with every message. Spinning on for as long as two wake-ups take ends that; where other programs
+//! want the same core it never pays. Bounded by `limits`.
 
 use crate::limits::{SPIN_ON_LIMIT, SPIN_ON_SKIPS};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,7 +31,8 @@ impl Backoff {
         None
     }
 
-    /// What was hoped for came, of a bet that began then: late news means that the core was somebody else's.
+    /// What was hoped for came, of a bet that began then: late news means that the core was
+    /// somebody else's.
     pub(crate) fn came(&self, begun: Instant) {
         if begun.elapsed() < SPIN_ON_LIMIT {
             self.last.store(0, Ordering::Relaxed);
@@ -37,7 +41,8 @@ impl Backoff {
         }
     }
 
-    /// It paid this time, which is not yet to say that it does: it is left out a quarter as often as before.
+    /// It paid this time, which is not yet to say that it does: it is left out a quarter as often
+    /// as before.
     pub(crate) fn eased(&self) {
         let skip = self.last.load(Ordering::Relaxed) / 4;
         self.last.store(skip, Ordering::Relaxed);

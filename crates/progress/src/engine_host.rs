@@ -1,9 +1,11 @@
 //! A [`Host`] over a real engine: the engine behind a lock that is tried, steppers, and waiting.
 //!
-//! Owned by the process (or thread, or simulated rank) that is the rank; shared by its threads. A thread that finds the engine busy
-//! comes back after as long as a few operations take. One thread polls for all: a waiter that finds another polling sleeps in a seat until what it waits for has come, or
-//! the poller leaves and hands its role over. The poller spins by its budget, then arms the rail, polls once more and sleeps on the rail's wake source. While a
-//! process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the seats.
+//! Owned by the process (or thread, or simulated rank) that is the rank; shared by its threads. A
+//! thread that finds the engine busy comes back after as long as a few operations take. One thread
+//! polls for all: a waiter that finds another polling sleeps in a seat until what it waits for has
+//! come, or the poller leaves and hands its role over. The poller spins by its budget, then arms
+//! the rail, polls once more and sleeps on the rail's wake source. While a process has one thread
+//! in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the seats.
 
 mod advancing;
 pub(crate) mod beside;
@@ -85,7 +87,8 @@ pub struct EngineHost<R, S> {
     sat_before: AtomicU32,
     /// How often somebody polled in the place of one that lay on the bell (modulo 2^32).
     reliefs: AtomicU32,
-    /// The word of the pattern of the blocking receive in which who polls is, or who polled last was; [`OTHER_WAIT`]: it was another wait.
+    /// The word of the pattern of the blocking receive in which who polls is, or who polled last
+    /// was; [`OTHER_WAIT`]: it was another wait.
     served: AtomicU64,
     /// The poller sleeps or is about to: what other threads do must wake it.
     dozing: AtomicBool,
@@ -157,7 +160,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// One thread at a time is in MPI (thread levels below `MPI_THREAD_MULTIPLE`): locks cost nothing from now on.
+    /// One thread at a time is in MPI (thread levels below `MPI_THREAD_MULTIPLE`): locks cost
+    /// nothing from now on.
     pub fn elide(&self, promise: OneThread) {
         *lock(&self.lending.promise) = Some(promise);
         self.shard.elide(promise);
@@ -195,7 +199,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// Something happened outside the engine: whoever waits for anything asks again, and whoever waits for what is due.
+    /// Something happened outside the engine: whoever waits for anything asks again, and whoever
+    /// waits for what is due.
     fn announce(&self, is_due: impl Fn(Awaited) -> bool) {
         self.seats.tell(|awaited| {
             let awaited = Awaited::decode(awaited);
@@ -204,7 +209,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.rouse_unless_told(self.stepping.load(Ordering::SeqCst) > 0);
     }
 
-    /// The poller looks again if it sleeps or is about to, all that sit having been told of what happened. Who lies on the bell is one of those, and need not get up for what is others', but for `work`.
+    /// The poller looks again if it sleeps or is about to, all that sit having been told of what
+    /// happened. Who lies on the bell is one of those, and need not get up for what is others', but
+    /// for `work`.
     fn rouse_unless_told(&self, work: bool) {
         if work || !self.seats.is_on_bell() {
             self.rouse();
@@ -220,7 +227,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.send_small_shared(*small)
     }
 
-    /// Receives a message that lies ready, the shortest way; `None`: nothing happened, use `recv_quick` or `recv`.
+    /// Receives a message that lies ready, the shortest way; `None`: nothing happened, use
+    /// `recv_quick` or `recv`.
     #[inline(always)]
     pub fn take_now(&self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Option<Caught> {
         self.shard.try_alone()?.take_now(catch, site)
@@ -237,8 +245,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         !self.shared.load(Ordering::Relaxed)
     }
 
-    /// The track of a stream that small messages took before, while one thread at a time is in MPI. It is of use until
-    /// [`Host::forget`] is told of its context.
+    /// The track of a stream that small messages took before, while one thread at a time is in MPI.
+    /// It is of use until [`Host::forget`] is told of its context.
     #[cold]
     pub fn track(&self, context: Context, peer: Peer) -> Option<Placed<Track>> {
         self.shard.try_alone()?.track(context, peer)
@@ -271,7 +279,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.with(|shard| shard.post_plain(&catch))
     }
 
-    /// Calls `f` on the engine to end plain receives, several of them under one lock; it starts and completes nothing.
+    /// Calls `f` on the engine to end plain receives, several of them under one lock; it starts and
+    /// completes nothing.
     #[inline(always)]
     pub fn ending<T>(&self, f: impl FnOnce(&mut Shard<R>) -> T) -> T {
         match self.shard.try_alone() {
@@ -307,7 +316,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.enter().has_work()
     }
 
-    /// Threads that were woken where they sat, or spared that, because of news for them, ever (modulo 2^32): for inspection.
+    /// Threads that were woken where they sat, or spared that, because of news for them, ever
+    /// (modulo 2^32): for inspection.
     pub fn woken(&self) -> u32 {
         self.seats.called()
     }
@@ -445,9 +455,15 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     #[inline(never)]
     fn give_way(&self, _context: Context) -> bool {
         let spins = self.surroundings.patience().spins;
-        // With a core for every rank only threads of this rank can lack one, and then one look in as many as a waiter spins gives way.
-        let looks = || self.fruitless.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let due = spins == 0 || self.shared.load(Ordering::Relaxed) && looks().is_multiple_of(spins);
+        // With a core for every rank only threads of this rank can lack one, and then one look in
+        // as many as a waiter spins gives way.
+        let looks = || {
+            self.fruitless
+                .fetch_add(1, Ordering::Relaxed)
+                .wrapping_add(1)
+        };
+        let due =
+            spins == 0 || self.shared.load(Ordering::Relaxed) && looks().is_multiple_of(spins);
         if due {
             self.surroundings.give_way();
         }
@@ -474,7 +490,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         if !self.shared.load(Ordering::Relaxed) {
             return Awaits::Anything;
         }
-        // Before the engine is in hand: what gives the names may have locks whose holders ask the engine.
+        // Before the engine is in hand: what gives the names may have locks whose holders ask the
+        // engine.
         let mut known = SmallVec::<[Request; ANY_OF_FEW]>::new();
         for part in parts {
             match part {

@@ -1,4 +1,5 @@
-//! The one door through which tasks and events get atomics and locks that threads contend for, so that shuttle can take the machine's place and choose who runs next
+//! The one door through which tasks and events get atomics and locks that threads contend for, so
+//! that shuttle can take the machine's place and choose who runs next
 //! (`RUSTFLAGS="--cfg shuttle" cargo test -p garonne-progress --lib`).
 
 #[cfg(not(shuttle))]
@@ -21,5 +22,7 @@ pub(crate) use std::thread_local;
 
 /// Takes a lock, also one whose holder panicked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,8 +1,12 @@
-//! Whether a program computes between a call that leaves something open and the wait for it, learned at each call site.
+//! Whether a program computes between a call that leaves something open and the wait for it,
+//! learned at each call site.
 //!
-//! Owned by the engine's host. Lending hands costs some hundred nanoseconds here, and peers a wake-up for each answer; a program that waits at once has nothing of it. So each site
-//! that left something open [`SHORTS`] times in a row for less than what is worth it is not lent hands until a longer time is seen, which is measured whether they were lent or not.
-//! Bounded: a table of sites. Two that belong to one entry take it from each other and are unknown again, so that none is judged by what another does.
+//! Owned by the engine's host. Lending hands costs some hundred nanoseconds here, and peers a
+//! wake-up for each answer; a program that waits at once has nothing of it. So each site that left
+//! something open [`SHORTS`] times in a row for less than what is worth it is not lent hands until
+//! a longer time is seen, which is measured whether they were lent or not. Bounded: a table of
+//! sites. Two that belong to one entry take it from each other and are unknown again, so that none
+//! is judged by what another does.
 
 use crate::limits::SHORTS;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -23,7 +27,8 @@ pub(crate) struct Moment {
     pub worth: Duration,
 }
 
-/// See the module's paragraph. Relaxed everywhere: a stale value costs one needless or missed lending.
+/// See the module's paragraph. Relaxed everywhere: a stale value costs one needless or missed
+/// lending.
 #[derive(Debug, Default)]
 pub(crate) struct Habit {
     /// Whose each entry is.
@@ -46,7 +51,8 @@ fn entry(site: u64) -> usize {
 }
 
 impl Habit {
-    /// A call leaves something open. `all_over`: of what was left open before nothing is, and nobody had to wait for it. Whether hands are worth lending.
+    /// A call leaves something open. `all_over`: of what was left open before nothing is, and
+    /// nobody had to wait for it. Whether hands are worth lending.
     pub(crate) fn leave(&self, site: u64, now: Moment, all_over: bool) -> bool {
         if all_over {
             self.back(now);
@@ -62,7 +68,8 @@ impl Habit {
 
     /// The call returns to the program now: what it did itself is no computing.
     pub(crate) fn go(&self, now: Moment) {
-        self.since.store(now.at.as_nanos() as u64, Ordering::Relaxed);
+        self.since
+            .store(now.at.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Whether something was left open since the last wait.

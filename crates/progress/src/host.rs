@@ -1,12 +1,15 @@
-//! What the MPI layer sees of a rank's engine: start, poll, wait. Callable from any thread of the rank.
+//! What the MPI layer sees of a rank's engine: start, poll, wait. Callable from any thread of the
+//! rank.
 //!
-//! The implementation over a real engine lives beside this trait; a trait because real processes, threads as ranks
-//! and simulated ranks wait in different ways. The small-message path is called through the concrete type.
+//! The implementation over a real engine lives beside this trait; a trait because real processes,
+//! threads as ranks and simulated ranks wait in different ways. The small-message path is called
+//! through the concrete type.
 
 use crate::audit::MessageAudit;
 use crate::surroundings::{Known, Senders};
 use garonne_engine::api::{
-    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status, without_shard,
+    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
+    without_shard,
 };
 use garonne_engine::event::{Meeting, Pending, Sent};
 use garonne_engine::in_use::InUse;
@@ -24,22 +27,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A piece of work that advances by completions (a collective's schedule, a generalised request).
 pub trait Stepper: std::marker::Send + Sync {
-    /// Advances as far as it can without blocking. `true` when it is finished and may be forgotten. Called by whichever
-    /// thread makes progress, never by two at once, never with the engine's lock held.
+    /// Advances as far as it can without blocking. `true` when it is finished and may be forgotten.
+    /// Called by whichever thread makes progress, never by two at once, never with the engine's
+    /// lock held.
     fn step(&self, host: &dyn Host) -> bool;
 
-    /// Whether a step may run the program's own code (a user-defined operator): such work is only advanced by user
-    /// threads inside MPI calls, never by worker threads.
+    /// Whether a step may run the program's own code (a user-defined operator): such work is only
+    /// advanced by user threads inside MPI calls, never by worker threads.
     fn runs_user_code(&self) -> bool {
         false
     }
 
-    /// Whether it advances by memory that other processes write: it is stepped at every progress, whether or not anything happened here.
+    /// Whether it advances by memory that other processes write: it is stepped at every progress,
+    /// whether or not anything happened here.
     fn looks_at_memory(&self) -> bool {
         false
     }
 
-    /// Whether it may have messages of its own, in whatever shard; else it waits for memory alone. Always the same from when it is attached.
+    /// Whether it may have messages of its own, in whatever shard; else it waits for memory alone.
+    /// Always the same from when it is attached.
     fn has_messages(&self) -> bool {
         true
     }
@@ -55,7 +61,8 @@ pub trait Stepper: std::marker::Send + Sync {
     }
 }
 
-/// Which thread waits for something among others: kept by what is waited for, for whoever tells that it has come. At most one thread waits so for the same.
+/// Which thread waits for something among others: kept by what is waited for, for whoever tells
+/// that it has come. At most one thread waits so for the same.
 #[derive(Debug)]
 pub struct Waiter(AtomicU32);
 
@@ -69,7 +76,9 @@ impl Default for Waiter {
 }
 
 impl Waiter {
-    /// The calling thread is about to wait for it, among others. Afterwards it sits down, and then looks whether there was news: who tells counts those first, and then looks at the seats and here.
+    /// The calling thread is about to wait for it, among others. Afterwards it sits down, and then
+    /// looks whether there was news: who tells counts those first, and then looks at the seats and
+    /// here.
     /// SYNC(seats-news).
     pub fn note(&self) {
         self.0.store(waiter(), Ordering::SeqCst);
@@ -90,7 +99,8 @@ impl Waiter {
     }
 }
 
-/// The calling thread, for those that it waits for among others. Numbers come again after some two hundred million threads, and then one may be woken in vain.
+/// The calling thread, for those that it waits for among others. Numbers come again after some two
+/// hundred million threads, and then one may be woken in vain.
 pub(crate) fn waiter() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     thread_local! {
@@ -106,9 +116,11 @@ pub enum Awaits {
     Anything,
     /// The end of this operation. Of the name's generation only the low bits need to be right.
     Operation(Request),
-    /// The same of the receive, of this pattern, that the thread's own call has started and is blocked in: it is concurrent with those of other threads.
+    /// The same of the receive, of this pattern, that the thread's own call has started and is
+    /// blocked in: it is concurrent with those of other threads.
     Receive(Request, Pattern),
-    /// The end of one of those that were named to [`Host::any_of`], which gave this: all are seen to in one shard.
+    /// The end of one of those that were named to [`Host::any_of`], which gave this: all are seen
+    /// to in one shard.
     AnyOf(u32),
     /// The same of such as may end in any shard.
     AnyAnywhere(u32),
@@ -148,7 +160,8 @@ const WORD_BITS: u32 = 56;
 
 const REST: u64 = (1 << WORD_BITS) - 1;
 
-const _: () = assert!(news::WORD_BITS <= WORD_BITS && u32::BITS + SHORT_GENERATION_BITS <= WORD_BITS);
+const _: () =
+    assert!(news::WORD_BITS <= WORD_BITS && u32::BITS + SHORT_GENERATION_BITS <= WORD_BITS);
 
 impl Awaits {
     /// The end of this stepper, of which there is one at its address.
@@ -203,28 +216,32 @@ impl Awaited {
     }
 }
 
-/// What processes of one node do together beside messages, for their collectives. A host that offers nothing leaves all to messages.
+/// What processes of one node do together beside messages, for their collectives. A host that
+/// offers nothing leaves all to messages.
 pub trait Together {
-    /// Memory that `owner` offers to all processes of this node for what they do together beside messages (small
-    /// collectives); zeroed when the job began. `None`: there is none between all of them.
+    /// Memory that `owner` offers to all processes of this node for what they do together beside
+    /// messages (small collectives); zeroed when the job began. `None`: there is none between all
+    /// of them.
     fn commons(&self, owner: Peer) -> Option<Segment> {
         let _ = owner;
         None
     }
 
-    /// Looks at a word of the commons that are worth making before `wait_until`; 0 when more ranks than cores are runnable.
+    /// Looks at a word of the commons that are worth making before `wait_until`; 0 when more ranks
+    /// than cores are runnable.
     fn spins(&self) -> u32 {
         0
     }
 
-    /// The doorbell word that wakes `peer` from `wait_until`, for whoever changed the commons. `None`: it has none.
+    /// The doorbell word that wakes `peer` from `wait_until`, for whoever changed the commons.
+    /// `None`: it has none.
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         let _ = peer;
         None
     }
 
-    /// The words by which the helper of `peer` is called, for whoever changed what a stepper of its program looks at in the commons
-    /// (`garonne_sync::hands::Call`). `None`: there are none.
+    /// The words by which the helper of `peer` is called, for whoever changed what a stepper of its
+    /// program looks at in the commons (`garonne_sync::hands::Call`). `None`: there are none.
     fn hands(&self, peer: Peer) -> Option<Segment> {
         let _ = peer;
         None
@@ -236,8 +253,9 @@ pub trait Together {
         false
     }
 
-    /// Lets the other processes of this node read `data`, which stays valid and unchanged, until `withdraw`. `name` is the caller's, with its
-    /// highest bit set, and no other lending of this process bears it. `None`: this cannot be lent.
+    /// Lets the other processes of this node read `data`, which stays valid and unchanged, until
+    /// `withdraw`. `name` is the caller's, with its highest bit set, and no other lending of this
+    /// process bears it. `None`: this cannot be lent.
     fn lend(&self, name: Token, data: &Data) -> Option<Descriptor> {
         let _ = (name, data);
         None
@@ -260,8 +278,10 @@ pub trait Together {
         })
     }
 
-    /// The thread is about to `wait_until` something that the engine does not know is over (a meeting in the commons, a probe), or
-    /// (`None`) it was: for those who watch from outside. It waits where messages of `context` complete; what is none of one communicator's messages is of context 0.
+    /// The thread is about to `wait_until` something that the engine does not know is over (a
+    /// meeting in the commons, a probe), or (`None`) it was: for those who watch from outside. It
+    /// waits where messages of `context` complete; what is none of one communicator's messages is
+    /// of context 0.
     fn meets(&self, _context: Context, _meeting: Option<Meeting>) {}
 }
 
@@ -272,38 +292,42 @@ pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
     /// Processes in the job's world.
     fn world_size(&self) -> u32;
 
-    /// Shards in which contexts may be: communicators whose threads are not to meet those of others.
+    /// Shards in which contexts may be: communicators whose threads are not to meet those of
+    /// others.
     fn shards(&self) -> usize {
         1
     }
 
     /// Starts a send.
     fn send(&self, send: Send) -> Result<Started, Error>;
-    /// Sends a small contiguous message if the shortest way is free: nothing queued, the engine idle, room and credit. It is
-    /// complete then; on `false` nothing happened and `send` is to be called.
+    /// Sends a small contiguous message if the shortest way is free: nothing queued, the engine
+    /// idle, room and credit. It is complete then; on `false` nothing happened and `send` is to be
+    /// called.
     fn send_small(&self, _small: &Small) -> bool {
         false
     }
-    /// Receives a small message that is there or comes while it is worth looking; `None`: nothing happened and `recv` is to be
-    /// called.
+    /// Receives a small message that is there or comes while it is worth looking; `None`: nothing
+    /// happened and `recv` is to be called.
     fn recv_quick(&self, _catch: &Catch) -> Option<Caught> {
         None
     }
-    /// Starts a receive of contiguous bytes the shortest way; `None`: nothing happened and `recv` is to be called. The name is
-    /// asked after with `end_plain`, or as any other.
+    /// Starts a receive of contiguous bytes the shortest way; `None`: nothing happened and `recv`
+    /// is to be called. The name is asked after with `end_plain`, or as any other.
     fn post_plain(&self, _catch: &Catch) -> Option<Request> {
         None
     }
-    /// Ends a receive that `post_plain` started, if it is over; without making progress. Of the name's generation only the low
-    /// bits need to be right.
+    /// Ends a receive that `post_plain` started, if it is over; without making progress. Of the
+    /// name's generation only the low bits need to be right.
     fn end_plain(&self, _name: Request) -> Ended {
         Ended::Otherwise
     }
-    /// The place of such a receive among this rank's completions; `None` while it goes on. A stale name counts as over.
+    /// The place of such a receive among this rank's completions; `None` while it goes on. A stale
+    /// name counts as over.
     fn plain_ended_at(&self, _name: Request) -> Option<u64> {
         Some(0)
     }
-    /// The whole name and the context of a living operation of which the low bits of the generation are known.
+    /// The whole name and the context of a living operation of which the low bits of the generation
+    /// are known.
     fn whole_name(&self, _name: Request) -> Option<(Request, Context)> {
         None
     }
@@ -315,7 +339,8 @@ pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
     fn contexts_in_use(&self) -> InUse {
         InUse::default()
     }
-    /// The caller of a receive just started goes on without waiting for it: its memory may be offered to the sender of its message.
+    /// The caller of a receive just started goes on without waiting for it: its memory may be
+    /// offered to the sender of its message.
     fn announce(&self, _name: Request) {}
     /// Starts a receive.
     fn recv(&self, recv: Recv) -> Result<Started, Error>;
@@ -341,13 +366,15 @@ pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
 
     /// Polls the rails once, advances engine and steppers. `true` if anything moved.
     fn progress(&self) -> bool;
-    /// A call that must not wait (`MPI_Test`, `MPI_Iprobe`) made progress once and found nothing. Programs call it again and again,
-    /// so where a rank or thread that could answer may be waiting for this very core, the core is given away for a moment.
-    /// `true`: it was, and another look is worth it.
+    /// A call that must not wait (`MPI_Test`, `MPI_Iprobe`) made progress once and found nothing.
+    /// Programs call it again and again, so where a rank or thread that could answer may be waiting
+    /// for this very core, the core is given away for a moment. `true`: it was, and another look is
+    /// worth it.
     fn give_way(&self, _context: Context) -> bool {
         false
     }
-    /// The progress that such a call makes: once, and once more if it gave way after nothing moved. `true` if anything moved.
+    /// The progress that such a call makes: once, and once more if it gave way after nothing moved.
+    /// `true` if anything moved.
     fn look(&self) -> bool {
         self.progress() || (self.give_way(0) && self.progress())
     }
@@ -360,42 +387,50 @@ pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
         let _ = awaits;
         self.look()
     }
-    /// Makes progress until `done` says so: spins by the measured budget, then sleeps. `done` is asked again after
-    /// whatever could have changed it (a completion, a stepper's move, `wake`), and never again after it said yes: it may
-    /// have taken what it found.
+    /// Makes progress until `done` says so: spins by the measured budget, then sleeps. `done` is
+    /// asked again after whatever could have changed it (a completion, a stepper's move, `wake`),
+    /// and never again after it said yes: it may have taken what it found.
     ///
-    /// What `done` looks at is changed by operations of the engine, by steppers, or by whoever calls `wake` afterwards; for memory that other processes write there is
-    /// `wait_for_memory`.
+    /// What `done` looks at is changed by operations of the engine, by steppers, or by whoever
+    /// calls `wake` afterwards; for memory that other processes write there is `wait_for_memory`.
     fn wait_until(&self, done: &mut dyn FnMut() -> bool);
-    /// The same for a thread that can say what it waits for, which need not be woken for anything else. `awaits` is asked after each no of `done`.
+    /// The same for a thread that can say what it waits for, which need not be woken for anything
+    /// else. `awaits` is asked after each no of `done`.
     fn wait_for(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
         let _ = awaits;
         self.wait_until(done);
     }
-    /// What the calling thread waits for if it waits for any of these, and nobody else waits so for one of them before it has come: operations, of whose names' generations the low bits count, and what has
-    /// noted the thread ([`Waiter::note`]). Anything else among them: something else may end the wait. The engine is not in hand while they are asked for.
+    /// What the calling thread waits for if it waits for any of these, and nobody else waits so for
+    /// one of them before it has come: operations, of whose names' generations the low bits count,
+    /// and what has noted the thread ([`Waiter::note`]). Anything else among them: something else
+    /// may end the wait. The engine is not in hand while they are asked for.
     ///
-    /// To be asked after `done` said no. What is over already is to be found by the next `done`, before which there was news.
+    /// To be asked after `done` said no. What is over already is to be found by the next `done`,
+    /// before which there was news.
     fn any_of(&self, parts: &mut dyn Iterator<Item = Awaits>) -> Awaits {
         let _ = parts;
         Awaits::Anything
     }
-    /// What `awaits` names has come, outside the engine and the steppers: wakes who waits for it, alone or as `waiter`.
+    /// What `awaits` names has come, outside the engine and the steppers: wakes who waits for it,
+    /// alone or as `waiter`.
     fn tell(&self, awaits: Awaits, waiter: &Waiter) {
         let _ = (awaits, waiter);
         self.wake();
     }
-    /// The same for what others write into memory, and then ring this rank's doorbell if it is armed. Any thread of this rank may ask `come`, which looks at memory only, calls
-    /// nothing of this host and takes no lock.
+    /// The same for what others write into memory, and then ring this rank's doorbell if it is
+    /// armed. Any thread of this rank may ask `come`, which looks at memory only, calls nothing of
+    /// this host and takes no lock.
     fn wait_for_memory(&self, come: &mut (dyn FnMut() -> bool + std::marker::Send)) {
         self.wait_until(&mut || come());
     }
-    /// Whether a thread that waits asks `done` itself whenever it may have been rung for: no other thread of this rank polls for it. Otherwise what looks at
-    /// memory that others write is to be a stepper while somebody waits for it.
+    /// Whether a thread that waits asks `done` itself whenever it may have been rung for: no other
+    /// thread of this rank polls for it. Otherwise what looks at memory that others write is to be
+    /// a stepper while somebody waits for it.
     fn waits_alone(&self) -> bool {
         false
     }
-    /// Wakes the threads in `wait_until` so that they ask `done` again (for completions made outside the engine).
+    /// Wakes the threads in `wait_until` so that they ask `done` again (for completions made
+    /// outside the engine).
     fn wake(&self);
     /// Advances `stepper` on every later progress until it is finished; steps it once now.
     fn attach(&self, stepper: Arc<dyn Stepper>);
@@ -404,10 +439,12 @@ pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
         self.attach(stepper);
     }
 
-    /// There is a communicator of this number, name and members now, or (`None`) no more: for those who watch from outside.
+    /// There is a communicator of this number, name and members now, or (`None`) no more: for those
+    /// who watch from outside.
     fn communicator(&self, _number: u32, _known: &Known<'_>) {}
 
-    /// The communicator of these contexts is gone with all its operations, here and soon on all its members, and nobody uses a track of its again: what was kept for it is given back.
+    /// The communicator of these contexts is gone with all its operations, here and soon on all its
+    /// members, and nobody uses a track of its again: what was kept for it is given back.
     fn forget(&self, _contexts: Range<Context>) {}
 
     /// From now on messages of these contexts have this priority.
@@ -418,8 +455,9 @@ pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
         Ok(())
     }
 
-    /// The call that started this operation is about to return while it goes on, and it may need hands (a large message): from now on it advances also
-    /// while no thread of the program is in the library, where the host can arrange that. Steppers need no such word.
+    /// The call that started this operation is about to return while it goes on, and it may need
+    /// hands (a large message): from now on it advances also while no thread of the program is in
+    /// the library, where the host can arrange that. Steppers need no such word.
     fn leave_open(&self, _request: Request) {}
 
     /// Who is told what happens, if anybody is: for a trace.

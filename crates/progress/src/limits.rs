@@ -1,247 +1,312 @@
 //! Every bound of this crate, each with the sentence that justifies it.
 
-/// Tries for a busy engine, from one spin between them to twice as many each time, before its holder is given a turn: half a microsecond in all, longer than nearly every operation.
+/// Tries for a busy engine, from one spin between them to twice as many each time, before its
+/// holder is given a turn: half a microsecond in all, longer than nearly every operation.
 pub const DOUBLINGS_BEFORE_TURN: u32 = 5;
 
-/// How long who finds a busy engine contended leaves it to its holder: the dozen lines that an engine consists of take 0.5 to 1 µs from one core to another, and an operation 50 ns.
+/// How long who finds a busy engine contended leaves it to its holder: the dozen lines that an
+/// engine consists of take 0.5 to 1 µs from one core to another, and an operation 50 ns.
 pub const TURN: std::time::Duration = std::time::Duration::from_nanos(1500);
 
 /// How often that is doubled.
 pub const TURNS_MAX: u32 = 2;
 
-/// Turns for which a thread that only looks for news leaves the engine to those who need it: longer than taking it takes, and little beside a look if they
-/// do not run.
+/// Turns for which a thread that only looks for news leaves the engine to those who need it: longer
+/// than taking it takes, and little beside a look if they do not run.
 pub const COURTESY_SPINS: u32 = 32;
 
-/// Turns for which a thread that polls in vain leaves the engine to others at most, while these take it between its looks: some microseconds, in which they do dozens of things without having to fetch
-/// the engine from each other's cores.
+/// Turns for which a thread that polls in vain leaves the engine to others at most, while these
+/// take it between its looks: some microseconds, in which they do dozens of things without having
+/// to fetch the engine from each other's cores.
 pub const POLITE_SPINS: u32 = 64;
 
-/// Looks in a row that follow one that brought something, before others are asked after again: what they bring is as much as a thread does meanwhile.
+/// Looks in a row that follow one that brought something, before others are asked after again: what
+/// they bring is as much as a thread does meanwhile.
 pub const POLITE_ROW: u32 = 16;
 
-/// A core that was given away for at least this long was somebody else's meanwhile: between the half or whole microsecond that giving it in vain takes and
-/// the three or more of two switches.
+/// A core that was given away for at least this long was somebody else's meanwhile: between the
+/// half or whole microsecond that giving it in vain takes and the three or more of two switches.
 pub const YIELD_TAKEN_FROM: std::time::Duration = std::time::Duration::from_micros(2);
 
-/// Times that a waiter gives a core away in vain before it sleeps, where ranks exceed cores: some thirty microseconds, which is what being woken costs. Its partner
-/// then runs on another core, and costs nobody anything.
+/// Times that a waiter gives a core away in vain before it sleeps, where ranks exceed cores: some
+/// thirty microseconds, which is what being woken costs. Its partner then runs on another core, and
+/// costs nobody anything.
 pub const YIELDS_IN_VAIN: u32 = 40;
 
-/// Sleeps in one wait before it is told to those who watch: short waits, which are many, do not pay for telling.
+/// Sleeps in one wait before it is told to those who watch: short waits, which are many, do not pay
+/// for telling.
 pub const PARKS_BEFORE_TELLING: u32 = 1;
 
-/// Sleeps between two publications of what was sent: a rank that sleeps often does not pay for each, and one that sleeps for long
-/// is told of anyway.
+/// Sleeps between two publications of what was sent: a rank that sleeps often does not pay for
+/// each, and one that sleeps for long is told of anyway.
 pub const PARKS_PER_PUBLICATION: u32 = 16;
 
 /// Polls of spinning on: some two hundred microseconds, twice the dearest wake-up seen.
 pub const SPIN_ON_POLLS: u32 = 20_000;
 
-/// News that come later than this after the beginning of spinning on came while the core was taken away: longer than the
-/// polls take, shorter than a time slice.
+/// News that come later than this after the beginning of spinning on came while the core was taken
+/// away: longer than the polls take, shorter than a time slice.
 pub const SPIN_ON_LIMIT: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// Most waits in a row that do not spin on: with them a lost time slice adds a tenth to as many wake-ups.
+/// Most waits in a row that do not spin on: with them a lost time slice adds a tenth to as many
+/// wake-ups.
 pub const SPIN_ON_SKIPS: u32 = 255;
 
-/// Tasks that wait at one core at most: a core runs them one by one, and a submitter that is told to wait loses nothing by it.
+/// Tasks that wait at one core at most: a core runs them one by one, and a submitter that is told
+/// to wait loses nothing by it.
 pub const CORE_TASKS: usize = 128;
 
 /// Tasks that wait at one larger area at most: what one cache line of a bitmap names.
 pub const SHARED_TASKS: usize = garonne_sync::rack::SLOTS_MAX;
 
-/// Looks of a worker or waiter before it sleeps: some tens of microseconds, which is what being woken costs.
+/// Looks of a worker or waiter before it sleeps: some tens of microseconds, which is what being
+/// woken costs.
 pub const WORKER_SPINS: u32 = 2_000;
 
-/// Turns of a poller before it asks again which core it is on, and which queues it is to watch: asking costs as much as a look, and the kernel moves threads rarely. Random schedules are
+/// Turns of a poller before it asks again which core it is on, and which queues it is to watch:
+/// asking costs as much as a look, and the kernel moves threads rarely. Random schedules are
 /// shorter than that.
 pub const CPU_CHECK_TURNS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 
-/// Turns, for each core that polls, after which a poller looks at a queue that another watches: together they look about every microsecond. So long a task waits more whose watcher is busy; more often, and
-/// the queue's line would be away from the watcher when a task comes.
+/// Turns, for each core that polls, after which a poller looks at a queue that another watches:
+/// together they look about every microsecond. So long a task waits more whose watcher is busy;
+/// more often, and the queue's line would be away from the watcher when a task comes.
 pub const RARE_TURNS: u32 = 16;
 
-/// Turns after which it looks again whether what it found has waited all the time: more than a watcher takes that is there.
+/// Turns after which it looks again whether what it found has waited all the time: more than a
+/// watcher takes that is there.
 pub const DOUBT_TURNS: u32 = 4;
 
-/// Tasks that a poller has taken from a queue in [`CPU_CHECK_TURNS`] turns to become its watcher: more than chance brings.
+/// Tasks that a poller has taken from a queue in [`CPU_CHECK_TURNS`] turns to become its watcher:
+/// more than chance brings.
 pub const WATCHES_FROM: u32 = 2;
 
-/// Tasks that wait at a place where somebody polls before another worker is called: fewer are run sooner than it would wake.
+/// Tasks that wait at a place where somebody polls before another worker is called: fewer are run
+/// sooner than it would wake.
 pub const BACKLOG: u32 = 8;
 
 /// The first nap of a worker between two looks at tasks that repeat: about what waking costs.
 pub const NAP_FIRST: std::time::Duration = std::time::Duration::from_micros(50);
 
-/// Its longest nap, unless a task says otherwise: with it a hundred idle ranks use less than one per cent of a core.
+/// Its longest nap, unless a task says otherwise: with it a hundred idle ranks use less than one
+/// per cent of a core.
 pub const NAP_LONGEST: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// A sleeping waiter looks for work itself this often, for systems that refuse workers; as cheap as the longest nap.
+/// A sleeping waiter looks for work itself this often, for systems that refuse workers; as cheap as
+/// the longest nap.
 pub const WAIT_NAP: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// A thread that finds no seat asks again this often: more than four thousand threads that wait at once are no case to be quick in.
+/// A thread that finds no seat asks again this often: more than four thousand threads that wait at
+/// once are no case to be quick in.
 pub const SEATLESS_NAP: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// How often a thread gives its core away before it sits down, while that pays: as often as a sleep and a wake-up cost switches and system calls.
+/// How often a thread gives its core away before it sits down, while that pays: as often as a sleep
+/// and a wake-up cost switches and system calls.
 pub const LINGERS: u32 = 4;
 
-/// Threads that wait already, at most, where another lingers before it sits down: among more each gives way to others that do the same.
+/// Threads that wait already, at most, where another lingers before it sits down: among more each
+/// gives way to others that do the same.
 pub const LINGERERS: u32 = 3;
 
-/// Looks of the thread that polls for others before it gives its core away to one of them, again and again while somebody takes it: a microsecond or two, which is what a switch costs.
+/// Looks of the thread that polls for others before it gives its core away to one of them, again
+/// and again while somebody takes it: a microsecond or two, which is what a switch costs.
 pub const GIVE_WAY_FIRST: u32 = 32;
 
-/// The same at most, when nobody took it for some times: about fifty microseconds, with which giving way costs less than a hundredth.
+/// The same at most, when nobody took it for some times: about fifty microseconds, with which
+/// giving way costs less than a hundredth.
 pub const GIVE_WAY_LAST: u32 = 1024;
 
-/// How soon the timer looks after tasks for which somebody was called: a time slice or less, and at most one look of some microseconds in each.
+/// How soon the timer looks after tasks for which somebody was called: a time slice or less, and at
+/// most one look of some microseconds in each.
 pub const TICK: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// The timer's longest interval while others look after what waits.
 pub const TICK_LONGEST: std::time::Duration = std::time::Duration::from_millis(64);
 
-/// How long a run of the thread for events goes on, without saying that it is long, before its stand-in goes on with everything else: a few times what a task may take, and about what the kernel lets a thread wait for its core now and
-/// then, which is no reason to change.
+/// How long a run of the thread for events goes on, without saying that it is long, before its
+/// stand-in goes on with everything else: a few times what a task may take, and about what the
+/// kernel lets a thread wait for its core now and then, which is no reason to change.
 pub const LATE: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// Long runs of threads that led, at most, beside which the timer runs tasks that can wait for an idle core: as many more threads of the ordinary class would take the cores from those that compute.
+/// Long runs of threads that led, at most, beside which the timer runs tasks that can wait for an
+/// idle core: as many more threads of the ordinary class would take the cores from those that
+/// compute.
 pub const LONG_AT_TIMER: u32 = 4;
 
-/// Long runs of threads that led at most, of tasks that are wanted now: each has a thread, as blocking calls have. The thread for events is held up by one more.
+/// Long runs of threads that led at most, of tasks that are wanted now: each has a thread, as
+/// blocking calls have. The thread for events is held up by one more.
 pub const LONG_RUNS: u32 = 64;
 
-/// How long a stand-in stays while the thread for events runs nothing: longer than the beat of most alarms, and starting another costs some tens of microseconds only. Random schedules have no time.
+/// How long a stand-in stays while the thread for events runs nothing: longer than the beat of most
+/// alarms, and starting another costs some tens of microseconds only. Random schedules have no
+/// time.
 pub const STAND_IN_REST: std::time::Duration = match cfg!(shuttle) {
     true => std::time::Duration::from_micros(1),
     false => std::time::Duration::from_secs(10),
 };
 
-/// Stack of the library's own threads: they run tasks, which are small; a large stack would count against limits on address space.
+/// Stack of the library's own threads: they run tasks, which are small; a large stack would count
+/// against limits on address space.
 pub const STACK: usize = 256 * 1024;
 
-/// How long the end of everything waits for a thread of its own: longer than a task takes, shorter than a user notices.
+/// How long the end of everything waits for a thread of its own: longer than a task takes, shorter
+/// than a user notices.
 pub const STOP_LIMIT: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// How long a worker of the idle class waits for a thread that it has the thread for events start: longer than one that is put aside by others' runs takes.
+/// How long a worker of the idle class waits for a thread that it has the thread for events start:
+/// longer than one that is put aside by others' runs takes.
 pub const START_WAITS: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Time between two tries to start a thread that the system refused.
 pub const START_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Threads for blocking calls at most: calls beyond that are rarely all needed at once, and each thread costs the process.
+/// Threads for blocking calls at most: calls beyond that are rarely all needed at once, and each
+/// thread costs the process.
 pub const BLOCKERS: usize = 64;
 
 /// Blocking calls that wait for a thread at most.
 pub const CALLS: usize = 1024;
 
-/// How long a thread for blocking calls stays without one: starting another costs some tens of microseconds only.
+/// How long a thread for blocking calls stays without one: starting another costs some tens of
+/// microseconds only.
 pub const BLOCKER_IDLE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Words of memory that are watched at most; every change makes one thread look at all.
 pub const WORDS: usize = 1024;
 
-/// How long a change of a watched word goes unnoticed if nobody wakes its sleepers: rare enough to cost nothing.
+/// How long a change of a watched word goes unnoticed if nobody wakes its sleepers: rare enough to
+/// cost nothing.
 pub const WORD_LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Receives with room for no more than this are left to the program's calls: no rail announces messages so short, so they come without anybody's hands.
+/// Receives with room for no more than this are left to the program's calls: no rail announces
+/// messages so short, so they come without anybody's hands.
 pub const HANDS_FROM: u32 = 16 * 1024;
 
-/// Bytes that wait to be moved when a call is about to return, from which on the helper is woken for them: below, moving them takes less than waking it.
+/// Bytes that wait to be moved when a call is about to return, from which on the helper is woken
+/// for them: below, moving them takes less than waking it.
 pub const HANDED_OVER_FROM: u64 = 128 * 1024;
 
-/// Operations or steppers left open of which all are looked at whenever another is: as many as a halo exchange has, and cheaper than lending.
+/// Operations or steppers left open of which all are looked at whenever another is: as many as a
+/// halo exchange has, and cheaper than lending.
 pub const OPEN_FEW: usize = 32;
 
-/// Times in a row that a call site leaves something open for a moment only before it is lent no hands: one or two may be chance.
+/// Times in a row that a call site leaves something open for a moment only before it is lent no
+/// hands: one or two may be chance.
 pub const SHORTS: u8 = 3;
 
-/// Computing for less than this hides less than lending hands and waking them costs both sides together, where there is a core to spare.
+/// Computing for less than this hides less than lending hands and waking them costs both sides
+/// together, where there is a core to spare.
 pub const WORTH: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// The same where the helper is awake: a line or two go from core to core for each message.
 pub const WORTH_AWAKE: std::time::Duration = std::time::Duration::from_micros(2);
 
-/// Where it is not known yet whether a helper stays awake, what is left open within such a time counts as one soon after the other.
+/// Where it is not known yet whether a helper stays awake, what is left open within such a time
+/// counts as one soon after the other.
 pub const VIGIL_GUESS: std::time::Duration = std::time::Duration::from_micros(100);
 
-/// Looks of a helper that is awake between two looks at the clock, which costs as much as one or two of these.
+/// Looks of a helper that is awake between two looks at the clock, which costs as much as one or
+/// two of these.
 pub const VIGIL_LOOKS: u32 = 32;
 
-/// A helper whose few looks took this long was put aside meanwhile: far more than they take, and less than others have of a core once they got it.
+/// A helper whose few looks took this long was put aside meanwhile: far more than they take, and
+/// less than others have of a core once they got it.
 pub const AWAY_FROM: std::time::Duration = std::time::Duration::from_micros(50);
 
-/// How long it then does without vigils, twice as long each time, up to the longest: in the end it takes a tenth of a millisecond of a second from who wants its core.
+/// How long it then does without vigils, twice as long each time, up to the longest: in the end it
+/// takes a tenth of a millisecond of a second from who wants its core.
 pub const VIGIL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 /// See [`VIGIL_PAUSE`].
 pub const VIGIL_PAUSE_MOST: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Lendings in a row, each soon after the one before, that find the helper asleep before it is called: calling costs the program some microseconds.
+/// Lendings in a row, each soon after the one before, that find the helper asleep before it is
+/// called: calling costs the program some microseconds.
 pub const VIGIL_CALLS: u32 = 4;
 /// The same at most, where it was asleep again each time soon after.
 pub const VIGIL_CALLS_MOST: u32 = 16;
 
-/// Graces in a row that a helper lets pass because hands were lent in each: a program that lends so often comes back as a rule.
+/// Graces in a row that a helper lets pass because hands were lent in each: a program that lends so
+/// often comes back as a rule.
 pub const PUT_OFF_MOST: u32 = 4;
 
-/// Graces in a row with nothing lent after which the helper rests: a program that lends often does not wake it each time, and one that has ceased to is not bothered for long.
+/// Graces in a row with nothing lent after which the helper rests: a program that lends often does
+/// not wake it each time, and one that has ceased to is not bothered for long.
 pub const GRACES_BEFORE_REST: u32 = 25;
 
-/// How long a helper sleeps before it asks whether it is needed at all: starting another costs some tens of microseconds, so a program that computes for seconds between two messages
-/// does not notice, and one that left something open once has no second thread soon afterwards.
+/// How long a helper sleeps before it asks whether it is needed at all: starting another costs some
+/// tens of microseconds, so a program that computes for seconds between two messages does not
+/// notice, and one that left something open once has no second thread soon afterwards.
 pub const REST: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Up to when a rail that is to be looked at by itself has the helper woken when hands are lent, so that it does: connections are tried again after less than that. Looks for peers that fell silent come each second while bytes are under way, which
-/// is no reason to wake anybody with each message.
+/// Up to when a rail that is to be looked at by itself has the helper woken when hands are lent, so
+/// that it does: connections are tried again after less than that. Looks for peers that fell silent
+/// come each second while bytes are under way, which is no reason to wake anybody with each
+/// message.
 pub const LOOKS_SOON: std::time::Duration = std::time::Duration::from_millis(300);
 
-/// How many times as long it sleeps at most, when it was needed: something stays open, and nobody calls.
+/// How many times as long it sleeps at most, when it was needed: something stays open, and nobody
+/// calls.
 pub const REST_TIMES: u32 = 64;
 
-/// Looks of the helper for bytes that are on their way before it sleeps: some ten microseconds, which is what being called costs. None on the core that the program computes on.
+/// Looks of the helper for bytes that are on their way before it sleeps: some ten microseconds,
+/// which is what being called costs. None on the core that the program computes on.
 pub const HELPER_SPINS: u32 = 1_000;
 
-/// How long a fork waits at most for a turn of a helper: one takes as long as the copies in it, and may wait for a lock that the forking thread holds.
+/// How long a fork waits at most for a turn of a helper: one takes as long as the copies in it, and
+/// may wait for a lock that the forking thread holds.
 pub const FORK_WAITS: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Between two looks whether that turn is over, or the fork: few enough not to disturb, and soon enough for a program that forks often.
+/// Between two looks whether that turn is over, or the fork: few enough not to disturb, and soon
+/// enough for a program that forks often.
 pub const FORK_LOOKS: std::time::Duration = std::time::Duration::from_micros(20);
 
-/// Looks that brought nothing after which a poller looks at the shards that nobody polls: each costs as much as its own, and what is there is waited for by nobody just now.
+/// Looks that brought nothing after which a poller looks at the shards that nobody polls: each
+/// costs as much as its own, and what is there is waited for by nobody just now.
 pub const BESIDE_EVERY: u32 = 16;
 
-/// How long a poller sleeps at first, at most, while there are other shards: something may be open there of a thread that is gone, whose peers wait for this rank to advance it.
+/// How long a poller sleeps at first, at most, while there are other shards: something may be open
+/// there of a thread that is gone, whose peers wait for this rank to advance it.
 pub const BESIDE_NAP: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// How often that time is doubled while it sleeps again and again: a thread that waits for long wakes six times a second.
+/// How often that time is doubled while it sleeps again and again: a thread that waits for long
+/// wakes six times a second.
 pub const BESIDE_DOUBLINGS: u32 = 3;
 
-/// Calls of others in one wait of a poller's own, where each that waits has a core, before it steps aside for the next: threads that are answered in turn stay below.
+/// Calls of others in one wait of a poller's own, where each that waits has a core, before it steps
+/// aside for the next: threads that are answered in turn stay below.
 pub const SERVED_BEFORE_ASIDE: u32 = 16;
 
-/// Of so many calls of a poller one asks anew whether the thread that is called wants its core: a switch in vain among so many.
+/// Of so many calls of a poller one asks anew whether the thread that is called wants its core: a
+/// switch in vain among so many.
 pub const CROWDED_CALLS: u32 = 64;
 
-/// How long a poller that steps aside sleeps at most: as any sleeper's first nap, since what a peer wrote meanwhile without a fence may have been seen by nobody.
+/// How long a poller that steps aside sleeps at most: as any sleeper's first nap, since what a peer
+/// wrote meanwhile without a fence may have been seen by nobody.
 pub const NAP_ON_BELL: std::time::Duration = std::time::Duration::from_micros(500);
 
-/// Naps in a row in which nobody came in its place before it sleeps as pollers do: ten milliseconds of a thread that woke for nothing each half.
+/// Naps in a row in which nobody came in its place before it sleeps as pollers do: ten milliseconds
+/// of a thread that woke for nothing each half.
 pub const NAPS_IN_VAIN: u32 = 20;
 
-/// Looks of a poller that leaves and finds more each time, before it wakes the one that is to go on.
+/// Looks of a poller that leaves and finds more each time, before it wakes the one that is to go
+/// on.
 pub const LAYS_BACK: u32 = 4;
 
-/// Looks for a message that nothing was posted for with the engine in hand, where several threads share it: a tenth of a microsecond, which others wait for it at most.
+/// Looks for a message that nothing was posted for with the engine in hand, where several threads
+/// share it: a tenth of a microsecond, which others wait for it at most.
 pub const CATCH_LOOKS: u32 = 8;
 
-/// Such turns: a microsecond in all, in which an answer on the way comes, and short beside what else may have to be looked after.
+/// Such turns: a microsecond in all, in which an answer on the way comes, and short beside what
+/// else may have to be looked after.
 pub const CATCH_TURNS: u32 = 8;
 
 /// Room of a receive that is looked for so at most: no rail sends so short a message in pieces.
 pub const CATCH_ROOM_MAX: u32 = 4096;
 
-/// Steppers that end in one run and are known by name to those who wait for them: where more end at once, most that wait are concerned, and all ask again.
+/// Steppers that end in one run and are known by name to those who wait for them: where more end at
+/// once, most that wait are concerned, and all ask again.
 pub const ENDED_KNOWN: usize = 8;
 
-/// Operations of which a thread waits for any without taking memory for their names: more than most programs have open at a time.
+/// Operations of which a thread waits for any without taking memory for their names: more than most
+/// programs have open at a time.
 pub const ANY_OF_FEW: usize = 16;

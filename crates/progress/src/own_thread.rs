@@ -1,4 +1,5 @@
-//! A thread of the library's own, from its start to its end. Whoever tells it to leave waits for that, a moment only: what it does may take long.
+//! A thread of the library's own, from its start to its end. Whoever tells it to leave waits for
+//! that, a moment only: what it does may take long.
 
 use crate::facade::{AtomicU32, Mutex, Ordering, lock};
 use crate::limits::STACK;
@@ -28,7 +29,8 @@ impl OwnThread {
         Ok(())
     }
 
-    /// The thread leaves by itself: nobody is going to wait for it, and another may be started at once.
+    /// The thread leaves by itself: nobody is going to wait for it, and another may be started at
+    /// once.
     pub(crate) fn retires(&self) {
         if let Some(started) = lock(&self.started).take() {
             started.detach();

@@ -1,7 +1,10 @@
-//! A rank of several threads as several hosts: each communicator has its messages in one shard ([`shard_of`]), and threads that use communicators of different shards meet at no lock.
+//! A rank of several threads as several hosts: each communicator has its messages in one shard
+//! ([`shard_of`]), and threads that use communicators of different shards meet at no lock.
 //!
-//! The first shard is there from the beginning; the others are opened when a communicator of theirs is first used. What is not about one communicator's messages is in the first: steppers, memory
-//! that others write, the helper, and threads that wait for what may come in any. Names of operations and messages bear their shard in the highest bits of their index, outside their host.
+//! The first shard is there from the beginning; the others are opened when a communicator of theirs
+//! is first used. What is not about one communicator's messages is in the first: steppers, memory
+//! that others write, the helper, and threads that wait for what may come in any. Names of
+//! operations and messages bear their shard in the highest bits of their index, outside their host.
 //! How a shard that nobody waits in is seen to is in `engine_host::beside`.
 
 use crate::engine_host::EngineHost;
@@ -10,8 +13,8 @@ use crate::host::{Awaits, Host, Stepper, Together, Waiter, waiter};
 use crate::limits::ANY_OF_FEW;
 use crate::surroundings::{Known, Senders, Surroundings};
 use garonne_engine::api::{
-    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, SHARDS_MAX, Send, Started, Status,
-    in_shard, shard_of, without_shard,
+    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, SHARDS_MAX, Send, Started,
+    Status, in_shard, shard_of, without_shard,
 };
 use garonne_engine::event::{Meeting, Pending, Sent};
 use garonne_engine::in_use::InUse;
@@ -27,7 +30,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// What opens a rank's further shards: the engine of one, and its surroundings.
-pub type Opener<R, S> = Box<dyn Fn(usize) -> Result<(Shard<R>, S), Error> + std::marker::Send + Sync>;
+pub type Opener<R, S> =
+    Box<dyn Fn(usize) -> Result<(Shard<R>, S), Error> + std::marker::Send + Sync>;
 
 /// See the module's paragraph.
 pub struct Sharded<R, S> {
@@ -170,7 +174,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
             Awaits::Message(pattern) => Some(shard_of(pattern.context)),
             // Told there.
             Awaits::Told(_) => Some(0),
-            Awaits::Anything | Awaits::AnyAnywhere(_) | Awaits::Stepper(_) | Awaits::Memory(_) => None,
+            Awaits::Anything | Awaits::AnyAnywhere(_) | Awaits::Stepper(_) | Awaits::Memory(_) => {
+                None
+            }
         }
     }
 
@@ -329,7 +335,9 @@ where
 
     fn contexts_in_use(&self) -> InUse {
         let known = (0..self.count).filter_map(|shard| self.known(shard));
-        known.fold(InUse::default(), |all, host| all.and(host.contexts_in_use()))
+        known.fold(InUse::default(), |all, host| {
+            all.and(host.contexts_in_use())
+        })
     }
 
     fn announce(&self, name: Request) {
@@ -385,7 +393,8 @@ where
     }
 
     fn completions(&self, context: Context) -> u64 {
-        self.host_of(context).map_or(0, |host| host.completions(context))
+        self.host_of(context)
+            .map_or(0, |host| host.completions(context))
     }
 
     fn abandon(&self, request: Request) -> Result<(), Error> {
@@ -402,7 +411,8 @@ where
     }
 
     fn give_way(&self, context: Context) -> bool {
-        self.host_of(context).is_ok_and(|host| host.give_way(context))
+        self.host_of(context)
+            .is_ok_and(|host| host.give_way(context))
     }
 
     fn are_near(&self, one: Awaits, other: Awaits) -> bool {
@@ -447,7 +457,10 @@ where
         let parts: SmallVec<[Awaits; ANY_OF_FEW]> = parts.collect();
         // What is told is told everywhere.
         let is_bound = |part: &&Awaits| !matches!(part, Awaits::Told(_));
-        let mut shards = parts.iter().filter(is_bound).map(|part| self.awaited_now(*part));
+        let mut shards = parts
+            .iter()
+            .filter(is_bound)
+            .map(|part| self.awaited_now(*part));
         let shard = shards.next().unwrap_or(Some(0));
         if let Some((shard, host)) = shard.and_then(|shard| Some((shard, self.known(shard)?)))
             && shards.all(|other| other == Some(shard))

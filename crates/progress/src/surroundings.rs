@@ -1,6 +1,8 @@
-//! What a host needs from where it runs: how patiently to wait, how to give way, how to end the job.
+//! What a host needs from where it runs: how patiently to wait, how to give way, how to end the
+//! job.
 //!
-//! Implemented by `node` for real processes and by `sim` for threads and simulated ranks; called by the engine host.
+//! Implemented by `node` for real processes and by `sim` for threads and simulated ranks; called by
+//! the engine host.
 
 use crate::limits::{AWAY_FROM, REST, YIELD_TAKEN_FROM};
 use garonne_engine::api::{Origin, Peer};
@@ -13,9 +15,11 @@ use std::time::{Duration, Instant};
 pub struct Patience {
     /// Polls without success before giving way; 0 when more ranks than cores are runnable.
     pub spins: u32,
-    /// Times that others take the core when it is given to them before it sleeps, and 0 where nobody else should want it.
+    /// Times that others take the core when it is given to them before it sleeps, and 0 where
+    /// nobody else should want it.
     pub yields: u32,
-    /// Threads of the rank that may wait awake at once, each on a core of its own: one polls, and the others look whether they are called before they sleep.
+    /// Threads of the rank that may wait awake at once, each on a core of its own: one polls, and
+    /// the others look whether they are called before they sleep.
     pub awake: u32,
 }
 
@@ -37,14 +41,16 @@ pub struct Senders {
     pub origins: Vec<Origin>,
 }
 
-/// What others may know of a communicator. Where its list and its counters lie stays readable until it is told that the communicator is no more.
+/// What others may know of a communicator. Where its list and its counters lie stays readable until
+/// it is told that the communicator is no more.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// As the program named it; empty if it did not.
     pub name: &'a str,
     /// Its members' processes.
     pub members: Members<'a>,
-    /// How many collectives this process has entered, by [`Counted`]. They stay readable as long as it is there.
+    /// How many collectives this process has entered, by [`Counted`]. They stay readable as long as
+    /// it is there.
     pub counts: &'a Counts,
 }
 
@@ -114,7 +120,8 @@ pub trait Surroundings: Send + Sync {
         }
     }
 
-    /// How long a waiter that gave way as often as its [`Patience`] says goes on doing so before it sleeps, while that pays: others took the core, but may have been waiters as well.
+    /// How long a waiter that gave way as often as its [`Patience`] says goes on doing so before it
+    /// sleeps, while that pays: others took the core, but may have been waiters as well.
     fn yields_on(&self) -> Duration {
         Duration::ZERO
     }
@@ -124,30 +131,35 @@ pub trait Surroundings: Send + Sync {
         Some(Duration::from_micros(200))
     }
 
-    /// The rank sleeps for a while already and waits for this; `None`: it is awake again. For those who watch from outside.
-    /// Called by one thread at a time.
+    /// The rank sleeps for a while already and waits for this; `None`: it is awake again. For those
+    /// who watch from outside. Called by one thread at a time.
     fn waits(&self, _waiting: Option<&Waiting>) {}
 
-    /// There is a communicator of this number, name and members now, or no more ([`Members::Gone`]): for those who watch from outside.
+    /// There is a communicator of this number, name and members now, or no more
+    /// ([`Members::Gone`]): for those who watch from outside.
     fn communicator(&self, _number: u32, _known: &Known<'_>) {}
 
-    /// How long what was left open is left to the program before its helper looks after it: for where the helper would take its core from somebody who computes. `None`: there
-    /// is a core to spare, and peers call the helper at once.
+    /// How long what was left open is left to the program before its helper looks after it: for
+    /// where the helper would take its core from somebody who computes. `None`: there is a core to
+    /// spare, and peers call the helper at once.
     fn grace(&self) -> Option<Duration> {
         None
     }
 
-    /// How long a helper with nothing to do stays awake before it sleeps, looking for more: nothing but where idle cores are nobody else's. Asked once, by the helper.
+    /// How long a helper with nothing to do stays awake before it sleeps, looking for more: nothing
+    /// but where idle cores are nobody else's. Asked once, by the helper.
     fn vigil(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// A helper that is awake and whose few looks took this long was put aside meanwhile: others want its core.
+    /// A helper that is awake and whose few looks took this long was put aside meanwhile: others
+    /// want its core.
     fn away(&self) -> Duration {
         AWAY_FROM
     }
 
-    /// Whether hands are lent also where the program never computed between leaving something open and waiting for it. For tests and measurements.
+    /// Whether hands are lent also where the program never computed between leaving something open
+    /// and waiting for it. For tests and measurements.
     fn lends_always(&self) -> bool {
         false
     }
@@ -157,10 +169,12 @@ pub trait Surroundings: Send + Sync {
         REST
     }
 
-    /// The calling thread is about to sleep, or (`false`) awake again. For those who watch from outside.
+    /// The calling thread is about to sleep, or (`false`) awake again. For those who watch from
+    /// outside.
     fn sleeps(&self, _asleep: bool) {}
 
-    /// What becomes of the thread that lends hands. For those who watch from outside. Called by one thread at a time.
+    /// What becomes of the thread that lends hands. For those who watch from outside. Called by one
+    /// thread at a time.
     fn lent(&self, _news: Lent) {}
 
     /// The process of a peer, by its id as seen from here; `None`: it cannot be named from here.

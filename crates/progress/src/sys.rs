@@ -1,5 +1,6 @@
-//! What the kernel and the C library offer that has no safe form elsewhere: the idle class, binding a thread, its CPU, blocked signals around a
-//! thread's start, threads that leave nothing behind, and knowing that this process is a forked child. Called by `tasks` and `events` only.
+//! What the kernel and the C library offer that has no safe form elsewhere: the idle class, binding
+//! a thread, its CPU, blocked signals around a thread's start, threads that leave nothing behind,
+//! and knowing that this process is a forked child. Called by `tasks` and `events` only.
 
 use crate::limits::{FORK_LOOKS, FORK_WAITS};
 use garonne_topology::CpuSet;
@@ -15,13 +16,16 @@ thread_local! {
     static PUT_ASIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the kernel may put the calling thread aside for long at any instruction: a worker's, or one that its program has put into the idle class.
+/// Whether the kernel may put the calling thread aside for long at any instruction: a worker's, or
+/// one that its program has put into the idle class.
 pub(crate) fn is_of_idle_class() -> bool {
     // SAFETY: 0 names the calling thread.
-    PUT_ASIDE.get() || unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK == libc::SCHED_IDLE
+    PUT_ASIDE.get()
+        || unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK == libc::SCHED_IDLE
 }
 
-/// Puts the calling thread into the class that runs only where nobody else wants to; where that is refused, it is made as nice as can be.
+/// Puts the calling thread into the class that runs only where nobody else wants to; where that is
+/// refused, it is made as nice as can be.
 pub(crate) fn enter_idle_class() {
     PUT_ASIDE.set(true);
     let none = libc::sched_param { sched_priority: 0 };
@@ -32,11 +36,13 @@ pub(crate) fn enter_idle_class() {
     }
 }
 
-/// Lets the calling thread run on these CPUs only. Those that it may not use are left out by the kernel.
+/// Lets the calling thread run on these CPUs only. Those that it may not use are left out by the
+/// kernel.
 pub(crate) fn bind(cpus: &CpuSet) -> io::Result<()> {
     let words = cpus.words();
     // SAFETY: the mask is as long as said; 0 names the calling thread.
-    let rc = unsafe { libc::sched_setaffinity(0, std::mem::size_of_val(words), words.as_ptr().cast()) };
+    let rc =
+        unsafe { libc::sched_setaffinity(0, std::mem::size_of_val(words), words.as_ptr().cast()) };
     if rc == 0 {
         Ok(())
     } else {
@@ -73,7 +79,8 @@ pub(crate) fn coarse_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Calls `f` with all signals of the calling thread blocked, so that a thread that it starts never takes one.
+/// Calls `f` with all signals of the calling thread blocked, so that a thread that it starts never
+/// takes one.
 pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: both sets are initialised by the calls that are given them.
@@ -98,8 +105,10 @@ pub(crate) trait Work: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Started(libc::pthread_t);
 
-/// Starts a thread that does `work`, takes no signals, and has a stack of this size, or of the usual one where the program's thread-local data need more. Other than with the
-/// standard library's threads, nothing is allocated that only the new thread's stack knows of: checkers of leaks do not see that stack in a forked child.
+/// Starts a thread that does `work`, takes no signals, and has a stack of this size, or of the
+/// usual one where the program's thread-local data need more. Other than with the standard
+/// library's threads, nothing is allocated that only the new thread's stack knows of: checkers of
+/// leaks do not see that stack in a forked child.
 pub(crate) fn start<W: Work>(work: &Arc<W>, stack: usize) -> io::Result<Started> {
     extern "C" fn run<W: Work>(work: *mut libc::c_void) -> *mut libc::c_void {
         BUSY.fetch_sub(1, Ordering::SeqCst);
@@ -116,14 +125,16 @@ pub(crate) fn start<W: Work>(work: &Arc<W>, stack: usize) -> io::Result<Started>
     let mut create = |stack: Option<usize>| {
         let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
         let its = Arc::into_raw(work.clone());
-        // SAFETY: the attributes are initialised first and destroyed last; the argument is a count of its own, which the thread takes over.
+        // SAFETY: the attributes are initialised first and destroyed last; the argument is a count
+        // of its own, which the thread takes over.
         unsafe {
             libc::pthread_attr_init(attributes.as_mut_ptr());
             if let Some(stack) = stack {
                 libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack);
             }
             let argument = its.cast_mut().cast();
-            let error = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run::<W>, argument);
+            let error =
+                libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run::<W>, argument);
             libc::pthread_attr_destroy(attributes.as_mut_ptr());
             if error != 0 {
                 drop(Arc::from_raw(its));
@@ -165,8 +176,8 @@ impl Started {
     }
 }
 
-/// A checker of races that may be in this process. It cannot see the locks of a library that is built without it, and would call the memory that passes from
-/// thread to thread under them a race.
+/// A checker of races that may be in this process. It cannot see the locks of a library that is
+/// built without it, and would call the memory that passes from thread to thread under them a race.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Checker {
     begin: extern "C" fn(),
@@ -174,15 +185,18 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// The one that is there. The answer no allocates for the calling thread, so a thread of the library's own is told by the one that starts it.
+    /// The one that is there. The answer no allocates for the calling thread, so a thread of the
+    /// library's own is told by the one that starts it.
     pub(crate) fn find() -> Option<Self> {
-        let [begin, end] = [c"__tsan_ignore_thread_begin", c"__tsan_ignore_thread_end"].map(|name| {
-            // SAFETY: the name ends with a zero; functions of these names, if there are any, are the thread sanitizer's, without arguments.
-            unsafe {
-                let function = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
-                std::mem::transmute::<*mut libc::c_void, Option<extern "C" fn()>>(function)
-            }
-        });
+        let [begin, end] =
+            [c"__tsan_ignore_thread_begin", c"__tsan_ignore_thread_end"].map(|name| {
+                // SAFETY: the name ends with a zero; functions of these names, if there are any,
+                // are the thread sanitizer's, without arguments.
+                unsafe {
+                    let function = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+                    std::mem::transmute::<*mut libc::c_void, Option<extern "C" fn()>>(function)
+                }
+            });
         // One without the other would be an error at the thread's end.
         Some(Self {
             begin: begin?,
@@ -235,8 +249,9 @@ extern "C" fn after_fork_in_child() {
     BUSY.store(0, Ordering::SeqCst);
 }
 
-/// Does something at a moment in which no thread forks, and has forks wait for it: a forked child finds no lock held by a thread that it does not have, neither ours
-/// nor those of allocators and checkers of memory.
+/// Does something at a moment in which no thread forks, and has forks wait for it: a forked child
+/// finds no lock held by a thread that it does not have, neither ours nor those of allocators and
+/// checkers of memory.
 pub(crate) fn while_nobody_forks<T>(f: impl FnOnce() -> T) -> T {
     BUSY.fetch_add(1, Ordering::SeqCst);
     while FORKING.load(Ordering::SeqCst) > 0 {
@@ -259,7 +274,13 @@ fn watch_forks() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
         // SAFETY: the functions live as long as the process, and only touch atomics and sleep.
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child)) };
+        unsafe {
+            libc::pthread_atfork(
+                Some(before_fork),
+                Some(after_fork),
+                Some(after_fork_in_child),
+            )
+        };
     });
 }
 
@@ -275,10 +296,12 @@ pub(crate) fn forks_now() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Whether a program may watch this signal: there is such a one, the C library does not keep it for itself, and the kernel tells of it.
+/// Whether a program may watch this signal: there is such a one, the C library does not keep it for
+/// itself, and the kernel tells of it.
 pub(crate) fn is_told_of(signal: i32) -> bool {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the set is initialised first; a number that is no signal of the program's is refused by sigaddset.
+    // SAFETY: the set is initialised first; a number that is no signal of the program's is refused
+    // by sigaddset.
     let known = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), signal) == 0
@@ -295,7 +318,8 @@ pub(crate) fn is_queued(signal: i32) -> bool {
 pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd;
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the set is initialised first; a signal number out of range is refused by sigaddset. The descriptor is new and nobody else's.
+    // SAFETY: the set is initialised first; a signal number out of range is refused by sigaddset.
+    // The descriptor is new and nobody else's.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in signals {
@@ -318,7 +342,9 @@ pub(crate) fn read_signals(fd: std::os::fd::BorrowedFd<'_>, mut each: impl FnMut
     let mut record = [0u8; SIZE];
     while rustix::io::read(fd, &mut record).is_ok_and(|read| read == SIZE) {
         // The number is the first word of a record.
-        each(i32::from_ne_bytes([record[0], record[1], record[2], record[3]]));
+        each(i32::from_ne_bytes([
+            record[0], record[1], record[2], record[3],
+        ]));
     }
 }
 
@@ -346,12 +372,18 @@ mod tests {
     fn threads_started_without_signals_take_none_and_the_starter_does_again() {
         let blocked = || {
             let text = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-            let line = text.lines().find(|line| line.starts_with("SigBlk:")).unwrap();
+            let line = text
+                .lines()
+                .find(|line| line.starts_with("SigBlk:"))
+                .unwrap();
             u64::from_str_radix(line["SigBlk:".len()..].trim(), 16).unwrap()
         };
         let before = blocked();
-        let inside = without_signals(|| std::thread::spawn(blocked)).join().unwrap();
-        // All that can be blocked: not SIGKILL and SIGSTOP, and not the two that the C library keeps.
+        let inside = without_signals(|| std::thread::spawn(blocked))
+            .join()
+            .unwrap();
+        // All that can be blocked: not SIGKILL and SIGSTOP, and not the two that the C library
+        // keeps.
         assert_eq!(
             !inside & ((1 << 31) - 1),
             1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1)

@@ -49,7 +49,11 @@ fn a_descriptor_is_read_whenever_something_comes_until_its_other_side_closes() {
                         tell.lock().unwrap().send(None).unwrap();
                         return Next::Stop;
                     }
-                    Ok(count) => tell.lock().unwrap().send(Some(bytes[..count].to_vec())).unwrap(),
+                    Ok(count) => tell
+                        .lock()
+                        .unwrap()
+                        .send(Some(bytes[..count].to_vec()))
+                        .unwrap(),
                     Err(_) => return Next::Keep,
                 }
             }
@@ -119,7 +123,9 @@ fn alarms_ring_in_order_and_periodically_until_they_are_told_to_stop() {
         drop(watch);
     }
     let how = How::at(Place::Machine);
-    let zero = tasks.on_alarm((Duration::ZERO, Some(Duration::ZERO)), &how, |_: &At| Next::Stop);
+    let zero = tasks.on_alarm((Duration::ZERO, Some(Duration::ZERO)), &how, |_: &At| {
+        Next::Stop
+    });
     assert!(matches!(zero, Err(Error::Misuse(_))));
 }
 

@@ -1,11 +1,17 @@
-//! How the cost of tasks grows with the machine: 1 to 256 cores in up to 8 NUMA nodes, driven by simulated workers.
+//! How the cost of tasks grows with the machine: 1 to 256 cores in up to 8 NUMA nodes, driven by
+//! simulated workers.
 //!
-//! The queues, the tasks and who looks where are the real ones. Each simulated worker takes its steps in a random order of its own seed: it looks at queues on its path and runs what it finds. What a step
-//! costs is counted in cache lines that have to come from another core: a worker keeps the version of each queue that it last saw, and every change of a queue makes
-//! a new version. So the price of polling an empty machine, of the queue of a core, of a node and of the machine can be compared at sizes that are not here. The words that say who watches
-//! a queue are not counted: they change with the watcher only.
+//! The queues, the tasks and who looks where are the real ones. Each simulated worker takes its
+//! steps in a random order of its own seed: it looks at queues on its path and runs what it finds.
+//! What a step costs is counted in cache lines that have to come from another core: a worker keeps
+//! the version of each queue that it last saw, and every change of a queue makes a new version. So
+//! the price of polling an empty machine, of the queue of a core, of a node and of the machine can
+//! be compared at sizes that are not here. The words that say who watches a queue are not counted:
+//! they change with the watcher only.
 
-use garonne_progress::tasks::{At, Class, How, Keypoint, Life, Place, Poller, Settings, Step, Task, Tasks};
+use garonne_progress::tasks::{
+    At, Class, How, Keypoint, Life, Place, Poller, Settings, Step, Task, Tasks,
+};
 use garonne_topology::{Kind, Tree};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +34,8 @@ struct Price {
     lines: f64,
     /// Looks at queues that cost nothing, since the line had not changed.
     cheap: f64,
-    /// Lines that came to the worker that ran the task and to the submitter: what the submitter waits for.
+    /// Lines that came to the worker that ran the task and to the submitter: what the submitter
+    /// waits for.
     waited: f64,
     /// Share of the tasks that the busiest worker ran.
     busiest: f64,
@@ -48,7 +55,8 @@ impl Machine {
         });
         // For the rest of the test: the pollers refer to it.
         let tasks: &'static Tasks = Box::leak(Box::new(tasks.unwrap()));
-        let workers = (0..tasks.tree().cores()).filter_map(|core| tasks.poller_at(core, Keypoint::Idle));
+        let workers =
+            (0..tasks.tree().cores()).filter_map(|core| tasks.poller_at(core, Keypoint::Idle));
         Self {
             tasks,
             workers: workers.collect(),
@@ -87,7 +95,9 @@ impl Machine {
     /// All take this many turns.
     fn idle(&mut self, turns: u32) -> u64 {
         let cores = self.workers.len();
-        let cheap = (0..turns).flat_map(|_| 0..cores).map(|core| self.walk(core).1);
+        let cheap = (0..turns)
+            .flat_map(|_| 0..cores)
+            .map(|core| self.walk(core).1);
         cheap.sum()
     }
 
@@ -126,7 +136,8 @@ impl Machine {
                     price.lines += lines as f64;
                     price.cheap += cheap as f64;
                     if ran > 0 {
-                        // Taking it changed the queue; the task's own line comes, and the submitter sees it settled.
+                        // Taking it changed the queue; the task's own line comes, and the submitter
+                        // sees it settled.
                         self.versions[area] += 1;
                         let level = self.tasks.tree().path(core).position(|on| on == area);
                         self.seen[core][level.unwrap()] = self.versions[area];
@@ -172,7 +183,8 @@ fn what_a_submitter_waits_for_does_not_grow_with_the_machine_and_a_cores_queue_d
             "{cores:5} | {:6.1} {:5.1} | {:6.1} {:5.1} | {:6.1} {:5.1} {:5.2}",
             own.lines, own.waited, node.lines, node.waited, all.lines, all.waited, all.busiest
         );
-        // One line each for the queue, the task, and seeing it done; the path's others only once at the beginning.
+        // One line each for the queue, the task, and seeing it done; the path's others only once at
+        // the beginning.
         for price in [own, node, all] {
             assert!(price.waited <= 3.5, "{cores} cores: {price:?}");
         }
@@ -204,7 +216,8 @@ fn a_watcher_that_takes_no_more_turns_holds_up_nothing_for_long() {
                     left.remove(at);
                 }
             }
-            // Together they look about once in sixteen turns of those who poll, whether they still take turns or not.
+            // Together they look about once in sixteen turns of those who poll, whether they still
+            // take turns or not.
             let alone = 16 * cores + 16;
             assert!(turns <= alone, "{} of {cores} cores: {turns}", left.len());
         }
@@ -221,8 +234,12 @@ fn a_turn_on_an_idle_machine_costs_at_most_one_cached_line_per_level() {
         let levels = simulated.tasks.tree().path(0).count() as u64;
         assert!(levels <= 5, "{levels} levels");
         let (lines, cheap, ran) = simulated.walk(0);
-        assert!(lines == 0 && ran == 0 && cheap <= levels, "{lines} {cheap} {ran}");
-        // Later, each queue is looked at by its watcher, and by all others together once in sixteen turns.
+        assert!(
+            lines == 0 && ran == 0 && cheap <= levels,
+            "{lines} {cheap} {ran}"
+        );
+        // Later, each queue is looked at by its watcher, and by all others together once in sixteen
+        // turns.
         simulated.idle(130);
         let turns = 160;
         let looks = simulated.idle(turns) as f64 / f64::from(turns);

@@ -1,9 +1,12 @@
-//! Runs that take long on the thread for events: whatever else that thread does goes on. Each waits for what only others can do meanwhile.
+//! Runs that take long on the thread for events: whatever else that thread does goes on. Each waits
+//! for what only others can do meanwhile.
 
 mod support;
 
 use garonne_progress::events::Next;
-use garonne_progress::tasks::{At, How, Keypoint, Life, Place, Settings, Step, Task, Tasks, Urgency};
+use garonne_progress::tasks::{
+    At, How, Keypoint, Life, Place, Settings, Step, Task, Tasks, Urgency,
+};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -52,7 +55,11 @@ impl Count {
 
 type Boxed = Box<dyn Fn(&At) -> Step + Send + Sync>;
 
-fn submit(tasks: &Tasks, how: &How, work: impl Fn(&At) -> Step + Send + Sync + 'static) -> Arc<Task<Boxed>> {
+fn submit(
+    tasks: &Tasks,
+    how: &How,
+    work: impl Fn(&At) -> Step + Send + Sync + 'static,
+) -> Arc<Task<Boxed>> {
     let task = Arc::new(tasks.task(how, Box::new(work) as Boxed).unwrap());
     tasks.submit_shared(&task).unwrap();
     task
@@ -65,7 +72,12 @@ enum Says {
 }
 
 /// A run that is not over until `others` is five, and what becomes of it.
-fn submit_long(tasks: &Tasks, how: &How, says: Says, (begun, others): (&Count, &Count)) -> Arc<Task<Boxed>> {
+fn submit_long(
+    tasks: &Tasks,
+    how: &How,
+    says: Says,
+    (begun, others): (&Count, &Count),
+) -> Arc<Task<Boxed>> {
     let (its, begun, others) = (tasks.clone(), begun.clone(), others.clone());
     submit(tasks, how, move |at| {
         let lengthy = (says == Says::Lengthy).then(|| its.lengthy(at));
@@ -100,7 +112,8 @@ fn all_else(tasks: &Tasks, others: &Count) {
     drop((alarm, each));
 }
 
-/// All else goes on beside a long run that was submitted so. `meanwhile` is asked when it has begun.
+/// All else goes on beside a long run that was submitted so. `meanwhile` is asked when it has
+/// begun.
 fn goes_on_beside(settings: fn() -> Settings, how: &How, meanwhile: fn(&Tasks)) {
     exclusively(|| {
         for says in [Says::Lengthy, Says::Nothing] {
@@ -117,7 +130,8 @@ fn goes_on_beside(settings: fn() -> Settings, how: &How, meanwhile: fn(&Tasks)) 
 }
 
 #[test]
-fn beside_a_long_run_that_was_wanted_now_alarms_ring_and_tasks_are_run_by_workers_that_start_then() {
+fn beside_a_long_run_that_was_wanted_now_alarms_ring_and_tasks_are_run_by_workers_that_start_then()
+{
     goes_on_beside(settings, &urgent(), |tasks| {
         assert_eq!(tasks.worker_counts().started, 0);
     });
@@ -191,11 +205,14 @@ fn threads_for_events() -> usize {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let name = |dir: std::fs::DirEntry| std::fs::read_to_string(dir.path().join("comm"));
     let names = threads.filter_map(|dir| name(dir).ok());
-    names.filter(|name| name.starts_with("garonne-events")).count()
+    names
+        .filter(|name| name.starts_with("garonne-events"))
+        .count()
 }
 
 #[test]
-fn after_long_runs_one_thread_waits_for_events_and_one_stands_in_and_all_end_with_the_last_handle() {
+fn after_long_runs_one_thread_waits_for_events_and_one_stands_in_and_all_end_with_the_last_handle()
+{
     exclusively(|| {
         let tasks = Tasks::new(alone()).unwrap();
         let (begun, over) = (Count::default(), Count::default());

@@ -1,4 +1,5 @@
-//! Signals as events. Alone in its file: signals are the whole process's, and this needs all threads to block one.
+//! Signals as events. Alone in its file: signals are the whole process's, and this needs all
+//! threads to block one.
 
 use garonne_progress::events::Next;
 use garonne_progress::tasks::{At, Error, How, Place, Settings, Tasks, Urgency};
@@ -16,21 +17,35 @@ fn main() {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let how = How::at(Place::Machine);
-    let watch = tasks.on_signals(&[libc::SIGUSR1, libc::SIGUSR2], &how, move |signal, _: &At| {
-        tell.lock().unwrap().send(signal).unwrap();
-        if signal == libc::SIGUSR2 {
-            Next::Stop
-        } else {
-            Next::Keep
-        }
-    });
+    let watch = tasks.on_signals(
+        &[libc::SIGUSR1, libc::SIGUSR2],
+        &how,
+        move |signal, _: &At| {
+            tell.lock().unwrap().send(signal).unwrap();
+            if signal == libc::SIGUSR2 {
+                Next::Stop
+            } else {
+                Next::Keep
+            }
+        },
+    );
     for signal in [rustix::process::Signal::USR1, rustix::process::Signal::USR2] {
         rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
         assert_eq!(told.recv().unwrap(), signal.as_raw());
     }
     drop(watch);
     // What the kernel never tells of, what the C library keeps for itself, and what is no signal.
-    for refused in [libc::SIGKILL, libc::SIGSTOP, 32, 33, 0, -1, 65, 200, i32::MAX] {
+    for refused in [
+        libc::SIGKILL,
+        libc::SIGSTOP,
+        32,
+        33,
+        0,
+        -1,
+        65,
+        200,
+        i32::MAX,
+    ] {
         let watch = tasks.on_signals(&[libc::SIGUSR1, refused], &how, |_, _: &At| Next::Stop);
         assert!(matches!(watch, Err(Error::Misuse(_))), "{refused}");
     }
@@ -48,7 +63,8 @@ fn send(signal: i32) {
 /// Long enough for what is not to come.
 const QUIET: Duration = Duration::from_millis(20);
 
-/// Two libraries that watch the same signal, in the tasks that they share or each in its own, at once or when a core is idle.
+/// Two libraries that watch the same signal, in the tasks that they share or each in its own, at
+/// once or when a core is idle.
 fn all_watches_of_a_signal_hear_of_it_and_one_ends_alone() {
     let shared = Tasks::new(Settings::here()).unwrap();
     for urgency in [Urgency::Idle, Urgency::Now] {
@@ -65,10 +81,14 @@ fn all_watches_of_a_signal_hear_of_it_and_one_ends_alone() {
                 urgency,
                 ..How::at(Place::Machine)
             };
-            let watch = tasks.on_signals(&[libc::SIGUSR1, libc::SIGCHLD], &how, move |signal, _: &At| {
-                tell.lock().unwrap().send(signal).unwrap();
-                Next::Keep
-            });
+            let watch = tasks.on_signals(
+                &[libc::SIGUSR1, libc::SIGCHLD],
+                &how,
+                move |signal, _: &At| {
+                    tell.lock().unwrap().send(signal).unwrap();
+                    Next::Keep
+                },
+            );
             watches.push(watch.unwrap());
             told.push(its);
         }
@@ -157,10 +177,14 @@ fn what_comes_between_two_watches_is_for_the_second() {
     let tasks = Tasks::new(Settings::here()).unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let its_runs = runs.clone();
-    let once = tasks.on_signals(&[libc::SIGUSR1], &How::at(Place::Machine), move |_, _: &At| {
-        its_runs.fetch_add(1, Ordering::Relaxed);
-        Next::Stop
-    });
+    let once = tasks.on_signals(
+        &[libc::SIGUSR1],
+        &How::at(Place::Machine),
+        move |_, _: &At| {
+            its_runs.fetch_add(1, Ordering::Relaxed);
+            Next::Stop
+        },
+    );
     send(libc::SIGUSR1);
     while runs.load(Ordering::Relaxed) == 0 {
         std::thread::sleep(Duration::from_millis(1));

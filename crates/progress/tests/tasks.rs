@@ -22,11 +22,14 @@ fn own_threads() -> usize {
         .count()
 }
 
-/// Tests of this file that look at the process's threads do not run at once with others that make some.
+/// Tests of this file that look at the process's threads do not run at once with others that make
+/// some.
 static THREADS: Mutex<()> = Mutex::new(());
 
 fn exclusively<T>(f: impl FnOnce() -> T) -> T {
-    let guard = THREADS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let guard = THREADS
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     let result = f();
     drop(guard);
     result
@@ -51,7 +54,10 @@ fn threads_begin_with_the_first_submission_that_needs_one_and_end_with_the_last_
         let task = Arc::new(tasks.task(&How::at(Place::Machine), work).unwrap());
         assert_eq!((own_threads(), tasks.worker_counts().started), (0, 0));
         tasks.submit_shared(&task).unwrap();
-        assert!(matches!(told.recv().unwrap(), Keypoint::Idle | Keypoint::Timer));
+        assert!(matches!(
+            told.recv().unwrap(),
+            Keypoint::Idle | Keypoint::Timer
+        ));
         assert!(task.wait(None));
         assert!(tasks.worker_counts().started >= 1);
         let other = tasks.clone();
@@ -127,8 +133,16 @@ fn a_task_that_is_wanted_now_is_run_by_a_thread_woken_for_it() {
 fn a_task_is_run_while_every_core_computes() {
     exclusively(|| {
         for class in [Class::Idle, Class::Ordinary] {
-            let tasks = Tasks::new(Settings { class, ..settings() }).unwrap();
-            let task = Arc::new(tasks.task(&How::at(Place::Machine), |_: &At| Step::Done).unwrap());
+            let tasks = Tasks::new(Settings {
+                class,
+                ..settings()
+            })
+            .unwrap();
+            let task = Arc::new(
+                tasks
+                    .task(&How::at(Place::Machine), |_: &At| Step::Done)
+                    .unwrap(),
+            );
             let over = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 for _ in 0..tasks.tree().cores() {
@@ -169,10 +183,15 @@ fn switches() -> u64 {
 fn threads_with_nothing_to_do_are_not_woken() {
     exclusively(|| {
         let tasks = Tasks::new(settings()).unwrap();
-        let task = Arc::new(tasks.task(&How::at(Place::Machine), |_: &At| Step::Done).unwrap());
+        let task = Arc::new(
+            tasks
+                .task(&How::at(Place::Machine), |_: &At| Step::Done)
+                .unwrap(),
+        );
         tasks.submit_shared(&task).unwrap();
         assert!(task.wait(None));
-        // The timer's last looks come first; one that went on for ever would never let a while pass without.
+        // The timer's last looks come first; one that went on for ever would never let a while pass
+        // without.
         loop {
             let before = switches();
             std::thread::sleep(Duration::from_millis(150));
@@ -252,10 +271,15 @@ fn a_task_that_waits_for_itself_is_told_that_it_is_pending() {
                 }
                 Step::Done
             };
-            tasks.task(&How::at(Place::Machine), Box::new(work) as _).unwrap()
+            tasks
+                .task(&How::at(Place::Machine), Box::new(work) as _)
+                .unwrap()
         });
         tasks.submit_shared(&itself).unwrap();
-        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(Life::Pending));
+        assert_eq!(
+            told.recv_timeout(Duration::from_secs(20)),
+            Ok(Life::Pending)
+        );
         assert_eq!(tasks.wait(&itself), Life::Done);
     });
 }
@@ -291,7 +315,11 @@ fn dropping_a_submitted_task_takes_it_back() {
 fn without_an_idle_core_a_task_for_the_nearest_one_waits_for_the_whole_machine() {
     exclusively(|| {
         let tasks = Tasks::new(alone()).unwrap();
-        let task = Arc::new(tasks.task(&How::at(Place::Nearest), |_: &At| Step::Done).unwrap());
+        let task = Arc::new(
+            tasks
+                .task(&How::at(Place::Nearest), |_: &At| Step::Done)
+                .unwrap(),
+        );
         // Only the caller's own core polls, which is where the caller is about to compute.
         let poller = tasks.poller(Keypoint::Wait);
         tasks.submit_shared(&task).unwrap();
@@ -305,7 +333,11 @@ fn without_an_idle_core_a_task_for_the_nearest_one_waits_for_the_whole_machine()
 fn what_was_ended_and_what_belongs_elsewhere_is_refused() {
     exclusively(|| {
         let (tasks, others) = (Tasks::new(alone()).unwrap(), Tasks::new(alone()).unwrap());
-        let task = Arc::new(tasks.task(&How::at(Place::Machine), |_: &At| Step::Done).unwrap());
+        let task = Arc::new(
+            tasks
+                .task(&How::at(Place::Machine), |_: &At| Step::Done)
+                .unwrap(),
+        );
         assert!(matches!(others.submit_shared(&task), Err(Error::Misuse(_))));
         assert!(matches!(others.poke(&task), Err(Error::Misuse(_))));
         let poller = tasks.poller(Keypoint::Wait);
@@ -323,7 +355,13 @@ fn a_full_place_is_a_resource_error_until_somebody_runs_it() {
     exclusively(|| {
         let tasks = Tasks::new(alone()).unwrap();
         let poller = tasks.poller(Keypoint::Wait);
-        let make = || Arc::new(tasks.task(&How::at(Place::Machine), |_: &At| Step::Done).unwrap());
+        let make = || {
+            Arc::new(
+                tasks
+                    .task(&How::at(Place::Machine), |_: &At| Step::Done)
+                    .unwrap(),
+            )
+        };
         // One in the post.
         let many: Vec<_> = (0..513).map(|_| make()).collect();
         let mut refused = 0;

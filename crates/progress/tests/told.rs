@@ -60,8 +60,16 @@ fn each_run_is_told_by_the_thread_that_ran_it_while_somebody_listens() {
     let threads: Vec<ThreadId> = told.iter().map(|(thread, _, _)| *thread).collect();
     assert_eq!(threads, *runs.lock().unwrap());
     for (run, (_, since, step)) in (0..).zip(told.iter()) {
-        let wanted = if run % 2 == 0 { Step::Again } else { Step::Done };
-        assert_eq!((*since, *step), (run, wanted), "each begins where the clock was");
+        let wanted = if run % 2 == 0 {
+            Step::Again
+        } else {
+            Step::Done
+        };
+        assert_eq!(
+            (*since, *step),
+            (run, wanted),
+            "each begins where the clock was"
+        );
     }
     assert_eq!(told.len() as u64, 2 * TASKS);
 }

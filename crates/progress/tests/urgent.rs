@@ -1,9 +1,13 @@
-//! What is wanted now is run by threads of the ordinary class: a worker of the idle class, which the kernel may put aside in the midst of it, never takes it. Asserted on the class of the thread that ran it.
+//! What is wanted now is run by threads of the ordinary class: a worker of the idle class, which
+//! the kernel may put aside in the midst of it, never takes it. Asserted on the class of the thread
+//! that ran it.
 
 mod support;
 
 use garonne_progress::events::{Interest, Next, Word};
-use garonne_progress::tasks::{At, Class, How, Keypoint, Life, Place, Settings, Step, Task, Tasks, Urgency};
+use garonne_progress::tasks::{
+    At, Class, How, Keypoint, Life, Place, Settings, Step, Task, Tasks, Urgency,
+};
 use garonne_sync::futex;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -46,7 +50,11 @@ fn awake() -> Settings {
 
 type Boxed = Box<dyn Fn(&At) -> Step + Send + Sync>;
 
-fn task(tasks: &Tasks, how: &How, work: impl Fn(&At) -> Step + Send + Sync + 'static) -> Arc<Task<Boxed>> {
+fn task(
+    tasks: &Tasks,
+    how: &How,
+    work: impl Fn(&At) -> Step + Send + Sync + 'static,
+) -> Arc<Task<Boxed>> {
     Arc::new(tasks.task(how, Box::new(work) as Boxed).unwrap())
 }
 
@@ -205,7 +213,10 @@ fn a_task_that_is_wanted_now_and_repeats_is_looked_at_by_the_thread_for_events_u
 #[test]
 fn what_a_waiter_has_run_in_vain_and_leaves_is_looked_at_by_the_thread_for_events() {
     let tasks = Tasks::new(alone()).unwrap();
-    let (ready, waited) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (ready, waited) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let (its_ready, its_waited) = (ready.clone(), waited.clone());
     let one = task(&tasks, &urgent(Place::Machine), move |at| {
         its_waited.fetch_or(at.keypoint == Keypoint::Forced, Ordering::Relaxed);
@@ -244,7 +255,8 @@ fn workers_of_the_ordinary_class_may_take_what_is_wanted_now() {
 
 fn classes_of_own_threads() -> Vec<(String, bool)> {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+    let stats =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
     let class = |stat: String| {
         let (begin, fields) = stat.rsplit_once(')').unwrap();
         let policy = fields
@@ -253,7 +265,10 @@ fn classes_of_own_threads() -> Vec<(String, bool)> {
             .unwrap()
             .parse::<u32>()
             .unwrap();
-        (begin.split_once('(').unwrap().1.to_owned(), policy == SCHED_IDLE)
+        (
+            begin.split_once('(').unwrap().1.to_owned(),
+            policy == SCHED_IDLE,
+        )
     };
     stats.map(class).collect()
 }
@@ -273,7 +288,9 @@ fn threads_that_a_task_of_a_worker_asks_for_are_not_of_the_idle_class() {
         assert!(is_idle_class_here());
         let call = its.blocking(is_idle_class_here).unwrap();
         let how = urgent(Place::Machine);
-        let on_word = its.on_word((word.clone(), 0), &how, |_, _| Next::Keep).unwrap();
+        let on_word = its
+            .on_word((word.clone(), 0), &how, |_, _| Next::Keep)
+            .unwrap();
         // Its own thread for events.
         let alarm = others
             .on_alarm((Duration::ZERO, None), &how, |_| Next::Stop)
@@ -287,7 +304,10 @@ fn threads_that_a_task_of_a_worker_asks_for_are_not_of_the_idle_class() {
     assert_eq!(call.wait(), Some(false));
     for (name, idles) in classes_of_own_threads() {
         let is_worker = name.starts_with("garonne-task-");
-        assert!(!idles || is_worker || !name.starts_with("garonne-"), "{name}");
+        assert!(
+            !idles || is_worker || !name.starts_with("garonne-"),
+            "{name}"
+        );
     }
     drop((on_word, alarm));
 }

@@ -1,6 +1,8 @@
-//! What a provider of libfabric takes between two hosts: half round trips of 8 bytes as messages, and 1 MB reads of remote memory, both sides polling.
+//! What a provider of libfabric takes between two hosts: half round trips of 8 bytes as messages,
+//! and 1 MB reads of remote memory, both sides polling.
 //!
-//! `ofi_floor serve PROVIDER ADDRESS` on one, `ofi_floor call PROVIDER ADDRESS OTHER` on the other; they introduce each other by TCP port 7777 of OTHER.
+//! `ofi_floor serve PROVIDER ADDRESS` on one, `ofi_floor call PROVIDER ADDRESS OTHER` on the other;
+//! they introduce each other by TCP port 7777 of OTHER.
 
 use garonne_rails_ofi::endpoint::{Endpoint, Event};
 use garonne_rails_ofi::library::Library;

@@ -1,7 +1,9 @@
-//! The part of libfabric's binary interface that is used, as of its symbol version `FABRIC_1.3`, which later releases keep.
+//! The part of libfabric's binary interface that is used, as of its symbol version `FABRIC_1.3`,
+//! which later releases keep.
 //!
-//! Structures that the library makes may be longer than they are here, never different at the front; nothing but hints' fields is written to them. Functions of
-//! tables that are not called are mere words. A test compares all of it with the library's headers where these are installed.
+//! Structures that the library makes may be longer than they are here, never different at the
+//! front; nothing but hints' fields is written to them. Functions of tables that are not called are
+//! mere words. A test compares all of it with the library's headers where these are installed.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -209,7 +211,8 @@ pub struct Fabric {
 #[allow(missing_docs)]
 pub struct FabricOps {
     pub size: usize,
-    pub domain: unsafe extern "C" fn(*mut Fabric, *mut Info, *mut *mut Domain, *mut c_void) -> c_int,
+    pub domain:
+        unsafe extern "C" fn(*mut Fabric, *mut Info, *mut *mut Domain, *mut c_void) -> c_int,
     pub passive_ep: Unused,
     pub eq_open: Unused,
     pub wait_open: Unused,
@@ -289,7 +292,8 @@ pub struct Av {
 #[allow(missing_docs)]
 pub struct AvOps {
     pub size: usize,
-    pub insert: unsafe extern "C" fn(*mut Av, *const c_void, usize, *mut Addr, u64, *mut c_void) -> c_int,
+    pub insert:
+        unsafe extern "C" fn(*mut Av, *const c_void, usize, *mut Addr, u64, *mut c_void) -> c_int,
     pub insertsvc: Unused,
     pub insertsym: Unused,
     pub remove: unsafe extern "C" fn(*mut Av, *mut Addr, usize, u64) -> c_int,
@@ -378,10 +382,18 @@ pub struct CmOps {
 #[allow(missing_docs)]
 pub struct MsgOps {
     pub size: usize,
-    pub recv: unsafe extern "C" fn(*mut Ep, *mut c_void, usize, *mut c_void, Addr, *mut c_void) -> isize,
+    pub recv:
+        unsafe extern "C" fn(*mut Ep, *mut c_void, usize, *mut c_void, Addr, *mut c_void) -> isize,
     pub recvv: Unused,
     pub recvmsg: Unused,
-    pub send: unsafe extern "C" fn(*mut Ep, *const c_void, usize, *mut c_void, Addr, *mut c_void) -> isize,
+    pub send: unsafe extern "C" fn(
+        *mut Ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        Addr,
+        *mut c_void,
+    ) -> isize,
 }
 
 /// `struct fi_ops_rma`.
@@ -390,6 +402,14 @@ pub struct MsgOps {
 pub struct RmaOps {
     pub size: usize,
     #[allow(clippy::type_complexity)]
-    pub read:
-        unsafe extern "C" fn(*mut Ep, *mut c_void, usize, *mut c_void, Addr, u64, u64, *mut c_void) -> isize,
+    pub read: unsafe extern "C" fn(
+        *mut Ep,
+        *mut c_void,
+        usize,
+        *mut c_void,
+        Addr,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
 }

@@ -1,9 +1,12 @@
-//! One reliable endpoint of one provider: messages of bounded size through its own buffers, and reads of peers' registered memory.
+//! One reliable endpoint of one provider: messages of bounded size through its own buffers, and
+//! reads of peers' registered memory.
 //!
-//! Owned by one rank; whoever shares it locks it. Sends copy into buffers that were registered once, so memory is bounded by [`SENDS`] and [`RECEIVES`] buffers of
-//! [`MESSAGE_MAX`] bytes, and a caller who finds none free comes again. Nothing blocks. Large memory is registered for each transfer and never kept: a registration that
-//! outlives the program's mapping would let peers read what is not theirs. Operations are known to the library by the address of a slot of `contexts`; what it
-//! gives back is turned into an index and checked, never followed.
+//! Owned by one rank; whoever shares it locks it. Sends copy into buffers that were registered
+//! once, so memory is bounded by [`SENDS`] and [`RECEIVES`] buffers of [`MESSAGE_MAX`] bytes, and a
+//! caller who finds none free comes again. Nothing blocks. Large memory is registered for each
+//! transfer and never kept: a registration that outlives the program's mapping would let peers read
+//! what is not theirs. Operations are known to the library by the address of a slot of `contexts`;
+//! what it gives back is turned into an index and checked, never followed.
 
 use crate::abi::{self, Addr};
 use crate::library::{Error, Library, Offer, Offers};
@@ -82,7 +85,8 @@ pub struct Endpoint {
     uses: Vec<Use>,
     regions: HashMap<u64, *mut abi::Mr>,
     next_number: u64,
-    /// Buffers that wait for messages, and for messages on their way out: none where only memory is read.
+    /// Buffers that wait for messages, and for messages on their way out: none where only memory is
+    /// read.
     receives: usize,
     sends: usize,
     /// Bytes that one read moves at most.
@@ -91,7 +95,8 @@ pub struct Endpoint {
     unposted: Vec<usize>,
 }
 
-// SAFETY: everything is owned by the endpoint; objects of the library may be used by any one thread at a time.
+// SAFETY: everything is owned by the endpoint; objects of the library may be used by any one thread
+// at a time.
 unsafe impl Send for Endpoint {}
 
 impl Endpoint {
@@ -103,7 +108,8 @@ impl Endpoint {
         Self::open_for(offers, RECEIVES, SENDS)
     }
 
-    /// As [`open`](Self::open), for reads of memory alone: it takes no messages, and has no buffers for any.
+    /// As [`open`](Self::open), for reads of memory alone: it takes no messages, and has no buffers
+    /// for any.
     ///
     /// # Errors
     /// Why the last offer could not be opened.
@@ -115,8 +121,12 @@ impl Endpoint {
         let mut last = Error::Call("fi_getinfo", String::from("nothing is offered"));
         for (info, offer) in offers.infos().zip(offers.list()) {
             // SAFETY: the list fills in this part of what it offers.
-            let (mr_mode, read_max) =
-                unsafe { ((*(*info).domain_attr).mr_mode, (*(*info).ep_attr).max_msg_size) };
+            let (mr_mode, read_max) = unsafe {
+                (
+                    (*(*info).domain_attr).mr_mode,
+                    (*(*info).ep_attr).max_msg_size,
+                )
+            };
             let mut opened = Self {
                 library: offers.library,
                 offer,
@@ -128,7 +138,9 @@ impl Endpoint {
                 ep: ptr::null_mut(),
                 wait: None,
                 address: Vec::new(),
-                buffers: Box::into_raw(vec![0; (receives + sends) * MESSAGE_MAX].into_boxed_slice()),
+                buffers: Box::into_raw(
+                    vec![0; (receives + sends) * MESSAGE_MAX].into_boxed_slice(),
+                ),
                 buffers_region: None,
                 contexts: Box::into_raw(vec![[0; 8]; receives + sends + READS].into_boxed_slice()),
                 uses: vec![Use::Free; receives + sends + READS],
@@ -156,7 +168,8 @@ impl Endpoint {
 
     fn bring_up(&mut self, info: *mut abi::Info) -> Result<(), Error> {
         let none = ptr::null_mut();
-        // SAFETY: objects are made in the order that the library asks for, each from those before, and tables are its own. Attributes live during the calls.
+        // SAFETY: objects are made in the order that the library asks for, each from those before,
+        // and tables are its own. Attributes live during the calls.
         unsafe {
             let opened = (self.library.open_fabric)((*info).fabric_attr, &mut self.fabric, none);
             self.call("fi_fabric", opened)?;
@@ -207,8 +220,11 @@ impl Endpoint {
             self.call("fi_getname", named)?;
             self.address = address[..len.min(ADDRESS_MAX)].to_vec();
             if self.mr_mode & abi::MR_LOCAL != 0 && self.buffers.len() > 0 {
-                self.buffers_region =
-                    Some(self.register(self.buffers.cast(), self.buffers.len(), abi::SEND | abi::RECV)?);
+                self.buffers_region = Some(self.register(
+                    self.buffers.cast(),
+                    self.buffers.len(),
+                    abi::SEND | abi::RECV,
+                )?);
             }
         }
         self.post()
@@ -229,7 +245,9 @@ impl Endpoint {
         &self.address
     }
 
-    /// A descriptor that becomes readable when there is something to poll for, if [`may_sleep`](Self::may_sleep) allowed to wait for it. `None`: this provider has none, and is to be polled.
+    /// A descriptor that becomes readable when there is something to poll for, if
+    /// [`may_sleep`](Self::may_sleep) allowed to wait for it. `None`: this provider has none, and
+    /// is to be polled.
     pub fn wait(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: open as long as the queue is.
         self.wait.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
@@ -261,7 +279,14 @@ impl Endpoint {
         let mut peer = abi::ADDR_UNSPEC;
         // SAFETY: one address of the right length.
         let inserted = unsafe {
-            ((*(*self.av).ops).insert)(self.av, address.as_ptr().cast(), 1, &mut peer, 0, ptr::null_mut())
+            ((*(*self.av).ops).insert)(
+                self.av,
+                address.as_ptr().cast(),
+                1,
+                &mut peer,
+                0,
+                ptr::null_mut(),
+            )
         };
         if inserted == 1 { Ok(Peer(peer)) } else { wrong }
     }
@@ -325,7 +350,10 @@ impl Endpoint {
     /// It cannot be sent to this peer.
     pub fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<bool, Error> {
         if bytes.len() > MESSAGE_MAX {
-            return Err(Error::Call("fi_send", String::from("the message is too long")));
+            return Err(Error::Call(
+                "fi_send",
+                String::from("the message is too long"),
+            ));
         }
         let Some(index) = self.free(self.receives, self.sends) else {
             return Ok(false);
@@ -335,7 +363,14 @@ impl Endpoint {
         // SAFETY: a buffer of ours that is free, and is not used again until its completion comes.
         let sent = unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, bytes.len());
-            ((*(*self.ep).msg).send)(self.ep, buffer.cast(), bytes.len(), descriptor, to.0, context)
+            ((*(*self.ep).msg).send)(
+                self.ep,
+                buffer.cast(),
+                bytes.len(),
+                descriptor,
+                to.0,
+                context,
+            )
         };
         match sent {
             0 => {
@@ -365,7 +400,8 @@ impl Endpoint {
         let number = self.next_number;
         self.next_number += 1;
         let mut mr = ptr::null_mut();
-        // SAFETY: the domain is open, and the memory valid by the caller's word; a region of an endpoint is bound to it before it is used.
+        // SAFETY: the domain is open, and the memory valid by the caller's word; a region of an
+        // endpoint is bound to it before it is used.
         unsafe {
             let reg = (*(*self.domain).mr).reg;
             let (domain, none) = (&raw mut (*self.domain).fid, ptr::null_mut());
@@ -419,10 +455,12 @@ impl Endpoint {
         unsafe { self.register(at, len, abi::READ) }.map(Some)
     }
 
-    /// Begins to read `len` bytes from a peer's region, from its byte `offset` on, to `local`, which is part of `prepared`. [`Event::Read`] ends it. `false`: not now.
+    /// Begins to read `len` bytes from a peer's region, from its byte `offset` on, to `local`,
+    /// which is part of `prepared`. [`Event::Read`] ends it. `false`: not now.
     ///
     /// # Safety
-    /// The local memory is valid, and nobody else uses it, until the event came or the endpoint is dropped.
+    /// The local memory is valid, and nobody else uses it, until the event came or the endpoint is
+    /// dropped.
     ///
     /// # Errors
     /// It cannot be begun.
@@ -438,7 +476,16 @@ impl Endpoint {
         let (descriptor, context) = (self.descriptor(prepared), self.context(index));
         // SAFETY: by the caller's word; the slot is free.
         let begun = unsafe {
-            ((*(*self.ep).rma).read)(self.ep, local.cast(), len, descriptor, from.0, at, key, context)
+            ((*(*self.ep).rma).read)(
+                self.ep,
+                local.cast(),
+                len,
+                descriptor,
+                from.0,
+                at,
+                key,
+                context,
+            )
         };
         match begun {
             0 => {
@@ -471,8 +518,10 @@ impl Endpoint {
             flags: 0,
             len: 0,
         }; COMPLETIONS];
-        // SAFETY: room for as many entries as are asked for, of the format that the queue was opened with.
-        let got = unsafe { ((*(*self.cq).ops).read)(self.cq, entries.as_mut_ptr().cast(), COMPLETIONS) };
+        // SAFETY: room for as many entries as are asked for, of the format that the queue was
+        // opened with.
+        let got =
+            unsafe { ((*(*self.cq).ops).read)(self.cq, entries.as_mut_ptr().cast(), COMPLETIONS) };
         match got {
             abi::EAGAIN => return Ok(0),
             abi::EAVAIL => return self.failed(told),
@@ -532,7 +581,8 @@ unsafe fn close(fid: *mut abi::Fid) {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // SAFETY: in the reverse order of making; once the endpoint is closed nothing writes to buffers, slots and regions. If it does not close, they are left to the library.
+        // SAFETY: in the reverse order of making; once the endpoint is closed nothing writes to
+        // buffers, slots and regions. If it does not close, they are left to the library.
         unsafe {
             if !self.ep.is_null() && ((*(*self.ep).fid.ops).close)(&mut (*self.ep).fid) != 0 {
                 return;

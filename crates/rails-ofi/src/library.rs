@@ -4,18 +4,26 @@ use crate::abi::{self, Info};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
-type GetInfo =
-    unsafe extern "C" fn(u32, *const c_char, *const c_char, u64, *const Info, *mut *mut Info) -> c_int;
+type GetInfo = unsafe extern "C" fn(
+    u32,
+    *const c_char,
+    *const c_char,
+    u64,
+    *const Info,
+    *mut *mut Info,
+) -> c_int;
 type FreeInfo = unsafe extern "C" fn(*mut Info);
 type DupInfo = unsafe extern "C" fn(*const Info) -> *mut Info;
-type OpenFabric = unsafe extern "C" fn(*mut abi::FabricAttr, *mut *mut abi::Fabric, *mut c_void) -> c_int;
+type OpenFabric =
+    unsafe extern "C" fn(*mut abi::FabricAttr, *mut *mut abi::Fabric, *mut c_void) -> c_int;
 type Version = unsafe extern "C" fn() -> u32;
 type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
 
 /// The name by which the loader finds it.
 pub const NAME: &CStr = c"libfabric.so.1";
 
-/// Providers that carry messages over what Garonne uses itself, and not faster: only used by who asks for them.
+/// Providers that carry messages over what Garonne uses itself, and not faster: only used by who
+/// asks for them.
 pub const PLAIN: [&str; 6] = ["tcp", "udp", "sockets", "net", "shm", "sm2"];
 
 /// What is wrong.
@@ -111,7 +119,8 @@ impl Library {
     /// # Errors
     /// See [`Library::load`].
     pub fn load_from(name: &CStr) -> Result<Self, Error> {
-        // SAFETY: runs the initialisers of a library that the machine's administrator installed; it is never closed.
+        // SAFETY: runs the initialisers of a library that the machine's administrator installed; it
+        // is never closed.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             // SAFETY: the text lives until the next call of the loader by this thread.
@@ -147,7 +156,8 @@ impl Library {
         Error::Call(what, why)
     }
 
-    /// What it offers for reliable messages and remote memory, in its order of preference: of one provider, if one is named, and at one address of this host, if one is given.
+    /// What it offers for reliable messages and remote memory, in its order of preference: of one
+    /// provider, if one is named, and at one address of this host, if one is given.
     ///
     /// # Errors
     /// The library's; none is offered is one.
@@ -158,7 +168,8 @@ impl Library {
             owned(provider).map_err(refused)?,
             owned(address).map_err(refused)?,
         );
-        // SAFETY: hints are made by the library, with all their parts; the provider's name is given to it, made as it frees it.
+        // SAFETY: hints are made by the library, with all their parts; the provider's name is given
+        // to it, made as it frees it.
         unsafe {
             let hints = (self.dup_info)(ptr::null());
             if hints.is_null() {
@@ -168,8 +179,11 @@ impl Library {
             (*hints).mode = abi::CONTEXT | abi::CONTEXT2;
             (*(*hints).ep_attr).kind = abi::EP_RDM;
             (*(*hints).domain_attr).resource_mgmt = abi::RM_ENABLED;
-            (*(*hints).domain_attr).mr_mode =
-                abi::MR_LOCAL | abi::MR_VIRT_ADDR | abi::MR_ALLOCATED | abi::MR_PROV_KEY | abi::MR_ENDPOINT;
+            (*(*hints).domain_attr).mr_mode = abi::MR_LOCAL
+                | abi::MR_VIRT_ADDR
+                | abi::MR_ALLOCATED
+                | abi::MR_PROV_KEY
+                | abi::MR_ENDPOINT;
             if let Some(provider) = &provider {
                 (*(*hints).fabric_attr).prov_name = libc::strdup(provider.as_ptr());
             }
@@ -272,7 +286,10 @@ mod tests {
             Err(error) => return eprintln!("skipped: {error}"),
         };
         assert!(library.version().split_once('.').is_some());
-        let offers = library.offers(Some("tcp"), Some("127.0.0.1")).unwrap().list();
+        let offers = library
+            .offers(Some("tcp"), Some("127.0.0.1"))
+            .unwrap()
+            .list();
         assert!(
             !offers.is_empty() && offers.iter().all(|offer| offer.base() == "tcp"),
             "{offers:?}"

@@ -1,4 +1,5 @@
-//! The structures and constants written down here are those of the library's headers, where these are installed.
+//! The structures and constants written down here are those of the library's headers, where these
+//! are installed.
 
 use garonne_rails_ofi::abi;
 use std::mem::offset_of;
@@ -81,7 +82,11 @@ fn expected() -> Vec<(String, u64)> {
 
 #[test]
 fn structures_are_those_of_the_headers() {
-    let there = |name: &str| std::path::Path::new("/usr/include/rdma").join(name).exists();
+    let there = |name: &str| {
+        std::path::Path::new("/usr/include/rdma")
+            .join(name)
+            .exists()
+    };
     if !there("fabric.h") || !there("fi_rma.h") {
         return eprintln!("skipped: the library's headers (libfabric-dev) are not installed");
     }
@@ -99,7 +104,12 @@ fn structures_are_those_of_the_headers() {
     let dir = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let (source, binary) = (dir.join("ofi_layout.c"), dir.join("ofi_layout"));
     std::fs::write(&source, program).unwrap();
-    match Command::new("cc").arg(&source).arg("-o").arg(&binary).status() {
+    match Command::new("cc")
+        .arg(&source)
+        .arg("-o")
+        .arg(&binary)
+        .status()
+    {
         Err(error) => return eprintln!("skipped: no C compiler: {error}"),
         Ok(status) => assert!(status.success()),
     }

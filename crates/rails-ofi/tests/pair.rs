@@ -1,4 +1,5 @@
-//! Two endpoints of one process, by the providers that every machine has: messages, reads, failures.
+//! Two endpoints of one process, by the providers that every machine has: messages, reads,
+//! failures.
 
 use garonne_rails_ofi::endpoint::{Endpoint, Event, MESSAGE_MAX, Peer, READS};
 use garonne_rails_ofi::library::Library;
@@ -23,7 +24,10 @@ fn pair(provider: &str) -> Option<[(Endpoint, Peer); 2]> {
             return None;
         }
     };
-    let (mut one, mut other) = (Endpoint::open(&offers).unwrap(), Endpoint::open(&offers).unwrap());
+    let (mut one, mut other) = (
+        Endpoint::open(&offers).unwrap(),
+        Endpoint::open(&offers).unwrap(),
+    );
     let to_other = one.insert(other.address()).unwrap();
     let to_one = other.insert(one.address()).unwrap();
     Some([(one, to_other), (other, to_one)])
@@ -90,13 +94,20 @@ fn reads(provider: &str) {
     let pieces = source.len().div_ceil(PIECE);
     let (mut begun, mut done, start) = (0, 0, Instant::now());
     while done < pieces {
-        assert!(start.elapsed() < LIMIT, "{begun} begun, {done} done of {pieces}");
+        assert!(
+            start.elapsed() < LIMIT,
+            "{begun} begun, {done} done of {pieces}"
+        );
         while begun < pieces && begun - done < READS {
             let (at, len) = (begun * PIECE, PIECE.min(source.len() - begun * PIECE));
             // SAFETY: pieces do not overlap, and nobody looks at them before all are there.
             let step = unsafe {
                 let to = (local.as_mut_ptr().add(at), len, prepared);
-                one.read(begun as u64, (to_other, exposed.at + at as u64, exposed.key), to)
+                one.read(
+                    begun as u64,
+                    (to_other, exposed.at + at as u64, exposed.key),
+                    to,
+                )
             };
             if !step.unwrap() {
                 break;
@@ -142,7 +153,10 @@ fn withdrawn_memory_is_not_read() {
         let (mut ended, mut begun, start) = (None, false, Instant::now());
         while ended.is_none() {
             assert!(start.elapsed() < LIMIT);
-            begun = begun || one.read(5, (to_other, exposed.at, exposed.key), to).unwrap();
+            begun = begun
+                || one
+                    .read(5, (to_other, exposed.at, exposed.key), to)
+                    .unwrap();
             let mut told = |event: Event<'_>| match event {
                 Event::Read(token, result) => ended = Some((token, result)),
                 other => panic!("{other:?}"),
@@ -156,10 +170,12 @@ fn withdrawn_memory_is_not_read() {
     assert!(local.iter().all(|byte| *byte == 0));
 }
 
-/// Whether a peer lives the library does not say by itself: it may answer "not now" for ever. Who uses an endpoint has to know it otherwise; others are reached meanwhile.
+/// Whether a peer lives the library does not say by itself: it may answer "not now" for ever. Who
+/// uses an endpoint has to know it otherwise; others are reached meanwhile.
 #[test]
 fn a_peer_that_is_gone_keeps_nobody_from_others() {
-    let (Some([(mut one, to_gone), (gone, _)]), Some([(mut third, _), _])) = (pair("tcp"), pair("tcp"))
+    let (Some([(mut one, to_gone), (gone, _)]), Some([(mut third, _), _])) =
+        (pair("tcp"), pair("tcp"))
     else {
         return;
     };
@@ -170,7 +186,8 @@ fn a_peer_that_is_gone_keeps_nobody_from_others() {
         assert!(start.elapsed() < LIMIT);
         let _ = one.send(to_gone, b"to nobody");
         sent = sent || one.send(to_third, b"to you").unwrap();
-        let mut told = |event: Event<'_>| assert!(matches!(event, Event::Unsent(peer, _) if peer == to_gone));
+        let mut told =
+            |event: Event<'_>| assert!(matches!(event, Event::Unsent(peer, _) if peer == to_gone));
         one.poll(&mut told).unwrap();
         third
             .poll(&mut |event| came |= event == Event::Message(b"to you"))

@@ -1,4 +1,5 @@
-//! Endpoints that read memory and take no messages: what is left of reads when one is closed in their middle.
+//! Endpoints that read memory and take no messages: what is left of reads when one is closed in
+//! their middle.
 
 use garonne_rails_ofi::endpoint::{Endpoint, Event, Peer};
 use garonne_rails_ofi::library::Library;
@@ -31,12 +32,15 @@ fn pair(provider: &str) -> Option<[(Endpoint, Peer); 2]> {
     Some([(one, to_other), (other, to_one)])
 }
 
-/// Closes one side after so many reads came, and looks whether anything touches its memory or the other's afterwards.
+/// Closes one side after so many reads came, and looks whether anything touches its memory or the
+/// other's afterwards.
 fn closed_in_the_middle(provider: &str, after: usize) {
     let Some([(mut one, to_other), (mut other, _)]) = pair(provider) else {
         return;
     };
-    let source: Vec<u8> = (0..READS * PIECE).map(|at| (at ^ (at >> 11)) as u8 | 1).collect();
+    let source: Vec<u8> = (0..READS * PIECE)
+        .map(|at| (at ^ (at >> 11)) as u8 | 1)
+        .collect();
     let mut local = vec![0u8; source.len()];
     let (mut begun, mut done, start) = (0, 0, Instant::now());
     // SAFETY: both outlive both endpoints' use of them.

@@ -1,5 +1,6 @@
-//! The TCP rail against bare TCP sockets, between two hosts that are network namespaces (or, where these cannot be made, on loopback): half round trips
-//! and bulk bandwidth, both spinning, interleaved in one run. `cargo run --release -p garonne-rails --example tcp_floor`
+//! The TCP rail against bare TCP sockets, between two hosts that are network namespaces (or, where
+//! these cannot be made, on loopback): half round trips and bulk bandwidth, both spinning,
+//! interleaved in one run. `cargo run --release -p garonne-rails --example tcp_floor`
 
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Header, Rail, Sink, Token};

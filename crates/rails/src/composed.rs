@@ -1,11 +1,15 @@
-//! The rail of a rank: shared memory to the peers of its node, and TCP to the others, if the job has any.
+//! The rail of a rank: shared memory to the peers of its node, and TCP to the others, if the job
+//! has any.
 //!
-//! Implements the engine's `Rail` by asking the rail of each peer; which one that is was said when it was made and does not change. A rank sleeps on its
-//! doorbell, as with shared memory alone; a thread of its own, started at the first sleep, watches the sockets and rings that doorbell when one is ready, once for
-//! each time the rank arms. The same thread sees to it that messages which are kept for others to leave with them leave in time, so TCP's part is behind a lock; nobody
-//! else ever takes it. While nothing comes by TCP its sockets, which cost a system call, are looked at ever more seldom between looks at shared memory.
-//! In a job of one node there is no second part, and what that costs is one comparison where a peer is named. Large data between ranks of one host may also go by both at
-//! once (`joint`), where somebody asks for that.
+//! Implements the engine's `Rail` by asking the rail of each peer; which one that is was said when
+//! it was made and does not change. A rank sleeps on its doorbell, as with shared memory alone; a
+//! thread of its own, started at the first sleep, watches the sockets and rings that doorbell when
+//! one is ready, once for each time the rank arms. The same thread sees to it that messages which
+//! are kept for others to leave with them leave in time, so TCP's part is behind a lock; nobody
+//! else ever takes it. While nothing comes by TCP its sockets, which cost a system call, are looked
+//! at ever more seldom between looks at shared memory. In a job of one node there is no second
+//! part, and what that costs is one comparison where a peer is named. Large data between ranks of
+//! one host may also go by both at once (`joint`), where somebody asks for that.
 
 mod joint;
 mod watcher;
@@ -16,8 +20,8 @@ use crate::tcp::{Sockets, TcpRail};
 use garonne_engine::api::{Error, Peer, Shortage};
 use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::rail::{
-    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits, Need,
-    Pieces, Rail, Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
+    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits,
+    Need, Pieces, Rail, Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
 use garonne_sync::hands::{Call, For};
 use garonne_sync::run::Run;
@@ -82,7 +86,8 @@ impl WakeSource for ComposedWake {
     }
 
     fn sleep_among(&self, ticket: u32, limit: Option<Duration>, others: &[(&AtomicU32, u32)]) {
-        self.bell.sleep_among(ticket, self.sockets.limit(limit), others);
+        self.bell
+            .sleep_among(ticket, self.sockets.limit(limit), others);
     }
 
     fn wake(&self) {
@@ -161,7 +166,8 @@ impl Far {
                 rank: self.wake.bell.clone(),
                 hands: self.hands.clone(),
             };
-            self.watcher = Watcher::start(&self.wake.sockets, (bells, &self.watcher_cpus), &self.tcp).ok();
+            self.watcher =
+                Watcher::start(&self.wake.sockets, (bells, &self.watcher_cpus), &self.tcp).ok();
         }
         self.watcher.as_ref()
     }
@@ -183,7 +189,8 @@ impl Far {
 
     /// Has the watcher ring for what becomes ready, if there can be one.
     fn watch(&mut self) -> bool {
-        // The caller's last poll looks at the sockets, too; what becomes ready after it rings the bell that is armed already.
+        // The caller's last poll looks at the sockets, too; what becomes ready after it rings the
+        // bell that is armed already.
         self.moves();
         let sockets = self.wake.sockets.clone();
         self.watcher().is_some_and(|watcher| watcher.arm(&sockets))
@@ -196,7 +203,8 @@ impl ComposedRail {
         Self { shm, far: None }
     }
 
-    /// The rail of a rank that reaches the peers that are `near` by shared memory and the others by TCP. Both rails name peers by their index in the job's world.
+    /// The rail of a rank that reaches the peers that are `near` by shared memory and the others by
+    /// TCP. Both rails name peers by their index in the job's world.
     pub fn new(mut shm: ShmRail, tcp: TcpRail, near: Vec<bool>) -> Self {
         let wake = Arc::new(ComposedWake {
             bell: shm.wake_source(),
@@ -223,7 +231,8 @@ impl ComposedRail {
         }
     }
 
-    /// From now on large data to and from these peers, by index, of this node go by TCP as well, of which both sides know. Not the rank itself.
+    /// From now on large data to and from these peers, by index, of this node go by TCP as well, of
+    /// which both sides know. Not the rank itself.
     pub fn join(&mut self, beside: Vec<bool>) {
         if let Some(far) = &mut self.far {
             lock(&far.tcp).set_beside(beside.clone());
@@ -231,7 +240,8 @@ impl ComposedRail {
         }
     }
 
-    /// Who watches the sockets while the rank does not look lives on these processors; it is started when first needed.
+    /// Who watches the sockets while the rank does not look lives on these processors; it is
+    /// started when first needed.
     pub fn watch_from(&mut self, cpus: impl IntoIterator<Item = u32>) {
         if let Some(far) = &mut self.far {
             far.watcher_cpus = cpus.into_iter().collect();
@@ -369,7 +379,8 @@ impl Rail for ComposedRail {
             far.tcp_in -= 1;
             return self.shm.poll(budget, sink);
         }
-        // First, or much traffic of the node would leave it no budget; and not in every poll, or the other way round.
+        // First, or much traffic of the node would leave it no budget; and not in every poll, or
+        // the other way round.
         let (mut told, copies) = (far.poll(budget, sink), far.copies);
         if copies {
             told += self.copy_some();
@@ -398,7 +409,9 @@ impl Rail for ComposedRail {
 
     fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {
         match &mut self.far {
-            Some(far) if far.joins(peer, data.len) => far.expose_to_both(&mut self.shm, (token, peer, data)),
+            Some(far) if far.joins(peer, data.len) => {
+                far.expose_to_both(&mut self.shm, (token, peer, data))
+            }
             _ => of!(self, peer, rail => rail.expose(token, peer, data)),
         }
     }
@@ -443,7 +456,11 @@ impl Rail for ComposedRail {
 
     fn share(&mut self, token: Token, peer: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
         // Of what goes by both nobody takes parts by himself.
-        if self.far.as_ref().is_some_and(|far| far.joins(peer, data.len)) {
+        if self
+            .far
+            .as_ref()
+            .is_some_and(|far| far.joins(peer, data.len))
+        {
             return None;
         }
         of!(self, peer, rail => rail.share(token, peer, data, way))
@@ -479,7 +496,8 @@ impl Rail for ComposedRail {
     }
 
     fn lost(&mut self, peer: Peer) {
-        // What is read of a peer of this node ends by itself: its memory is always there, or known not to be.
+        // What is read of a peer of this node ends by itself: its memory is always there, or known
+        // not to be.
         of!(self, peer, rail => rail.lost(peer));
     }
 
@@ -527,7 +545,8 @@ impl Rail for ComposedRail {
 
     fn wants_calls(&self, peer: Option<Peer>, len: u64) -> bool {
         // What is shorter the system takes in by itself, and reading it is the program's own work.
-        let far = |far: &Far| len > TCP_FLOW_MAX as u64 && peer.is_none_or(|peer| !far.is_near(peer));
+        let far =
+            |far: &Far| len > TCP_FLOW_MAX as u64 && peer.is_none_or(|peer| !far.is_near(peer));
         self.far.as_deref().is_some_and(far)
     }
 

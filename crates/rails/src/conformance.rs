@@ -1,11 +1,14 @@
-//! What every rail must do, as checks that panic with the clause they found broken. For tests of rails, here and elsewhere.
+//! What every rail must do, as checks that panic with the clause they found broken. For tests of
+//! rails, here and elsewhere.
 //!
-//! A rail's tests give a [`World`]: two fresh rails that reach each other, stepped by one thread. Every check begins with a new world. Bounded: each check ends after a fixed number of polls.
+//! A rail's tests give a [`World`]: two fresh rails that reach each other, stepped by one thread.
+//! Every check begins with a new world. Bounded: each check ends after a fixed number of polls.
 
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::rail::{
-    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Rail, Refusal, Sink, Step, Token,
+    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Rail, Refusal, Sink, Step,
+    Token,
 };
 use garonne_sync::user::{Data, Scratch, UserMem};
 
@@ -17,7 +20,8 @@ pub trait World {
     fn rail(&mut self, peer: Peer) -> &mut Self::Rail;
     /// Lets time pass on rails whose packets need some.
     fn settle(&mut self) {}
-    /// Peer 1 dies: its rail is not used any more, and whoever tells rails of deaths tells the rail of peer 0.
+    /// Peer 1 dies: its rail is not used any more, and whoever tells rails of deaths tells the rail
+    /// of peer 0.
     fn kill_second(&mut self);
 }
 
@@ -100,7 +104,8 @@ fn header(len: usize, sequence: usize) -> Header {
 
 /// Memory with these bytes.
 fn scratch(bytes: &[u8]) -> Scratch {
-    let memory = Scratch::new(bytes.len().max(1)).unwrap_or_else(|| panic!("no memory for the check"));
+    let memory =
+        Scratch::new(bytes.len().max(1)).unwrap_or_else(|| panic!("no memory for the check"));
     memory.mem().write(0, bytes);
     memory
 }
@@ -266,7 +271,8 @@ fn claims_given_back_leave_no_trace<W: World>(mut world: W) {
             Ok(room) => world.rail(0).abandon(room),
             Err(refusal) => panic!("{refusal:?} after {n} claims that were given back"),
         }
-        send(world.rail(0), 1, &[n as u8], n, Class::Data).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        send(world.rail(0), 1, &[n as u8], n, Class::Data)
+            .unwrap_or_else(|refusal| panic!("{refusal:?}"));
         let told = receive(&mut world, 1, 1);
         assert_eq!(
             told.packets,
@@ -280,7 +286,8 @@ fn arming_misses_nothing<W: World>(mut world: W) {
     let source = world.rail(1).wake_source();
     for n in 0..50 {
         // Sent before arming: the poll after arming finds it.
-        send(world.rail(0), 1, &[1], n, Class::Data).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        send(world.rail(0), 1, &[1], n, Class::Data)
+            .unwrap_or_else(|refusal| panic!("{refusal:?}"));
         world.settle();
         world.rail(1).arm();
         receive(&mut world, 1, 1);
@@ -290,7 +297,8 @@ fn arming_misses_nothing<W: World>(mut world: W) {
         let mut told = Told::default();
         world.rail(1).poll(16, &mut told);
         assert!(told.packets.is_empty());
-        send(world.rail(0), 1, &[2], n, Class::Data).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        send(world.rail(0), 1, &[2], n, Class::Data)
+            .unwrap_or_else(|refusal| panic!("{refusal:?}"));
         world.settle();
         source.sleep(ticket, None);
         receive(&mut world, 1, 1);
@@ -329,8 +337,14 @@ fn death_is_told_once_and_refuses<W: World>(mut world: W) {
         1,
         "what a peer had sent before its death arrives, and nothing else"
     );
-    assert_eq!(world.rail(0).claim(1, 8, Class::Data).err(), Some(Refusal::Gone));
-    assert_eq!(send(world.rail(0), 1, &[1], 1, Class::Data), Err(Refusal::Gone));
+    assert_eq!(
+        world.rail(0).claim(1, 8, Class::Data).err(),
+        Some(Refusal::Gone)
+    );
+    assert_eq!(
+        send(world.rail(0), 1, &[1], 1, Class::Data),
+        Err(Refusal::Gone)
+    );
 }
 
 fn expose<W: World>(world: &mut W, peer: Peer, token: Token, data: &Data) -> Option<Descriptor> {
@@ -413,7 +427,10 @@ fn regions_are_read_and_written<W: World>(mut world: W) {
             "a read fetches what was asked for"
         );
         assert!(
-            got[..50].iter().chain(&got[90_051..]).all(|byte| *byte == 0),
+            got[..50]
+                .iter()
+                .chain(&got[90_051..])
+                .all(|byte| *byte == 0),
             "and touches nothing else"
         );
     }
@@ -476,7 +493,10 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
             can_write && !withdrawn,
             "an offer is written exactly if it was not withdrawn"
         );
-        let mut step = first.unwrap_or(Step { bytes: 0, last: true });
+        let mut step = first.unwrap_or(Step {
+            bytes: 0,
+            last: true,
+        });
         let mut bytes = step.bytes;
         if first.is_some() {
             assert_eq!(
@@ -543,7 +563,10 @@ fn revoked_descriptors_move_nothing<W: World>(mut world: W) {
             len: 4096,
         };
         assert!(
-            matches!(bulk(&mut world, Bulky::Read, part(3)), Err(Error::Peer { .. })),
+            matches!(
+                bulk(&mut world, Bulky::Read, part(3)),
+                Err(Error::Peer { .. })
+            ),
             "a stale or wrong descriptor is refused"
         );
         if reach.can_write {
@@ -584,7 +607,11 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
     };
     assert_eq!(bytes_said, 4000);
     drop(other);
-    assert_eq!(world.rail(1).revoke(1), Ending::Later, "a copy is under way");
+    assert_eq!(
+        world.rail(1).revoke(1),
+        Ending::Later,
+        "a copy is under way"
+    );
     let carried = std::thread::scope(|scope| scope.spawn(|| load.carry()).join());
     assert!(matches!(carried, Ok(Ok(()))), "any thread carries it");
     let mut got = vec![0; 4000];
@@ -596,5 +623,8 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
     drop(load);
     world.rail(1).poll(16, &mut told);
     assert_eq!(told.revoked, [1], "now nobody uses it");
-    assert!(world.rail(0).lift(part, Lift::Read).is_err(), "nor can anybody");
+    assert!(
+        world.rail(0).lift(part, Lift::Read).is_err(),
+        "nor can anybody"
+    );
 }

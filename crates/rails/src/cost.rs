@@ -1,7 +1,10 @@
-//! The cost model: what moving bytes between two cores of this machine costs, measured, and what follows from it.
+//! The cost model: what moving bytes between two cores of this machine costs, measured, and what
+//! follows from it.
 //!
-//! Copies are measured here, between two threads; the ways of fetching large messages by two ranks, which the command starts. Made by `garonne tune`, kept in the user's cache directory, read once by each rank as a starting point (rails correct it
-//! by what they see), printed by `garonne why costs`. A missing, foreign or damaged file means: start without. Measuring takes
+//! Copies are measured here, between two threads; the ways of fetching large messages by two ranks,
+//! which the command starts. Made by `garonne tune`, kept in the user's cache directory, read once
+//! by each rank as a starting point (rails correct it by what they see), printed by
+//! `garonne why costs`. A missing, foreign or damaged file means: start without. Measuring takes
 //! about a second and two cores; nothing here runs unless asked to.
 
 use crate::limits::PACKET_MAX;
@@ -19,7 +22,15 @@ use std::time::Instant;
 /// Version of the file's format.
 const FORMAT: u32 = 3;
 /// Lengths at which copies are measured.
-const LENGTHS: [usize; 7] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+const LENGTHS: [usize; 7] = [
+    1 << 10,
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    1 << 20,
+    4 << 20,
+];
 /// Samples of each; the median counts, so that preemptions do not.
 const SAMPLES: usize = 15;
 
@@ -78,8 +89,12 @@ pub struct CostModel {
 /// # Errors
 /// `None`: there is no home. What the file system says.
 pub fn keep(path: Option<PathBuf>, bytes: &[u8]) -> Result<PathBuf> {
-    let path =
-        path.ok_or_else(|| Error::new(ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is set"))?;
+    let path = path.ok_or_else(|| {
+        Error::new(
+            ErrorKind::NotFound,
+            "neither XDG_CACHE_HOME nor HOME is set",
+        )
+    })?;
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
     }
@@ -100,15 +115,16 @@ impl CostModel {
         (model.format == FORMAT && model.machine == machine).then_some(model)
     }
 
-    /// Where it is kept: `$XDG_CACHE_HOME/garonne`, or `~/.cache/garonne`. `None`: there is no home.
+    /// Where it is kept: `$XDG_CACHE_HOME/garonne`, or `~/.cache/garonne`. `None`: there is no
+    /// home.
     pub fn path() -> Option<PathBuf> {
         let absolute = |name| {
             std::env::var_os(name)
                 .map(PathBuf::from)
                 .filter(|path| path.is_absolute())
         };
-        let cache =
-            absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
+        let cache = absolute("XDG_CACHE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
         Some(cache.join("garonne").join(format!("costs-{FORMAT}.json")))
     }
 
@@ -120,10 +136,16 @@ impl CostModel {
         keep(Self::path(), &serde_json::to_vec_pretty(self)?)
     }
 
-    /// The copy routine that is quickest over the lengths of packets, and from where on streaming is clearly quicker.
+    /// The copy routine that is quickest over the lengths of packets, and from where on streaming
+    /// is clearly quicker.
     pub fn routine(&self) -> (Routine, usize) {
-        let packets = || self.copies.iter().filter(|cost| cost.bytes <= PACKET_MAX * 2);
-        // Lengths count alike: each ratio says how much a routine saves there. No logarithms, for which alone every rank would load the library of mathematics.
+        let packets = || {
+            self.copies
+                .iter()
+                .filter(|cost| cost.bytes <= PACKET_MAX * 2)
+        };
+        // Lengths count alike: each ratio says how much a routine saves there. No logarithms, for
+        // which alone every rank would load the library of mathematics.
         let ratio = |routine| {
             packets()
                 .map(|cost| cost.by(routine) / cost.vector_ns)
@@ -166,7 +188,8 @@ impl CostModel {
         copy::choose(routine, stream_from);
     }
 
-    /// Measures copies between the first two CPUs this process may use. Leaves the calling thread where it was.
+    /// Measures copies between the first two CPUs this process may use. Leaves the calling thread
+    /// where it was.
     ///
     /// # Errors
     /// `Unsupported` with fewer than two CPUs; what the system says.
@@ -174,7 +197,10 @@ impl CostModel {
         let allowed = sched_getaffinity(None)?;
         let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
         let (Some(here), Some(there)) = (cpus.next(), cpus.next()) else {
-            return Err(Error::new(ErrorKind::Unsupported, "measuring needs two CPUs"));
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "measuring needs two CPUs",
+            ));
         };
         let stage = Stage::new()?;
         let model = std::thread::scope(|scope| {
@@ -203,7 +229,10 @@ fn machine() -> String {
         .trim()
         .to_owned();
     // Not the CPUs that this process may use: a rank bound to one core reads the same model.
-    let cpus = info.lines().filter(|line| line.starts_with("processor")).count();
+    let cpus = info
+        .lines()
+        .filter(|line| line.starts_with("processor"))
+        .count();
     format!("{name}, {cpus} CPUs")
 }
 
@@ -265,7 +294,9 @@ impl Stage {
     }
 
     fn tell_and_wait(&self, order: u32, len: usize) {
-        self.words.atomic_u32(LENGTH).store(len as u32, Ordering::Relaxed);
+        self.words
+            .atomic_u32(LENGTH)
+            .store(len as u32, Ordering::Relaxed);
         self.tell(order);
         self.wait_done();
     }
@@ -359,7 +390,8 @@ fn median(mut sample: impl FnMut() -> f64) -> f64 {
     samples[SAMPLES / 2]
 }
 
-/// Reads any bytes as a kept model, and uses it if it is one: the file is in a directory that others may write.
+/// Reads any bytes as a kept model, and uses it if it is one: the file is in a directory that
+/// others may write.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
     if let Ok(model) = serde_json::from_slice::<CostModel>(bytes)
@@ -475,8 +507,12 @@ mod tests {
 
     #[test]
     fn a_measurement_fills_every_field() {
-        let Ok(model) = CostModel::measure() else { return };
-        assert!(model.hand_off_ns > 0.0 && model.copies.len() == LENGTHS.len() && model.ways.is_empty());
+        let Ok(model) = CostModel::measure() else {
+            return;
+        };
+        assert!(
+            model.hand_off_ns > 0.0 && model.copies.len() == LENGTHS.len() && model.ways.is_empty()
+        );
         assert!(
             model
                 .copies

@@ -1,12 +1,14 @@
-//! The shared-memory rail: packets through the mailbox and the lanes of each rank's inbox, large data by reading the
-//! peer's memory, wake-ups through doorbells.
+//! The shared-memory rail: packets through the mailbox and the lanes of each rank's inbox, large
+//! data by reading the peer's memory, wake-ups through doorbells.
 //!
-//! A [`ShmRail`] is one rank's rail and belongs to its engine. What surrounds it (where inboxes lie, who the peers are)
-//! comes from a [`Neighbours`]: the agent's segments for processes, plain memory for threads. Inboxes of peers are mapped
-//! at the first packet to them. Peers are named by their index in the job's world; one writer per rank.
+//! A [`ShmRail`] is one rank's rail and belongs to its engine. What surrounds it (where inboxes
+//! lie, who the peers are) comes from a [`Neighbours`]: the agent's segments for processes, plain
+//! memory for threads. Inboxes of peers are mapped at the first packet to them. Peers are named by
+//! their index in the job's world; one writer per rank.
 //!
-//! Order: records of one peer are delivered in the order of their claims, also when it changes between mailbox and
-//! lane (`intake` says how). Bounded by the sizes in `limits`; no room is `Refusal::Full`, and the reader rings whoever found none.
+//! Order: records of one peer are delivered in the order of their claims, also when it changes
+//! between mailbox and lane (`intake` says how). Bounded by the sizes in `limits`; no room is
+//! `Refusal::Full`, and the reader rings whoever found none.
 
 mod blocks;
 mod intake;
@@ -27,15 +29,15 @@ pub use peers::{Neighbours, Process, Threads};
 pub use unreached::refuse;
 
 use crate::limits::{
-    COMMONS_ALIGN, EAGER_MAX, FLOW_FROM, FLOW_PIECE_MIN, FLOW_PIECES, HANDS_LOOK_BYTES, HANDS_LOOKS,
-    HANDS_LOOKS_MAX, INLINE_MAX, PACE_UNWORN_MAX, PACKET_MAX, RANKS_MAX, SHARE_MIN,
+    COMMONS_ALIGN, EAGER_MAX, FLOW_FROM, FLOW_PIECE_MIN, FLOW_PIECES, HANDS_LOOK_BYTES,
+    HANDS_LOOKS, HANDS_LOOKS_MAX, INLINE_MAX, PACE_UNWORN_MAX, PACKET_MAX, RANKS_MAX, SHARE_MIN,
 };
 use garonne_engine::api::{Error, Peer, Shortage};
 use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits, Need, Rail,
-    Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
+    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits,
+    Need, Rail, Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
 use garonne_sync::copy::Stores;
 use garonne_sync::doorbell::{Armed, Doorbell};
@@ -102,7 +104,8 @@ impl ShmRail {
         self.neighbours.me()
     }
 
-    /// The rail of the rank that `neighbours` is about. One per rank and job: it is the only reader of its inbox.
+    /// The rail of the rank that `neighbours` is about. One per rank and job: it is the only reader
+    /// of its inbox.
     pub fn new(neighbours: Arc<dyn Neighbours>) -> Result<Self, Error> {
         let (me, size) = (neighbours.me(), neighbours.size());
         if size > RANKS_MAX || me >= size {
@@ -140,7 +143,8 @@ impl ShmRail {
         self.paces.seed(costs);
     }
 
-    /// The address of the table of paces that [`paces::read_shown`] reads; it stays as long as the rail lives.
+    /// The address of the table of paces that [`paces::read_shown`] reads; it stays as long as the
+    /// rail lives.
     pub fn paces_at(&self) -> usize {
         self.paces.shown_at()
     }
@@ -150,14 +154,15 @@ impl ShmRail {
         self.paces.of(peer).map(|pace| pace.known(len))
     }
 
-    /// A message is fetched by this rail and another at once, which says nothing of its own ways. How to fetch it.
+    /// A message is fetched by this rail and another at once, which says nothing of its own ways.
+    /// How to fetch it.
     pub(crate) fn fetch_beside(&mut self) -> Fetch {
         self.paces.begin_unmeasured();
         Fetch::Read
     }
 
-    /// Told by the host that a peer died: nothing is sent to it any more, its unfinished records are passed over, its
-    /// leases count as returned. The next poll tells the engine.
+    /// Told by the host that a peer died: nothing is sent to it any more, its unfinished records
+    /// are passed over, its leases count as returned. The next poll tells the engine.
     pub fn peer_gone(&mut self, peer: Peer) {
         if let Some(gone) = self.gone.get_mut(peer as usize)
             && !std::mem::replace(gone, true)
@@ -167,7 +172,8 @@ impl ShmRail {
         }
     }
 
-    /// Whether the sender of a message looks, so that it can do its part of a fetch. One that just announced it may be about to.
+    /// Whether the sender of a message looks, so that it can do its part of a fetch. One that just
+    /// announced it may be about to.
     fn has_hands(&self, peer: Peer, len: u64) -> bool {
         let reads = self
             .known_pace(peer, len)
@@ -363,7 +369,10 @@ impl Rail for ShmRail {
 
     #[inline]
     fn commit(&mut self, room: Room, header: &Header) {
-        let lent = self.claims.get_mut(room.token as usize).and_then(Option::take);
+        let lent = self
+            .claims
+            .get_mut(room.token as usize)
+            .and_then(Option::take);
         if let (Some(lent), Some(Some(out))) = (lent, self.outs.get_mut(room.peer as usize)) {
             out.outlet_of(lent.lane)
                 .commit(lent.claimed, header.to_words(), lent.stores);
@@ -375,7 +384,10 @@ impl Rail for ShmRail {
     }
 
     fn abandon(&mut self, room: Room) {
-        let lent = self.claims.get_mut(room.token as usize).and_then(Option::take);
+        let lent = self
+            .claims
+            .get_mut(room.token as usize)
+            .and_then(Option::take);
         if let (Some(lent), Some(Some(out))) = (lent, self.outs.get_mut(room.peer as usize)) {
             out.outlet_of(lent.lane).abandon(lent.claimed);
         }
@@ -482,12 +494,14 @@ impl Rail for ShmRail {
         let means = self.regions.means(&*self.neighbours, peer);
         let hands = !means.can_read || self.has_hands(peer, len);
         if !hands && means.can_write && len >= SHARE_MIN && !self.sleeps(peer) {
-            // It computes, and does its part if it comes back before this side is through. That says nothing of the way.
+            // It computes, and does its part if it comes back before this side is through. That
+            // says nothing of the way.
             self.paces.begin_unmeasured();
             return Fetch::Late;
         }
         if hands && len <= PACE_UNWORN_MAX && !self.inbox.is_worn_in(peer) {
-            // The system's pages for the lane take many times what the bytes do. They come once, and then packets are measured as they will be.
+            // The system's pages for the lane take many times what the bytes do. They come once,
+            // and then packets are measured as they will be.
             self.paces.begin_unmeasured();
             return Fetch::Packets;
         }
@@ -540,7 +554,8 @@ impl Rail for ShmRail {
             }
         }
         let armed = Doorbell::new(&self.bell).arm();
-        // After arming: who says it later rings. What is found here is told by the poll before the sleep.
+        // After arming: who says it later rings. What is found here is told by the poll before the
+        // sleep.
         self.untold.extend(self.unreached.found(&*self.neighbours));
         self.wake.armed();
         self.armed = Some(armed);

@@ -1,7 +1,8 @@
 //! System calls and raw copies between address spaces. The only unsafe code of this crate.
 //!
-//! Addresses of a peer's memory come from the peer; the kernel checks them for other processes. Within one process (ranks
-//! as threads) they are trusted like any pointer of a program's own thread.
+//! Addresses of a peer's memory come from the peer; the kernel checks them for other processes.
+//! Within one process (ranks as threads) they are trusted like any pointer of a program's own
+//! thread.
 
 #![allow(unsafe_code)]
 
@@ -34,8 +35,9 @@ pub enum Way {
     Write,
 }
 
-/// Moves bytes between `local` blocks of this process and `remote` blocks of process `pid`: one call, at most
-/// [`BLOCKS_PER_CALL`] blocks on each side. Returns the bytes moved, which may be fewer than asked for.
+/// Moves bytes between `local` blocks of this process and `remote` blocks of process `pid`: one
+/// call, at most [`BLOCKS_PER_CALL`] blocks on each side. Returns the bytes moved, which may be
+/// fewer than asked for.
 ///
 /// The local blocks must be memory that the caller was given as a `Data` for this purpose.
 pub fn move_between(pid: u32, way: Way, local: &[Block], remote: &[Block]) -> Result<usize> {
@@ -45,11 +47,13 @@ pub fn move_between(pid: u32, way: Way, local: &[Block], remote: &[Block]) -> Re
         local.as_ptr().cast::<libc::iovec>(),
         remote.as_ptr().cast::<libc::iovec>(),
     );
-    // SAFETY: `Block` is laid out as `iovec`; the arrays outlive the call; local blocks come from a `Data`, whose maker
-    // promised them valid; the kernel checks everything about the remote side.
+    // SAFETY: `Block` is laid out as `iovec`; the arrays outlive the call; local blocks come from a
+    // `Data`, whose maker promised them valid; the kernel checks everything about the remote side.
     let returned = unsafe {
         match way {
-            Way::Read => libc::process_vm_readv(pid as libc::pid_t, local, local_len, remote, remote_len, 0),
+            Way::Read => {
+                libc::process_vm_readv(pid as libc::pid_t, local, local_len, remote, remote_len, 0)
+            }
             Way::Write => {
                 libc::process_vm_writev(pid as libc::pid_t, local, local_len, remote, remote_len, 0)
             }
@@ -58,7 +62,8 @@ pub fn move_between(pid: u32, way: Way, local: &[Block], remote: &[Block]) -> Re
     moved(returned)
 }
 
-/// Moves bytes between blocks of this process and a socket, without waiting: one call, at most [`BLOCKS_PER_CALL`] blocks. Returns the bytes moved.
+/// Moves bytes between blocks of this process and a socket, without waiting: one call, at most
+/// [`BLOCKS_PER_CALL`] blocks. Returns the bytes moved.
 ///
 /// The blocks must be memory that the caller was given as a `Data` for this purpose.
 pub fn move_through(socket: BorrowedFd<'_>, way: Way, blocks: &mut [Block]) -> Result<usize> {
@@ -71,13 +76,15 @@ pub fn move_through(socket: BorrowedFd<'_>, way: Way, blocks: &mut [Block]) -> R
         Way::Read => libc::SYS_recvmsg,
         Way::Write => libc::SYS_sendmsg,
     };
-    // SAFETY: `Block` is laid out as `iovec`; the array outlives the call; the blocks come from a `Data`, whose maker promised them valid.
+    // SAFETY: `Block` is laid out as `iovec`; the array outlives the call; the blocks come from a
+    // `Data`, whose maker promised them valid.
     moved(unsafe { libc::syscall(call, socket.as_raw_fd(), &raw mut message, flags) })
 }
 
 /// Sends bytes on a socket, without waiting. Returns the bytes taken.
 ///
-/// Not by the C library's `send`, which is a point where threads may be cancelled: two locked instructions a call in a process of several threads.
+/// Not by the C library's `send`, which is a point where threads may be cancelled: two locked
+/// instructions a call in a process of several threads.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], flags: libc::c_int) -> Result<usize> {
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the bytes outlive the call, which only reads them.
@@ -94,7 +101,8 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], flags: libc::c_int) -> Result<
     })
 }
 
-/// Receives bytes from a socket, without waiting, as [`send`] sends them. Returns the bytes that came; 0: nothing comes any more.
+/// Receives bytes from a socket, without waiting, as [`send`] sends them. Returns the bytes that
+/// came; 0: nothing comes any more.
 pub fn recv(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize> {
     let flags = libc::MSG_DONTWAIT;
     // SAFETY: the bytes outlive the call, which writes at most as many.
@@ -146,10 +154,11 @@ pub fn read_word(pid: u32, addr: usize) -> Result<u64> {
     }
 }
 
-/// The blocks that lie as an array at `addr` in this process, as another rank of it left them there.
+/// The blocks that lie as an array at `addr` in this process, as another rank of it left them
+/// there.
 pub fn own_blocks(addr: usize, out: &mut [Block]) {
-    // SAFETY: the address was put into a descriptor by a rank of this process, which keeps the array until the region
-    // is revoked, and the caller holds a lease on it.
+    // SAFETY: the address was put into a descriptor by a rank of this process, which keeps the
+    // array until the region is revoked, and the caller holds a lease on it.
     let array = unsafe { UserMem::new(std::ptr::with_exposed_provenance_mut(addr)) };
     // SAFETY: as above for the source; the destination is the slice.
     let slice = unsafe { UserMem::new(out.as_mut_ptr().cast()) };
@@ -158,7 +167,8 @@ pub fn own_blocks(addr: usize, out: &mut [Block]) {
 
 /// Copies `len` bytes within this process.
 pub fn copy_within(from: usize, to: usize, len: usize) {
-    // SAFETY: both addresses come from `Data` of ranks of this process, valid while the region is leased.
+    // SAFETY: both addresses come from `Data` of ranks of this process, valid while the region is
+    // leased.
     let (from, to) = unsafe {
         (
             UserMem::new(std::ptr::with_exposed_provenance_mut(from)),
@@ -168,7 +178,8 @@ pub fn copy_within(from: usize, to: usize, len: usize) {
     copy_mem(to, from, len);
 }
 
-/// A process, whoever gets its number later. The program may close the descriptor and use its number.
+/// A process, whoever gets its number later. The program may close the descriptor and use its
+/// number.
 #[derive(Debug)]
 pub struct ProcessHandle {
     pid: u32,
@@ -201,7 +212,13 @@ impl ProcessHandle {
         // SAFETY: signal 0 is sent to nobody; what is no descriptor of a process yields an error.
         let said = unsafe {
             let (info, flags) = (std::ptr::null::<libc::siginfo_t>(), 0);
-            libc::syscall(libc::SYS_pidfd_send_signal, self.fd.as_raw_fd(), 0, info, flags)
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.fd.as_raw_fd(),
+                0,
+                info,
+                flags,
+            )
         };
         said == 0 || Error::last_os_error().raw_os_error() != Some(libc::EBADF)
     }
@@ -218,7 +235,8 @@ impl Drop for ProcessHandle {
 
 /// A descriptor that refers to the process that `pid` names now, whoever gets the number later.
 fn pidfd(pid: u32) -> Result<OwnedFd> {
-    // SAFETY: a plain system call; PIDFD_NONBLOCK is not needed, the descriptor is close-on-exec by definition.
+    // SAFETY: a plain system call; PIDFD_NONBLOCK is not needed, the descriptor is close-on-exec by
+    // definition.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
     if fd < 0 {
         return Err(Error::last_os_error());
@@ -238,7 +256,8 @@ fn is_alive(pidfd: &OwnedFd) -> bool {
     unsafe { libc::poll(&mut poll, 1, 0) == 0 }
 }
 
-/// Has a TCP socket take no more while so many bytes wait in it to be sent; `None`: while it has room. A system that cannot lets more wait, which costs nothing but time.
+/// Has a TCP socket take no more while so many bytes wait in it to be sent; `None`: while it has
+/// room. A system that cannot lets more wait, which costs nothing but time.
 pub fn bound_unsent(fd: BorrowedFd<'_>, bytes: Option<usize>) {
     // 0 is what the system has all sockets do.
     let bytes = bytes.map_or(0, |bytes| {
@@ -284,15 +303,17 @@ fn tcp_info(fd: BorrowedFd<'_>) -> Option<libc::tcp_info> {
     (rc == 0).then(|| unsafe { info.assume_init() })
 }
 
-/// How long the other side of a TCP socket has left unanswered what a living host's kernel answers whatever its processes do; `None`: it owes no
-/// answer. Bytes under way count, and probes of a closed window.
+/// How long the other side of a TCP socket has left unanswered what a living host's kernel answers
+/// whatever its processes do; `None`: it owes no answer. Bytes under way count, and probes of a
+/// closed window.
 pub fn unanswered(fd: BorrowedFd<'_>) -> Option<std::time::Duration> {
     let info = tcp_info(fd)?;
     let owed = info.tcpi_unacked > 0 || info.tcpi_probes > 1;
     owed.then(|| std::time::Duration::from_millis(info.tcpi_last_ack_recv.into()))
 }
 
-/// Bytes of a TCP socket that its other side has confirmed, and bytes that came from there, in order.
+/// Bytes of a TCP socket that its other side has confirmed, and bytes that came from there, in
+/// order.
 pub fn carried(fd: BorrowedFd<'_>) -> Option<[u64; 2]> {
     tcp_info(fd).map(|info| [info.tcpi_bytes_acked, info.tcpi_bytes_received])
 }
@@ -307,12 +328,14 @@ pub fn segment(fd: BorrowedFd<'_>) -> Option<u32> {
     tcp_info(fd).map(|info| info.tcpi_snd_mss)
 }
 
-/// Has no segment of a TCP socket that is about to be connected have more bytes, whoever sends it. Where the kernel refuses, segments are as long as the way allows.
+/// Has no segment of a TCP socket that is about to be connected have more bytes, whoever sends it.
+/// Where the kernel refuses, segments are as long as the way allows.
 pub fn limit_segments(fd: BorrowedFd<'_>, bytes: u32) {
     set(fd, (libc::IPPROTO_TCP, libc::TCP_MAXSEG), bytes as usize);
 }
 
-/// Has the kernel report a socket as readable only when so many bytes lie there, or it has ended. Where it refuses, the socket is reported sooner.
+/// Has the kernel report a socket as readable only when so many bytes lie there, or it has ended.
+/// Where it refuses, the socket is reported sooner.
 pub fn set_low_water(fd: BorrowedFd<'_>, bytes: usize) {
     set(fd, (libc::SOL_SOCKET, libc::SO_RCVLOWAT), bytes);
 }
@@ -331,7 +354,8 @@ fn set(fd: BorrowedFd<'_>, (level, option): (libc::c_int, libc::c_int), value: u
     };
 }
 
-/// Starts a thread that takes no signals of the program: they are blocked in the calling thread while `start` runs, which a new thread inherits.
+/// Starts a thread that takes no signals of the program: they are blocked in the calling thread
+/// while `start` runs, which a new thread inherits.
 pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
@@ -348,7 +372,8 @@ pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// Lets peers of an endpoint read part of user memory, until that is withdrawn or the endpoint dropped.
+/// Lets peers of an endpoint read part of user memory, until that is withdrawn or the endpoint
+/// dropped.
 ///
 /// # Errors
 /// The library's.
@@ -358,11 +383,13 @@ pub fn lend(
     offset: isize,
     len: usize,
 ) -> std::result::Result<Region, garonne_rails_ofi::library::Error> {
-    // SAFETY: the range is part of a `Data` that its maker promised valid until its region's revoking has ended, which waits for what is lent.
+    // SAFETY: the range is part of a `Data` that its maker promised valid until its region's
+    // revoking has ended, which waits for what is lent.
     unsafe { endpoint.expose(std::ptr::with_exposed_provenance(mem.addr(offset)), len) }
 }
 
-/// Prepares part of user memory for reads by an endpoint, until that is withdrawn or the endpoint dropped.
+/// Prepares part of user memory for reads by an endpoint, until that is withdrawn or the endpoint
+/// dropped.
 ///
 /// # Errors
 /// The library's.
@@ -372,7 +399,8 @@ pub fn prepare(
     offset: isize,
     len: usize,
 ) -> std::result::Result<Option<Region>, garonne_rails_ofi::library::Error> {
-    // SAFETY: the range is part of a `Data` that is valid until its read has ended, which waits for the endpoint.
+    // SAFETY: the range is part of a `Data` that is valid until its read has ended, which waits for
+    // the endpoint.
     unsafe { endpoint.prepare(std::ptr::with_exposed_provenance_mut(mem.addr(offset)), len) }
 }
 
@@ -387,7 +415,8 @@ pub fn read_remote(
     (mem, offset, len): (UserMem, isize, usize),
     prepared: Option<Region>,
 ) -> std::result::Result<bool, garonne_rails_ofi::library::Error> {
-    // SAFETY: the range is part of a `Data` that nobody else uses until its read has ended: not before the endpoint told of this, or is dropped.
+    // SAFETY: the range is part of a `Data` that nobody else uses until its read has ended: not
+    // before the endpoint told of this, or is dropped.
     unsafe {
         let to = std::ptr::with_exposed_provenance_mut(mem.addr(offset));
         endpoint.read(token, from, (to, len, prepared))

@@ -1,11 +1,15 @@
 //! The TCP rail: packets and bulk data to ranks of other hosts.
 //!
-//! A [`TcpRail`] is one rank's rail and belongs to its engine; what surrounds it comes from [`Hosts`]. A pair's connection is made when it is first
-//! used, by whoever needs it, proved by both ends (`handshake`), and made again when it breaks; numbers and replay live above the sockets (`link`,
-//! `log`). Packets and bulk data have a connection each, so that small messages do not stand behind large ones. Large data are asked for by the
-//! receiver and go from user memory to user memory (`bulk`). Sockets never block; their readiness is in one epoll, in which a rank also sleeps (`wake`).
+//! A [`TcpRail`] is one rank's rail and belongs to its engine; what surrounds it comes from
+//! [`Hosts`]. A pair's connection is made when it is first used, by whoever needs it, proved by
+//! both ends (`handshake`), and made again when it breaks; numbers and replay live above the
+//! sockets (`link`, `log`). Packets and bulk data have a connection each, so that small messages do
+//! not stand behind large ones. Large data are asked for by the receiver and go from user memory to
+//! user memory (`bulk`). Sockets never block; their readiness is in one epoll, in which a rank also
+//! sleeps (`wake`).
 //!
-//! Bounded by the log of each peer spoken to, the strangers at the door, and `limits`. No room is `Refusal::Full`. Peers that are gone are told once.
+//! Bounded by the log of each peer spoken to, the strangers at the door, and `limits`. No room is
+//! `Refusal::Full`. Peers that are gone are told once.
 
 mod alarm;
 mod asked;
@@ -82,8 +86,8 @@ use crate::tcp::wake::TcpWake;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Bulk as BulkCopy, Class, Descriptor, Ending, Exposing, Flowing, Header, Limits, Pieces, Rail, Reach,
-    Refusal, Room, Sink, Token, WakeSource,
+    Bulk as BulkCopy, Class, Descriptor, Ending, Exposing, Flowing, Header, Limits, Pieces, Rail,
+    Reach, Refusal, Room, Sink, Token, WakeSource,
 };
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -155,7 +159,8 @@ pub struct TcpRail {
     put_off: bool,
     /// Some sockets tell of much alone.
     patient: bool,
-    /// The last poll left bulk data to the next. Some may have been read already, so that no socket tells of them: who was told nothing would sleep.
+    /// The last poll left bulk data to the next. Some may have been read already, so that no socket
+    /// tells of them: who was told nothing would sleep.
     sliced: bool,
     deadline: Option<Instant>,
     /// Since the clock was last asked.
@@ -199,10 +204,12 @@ impl TcpRail {
     /// # Errors
     /// The system lacks what it needs.
     pub fn new(house: House, hosts: Arc<dyn Hosts>, listener: TcpListener) -> Result<Self, Error> {
-        listener.set_nonblocking(true).map_err(|error| Error::System {
-            what: "cannot use the listening socket",
-            errno: error.raw_os_error().unwrap_or(0),
-        })?;
+        listener
+            .set_nonblocking(true)
+            .map_err(|error| Error::System {
+                what: "cannot use the listening socket",
+                errno: error.raw_os_error().unwrap_or(0),
+            })?;
         let size = hosts.size() as usize;
         let fabrics = hosts.fabrics();
         let rail = Self {
@@ -252,7 +259,8 @@ impl TcpRail {
         Ok(rail)
     }
 
-    /// Told by the host that a peer died: what came from it is still delivered, then the engine is told.
+    /// Told by the host that a peer died: what came from it is still delivered, then the engine is
+    /// told.
     pub fn peer_gone(&mut self, peer: Peer) {
         if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
             return;
@@ -276,13 +284,15 @@ impl TcpRail {
         Sockets::new(self.wake.clone())
     }
 
-    /// Does what is due with sockets, and delivers nothing: what a helper does for a rank that computes.
+    /// Does what is due with sockets, and delivers nothing: what a helper does for a rank that
+    /// computes.
     pub fn drive(&mut self) {
         self.let_go();
         self.look();
     }
 
-    /// Closes every connection and the port at once and without a word, as the end of the process does.
+    /// Closes every connection and the port at once and without a word, as the end of the process
+    /// does.
     pub fn sever(mut self) {
         for peer in std::mem::take(&mut self.open) {
             self.remotes[peer as usize] = None;
@@ -393,7 +403,10 @@ impl Rail for TcpRail {
     }
 
     fn commit(&mut self, room: Room, header: &Header) {
-        let claim = self.claims.get_mut(room.token as usize).and_then(Option::take);
+        let claim = self
+            .claims
+            .get_mut(room.token as usize)
+            .and_then(Option::take);
         let (Some(claim), len) = (claim, header.len as usize) else {
             return;
         };
@@ -419,7 +432,11 @@ impl Rail for TcpRail {
     }
 
     fn abandon(&mut self, room: Room) {
-        if let Some(claim) = self.claims.get_mut(room.token as usize).and_then(Option::take) {
+        if let Some(claim) = self
+            .claims
+            .get_mut(room.token as usize)
+            .and_then(Option::take)
+        {
             self.blocks.give(claim.room);
         }
     }
@@ -434,7 +451,10 @@ impl Rail for TcpRail {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return Err(Refusal::Gone);
         };
-        if !remote.link.send_copy(&mut self.blocks, header, (bytes, len)) {
+        if !remote
+            .link
+            .send_copy(&mut self.blocks, header, (bytes, len))
+        {
             return Err(Refusal::Full);
         }
         self.leaves(peer, header);
@@ -545,7 +565,9 @@ impl Rail for TcpRail {
     }
 
     fn write(&mut self, _bulk: BulkCopy<'_>) -> Result<Ending, Error> {
-        Err(Error::Misuse("regions of ranks on other hosts are not written"))
+        Err(Error::Misuse(
+            "regions of ranks on other hosts are not written",
+        ))
     }
 
     fn yield_to_small(&mut self, yields: bool) {

@@ -1,7 +1,10 @@
-//! Announced receives over the shared-memory rail, as threads and by the system calls that processes use: what ends without whose hands.
+//! Announced receives over the shared-memory rail, as threads and by the system calls that
+//! processes use: what ends without whose hands.
 
 use garonne_engine::Quotas;
-use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::api::{
+    Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status,
+};
 use garonne_engine::quick::{Catch, Small};
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
@@ -56,7 +59,12 @@ impl Pair {
                     Some(process) => Arc::new(ReachedAs(rank, process)),
                 };
                 let me = neighbours.me();
-                Shard::new(ShmRail::new(neighbours).unwrap(), me, 2, Quotas::for_world(2))
+                Shard::new(
+                    ShmRail::new(neighbours).unwrap(),
+                    me,
+                    2,
+                    Quotas::for_world(2),
+                )
             });
             Self {
                 sender: ranks.next().unwrap(),
@@ -156,7 +164,12 @@ impl Pair {
 #[test]
 fn a_sender_ends_alone_what_its_receiver_announced_before_or_while_it_was_sent() {
     for mut pair in Pair::each() {
-        for (len, announced_first) in [(20_000, true), (96 << 10, false), (1 << 20, true), (ROOM, false)] {
+        for (len, announced_first) in [
+            (20_000, true),
+            (96 << 10, false),
+            (1 << 20, true),
+            (ROOM, false),
+        ] {
             let (message, room) = (filled(len, 7), filled(ROOM, 1));
             let (send, receive);
             if announced_first {
@@ -167,7 +180,10 @@ fn a_sender_ends_alone_what_its_receiver_announced_before_or_while_it_was_sent()
                 send = pair.send(&message);
                 receive = pair.post(&room);
             }
-            assert!(pair.sender_ends(send), "{len}: it needed the receiver's hands");
+            assert!(
+                pair.sender_ends(send),
+                "{len}: it needed the receiver's hands"
+            );
             assert!(
                 pair.sender
                     .take(send)
@@ -204,7 +220,10 @@ fn a_sender_ends_alone_what_was_announced_before_its_receive_was_posted() {
             let receive = pair.post(&room);
             if sender_first {
                 pair.sender_ends(send);
-                assert!(all(&room, 0, len, 7), "{len}: it needed the receiver's hands");
+                assert!(
+                    all(&room, 0, len, 7),
+                    "{len}: it needed the receiver's hands"
+                );
             } else {
                 for _ in 0..LOOKS {
                     pair.receiver.progress();
@@ -257,12 +276,18 @@ fn a_receiver_that_comes_back_takes_what_its_sender_has_not_taken_yet() {
                 landed_first,
                 "a part has one copier"
             );
-            assert!(!pair.receiver.is_complete(receive), "its sender said nothing yet");
+            assert!(
+                !pair.receiver.is_complete(receive),
+                "its sender said nothing yet"
+            );
             if !landed_first {
                 flight.carry();
             }
             pair.sender.land(flight);
-            assert!(!pair.sender.is_complete(send), "its memory may still be read");
+            assert!(
+                !pair.sender.is_complete(send),
+                "its memory may still be read"
+            );
             let status = pair.both_end(send, receive);
             assert_eq!((status.len, status.error), (1 << 20, None));
             assert!(all(&room, 0, 1 << 20, 7) && all(&room, 1 << 20, ROOM, 1));
@@ -361,7 +386,10 @@ fn a_message_that_does_not_fit_is_an_error_and_writes_nothing_behind_the_room() 
         let send = pair.send(&message);
         assert!(!pair.sender_ends(send));
         let status = pair.both_end(send, receive);
-        assert!(matches!(status.error, Some(Error::Truncated(_))), "{status:?}");
+        assert!(
+            matches!(status.error, Some(Error::Truncated(_))),
+            "{status:?}"
+        );
         assert!(all(&room, 100_000, ROOM, 1));
     }
 }
@@ -461,7 +489,8 @@ fn messages_of_any_way_and_tag_count_for_the_next_announced_one() {
         let (eager, large, room) = (filled(100, 3), filled(1 << 20, 7), filled(ROOM, 1));
         let mut on_track = 0;
         for round in 0..200usize {
-            // The memory of the receive is offered while others are before it, with its tag and another, which then come in three ways, two at a time.
+            // The memory of the receive is offered while others are before it, with its tag and
+            // another, which then come in three ways, two at a time.
             let count = round % 7;
             let sends = (0..count).map(|at| (TAG + (at + round) as i32 % 2, at / 2 + round / 7));
             let takes: Vec<_> = sends.clone().map(|(tag, _)| pair.post_small(tag)).collect();
@@ -533,8 +562,10 @@ fn an_offer_made_before_a_track_ended_is_for_no_other_message() {
             if early {
                 pair.sender.progress();
             }
-            // Before the announced ones comes one on the track, of which nothing is known when that has ended.
-            let recorded = |pair: &Pair| pair.sender.events().iter().last().map(|(number, _)| number);
+            // Before the announced ones comes one on the track, of which nothing is known when that
+            // has ended.
+            let recorded =
+                |pair: &Pair| pair.sender.events().iter().last().map(|(number, _)| number);
             let before = recorded(&pair);
             pair.send_eager(TAG, 8);
             assert_eq!(recorded(&pair), before, "it is no event");

@@ -1,4 +1,5 @@
-//! What engines keep for a communicator, and that nothing of it is left once both sides have forgotten it, whatever was still on its way.
+//! What engines keep for a communicator, and that nothing of it is left once both sides have
+//! forgotten it, whatever was still on its way.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
@@ -37,8 +38,9 @@ fn pattern(context: u32) -> Pattern {
 impl Pair {
     fn new(quotas: Quotas) -> Self {
         let ranks = Threads::new(2).unwrap().into_iter().enumerate();
-        let mut shards =
-            ranks.map(|(me, rank)| Shard::new(ShmRail::new(Arc::new(rank)).unwrap(), me as u32, 2, quotas));
+        let mut shards = ranks.map(|(me, rank)| {
+            Shard::new(ShmRail::new(Arc::new(rank)).unwrap(), me as u32, 2, quotas)
+        });
         let (mut sender, receiver) = (shards.next().unwrap(), shards.next().unwrap());
         sender.allow_runs(true);
         Self {
@@ -97,7 +99,9 @@ impl Pair {
             self.sender.progress();
             self.receiver.progress();
             let ended = self.receiver.take(receive).unwrap();
-            ended.inspect(|status| assert_eq!(status.error, None)).is_some()
+            ended
+                .inspect(|status| assert_eq!(status.error, None))
+                .is_some()
         })
     }
 

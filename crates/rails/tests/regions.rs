@@ -1,4 +1,5 @@
-//! Regions of the shared-memory rail: data of any shape, leases and deaths, through the system calls processes use.
+//! Regions of the shared-memory rail: data of any shape, leases and deaths, through the system
+//! calls processes use.
 
 use garonne_engine::api::Error;
 use garonne_engine::lift::{Lift, Lifted};
@@ -17,7 +18,8 @@ mod support;
 #[path = "support/vector.rs"]
 mod vector;
 
-/// Reader and owner; the reader is told that the owner is process `pid`. With them the owner's inbox.
+/// Reader and owner; the reader is told that the owner is process `pid`. With them the owner's
+/// inbox.
 fn pair(pid: u32) -> (ShmRail, ShmRail, Segment) {
     pair_kept(pid, false)
 }
@@ -76,7 +78,10 @@ fn blocks_of_one_shape_are_read_into_blocks_of_another_in_any_pieces() {
     let (mut at, mut step) = (0, 1);
     while at < remote.len {
         let len = step.min(remote.len - at);
-        assert_eq!(read(&mut reader, &descriptor, &local, (at, len)), Ok(Ending::Now));
+        assert_eq!(
+            read(&mut reader, &descriptor, &local, (at, len)),
+            Ok(Ending::Now)
+        );
         at += len;
         step = step * 3 + 1001;
     }
@@ -124,11 +129,20 @@ fn a_part_of_a_region_that_its_owner_took_back_is_refused_without_waiting_for_a_
         local_offset: 0,
         len: 1 << 20,
     };
-    assert!(matches!(writer.lift(bulk, Lift::Part), Ok(Lifted::Load(..))));
+    assert!(matches!(
+        writer.lift(bulk, Lift::Part),
+        Ok(Lifted::Load(..))
+    ));
     assert_eq!(owner.revoke(7), Ending::Now);
     ASKED.set(0);
-    assert!(matches!(writer.lift(bulk, Lift::Part), Err(Error::Peer { .. })));
-    assert!(ASKED.get() <= 1, "it waits for the death of a peer that lives");
+    assert!(matches!(
+        writer.lift(bulk, Lift::Part),
+        Err(Error::Peer { .. })
+    ));
+    assert!(
+        ASKED.get() <= 1,
+        "it waits for the death of a peer that lives"
+    );
 }
 
 #[test]
@@ -150,8 +164,12 @@ fn a_lease_dies_with_its_holder() {
 
 #[test]
 fn a_process_that_is_not_the_owner_is_never_read() {
-    // Another process has the owner's number: it lacks the word that the owner's inbox names, or cannot be read at all.
-    let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+    // Another process has the owner's number: it lacks the word that the owner's inbox names, or
+    // cannot be read at all.
+    let mut child = std::process::Command::new("sleep")
+        .arg("30")
+        .spawn()
+        .unwrap();
     let (mut reader, mut owner, _) = pair(child.id());
     assert!(
         reader
@@ -329,7 +347,11 @@ fn a_writer_that_dies_gives_its_lease_back() {
         .atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64)
         .fetch_add(1, Ordering::Relaxed);
     assert_eq!(owner.revoke(5), Ending::Later, "it is being written");
-    assert_eq!(owner.revoke(5), Ending::Later, "asking twice changes nothing");
+    assert_eq!(
+        owner.revoke(5),
+        Ending::Later,
+        "asking twice changes nothing"
+    );
     owner.peer_gone(0);
     let mut told = Told::default();
     for _ in 0..3 {
@@ -347,7 +369,11 @@ fn memory_is_written_only_where_a_process_id_cannot_be_reused() {
     assert!(push(&mut writer, &descriptor, &data).is_err());
 }
 
-fn write_ahead(writer: &mut ShmRail, descriptor: &Descriptor, local: &Data) -> Result<Option<Step>, Error> {
+fn write_ahead(
+    writer: &mut ShmRail,
+    descriptor: &Descriptor,
+    local: &Data,
+) -> Result<Option<Step>, Error> {
     writer.write_ahead(Bulk {
         token: 3,
         peer: 1,
@@ -373,7 +399,10 @@ fn data_offered_ahead_goes_to_the_writer_or_back_to_its_owner_and_never_to_both(
     let (room, into) = filled(100_000, 1);
     let written = |len: usize| {
         room.mem().with(0, 100_000, |bytes| {
-            assert!(bytes[..len].iter().all(|byte| *byte == 7) && bytes[len..].iter().all(|byte| *byte == 1));
+            assert!(
+                bytes[..len].iter().all(|byte| *byte == 7)
+                    && bytes[len..].iter().all(|byte| *byte == 1)
+            );
         });
     };
     let offer = owner.share(5, 0, &into, Fetch::Push).unwrap();
@@ -425,7 +454,10 @@ fn a_writer_that_looks_in_vain_keeps_no_owner_waiting() {
     let mut told = Told::default();
     owner.poll(16, &mut told);
     assert_eq!(told.revoked, [u64::MAX], "told in nobody's name");
-    assert!(matches!(write_ahead(&mut writer, &second, &from), Ok(Some(_))));
+    assert!(matches!(
+        write_ahead(&mut writer, &second, &from),
+        Ok(Some(_))
+    ));
 }
 
 #[test]
@@ -439,7 +471,11 @@ fn nothing_is_written_ahead_where_a_process_id_could_be_reused_or_by_a_descripto
     let (mut writer, _owner, _) = sharers();
     for cookie in [0, 64, u64::MAX, 1 << 32] {
         let wild = Descriptor { cookie, ..offer };
-        assert_eq!(write_ahead(&mut writer, &wild, &from), Ok(None), "{cookie:x}");
+        assert_eq!(
+            write_ahead(&mut writer, &wild, &from),
+            Ok(None),
+            "{cookie:x}"
+        );
     }
 }
 

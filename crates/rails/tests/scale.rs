@@ -1,4 +1,5 @@
-//! A rank's tables of a million others, none of whom it has spoken with, cost next to no memory. One test, so that nobody else allocates meanwhile.
+//! A rank's tables of a million others, none of whom it has spoken with, cost next to no memory.
+//! One test, so that nobody else allocates meanwhile.
 
 use garonne_engine::api::Peer;
 use garonne_rails::tcp::{Hosts, House, Process, Secret, TcpRail, listen};
@@ -7,7 +8,8 @@ use std::sync::Arc;
 
 const RANKS: u32 = 1_000_000;
 
-/// What a rail may write when it is made: its own buffers. A byte for each rank were 1,000,000, a pointer 8,000,000.
+/// What a rail may write when it is made: its own buffers. A byte for each rank were 1,000,000, a
+/// pointer 8,000,000.
 const WRITTEN_MAX: u64 = 256 << 10;
 
 struct Many;
@@ -27,9 +29,11 @@ impl Hosts for Many {
     }
 }
 
-/// Bytes that this process has written and holds. Those of its own file do not count: what the linker has just put there is dirty, too.
+/// Bytes that this process has written and holds. Those of its own file do not count: what the
+/// linker has just put there is dirty, too.
 fn written() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup").expect("the kernel's account of memory");
+    let text =
+        std::fs::read_to_string("/proc/self/smaps_rollup").expect("the kernel's account of memory");
     let line = text.lines().find(|line| line.starts_with("Anonymous:"));
     let kilobytes = line
         .and_then(|line| line.split_whitespace().nth(1))

@@ -1,5 +1,5 @@
-//! The conformance suite over the shared-memory rail, between threads' memory and through the system calls that
-//! processes use, and what only this rail promises.
+//! The conformance suite over the shared-memory rail, between threads' memory and through the
+//! system calls that processes use, and what only this rail promises.
 
 use garonne_engine::api::Peer;
 use garonne_engine::rail::{Class, Rail};
@@ -71,7 +71,8 @@ fn eight_ranks_at_once_lose_nothing_and_keep_each_pair_in_order() {
                     for peer in (0..8).filter(|peer| *peer != me) {
                         let n = &mut sent[peer as usize];
                         if *n < 1500
-                            && send(&mut rail, peer, &vec![*n as u8; *n % 300], *n, Class::Data).is_ok()
+                            && send(&mut rail, peer, &vec![*n as u8; *n % 300], *n, Class::Data)
+                                .is_ok()
                         {
                             *n += 1;
                         }
@@ -84,7 +85,10 @@ fn eight_ranks_at_once_lose_nothing_and_keep_each_pair_in_order() {
                     assert!(told.gone.is_empty());
                     for (peer, header, bytes) in told.packets {
                         let n = &mut got[peer as usize];
-                        assert_eq!((header.sequence as usize, bytes), (*n, vec![*n as u8; *n % 300]));
+                        assert_eq!(
+                            (header.sequence as usize, bytes),
+                            (*n, vec![*n as u8; *n % 300])
+                        );
                         *n += 1;
                     }
                 }

@@ -1,4 +1,5 @@
-//! A rank that has no room for a peer's inbox: both hear why, neither takes the other for dead, and others are reached as before.
+//! A rank that has no room for a peer's inbox: both hear why, neither takes the other for dead, and
+//! others are reached as before.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{
@@ -69,7 +70,12 @@ fn ranks() -> Vec<Shard<ShmRail>> {
         .collect()
 }
 
-fn send(shard: &mut Shard<ShmRail>, peer: Peer, source: u32, memory: &Scratch) -> Result<Started, Error> {
+fn send(
+    shard: &mut Shard<ShmRail>,
+    peer: Peer,
+    source: u32,
+    memory: &Scratch,
+) -> Result<Started, Error> {
     shard.send(Send {
         context: 2,
         peer,
@@ -152,7 +158,10 @@ fn a_send_without_room_for_the_inbox_fails_and_the_receiver_hears_of_it() {
 #[test]
 fn a_receive_that_has_to_answer_fails_with_its_send() {
     let mut ranks = ranks();
-    let (memory, room) = (Scratch::new(3 << 20).unwrap(), Scratch::new(3 << 20).unwrap());
+    let (memory, room) = (
+        Scratch::new(3 << 20).unwrap(),
+        Scratch::new(3 << 20).unwrap(),
+    );
     let receive = recv(&mut ranks[0], 1, &room).unwrap();
     let Ok(Started::Pending(send)) = send(&mut ranks[1], 0, 1, &memory) else {
         panic!("it cannot be over");

@@ -1,7 +1,7 @@
 //! Which seeds a test runs: the usual ones, one that failed before, or as many as a time allows.
 //!
-//! `GARONNE_SEED` names the one; `GARONNE_TEST_SIM_SECONDS` says the time, in which no two runs of the program take the same seeds. A seed that fails is printed
-//! with the command that repeats it.
+//! `GARONNE_SEED` names the one; `GARONNE_TEST_SIM_SECONDS` says the time, in which no two runs of
+//! the program take the same seeds. A seed that fails is printed with the command that repeats it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +10,8 @@ fn said(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs `test` with each seed, usually those that the test names, among them such as failed once. `which` is what cargo calls the test: `-p PACKAGE --test FILE NAME`.
+/// Runs `test` with each seed, usually those that the test names, among them such as failed once.
+/// `which` is what cargo calls the test: `-p PACKAGE --test FILE NAME`.
 ///
 /// # Panics
 /// As the test does.

@@ -1,9 +1,10 @@
-//! A simulated fabric: packets between ranks under a virtual clock, with faults drawn from a seed, and the baton that lets exactly
-//! one rank run at a time.
+//! A simulated fabric: packets between ranks under a virtual clock, with faults drawn from a seed,
+//! and the baton that lets exactly one rank run at a time.
 //!
-//! Everything random comes from one generator, and only the rank that holds the baton draws from it, so a seed determines the
-//! whole run. The baton moves when a rank sleeps or has polled in vain for a while; then the generator chooses among the
-//! ranks that can run and the next event of the medium. When nothing can ever happen again, the run has failed.
+//! Everything random comes from one generator, and only the rank that holds the baton draws from
+//! it, so a seed determines the whole run. The baton moves when a rank sleeps or has polled in vain
+//! for a while; then the generator chooses among the ranks that can run and the next event of the
+//! medium. When nothing can ever happen again, the run has failed.
 
 use crate::faults::{self, FOR_EVER, Faults, Passage, SILENCE_NS, Tally};
 use crate::random::Random;
@@ -13,8 +14,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// So much later than now nothing happens while ranks can run, so that times are what they are said to be, and no rank seems to stand still for long that does not sleep;
-/// unless they only go round in circles, each for so many turns.
+/// So much later than now nothing happens while ranks can run, so that times are what they are said
+/// to be, and no rank seems to stand still for long that does not sleep; unless they only go round
+/// in circles, each for so many turns.
 const HASTE_NS: u64 = 200_000;
 const TURNS_IN_VAIN: usize = 16;
 /// A run that lasts longer goes round in circles.
@@ -130,7 +132,8 @@ pub struct SimFabric {
 pub struct Killed;
 
 impl SimFabric {
-    /// A fabric for `world` ranks, of which those `present` do something; the same seed and faults give the same run.
+    /// A fabric for `world` ranks, of which those `present` do something; the same seed and faults
+    /// give the same run.
     pub fn new(world: u32, present: &[Peer], seed: u64, faults: Faults) -> Self {
         let mut events = BinaryHeap::new();
         for (number, &(rank, at_ns)) in faults.deaths.iter().enumerate() {
@@ -273,8 +276,9 @@ impl SimFabric {
         state.farewell();
     }
 
-    /// A rank whose program ended has all its packets acknowledged, or not. Whether all programs have ended and nobody waits for an acknowledgement: who goes before
-    /// looks to others as if it had died.
+    /// A rank whose program ended has all its packets acknowledged, or not. Whether all programs
+    /// have ended and nobody waits for an acknowledgement: who goes before looks to others as if it
+    /// had died.
     pub(crate) fn settles(&self, me: Peer, settled: bool) -> bool {
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.settled[me as usize], settled);
@@ -366,7 +370,10 @@ impl SimFabric {
             let events = usize::from(state.something_is_near());
             if ready + events == 0 {
                 if state.standing.contains(&Standing::Asleep) {
-                    self.fail(state, "nothing can happen any more, but ranks still wait".into());
+                    self.fail(
+                        state,
+                        "nothing can happen any more, but ranks still wait".into(),
+                    );
                 }
                 return;
             }
@@ -411,7 +418,8 @@ impl State {
     }
 
     fn schedule(&mut self, at_ns: u64, event: Event) {
-        self.events.push(Reverse(Due(at_ns, self.next_event, event)));
+        self.events
+            .push(Reverse(Due(at_ns, self.next_event, event)));
         self.next_event += 1;
     }
 
@@ -498,7 +506,8 @@ impl State {
         self.schedule(at_ns, Event::News { to, dead });
     }
 
-    /// A rank hears that another is gone, unless a partition keeps even that from it: what ends after a time is waited for, and what does not is told to both sides.
+    /// A rank hears that another is gone, unless a partition keeps even that from it: what ends
+    /// after a time is waited for, and what does not is told to both sides.
     fn hear_death(&mut self, to: Peer, dead: Peer) {
         match self.faults.parted_until(to, dead, self.now_ns) {
             Some(FOR_EVER) => {}
@@ -533,7 +542,10 @@ impl State {
             Event::News { to, dead } => self.hear_death(to, dead),
             Event::Silence(partition) => self.silence(partition),
             Event::Death(rank) => {
-                let alive = matches!(self.standing[rank as usize], Standing::Ready | Standing::Asleep);
+                let alive = matches!(
+                    self.standing[rank as usize],
+                    Standing::Ready | Standing::Asleep
+                );
                 self.stand(rank, Standing::Dead);
                 self.regions.died(rank);
                 self.farewell();

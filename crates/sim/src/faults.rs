@@ -1,7 +1,7 @@
 //! What the simulated medium does to what it carries, and what of it happened.
 //!
-//! Values: a job says its [`Faults`], the fabric asks them at each frame's departure and arrival, and counts in a [`Tally`]. Times are nanoseconds
-//! of the virtual clock.
+//! Values: a job says its [`Faults`], the fabric asks them at each frame's departure and arrival,
+//! and counts in a [`Tally`]. Times are nanoseconds of the virtual clock.
 
 use crate::random::Random;
 use garonne_engine::api::Peer;
@@ -11,8 +11,10 @@ use std::ops::Range;
 /// Until when what is never mended lasts.
 pub const FOR_EVER: u64 = u64::MAX;
 
-/// So long after a partition began that is still there, whoever watches over the hosts tells each side that the other is gone. Longer than a link tries
-/// ([`garonne_engine::reliable::LOST_WITHIN_NS`]), which tells those who have something to say to the other side; those who only listen to it hear it so.
+/// So long after a partition began that is still there, whoever watches over the hosts tells each
+/// side that the other is gone. Longer than a link tries
+/// ([`garonne_engine::reliable::LOST_WITHIN_NS`]), which tells those who have something to say to
+/// the other side; those who only listen to it hear it so.
 pub const SILENCE_NS: u64 = 1_500_000_000;
 
 /// What the medium does to frames, and until when.
@@ -47,7 +49,8 @@ pub struct Faults {
 pub struct Outage {
     /// Its number.
     pub way: u8,
-    /// Only what this rank sends and receives there, as if its card had failed; `None`: everybody's.
+    /// Only what this rank sends and receives there, as if its card had failed; `None`:
+    /// everybody's.
     pub of: Option<Peer>,
     /// When.
     pub span_ns: Range<u64>,
@@ -109,8 +112,9 @@ impl Faults {
 
     /// Until when these two do not reach each other, if they do not now.
     pub(crate) fn parted_until(&self, one: Peer, other: Peer, now_ns: u64) -> Option<u64> {
-        let between =
-            |partition: &&Partition| partition.span_ns.contains(&now_ns) && partition.parts(one, other);
+        let between = |partition: &&Partition| {
+            partition.span_ns.contains(&now_ns) && partition.parts(one, other)
+        };
         self.partitions
             .iter()
             .filter(between)
@@ -125,7 +129,8 @@ impl Faults {
         }
         let mut passage = Passage::Free;
         for outage in &self.outages {
-            let concerns = outage.way == way && outage.of.is_none_or(|rank| rank == from || rank == to);
+            let concerns =
+                outage.way == way && outage.of.is_none_or(|rank| rank == from || rank == to);
             if !concerns || !outage.span_ns.contains(&now_ns) {
                 continue;
             }

@@ -1,7 +1,8 @@
 //! Simulated jobs: the same program as every rank, one running at a time, from a seed.
 //!
-//! A rank is a thread with a small stack that runs only while it holds the fabric's baton. A run fails, naming its seed, when a rank
-//! panics, when nothing can happen any more while somebody waits, or when a surviving engine is not empty at the end.
+//! A rank is a thread with a small stack that runs only while it holds the fabric's baton. A run
+//! fails, naming its seed, when a rank panics, when nothing can happen any more while somebody
+//! waits, or when a surviving engine is not empty at the end.
 
 use crate::fabric::{Killed, SimFabric};
 use crate::faults::{Faults, Tally};
@@ -63,7 +64,10 @@ impl Surroundings for Simulated {
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {
-        panic!("rank {} aborted the job with code {code}: {message}", self.me)
+        panic!(
+            "rank {} aborted the job with code {code}: {message}",
+            self.me
+        )
     }
 
     fn seconds(&self) -> f64 {
@@ -92,10 +96,19 @@ pub fn run(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
     run_some(job, &present, program)
 }
 
-/// The same as some ranks of it, in ascending order; the others never do anything, and nobody may count on them. Jobs larger than a machine can have threads are
-/// looked at in this way.
-pub fn run_some(job: &Job, present: &[Peer], program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
-    let fabric = Arc::new(SimFabric::new(job.world, present, job.seed, job.faults.clone()));
+/// The same as some ranks of it, in ascending order; the others never do anything, and nobody may
+/// count on them. Jobs larger than a machine can have threads are looked at in this way.
+pub fn run_some(
+    job: &Job,
+    present: &[Peer],
+    program: impl Fn(Arc<SimHost>) + Send + Sync,
+) -> Outcome {
+    let fabric = Arc::new(SimFabric::new(
+        job.world,
+        present,
+        job.seed,
+        job.faults.clone(),
+    ));
     std::thread::scope(|scope| {
         for &me in present {
             let (shared, program) = (fabric.clone(), &program);
@@ -109,7 +122,9 @@ pub fn run_some(job: &Job, present: &[Peer], program: impl Fn(Arc<SimHost>) + Se
         }
         fabric.start();
     });
-    let failure = fabric.failure().map(|why| format!("seed {}: {why}", job.seed));
+    let failure = fabric
+        .failure()
+        .map(|why| format!("seed {}: {why}", job.seed));
     Outcome {
         hash: fabric.hash(),
         failure,
@@ -155,7 +170,10 @@ fn rank(job: &Job, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimH
         linger(fabric, &host);
         let waiting = host.waiting();
         host.inspect(|shard| {
-            assert!(shard.is_idle(), "rank {me} left something pending: {waiting:?}");
+            assert!(
+                shard.is_idle(),
+                "rank {me} left something pending: {waiting:?}"
+            );
             for (number, event) in shard.events().iter() {
                 fabric.witness(
                     number
@@ -184,7 +202,8 @@ fn rank(job: &Job, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimH
     fabric.end(me, failed);
 }
 
-/// Serves others (acknowledgements, credits) until every surviving rank's program has ended and nobody waits for an acknowledgement.
+/// Serves others (acknowledgements, credits) until every surviving rank's program has ended and
+/// nobody waits for an acknowledgement.
 fn linger(fabric: &SimFabric, host: &SimHost) {
     fabric.leave(host.me());
     loop {

@@ -19,4 +19,6 @@ pub mod traffic;
 mod ways;
 
 pub use rail::Memory;
-pub use threads::{Lending, Rank, Setup, leave_sharded, leave_together, seeds, threads, threads_with};
+pub use threads::{
+    Lending, Rank, Setup, leave_sharded, leave_together, seeds, threads, threads_with,
+};

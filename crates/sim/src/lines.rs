@@ -1,7 +1,9 @@
-//! What is between a simulated rank and its peers: a reliability link to each over all its ways, and reads of its memory.
+//! What is between a simulated rank and its peers: a reliability link to each over all its ways,
+//! and reads of its memory.
 //!
-//! Owned by the rank's rail, which tells the engine what comes of it. Keeps the rank's alarm, so that what was not answered is sent again, and the pace of a
-//! slow rank. Bounded by the links' windows and by what the engine reads.
+//! Owned by the rank's rail, which tells the engine what comes of it. Keeps the rank's alarm, so
+//! that what was not answered is sent again, and the pace of a slow rank. Bounded by the links'
+//! windows and by what the engine reads.
 
 use crate::fabric::{Arrival, Sent, SimFabric, Stream};
 use crate::reads::{Ended, Reads, Word};
@@ -84,7 +86,8 @@ impl Lines {
         peer < self.fabric.world() && !self.gone.contains(&peer)
     }
 
-    /// Every packet sent was acknowledged or its peer is gone, and nothing came that may have to be answered.
+    /// Every packet sent was acknowledged or its peer is gone, and nothing came that may have to be
+    /// answered.
     pub(crate) fn is_settled(&self) -> bool {
         let nothing_came = self.came.is_empty() && !self.fabric.has_arrivals(self.me);
         nothing_came && self.lines.values().all(|line| line.link.is_settled())
@@ -127,7 +130,8 @@ impl Lines {
         if !self.gone.insert(peer) {
             return 0;
         }
-        self.fabric.regions(|regions| regions.peer_gone(self.me, peer));
+        self.fabric
+            .regions(|regions| regions.peer_gone(self.me, peer));
         self.done.extend(self.reads.lose(peer));
         let told = self.tell(sink);
         sink.gone(peer);
@@ -169,7 +173,8 @@ impl Lines {
         self.line(peer).map(|line| &mut line.link)
     }
 
-    /// Puts something on one of the ways to a peer, with a number if it goes again when nothing is heard of it.
+    /// Puts something on one of the ways to a peer, with a number if it goes again when nothing is
+    /// heard of it.
     fn transmit(&mut self, peer: Peer, number: Option<u64>, (stream, bytes): (Stream, Vec<u8>)) {
         let fabric = self.fabric.clone();
         let Some(line) = self.line(peer) else { return };
@@ -238,7 +243,8 @@ impl Lines {
                     regions.give_back(cookie);
                     Some(bytes)
                 });
-                let answer = answer.map_or(Word::Refusal(number), |bytes| Word::Part(number, bytes));
+                let answer =
+                    answer.map_or(Word::Refusal(number), |bytes| Word::Part(number, bytes));
                 self.transmit(from, None, (Stream::Reads, answer.encode()));
             }
             Word::Part(number, bytes) => match self.reads.take(from, number, &bytes) {
@@ -265,7 +271,8 @@ impl Lines {
         Ok(())
     }
 
-    /// Whether a slow rank does not look yet. It will be woken when it may, if there is anything to look at.
+    /// Whether a slow rank does not look yet. It will be woken when it may, if there is anything to
+    /// look at.
     pub(crate) fn dawdles(&mut self) -> bool {
         let Some(pace) = &mut self.slow else {
             return false;
@@ -277,7 +284,8 @@ impl Lines {
         }
         let (next_ns, woken) = (pace.next_ns, pace.word != word);
         let waits = !self.active.is_empty() || self.reads.is_waiting();
-        let has_more = !self.came.is_empty() || !self.done.is_empty() || self.fabric.has_arrivals(self.me);
+        let has_more =
+            !self.came.is_empty() || !self.done.is_empty() || self.fabric.has_arrivals(self.me);
         if (woken || waits || has_more) && self.alarm_ns != Some(next_ns) {
             self.fabric.wake_at(self.me, next_ns);
             self.alarm_ns = Some(next_ns);
@@ -307,7 +315,9 @@ impl Lines {
             }
             match line.link.deadline_ns() {
                 None => drop(self.active.remove(&peer)),
-                Some(at_ns) => deadline_ns = Some(deadline_ns.map_or(at_ns, |other| other.min(at_ns))),
+                Some(at_ns) => {
+                    deadline_ns = Some(deadline_ns.map_or(at_ns, |other| other.min(at_ns)))
+                }
             }
             for frame in frames.drain(..) {
                 self.transmit_frame(peer, &frame);

@@ -1,12 +1,16 @@
-//! A rail made of locked queues between threads of one process: plain, bounded, correct. For tests of what stands above.
+//! A rail made of locked queues between threads of one process: plain, bounded, correct. For tests
+//! of what stands above.
 //!
-//! One [`Fabric`] per world, one [`LocalRail`] per rank. Queue depth bounds data packets, so back-pressure happens; control packets
-//! have room of their own. No bulk operations: large messages travel as pieces. A shaken fabric lets its threads give way at random, by a seed, where they touch it.
+//! One [`Fabric`] per world, one [`LocalRail`] per rank. Queue depth bounds data packets, so
+//! back-pressure happens; control packets have room of their own. No bulk operations: large
+//! messages travel as pieces. A shaken fabric lets its threads give way at random, by a seed, where
+//! they touch it.
 
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Bulk, Class, Ending, Exposing, Header, Limits, Need, Rail, Reach, Refusal, Room, Sink, Token, WakeSource,
+    Bulk, Class, Ending, Exposing, Header, Limits, Need, Rail, Reach, Refusal, Room, Sink, Token,
+    WakeSource,
 };
 use garonne_sync::copy::Stores;
 use garonne_sync::futex;
@@ -87,7 +91,8 @@ impl Fabric {
         Self::of(world, seed, None)
     }
 
-    /// A fabric in which nobody calls a rank's helper: it is to look after this time, each time that it is armed.
+    /// A fabric in which nobody calls a rank's helper: it is to look after this time, each time
+    /// that it is armed.
     pub fn muted(world: u32, looks: Duration) -> Arc<Self> {
         Self::of(world, 0, Some(looks))
     }
@@ -102,7 +107,12 @@ impl Fabric {
         Self::with_hands(world, seed, looks, hands)
     }
 
-    fn with_hands(world: u32, seed: u64, looks: Option<Duration>, hands: Option<Segment>) -> Arc<Self> {
+    fn with_hands(
+        world: u32,
+        seed: u64,
+        looks: Option<Duration>,
+        hands: Option<Segment>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             looks,
             hands,
@@ -297,13 +307,20 @@ impl Rail for LocalRail {
             let Some(mut packet) = ({
                 let mut mail = lock(&own.mail);
                 let packet = mail.packets.pop_front();
-                mail.data -= usize::from(packet.as_ref().is_some_and(|packet| packet.header.shard == 1));
+                mail.data -= usize::from(
+                    packet
+                        .as_ref()
+                        .is_some_and(|packet| packet.header.shard == 1),
+                );
                 packet
             }) else {
                 break;
             };
             packet.header.shard = 0;
-            let mem = packet.payload.as_ref().map_or(UserMem::null(), Scratch::mem);
+            let mem = packet
+                .payload
+                .as_ref()
+                .map_or(UserMem::null(), Scratch::mem);
             sink.packet(packet.from, packet.header, mem, packet.header.len as usize);
             told += 1;
         }
@@ -335,7 +352,9 @@ impl Rail for LocalRail {
     }
 
     fn arm(&mut self) -> u32 {
-        self.fabric.boxes[self.me as usize].bell.load(Ordering::SeqCst)
+        self.fabric.boxes[self.me as usize]
+            .bell
+            .load(Ordering::SeqCst)
     }
 
     fn disarm(&mut self) {}

@@ -1,4 +1,5 @@
-//! The rail of a simulated rank: the engine's packets over reliability links over the ways of the simulated medium.
+//! The rail of a simulated rank: the engine's packets over reliability links over the ways of the
+//! simulated medium.
 
 use crate::copies::Copy;
 use crate::fabric::SimFabric;
@@ -8,8 +9,8 @@ use garonne_engine::api::{Error, Peer};
 use garonne_engine::lift::{Lift, Lifted, Load};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::rail::{
-    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Kind, Limits, Pieces, Rail,
-    Reach, Refusal, Room, Sink, Step, Token, WakeSource,
+    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Kind, Limits,
+    Pieces, Rail, Reach, Refusal, Room, Sink, Step, Token, WakeSource,
 };
 use garonne_engine::reliable::Packet;
 use garonne_sync::copy::Stores;
@@ -37,9 +38,11 @@ const PART: u64 = 400;
 pub enum Memory {
     /// Only packets go between them.
     Apart,
-    /// They ask for what others expose, piece by piece over all ways, or for packets, as chance has it.
+    /// They ask for what others expose, piece by piece over all ways, or for packets, as chance has
+    /// it.
     Asked,
-    /// They read and write what others expose; how, and whether others seem to look for messages, is left to chance.
+    /// They read and write what others expose; how, and whether others seem to look for messages,
+    /// is left to chance.
     Reached,
 }
 
@@ -82,7 +85,8 @@ impl SimRail {
         self.fabric.now_ns()
     }
 
-    /// Every packet sent was acknowledged or its peer is gone, and nothing came that may have to be answered.
+    /// Every packet sent was acknowledged or its peer is gone, and nothing came that may have to be
+    /// answered.
     pub fn is_settled(&self) -> bool {
         self.lines.is_settled()
     }
@@ -115,7 +119,8 @@ impl SimRail {
         }))
     }
 
-    /// Takes a lease on a peer's region, lets others run, and moves the bytes if the region's owner still lives.
+    /// Takes a lease on a peer's region, lets others run, and moves the bytes if the region's owner
+    /// still lives.
     fn transfer(&mut self, bulk: &Bulk<'_>, want: Want) -> Result<Option<Step>, Error> {
         let Some(mut copy) = self.lease(bulk, want)? else {
             return Ok(None);
@@ -123,8 +128,9 @@ impl SimRail {
         copy.carry().map(|()| Some(copy.step()))
     }
 
-    /// Delivers a packet of which `done` bytes were delivered. What belongs to a message in pieces comes part by part, as chance has it, by way of the engine's memory or not, and
-    /// the rest perhaps only with another poll: then `false`.
+    /// Delivers a packet of which `done` bytes were delivered. What belongs to a message in pieces
+    /// comes part by part, as chance has it, by way of the engine's memory or not, and the rest
+    /// perhaps only with another poll: then `false`.
     fn deliver(&mut self, from: Peer, packet: Packet, done: usize, sink: &mut impl Sink) -> bool {
         let (header, rest) = (packet.header, &packet.payload[done..]);
         let begins = header.kind == Kind::Head as u8 && done == 0;
@@ -295,7 +301,8 @@ impl Rail for SimRail {
     }
 
     fn revoke(&mut self, token: Token) -> Ending {
-        self.fabric.regions(|regions| regions.revoke(self.me, token))
+        self.fabric
+            .regions(|regions| regions.revoke(self.me, token))
     }
 
     fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
@@ -354,11 +361,15 @@ impl Rail for SimRail {
 
     fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
         let step = self.transfer(&bulk, Want::Back(bulk.len, PART))?;
-        Ok(step.unwrap_or(Step { bytes: 0, last: true }))
+        Ok(step.unwrap_or(Step {
+            bytes: 0,
+            last: true,
+        }))
     }
 
     fn withdraw(&mut self, token: Token) -> Handover {
-        self.fabric.regions(|regions| regions.withdraw(self.me, token))
+        self.fabric
+            .regions(|regions| regions.withdraw(self.me, token))
     }
 
     fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {

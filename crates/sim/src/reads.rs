@@ -1,7 +1,9 @@
-//! Reads of peers' memory by asking for it: pieces over several ways, each asked for again, by another way, until it is there.
+//! Reads of peers' memory by asking for it: pieces over several ways, each asked for again, by
+//! another way, until it is there.
 //!
-//! Owned by a rank's rail. The owner of a region answers what it is asked and keeps nothing; the reader keeps what it asked for, so what comes twice, late or changed
-//! is passed over, and no byte is written after the read's end was told. Bounded by [`AT_ONCE`] pieces of each read.
+//! Owned by a rank's rail. The owner of a region answers what it is asked and keeps nothing; the
+//! reader keeps what it asked for, so what comes twice, late or changed is passed over, and no byte
+//! is written after the read's end was told. Bounded by [`AT_ONCE`] pieces of each read.
 
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Bulk, Token};
@@ -13,7 +15,8 @@ use std::collections::BTreeMap;
 const AT_ONCE: u32 = 4;
 /// Bytes of a piece at most.
 const PIECE_MAX: u64 = 1500;
-/// First and longest wait for a piece, and how often it is asked for while nothing comes: as long as a link tries.
+/// First and longest wait for a piece, and how often it is asked for while nothing comes: as long
+/// as a link tries.
 const RETRY_NS: (u64, u64) = (200_000, 50_000_000);
 const TRIES_MAX: u32 = 24;
 /// Numbers of pieces are told from those of packets.
@@ -166,7 +169,8 @@ impl Reads {
         }
         let mut requests = Vec::new();
         for (number, piece) in &mut self.pieces {
-            let (Some(whole), true) = (self.wholes.get(&piece.whole), piece.again_at_ns <= now_ns) else {
+            let (Some(whole), true) = (self.wholes.get(&piece.whole), piece.again_at_ns <= now_ns)
+            else {
                 continue;
             };
             if piece.tries >= TRIES_MAX {
@@ -201,7 +205,8 @@ impl Reads {
         self.pieces.values().map(|piece| piece.again_at_ns).min()
     }
 
-    /// Takes a piece in. `None`: it was there already, or is nobody's; else the read that it ends, if it does.
+    /// Takes a piece in. `None`: it was there already, or is nobody's; else the read that it ends,
+    /// if it does.
     pub(crate) fn take(&mut self, from: Peer, number: u64, bytes: &[u8]) -> Option<Option<Ended>> {
         let piece = self.pieces.get(&number)?;
         let whole = self.wholes.get_mut(&piece.whole)?;

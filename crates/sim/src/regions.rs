@@ -1,7 +1,9 @@
-//! Memory that simulated ranks expose to each other: what a rail with direct access does, one step of a rank at a time.
+//! Memory that simulated ranks expose to each other: what a rail with direct access does, one step
+//! of a rank at a time.
 //!
-//! Owned by the fabric, used by the ranks' rails. Every access has a moment between its permission and its bytes in which any other rank may
-//! run, revoke, withdraw or die; a rank that dies there keeps its lease until its death is heard. Bounded by what ranks expose.
+//! Owned by the fabric, used by the ranks' rails. Every access has a moment between its permission
+//! and its bytes in which any other rank may run, revoke, withdraw or die; a rank that dies there
+//! keeps its lease until its death is heard. Bounded by what ranks expose.
 
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Ending, Handover, Token};
@@ -119,7 +121,8 @@ impl Regions {
         Handover::Mine
     }
 
-    /// The owner takes up to `part` bytes from the front of what it shares, of which `all` are to be filled.
+    /// The owner takes up to `part` bytes from the front of what it shares, of which `all` are to
+    /// be filled.
     pub(crate) fn take_front(
         &mut self,
         owner: Peer,
@@ -221,7 +224,9 @@ impl Regions {
             }
         }
         self.by_cookie.retain(|_, region| {
-            (region.owner, region.peer) != (owner, peer) || region.told || region.token != Token::MAX
+            (region.owner, region.peer) != (owner, peer)
+                || region.told
+                || region.token != Token::MAX
         });
     }
 

@@ -1,6 +1,7 @@
 //! All that can go wrong with a medium, at once, from a seed.
 //!
-//! A [`storm`] passes: what it cuts comes back before a link gives up, and of the ways between two ranks one stays. [`deaths`] and [`rift`] are for good.
+//! A [`storm`] passes: what it cuts comes back before a link gives up, and of the ways between two
+//! ranks one stays. [`deaths`] and [`rift`] are for good.
 
 use crate::faults::{Broken, FOR_EVER, Faults, Outage, Partition};
 use crate::random::Random;
@@ -9,10 +10,12 @@ use std::collections::BTreeSet;
 
 /// In which time all of it begins.
 const BEGINS_NS: u64 = 1_000_000;
-/// The longest time that something is cut: much less than [`garonne_engine::reliable::LOST_AFTER_NS`].
+/// The longest time that something is cut: much less than
+/// [`garonne_engine::reliable::LOST_AFTER_NS`].
 const CUT_NS: u64 = 60_000_000;
 
-/// Loss, repeats, damage, disorder, several ways that die, stand still and come back, partitions that heal, slow ranks and short inboxes, for `world` ranks.
+/// Loss, repeats, damage, disorder, several ways that die, stand still and come back, partitions
+/// that heal, slow ranks and short inboxes, for `world` ranks.
 pub fn storm(seed: u64, world: u32) -> Faults {
     let mut random = Random::new(seed ^ 0x0057_0a11);
     let ways = 1 + random.below(3) as u8;
@@ -42,7 +45,9 @@ pub fn storm(seed: u64, world: u32) -> Faults {
     if ways > 1 {
         faults.outages.push(Outage {
             way: random.below(u64::from(ways)) as u8,
-            of: random.one_in(2).then(|| random.below(u64::from(world)) as Peer),
+            of: random
+                .one_in(2)
+                .then(|| random.below(u64::from(world)) as Peer),
             span_ns: random.below(BEGINS_NS)..FOR_EVER,
             how: Broken::Lost,
         });

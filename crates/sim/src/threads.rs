@@ -1,7 +1,8 @@
 //! Ranks as threads of one process, for tests of the layers above the engine.
 //!
-//! Each rank is a thread with its own engine; `abort` and a rank's panic end the test with that rank's message. At the end every
-//! engine must be idle: a request, message or held send left over fails the test.
+//! Each rank is a thread with its own engine; `abort` and a rank's panic end the test with that
+//! rank's message. At the end every engine must be idle: a request, message or held send left over
+//! fails the test.
 
 use crate::local::{Fabric, LocalRail};
 use garonne_engine::Quotas;
@@ -54,7 +55,8 @@ impl Surroundings for Thread {
     }
 }
 
-/// Where a test's own thread runs that waits for as long as this before it sleeps, and lends hands wherever something is left open.
+/// Where a test's own thread runs that waits for as long as this before it sleeps, and lends hands
+/// wherever something is left open.
 #[derive(Clone, Copy, Debug)]
 pub struct Lending {
     /// How it waits.
@@ -101,7 +103,8 @@ impl Surroundings for Lending {
     }
 }
 
-/// Runs `program` as every rank of a world of `world` threads, with the usual credits, and waits for all.
+/// Runs `program` as every rank of a world of `world` threads, with the usual credits, and waits
+/// for all.
 ///
 /// # Panics
 /// When a rank panics or leaves something pending.
@@ -144,7 +147,8 @@ pub fn threads_with(setup: Setup, program: impl Fn(Arc<Rank>) + Send + Sync) {
                     };
                     program(rank.clone());
                     drop(leave);
-                    // Others may still need this rank's hands (credits, pieces) until all have left.
+                    // Others may still need this rank's hands (credits, pieces) until all have
+                    // left.
                     while leaving.load(Ordering::Acquire) < setup.world {
                         rank.progress();
                         std::thread::yield_now();
@@ -172,7 +176,8 @@ pub fn threads_with(setup: Setup, program: impl Fn(Arc<Rank>) + Send + Sync) {
     });
 }
 
-/// A rank with hands to lend has run its program: serves the others until all of them have, then keeps its hands.
+/// A rank with hands to lend has run its program: serves the others until all of them have, then
+/// keeps its hands.
 ///
 /// # Panics
 /// When another rank takes longer than anything that goes on, or something is left pending.
@@ -183,7 +188,11 @@ pub fn leave_together<R: Rail + Send + 'static, S: Surroundings + 'static>(
 ) {
     serve_until_all_leave(host, leaving, world);
     host.keep_hands();
-    assert!(host.inspect(|shard| shard.is_idle()), "{:?}", host.waiting());
+    assert!(
+        host.inspect(|shard| shard.is_idle()),
+        "{:?}",
+        host.waiting()
+    );
 }
 
 /// The same for a rank of several shards.
@@ -211,14 +220,16 @@ fn serve_until_all_leave(host: &dyn Host, leaving: &AtomicU32, world: u32) {
     while host.progress() {}
 }
 
-/// Seeds for a test by random schedules: `usual` many, or as many as the variable GARONNE_SEEDS says.
+/// Seeds for a test by random schedules: `usual` many, or as many as the variable GARONNE_SEEDS
+/// says.
 pub fn seeds(usual: u64) -> impl Iterator<Item = u64> {
     let many = std::env::var("GARONNE_SEEDS").ok();
     let many = many.and_then(|seeds| seeds.parse().ok()).unwrap_or(usual);
     (1..=many).map(|seed: u64| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// A rank leaves its program; by a panic it is dead for the others, so that they do not wait for it.
+/// A rank leaves its program; by a panic it is dead for the others, so that they do not wait for
+/// it.
 struct Leaving<'a> {
     count: &'a AtomicU32,
     fabric: &'a Fabric,

@@ -1,10 +1,14 @@
-//! Random traffic between ranks, and what must be true of it: every message once, intact, as it was sent, and in order.
+//! Random traffic between ranks, and what must be true of it: every message once, intact, as it was
+//! sent, and in order.
 //!
-//! A plan is a function of a seed, the same on every rank; each plays its part of it. Messages carry their number and a pattern of it, so that each byte is checked.
+//! A plan is a function of a seed, the same on every rank; each plays its part of it. Messages
+//! carry their number and a pattern of it, so that each byte is checked.
 
 use crate::job::SimHost;
 use crate::random::Random;
-use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::api::{
+    Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status,
+};
 use garonne_progress::host::Host;
 use garonne_sync::user::{Data, Scratch};
 use std::collections::HashMap;
@@ -15,7 +19,8 @@ pub const LENS: [usize; 9] = [0, 8, 32, 33, 200, 256, 257, 1500, 9000];
 /// The context whose receives name source and tag.
 pub const EXACT: usize = 0;
 
-/// How the receives of a context name their messages. One way per context: then every message can be received.
+/// How the receives of a context name their messages. One way per context: then every message can
+/// be received.
 const CONTEXTS: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
 
 /// One message of a plan.
@@ -83,7 +88,8 @@ fn wait(host: &dyn Host, request: Request) -> Status {
     status.expect("the wait ended")
 }
 
-/// Plays one rank of the plan and checks what it receives. Messages with peers that are `lost` may end in an error.
+/// Plays one rank of the plan and checks what it receives. Messages with peers that are `lost` may
+/// end in an error.
 ///
 /// # Panics
 /// If a message is lost, damaged, doubled or out of order.
@@ -158,7 +164,15 @@ pub fn play(host: &SimHost, plan: &[Planned], lost: impl Fn(u32) -> bool) {
             );
             continue;
         }
-        check_message(plan, me, &pattern, &status, &rooms[room], &mut seen, &mut last);
+        check_message(
+            plan,
+            me,
+            &pattern,
+            &status,
+            &rooms[room],
+            &mut seen,
+            &mut last,
+        );
     }
     for (message, started) in sends {
         match started {
@@ -181,14 +195,17 @@ pub fn play(host: &SimHost, plan: &[Planned], lost: impl Fn(u32) -> bool) {
 /// A buffer with the message in it.
 pub fn filled(message: &Planned) -> Scratch {
     let buffer = Scratch::new(message.len).expect("memory");
-    let bytes: Vec<u8> = (0..message.len).map(|at| byte(message.number, at)).collect();
+    let bytes: Vec<u8> = (0..message.len)
+        .map(|at| byte(message.number, at))
+        .collect();
     buffer.mem().write(0, &bytes);
     buffer
 }
 
 type Last = HashMap<(Pattern, u32), u64>;
 
-/// Exactly once, intact, as sent, and in the order of sends among those that one pattern takes from one sender.
+/// Exactly once, intact, as sent, and in the order of sends among those that one pattern takes from
+/// one sender.
 fn check_message(
     plan: &[Planned],
     me: u32,

@@ -1,8 +1,9 @@
 //! Which of several ways to a peer a frame takes.
 //!
-//! Owned by a rank's rail, one [`Ways`] per peer. What had to be sent again is held against the way that it went first, and what comes by a way
-//! speaks for it; a way with too much against it carries only a try now and then. Answers go the way that was heard from last. Among the others the engine's strategy chooses by what each still has under way. Bounded by
-//! what is under way.
+//! Owned by a rank's rail, one [`Ways`] per peer. What had to be sent again is held against the way
+//! that it went first, and what comes by a way speaks for it; a way with too much against it
+//! carries only a try now and then. Answers go the way that was heard from last. Among the others
+//! the engine's strategy chooses by what each still has under way. Bounded by what is under way.
 
 use garonne_engine::strategy::split::{self, Way};
 use std::collections::BTreeMap;
@@ -40,7 +41,8 @@ impl Ways {
         }
     }
 
-    /// The way for `len` bytes that carry this number, if they do, and whether they go again, by another way than before.
+    /// The way for `len` bytes that carry this number, if they do, and whether they go again, by
+    /// another way than before.
     pub(crate) fn choose(
         &mut self,
         number: Option<u64>,
@@ -64,10 +66,14 @@ impl Ways {
             self.ways[way].backlog += len;
             self.under_way.insert(number, (way as u8, len));
         }
-        (way as u8, before.is_some_and(|before| usize::from(before) != way))
+        (
+            way as u8,
+            before.is_some_and(|before| usize::from(before) != way),
+        )
     }
 
-    /// The best of those that nothing speaks against, or of all; not that which has just failed. Those after `first` come first, as far as they are equal.
+    /// The best of those that nothing speaks against, or of all; not that which has just failed.
+    /// Those after `first` come first, as far as they are equal.
     fn best(&self, failed: Option<u8>, len: u64, first: usize) -> usize {
         let all = self.ways.len();
         let others: Vec<usize> = (0..all)

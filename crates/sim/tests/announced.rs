@@ -1,7 +1,9 @@
-//! Announced receives against a naive model of matching: random programs, schedules and faults, with wildcards, cancels and probes.
+//! Announced receives against a naive model of matching: random programs, schedules and faults,
+//! with wildcards, cancels and probes.
 //!
-//! Every rank sends and receives. What it posted and what came of it is compared with what the standard says of the order of messages,
-//! and every byte of every buffer with what it must be, once when its receive ends and once more at the end of the run.
+//! Every rank sends and receives. What it posted and what came of it is compared with what the
+//! standard says of the order of messages, and every byte of every buffer with what it must be,
+//! once when its receive ends and once more at the end of the run.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
@@ -92,7 +94,9 @@ struct Player<'a> {
 
 fn accepts(pattern: &Pattern, message: &Planned) -> bool {
     pattern.context == message.context
-        && pattern.source.is_none_or(|source| source.peer == message.from)
+        && pattern
+            .source
+            .is_none_or(|source| source.peer == message.from)
         && pattern.tag.is_none_or(|tag| tag == message.tag)
 }
 
@@ -133,7 +137,11 @@ impl Player<'_> {
             self.host.announce(request);
         }
         let fate = request.map_or(Fate::Cancelled(0), Fate::Pending);
-        self.posted.push(Posted { pattern, room, fate });
+        self.posted.push(Posted {
+            pattern,
+            room,
+            fate,
+        });
         let at = self.posted.len() - 1;
         if let Some(status) = status {
             self.ended(at, &status);
@@ -151,7 +159,10 @@ impl Player<'_> {
             let number = posted.room.mem().with(0, 8, |bytes| {
                 u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
             });
-            let message = self.plan.get(number as usize).expect("a message of the plan");
+            let message = self
+                .plan
+                .get(number as usize)
+                .expect("a message of the plan");
             assert_eq!(
                 (message.to, message.from, message.tag, message.len as u64),
                 (self.host.me(), status.source, status.tag, status.len),
@@ -214,7 +225,9 @@ impl Player<'_> {
 
     fn send(&mut self, message: &Planned) {
         let buffer = Scratch::new(message.len).expect("memory");
-        let bytes: Vec<u8> = (0..message.len).map(|at| byte(message.number, at)).collect();
+        let bytes: Vec<u8> = (0..message.len)
+            .map(|at| byte(message.number, at))
+            .collect();
         buffer.mem().write(0, &bytes);
         let send = Send {
             context: message.context,
@@ -270,17 +283,28 @@ impl Player<'_> {
         };
         let room = Self::room();
         let data = Data::contiguous(room.mem(), ROOM as u64);
-        let started = self.host.mrecv(message, data, Origin::default()).expect("ours");
+        let started = self
+            .host
+            .mrecv(message, data, Origin::default())
+            .expect("ours");
         let at = self.posted.len();
         match started {
             Started::Done(status) => {
                 let fate = Fate::Cancelled(0);
-                self.posted.push(Posted { pattern, room, fate });
+                self.posted.push(Posted {
+                    pattern,
+                    room,
+                    fate,
+                });
                 self.ended(at, &status);
             }
             Started::Pending(request) => {
                 let fate = Fate::Pending(request);
-                self.posted.push(Posted { pattern, room, fate });
+                self.posted.push(Posted {
+                    pattern,
+                    room,
+                    fate,
+                });
                 // It has its message already.
                 self.cancel(at);
                 self.wait(at);
@@ -295,7 +319,8 @@ impl Player<'_> {
         );
     }
 
-    /// Takes a copy out of the engine, or does the next thing to one that was: whatever else happens comes between.
+    /// Takes a copy out of the engine, or does the next thing to one that was: whatever else
+    /// happens comes between.
     fn fly(&mut self) {
         if self.flights.is_empty() || self.random.one_in(3) {
             let flight = self.host.inspect(|shard| {
@@ -363,8 +388,9 @@ impl Player<'_> {
     }
 
     fn got(&self, context: u32) -> usize {
-        let got =
-            |posted: &&Posted| posted.pattern.context == context && matches!(posted.fate, Fate::Got(..));
+        let got = |posted: &&Posted| {
+            posted.pattern.context == context && matches!(posted.fate, Fate::Got(..))
+        };
         self.posted.iter().filter(got).count()
     }
 
@@ -430,11 +456,16 @@ impl Player<'_> {
             }
         }
         for message in self.plan.iter().filter(|message| message.to == me) {
-            assert!(receiver[message.number].is_some(), "never received: {message:?}");
+            assert!(
+                receiver[message.number].is_some(),
+                "never received: {message:?}"
+            );
         }
         for (older, p) in self.posted.iter().enumerate() {
             for q in &self.posted[older + 1..] {
-                let Fate::Got(taken, seen) = q.fate else { continue };
+                let Fate::Got(taken, seen) = q.fate else {
+                    continue;
+                };
                 let message = &self.plan[taken];
                 if !accepts(&p.pattern, message) {
                     continue;
@@ -457,15 +488,22 @@ impl Player<'_> {
         }
     }
 
-    /// Between two ranks the order of sends and receives decides everything: each message goes to the oldest receive that accepts it.
+    /// Between two ranks the order of sends and receives decides everything: each message goes to
+    /// the oldest receive that accepts it.
     fn judge_exactly(&self) {
         let mut free: Vec<&Posted> = self
             .posted
             .iter()
             .filter(|posted| matches!(posted.fate, Fate::Got(..)))
             .collect();
-        for message in self.plan.iter().filter(|message| message.to == self.host.me()) {
-            let at = free.iter().position(|posted| accepts(&posted.pattern, message));
+        for message in self
+            .plan
+            .iter()
+            .filter(|message| message.to == self.host.me())
+        {
+            let at = free
+                .iter()
+                .position(|posted| accepts(&posted.pattern, message));
             let Some(at) = at else {
                 panic!("no receive for {message:?}");
             };
@@ -545,7 +583,9 @@ fn among_several_ranks_no_message_goes_past_a_receive_that_it_belongs_to() {
     for seed in 5000..5100 {
         let world = 3 + (seed % 3) as u32;
         let plan = plan(seed, world, 40);
-        let report = check(&job(seed, world), |host: Arc<SimHost>| play(&host, &plan, seed));
+        let report = check(&job(seed, world), |host: Arc<SimHost>| {
+            play(&host, &plan, seed)
+        });
         (written, joined) = (written + report.written, joined + report.joined);
     }
     assert!(

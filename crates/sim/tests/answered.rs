@@ -1,4 +1,5 @@
-//! Who receives a message that was kept tells its sender, who waits for that, in the receive itself: the program may compute next.
+//! Who receives a message that was kept tells its sender, who waits for that, in the receive
+//! itself: the program may compute next.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Send, Source, Started};
@@ -28,7 +29,10 @@ fn receive(host: &SimHost, way: usize, room: &Scratch) {
             origin,
         }),
         1 => {
-            let (message, _) = shard.mprobe(pattern).expect("it lives").expect("it is kept");
+            let (message, _) = shard
+                .mprobe(pattern)
+                .expect("it lives")
+                .expect("it is kept");
             shard.mrecv(message, data, origin)
         }
         _ => {
@@ -38,7 +42,10 @@ fn receive(host: &SimHost, way: usize, room: &Scratch) {
             Ok(Started::Pending(request))
         }
     });
-    assert!(way > 1 || matches!(started, Ok(Started::Done(_))), "{started:?}");
+    assert!(
+        way > 1 || matches!(started, Ok(Started::Done(_))),
+        "{started:?}"
+    );
     assert!(
         host.inspect(|shard| shard.is_idle()),
         "the answer is yet to be sent"

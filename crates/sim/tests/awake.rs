@@ -1,4 +1,5 @@
-//! A helper that stays awake is in nobody's way: it takes no turns for as long as another thread of its rank waits, which does the work, and ends one for a program that forks.
+//! A helper that stays awake is in nobody's way: it takes no turns for as long as another thread of
+//! its rank waits, which does the work, and ends one for a program that forks.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard};
@@ -22,7 +23,8 @@ const WORLD: u32 = 2;
 const LARGE: usize = 60_000;
 /// How long a thread waits: thousands of turns of a helper.
 const WAITS: Duration = Duration::from_millis(50);
-/// Turns of the helper meanwhile at most: one that has begun, and one that finds the other thread there.
+/// Turns of the helper meanwhile at most: one that has begun, and one that finds the other thread
+/// there.
 const TURNS: u32 = 2;
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(10);
@@ -114,7 +116,12 @@ fn wait(host: &dyn Host, request: Option<Request>) {
 fn rank_of(fabric: &Arc<Fabric>, me: u32) -> (Arc<EngineHost<LocalRail, Idle>>, Arc<AtomicU32>) {
     let turns = Arc::new(AtomicU32::new(0));
     let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-    let host = Arc::new(EngineHost::new(shard, me, WORLD, Idle(GIVE_UP, turns.clone())));
+    let host = Arc::new(EngineHost::new(
+        shard,
+        me,
+        WORLD,
+        Idle(GIVE_UP, turns.clone()),
+    ));
     (host, turns)
 }
 
@@ -129,7 +136,11 @@ fn begins(turns: &AtomicU32) {
 
 #[test]
 fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
-    let (fabric, leaving, waits) = (Fabric::new(WORLD), AtomicU32::new(0), AtomicBool::new(false));
+    let (fabric, leaving, waits) = (
+        Fabric::new(WORLD),
+        AtomicU32::new(0),
+        AtomicBool::new(false),
+    );
     std::thread::scope(|scope| {
         let (sender, _) = rank_of(&fabric, 1);
         scope.spawn(|| {
@@ -139,8 +150,13 @@ fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
                 std::thread::yield_now();
             }
             std::thread::sleep(WAITS);
-            let sending = [send(&*sender, (0, 1), &small), send(&*sender, (0, 0), &large)];
-            sending.into_iter().for_each(|request| wait(&*sender, request));
+            let sending = [
+                send(&*sender, (0, 1), &small),
+                send(&*sender, (0, 0), &large),
+            ];
+            sending
+                .into_iter()
+                .for_each(|request| wait(&*sender, request));
             leave_together(&sender, &leaving, WORLD);
         });
         let (host, turns) = rank_of(&fabric, 0);
@@ -161,7 +177,11 @@ fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
 
 #[test]
 fn a_program_that_forks_does_not_wait_for_a_helper_that_is_awake() {
-    let (fabric, leaving, forked) = (Fabric::new(WORLD), AtomicU32::new(0), AtomicBool::new(false));
+    let (fabric, leaving, forked) = (
+        Fabric::new(WORLD),
+        AtomicU32::new(0),
+        AtomicBool::new(false),
+    );
     std::thread::scope(|scope| {
         let (sender, _) = rank_of(&fabric, 1);
         scope.spawn(|| {
@@ -197,13 +217,18 @@ fn a_program_that_forks_does_not_wait_for_a_helper_that_is_awake() {
     });
 }
 
-/// A thread that sleeps in one shard sees to another meanwhile, where it left something open, and goes away.
+/// A thread that sleeps in one shard sees to another meanwhile, where it left something open, and
+/// goes away.
 #[test]
 fn what_is_open_in_a_shard_comes_about_after_a_thread_has_slept_in_another() {
     const SHARDS: usize = 2;
     let first = Fabric::new(WORLD);
     let fabrics = [first.clone(), first.beside(0)];
-    let (leaving, waits, goes) = (AtomicU32::new(0), AtomicBool::new(false), AtomicBool::new(false));
+    let (leaving, waits, goes) = (
+        AtomicU32::new(0),
+        AtomicBool::new(false),
+        AtomicBool::new(false),
+    );
     let until = |flag: &AtomicBool| {
         while !flag.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(1));

@@ -1,4 +1,5 @@
-//! Copies that are under way when the operation that they are for ends: whatever ends it, its memory is nobody's before the last copy has landed.
+//! Copies that are under way when the operation that they are for ends: whatever ends it, its
+//! memory is nobody's before the last copy has landed.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{
@@ -16,7 +17,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const LEN: usize = 4000;
 const MESSAGES: i32 = 6;
-/// Turns after which a survivor gives up waiting for the death of the other: far more than any seed needs.
+/// Turns after which a survivor gives up waiting for the death of the other: far more than any seed
+/// needs.
 const TURNS: u32 = 100_000;
 
 fn source(peer: u32) -> Pattern {
@@ -69,7 +71,8 @@ fn exchange(host: &SimHost, buffers: &[Scratch]) -> Vec<Request> {
     open
 }
 
-/// Takes out every copy there is and carries none until the other's death is heard. How many were under way then.
+/// Takes out every copy there is and carries none until the other's death is heard. How many were
+/// under way then.
 fn survive(host: &SimHost) -> u32 {
     let buffers: Vec<Scratch> = (0..2 * MESSAGES)
         .map(|_| Scratch::new(LEN).expect("memory"))
@@ -183,10 +186,14 @@ fn who_watches_hears_of_copies_that_are_made_without_the_engine() {
             host.watch(None);
         });
         assert_eq!(outcome.failure, None);
-        // Each byte of the messages of both ranks, once at least: parts by packets are moved on both sides.
+        // Each byte of the messages of both ranks, once at least: parts by packets are moved on
+        // both sides.
         let all = 2 * MESSAGES as u64 * LEN as u64;
         let moved = counter.0.load(Ordering::Relaxed);
-        assert!(moved >= all, "of {all} bytes {moved} were told of, seed {seed}");
+        assert!(
+            moved >= all,
+            "of {all} bytes {moved} were told of, seed {seed}"
+        );
     }
 }
 
@@ -229,8 +236,10 @@ fn finish(host: &SimHost, request: Option<Request>) {
     });
 }
 
-/// A long message is fetched by copies without the engine, and nobody looks for the next one when the last has landed. A receive takes its slot, offers its memory, and gets a
-/// short message. Where that was taken for one that is fetched, when its memory was about to be taken back, it asked for packets that nobody sent, and never ended.
+/// A long message is fetched by copies without the engine, and nobody looks for the next one when
+/// the last has landed. A receive takes its slot, offers its memory, and gets a short message.
+/// Where that was taken for one that is fetched, when its memory was about to be taken back, it
+/// asked for packets that nobody sent, and never ended.
 #[test]
 fn a_receive_is_not_fetched_because_another_had_its_slot() {
     const ROUNDS: i32 = 8;

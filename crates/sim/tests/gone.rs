@@ -1,4 +1,6 @@
-//! A helper goes when nothing is open any more, also where the program found everything done and took nothing back, and another comes for what is left open afterwards. Alone in its process: it counts threads.
+//! A helper goes when nothing is open any more, also where the program found everything done and
+//! took nothing back, and another comes for what is left open afterwards. Alone in its process: it
+//! counts threads.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
@@ -25,7 +27,9 @@ fn helpers() -> usize {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
     let names = threads.filter_map(|thread| name(thread).ok());
-    names.filter(|name| name.starts_with("garonne-hands")).count()
+    names
+        .filter(|name| name.starts_with("garonne-hands"))
+        .count()
 }
 
 fn comes(what: &str, over: impl Fn() -> bool) {
@@ -92,7 +96,8 @@ fn a_helper_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_
                     let shard = Shard::new(fabric.rail(me), me, 2, Quotas::for_world(2));
                     let host = Arc::new(EngineHost::new(shard, me, 2, lending));
                     host.lend_hands(None);
-                    // SAFETY: one thread of this test uses the host, and its helper keeps to the gate.
+                    // SAFETY: one thread of this test uses the host, and its helper keeps to the
+                    // gate.
                     host.elide(unsafe { OneThread::promise() });
                     let meet = |round: u32, step: u32| {
                         ready.fetch_add(1, Ordering::SeqCst);

@@ -1,5 +1,6 @@
-//! Hands lent by a helper, under random schedules: what ranks leave open comes about while none of them is in the library, nothing is lost or done
-//! twice, and nobody sleeps for ever. Each seed gives every thread other moments to give way at.
+//! Hands lent by a helper, under random schedules: what ranks leave open comes about while none of
+//! them is in the library, nothing is lost or done twice, and nobody sleeps for ever. Each seed
+//! gives every thread other moments to give way at.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
@@ -31,7 +32,8 @@ const PATIENCE: Patience = Patience {
     awake: 1,
 };
 
-/// With a core to spare, with one on which the helper stays awake (for longer than anything here takes, for a moment), and without.
+/// With a core to spare, with one on which the helper stays awake (for longer than anything here
+/// takes, for a moment), and without.
 const SPARE: [(Option<Duration>, Duration); 4] = [
     (None, Duration::ZERO),
     (None, Duration::from_millis(2)),
@@ -116,7 +118,8 @@ fn neighbours(host: &Rank) -> (u32, u32) {
     ((host.me() + WORLD - 1) % WORLD, (host.me() + 1) % WORLD)
 }
 
-/// A round in which each rank sends a large message to its right and expects one from its left, of which the bytes are that round's: what is sent, where it comes, and what is open.
+/// A round in which each rank sends a large message to its right and expects one from its left, of
+/// which the bytes are that round's: what is sent, where it comes, and what is open.
 fn around(host: &Rank, round: u32) -> (Scratch, Scratch, [Option<Request>; 2]) {
     let (left, right) = neighbours(host);
     let (out, into) = (buffer(round), Scratch::new(LARGE).unwrap());
@@ -144,7 +147,8 @@ fn wait(host: &Rank, requests: impl IntoIterator<Item = Option<Request>>) {
     }
 }
 
-/// Passes a small message around the ring `laps` times, as a stepper: the first rank begins each lap.
+/// Passes a small message around the ring `laps` times, as a stepper: the first rank begins each
+/// lap.
 struct Ring {
     state: Mutex<(u32, Option<Request>, Scratch)>,
     tag: i32,
@@ -170,7 +174,10 @@ impl Ring {
 
 impl Stepper for Ring {
     fn step(&self, host: &dyn Host) -> bool {
-        assert!(self.own.is_none_or(|own| own == std::thread::current().id()));
+        assert!(
+            self.own
+                .is_none_or(|own| own == std::thread::current().id())
+        );
         let mut state = self.state.try_lock().expect("no two threads step at once");
         let (me, right, left) = (
             host.me(),
@@ -231,7 +238,8 @@ impl Stepper for Ring {
     }
 }
 
-/// Large messages to the right and from the left, which nobody waits for before they are there, and small ones beside them.
+/// Large messages to the right and from the left, which nobody waits for before they are there, and
+/// small ones beside them.
 fn exchange(host: &Rank, thread: i32, done: &[AtomicU32]) {
     let (left, right) = neighbours(host);
     for round in 0..ROUNDS {
@@ -273,7 +281,9 @@ fn rings(host: &Rank) {
         // One with the program's own code, and one without, while a thread waits for both.
         let own = Ring::new(100 + lap, 2, Some(std::thread::current().id()));
         host.attach(own.clone());
-        host.wait_until(&mut || ring.over.load(Ordering::Acquire) && own.over.load(Ordering::Acquire));
+        host.wait_until(&mut || {
+            ring.over.load(Ordering::Acquire) && own.over.load(Ordering::Acquire)
+        });
     }
 }
 
@@ -300,7 +310,8 @@ fn world_of(lending: Lending, seed: u64, threads: Threads, program: impl Fn(&Arc
                 let host = Arc::new(EngineHost::new(shard, me, WORLD, lending));
                 host.lend_hands(None);
                 if threads == Threads::One {
-                    // SAFETY: one thread of this test uses the host, and its helper keeps to the gate.
+                    // SAFETY: one thread of this test uses the host, and its helper keeps to the
+                    // gate.
                     host.elide(unsafe { OneThread::promise() });
                 }
                 program(&host);

@@ -1,13 +1,22 @@
 //! What the engine promises, over ranks as threads with real concurrency.
 
 use garonne_engine::Quotas;
-use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::api::{
+    Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status,
+};
 use garonne_engine::rail::Rail;
 use garonne_progress::host::Host;
 use garonne_sim::{Setup, threads, threads_with};
 use garonne_sync::user::{Data, Scratch};
 
-fn send_op(host: &dyn Host, peer: u32, tag: i32, buffer: &Scratch, len: usize, mode: Mode) -> Started {
+fn send_op(
+    host: &dyn Host,
+    peer: u32,
+    tag: i32,
+    buffer: &Scratch,
+    len: usize,
+    mode: Mode,
+) -> Started {
     let data = Data::contiguous(buffer.mem(), len as u64);
     host.send(Send {
         context: 2,
@@ -110,7 +119,10 @@ fn a_message_longer_than_its_receive_is_an_error_that_names_both_sides() {
         let host = &*host;
         for len in [64usize, 100_000] {
             if host.me() == 0 {
-                wait(host, send_op(host, 1, 1, &filled(len, 0), len, Mode::Synchronous));
+                wait(
+                    host,
+                    send_op(host, 1, 1, &filled(len, 0), len, Mode::Synchronous),
+                );
             } else {
                 let buffer = Scratch::new(16).unwrap();
                 let status = wait(host, recv_op(host, Some(0), None, &buffer));
@@ -174,10 +186,15 @@ fn a_flood_never_hides_the_message_that_the_receiver_wants() {
                     wait(host, send_op(host, 1, 2, &large, 20_000, Mode::Standard));
                     wait(host, send_op(host, 1, 3, &small, 8, Mode::Synchronous));
                     wait(host, send_op(host, 1, 4, &small, 8, Mode::Synchronous));
-                    floods.into_iter().for_each(|started| drop(wait(host, started)));
+                    floods
+                        .into_iter()
+                        .for_each(|started| drop(wait(host, started)));
                 } else {
                     let buffer = Scratch::new(20_000).unwrap();
-                    assert_eq!(wait(host, recv_op(host, None, Some(2), &buffer)).len, 20_000);
+                    assert_eq!(
+                        wait(host, recv_op(host, None, Some(2), &buffer)).len,
+                        20_000
+                    );
                     assert_filled(&buffer, 20_000, 4);
                     // A probe, then a matched probe, reach into the window too.
                     let mut seen = None;
@@ -230,7 +247,8 @@ fn receives_see_the_order_of_sends_at_every_quota() {
                 let host: &dyn Host = &*rank;
                 const COUNT: u32 = 200;
                 if host.me() == 2 {
-                    let buffers: Vec<_> = (0..2 * COUNT).map(|_| Scratch::new(8).unwrap()).collect();
+                    let buffers: Vec<_> =
+                        (0..2 * COUNT).map(|_| Scratch::new(8).unwrap()).collect();
                     let posted: Vec<_> = buffers
                         .iter()
                         .map(|buffer| recv_op(host, None, None, buffer))
@@ -241,7 +259,11 @@ fn receives_see_the_order_of_sends_at_every_quota() {
                         let number = buffer
                             .mem()
                             .with(0, 4, |bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
-                        assert_eq!(number, next[status.source as usize], "from {}", status.source);
+                        assert_eq!(
+                            number, next[status.source as usize],
+                            "from {}",
+                            status.source
+                        );
                         assert_eq!(status.tag, (number % 5) as i32);
                         next[status.source as usize] += 1;
                     }
@@ -265,7 +287,9 @@ fn receives_see_the_order_of_sends_at_every_quota() {
                             )
                         })
                         .collect();
-                    sends.into_iter().for_each(|started| drop(wait(host, started)));
+                    sends
+                        .into_iter()
+                        .for_each(|started| drop(wait(host, started)));
                 }
             },
         );
@@ -299,12 +323,16 @@ fn an_abandoned_send_finishes_on_its_own() {
         let host = &*host;
         let buffer = filled(100_000, 1);
         if host.me() == 0 {
-            let Started::Pending(request) = send_op(host, 1, 1, &buffer, 100_000, Mode::Standard) else {
+            let Started::Pending(request) = send_op(host, 1, 1, &buffer, 100_000, Mode::Standard)
+            else {
                 panic!("too large to be eager")
             };
             host.abandon(request).unwrap();
             assert!(host.peek(request).is_ok());
-            wait(host, recv_op(host, Some(1), Some(2), &Scratch::new(8).unwrap()));
+            wait(
+                host,
+                recv_op(host, Some(1), Some(2), &Scratch::new(8).unwrap()),
+            );
             assert!(host.peek(request).is_err());
         } else {
             wait(host, recv_op(host, Some(0), Some(1), &buffer));
@@ -320,15 +348,21 @@ fn threads_of_one_rank_wake_each_other_whoever_polls() {
         std::thread::scope(|scope| {
             for lane in 0..4i32 {
                 scope.spawn(move || {
-                    let (buffer, room) = (filled(20_000, lane as u8), Scratch::new(20_000).unwrap());
+                    let (buffer, room) =
+                        (filled(20_000, lane as u8), Scratch::new(20_000).unwrap());
                     for round in 0..50i32 {
-                        // Lanes 0 and 1 talk within the rank, the others with the other rank; one of each pair sends first.
+                        // Lanes 0 and 1 talk within the rank, the others with the other rank; one
+                        // of each pair sends first.
                         let (to, from) = if lane < 2 {
                             (host.me(), host.me())
                         } else {
                             (1 - host.me(), 1 - host.me())
                         };
-                        let (out, back) = if lane < 2 { (lane, 1 - lane) } else { (lane, lane) };
+                        let (out, back) = if lane < 2 {
+                            (lane, 1 - lane)
+                        } else {
+                            (lane, lane)
+                        };
                         let len = [8, 20_000][(round % 2) as usize];
                         let first = if lane < 2 { lane == 0 } else { host.me() == 0 };
                         if first {
@@ -339,7 +373,10 @@ fn threads_of_one_rank_wake_each_other_whoever_polls() {
                             let receive = recv_op(host, Some(from), Some(back), &room);
                             let status = wait(host, receive);
                             assert_filled(&room, status.len as usize, back as u8);
-                            wait(host, send_op(host, to, out, &buffer, len, Mode::Synchronous));
+                            wait(
+                                host,
+                                send_op(host, to, out, &buffer, len, Mode::Synchronous),
+                            );
                         }
                     }
                 });
@@ -366,7 +403,8 @@ fn a_thread_that_waits_for_memory_is_asked_again_while_another_polls() {
             let receive = recv_op(host, Some(1 - host.me()), Some(7), &room);
             scope.spawn(|| wait(host, receive));
             std::thread::sleep(std::time::Duration::from_millis(5));
-            // The doorbell is all that whoever raises the flag knows of this rank, as where that is another process.
+            // The doorbell is all that whoever raises the flag knows of this rank, as where that is
+            // another process.
             let bell = host.inspect(|shard| shard.rail().wake_source());
             let raised = &raised;
             scope.spawn(move || {

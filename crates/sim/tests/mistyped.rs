@@ -1,4 +1,5 @@
-//! Announced receives and messages of other elements than they wait for: an error on one side, which the other cannot know of when it writes.
+//! Announced receives and messages of other elements than they wait for: an error on one side,
+//! which the other cannot know of when it writes.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Send, Source, Started, TypeMark};
@@ -30,7 +31,8 @@ fn job(seed: u64) -> Job {
 }
 
 #[test]
-fn a_message_of_other_elements_that_its_sender_has_begun_to_write_is_an_error_of_its_receive_alone() {
+fn a_message_of_other_elements_that_its_sender_has_begun_to_write_is_an_error_of_its_receive_alone()
+{
     let pattern = |rank: u32, tag| Pattern {
         context: 0,
         source: Some(Source { rank, peer: rank }),
@@ -71,7 +73,10 @@ fn a_message_of_other_elements_that_its_sender_has_begun_to_write_is_an_error_of
                 origin: origin(mark),
             };
             if host.me() == 0 {
-                assert_eq!(end(host.recv(recv(1, 1, 8, 1)).expect("posted")).error, None);
+                assert_eq!(
+                    end(host.recv(recv(1, 1, 8, 1)).expect("posted")).error,
+                    None
+                );
                 assert_eq!(end(host.send(send(0, 4000)).expect("started")).error, None);
                 assert_eq!(end(host.send(send(1, 8)).expect("started")).error, None);
             } else {
@@ -88,7 +93,10 @@ fn a_message_of_other_elements_that_its_sender_has_begun_to_write_is_an_error_of
                     "seed {seed}"
                 );
                 // The sender goes on as if nothing had been.
-                assert_eq!(end(host.recv(recv(0, 1, 8, 1)).expect("posted")).error, None);
+                assert_eq!(
+                    end(host.recv(recv(0, 1, 8, 1)).expect("posted")).error,
+                    None
+                );
             }
         });
         written += report.written;

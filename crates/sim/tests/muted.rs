@@ -1,4 +1,6 @@
-//! A rail for which nobody calls a rank's helper, but which says by when it is to be looked at: what a program leaves open comes about all the same, also where the helper slept when that was lent.
+//! A rail for which nobody calls a rank's helper, but which says by when it is to be looked at:
+//! what a program leaves open comes about all the same, also where the helper slept when that was
+//! lent.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
@@ -43,7 +45,8 @@ impl Surroundings for Stays {
     }
 }
 
-/// A rank with no core to spare: its helper looks by itself now and then. Counts how often it has been at work.
+/// A rank with no core to spare: its helper looks by itself now and then. Counts how often it has
+/// been at work.
 #[derive(Clone, Default)]
 struct Crowded(Arc<AtomicU32>);
 
@@ -60,7 +63,8 @@ impl Surroundings for Crowded {
         Some(LOOKS)
     }
 
-    /// What is learned of how long the program stays away is measured by a clock that is as coarse as these times: such a rank may find that hands do not pay.
+    /// What is learned of how long the program stays away is measured by a clock that is as coarse
+    /// as these times: such a rank may find that hands do not pay.
     fn lends_always(&self) -> bool {
         true
     }
@@ -83,7 +87,10 @@ impl Surroundings for Crowded {
 type Rank<S> = EngineHost<LocalRail, S>;
 
 /// Two ranks, the first with a helper.
-fn ranks<S: Surroundings + Clone + 'static>(fabric: &Arc<Fabric>, surroundings: &S) -> [Arc<Rank<S>>; 2] {
+fn ranks<S: Surroundings + Clone + 'static>(
+    fabric: &Arc<Fabric>,
+    surroundings: &S,
+) -> [Arc<Rank<S>>; 2] {
     let ranks = [0, 1].map(|me| {
         let shard = Shard::new(fabric.rail(me), me, 2, Quotas::for_world(2));
         Arc::new(Rank::new(shard, me, 2, surroundings.clone()))
@@ -159,7 +166,9 @@ fn a_helper_that_slept_when_hands_were_lent_looks_when_the_rail_wants_that() {
         let left = takes(&*own, tag);
         own.attach(left.clone());
         send(&*other, tag, &left.memory);
-        comes(&format!("message {tag}"), || left.over.load(Ordering::SeqCst));
+        comes(&format!("message {tag}"), || {
+            left.over.load(Ordering::SeqCst)
+        });
         // The program has come back, and nothing is lent for so long that the helper sleeps.
         own.wait_until(&mut || true);
         std::thread::sleep(5 * LOOKS);
@@ -177,14 +186,18 @@ fn a_helper_that_looks_by_itself_goes_on_although_the_rail_would_not_be_looked_a
         let before = surroundings.0.load(Ordering::SeqCst);
         let waited_for = takes(&*own, 10 + tag);
         own.attach(waited_for.clone());
-        comes("the helper", || surroundings.0.load(Ordering::SeqCst) > before);
+        comes("the helper", || {
+            surroundings.0.load(Ordering::SeqCst) > before
+        });
         send(&*other, 10 + tag, &waited_for.memory);
         own.wait_until(&mut || waited_for.over.load(Ordering::SeqCst));
         // What is lent after that is looked after as ever.
         let left = takes(&*own, tag);
         send(&*other, tag, &left.memory);
         own.attach(left.clone());
-        comes(&format!("message {tag}"), || left.over.load(Ordering::SeqCst));
+        comes(&format!("message {tag}"), || {
+            left.over.load(Ordering::SeqCst)
+        });
         own.wait_until(&mut || true);
     }
     own.keep_hands();

@@ -1,4 +1,5 @@
-//! Two ranks that do not agree about what one grants the other: whoever sends more than its receiver granted is found out, whatever it sends, and whoever does not is not.
+//! Two ranks that do not agree about what one grants the other: whoever sends more than its
+//! receiver granted is found out, whatever it sends, and whoever does not is not.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Send, Source, Started};
@@ -82,7 +83,9 @@ fn who_sends_more_than_was_granted_is_lost_and_nobody_else() {
                     waiting.push_back(len);
                 }
                 Deed::Receives => {
-                    let Some(len) = waiting.pop_front() else { continue };
+                    let Some(len) = waiting.pop_front() else {
+                        continue;
+                    };
                     let pattern = Pattern {
                         context: 0,
                         source: Some(Source { rank: 1, peer: 1 }),
@@ -112,7 +115,10 @@ fn who_sends_more_than_was_granted_is_lost_and_nobody_else() {
                 break;
             }
         }
-        assert_eq!(send(&mut shards[0], 1, &memory, 0, Mode::Standard), !overdrawn);
+        assert_eq!(
+            send(&mut shards[0], 1, &memory, 0, Mode::Standard),
+            !overdrawn
+        );
         assert!(shards[0].unexpected() <= GRANTED.envelopes as usize);
     });
 }

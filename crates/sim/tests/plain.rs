@@ -59,12 +59,15 @@ fn a_receive_that_went_by_packets_leaves_nothing_to_the_next_in_its_slot() {
             let request = host
                 .inspect(|shard| shard.post_plain(&catch))
                 .expect("nothing is in the way");
-            host.wait_until(&mut || match host.inspect(|shard| shard.end_plain(request)) {
-                Ended::NotYet => false,
-                Ended::Plainly(caught) => caught.len as usize == LEN,
-                Ended::Otherwise => panic!("it ended otherwise"),
-            });
-            room.mem().with(0, LEN, |bytes| assert_eq!(bytes, [number; LEN]));
+            host.wait_until(
+                &mut || match host.inspect(|shard| shard.end_plain(request)) {
+                    Ended::NotYet => false,
+                    Ended::Plainly(caught) => caught.len as usize == LEN,
+                    Ended::Otherwise => panic!("it ended otherwise"),
+                },
+            );
+            room.mem()
+                .with(0, LEN, |bytes| assert_eq!(bytes, [number; LEN]));
         }
     });
 }

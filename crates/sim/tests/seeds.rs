@@ -2,7 +2,9 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Send, Source};
-use garonne_engine::strategy::loaded::{Answer, Counts, Decides, Loaded, Question, Strategy, Window};
+use garonne_engine::strategy::loaded::{
+    Answer, Counts, Decides, Loaded, Question, Strategy, Window,
+};
 use garonne_progress::host::Host;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;
@@ -75,7 +77,11 @@ impl Strategy for Mad {
             1 => Answer::Rubbish,
             2 => Answer::Decided(Vec::new()),
             3 => Answer::Decided((0..all).rev().collect()),
-            4 => Answer::Decided((0..all).map(|_| random.below(all as u64 + 1) as usize).collect()),
+            4 => Answer::Decided(
+                (0..all)
+                    .map(|_| random.below(all as u64 + 1) as usize)
+                    .collect(),
+            ),
             _ => {
                 // One after the other, of any context.
                 let mut left: Vec<usize> = (0..all).collect();
@@ -83,7 +89,9 @@ impl Strategy for Mad {
                 while !left.is_empty() {
                     let any = left[random.below(left.len() as u64) as usize];
                     let context = window.chunks[any].context;
-                    let first = left.iter().position(|at| window.chunks[*at].context == context);
+                    let first = left
+                        .iter()
+                        .position(|at| window.chunks[*at].context == context);
                     order.push(left.remove(first.expect("it is there")));
                 }
                 Answer::Decided(order)
@@ -129,8 +137,11 @@ fn survivors_end_with_an_error_or_their_message_when_a_rank_dies() {
     for seed in 1000..1080 {
         let mut job = job(seed, 4);
         let dead = (seed % 4) as u32;
-        job.faults.deaths.push((dead, 10_000 + seed * 7919 % 400_000));
-        // Wildcards may wait for the dead one's messages for ever, which is what the standard says: exact receives only.
+        job.faults
+            .deaths
+            .push((dead, 10_000 + seed * 7919 % 400_000));
+        // Wildcards may wait for the dead one's messages for ever, which is what the standard says:
+        // exact receives only.
         let mut plan = plan(seed, 4, 60, &LENS);
         plan.iter_mut().for_each(|message| message.context = EXACT);
         check(&job, |host: Arc<SimHost>| {

@@ -1,4 +1,5 @@
-//! What starting a stepper costs those that are open already: nothing. Counted in steps, with many open at a time.
+//! What starting a stepper costs those that are open already: nothing. Counted in steps, with many
+//! open at a time.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};

@@ -1,4 +1,5 @@
-//! Simulated jobs under all that a medium may do: damage, partitions, several ways that fail, slow ranks and deaths, alone and at once. Each seed runs twice.
+//! Simulated jobs under all that a medium may do: damage, partitions, several ways that fail, slow
+//! ranks and deaths, alone and at once. Each seed runs twice.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Send, Source};
@@ -30,7 +31,8 @@ fn job(seed: u64, world: u32, faults: Faults) -> Job {
         seed,
         faults,
         quotas: Quotas { envelopes, payload },
-        memory: [Memory::Apart, Memory::Asked, Memory::Asked, Memory::Reached][random.below(4) as usize],
+        memory: [Memory::Apart, Memory::Asked, Memory::Asked, Memory::Reached]
+            [random.below(4) as usize],
     }
 }
 
@@ -66,7 +68,8 @@ fn what_a_medium_changes_is_noticed_and_sent_again() {
 }
 
 #[test]
-fn a_way_that_dies_stands_still_or_comes_back_in_the_middle_of_a_message_loses_and_doubles_nothing() {
+fn a_way_that_dies_stands_still_or_comes_back_in_the_middle_of_a_message_loses_and_doubles_nothing()
+{
     let mut total = Tally::default();
     for seed in 0..24 {
         let mut random = Random::new(seed);
@@ -135,7 +138,8 @@ fn a_partition_that_heals_loses_nothing() {
     assert_eq!(total.given_up, 0);
 }
 
-/// The virtual time at which a rank hears that `peer` is gone: it waits for it, with a message or for one.
+/// The virtual time at which a rank hears that `peer` is gone: it waits for it, with a message or
+/// for one.
 fn loses(host: &SimHost, peer: u32, speaks: bool) -> u64 {
     let (source, origin) = (Source { rank: peer, peer }, Origin::default());
     let memory = Scratch::new(8).expect("memory");
@@ -247,7 +251,8 @@ fn hundreds_of_ranks_exchange_in_all_weathers() {
 }
 
 #[test]
-fn of_hundreds_of_ranks_in_all_weathers_some_die_and_the_others_end_with_their_messages_or_an_error() {
+fn of_hundreds_of_ranks_in_all_weathers_some_die_and_the_others_end_with_their_messages_or_an_error()
+ {
     let which = "-p garonne-sim --test storms of_hundreds_of_ranks_in_all_weathers_some_die_and_the_others_end_with_their_messages_or_an_error";
     // In the last, all who die have done their part before.
     course(which, [0, 117_671_635_648_513], |seed| {

@@ -1,5 +1,6 @@
-//! An engine that is taken whenever somebody wants it: the last look before sleep is one all the same, and what others do in a thread's place wakes who waits for it.
-//! Another thread holds the engine nearly all the time, and never looks at the rail itself.
+//! An engine that is taken whenever somebody wants it: the last look before sleep is one all the
+//! same, and what others do in a thread's place wakes who waits for it. Another thread holds the
+//! engine nearly all the time, and never looks at the rail itself.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
@@ -97,7 +98,10 @@ impl Expects {
 
 impl Stepper for Expects {
     fn step(&self, host: &dyn Host) -> bool {
-        let mut request = self.request.try_lock().expect("no two threads step at once");
+        let mut request = self
+            .request
+            .try_lock()
+            .expect("no two threads step at once");
         let over = match *request {
             Some(request) => host.take(request).unwrap().is_some(),
             None => match receive(host, 0, self.tag, &self.memory) {
@@ -146,7 +150,10 @@ fn a_helper_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
         rank.attach(expects.clone());
         // The program goes on without a look at the rail.
         held(&rank, || {
-            assert!(matches!(message(&sender, 1, tag, &memory), Started::Done(_)));
+            assert!(matches!(
+                message(&sender, 1, tag, &memory),
+                Started::Done(_)
+            ));
         });
         let until = Instant::now() + GIVE_UP;
         while !expects.is_over() {
@@ -165,7 +172,10 @@ fn a_waiter_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
         let expects = Expects::new(tag);
         rank.drive(expects.clone());
         held(&rank, || {
-            assert!(matches!(message(&sender, 1, tag, &memory), Started::Done(_)));
+            assert!(matches!(
+                message(&sender, 1, tag, &memory),
+                Started::Done(_)
+            ));
             rank.wait_until(&mut || expects.is_over());
         });
     }

@@ -1,7 +1,10 @@
-//! Threads of a rank that sleep while messages come for another: each is woken by what it waits for, and by nothing else.
+//! Threads of a rank that sleep while messages come for another: each is woken by what it waits
+//! for, and by nothing else.
 
 use garonne_engine::Quotas;
-use garonne_engine::api::{Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard};
+use garonne_engine::api::{
+    Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard,
+};
 use garonne_engine::shard::Shard;
 use garonne_progress::engine_host::EngineHost;
 use garonne_progress::host::{Awaits, Host, Stepper, Waiter};
@@ -18,7 +21,8 @@ const WORLD: u32 = 2;
 const CONTEXT: u32 = 2;
 const WAITERS: i32 = 12;
 const MESSAGES: i32 = 100;
-/// The messages for the thread that does not sleep for long have this tag; those for others their numbers.
+/// The messages for the thread that does not sleep for long have this tag; those for others their
+/// numbers.
 const BUSY: i32 = 1000;
 
 type Rank = EngineHost<LocalRail, Lending>;
@@ -107,7 +111,8 @@ fn send_in(host: &dyn Host, context: Context, tag: i32) {
     assert!(matches!(started.unwrap(), Started::Done(_)));
 }
 
-/// How many threads are woken while messages come for another one, of so many that wait in this way, each for what the peer sends with its tag.
+/// How many threads are woken while messages come for another one, of so many that wait in this
+/// way, each for what the peer sends with its tag.
 fn woken_by_messages_for_another(wait: impl Fn(&Rank, i32) + Sync) -> u32 {
     let (fabric, leaving) = (Fabric::new(WORLD), AtomicU32::new(0));
     let woken = AtomicU32::new(0);
@@ -238,11 +243,16 @@ fn a_message_for_another_wakes_nobody_who_waits_for_a_stepper() {
     assert!(woken <= AT_MOST, "{woken} were woken");
 }
 
-/// Waits for any of a stepper, which ends with the message of this tag or with none that comes, and a message, or the other way round.
+/// Waits for any of a stepper, which ends with the message of this tag or with none that comes, and
+/// a message, or the other way round.
 fn wait_for_a_stepper_or_an_operation(host: &Rank, tag: i32) {
     let ((one, _room), (other, _other_room)) = (post(host, tag), post(host, WAITERS + tag));
     let (one, other) = (one.unwrap(), other.unwrap());
-    let (stepped, named) = if tag % 2 == 0 { (one, other) } else { (other, one) };
+    let (stepped, named) = if tag % 2 == 0 {
+        (one, other)
+    } else {
+        (other, one)
+    };
     let takes = Takes::new(stepped);
     host.attach(takes.clone());
     takes.waiter.note();
@@ -394,14 +404,22 @@ fn wait_for_the_end_of_the_peer(host: &Rank, tag: i32) {
     match tag % 3 {
         0 => {
             let pattern = pattern(host, tag);
-            host.wait_for(&|| Awaits::Message(pattern), &mut || host.probe(pattern).is_err());
+            host.wait_for(&|| Awaits::Message(pattern), &mut || {
+                host.probe(pattern).is_err()
+            });
         }
         1 => {
             let both = [tag, WAITERS + tag].map(|tag| post(host, tag));
-            let awaits = host.any_of(&mut both.iter().map(|(name, _)| Awaits::Operation(name.unwrap())));
+            let awaits = host.any_of(
+                &mut both
+                    .iter()
+                    .map(|(name, _)| Awaits::Operation(name.unwrap())),
+            );
             let fails = |name: &Option<Request>| {
                 let status = host.take(name.unwrap()).unwrap();
-                status.map(|status| assert!(status.error.is_some())).is_some()
+                status
+                    .map(|status| assert!(status.error.is_some()))
+                    .is_some()
             };
             host.wait_for(&|| awaits, &mut || fails(&both[1].0));
             assert!(fails(&both[0].0));
@@ -447,7 +465,9 @@ fn who_probes_for_what_its_sender_holds_back_finds_it() {
             let ended = AtomicU32::new(0);
             std::thread::scope(|scope| {
                 let (host, ended) = (&host, &ended);
-                scope.spawn(|| host.wait_until(&mut || ended.load(Ordering::SeqCst) == WAITERS as u32));
+                scope.spawn(|| {
+                    host.wait_until(&mut || ended.load(Ordering::SeqCst) == WAITERS as u32)
+                });
                 for tag in 0..WAITERS {
                     scope.spawn(move || {
                         probe(host, tag, pattern(&**host, tag));

@@ -1,5 +1,5 @@
-//! Collectives, communicators and point-to-point of whole simulated jobs under delay, reordering, loss and repeats; each seed runs
-//! twice and must take the same course.
+//! Collectives, communicators and point-to-point of whole simulated jobs under delay, reordering,
+//! loss and repeats; each seed runs twice and must take the same course.
 
 mod common;
 

@@ -1,7 +1,9 @@
-//! What a rank costs in jobs larger than any machine here: memory and partners of a rank, in worlds of 1,000, of 100,000 and of a million ranks.
+//! What a rank costs in jobs larger than any machine here: memory and partners of a rank, in worlds
+//! of 1,000, of 100,000 and of a million ranks.
 //!
-//! Of the larger worlds some ranks are there, spread over all numbers; the rest is never spoken to, which is the point. Memory is what the kernel says that the process has
-//! written, so each figure comes from a process of its own: this program calls itself.
+//! Of the larger worlds some ranks are there, spread over all numbers; the rest is never spoken to,
+//! which is the point. Memory is what the kernel says that the process has written, so each figure
+//! comes from a process of its own: this program calls itself.
 
 use garonne_engine::Quotas;
 use garonne_engine::api::Origin;
@@ -19,11 +21,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// Says to a child what to do: ranks of the world, and how many of them are there.
 const CHILD: &str = "GARONNE_TEST_SCALE";
 
-/// What a rank may hold more among 100,000 than among 1,000: partners of neighbouring numbers shared pages of its tables, and now each has its own. One word for each rank were
-/// 400,000 bytes.
+/// What a rank may hold more among 100,000 than among 1,000: partners of neighbouring numbers
+/// shared pages of its tables, and now each has its own. One word for each rank were 400,000 bytes.
 const FIRST_GROWTH_MAX: i64 = 100 << 10;
 
-/// What it may hold more among a million: nothing, and noise of the allocator. One byte for each rank were 900,000.
+/// What it may hold more among a million: nothing, and noise of the allocator. One byte for each
+/// rank were 900,000.
 const FURTHER_GROWTH_MAX: i64 = 16 << 10;
 
 fn job(world: u32) -> Job {
@@ -43,7 +46,10 @@ fn job(world: u32) -> Job {
 fn meet(comm: &Comm) {
     let origin = Origin::default();
     comm.collective(&Barrier, origin).expect("barrier");
-    let (mine, all) = (Scratch::new(8).expect("memory"), Scratch::new(8).expect("memory"));
+    let (mine, all) = (
+        Scratch::new(8).expect("memory"),
+        Scratch::new(8).expect("memory"),
+    );
     mine.mem().write(0, &u64::from(comm.rank()).to_le_bytes());
     let datatype = Datatype::predefined(codes::UINT64_T).expect("a predefined type");
     let sum = Allreduce {
@@ -69,7 +75,8 @@ fn meet(comm: &Comm) {
 
 /// Bytes that this process has written and holds.
 fn dirty() -> i64 {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup").expect("the kernel's account of memory");
+    let text =
+        std::fs::read_to_string("/proc/self/smaps_rollup").expect("the kernel's account of memory");
     let line = text.lines().find(|line| line.starts_with("Private_Dirty:"));
     let kilobytes = line
         .and_then(|line| line.split_whitespace().nth(1))
@@ -77,12 +84,18 @@ fn dirty() -> i64 {
     kilobytes.parse::<i64>().expect("a number") << 10
 }
 
-/// In a child: a job of which some ranks are there, who make a communicator and meet in it. Prints what they all hold then.
+/// In a child: a job of which some ranks are there, who make a communicator and meet in it. Prints
+/// what they all hold then.
 #[test]
 fn child() {
-    let Ok(numbers) = std::env::var(CHILD) else { return };
+    let Ok(numbers) = std::env::var(CHILD) else {
+        return;
+    };
     let (world, there) = numbers.split_once(',').expect("two numbers");
-    let (world, there): (u32, u32) = (world.parse().expect("a number"), there.parse().expect("a number"));
+    let (world, there): (u32, u32) = (
+        world.parse().expect("a number"),
+        there.parse().expect("a number"),
+    );
     let present: Vec<u32> = (0..there).map(|at| at * (world / there)).collect();
     let ranks: Vec<i32> = present.iter().map(|rank| *rank as i32).collect();
     let outcome = run_some(&job(world), &present, |host: Arc<SimHost>| {
@@ -149,7 +162,10 @@ fn partners(world: u32) -> (u64, f64) {
         all.fetch_add(spoken, Ordering::Relaxed);
     });
     assert_eq!(outcome.failure, None);
-    (most.into_inner(), all.into_inner() as f64 / f64::from(world))
+    (
+        most.into_inner(),
+        all.into_inner() as f64 / f64::from(world),
+    )
 }
 
 #[test]
@@ -158,7 +174,8 @@ fn partners_grow_with_the_logarithm_of_the_ranks() {
         let (most, mean) = partners(world);
         let doublings = u64::from(world.next_power_of_two().ilog2());
         println!("{world} ranks: {mean:.1} partners, {most} at most, {doublings} doublings");
-        // A barrier's before and behind, at each distance; a broadcast's children and parent and a sum's partner are among them or as many again.
+        // A barrier's before and behind, at each distance; a broadcast's children and parent and a
+        // sum's partner are among them or as many again.
         assert!(
             most <= 4 * doublings,
             "a rank of {world} spoke with {most} others"

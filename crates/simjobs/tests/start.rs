@@ -1,7 +1,9 @@
-//! How a job of many hosts starts, in a world without hosts: its agents are what they are in `node` (the tree of who reports to whom, what each knows until all have met, the bytes of
-//! what they say), and only lines and time are made up. Counts are asserted, and no times.
+//! How a job of many hosts starts, in a world without hosts: its agents are what they are in `node`
+//! (the tree of who reports to whom, what each knows until all have met, the bytes of what they
+//! say), and only lines and time are made up. Counts are asserted, and no times.
 //!
-//! A message takes [`HOP`] of time on its way, and [`WORK`] of its sender and of its receiver, who do one thing at a time. So a start in which one agent does something for each host shows.
+//! A message takes [`HOP`] of time on its way, and [`WORK`] of its sender and of its receiver, who
+//! do one thing at a time. So a start in which one agent does something for each host shows.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -146,7 +148,9 @@ impl World {
             Message::Start | Message::Call | Message::Answer => 200,
             // What is to be run; an environment of some kilobytes, and a node for each rank.
             Message::Job => 4096 + u64::from(self.tree.nodes()) * (13 + 4 * u64::from(self.ranks)),
-            Message::Opened(node) => Report::Opened(1, seat(*node, 0).place.addresses).encode().len() as u64,
+            Message::Opened(node) => Report::Opened(1, seat(*node, 0).place.addresses)
+                .encode()
+                .len() as u64,
             Message::Ready(seats) => Report::Ready(seats.clone()).encode().len() as u64,
             Message::Hosts(bytes) => bytes.len() as u64,
             Message::Go => Order::Go.encode().len() as u64,
@@ -271,14 +275,25 @@ impl World {
             .map(|agent| agent.starts_at.expect("all start"));
         Outcome {
             depth: self.tree.depth(self.tree.nodes() - 1),
-            hops: self.agents.iter().map(|agent| agent.hops).max().unwrap_or(0),
+            hops: self
+                .agents
+                .iter()
+                .map(|agent| agent.hops)
+                .max()
+                .unwrap_or(0),
             time: starts.max().unwrap_or(0) / HOP,
-            lines: (others().map(|agent| agent.lines).max().unwrap_or(0), first.lines),
+            lines: (
+                others().map(|agent| agent.lines).max().unwrap_or(0),
+                first.lines,
+            ),
             messages: (
                 others().map(|agent| agent.messages).max().unwrap_or(0),
                 first.messages,
             ),
-            bytes: (others().map(|agent| agent.bytes).max().unwrap_or(0), first.bytes),
+            bytes: (
+                others().map(|agent| agent.bytes).max().unwrap_or(0),
+                first.bytes,
+            ),
             held: others().map(|agent| agent.held).max().unwrap_or(0),
             table: first.table,
         }
@@ -315,19 +330,28 @@ fn a_start_takes_steps_that_grow_with_the_logarithm_of_the_nodes() {
         "| started by | ranks | nodes | | levels | hops | time in hops | lines of an agent | messages of the first / another | KB sent | KB of table |"
     );
     for by in [By::Launcher, By::First] {
-        for (ranks, each) in [(1_000, 64), (1_000, 8), (10_000, 8), (100_000, 64), (100_000, 8)] {
+        for (ranks, each) in [
+            (1_000, 64),
+            (1_000, 8),
+            (10_000, 8),
+            (100_000, 64),
+            (100_000, 8),
+        ] {
             let outcome = start(ranks, each, FAN_OUT, by);
             let nodes = ranks.div_ceil(each);
-            let levels = (1..).find(|levels| Tree::new(nodes, 0, FAN_OUT).depth(nodes - 1) <= *levels);
+            let levels =
+                (1..).find(|levels| Tree::new(nodes, 0, FAN_OUT).depth(nodes - 1) <= *levels);
             let levels = levels.expect("a number");
-            // Node numbers of L levels begin at (32^L - 1) / 31: so many levels are below the logarithm and one more.
+            // Node numbers of L levels begin at (32^L - 1) / 31: so many levels are below the
+            // logarithm and one more.
             assert!(
                 f64::from(levels) < f64::from(nodes).log(f64::from(FAN_OUT)) + 1.0,
                 "{outcome:?}"
             );
             assert_eq!(outcome.depth, levels);
             match by {
-                // The call and its answer, then up and down; reports of a level come while its calls are still answered.
+                // The call and its answer, then up and down; reports of a level come while its
+                // calls are still answered.
                 By::Launcher => assert_eq!(outcome.hops, 2 + 2 * levels, "{outcome:?}"),
                 // For each level besides: its parents' word on its way to the first, and a start.
                 By::First => assert!(
@@ -335,10 +359,13 @@ fn a_start_takes_steps_that_grow_with_the_logarithm_of_the_nodes() {
                     "{outcome:?}"
                 ),
             }
-            // What any agent but the first handles: with each child a call, an answer, reports of its hosts and orders; the reports and the orders in as many messages as hosts go in one.
+            // What any agent but the first handles: with each child a call, an answer, reports of
+            // its hosts and orders; the reports and the orders in as many messages as hosts go in
+            // one.
             let parts = u64::from(nodes.div_ceil(SEATS_MAX as u32)) + 1;
             let children = u64::from(FAN_OUT);
-            let bound = (children + 1) * (2 * parts + 4) + u64::from(Tree::new(nodes, 0, FAN_OUT).count(1));
+            let bound =
+                (children + 1) * (2 * parts + 4) + u64::from(Tree::new(nodes, 0, FAN_OUT).count(1));
             assert!(outcome.messages.0 <= bound, "{outcome:?}");
             // Nobody but the first knows of hosts that are not below it before all have met.
             assert_eq!(
@@ -346,7 +373,10 @@ fn a_start_takes_steps_that_grow_with_the_logarithm_of_the_nodes() {
                 Tree::new(nodes, 0, FAN_OUT).count(1),
                 "{outcome:?}"
             );
-            assert!(outcome.lines.0.max(outcome.lines.1) <= FAN_OUT + 1, "{outcome:?}");
+            assert!(
+                outcome.lines.0.max(outcome.lines.1) <= FAN_OUT + 1,
+                "{outcome:?}"
+            );
             if by == By::Launcher {
                 assert!(outcome.messages.1 <= bound, "{outcome:?}");
             }
@@ -365,7 +395,8 @@ fn job_bytes(nodes: u32, each: u32) -> u64 {
     u64::from(nodes) * (13 + 4 * u64::from(each))
 }
 
-/// What the tree is for: with all agents below the first, that one has a line for each, and sends the whole table to each.
+/// What the tree is for: with all agents below the first, that one has a line for each, and sends
+/// the whole table to each.
 #[test]
 fn the_same_without_levels_loads_the_first_with_all() {
     for (ranks, each) in [(1_000u32, 8), (10_000, 8), (100_000, 64)] {

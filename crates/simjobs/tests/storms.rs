@@ -1,4 +1,5 @@
-//! MPI jobs of hundreds of simulated ranks under all that a medium may do at once, with deaths, and with partitions that stay. Each seed runs twice.
+//! MPI jobs of hundreds of simulated ranks under all that a medium may do at once, with deaths, and
+//! with partitions that stay. Each seed runs twice.
 
 mod common;
 
@@ -78,7 +79,8 @@ fn small_jobs_come_out_right_in_all_weathers() {
 
 #[test]
 fn jobs_of_hundreds_of_ranks_come_out_right_in_all_weathers() {
-    let which = "-p garonne-simjobs --test storms jobs_of_hundreds_of_ranks_come_out_right_in_all_weathers";
+    let which =
+        "-p garonne-simjobs --test storms jobs_of_hundreds_of_ranks_come_out_right_in_all_weathers";
     course(which, 0..1, |seed| {
         let size = 200;
         let outcome = mpi(&job(seed, size, storm(seed, size)), |world| {
@@ -126,7 +128,8 @@ fn each_side_of_a_rift_learns_that_the_other_is_gone_and_meets_without_it() {
         faults.partitions.push(rift.clone());
         mpi(&job(seed, size, faults), |world| {
             let me = world.rank();
-            let (there, here): (Vec<u32>, Vec<u32>) = (0..size).partition(|other| rift.parts(me, *other));
+            let (there, here): (Vec<u32>, Vec<u32>) =
+                (0..size).partition(|other| rift.parts(me, *other));
             meet(world, &here, seed);
             assert_eq!(
                 hopeless(world, there[me as usize % there.len()]),

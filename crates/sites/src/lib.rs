@@ -1,8 +1,11 @@
-//! Call sites for people: a return address, in this process or another of the same user, as a line of a source file.
+//! Call sites for people: a return address, in this process or another of the same user, as a line
+//! of a source file.
 //!
-//! Stateless but for [`Resolver`], which keeps what it read. Used where an error is put into words and by the commands that look at a job; never on the way of
-//! a call that succeeds, since it reads the process's memory map and the object's debug information from files. Everything read is only shown, and what
-//! cannot be read leads to a less exact answer, never to an error. Bounded by the size of the object's debug information.
+//! Stateless but for [`Resolver`], which keeps what it read. Used where an error is put into words
+//! and by the commands that look at a job; never on the way of a call that succeeds, since it reads
+//! the process's memory map and the object's debug information from files. Everything read is only
+//! shown, and what cannot be read leads to a less exact answer, never to an error. Bounded by the
+//! size of the object's debug information.
 
 #![forbid(unsafe_code)]
 
@@ -43,8 +46,8 @@ impl Whose {
     }
 }
 
-/// Where the call before the return address `address` stands: `halo.c:58` if there is debug information, else the
-/// object file with the nearest symbol or the offset.
+/// Where the call before the return address `address` stands: `halo.c:58` if there is debug
+/// information, else the object file with the nearest symbol or the offset.
 pub fn describe(whose: Whose, address: u64) -> String {
     if address == 0 {
         return "an unknown place".into();
@@ -56,7 +59,8 @@ pub fn describe(whose: Whose, address: u64) -> String {
         .unwrap_or_else(|| format!("{:#x}", address - 1))
 }
 
-/// Describes many addresses, reading each object's debug information once. Bounded by the objects that the addresses lie in.
+/// Describes many addresses, reading each object's debug information once. Bounded by the objects
+/// that the addresses lie in.
 #[derive(Default)]
 pub struct Resolver {
     objects: HashMap<String, Option<Opened>>,
@@ -70,8 +74,9 @@ struct Opened {
 }
 
 impl Resolver {
-    /// As [`describe`] for process `pid`, whose objects were mapped as `maps` says (lines of a `maps` file); what is not in there is looked up in the process as it
-    /// is now. The process may be gone.
+    /// As [`describe`] for process `pid`, whose objects were mapped as `maps` says (lines of a
+    /// `maps` file); what is not in there is looked up in the process as it is now. The process may
+    /// be gone.
     pub fn describe(&mut self, pid: u32, maps: &str, address: u64) -> String {
         if address == 0 {
             return "an unknown place".into();
@@ -105,8 +110,9 @@ impl Resolver {
         Some(described.unwrap_or_else(unnamed))
     }
 
-    /// The functions around the instruction at `address` of process `pid`, whose objects are mapped as `maps` says: one, or several where calls were inlined, the
-    /// innermost first. Empty if no object is mapped there.
+    /// The functions around the instruction at `address` of process `pid`, whose objects are mapped
+    /// as `maps` says: one, or several where calls were inlined, the innermost first. Empty if no
+    /// object is mapped there.
     pub fn functions(&mut self, pid: u32, maps: &str, address: u64) -> Vec<Function> {
         let Some(object) = Object::at(maps, address) else {
             return Vec::new();
@@ -135,7 +141,8 @@ impl Resolver {
     }
 }
 
-/// A function of a program, at one of its instructions, as far as debug information and symbols tell.
+/// A function of a program, at one of its instructions, as far as debug information and symbols
+/// tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
     /// Its name, demangled.
@@ -173,15 +180,23 @@ impl Opened {
         }
     }
 
-    /// The functions around an address of the object file, the innermost first. Of an object without debug information its symbol.
+    /// The functions around an address of the object file, the innermost first. Of an object
+    /// without debug information its symbol.
     fn functions(&self, svma: u64) -> Vec<Function> {
         let mut functions = Vec::new();
         if let Ok(mut frames) = self.loader.find_frames(svma) {
             while let Ok(Some(frame)) = frames.next() {
-                let name = frame.function.as_ref().and_then(|name| name.demangle().ok());
+                let name = frame
+                    .function
+                    .as_ref()
+                    .and_then(|name| name.demangle().ok());
                 functions.push(Function {
                     name: name.map(|name| name.into_owned()),
-                    file: frame.location.as_ref().and_then(|at| at.file).map(str::to_owned),
+                    file: frame
+                        .location
+                        .as_ref()
+                        .and_then(|at| at.file)
+                        .map(str::to_owned),
                     line: frame.location.as_ref().and_then(|at| at.line),
                     ..Function::default()
                 });
@@ -223,7 +238,8 @@ fn is_position_independent(file: &str) -> Option<bool> {
     const ET_DYN: u8 = 3;
     let mut head = [0; 18];
     File::open(file).ok()?.read_exact(&mut head).ok()?;
-    // The type is two bytes in the object's order, and no type that can be mapped needs the high one.
+    // The type is two bytes in the object's order, and no type that can be mapped needs the high
+    // one.
     (&head[..4] == b"\x7fELF").then_some(head[16] == ET_DYN || head[17] == ET_DYN)
 }
 
@@ -241,9 +257,16 @@ mod tests {
         let line = line!() - 6;
         let said = describe(Whose::Own, here() + 1);
         assert_eq!(said.split(':').next(), Some("lib.rs"), "{said}");
-        let at: u32 = said.split(':').nth(1).and_then(|line| line.parse().ok()).unwrap();
+        let at: u32 = said
+            .split(':')
+            .nth(1)
+            .and_then(|line| line.parse().ok())
+            .unwrap();
         assert!(at.abs_diff(line) <= 3, "{said}, expected about {line}");
-        assert_eq!(describe(Whose::Process(std::process::id()), here() + 1), said);
+        assert_eq!(
+            describe(Whose::Process(std::process::id()), here() + 1),
+            said
+        );
     }
 
     #[test]

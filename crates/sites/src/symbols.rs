@@ -1,6 +1,7 @@
 //! Functions that an object file names in its symbol tables, for code without debug information.
 //!
-//! A function is named only for addresses that its size covers: in a library whose own functions were stripped, the nearest name before an address is mostly another function's.
+//! A function is named only for addresses that its size covers: in a library whose own functions
+//! were stripped, the nearest name before an address is mostly another function's.
 
 use std::fs::File;
 
@@ -27,10 +28,17 @@ impl Symbols {
         };
         let all = file.symbols().chain(file.dynamic_symbols());
         let functions = all.filter(|symbol| {
-            symbol.is_definition() && matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Unknown)
+            symbol.is_definition()
+                && matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Unknown)
         });
         let mut list: Vec<_> = functions
-            .filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?.to_owned())))
+            .filter_map(|symbol| {
+                Some((
+                    symbol.address(),
+                    symbol.size(),
+                    symbol.name().ok()?.to_owned(),
+                ))
+            })
             .collect();
         list.sort_unstable();
         list.dedup();

@@ -1,7 +1,10 @@
-//! What one thread at a time looks after, whichever comes: one that finds another at it goes on, and leaves a mark.
+//! What one thread at a time looks after, whichever comes: one that finds another at it goes on,
+//! and leaves a mark.
 //!
-//! The other may have passed what the news were for, so it looks again after it has let go, if there is a mark. Who comes marks before it tries once more, and who leaves lets go before it looks for the mark:
-//! one of both sees the other, SYNC(attended-missed). Nobody waits for anybody, and no news are lost, whoever brings them. Bounded: there is one mark, however many come.
+//! The other may have passed what the news were for, so it looks again after it has let go, if
+//! there is a mark. Who comes marks before it tries once more, and who leaves lets go before it
+//! looks for the mark: one of both sees the other, SYNC(attended-missed). Nobody waits for anybody,
+//! and no news are lost, whoever brings them. Bounded: there is one mark, however many come.
 
 use crate::facade::{AtomicBool, Mutex, MutexGuard, Ordering, fence};
 use std::sync::{PoisonError, TryLockError};
@@ -30,13 +33,15 @@ impl<T> Attended<T> {
         }
     }
 
-    /// The caller is at it, without having looked after it as one does who came for that. `None`: another thread is at it, and looks again for the caller.
+    /// The caller is at it, without having looked after it as one does who came for that. `None`:
+    /// another thread is at it, and looks again for the caller.
     #[inline]
     pub fn begin(&self) -> Option<Attending<'_, T>> {
         let value = match self.try_lock() {
             Some(value) => value,
             None => {
-                // Before the other try, with all that the caller knows, and that those knew who marked before: SYNC(attended-missed).
+                // Before the other try, with all that the caller knows, and that those knew who
+                // marked before: SYNC(attended-missed).
                 self.missed.swap(true, Ordering::AcqRel);
                 fence(Ordering::SeqCst);
                 self.try_lock()?
@@ -54,12 +59,14 @@ impl<T> Attended<T> {
         }
     }
 
-    /// Has `look` look after it, as often as others come meanwhile; leaves that to another thread that is at it.
+    /// Has `look` look after it, as often as others come meanwhile; leaves that to another thread
+    /// that is at it.
     #[inline]
     pub fn attend(&self, mut look: impl FnMut(&mut T)) {
         while let Some(mut attending) = self.begin() {
             if self.missed.load(Ordering::Relaxed) {
-                // What those know whose marks this takes away the caller sees from now on: SYNC(attended-missed).
+                // What those know whose marks this takes away the caller sees from now on:
+                // SYNC(attended-missed).
                 self.missed.swap(false, Ordering::AcqRel);
             }
             look(attending.value());
@@ -69,7 +76,8 @@ impl<T> Attended<T> {
         }
     }
 
-    /// Calls `f` on it when nobody is at it. For what nobody looks after any more: who comes meanwhile finds somebody who does not look.
+    /// Calls `f` on it when nobody is at it. For what nobody looks after any more: who comes
+    /// meanwhile finds somebody who does not look.
     pub fn at_rest<U>(&self, f: impl FnOnce(&T) -> U) -> U {
         f(&self.value.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -82,7 +90,8 @@ impl<T> Attending<'_, T> {
         &mut self.value
     }
 
-    /// Lets go. `true`: somebody came meanwhile, or before and was not looked for yet: the caller is to look after it.
+    /// Lets go. `true`: somebody came meanwhile, or before and was not looked for yet: the caller
+    /// is to look after it.
     #[must_use = "nobody else looks for who came meanwhile"]
     #[inline]
     pub fn end(self) -> bool {
@@ -196,7 +205,8 @@ mod loom_tests {
         });
     }
 
-    /// As a lock alone would leave it: what others bring to one that has looked already is seen by nobody.
+    /// As a lock alone would leave it: what others bring to one that has looked already is seen by
+    /// nobody.
     #[test]
     #[should_panic(expected = "nobody looked")]
     fn without_a_mark_it_would_be_lost() {

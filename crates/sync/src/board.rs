@@ -1,22 +1,26 @@
-//! A board: shared words and small cells through which the processes of one node meet and exchange a few bytes.
+//! A board: shared words and small cells through which the processes of one node meet and exchange
+//! a few bytes.
 //!
-//! Owns the two protocols of a meeting ([`Gate`], [`Flag`]) and, outside loom, the layout of a board in a shared segment ([`Board`]). Used
-//! by collectives, whose members all come to every meeting in the same order. At a gate whoever comes last opens for all, so a
-//! waiter looks at one word; before that the last may combine what the others put down. With flags everybody looks at everybody's:
-//! one hand-off of a cache line instead of three, which pays while members are few and each has a core. Every member brings a
-//! word that says what it came for; a meeting tells whether all words were the same. Bounded: one header with a gate for each of
-//! [`DEPTH`] meetings, as many slots and two lanes per member, nothing grows. Lanes are large cells, on memory of their own that nobody
-//! touches before the first collective that needs them.
+//! Owns the two protocols of a meeting ([`Gate`], [`Flag`]) and, outside loom, the layout of a
+//! board in a shared segment ([`Board`]). Used by collectives, whose members all come to every
+//! meeting in the same order. At a gate whoever comes last opens for all, so a waiter looks at one
+//! word; before that the last may combine what the others put down. With flags everybody looks at
+//! everybody's: one hand-off of a cache line instead of three, which pays while members are few and
+//! each has a core. Every member brings a word that says what it came for; a meeting tells whether
+//! all words were the same. Bounded: one header with a gate for each of [`DEPTH`] meetings, as many
+//! slots and two lanes per member, nothing grows. Lanes are large cells, on memory of their own
+//! that nobody touches before the first collective that needs them.
 //!
-//! A member need not wait for the others: it may be ahead of the slowest by less than [`DEPTH`] meetings. Gate, flag and cell of meeting
-//! k serve again in meeting k + [`DEPTH`], which a member may enter once it knows that all have come to k + 1, and so have left k.
-//! Lanes are two: one of meeting k may be written once all have come to k - 1.
-//! A misbehaving member can delay the others or change what they compute, nothing else: contents are only ever copied.
+//! A member need not wait for the others: it may be ahead of the slowest by less than [`DEPTH`]
+//! meetings. Gate, flag and cell of meeting k serve again in meeting k + [`DEPTH`], which a member
+//! may enter once it knows that all have come to k + 1, and so have left k. Lanes are two: one of
+//! meeting k may be written once all have come to k - 1. A misbehaving member can delay the others
+//! or change what they compute, nothing else: contents are only ever copied.
 
 use crate::facade::{AtomicU32, AtomicU64, Ordering};
 
-/// Meetings that may be under way at once: a root goes so far ahead of its readers. A power of two; with eight, half of them pass between
-/// two looks at whether the slowest has followed.
+/// Meetings that may be under way at once: a root goes so far ahead of its readers. A power of two;
+/// with eight, half of them pass between two looks at whether the slowest has followed.
 pub const DEPTH: u32 = 8;
 
 /// The words of a meeting that its last member ends.
@@ -53,12 +57,17 @@ impl<'a> Gate<'a> {
     #[inline(always)]
     pub fn arrive(self, word: u32) -> Arrival {
         let own = u64::from(word) << 32 | 1;
-        // Release: what the caller put down; Acquire, for the last: what all others did. SYNC(board-arrive).
-        let all = self.arrived.fetch_add(own, Ordering::AcqRel).wrapping_add(own);
+        // Release: what the caller put down; Acquire, for the last: what all others did.
+        // SYNC(board-arrive).
+        let all = self
+            .arrived
+            .fetch_add(own, Ordering::AcqRel)
+            .wrapping_add(own);
         if (all as u32) < self.members {
             return Arrival::Early;
         }
-        // Ordered before the arrivals of the next meeting at this gate, whose members know of later arrivals of this one's.
+        // Ordered before the arrivals of the next meeting at this gate, whose members know of later
+        // arrivals of this one's.
         self.arrived.store(0, Ordering::Relaxed);
         // Different words have the same sum by chance only: words are well mixed.
         let same = (all >> 32) as u32 == word.wrapping_mul(self.members);
@@ -78,14 +87,17 @@ impl<'a> Gate<'a> {
     /// Whether meeting number `epoch` is over: what was put down may be read then.
     #[inline(always)]
     pub fn passed(self, epoch: u32) -> bool {
-        // Acquire: see `open`. SYNC(board-open). Numbers wrap; the one here is never far from the current one.
+        // Acquire: see `open`. SYNC(board-open). Numbers wrap; the one here is never far from the
+        // current one.
         self.epoch.load(Ordering::Acquire).wrapping_sub(epoch) as i32 >= 0
     }
 
-    /// Whether all brought the same word to meeting number `epoch`, which the caller has passed and after which it has not arrived again.
+    /// Whether all brought the same word to meeting number `epoch`, which the caller has passed and
+    /// after which it has not arrived again.
     #[inline(always)]
     pub fn words(self, epoch: u32) -> Words {
-        // Written before the `open` that the caller acquired, and not again before its next arrival.
+        // Written before the `open` that the caller acquired, and not again before its next
+        // arrival.
         match self.odd.load(Ordering::Relaxed) == epoch && epoch != 0 {
             true => Words::Different,
             false => Words::Same,
@@ -119,8 +131,8 @@ impl<'a> Flag<'a> {
         (self.0.load(Ordering::Acquire) as u32).wrapping_sub(epoch) as i32 >= 0
     }
 
-    /// The owner's word if it has come to meeting number `epoch`: what it put down may be read then. It cannot have come to a later one with
-    /// the same flag while the caller is in this one.
+    /// The owner's word if it has come to meeting number `epoch`: what it put down may be read
+    /// then. It cannot have come to a later one with the same flag while the caller is in this one.
     #[inline(always)]
     pub fn raised(self, epoch: u32) -> Option<u32> {
         // Acquire: see `raise`. SYNC(board-flag).
@@ -146,7 +158,8 @@ mod segment {
     const NOTE: usize = 8;
     /// A cell begins on the line of its flag: who sees it raised has a few bytes already.
     const CELL: usize = NOTE + NOTE_BYTES;
-    /// Flag, note and cell; processors fetch lines in pairs, and neighbours must not disturb each other.
+    /// Flag, note and cell; processors fetch lines in pairs, and neighbours must not disturb each
+    /// other.
     const SLOT: usize = (CELL + CELL_BYTES).next_multiple_of(128);
     const ALIGN: usize = 256;
 
@@ -159,7 +172,8 @@ mod segment {
     const RESULT: usize = EPOCH + 16;
 
     impl<'a> Gate<'a> {
-        /// Bytes of a gate and the small result that its last member leaves there. Zeroed memory is a gate at which nobody has met.
+        /// Bytes of a gate and the small result that its last member leaves there. Zeroed memory is
+        /// a gate at which nobody has met.
         pub(crate) const BYTES: usize = (RESULT + CELL_BYTES).next_multiple_of(128);
 
         /// The gate of `members` that begins there.
@@ -173,7 +187,8 @@ mod segment {
             }
         }
 
-        /// What the last to arrive leaves for all at the gate that begins there: [`CELL_BYTES`] bytes to be copied from and to, never referred to.
+        /// What the last to arrive leaves for all at the gate that begins there: [`CELL_BYTES`]
+        /// bytes to be copied from and to, never referred to.
         #[inline]
         pub(crate) fn result(memory: &Segment, offset: usize) -> UserMem {
             memory.mem(offset + RESULT, CELL_BYTES)
@@ -204,7 +219,8 @@ mod segment {
 
         /// Where lanes begin: after marks and cells.
         const fn lanes(members: u32) -> usize {
-            (Self::cells(members) + members as usize * DEPTH as usize * SLOT).next_multiple_of(ALIGN)
+            (Self::cells(members) + members as usize * DEPTH as usize * SLOT)
+                .next_multiple_of(ALIGN)
         }
 
         const fn cells(members: u32) -> usize {
@@ -249,7 +265,8 @@ mod segment {
             GATES + (epoch % DEPTH) as usize * Gate::BYTES
         }
 
-        /// Number of the last meeting that members are to hear of because some brought different words; 0: there was none.
+        /// Number of the last meeting that members are to hear of because some brought different
+        /// words; 0: there was none.
         #[inline(always)]
         pub fn odd(&self) -> u32 {
             // Relaxed: whoever has met the one that wrote it since sees it.
@@ -274,8 +291,8 @@ mod segment {
             Flag(self.memory.atomic_u64(self.slot(member, epoch)))
         }
 
-        /// What `member` puts down for meeting number `epoch`: [`CELL_BYTES`] bytes to be copied from and to, never
-        /// referred to. The view lasts as long as the board.
+        /// What `member` puts down for meeting number `epoch`: [`CELL_BYTES`] bytes to be copied
+        /// from and to, never referred to. The view lasts as long as the board.
         #[inline]
         pub fn cell(&self, member: u32, epoch: u32) -> UserMem {
             self.memory.mem(self.slot(member, epoch) + CELL, CELL_BYTES)
@@ -351,7 +368,9 @@ mod tests {
                 let meet = &meet;
                 scope.spawn(move || {
                     for epoch in 1..=200u32 {
-                        board.cell(me, epoch).write(0, &(epoch * (me + 1)).to_ne_bytes());
+                        board
+                            .cell(me, epoch)
+                            .write(0, &(epoch * (me + 1)).to_ne_bytes());
                         board
                             .lane(me, epoch)
                             .write(LANE as isize - 4, &(epoch * (me + 2)).to_ne_bytes());
@@ -373,11 +392,13 @@ mod tests {
 
     /// Every seventh meeting one member brings another word.
     fn word(me: u32, epoch: u32) -> u32 {
-        epoch.wrapping_mul(0x9e37_79b9) ^ u32::from(epoch.is_multiple_of(7) && me == epoch % MEMBERS)
+        epoch.wrapping_mul(0x9e37_79b9)
+            ^ u32::from(epoch.is_multiple_of(7) && me == epoch % MEMBERS)
     }
 
     #[test]
-    fn threads_meet_at_a_gate_again_and_again_and_see_what_the_others_put_down_and_whether_words_differ() {
+    fn threads_meet_at_a_gate_again_and_again_and_see_what_the_others_put_down_and_whether_words_differ()
+     {
         let board = on_threads(|board, me, epoch| {
             let gate = board.gate(epoch);
             if let Arrival::Last(words) = gate.arrive(word(me, epoch)) {
@@ -398,8 +419,8 @@ mod tests {
         assert!(!board.gate(1).passed(1));
     }
 
-    /// Member 0 waits for nobody, as a root does: it only keeps to the rule of when a slot is its own again. The others begin when it
-    /// can go no further.
+    /// Member 0 waits for nobody, as a root does: it only keeps to the rule of when a slot is its
+    /// own again. The others begin when it can go no further.
     #[test]
     fn a_member_that_does_not_wait_goes_ahead_and_spoils_nothing() {
         let memory = Segment::anonymous(Board::bytes(MEMBERS, 0)).unwrap();

@@ -1,9 +1,11 @@
-//! A chore: a small piece of work in memory of its owner, that racks (see [`crate::rack`]) hand to whoever has hands free.
+//! A chore: a small piece of work in memory of its owner, that racks (see [`crate::rack`]) hand to
+//! whoever has hands free.
 //!
-//! Nothing is allocated to hand one over: a rack keeps its address. So that the address stays good, a chore is pinned and its drop
-//! takes it back from its rack, waiting for a run that goes on; or it lies in an `Arc`, of which the rack holds a count meanwhile. It is in
-//! one rack at a time and run by one thread at a time. Any thread may put, withdraw or wait for it. One word, `state`, says where it is in its
-//! life; its bits are below.
+//! Nothing is allocated to hand one over: a rack keeps its address. So that the address stays good,
+//! a chore is pinned and its drop takes it back from its rack, waiting for a run that goes on; or
+//! it lies in an `Arc`, of which the rack holds a count meanwhile. It is in one rack at a time and
+//! run by one thread at a time. Any thread may put, withdraw or wait for it. One word, `state`,
+//! says where it is in its life; its bits are below.
 
 use crate::facade::{AtomicU32, AtomicUsize, Ordering, me, prefetch_to_write, relax};
 use crate::patience::Patience;
@@ -69,7 +71,8 @@ pub enum Withdrawal {
     AfterThisRun,
 }
 
-// Bits of `state`. KIND: the life. The others only mean something while it is pending, but RECALL, which lasts until the withdrawer has let go.
+// Bits of `state`. KIND: the life. The others only mean something while it is pending, but RECALL,
+// which lasts until the withdrawer has let go.
 const KIND: u32 = 0b111;
 const NEW: u32 = 0;
 /// Being put: nobody else may change anything.
@@ -106,7 +109,8 @@ struct Table<C> {
 pub(crate) struct Header<C> {
     // What a runner writes comes first, so that it lies on one line.
     state: AtomicU32,
-    /// Rack and slot while pending, as `Racks` packs them. Changes while it is pending only from the post to a slot, before the chore is offered there.
+    /// Rack and slot while pending, as `Racks` packs them. Changes while it is pending only from
+    /// the post to a slot, before the chore is offered there.
     seat: AtomicU32,
     /// Who runs it, as `me()`; 0: nobody. Only compared with oneself.
     runner: AtomicUsize,
@@ -125,8 +129,8 @@ pub struct Chore<W: Work<C>, C: 'static> {
     _pinned: PhantomPinned,
 }
 
-// SAFETY: racks keep headers by address and hand them between threads; `state` and the racks' bits order all accesses (see `rack`), and the
-// work itself is Send and Sync.
+// SAFETY: racks keep headers by address and hand them between threads; `state` and the racks' bits
+// order all accesses (see `rack`), and the work itself is Send and Sync.
 unsafe impl<W: Work<C>, C: 'static> Send for Chore<W, C> {}
 // SAFETY: as above; every method takes `&self` and goes through atomics.
 unsafe impl<W: Work<C>, C: 'static> Sync for Chore<W, C> {}
@@ -162,8 +166,9 @@ pub(crate) struct Ran {
 }
 
 impl<W: Work<C>, C: 'static> Chore<W, C> {
-    /// A chore that will be put into one of `racks`. `patience_us`: how long it may wait between two runs when it is run again and again
-    /// without success, in microseconds; 0: it does not say.
+    /// A chore that will be put into one of `racks`. `patience_us`: how long it may wait between
+    /// two runs when it is run again and again without success, in microseconds; 0: it does not
+    /// say.
     pub fn new(racks: &Arc<Racks<C>>, patience_us: u32, work: W) -> Self {
         Self {
             header: Header {
@@ -217,12 +222,14 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
         // SAFETY: what `into_raw` returns is never null.
         let header = unsafe { NonNull::new_unchecked(held.cast_mut()) };
         self.put_as(rack, header.cast(), SHARED).inspect_err(|_| {
-            // SAFETY: the count just taken, which nobody else knows of, since the chore was refused.
+            // SAFETY: the count just taken, which nobody else knows of, since the chore was
+            // refused.
             drop(unsafe { Arc::from_raw(held) });
         })
     }
 
-    /// As `put_shared`; if it is pending already, sees to it that a whole run begins after now, and says `None`.
+    /// As `put_shared`; if it is pending already, sees to it that a whole run begins after now, and
+    /// says `None`.
     pub fn poke(self: &Arc<Self>, rack: usize) -> Result<Option<Put>, Refused> {
         loop {
             match self.put_shared(rack) {
@@ -236,7 +243,8 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
         }
     }
 
-    /// `header` is this chore's address, with the right to all of it and, if `shared` says so, to its `Arc`.
+    /// `header` is this chore's address, with the right to all of it and, if `shared` says so, to
+    /// its `Arc`.
     fn put_as(&self, rack: usize, header: NonNull<Header<C>>, shared: u32) -> Result<Put, Refused> {
         let state = &self.header.state;
         // The queue's line comes while the chore's does.
@@ -275,7 +283,8 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
         Ok(posted.unwrap_or_else(|| self.put_beside(seat, header)))
     }
 
-    /// Somebody else was quicker at the post. There was a free slot just now; should all be taken meanwhile, whatever is settled first leaves room.
+    /// Somebody else was quicker at the post. There was a free slot just now; should all be taken
+    /// meanwhile, whatever is settled first leaves room.
     #[cold]
     fn put_beside(&self, post: u32, header: NonNull<Header<C>>) -> Put {
         let rack = Racks::<C>::rack_of(post);
@@ -298,7 +307,8 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
         me != 0 && self.header.runner.load(Ordering::Relaxed) == me
     }
 
-    /// Takes it back: afterwards it is in no rack and nobody runs it. Waits for a run that goes on, but not for one that has not begun.
+    /// Takes it back: afterwards it is in no rack and nobody runs it. Waits for a run that goes on,
+    /// but not for one that has not begun.
     pub fn withdraw(&self) -> Withdrawal {
         let header = &self.header;
         if self.runs_here() {
@@ -329,8 +339,8 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
         }
     }
 
-    /// The only withdrawer: takes it out of its slot, or waits for whoever has taken it out. The slot is nobody else's meanwhile: a runner that
-    /// settles it sees RECALL and leaves the slot.
+    /// The only withdrawer: takes it out of its slot, or waits for whoever has taken it out. The
+    /// slot is nobody else's meanwhile: a runner that settles it sees RECALL and leaves the slot.
     fn recall(&self) -> Life {
         let header = &self.header;
         let mut patience = Patience::default();
@@ -351,7 +361,8 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
         }
         // Nobody moves it any more.
         self.racks.free(header.seat.load(Ordering::Relaxed));
-        // Release: the slot is free before the next put or drop. Wakes nobody: waiters look for the kind.
+        // Release: the slot is free before the next put or drop. Wakes nobody: waiters look for the
+        // kind.
         life(header.state.fetch_and(!RECALL, Ordering::AcqRel))
     }
 
@@ -408,10 +419,12 @@ impl<C> Header<C> {
     fn flag(&self, flag: u32) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
         while state & KIND == PENDING {
-            match self
-                .state
-                .compare_exchange_weak(state, state | flag, Ordering::AcqRel, Ordering::Relaxed)
-            {
+            match self.state.compare_exchange_weak(
+                state,
+                state | flag,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return true,
                 Err(now) => state = now,
             }
@@ -436,7 +449,9 @@ fn life(state: u32) -> Life {
 /// The caller claimed the chore.
 pub(crate) unsafe fn move_claimed<C>(header: NonNull<Header<C>>, seat: u32) {
     // SAFETY: as above.
-    unsafe { header.as_ref() }.seat.store(seat, Ordering::Relaxed);
+    unsafe { header.as_ref() }
+        .seat
+        .store(seat, Ordering::Relaxed);
 }
 
 /// Runs a claimed chore and settles it, or says that its slot is to be made ready again.
@@ -471,9 +486,13 @@ pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> 
         return ran(Settled::Recalled);
     }
     // SAFETY: the table's function fits its chore, which lives.
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe { run(header, context) }));
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe {
+        run(header, context)
+    }));
     // SAFETY: as above: still claimed by us.
-    unsafe { header.as_ref() }.runner.store(0, Ordering::Relaxed);
+    unsafe { header.as_ref() }
+        .runner
+        .store(0, Ordering::Relaxed);
     let kind = match result {
         Ok(Step::Done) => DONE,
         Ok(Step::Again) => PENDING,
@@ -496,7 +515,8 @@ pub(crate) unsafe fn withdraw_claimed<C>(header: NonNull<Header<C>>) -> Settled 
     unsafe { settle(header, WITHDRAWN) }
 }
 
-/// Ends a claimed chore's turn as `kind`; PENDING: it asks to be run again. After the answers other than `Again` and `Rerun` the chore may be gone.
+/// Ends a claimed chore's turn as `kind`; PENDING: it asks to be run again. After the answers other
+/// than `Again` and `Rerun` the chore may be gone.
 ///
 /// # Safety
 /// The caller claimed the chore.
@@ -522,7 +542,12 @@ unsafe fn settle<C>(header: NonNull<Header<C>>, kind: u32) -> Settled {
         };
         // Release: what the run did is seen by whoever sees it settled. SYNC(chore-settled).
         // SAFETY: as above.
-        match unsafe { &*word }.compare_exchange_weak(old, next, Ordering::AcqRel, Ordering::Relaxed) {
+        match unsafe { &*word }.compare_exchange_weak(
+            old,
+            next,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
             Ok(_) => break (old, new),
             Err(now) => old = now,
         }
@@ -534,7 +559,8 @@ unsafe fn settle<C>(header: NonNull<Header<C>>, kind: u32) -> Settled {
         wake_all(word);
     }
     if old & SHARED != 0 {
-        // SAFETY: the count that `put_shared` took, once for each time it was put. It kept the chore alive until here.
+        // SAFETY: the count that `put_shared` took, once for each time it was put. It kept the
+        // chore alive until here.
         unsafe { release(header) };
     }
     if old & RECALL != 0 {
@@ -547,13 +573,15 @@ unsafe fn settle<C>(header: NonNull<Header<C>>, kind: u32) -> Settled {
 /// # Safety
 /// `header` is the first field of a live `Chore<W, C>`.
 unsafe fn run_erased<W: Work<C>, C: 'static>(header: NonNull<Header<C>>, context: &C) -> Step {
-    // SAFETY: `repr(C)` puts the header first, so the addresses are the same; the caller says that it lives.
+    // SAFETY: `repr(C)` puts the header first, so the addresses are the same; the caller says that
+    // it lives.
     let chore = unsafe { header.cast::<Chore<W, C>>().as_ref() };
     chore.work.run(context)
 }
 
 /// # Safety
-/// `header` is the first field of a `Chore<W, C>` in an `Arc`, a count of which was given up with `Arc::into_raw`.
+/// `header` is the first field of a `Chore<W, C>` in an `Arc`, a count of which was given up with
+/// `Arc::into_raw`.
 unsafe fn release_erased<W: Work<C>, C: 'static>(header: NonNull<Header<C>>) {
     // SAFETY: the caller's promise. The address of the header is that of the chore.
     drop(unsafe { Arc::from_raw(header.cast::<Chore<W, C>>().as_ptr().cast_const()) });

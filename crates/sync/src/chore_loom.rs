@@ -1,4 +1,5 @@
-//! Loom models of chores in racks: two runners, a runner and a withdrawer, a submitter and a poller that goes to sleep.
+//! Loom models of chores in racks: two runners, a runner and a withdrawer, a submitter and a poller
+//! that goes to sleep.
 
 use crate::chore::{Chore, Life, Step, Withdrawal};
 use crate::rack::Racks;
@@ -13,7 +14,8 @@ fn racks() -> Racky {
     Arc::new(Racks::new(&[64]).unwrap())
 }
 
-/// Work that counts its runs with a plain load and store, so that two at once are seen as a lost count, and asks to be run again until `until`.
+/// Work that counts its runs with a plain load and store, so that two at once are seen as a lost
+/// count, and asks to be run again until `until`.
 fn counting(racks: &Racky, until: u32) -> Pin<Arc<Chore<Counter, ()>>> {
     let work = Counter {
         runs: loom::cell::Cell::new(0),
@@ -27,7 +29,8 @@ struct Counter {
     until: u32,
 }
 
-// SAFETY: a chore is run by one thread at a time, which is what loom checks here: its cell reports any overlap.
+// SAFETY: a chore is run by one thread at a time, which is what loom checks here: its cell reports
+// any overlap.
 unsafe impl Sync for Counter {}
 
 impl crate::chore::Work<()> for Counter {
@@ -190,7 +193,8 @@ fn work_left_for_a_poller_that_goes_to_sleep_is_found_by_it_or_somebody_is_calle
     });
 }
 
-/// The protocol of `garonne_progress`'s workers: off the roster, on the list of sleepers, one more look, sleep; and of its submitters: put, look for pollers, call a sleeper.
+/// The protocol of `garonne_progress`'s workers: off the roster, on the list of sleepers, one more
+/// look, sleep; and of its submitters: put, look for pollers, call a sleeper.
 #[test]
 fn a_worker_that_falls_asleep_finds_the_work_or_is_called() {
     loom::model(|| {

@@ -1,9 +1,12 @@
 //! The copy routine of everything that crosses between cores, chosen by measurement.
 //!
-//! A loop of vector moves fetches each line that it overwrites from the core that has it; the processor's own string copy (`rep movsb`) need not, which on some
-//! halves the time between two cores, while on others it is three times as slow as the loop; beyond the caches, stores that bypass them can win. Which holds where is measured by the cost model,
-//! which then calls [`choose`]. Until then: the string copy on processors that are known to have a quick one, else vector moves where there are any, and nothing that bypasses caches.
-//! Safe code reaches it through `Segment` and [`copy_mem`].
+//! A loop of vector moves fetches each line that it overwrites from the core that has it; the
+//! processor's own string copy (`rep movsb`) need not, which on some halves the time between two
+//! cores, while on others it is three times as slow as the loop; beyond the caches, stores that
+//! bypass them can win. Which holds where is measured by the cost model, which then calls
+//! [`choose`]. Until then: the string copy on processors that are known to have a quick one, else
+//! vector moves where there are any, and nothing that bypasses caches. Safe code reaches it through
+//! `Segment` and [`copy_mem`].
 
 pub use crate::ring::Stores;
 use crate::user::UserMem;
@@ -19,7 +22,8 @@ pub enum Routine {
     Vector = 2,
     /// Vector moves whose stores bypass the caches.
     Streaming = 3,
-    /// The processor's own string copy; vector moves for what is shorter than some kilobytes, since it starts slowly.
+    /// The processor's own string copy; vector moves for what is shorter than some kilobytes, since
+    /// it starts slowly.
     String = 4,
 }
 
@@ -52,8 +56,8 @@ impl Routine {
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 static STREAM_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// From now on copies use `routine`, and `Streaming` from `stream_from` bytes on. A routine that this machine lacks is
-/// replaced by the library's.
+/// From now on copies use `routine`, and `Streaming` from `stream_from` bytes on. A routine that
+/// this machine lacks is replaced by the library's.
 pub fn choose(routine: Routine, stream_from: usize) {
     let there = Routine::available();
     let routine = if there.contains(&routine) {
@@ -72,11 +76,13 @@ pub fn choose(routine: Routine, stream_from: usize) {
     );
 }
 
-/// Bytes from which on a whole message goes past the caches; 0: not asked yet. Relaxed: whoever asks finds the same.
+/// Bytes from which on a whole message goes past the caches; 0: not asked yet. Relaxed: whoever
+/// asks finds the same.
 static PAST_CACHES_FROM: AtomicU64 = AtomicU64::new(0);
 
-/// The stores for the copy of a part of a message of `total` bytes to where it will be used: such a message does not stay in the caches anyway, and
-/// ordinary stores would first fetch from memory what they overwrite.
+/// The stores for the copy of a part of a message of `total` bytes to where it will be used: such a
+/// message does not stay in the caches anyway, and ordinary stores would first fetch from memory
+/// what they overwrite.
 #[inline]
 pub fn stores_for_message(total: u64) -> Stores {
     if total >= past_caches_from() {
@@ -86,7 +92,8 @@ pub fn stores_for_message(total: u64) -> Stores {
     }
 }
 
-/// Bytes of what is moved together from which on caches keep nothing of it: where it comes from and where it goes do not fit.
+/// Bytes of what is moved together from which on caches keep nothing of it: where it comes from and
+/// where it goes do not fit.
 #[inline]
 pub fn past_caches_from() -> u64 {
     let mut from = PAST_CACHES_FROM.load(Ordering::Relaxed);
@@ -97,7 +104,8 @@ pub fn past_caches_from() -> u64 {
     from
 }
 
-/// A message of this part of the last-level cache and more does not stay in it: its source is there, too, and so are other cores' data.
+/// A message of this part of the last-level cache and more does not stay in it: its source is
+/// there, too, and so are other cores' data.
 const LAST_LEVEL_SHARE: u64 = 4;
 
 /// Where the system does not say: the size that most servers' processors have or exceed.
@@ -107,8 +115,10 @@ const LAST_LEVEL_USUAL: u64 = 32 << 20;
 #[cold]
 fn last_level_cache() -> u64 {
     let size = |level| {
-        let text =
-            std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{level}/size")).ok()?;
+        let text = std::fs::read_to_string(format!(
+            "/sys/devices/system/cpu/cpu0/cache/index{level}/size"
+        ))
+        .ok()?;
         let kilobytes: u64 = text.trim().strip_suffix('K')?.parse().ok()?;
         Some(kilobytes << 10).filter(|bytes| *bytes > 0)
     };
@@ -130,7 +140,8 @@ fn chosen() -> u8 {
     }
 }
 
-/// Whether copies between processes need not fetch what they overwrite, so that it makes no difference whether the reader's cache still has it.
+/// Whether copies between processes need not fetch what they overwrite, so that it makes no
+/// difference whether the reader's cache still has it.
 pub fn needs_no_old_lines() -> bool {
     chosen() == Routine::String as u8
 }
@@ -178,8 +189,8 @@ pub fn copy_mem_by(routine: Routine, dst: UserMem, src: UserMem, len: usize) {
 /// Copies `len` bytes.
 ///
 /// # Safety
-/// `src` readable and `dst` writable for `len` bytes, not overlapping. Bytes that another process changes meanwhile
-/// arrive torn.
+/// `src` readable and `dst` writable for `len` bytes, not overlapping. Bytes that another process
+/// changes meanwhile arrive torn.
 #[inline(always)]
 pub(crate) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
     // SAFETY: forwarded to the caller; each branch touches `len` bytes of both sides, some twice.
@@ -281,7 +292,8 @@ mod x86 {
     /// As `super::copy`, with `len > 32`; AVX must be there.
     #[target_feature(enable = "avx")]
     pub(super) unsafe fn vector(src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: all offsets lie below `len`: whole blocks first, then the last up to 128 bytes, overlapping what came.
+        // SAFETY: all offsets lie below `len`: whole blocks first, then the last up to 128 bytes,
+        // overlapping what came.
         unsafe {
             let load = |at: usize| _mm256_loadu_si256(src.add(at).cast());
             let store = |at: usize, value: __m256i| _mm256_storeu_si256(dst.add(at).cast(), value);
@@ -299,13 +311,19 @@ mod x86 {
                 store(len - 32, d);
                 return;
             }
-            let (tail_a, tail_b, tail_c, tail_d) =
-                (load(len - 128), load(len - 96), load(len - 64), load(len - 32));
+            let (tail_a, tail_b, tail_c, tail_d) = (
+                load(len - 128),
+                load(len - 96),
+                load(len - 64),
+                load(len - 32),
+            );
             store(0, load(0));
-            // Aligned stores: a store across two lines costs twice where the lines belong to another core.
+            // Aligned stores: a store across two lines costs twice where the lines belong to
+            // another core.
             let mut at = 32 - (dst as usize & 31);
             while at + 128 < len {
-                // Not beyond the block: what lies there is another core's to write, as a rule, and would have to be fetched back.
+                // Not beyond the block: what lies there is another core's to write, as a rule, and
+                // would have to be fetched back.
                 _mm_prefetch::<_MM_HINT_T0>(src.add((at + 512).min(len - 1)).cast());
                 _mm_prefetch::<_MM_HINT_T0>(src.add((at + 576).min(len - 1)).cast());
                 let (a, b, c, d) = (load(at), load(at + 32), load(at + 64), load(at + 96));
@@ -322,10 +340,12 @@ mod x86 {
         }
     }
 
-    /// Bytes from which on the string copy takes less than vector moves where it is quick at all: it starts slowly (pieces of 4 KB take an eighth longer by it between near cores of a Zen 5).
+    /// Bytes from which on the string copy takes less than vector moves where it is quick at all:
+    /// it starts slowly (pieces of 4 KB take an eighth longer by it between near cores of a Zen 5).
     const STRING_FROM: usize = 6 << 10;
 
-    /// Family 26 of AMD (Zen 5), on which the string copy was found to be the quickest between near cores and between far ones, wherever blocks begin. Those before are known to be slow where
+    /// Family 26 of AMD (Zen 5), on which the string copy was found to be the quickest between near
+    /// cores and between far ones, wherever blocks begin. Those before are known to be slow where
     /// source and target lie askew to each other.
     const QUICK_AMD: u32 = 0x1A;
 
@@ -355,8 +375,9 @@ mod x86 {
             // SAFETY: forwarded.
             return unsafe { vector(src, dst, len) };
         }
-        // SAFETY: the instruction reads `len` bytes from `src` and writes them to `dst`, upwards as the flag for its direction is clear by the calling convention. Its stores are seen before any that
-        // follow it.
+        // SAFETY: the instruction reads `len` bytes from `src` and writes them to `dst`, upwards as
+        // the flag for its direction is clear by the calling convention. Its stores are seen before
+        // any that follow it.
         unsafe {
             asm!(
                 "rep movsb",
@@ -414,7 +435,10 @@ mod x86 {
         unsafe {
             while at < len {
                 let from = at.min(len - 32);
-                _mm256_storeu_si256(dst.add(from).cast(), _mm256_loadu_si256(src.add(from).cast()));
+                _mm256_storeu_si256(
+                    dst.add(from).cast(),
+                    _mm256_loadu_si256(src.add(from).cast()),
+                );
                 at = from + 32;
             }
         }

@@ -1,9 +1,12 @@
-//! Who fills which part of shared data: one word that its owner and one peer advance from both ends.
+//! Who fills which part of shared data: one word that its owner and one peer advance from both
+//! ends.
 //!
-//! Owned by whoever shares memory (the regions of a rail); the word lies where both can reach it. The owner takes units from the front,
-//! the peer from the back, each by compare-and-swap, so that no unit is given twice and neither waits for the other. An owner that
-//! offered its data ahead and now wants it back withdraws: that works exactly if the peer has taken nothing, and from then on the
-//! peer gets nothing. Bounded: a word. The word only divides; what is filled is ordered by leases and packets, hence all is relaxed.
+//! Owned by whoever shares memory (the regions of a rail); the word lies where both can reach it.
+//! The owner takes units from the front, the peer from the back, each by compare-and-swap, so that
+//! no unit is given twice and neither waits for the other. An owner that offered its data ahead and
+//! now wants it back withdraws: that works exactly if the peer has taken nothing, and from then on
+//! the peer gets nothing. Bounded: a word. The word only divides; what is filled is ordered by
+//! leases and packets, hence all is relaxed.
 
 use crate::facade::{AtomicU64, Ordering};
 
@@ -21,8 +24,9 @@ pub struct Division<'a>(&'a AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
-/// How much is taken at a time: a quarter of what is left, or half of it as long as the other side took nothing. So whoever comes late finds most of the
-/// rest still to be taken, and a side that is alone has it in few parts.
+/// How much is taken at a time: a quarter of what is left, or half of it as long as the other side
+/// took nothing. So whoever comes late finds most of the rest still to be taken, and a side that is
+/// alone has it in few parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Portion {
     /// Units at least, as far as there are so many.
@@ -43,7 +47,8 @@ impl Portion {
         }
     }
 
-    /// As a word of shared memory. `FORMAT`: 16 bits each, `most` lowest, then `least`, then `alone`.
+    /// As a word of shared memory. `FORMAT`: 16 bits each, `most` lowest, then `least`, then
+    /// `alone`.
     pub fn to_word(self) -> u64 {
         u64::from(self.most) | u64::from(self.least) << 16 | u64::from(self.alone) << 32
     }
@@ -90,7 +95,8 @@ impl<'a> Division<'a> {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// The owner, which took `ours` of `all` units before, takes a portion more: how many. 0: nothing is left.
+    /// The owner, which took `ours` of `all` units before, takes a portion more: how many. 0:
+    /// nothing is left.
     ///
     /// # Errors
     /// When the word cannot be true.
@@ -105,10 +111,12 @@ impl<'a> Division<'a> {
             if take == 0 {
                 return Ok(0);
             }
-            match self
-                .0
-                .compare_exchange(seen, seen + u64::from(take), Ordering::Relaxed, Ordering::Relaxed)
-            {
+            match self.0.compare_exchange(
+                seen,
+                seen + u64::from(take),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return Ok(take),
                 Err(now) => seen = now,
             }
@@ -143,7 +151,8 @@ impl<'a> Division<'a> {
         }
     }
 
-    /// The owner wants all of it back. `true`: the peer has taken nothing and never will; `false`: it has.
+    /// The owner wants all of it back. `true`: the peer has taken nothing and never will; `false`:
+    /// it has.
     pub fn withdraw(self) -> bool {
         match self
             .0
@@ -260,7 +269,9 @@ mod loom_tests {
         while let Some(back) = Division::new(&model.word).take_back(2, Portion::fixed(1)) {
             fill(model, back.first, 2);
         }
-        model.told.store(true, loom::sync::atomic::Ordering::Release);
+        model
+            .told
+            .store(true, loom::sync::atomic::Ordering::Release);
     }
 
     #[test]

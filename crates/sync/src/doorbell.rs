@@ -1,10 +1,11 @@
 //! The doorbell: one word through which a sleeping rank is woken by whoever left it work.
 //!
-//! The sleeper arms, polls once more, then sleeps; a writer publishes its work, then looks whether the bell is armed.
-//! The writer's look costs a plain load of a line that stays in its cache while nobody sleeps. It uses no fence: its
-//! load may run ahead of its publishing store, so a wake-up can be missed when both race. The sleeper pays for that
-//! instead: its first nap is short, and before a long sleep it runs a memory barrier on all processes and polls again
-//! (see [`Doorbell::sleep`]). `FORMAT` of the word: bit 0 armed, the rest counts rings.
+//! The sleeper arms, polls once more, then sleeps; a writer publishes its work, then looks whether
+//! the bell is armed. The writer's look costs a plain load of a line that stays in its cache while
+//! nobody sleeps. It uses no fence: its load may run ahead of its publishing store, so a wake-up
+//! can be missed when both race. The sleeper pays for that instead: its first nap is short, and
+//! before a long sleep it runs a memory barrier on all processes and polls again (see
+//! [`Doorbell::sleep`]). `FORMAT` of the word: bit 0 armed, the rest counts rings.
 
 use crate::facade::{AtomicU32, Ordering, fence};
 
@@ -38,11 +39,12 @@ impl<'a> Doorbell<'a> {
         Self(word)
     }
 
-    /// Announces that the caller is about to sleep. Poll once more afterwards, then `sleep` or `disarm`.
+    /// Announces that the caller is about to sleep. Poll once more afterwards, then `sleep` or
+    /// `disarm`.
     pub fn arm(self) -> Armed {
         let word = self.0.fetch_or(ARMED, Ordering::SeqCst) | ARMED;
-        // Orders the arming before the last poll. Pairs with `fence` in `ring_fenced`, and for writers without a
-        // fence with the barrier in `sleep`: SYNC(doorbell).
+        // Orders the arming before the last poll. Pairs with `fence` in `ring_fenced`, and for
+        // writers without a fence with the barrier in `sleep`: SYNC(doorbell).
         fence(Ordering::SeqCst);
         Armed(word)
     }
@@ -70,19 +72,27 @@ impl<'a> Doorbell<'a> {
         self.0.load(Ordering::Relaxed) & ARMED != 0
     }
 
-    /// Disarms an armed bell; `true` if the caller is the one who must wake the sleeper. No system call.
+    /// Disarms an armed bell; `true` if the caller is the one who must wake the sleeper. No system
+    /// call.
     #[inline]
     pub fn claim_ring(self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
-        // Release: what the ringer published is seen by the sleeper, which reads the word with Acquire: SYNC(doorbell).
+        // Release: what the ringer published is seen by the sleeper, which reads the word with
+        // Acquire: SYNC(doorbell).
         word & ARMED != 0
             && self
                 .0
-                .compare_exchange(word, word.wrapping_add(1), Ordering::Release, Ordering::Relaxed)
+                .compare_exchange(
+                    word,
+                    word.wrapping_add(1),
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                )
                 .is_ok()
     }
 
-    /// Wakes the sleeper if there is one. Call after publishing. See the module's head for why no fence is needed.
+    /// Wakes the sleeper if there is one. Call after publishing. See the module's head for why no
+    /// fence is needed.
     #[inline(always)]
     pub fn ring(self) {
         if self.is_armed() {
@@ -90,8 +100,8 @@ impl<'a> Doorbell<'a> {
         }
     }
 
-    /// As `ring`, with a fence: for rare events (the death of a peer, the end of a wait for room) whose publisher may
-    /// never come back, and for kernels without the barrier.
+    /// As `ring`, with a fence: for rare events (the death of a peer, the end of a wait for room)
+    /// whose publisher may never come back, and for kernels without the barrier.
     pub fn ring_fenced(self) {
         fence(Ordering::SeqCst);
         self.ring();
@@ -112,8 +122,8 @@ mod sleeping {
     use crate::futex;
     use std::time::Duration;
 
-    /// The first nap of a sleeper: longer than any store waits in a core's buffer, and short enough that a wake-up
-    /// missed in that window costs little beside the sleep that was coming anyway.
+    /// The first nap of a sleeper: longer than any store waits in a core's buffer, and short enough
+    /// that a wake-up missed in that window costs little beside the sleep that was coming anyway.
     const FIRST_NAP: Duration = Duration::from_micros(500);
 
     /// How far a sleeper has come; one value per sleep, made anew after each [`Doorbell::arm`].
@@ -129,8 +139,8 @@ mod sleeping {
     }
 
     impl Doorbell<'_> {
-        /// Sleeps until rung or until `timeout`. Returns the next stage: the caller polls again before it sleeps on with
-        /// that stage, because of the race described at the module's head.
+        /// Sleeps until rung or until `timeout`. Returns the next stage: the caller polls again
+        /// before it sleeps on with that stage, because of the race described at the module's head.
         pub fn sleep(self, armed: Armed, stage: Stage, timeout: Option<Duration>) -> Stage {
             self.sleep_among(armed, stage, timeout, &[])
         }
@@ -214,7 +224,8 @@ mod loom_tests {
         });
     }
 
-    /// A ringer that sees the bell armed needs no fence: the sleeper wakes, and sees what was published.
+    /// A ringer that sees the bell armed needs no fence: the sleeper wakes, and sees what was
+    /// published.
     #[test]
     fn a_sleeper_that_is_rung_sees_what_was_published() {
         loom::model(|| {

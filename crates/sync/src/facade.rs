@@ -1,5 +1,6 @@
-//! The one door through which lock-free code of this crate gets its atomics, cells and threads, so that loom or shuttle can take
-//! the place of the machine. Nothing else in the crate names `std::sync::atomic`, `loom` or `shuttle`.
+//! The one door through which lock-free code of this crate gets its atomics, cells and threads, so
+//! that loom or shuttle can take the place of the machine. Nothing else in the crate names
+//! `std::sync::atomic`, `loom` or `shuttle`.
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::atomic::{
@@ -89,7 +90,8 @@ pub(crate) fn relax() {
     std::hint::spin_loop();
 }
 
-/// This thread, as a number that no other has: an address of its own. 0 under loom, whose threads share one.
+/// This thread, as a number that no other has: an address of its own. 0 under loom, whose threads
+/// share one.
 pub(crate) fn me() -> usize {
     #[cfg(loom)]
     return 0;
@@ -102,8 +104,10 @@ pub(crate) fn me() -> usize {
     }
 }
 
-/// Between a SeqCst write of one word and a SeqCst read of another. Their places in the one order of all SeqCst operations already say that of two threads
-/// that each write one word and read the other's, one sees the other; loom treats such operations as AcqRel only, and knows that order from fences.
+/// Between a SeqCst write of one word and a SeqCst read of another. Their places in the one order
+/// of all SeqCst operations already say that of two threads that each write one word and read the
+/// other's, one sees the other; loom treats such operations as AcqRel only, and knows that order
+/// from fences.
 #[inline]
 pub(crate) fn total_order() {
     #[cfg(loom)]

@@ -1,5 +1,6 @@
-//! Sleeping on words of shared memory: `FUTEX_WAIT`, `FUTEX_WAKE` and `futex_waitv` without the private flag, so that
-//! the sleeper and the waker may be different processes. Also the cross-process memory barrier a sleeper needs.
+//! Sleeping on words of shared memory: `FUTEX_WAIT`, `FUTEX_WAKE` and `futex_waitv` without the
+//! private flag, so that the sleeper and the waker may be different processes. Also the
+//! cross-process memory barrier a sleeper needs.
 //!
 //! Callers own the protocol on the word; nothing here retries. Bounded by the timeouts given.
 
@@ -34,7 +35,8 @@ fn outcome(rc: libc::c_long) -> Wake {
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Wake {
     let time = timeout.map(timespec);
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the word is a live atomic and the timespec outlives the call; FUTEX_WAIT takes a relative time.
+    // SAFETY: the word is a live atomic and the timespec outlives the call; FUTEX_WAIT takes a
+    // relative time.
     outcome(unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -53,8 +55,8 @@ pub fn wake(word: &AtomicU32, count: u32) -> usize {
     wake_at(word.as_ptr(), count)
 }
 
-/// The same for a word that may be gone by now: its owner saw what it waited for without sleeping. Whoever sleeps on other things that
-/// came to lie there looks again, as after any wake-up.
+/// The same for a word that may be gone by now: its owner saw what it waited for without sleeping.
+/// Whoever sleeps on other things that came to lie there looks again, as after any wake-up.
 pub(crate) fn wake_at(address: *const u32, count: u32) -> usize {
     let count = count.min(i32::MAX as u32);
     // SAFETY: the kernel only uses the word's address.
@@ -84,11 +86,13 @@ struct Waiter {
 /// `FUTEX2_SIZE_U32`: a 32-bit word, not private to the process.
 const FUTEX2_SIZE_U32: u32 = 0x02;
 
-/// Words one call of [`wait_any`] can sleep on; the kernel's own limit is 128, ours the most any waiter here needs.
+/// Words one call of [`wait_any`] can sleep on; the kernel's own limit is 128, ours the most any
+/// waiter here needs.
 pub const WAIT_ANY_MAX: usize = 64;
 
-/// Sleeps while every word has its expected value, at most `timeout`. On kernels without `futex_waitv` it sleeps on the
-/// first word only, never longer than `FALLBACK_NAP`, so the caller's loop still sees the others.
+/// Sleeps while every word has its expected value, at most `timeout`. On kernels without
+/// `futex_waitv` it sleeps on the first word only, never longer than `FALLBACK_NAP`, so the
+/// caller's loop still sees the others.
 pub fn wait_any(words: &[(&AtomicU32, u32)], timeout: Option<Duration>) -> Wake {
     let Some(&(first, expected)) = words.first() else {
         return Wake::Maybe;
@@ -120,7 +124,9 @@ pub fn wait_any(words: &[(&AtomicU32, u32)], timeout: Option<Duration>) -> Wake 
             tv_nsec: (nanos % 1_000_000_000) as libc::c_long,
         }
     });
-    let time = deadline.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let time = deadline
+        .as_ref()
+        .map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the waiters and the timespec outlive the call; the addresses are of live atomics.
     let rc = unsafe {
         libc::syscall(
@@ -142,12 +148,12 @@ pub fn wait_any(words: &[(&AtomicU32, u32)], timeout: Option<Duration>) -> Wake 
     outcome(rc)
 }
 
-/// The longest sleep where a wake-up could be missed for want of a kernel feature: short enough to go unnoticed by
-/// users, long enough that a hundred idle ranks stay below one per cent of a core.
+/// The longest sleep where a wake-up could be missed for want of a kernel feature: short enough to
+/// go unnoticed by users, long enough that a hundred idle ranks stay below one per cent of a core.
 pub const FALLBACK_NAP: Duration = Duration::from_millis(10);
 
-/// A full memory barrier on every running thread of every process that called [`barrier_register`]. `false` where the
-/// kernel does not offer it (then sleep no longer than [`FALLBACK_NAP`]).
+/// A full memory barrier on every running thread of every process that called [`barrier_register`].
+/// `false` where the kernel does not offer it (then sleep no longer than [`FALLBACK_NAP`]).
 pub fn barrier_everywhere() -> bool {
     // SAFETY: membarrier has no memory arguments.
     unsafe {
@@ -160,7 +166,8 @@ pub fn barrier_everywhere() -> bool {
     }
 }
 
-/// Lets [`barrier_everywhere`] of other processes reach this one. Once per process, before it first rings a doorbell.
+/// Lets [`barrier_everywhere`] of other processes reach this one. Once per process, before it first
+/// rings a doorbell.
 pub fn barrier_register() -> bool {
     // SAFETY: as above.
     unsafe {
@@ -202,7 +209,10 @@ mod tests {
     #[test]
     fn an_unchanged_word_times_out() {
         let word = AtomicU32::new(0);
-        assert_eq!(wait(&word, 0, Some(Duration::from_millis(1))), Wake::Timeout);
+        assert_eq!(
+            wait(&word, 0, Some(Duration::from_millis(1))),
+            Wake::Timeout
+        );
         assert_eq!(
             wait_any(&[(&word, 0), (&word, 0)], Some(Duration::from_millis(1))),
             Wake::Timeout

@@ -1,7 +1,9 @@
-//! Sleeping on words where loom takes the machine's place (`--cfg loom`): what [`futex`](self) does, among the threads of one model.
+//! Sleeping on words where loom takes the machine's place (`--cfg loom`): what [`futex`](self)
+//! does, among the threads of one model.
 //!
-//! As in the kernel a lock orders who lies down and who wakes: either the sleeper sees what was written before the call, or the call finds the sleeper. Limits are taken
-//! for none, since they are there for lost calls: so a lost one ends the model with all threads blocked.
+//! As in the kernel a lock orders who lies down and who wakes: either the sleeper sees what was
+//! written before the call, or the call finds the sleeper. Limits are taken for none, since they
+//! are there for lost calls: so a lost one ends the model with all threads blocked.
 
 use crate::facade::{AtomicU32, Mutex, Ordering};
 use std::sync::Arc;

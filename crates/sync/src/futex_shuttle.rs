@@ -1,6 +1,9 @@
-//! Sleeping on words where shuttle takes the machine's place (`--cfg shuttle`): what [`futex`](self) does, among the threads of one random schedule.
+//! Sleeping on words where shuttle takes the machine's place (`--cfg shuttle`): what
+//! [`futex`](self) does, among the threads of one random schedule.
 //!
-//! A sleep with a short limit ends whenever the schedule says so; one with a long limit ends only by a call, since it is there for a lost one: so a lost one ends the schedule with all threads blocked.
+//! A sleep with a short limit ends whenever the schedule says so; one with a long limit ends only
+//! by a call, since it is there for a lost one: so a lost one ends the schedule with all threads
+//! blocked.
 
 use crate::facade::AtomicU32;
 use shuttle::rand::{Rng, thread_rng};
@@ -35,7 +38,9 @@ shuttle::lazy_static! {
 }
 
 fn sleepers() -> shuttle::sync::MutexGuard<'static, Vec<Sleeper>> {
-    SLEEPERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    SLEEPERS
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Sleeps while `word` is `expected`, at most `timeout` (`None`: until woken).

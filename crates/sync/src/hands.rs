@@ -1,10 +1,16 @@
-//! Lending a rank's hands: who may touch its engine while no thread of the program is in the library, and how its peers call for that.
+//! Lending a rank's hands: who may touch its engine while no thread of the program is in the
+//! library, and how its peers call for that.
 //!
-//! The [`Gate`] lies between the program's thread, which promised to be the only one and so takes locks without atomic operations, and a helper of the
-//! library. While the gate is kept the helper stays outside; the program's thread lends before it goes away and takes back when it waits, so locks
-//! may change their ways in between. A helper that is inside is not waited for: until it has left, both are at the engine, with real locks. The [`Call`] is two words in shared memory by which peers wake the helper. It is armed while something is open that
-//! needs hands; only what needs hands looks at it, so a small message never does. Where nobody is to call at once, [`Lendings`] lets the helper look by itself now and then,
-//! and rest while nothing is lent. Where cores are idle it may stay awake for a while instead of sleeping ([`Vigil`]): then nobody has to call it.
+//! The [`Gate`] lies between the program's thread, which promised to be the only one and so takes
+//! locks without atomic operations, and a helper of the library. While the gate is kept the helper
+//! stays outside; the program's thread lends before it goes away and takes back when it waits, so
+//! locks may change their ways in between. A helper that is inside is not waited for: until it has
+//! left, both are at the engine, with real locks. The [`Call`] is two words in shared memory by
+//! which peers wake the helper. It is armed while something is open that needs hands; only what
+//! needs hands looks at it, so a small message never does. Where nobody is to call at once,
+//! [`Lendings`] lets the helper look by itself now and then, and rest while nothing is lent. Where
+//! cores are idle it may stay awake for a while instead of sleeping ([`Vigil`]): then nobody has to
+//! call it.
 
 mod vigil;
 
@@ -34,7 +40,10 @@ pub struct Inside<'a>(&'a Gate);
 
 impl Gate {
     /// Kept.
-    #[allow(clippy::new_without_default, reason = "loom's atomics are made at run time")]
+    #[allow(
+        clippy::new_without_default,
+        reason = "loom's atomics are made at run time"
+    )]
     pub fn new() -> Self {
         Self {
             state: AtomicU32::new(KEPT),
@@ -42,14 +51,17 @@ impl Gate {
         }
     }
 
-    /// Lets the helper in from now on, and lets one stay that was asked to leave. For the one who keeps and lends. `false`: the helper has retired, nothing is lent.
+    /// Lets the helper in from now on, and lets one stay that was asked to leave. For the one who
+    /// keeps and lends. `false`: the helper has retired, nothing is lent.
     pub fn lend(&self) -> bool {
-        // Who lends is the one who recalls. A helper may look at both words all the time: they are written only if they change.
+        // Who lends is the one who recalls. A helper may look at both words all the time: they are
+        // written only if they change.
         if self.recalled.load(Ordering::Relaxed) {
             self.recalled.store(false, Ordering::SeqCst);
         }
-        // Release: the helper sees what the lender did, the change of its locks included. SYNC(hands-gate). What was noted as open before, in this one order or under a lock, a helper that
-        // goes sees, or it is seen here: SYNC(hands-abandoned).
+        // Release: the helper sees what the lender did, the change of its locks included.
+        // SYNC(hands-gate). What was noted as open before, in this one order or under a lock, a
+        // helper that goes sees, or it is seen here: SYNC(hands-abandoned).
         total_order();
         let lent = self
             .state
@@ -109,8 +121,9 @@ impl Gate {
         }
     }
 
-    /// As `try_keep`, but a helper that is inside is asked to leave soon. It may still be inside, even put aside by the kernel: who gets `false` goes on with
-    /// locks that are real ones, and calls this again now and then.
+    /// As `try_keep`, but a helper that is inside is asked to leave soon. It may still be inside,
+    /// even put aside by the kernel: who gets `false` goes on with locks that are real ones, and
+    /// calls this again now and then.
     pub fn take_back(&self) -> bool {
         if self.try_keep() {
             return true;
@@ -137,8 +150,9 @@ impl Inside<'_> {
         self.0.recalled.load(Ordering::SeqCst)
     }
 
-    /// The helper goes for good although hands are lent, since nothing is open, unless `needed` says that something is by now: who leaves something open and lends afterwards sees that nobody is there, or is
-    /// seen by `needed`. `false`: it stays.
+    /// The helper goes for good although hands are lent, since nothing is open, unless `needed`
+    /// says that something is by now: who leaves something open and lends afterwards sees that
+    /// nobody is there, or is seen by `needed`. `false`: it stays.
     pub fn abandon(self, needed: impl FnOnce() -> bool) -> bool {
         let gate = self.0;
         std::mem::forget(self);
@@ -161,7 +175,8 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// How often hands were lent, for a helper that looks by itself: it acts on what stays lent from one look to the next, and rests while nothing is.
+/// How often hands were lent, for a helper that looks by itself: it acts on what stays lent from
+/// one look to the next, and rests while nothing is.
 #[derive(Debug)]
 pub struct Lendings {
     times: AtomicU32,
@@ -170,7 +185,10 @@ pub struct Lendings {
 
 impl Lendings {
     /// None so far, and the helper looks.
-    #[allow(clippy::new_without_default, reason = "loom's atomics are made at run time")]
+    #[allow(
+        clippy::new_without_default,
+        reason = "loom's atomics are made at run time"
+    )]
     pub fn new() -> Self {
         Self {
             times: AtomicU32::new(0),
@@ -249,12 +267,15 @@ impl<'a> Call<'a> {
         self.word
     }
 
-    /// From now on peers call. Look once more for what came before, and, where others arm too, whether what is open is still what this armed for.
+    /// From now on peers call. Look once more for what came before, and, where others arm too,
+    /// whether what is open is still what this armed for.
     pub fn arm(self, what: For) {
-        // A swap: who takes back what another armed for sees what that one had left open. SYNC(hands-open).
+        // A swap: who takes back what another armed for sees what that one had left open.
+        // SYNC(hands-open).
         self.all
             .swap(u32::from(what == For::Everything), Ordering::AcqRel);
-        // Orders both words before the caller's look, against the fence in `claim`. SYNC(hands-call).
+        // Orders both words before the caller's look, against the fence in `claim`.
+        // SYNC(hands-call).
         self.bell.arm();
     }
 
@@ -268,11 +289,13 @@ impl<'a> Call<'a> {
     pub fn disarm(self) {
         // A call that comes first wakes the helper for nothing.
         self.bell.claim_ring();
-        // Before a look at whether somebody armed it meanwhile for a reason that this caller had not seen. SYNC(hands-recall).
+        // Before a look at whether somebody armed it meanwhile for a reason that this caller had
+        // not seen. SYNC(hands-recall).
         fence(Ordering::SeqCst);
     }
 
-    /// After something was published for the rank: `true` if the caller is the one who must wake its helper. No system call.
+    /// After something was published for the rank: `true` if the caller is the one who must wake
+    /// its helper. No system call.
     #[inline]
     pub fn claim(self, what: For) -> bool {
         // The publication before the look: SYNC(hands-call).
@@ -288,7 +311,8 @@ impl<'a> Call<'a> {
             && self.bell.claim_ring()
     }
 
-    /// After something was published for the rank: wakes its helper if it wants to be called for that.
+    /// After something was published for the rank: wakes its helper if it wants to be called for
+    /// that.
     #[inline]
     pub fn ring(self, what: For) {
         if self.claim(what) {
@@ -296,7 +320,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// After something was published for several ranks: calls the helpers of those that want to be called for that, each by its words.
+    /// After something was published for several ranks: calls the helpers of those that want to be
+    /// called for that, each by its words.
     pub fn ring_all<'b>(calls: impl Iterator<Item = Call<'b>>, what: For) {
         // Before all looks: SYNC(hands-call).
         fence(Ordering::SeqCst);

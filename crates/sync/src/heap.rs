@@ -1,6 +1,9 @@
-//! The heap of a process of Garonne's: the C library's, and what happens where that has no memory. Rust would end the process in words of its own; here somebody says it in Garonne's, with what the limit is.
+//! The heap of a process of Garonne's: the C library's, and what happens where that has no memory.
+//! Rust would end the process in words of its own; here somebody says it in Garonne's, with what
+//! the limit is.
 //!
-//! A library or program makes one its `#[global_allocator]`. Who can do without some memory and reports an error instead asks for it within [`may_fail`].
+//! A library or program makes one its `#[global_allocator]`. Who can do without some memory and
+//! reports an error instead asks for it within [`may_fail`].
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -17,7 +20,8 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// `refused` is told how many bytes there are no more, and is not to return; it must not ask for memory itself.
+    /// `refused` is told how many bytes there are no more, and is not to return; it must not ask
+    /// for memory itself.
     pub const fn new(refused: fn(usize)) -> Self {
         Self { refused }
     }
@@ -39,7 +43,8 @@ impl Heap {
     }
 }
 
-// SAFETY: all of it is the system's allocator; what is done in between does not ask for memory and does not unwind.
+// SAFETY: all of it is the system's allocator; what is done in between does not ask for memory and
+// does not unwind.
 unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -1,14 +1,18 @@
-//! A journal: the last records of several writers, read by whoever wants to, while they write and after they died.
+//! A journal: the last records of several writers, read by whoever wants to, while they write and
+//! after they died.
 //!
-//! Owned by the rank that writes; the words lie in shared memory and are read from another process. A writer never waits and never fails: it takes the next
-//! number and overwrites the oldest record. A reader keeps its own place, so any number of them may read, and what was overwritten before they came is
-//! counted as lost. Each record bears its number plus one, stored last, so a reader tells a whole record from one that is being written; a writer that is
-//! overtaken by a whole round while it writes can leave a mixture, which a reader must take for what it is: words of another process.
-//! Bounded: [`Shape::slots`] records of [`RECORD_WORDS`] words.
+//! Owned by the rank that writes; the words lie in shared memory and are read from another process.
+//! A writer never waits and never fails: it takes the next number and overwrites the oldest record.
+//! A reader keeps its own place, so any number of them may read, and what was overwritten before
+//! they came is counted as lost. Each record bears its number plus one, stored last, so a reader
+//! tells a whole record from one that is being written; a writer that is overtaken by a whole round
+//! while it writes can leave a mixture, which a reader must take for what it is: words of another
+//! process. Bounded: [`Shape::slots`] records of [`RECORD_WORDS`] words.
 
 use crate::facade::{AtomicU64, Ordering, fence};
 
-/// Words of a record, without its stamp. Loom, which tries all orders, has two: enough for a mixture.
+/// Words of a record, without its stamp. Loom, which tries all orders, has two: enough for a
+/// mixture.
 pub const RECORD_WORDS: usize = if cfg!(loom) { 2 } else { 7 };
 const SLOT_WORDS: usize = RECORD_WORDS + 1;
 /// Words before the first record: the next number, and room so that it has a cache line of its own.
@@ -58,7 +62,9 @@ impl Shape {
         if slots == 0 {
             return None;
         }
-        Some(Self { slots: slots as u64 })
+        Some(Self {
+            slots: slots as u64,
+        })
     }
 
     /// Records that it holds.
@@ -111,7 +117,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// The next record in order; `None`: there is none yet. `last` says that nobody writes any more: what is not finished is passed over.
+    /// The next record in order; `None`: there is none yet. `last` says that nobody writes any
+    /// more: what is not finished is passed over.
     pub fn next(&mut self, memory: &impl Memory, shape: Shape, last: bool) -> Option<Words> {
         loop {
             let head = memory.word(0).load(Ordering::Acquire);
@@ -129,8 +136,11 @@ impl Place {
                     return Some(words);
                 }
                 Found::Gone => self.skip(1),
-                // A writer that died there, or was put aside, must not keep the others' records back for ever.
-                Found::NotYet if last || head.wrapping_sub(self.next) > shape.slots / 2 => self.skip(1),
+                // A writer that died there, or was put aside, must not keep the others' records
+                // back for ever.
+                Found::NotYet if last || head.wrapping_sub(self.next) > shape.slots / 2 => {
+                    self.skip(1)
+                }
                 Found::NotYet => return None,
             }
         }
@@ -198,7 +208,10 @@ mod tests {
         assert_eq!(read(&memory, shape, &mut one, false), [0, 1, 2, 3, 4]);
         (5..8).for_each(|value| write(&memory, shape, &record(value)));
         assert_eq!(read(&memory, shape, &mut one, false), [5, 6, 7]);
-        assert_eq!(read(&memory, shape, &mut other, false), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(
+            read(&memory, shape, &mut other, false),
+            [0, 1, 2, 3, 4, 5, 6, 7]
+        );
         assert_eq!((one.lost, other.lost), (0, 0));
     }
 
@@ -213,7 +226,8 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_its_writer_never_finished_is_awaited_while_it_may_come_and_passed_over_afterwards() {
+    fn a_record_that_its_writer_never_finished_is_awaited_while_it_may_come_and_passed_over_afterwards()
+     {
         let shape = Shape::new(8);
         let memory = memory(shape);
         let mut place = Place::default();
@@ -286,7 +300,10 @@ mod loom_tests {
         let mut place = Place::default();
         let mut seen = Vec::new();
         while let Some(words) = place.next(memory, shape, true) {
-            assert!(words.iter().all(|word| *word == words[0]), "a mixture: {words:?}");
+            assert!(
+                words.iter().all(|word| *word == words[0]),
+                "a mixture: {words:?}"
+            );
             seen.push(words[0]);
         }
         (seen, place.lost)

@@ -1,11 +1,16 @@
-//! Who leads: of several threads that take turns at a duty ("leader/followers") one does it, and another stands in while the leader is within a *run* that may take long.
+//! Who leads: of several threads that take turns at a duty ("leader/followers") one does it, and
+//! another stands in while the leader is within a *run* that may take long.
 //!
-//! The leader says when a run begins and ends. Meanwhile the stand-in may take the lead, and then the one that led finds at the end of its run that it leads no longer: of both exactly one does. There is one stand-in at most; whoever leads hires one when there is none,
-//! and one that leaves for want of work cannot be missed by a leader that begins a run: SYNC(lead-run). Nothing here sleeps or wakes.
+//! The leader says when a run begins and ends. Meanwhile the stand-in may take the lead, and then
+//! the one that led finds at the end of its run that it leads no longer: of both exactly one does.
+//! There is one stand-in at most; whoever leads hires one when there is none, and one that leaves
+//! for want of work cannot be missed by a leader that begins a run: SYNC(lead-run). Nothing here
+//! sleeps or wakes.
 
 use crate::facade::{AtomicU32, Ordering, total_order};
 
-/// A leader's turn, by number: odd within a run. 32 bits of it come around after as many runs as none outlasts.
+/// A leader's turn, by number: odd within a run. 32 bits of it come around after as many runs as
+/// none outlasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn(u32);
 
@@ -22,7 +27,8 @@ impl Turn {
 /// See the module's paragraph.
 #[derive(Debug)]
 pub struct Lead {
-    /// The turn of whoever leads. Written by the leader between runs, and exchanged by leader and stand-in within one.
+    /// The turn of whoever leads. Written by the leader between runs, and exchanged by leader and
+    /// stand-in within one.
     turn: AtomicU32,
     /// 1: there is a stand-in, or one is on its way.
     stand_in: AtomicU32,
@@ -47,7 +53,8 @@ impl Lead {
     pub fn begins(&self, turn: Turn) -> Turn {
         debug_assert!(!turn.is_run());
         let run = turn.next();
-        // Release: what the leader did is the stand-in's to go on with. SYNC(lead-turn). A swap, in the one order of all with `leaves`: SYNC(lead-run).
+        // Release: what the leader did is the stand-in's to go on with. SYNC(lead-turn). A swap, in
+        // the one order of all with `leaves`: SYNC(lead-run).
         self.turn.swap(run.0, Ordering::SeqCst);
         total_order();
         run
@@ -58,7 +65,8 @@ impl Lead {
         self.exchange(run)
     }
 
-    /// The stand-in takes the lead if the leader is within a run. Release and Acquire: SYNC(lead-turn).
+    /// The stand-in takes the lead if the leader is within a run. Release and Acquire:
+    /// SYNC(lead-turn).
     pub fn take(&self) -> Option<Turn> {
         let run = self.turn();
         let turn = run.is_run().then(|| self.exchange(run)).flatten();
@@ -70,9 +78,9 @@ impl Lead {
 
     fn exchange(&self, run: Turn) -> Option<Turn> {
         let next = run.next();
-        let exchanged = self
-            .turn
-            .compare_exchange(run.0, next.0, Ordering::SeqCst, Ordering::Relaxed);
+        let exchanged =
+            self.turn
+                .compare_exchange(run.0, next.0, Ordering::SeqCst, Ordering::Relaxed);
         exchanged.is_ok().then_some(next)
     }
 
@@ -91,11 +99,13 @@ impl Lead {
         self.stand_in.store(0, Ordering::SeqCst);
     }
 
-    /// The stand-in goes, unless it is needed: a run goes on, and no other was hired yet. `false`: it stays.
+    /// The stand-in goes, unless it is needed: a run goes on, and no other was hired yet. `false`:
+    /// it stays.
     pub fn leaves(&self) -> bool {
         self.stand_in.swap(0, Ordering::SeqCst);
         total_order();
-        // Either a leader that begins a run sees that there is none, or its run is seen here. SYNC(lead-run).
+        // Either a leader that begins a run sees that there is none, or its run is seen here.
+        // SYNC(lead-run).
         !(self.turn().is_run() && self.stands_in())
     }
 }

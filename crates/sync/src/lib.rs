@@ -1,8 +1,10 @@
-//! The unsafe floor of Garonne: cells, locks, rings, parking, shared segments and views of user memory.
+//! The unsafe floor of Garonne: cells, locks, rings, parking, shared segments and views of user
+//! memory.
 //!
-//! Everything above this crate (except named `sys.rs` files and the C edge) is written without `unsafe`. Lock-free
-//! code takes its atomics from one facade, so that loom can run it (`RUSTFLAGS="--cfg loom" cargo test --lib --release`). With `--cfg shuttle` there is only what tasks are made of,
-//! for random schedules of theirs (`garonne-progress`).
+//! Everything above this crate (except named `sys.rs` files and the C edge) is written without
+//! `unsafe`. Lock-free code takes its atomics from one facade, so that loom can run it
+//! (`RUSTFLAGS="--cfg loom" cargo test --lib --release`). With `--cfg shuttle` there is only what
+//! tasks are made of, for random schedules of theirs (`garonne-progress`).
 
 mod facade;
 

@@ -1,8 +1,10 @@
 //! Long copies within one process's own memory, by whichever routine takes less here.
 //!
-//! No other core has these lines, so what holds for copies between cores does not hold for them: on processors whose `rep movsb` need not
-//! fetch what it overwrites the C library's copy takes half to nine tenths of a vector loop's time, on others several times as much. Both are tried and
-//! measured while they do what is wanted anyway, for each doubling of length. Racing threads may lose each other's measurements, no bytes.
+//! No other core has these lines, so what holds for copies between cores does not hold for them: on
+//! processors whose `rep movsb` need not fetch what it overwrites the C library's copy takes half
+//! to nine tenths of a vector loop's time, on others several times as much. Both are tried and
+//! measured while they do what is wanted anyway, for each doubling of length. Racing threads may
+//! lose each other's measurements, no bytes.
 
 use crate::copy::{Routine, copy_mem, copy_mem_by};
 use crate::user::UserMem;
@@ -15,12 +17,14 @@ const FROM_LOG2: u32 = 15;
 const CLASSES: usize = 12;
 /// The first copies alternate: the very first of each touches pages for the first time.
 const FIRST: u32 = 6;
-/// One copy of so many goes the other way: where that takes four times as long it costs a twentieth.
+/// One copy of so many goes the other way: where that takes four times as long it costs a
+/// twentieth.
 const RETRY_EVERY: u32 = 64;
 
 const ROUTINES: [Routine; 2] = [Routine::Vector, Routine::Library];
 
-/// What is known of copies of one class. Relaxed everywhere: any routine is right, the choice is only about speed.
+/// What is known of copies of one class. Relaxed everywhere: any routine is right, the choice is
+/// only about speed.
 #[derive(Debug)]
 struct Class {
     turns: AtomicU32,
@@ -50,12 +54,14 @@ impl Class {
     }
 
     fn took(&self, which: usize, len: usize, took: Duration) {
-        let now = (took.as_nanos() * 1_024_000 / len.max(1) as u128).clamp(1, u128::from(u32::MAX)) as u32;
+        let now = (took.as_nanos() * 1_024_000 / len.max(1) as u128).clamp(1, u128::from(u32::MAX))
+            as u32;
         let pace = &self.paces[which];
         let old = pace.load(Ordering::Relaxed);
         let new = match old {
             0 => now,
-            // Quick ones count more: what slows a copy down is a preemption or a cold cache as a rule, which says nothing of the routine.
+            // Quick ones count more: what slows a copy down is a preemption or a cold cache as a
+            // rule, which says nothing of the routine.
             _ if now <= old => old - (old - now) / 2,
             _ => old.saturating_add((now - old).min(old / 2).div_ceil(8)),
         };
@@ -67,7 +73,10 @@ static CLASSES_OF: [Class; CLASSES] = [const { Class::new() }; CLASSES];
 
 /// Copies `len` bytes between two places of this process's own memory, which must not overlap.
 pub fn copy_local(dst: UserMem, src: UserMem, len: usize) {
-    let Some(class) = len.checked_ilog2().and_then(|log2| log2.checked_sub(FROM_LOG2)) else {
+    let Some(class) = len
+        .checked_ilog2()
+        .and_then(|log2| log2.checked_sub(FROM_LOG2))
+    else {
         return copy_mem(dst, src, len);
     };
     let class = &CLASSES_OF[(class as usize).min(CLASSES - 1)];
@@ -82,7 +91,8 @@ mod tests {
     use super::*;
     use crate::user::Scratch;
 
-    /// Copies whose routines take so many microseconds: how many of the last hundred went by the library.
+    /// Copies whose routines take so many microseconds: how many of the last hundred went by the
+    /// library.
     fn by_library(class: &Class, us: [u64; 2]) -> usize {
         let gone: Vec<usize> = (0..500)
             .map(|_| {
@@ -116,7 +126,16 @@ mod tests {
         let (from, to) = (Scratch::new(MOST).unwrap(), Scratch::new(MOST).unwrap());
         let bytes: Vec<u8> = (0..MOST).map(|at| (at * 31 % 251) as u8).collect();
         from.mem().write(0, &bytes);
-        for len in [0, 1, 77, (1 << 15) - 1, 1 << 15, (1 << 15) + 1, 100_001, MOST - 1] {
+        for len in [
+            0,
+            1,
+            77,
+            (1 << 15) - 1,
+            1 << 15,
+            (1 << 15) + 1,
+            100_001,
+            MOST - 1,
+        ] {
             for turn in 0..4 {
                 to.mem().write(0, &vec![turn; MOST]);
                 copy_local(to.mem(), from.mem(), len);

@@ -1,7 +1,10 @@
-//! Looks that a thread lends to the one that polls for it: how to see whether what it waits for lies in memory that others write.
+//! Looks that a thread lends to the one that polls for it: how to see whether what it waits for
+//! lies in memory that others write.
 //!
-//! The poller cannot know of such memory by itself, and who sleeps cannot look. So who waits leaves its look here while it sleeps, and the poller takes it whenever it would ask for itself.
-//! A look that said yes is not taken again. Looks exclude each other, take no lock and wait for nothing. Bounded by the threads that wait.
+//! The poller cannot know of such memory by itself, and who sleeps cannot look. So who waits leaves
+//! its look here while it sleeps, and the poller takes it whenever it would ask for itself. A look
+//! that said yes is not taken again. Looks exclude each other, take no lock and wait for nothing.
+//! Bounded by the threads that wait.
 
 use crate::facade::{AtomicU32, Mutex, MutexGuard, Ordering, total_order};
 use std::sync::PoisonError;
@@ -20,7 +23,8 @@ unsafe impl Send for Entry {}
 
 impl Entry {
     fn take(&mut self) -> bool {
-        // SAFETY: who lent it is in `lend` until the entry is gone, does not touch it there, and entries are reached under their lock only.
+        // SAFETY: who lent it is in `lend` until the entry is gone, does not touch it there, and
+        // entries are reached under their lock only.
         self.came = self.came || unsafe { (*self.look)() };
         self.came
     }
@@ -71,7 +75,8 @@ impl Looks {
         };
         self.lock().push(Entry {
             id: lent.id,
-            // SAFETY: only the lifetime changes, and the entry is gone before this function is left: `Lent` takes it out, and `body` only borrows that.
+            // SAFETY: only the lifetime changes, and the entry is gone before this function is
+            // left: `Lent` takes it out, and `body` only borrows that.
             look: unsafe { std::mem::transmute::<*mut Look<'_>, *mut Look<'static>>(look) },
             came: false,
         });
@@ -81,7 +86,8 @@ impl Looks {
         body(&lent)
     }
 
-    /// Whether none is lent. Who sleeps until others write asks after it has said that it sleeps: whoever lent its look since has looked itself, SYNC(looks-lent).
+    /// Whether none is lent. Who sleeps until others write asks after it has said that it sleeps:
+    /// whoever lent its look since has looked itself, SYNC(looks-lent).
     #[inline]
     pub fn is_empty(&self) -> bool {
         total_order();

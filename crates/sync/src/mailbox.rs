@@ -1,7 +1,9 @@
-//! Rings in shared segments: the [`Outlet`] of a writer and the [`Intake`] of the reader, over the algorithm of `ring`.
+//! Rings in shared segments: the [`Outlet`] of a writer and the [`Intake`] of the reader, over the
+//! algorithm of `ring`.
 //!
-//! Used by the shared-memory rail. Owns the pointers into the segment, which it computes once and checks then. What a
-//! peer wrote is copied out and validated; what cannot be true is [`Taken::Broken`].
+//! Used by the shared-memory rail. Owns the pointers into the segment, which it computes once and
+//! checks then. What a peer wrote is copied out and validated; what cannot be true is
+//! [`Taken::Broken`].
 
 mod segment;
 
@@ -28,10 +30,12 @@ pub struct Outlet {
     running: bool,
 }
 
-/// Units of a lane that are used where copies need not fetch what they overwrite: then its length makes no difference, and fewer pages have to be touched.
+/// Units of a lane that are used where copies need not fetch what they overwrite: then its length
+/// makes no difference, and fewer pages have to be touched.
 const ENOUGH_UNITS: u32 = 8192;
 
-/// Of a lane of so many units its writer uses this many. Its reader believes the same, and nothing but what it measures depends on that.
+/// Of a lane of so many units its writer uses this many. Its reader believes the same, and nothing
+/// but what it measures depends on that.
 fn most_of(units: u32) -> u32 {
     match copy::needs_no_old_lines() {
         true => units.min(ENOUGH_UNITS),
@@ -54,7 +58,10 @@ impl Outlet {
     /// The mailbox end of writer `me`.
     pub fn mailbox(shm: &shm::Segment, place: Place, me: u16) -> Result<Self> {
         if me >= place.writers {
-            return Err(Error::new(ErrorKind::InvalidInput, "a writer without a card"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "a writer without a card",
+            ));
         }
         Ok(Self::new(Writer::new(
             Segment::new(shm, place)?,
@@ -81,13 +88,18 @@ impl Outlet {
     /// The run of this lane, which rings `bell`.
     pub fn run(&mut self, bell: &shm::Word) -> Arc<Run> {
         let memory = &self.writer.memory;
-        let run = self
-            .run
-            .get_or_insert_with(|| Arc::new(Run::new(bell.clone(), memory.slot(0), memory.mapping.clone())));
+        let run = self.run.get_or_insert_with(|| {
+            Arc::new(Run::new(
+                bell.clone(),
+                memory.slot(0),
+                memory.mapping.clone(),
+            ))
+        });
         run.clone()
     }
 
-    /// Opens the run for as many records as there are free slots in a row, at most `records`: how many.
+    /// Opens the run for as many records as there are free slots in a row, at most `records`: how
+    /// many.
     pub fn open_run(&mut self, records: u32) -> u32 {
         self.close_run();
         let Some(run) = &self.run else { return 0 };
@@ -117,7 +129,8 @@ impl Outlet {
         geometry.units as usize / 4 * UNIT
     }
 
-    /// Sends `len` bytes at `bytes` (at most [`Outlet::payload_max`]) behind `header`, written by these stores.
+    /// Sends `len` bytes at `bytes` (at most [`Outlet::payload_max`]) behind `header`, written by
+    /// these stores.
     #[inline(always)]
     pub fn send(
         &mut self,
@@ -132,8 +145,8 @@ impl Outlet {
         Ok(())
     }
 
-    /// Sends a record whose bytes share the slot with the header, if they can and this is a lane that has room at first
-    /// glance. `false`: nothing happened; [`Outlet::send`] tries harder.
+    /// Sends a record whose bytes share the slot with the header, if they can and this is a lane
+    /// that has room at first glance. `false`: nothing happened; [`Outlet::send`] tries harder.
     #[inline(always)]
     pub fn send_inline(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> bool {
         if len > INLINE_MAX {
@@ -153,10 +166,12 @@ impl Outlet {
         true
     }
 
-    /// Whether this is a lane with room for `records` records of up to `each` bytes: then so many claims of data succeed.
+    /// Whether this is a lane with room for `records` records of up to `each` bytes: then so many
+    /// claims of data succeed.
     pub fn has_room(&mut self, records: usize, each: usize) -> bool {
         self.close_run();
-        self.writer.has_space(records as u32, each.div_ceil(UNIT) as u32)
+        self.writer
+            .has_space(records as u32, each.div_ceil(UNIT) as u32)
     }
 
     /// Claims room for `len` bytes (at most [`Outlet::payload_max`]).
@@ -215,18 +230,20 @@ pub enum Taken {
 pub struct Intake {
     reader: Reader<Segment>,
     starving: bool,
-    /// Payload lines of the last record that shared no slot, at most [`FETCHED_LINES`]: the next is likely to be such a one.
+    /// Payload lines of the last record that shared no slot, at most [`FETCHED_LINES`]: the next is
+    /// likely to be such a one.
     lines: u32,
     /// The only writer of a lane.
     writer: u16,
     ready: Ready<SlotAt>,
 }
 
-/// Payload lines that a waiting reader keeps an eye on, so that they come together with the slot and not after it. Few, since
-/// a line looked at while it is written travels twice.
+/// Payload lines that a waiting reader keeps an eye on, so that they come together with the slot
+/// and not after it. Few, since a line looked at while it is written travels twice.
 const FETCHED_LINES: u32 = 4;
 
-/// Payloads of so many lines are still being written when their first lines are looked at: those would travel twice for nothing.
+/// Payloads of so many lines are still being written when their first lines are looked at: those
+/// would travel twice for nothing.
 const LONG_LINES: u32 = 2048 / UNIT as u32;
 
 /// A record as it lies there.
@@ -284,7 +301,8 @@ impl Intake {
         }
     }
 
-    /// Fetches the slot `ahead` places beyond the next one into this core's cache, for a reader that is behind its writer.
+    /// Fetches the slot `ahead` places beyond the next one into this core's cache, for a reader
+    /// that is behind its writer.
     #[inline(always)]
     pub fn fetch_ahead(&self, ahead: u32) {
         let slot = self.reader.head_slot().wrapping_add(ahead);
@@ -296,14 +314,15 @@ impl Intake {
         self.reader.head_slot()
     }
 
-    /// Whether payloads have filled all that this lane's writer uses of the area once, so that nobody touches its memory for the first time any more. Asked anew after 2^32 units.
+    /// Whether payloads have filled all that this lane's writer uses of the area once, so that
+    /// nobody touches its memory for the first time any more. Asked anew after 2^32 units.
     pub fn has_been_round(&self) -> bool {
         let units = self.reader.memory.geometry().units;
         self.reader.next_unit() / units >= rounds_to(most_of(units))
     }
 
-    /// The next record of a lane, if its payload shares its slot; it stays until [`Intake::pass`]. A look that finds none also fetches where the
-    /// next payload beside a slot may lie.
+    /// The next record of a lane, if its payload shares its slot; it stays until [`Intake::pass`].
+    /// A look that finds none also fetches where the next payload beside a slot may lie.
     #[inline(always)]
     pub fn peek(&self) -> Option<Record> {
         let Some(at) = self.ready.peek(&self.reader.memory) else {
@@ -319,7 +338,8 @@ impl Intake {
         })
     }
 
-    /// Gives the room of the record back that [`Intake::peek`] just showed. `true`: writers wait for room and are to be rung.
+    /// Gives the room of the record back that [`Intake::peek`] just showed. `true`: writers wait
+    /// for room and are to be rung.
     #[inline(always)]
     pub fn pass(&mut self) -> bool {
         self.lines = 0;
@@ -367,15 +387,20 @@ impl Intake {
         if self.ready.step::<Segment>() {
             self.follow();
         }
-        if found.void { Taken::Void } else { Taken::Record }
+        if found.void {
+            Taken::Void
+        } else {
+            Taken::Record
+        }
     }
 
-    /// Fetches the lines where the next payload will lie if it does not share its slot. To be called while waiting: the writer
-    /// takes them away when it writes, and this brings them back.
+    /// Fetches the lines where the next payload will lie if it does not share its slot. To be
+    /// called while waiting: the writer takes them away when it writes, and this brings them back.
     #[inline(always)]
     fn fetch_payload(&self) {
         for line in 0..self.lines {
-            let unit = self.reader.next_unit().wrapping_add(line) & (self.reader.memory.geometry().units - 1);
+            let unit = self.reader.next_unit().wrapping_add(line)
+                & (self.reader.memory.geometry().units - 1);
             crate::copy::prefetch(self.reader.memory.area.wrapping_add(unit as usize * UNIT));
         }
     }

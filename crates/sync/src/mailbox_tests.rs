@@ -1,4 +1,5 @@
-//! Mailboxes and lanes in anonymous segments: order, room, death of writers, and peers that write anything.
+//! Mailboxes and lanes in anonymous segments: order, room, death of writers, and peers that write
+//! anything.
 
 use super::*;
 
@@ -213,7 +214,12 @@ fn whatever_a_peer_writes_into_slots_the_reader_stays_inside() {
             let value = if word == 0 {
                 u64::from(round + 1) | random << 32
             } else {
-                random.rotate_left(17) & if round % 3 == 0 { u64::MAX } else { 0xff_0000_00ff }
+                random.rotate_left(17)
+                    & if round % 3 == 0 {
+                        u64::MAX
+                    } else {
+                        0xff_0000_00ff
+                    }
             };
             shm.atomic_u64(PLACE.slots + (round % 8) as usize * UNIT + word * 8)
                 .store(value, Ordering::Relaxed);
@@ -281,7 +287,10 @@ fn long_lane(most: u32) -> (Outlet, Intake) {
 
 #[test]
 fn a_lane_touches_more_of_its_memory_only_as_more_goes_through_it() {
-    for (most, touched) in [(32768, [256, 512, 1024, 2048]), (8192, [256, 512, 512, 512])] {
+    for (most, touched) in [
+        (32768, [256, 512, 1024, 2048]),
+        (8192, [256, 512, 512, 512]),
+    ] {
         let (mut outlet, mut intake) = long_lane(most);
         let first = outlet
             .writer
@@ -353,7 +362,8 @@ fn all_that_was_promised_room_has_it_where_a_lane_begins_anew_early() {
 }
 
 #[test]
-fn nothing_is_overwritten_that_a_slower_reader_has_not_taken_while_a_lane_is_filled_further_and_further() {
+fn nothing_is_overwritten_that_a_slower_reader_has_not_taken_while_a_lane_is_filled_further_and_further()
+ {
     const RECORDS: usize = 1500;
     let (mut outlet, mut intake) = long_lane(32768);
     std::thread::scope(|scope| {

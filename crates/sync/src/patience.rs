@@ -1,5 +1,6 @@
-//! How a withdrawer waits for a run that goes on: it looks, gives way, then sleeps for ever longer, because the runner may be a thread that
-//! only runs on idle cores, and need not know that somebody waits.
+//! How a withdrawer waits for a run that goes on: it looks, gives way, then sleeps for ever longer,
+//! because the runner may be a thread that only runs on idle cores, and need not know that somebody
+//! waits.
 
 use crate::facade::{AtomicU32, relax};
 
@@ -9,7 +10,8 @@ const LOOKS: u32 = 100;
 /// After these it sleeps: the runner is another core's, or waits for this one.
 #[cfg(not(any(loom, shuttle)))]
 const YIELDS: u32 = 110;
-/// The first sleep of a withdrawer in microseconds, about what a wake-up costs; each is twice the one before, up to five milliseconds.
+/// The first sleep of a withdrawer in microseconds, about what a wake-up costs; each is twice the
+/// one before, up to five milliseconds.
 #[cfg(not(any(loom, shuttle)))]
 const NAP_US: u64 = 40;
 #[cfg(not(any(loom, shuttle)))]

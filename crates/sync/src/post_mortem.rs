@@ -1,10 +1,11 @@
 //! Memory of a process that can be read after its death, and values that lie in it.
 //!
-//! An [`Area`] is a memory file with slots of fixed sizes, made and mapped by one process. Whoever gets its descriptor
-//! reads what the process wrote last, however that ended. Nobody else can write: the file is sealed against new writable
-//! mappings before its descriptor is handed out, so references to values in it are as good as to any others.
-//! A [`Placed`] value is counted as in an `Arc`, and costs its users the same; it lies in a slot of the area, or on the
-//! heap where no slot is free or large enough. Bounded by the slots.
+//! An [`Area`] is a memory file with slots of fixed sizes, made and mapped by one process. Whoever
+//! gets its descriptor reads what the process wrote last, however that ended. Nobody else can
+//! write: the file is sealed against new writable mappings before its descriptor is handed out, so
+//! references to values in it are as good as to any others. A [`Placed`] value is counted as in an
+//! `Arc`, and costs its users the same; it lies in a slot of the area, or on the heap where no slot
+//! is free or large enough. Bounded by the slots.
 
 use crate::shm::{Access, Segment};
 use std::fmt;
@@ -20,7 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes before the first slot, for what the process says of the whole.
 pub const HEADER_BYTES: usize = 4096;
 
-/// Where the value lies in its slot. At the slot's beginning is the number of its owners: 0, and there is no value.
+/// Where the value lies in its slot. At the slot's beginning is the number of its owners: 0, and
+/// there is no value.
 pub const VALUE_AT: usize = offset_of!(Inner<u64>, value);
 
 /// Slots begin at lines.
@@ -49,7 +51,8 @@ pub struct Area {
 }
 
 impl Area {
-    /// An area that begins with `header`, of at most [`HEADER_BYTES`], and has slots of these sizes; and its file, for readers.
+    /// An area that begins with `header`, of at most [`HEADER_BYTES`], and has slots of these
+    /// sizes; and its file, for readers.
     ///
     /// # Errors
     /// The system has no such memory, or no such seal.
@@ -61,7 +64,9 @@ impl Area {
             free.push(Slot { offset: end, bytes });
             end += bytes;
         }
-        let header = header.get(..HEADER_BYTES.min(header.len())).unwrap_or_default();
+        let header = header
+            .get(..HEADER_BYTES.min(header.len()))
+            .unwrap_or_default();
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: a system call with a name that ends.
         let fd = unsafe { libc::memfd_create(c"garonne-events".as_ptr(), flags) };
@@ -89,7 +94,10 @@ impl Area {
     /// A free slot of so many bytes, the smallest that is large enough.
     fn take(&self, bytes: usize) -> Option<Slot> {
         let mut slots = self.slots();
-        let fits = slots.iter().enumerate().filter(|(_, slot)| slot.bytes >= bytes);
+        let fits = slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.bytes >= bytes);
         let (index, _) = fits.min_by_key(|(_, slot)| (slot.bytes, slot.offset))?;
         Some(slots.swap_remove(index))
     }
@@ -114,7 +122,8 @@ pub struct Placed<T> {
     at: NonNull<Inner<T>>,
 }
 
-// SAFETY: as an `Arc`: owners share the value, and the last of them drops it, whatever their threads.
+// SAFETY: as an `Arc`: owners share the value, and the last of them drops it, whatever their
+// threads.
 unsafe impl<T: Send + Sync> Send for Placed<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Placed<T> {}
@@ -152,9 +161,11 @@ impl<T> Placed<T> {
             home,
             value,
         };
-        // SAFETY: the slot is free, large enough and aligned, and mapped as long as `home` keeps its area.
+        // SAFETY: the slot is free, large enough and aligned, and mapped as long as `home` keeps
+        // its area.
         unsafe { at.write(inner) };
-        // A reader that comes after this process's death, wherever that was, and finds an owner finds the value.
+        // A reader that comes after this process's death, wherever that was, and finds an owner
+        // finds the value.
         compiler_fence(Ordering::Release);
         // SAFETY: as above; the value was written.
         unsafe { &(*at).owners }.store(1, Ordering::Relaxed);
@@ -271,7 +282,9 @@ mod tests {
                     std::thread::spawn(move || drop(mine))
                 })
                 .collect();
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            threads
+                .into_iter()
+                .for_each(|thread| thread.join().unwrap());
             assert_eq!(Arc::strong_count(&alive), 2);
             drop(one);
             assert_eq!(Arc::strong_count(&alive), 1);

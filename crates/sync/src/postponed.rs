@@ -1,8 +1,10 @@
 //! Wake-ups that a thread puts off until it has let go of a lock.
 //!
-//! A kernel that wakes a thread may run it at once in the place of the one that woke it, which then loses its core with the lock held, and everybody who wants that
-//! lock waits for a time slice. So whoever holds a lock that others want lives with a [`Postponed`], declared before the lock's guard or put behind it in one value: the
-//! doorbells that this thread rings meanwhile are rung when it is dropped. Bounded by `WAKES_MAX` wake-ups of a thread; those beyond are not put off.
+//! A kernel that wakes a thread may run it at once in the place of the one that woke it, which then
+//! loses its core with the lock held, and everybody who wants that lock waits for a time slice. So
+//! whoever holds a lock that others want lives with a [`Postponed`], declared before the lock's
+//! guard or put behind it in one value: the doorbells that this thread rings meanwhile are rung
+//! when it is dropped. Bounded by `WAKES_MAX` wake-ups of a thread; those beyond are not put off.
 
 use crate::facade::AtomicU32;
 use crate::futex;
@@ -47,7 +49,10 @@ pub struct Postponed(PhantomData<*const ()>);
 
 impl Postponed {
     /// From now on.
-    #[allow(clippy::new_without_default, reason = "it changes what the thread does")]
+    #[allow(
+        clippy::new_without_default,
+        reason = "it changes what the thread does"
+    )]
     pub fn new() -> Self {
         OWED.with(|owed| owed.depth.set(owed.depth.get() + 1));
         Self(PhantomData)

@@ -1,4 +1,5 @@
-//! Wake-ups put off, in every order of a waker's steps and a sleeper's: none is lost, and none comes before its waker has let go.
+//! Wake-ups put off, in every order of a waker's steps and a sleeper's: none is lost, and none
+//! comes before its waker has let go.
 
 use super::*;
 use crate::doorbell::Doorbell;
@@ -19,8 +20,9 @@ fn write(word: &AtomicU32) {
     wake_all(word);
 }
 
-/// What a holder of a lock leaves for one that sleeps on its bell is polled before it sleeps, or the bell is rung when the holder has let go: then it is there, whether the sleeper was
-/// woken or saw that the word had changed.
+/// What a holder of a lock leaves for one that sleeps on its bell is polled before it sleeps, or
+/// the bell is rung when the holder has let go: then it is there, whether the sleeper was woken or
+/// saw that the word had changed.
 #[test]
 fn a_ring_that_is_put_off_reaches_who_goes_to_sleep_meanwhile() {
     loom::model(|| {
@@ -56,7 +58,8 @@ fn a_ring_that_is_put_off_reaches_who_goes_to_sleep_meanwhile() {
     });
 }
 
-/// Whoever sleeps when somebody who holds a lock brings about what it waits for finds the lock free when it wakes, also where the holder calls what puts off wake-ups itself.
+/// Whoever sleeps when somebody who holds a lock brings about what it waits for finds the lock free
+/// when it wakes, also where the holder calls what puts off wake-ups itself.
 #[test]
 fn whoever_is_woken_finds_that_the_waker_has_let_go() {
     loom::model(|| {

@@ -1,19 +1,26 @@
 //! Racks: queues of chores that many threads fill and empty without a lock.
 //!
-//! A rack is a row of slots with two bitmaps, in blocks of 64. `taken` says which slots are somebody's; `ready` says which hold a chore that waits to be run.
-//! Who clears a bit of `ready` owns that chore until it is settled or its bit is set again, so a chore that is run again and again keeps its slot and never
-//! has two runners. Looking at an empty rack is one load of a line that stays with those who look (Algorithm 2 of the PIOMan paper, without its
-//! lock), and nobody ever waits for a thread that was stopped halfway. Among the chores of one rack no order is promised; each walk gives every chore
-//! that waited at its beginning one turn. Bounded: at most [`SLOTS_MAX`] chores per rack, and one in its post.
+//! A rack is a row of slots with two bitmaps, in blocks of 64. `taken` says which slots are
+//! somebody's; `ready` says which hold a chore that waits to be run. Who clears a bit of `ready`
+//! owns that chore until it is settled or its bit is set again, so a chore that is run again and
+//! again keeps its slot and never has two runners. Looking at an empty rack is one load of a line
+//! that stays with those who look (Algorithm 2 of the PIOMan paper, without its lock), and nobody
+//! ever waits for a thread that was stopped halfway. Among the chores of one rack no order is
+//! promised; each walk gives every chore that waited at its beginning one turn. Bounded: at most
+//! [`SLOTS_MAX`] chores per rack, and one in its post.
 //!
 //! # The post
 //!
-//! The first block's `post` is a slot in one word, for chores that come one at a time: whose it is, whether its chore waits, and which that is, so that one exchange puts a chore there and one takes it. A
-//! submission changes the line of bitmaps and post once, not twice with those who look at it taking it away in between. What is put while the post is occupied takes a slot, and so does a
-//! chore that leaves the post to be run again, if one is free.
+//! The first block's `post` is a slot in one word, for chores that come one at a time: whose it is,
+//! whether its chore waits, and which that is, so that one exchange puts a chore there and one
+//! takes it. A submission changes the line of bitmaps and post once, not twice with those who look
+//! at it taking it away in between. What is put while the post is occupied takes a slot, and so
+//! does a chore that leaves the post to be run again, if one is free.
 
 use crate::chore::{Header, Put, Refused, Settled, move_claimed, run_claimed, withdraw_claimed};
-use crate::facade::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, prefetch_to_write, total_order};
+use crate::facade::{
+    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, prefetch_to_write, total_order,
+};
 use std::ptr::NonNull;
 
 /// Blocks of a rack at most.
@@ -25,17 +32,19 @@ const BLOCK: usize = 64;
 /// Chores that a rack holds at most, but for the one in its post.
 pub const SLOTS_MAX: usize = BLOCKS_MAX * BLOCK;
 
-/// Runs that are asked for during a run and follow it at once: more, and others get their turn first.
+/// Runs that are asked for during a run and follow it at once: more, and others get their turn
+/// first.
 const RERUNS: u32 = 4;
 
-/// Slots that lie beside the bitmaps. The lowest free slot is taken first, so a rack with few chores moves one pair of cache lines from submitter to
-/// runner: bitmaps, post and chore together.
+/// Slots that lie beside the bitmaps. The lowest free slot is taken first, so a rack with few
+/// chores moves one pair of cache lines from submitter to runner: bitmaps, post and chore together.
 const NEAR: usize = 12;
 
 /// What stands for a slot in a seat that is the post.
 const POST: usize = 0xffff;
 
-/// Set in the address in a post whose chore does not wait: somebody has it. Chores lie at even addresses.
+/// Set in the address in a post whose chore does not wait: somebody has it. Chores lie at even
+/// addresses.
 const HELD: usize = 1;
 
 /// 64 slots and their bitmaps.
@@ -81,19 +90,22 @@ impl<C> Block<C> {
         self.ready.fetch_and(!(1 << bit), Ordering::Acquire) >> bit & 1 == 1
     }
 
-    /// The same for the post, if `header` still waits there. If it went and came back meanwhile, it waits as well.
+    /// The same for the post, if `header` still waits there. If it went and came back meanwhile, it
+    /// waits as well.
     fn claim_post(&self, header: *mut Header<C>) -> Option<NonNull<Header<C>>> {
         let held = header.map_addr(|address| address | HELD);
         // Acquire: the chore. SYNC(rack-ready).
-        let claimed = self
-            .post
-            .compare_exchange(header, held, Ordering::Acquire, Ordering::Relaxed);
+        let claimed =
+            self.post
+                .compare_exchange(header, held, Ordering::Acquire, Ordering::Relaxed);
         claimed.ok().and_then(NonNull::new)
     }
 
     fn any_ready(&self) -> bool {
-        // SeqCst for those who are about to sleep: SYNC(rack-poller). Costs no more than Acquire on x86-64.
-        waiting(self.post.load(Ordering::SeqCst)).is_some() || self.ready.load(Ordering::SeqCst) != 0
+        // SeqCst for those who are about to sleep: SYNC(rack-poller). Costs no more than Acquire on
+        // x86-64.
+        waiting(self.post.load(Ordering::SeqCst)).is_some()
+            || self.ready.load(Ordering::SeqCst) != 0
     }
 
     fn count_run(&self) {
@@ -104,7 +116,8 @@ impl<C> Block<C> {
 
 #[repr(align(128))]
 struct Rack<C> {
-    /// Blocks that were ever used: nobody looks at the others. Grows before the first chore of a block is ready.
+    /// Blocks that were ever used: nobody looks at the others. Grows before the first chore of a
+    /// block is ready.
     used: AtomicUsize,
     blocks: Box<[Block<C>]>,
 }
@@ -116,12 +129,14 @@ impl<C> Rack<C> {
     }
 }
 
-/// A set of racks that belong together, told apart by numbers, with a bitmap of those that may have something ready. Aligned so that the counts of an `Arc` around it, which change with
-/// every chore that is made, lie on another line than what every walk reads.
+/// A set of racks that belong together, told apart by numbers, with a bitmap of those that may have
+/// something ready. Aligned so that the counts of an `Arc` around it, which change with every chore
+/// that is made, lie on another line than what every walk reads.
 #[repr(align(128))]
 pub struct Racks<C> {
     racks: Box<[Rack<C>]>,
-    /// A rack's bit is set before or soon after its first chore is ready, and only cleared by those who look for it. SYNC(rack-marked).
+    /// A rack's bit is set before or soon after its first chore is ready, and only cleared by those
+    /// who look for it. SYNC(rack-marked).
     marked: Box<[AtomicU64]>,
 }
 
@@ -169,8 +184,8 @@ fn seat(rack: usize, slot: usize) -> u32 {
 pub const RACKS_MAX: usize = 1 << 16;
 
 impl<C> Racks<C> {
-    /// Racks with room for this many chores each, rounded up to 64. `None`: more than [`RACKS_MAX`] racks, or a rack of none or of more than
-    /// [`SLOTS_MAX`].
+    /// Racks with room for this many chores each, rounded up to 64. `None`: more than [`RACKS_MAX`]
+    /// racks, or a rack of none or of more than [`SLOTS_MAX`].
     pub fn new(slots: &[usize]) -> Option<Self> {
         if slots.len() > RACKS_MAX || slots.iter().any(|slots| !(1..=SLOTS_MAX).contains(slots)) {
             return None;
@@ -181,7 +196,9 @@ impl<C> Racks<C> {
         };
         Some(Self {
             racks: slots.iter().map(rack).collect(),
-            marked: (0..slots.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            marked: (0..slots.len().div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
         })
     }
 
@@ -216,7 +233,8 @@ impl<C> Racks<C> {
         self.racks.get(rack).and_then(|rack| rack.blocks.first())
     }
 
-    /// A seat for a chore that is about to be put: the post if that is free, which is its own only after [`Racks::post`], else a slot.
+    /// A seat for a chore that is about to be put: the post if that is free, which is its own only
+    /// after [`Racks::post`], else a slot.
     pub(crate) fn find(&self, rack: usize, header: NonNull<Header<C>>) -> Result<u32, Refused> {
         let first = self.first(rack).ok_or(Refused::Nowhere)?;
         // So that there is a slot for it if somebody else is quicker at the post.
@@ -228,7 +246,11 @@ impl<C> Racks<C> {
     }
 
     /// Takes a free slot for a chore.
-    pub(crate) fn reserve(&self, number: usize, header: NonNull<Header<C>>) -> Result<u32, Refused> {
+    pub(crate) fn reserve(
+        &self,
+        number: usize,
+        header: NonNull<Header<C>>,
+    ) -> Result<u32, Refused> {
         let rack = self.racks.get(number).ok_or(Refused::Nowhere)?;
         for (index, block) in rack.blocks.iter().enumerate() {
             let mut seen = block.taken.load(Ordering::Relaxed);
@@ -237,8 +259,11 @@ impl<C> Racks<C> {
                 // Acquire: the slot's last chore is out of it. SYNC(rack-slot).
                 seen = block.taken.fetch_or(1 << bit, Ordering::Acquire);
                 if seen >> bit & 1 == 0 {
-                    // The slot is ours; whoever reads it first clears the bit that `offer` sets afterwards.
-                    block.slot(bit as usize).store(header.as_ptr(), Ordering::Relaxed);
+                    // The slot is ours; whoever reads it first clears the bit that `offer` sets
+                    // afterwards.
+                    block
+                        .slot(bit as usize)
+                        .store(header.as_ptr(), Ordering::Relaxed);
                     if rack.used.load(Ordering::Relaxed) <= index {
                         rack.used.fetch_max(index + 1, Ordering::SeqCst);
                     }
@@ -259,29 +284,36 @@ impl<C> Racks<C> {
         seat as usize & POST == POST
     }
 
-    /// Puts a chore that has the post as its seat there and makes it ready to be run. `None`: another came first.
+    /// Puts a chore that has the post as its seat there and makes it ready to be run. `None`:
+    /// another came first.
     pub(crate) fn post(&self, seat: u32, header: NonNull<Header<C>>) -> Option<Put> {
         let post = &self.place(seat).0.post;
         // Acquire: the post's last chore is out of it. SYNC(rack-slot). The rest as in `offer`.
         let free = std::ptr::null_mut();
-        let posted = post.compare_exchange(free, header.as_ptr(), Ordering::SeqCst, Ordering::Relaxed);
+        let posted =
+            post.compare_exchange(free, header.as_ptr(), Ordering::SeqCst, Ordering::Relaxed);
         posted.ok()?;
         total_order();
         self.mark(Self::rack_of(seat));
-        // Those in slots are not counted: a runner has the line by now, and whoever comes while this one waits counts them.
+        // Those in slots are not counted: a runner has the line by now, and whoever comes while
+        // this one waits counts them.
         Some(Put { before: 0 })
     }
 
     /// Makes the chore of a slot, or of a post that is its own, ready to be run.
     pub(crate) fn offer(&self, seat: u32, header: NonNull<Header<C>>) -> Put {
         let (block, bit) = self.place(seat);
-        // Release: the runner sees the chore and what its last run did: SYNC(rack-ready). SeqCst: who then looks for pollers, and a poller
-        // that leaves and then looks here, cannot miss each other: SYNC(rack-poller).
+        // Release: the runner sees the chore and what its last run did: SYNC(rack-ready). SeqCst:
+        // who then looks for pollers, and a poller that leaves and then looks here, cannot miss
+        // each other: SYNC(rack-poller).
         let before = if Self::is_post(seat) {
             block.post.swap(header.as_ptr(), Ordering::SeqCst);
             0
         } else {
-            block.ready.fetch_or(1 << bit, Ordering::SeqCst).count_ones()
+            block
+                .ready
+                .fetch_or(1 << bit, Ordering::SeqCst)
+                .count_ones()
         };
         total_order();
         self.mark(Self::rack_of(seat));
@@ -291,13 +323,15 @@ impl<C> Racks<C> {
     fn mark(&self, rack: usize) {
         let bit = 1 << (rack % 64);
         let marked = &self.marked[rack / 64];
-        // SeqCst with `marked_racks`: either it sees the chore or we see the mark gone. SYNC(rack-marked).
+        // SeqCst with `marked_racks`: either it sees the chore or we see the mark gone.
+        // SYNC(rack-marked).
         if marked.load(Ordering::SeqCst) & bit == 0 {
             marked.fetch_or(bit, Ordering::SeqCst);
         }
     }
 
-    /// Takes the chore of a seat, which lies at this address, out of the hands of runners, and returns it as it was put. `None`: one has it, or it is not there any longer.
+    /// Takes the chore of a seat, which lies at this address, out of the hands of runners, and
+    /// returns it as it was put. `None`: one has it, or it is not there any longer.
     pub(crate) fn claim(&self, seat: u32, header: *const Header<C>) -> Option<NonNull<Header<C>>> {
         let (block, bit) = self.place(seat);
         match Self::is_post(seat) {
@@ -333,7 +367,8 @@ impl<C> Racks<C> {
         rack.used().iter().any(Block::any_ready)
     }
 
-    /// Runs every chore that waits in a rack, once. `round` changes from walk to walk, so that none is always the first.
+    /// Runs every chore that waits in a rack, once. `round` changes from walk to walk, so that none
+    /// is always the first.
     #[inline]
     pub fn run(&self, rack: usize, round: u32, context: &C) -> Tally {
         let mut tally = Tally::default();
@@ -349,13 +384,24 @@ impl<C> Racks<C> {
                 self.run_one(header, context, &mut tally);
             }
             if ready != 0 {
-                tally.add(self.run_block(block, seat(rack, index * BLOCK), (ready, round), context));
+                tally.add(self.run_block(
+                    block,
+                    seat(rack, index * BLOCK),
+                    (ready, round),
+                    context,
+                ));
             }
         }
         tally
     }
 
-    fn run_block(&self, block: &Block<C>, base: u32, (ready, round): (u64, u32), context: &C) -> Tally {
+    fn run_block(
+        &self,
+        block: &Block<C>,
+        base: u32,
+        (ready, round): (u64, u32),
+        context: &C,
+    ) -> Tally {
         let mut tally = Tally::default();
         let first = round % BLOCK as u32;
         let mut left = ready.rotate_right(first);
@@ -381,7 +427,9 @@ impl<C> Racks<C> {
     /// A number that changes when chores of a rack are run.
     pub fn runs(&self, rack: usize) -> u32 {
         let blocks = self.racks.get(rack).map_or(&[][..], Rack::used);
-        let runs = blocks.iter().map(|block| block.runs.load(Ordering::Relaxed));
+        let runs = blocks
+            .iter()
+            .map(|block| block.runs.load(Ordering::Relaxed));
         runs.fold(0, u32::wrapping_add)
     }
 
@@ -411,7 +459,8 @@ impl<C> Racks<C> {
         tally.settled += u32::from(over.settled != Settled::Recalled);
     }
 
-    /// Makes a claimed chore ready to be run again. One that is in the post leaves it to those that are run once.
+    /// Makes a claimed chore ready to be run again. One that is in the post leaves it to those that
+    /// are run once.
     fn offer_again(&self, seat: u32, header: NonNull<Header<C>>) {
         if Self::is_post(seat)
             && let Ok(slot) = self.reserve(Self::rack_of(seat), header)
@@ -448,7 +497,8 @@ impl<C> Racks<C> {
         }
     }
 
-    /// Withdraws every chore that waits; those being run are not waited for. For the end of all runners.
+    /// Withdraws every chore that waits; those being run are not waited for. For the end of all
+    /// runners.
     pub fn clear(&self) {
         for (number, rack) in self.racks.iter().enumerate() {
             for (index, block) in rack.used().iter().enumerate() {

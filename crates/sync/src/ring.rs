@@ -1,22 +1,27 @@
-//! The message ring: 64-byte slots that carry their own sequence, and an area for payloads that do not fit a slot.
+//! The message ring: 64-byte slots that carry their own sequence, and an area for payloads that do
+//! not fit a slot.
 //!
-//! Used as a *mailbox* (many writers) and as a *lane* (one writer). Owns the algorithm only; where the words lie is the
-//! business of a [`Memory`]: shared segments in production, loom's cells in its tests. Bounded by the geometry.
+//! Used as a *mailbox* (many writers) and as a *lane* (one writer). Owns the algorithm only; where
+//! the words lie is the business of a [`Memory`]: shared segments in production, loom's cells in
+//! its tests. Bounded by the geometry.
 //!
-//! How it works. A position is a slot count and a unit count (64-byte units of payload area), both 32 bits, packed in
-//! one word, both wrapping. A writer claims a slot and its payload by advancing the tail word (compare-and-swap in a
-//! mailbox, a plain variable in a lane), writes the slot's words and the payload, then publishes by storing the slot's
-//! stamp: the position plus one. The reader looks only at the stamp of its next slot, so one cache line moves for a
-//! small message, and no word is written by both sides. The reader gives room back by storing the head word now and then;
-//! writers read it only when the head they remember leaves no room. Slots and payload never change roles, so old payload
-//! is never taken for a stamp, and an old stamp is a ring's length behind.
+//! How it works. A position is a slot count and a unit count (64-byte units of payload area), both
+//! 32 bits, packed in one word, both wrapping. A writer claims a slot and its payload by advancing
+//! the tail word (compare-and-swap in a mailbox, a plain variable in a lane), writes the slot's
+//! words and the payload, then publishes by storing the slot's stamp: the position plus one. The
+//! reader looks only at the stamp of its next slot, so one cache line moves for a small message,
+//! and no word is written by both sides. The reader gives room back by storing the head word now
+//! and then; writers read it only when the head they remember leaves no room. Slots and payload
+//! never change roles, so old payload is never taken for a stamp, and an old stamp is a ring's
+//! length behind.
 //!
-//! A payload is contiguous, so a writer may leave the rest of the area out and go on at its beginning. A lane's writer does so early at first: memory that nobody touched before
-//! costs many times what the bytes do, and who sends little need not touch much ([`Lap`]).
+//! A payload is contiguous, so a writer may leave the rest of the area out and go on at its
+//! beginning. A lane's writer does so early at first: memory that nobody touched before costs many
+//! times what the bytes do, and who sends little need not touch much ([`Lap`]).
 //!
-//! Death between claim and publish: before each attempt a writer stores the tail it is about to set in its own intent
-//! word. The reader that finds an unpublished slot below the tail asks whose intent it is, and skips it if that
-//! writer is gone ([`Reader::skip_gone`]).
+//! Death between claim and publish: before each attempt a writer stores the tail it is about to set
+//! in its own intent word. The reader that finds an unpublished slot below the tail asks whose
+//! intent it is, and skips it if that writer is gone ([`Reader::skip_gone`]).
 
 mod lap;
 mod reader;
@@ -36,7 +41,8 @@ const VOID: u64 = 1 << 48;
 const AREA: u64 = 1 << 49;
 /// Flag of a stamp: the payload was written by stores that bypass the caches.
 const STREAMED: u64 = 1 << 50;
-/// Index (among the words after the stamp) of the word that says where a payload lies; also of the first inline payload.
+/// Index (among the words after the stamp) of the word that says where a payload lies; also of the
+/// first inline payload.
 pub const PLACE_WORD: usize = 3;
 /// Payload bytes that share the slot with the header.
 pub const INLINE_MAX: usize = (SLOT_WORDS - PLACE_WORD) * 8;
@@ -103,8 +109,10 @@ pub(crate) trait Memory {
 }
 
 const PAGE_UNITS: u32 = 64;
-/// Payloads of so many units and more begin in the middle of a page: large buffers of programs begin at one or little behind as a rule, and a processor takes
-/// a load for one of a store under way where their addresses agree but for whole pages (256 KB in pieces of 32 KB: 13 µs so, 10 in the middle).
+/// Payloads of so many units and more begin in the middle of a page: large buffers of programs
+/// begin at one or little behind as a rule, and a processor takes a load for one of a store under
+/// way where their addresses agree but for whole pages (256 KB in pieces of 32 KB: 13 µs so, 10 in
+/// the middle).
 const PHASED_UNITS: u32 = 128;
 const PHASE: u32 = PAGE_UNITS / 2;
 
@@ -121,7 +129,8 @@ pub enum Stores {
     /// Ordinary ones: the lines stay in the writer's cache, where the reader gets them.
     #[default]
     Cached = 0,
-    /// Such that bypass the caches: the reader gets the lines from memory, and the writer need not get them at all.
+    /// Such that bypass the caches: the reader gets the lines from memory, and the writer need not
+    /// get them at all.
     Streamed = 1,
 }
 
@@ -159,7 +168,8 @@ pub(crate) struct Writer<M> {
     tail: Position,
     /// A lane's.
     lap: Lap,
-    /// The slot at which a lane has no room for data as far as the remembered head tells; a mailbox's tail, which never moves.
+    /// The slot at which a lane has no room for data as far as the remembered head tells; a
+    /// mailbox's tail, which never moves.
     data_end: u32,
     /// The slot behind this writer's last claim in a mailbox.
     last: u32,
@@ -201,7 +211,8 @@ impl<M: Memory> Writer<M> {
         }
     }
 
-    /// Where a record of `units` would end if it began at `tail`, and where its payload would begin, where the area is used up to `lap`.
+    /// Where a record of `units` would end if it began at `tail`, and where its payload would
+    /// begin, where the area is used up to `lap`.
     #[inline(always)]
     fn place(geometry: &Geometry, lap: u32, tail: Position, units: u32) -> (u32, Position) {
         let mut start = tail.unit;
@@ -212,9 +223,11 @@ impl<M: Memory> Writer<M> {
                 start = start.wrapping_add(phase.wrapping_sub(start) % PAGE_UNITS);
             }
             let offset = start & (geometry.units - 1);
-            // What is left out takes room until the reader has passed it: from too near the beginning the record would never fit.
+            // What is left out takes room until the reader has passed it: from too near the
+            // beginning the record would never fit.
             let early = offset + units > lap
-                && offset >= phase + units + geometry.reserved_units + start.wrapping_sub(tail.unit);
+                && offset
+                    >= phase + units + geometry.reserved_units + start.wrapping_sub(tail.unit);
             if early || offset + units > geometry.units {
                 // Payloads are contiguous: skip the rest of the area.
                 start = start.wrapping_add(geometry.units - offset + phase);
@@ -233,7 +246,8 @@ impl<M: Memory> Writer<M> {
             ),
             Priority::Control => (geometry.slots, geometry.units),
         };
-        end.slot.wrapping_sub(self.head.slot) <= slots && end.unit.wrapping_sub(self.head.unit) <= units
+        end.slot.wrapping_sub(self.head.slot) <= slots
+            && end.unit.wrapping_sub(self.head.unit) <= units
     }
 
     #[inline(always)]
@@ -251,8 +265,9 @@ impl<M: Memory> Writer<M> {
             if self.fits(geometry, end, priority) {
                 return true;
             }
-            // Ask to be rung, then look once more: either the reader sees the wish after its next publication of the
-            // head, or we see that head here. The reader's fence is in `publish_head`. SYNC(ring-starved).
+            // Ask to be rung, then look once more: either the reader sees the wish after its next
+            // publication of the head, or we see that head here. The reader's fence is in
+            // `publish_head`. SYNC(ring-starved).
             self.memory.starved().store(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
         }
@@ -278,7 +293,8 @@ impl<M: Memory> Writer<M> {
                 let tail = Position::from_word(word);
                 let (start, end) = Self::place(&geometry, geometry.units, tail, units);
                 if !self.has_room(&geometry, end, priority) {
-                    // `fits` may have compared an old tail with a newer head; only an unchanged tail proves fullness.
+                    // `fits` may have compared an old tail with a newer head; only an unchanged
+                    // tail proves fullness.
                     if self.memory.tail().load(Ordering::Relaxed) == word {
                         return Err(Full);
                     }
@@ -291,7 +307,12 @@ impl<M: Memory> Writer<M> {
                 if self
                     .memory
                     .tail()
-                    .compare_exchange_weak(word, end.to_word(), Ordering::Release, Ordering::Relaxed)
+                    .compare_exchange_weak(
+                        word,
+                        end.to_word(),
+                        Ordering::Release,
+                        Ordering::Relaxed,
+                    )
                     .is_ok()
                 {
                     self.last = end.slot;
@@ -313,8 +334,8 @@ impl<M: Memory> Writer<M> {
         }
     }
 
-    /// Claims the next slot of a lane for a record without payload in the area. `None`: this is a mailbox, or has no room at
-    /// first glance, about which [`Writer::claim`] knows more.
+    /// Claims the next slot of a lane for a record without payload in the area. `None`: this is a
+    /// mailbox, or has no room at first glance, about which [`Writer::claim`] knows more.
     #[inline(always)]
     pub(crate) fn claim_slot(&mut self) -> Option<Claim> {
         let slot = self.tail.slot;
@@ -330,8 +351,8 @@ impl<M: Memory> Writer<M> {
         })
     }
 
-    /// The tail of a lane, and how many data slots from there on are free as far as the head tells and lie in a row, which ends before the
-    /// last position that a stamp can count.
+    /// The tail of a lane, and how many data slots from there on are free as far as the head tells
+    /// and lie in a row, which ends before the last position that a stamp can count.
     pub(crate) fn row(&mut self) -> (u32, u32) {
         // Acquire: room that the reader gave back may be written. SYNC(ring-head).
         self.head = Position::from_word(self.memory.head().load(Ordering::Acquire));
@@ -361,10 +382,12 @@ impl<M: Memory> Writer<M> {
         self.has_room(&geometry, end, Priority::Data)
     }
 
-    /// Publishes a claimed record: the slot's header words and, through the claim, where its payload lies, which these stores wrote.
+    /// Publishes a claimed record: the slot's header words and, through the claim, where its
+    /// payload lies, which these stores wrote.
     #[inline(always)]
     pub(crate) fn publish(&mut self, claim: Claim, header: [u64; PLACE_WORD], stores: Stores) {
-        let place = (claim.units > 0).then(|| u64::from(claim.start) | u64::from(claim.units) << 32);
+        let place =
+            (claim.units > 0).then(|| u64::from(claim.start) | u64::from(claim.units) << 32);
         self.memory.put(self.memory.at(claim.slot), header, place);
         let flags = match (place, stores) {
             (None, _) => 0,
@@ -399,7 +422,8 @@ impl<M: Memory> Writer<M> {
         u64::from(claim.slot.wrapping_add(1)) | u64::from(self.me) << 32 | flags
     }
 
-    /// The position behind this writer's last claim: when the reader is there, it has taken all this writer sent.
+    /// The position behind this writer's last claim: when the reader is there, it has taken all
+    /// this writer sent.
     pub(crate) fn last(&self) -> u32 {
         match self.sharing {
             Sharing::Lane => self.tail.slot,

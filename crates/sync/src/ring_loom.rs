@@ -1,4 +1,5 @@
-//! The ring under loom: cells in the place of a segment, and every interleaving of two writers and a reader.
+//! The ring under loom: cells in the place of a segment, and every interleaving of two writers and
+//! a reader.
 
 use super::*;
 use crate::facade::Cell;
@@ -156,7 +157,10 @@ fn a_writer_that_finds_no_room_is_rung_or_finds_it() {
         };
         reader.next = found.end;
         let rung = reader.publish_head();
-        assert!(thread.join().unwrap() || rung, "the writer would wait for ever");
+        assert!(
+            thread.join().unwrap() || rung,
+            "the writer would wait for ever"
+        );
     });
 }
 

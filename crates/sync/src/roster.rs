@@ -1,7 +1,9 @@
-//! Who is where: a bitmap of places at which at least one thread is busy looking for work, and a bitmap of sleepers that can be called.
+//! Who is where: a bitmap of places at which at least one thread is busy looking for work, and a
+//! bitmap of sleepers that can be called.
 //!
-//! Whoever leaves work looks here whether somebody will find it; whoever stops looking takes its name off first and looks once more afterwards, so one
-//! of both sees the other: SYNC(rack-poller), see [`crate::rack`]. Bounded by the places given at the beginning.
+//! Whoever leaves work looks here whether somebody will find it; whoever stops looking takes its
+//! name off first and looks once more afterwards, so one of both sees the other: SYNC(rack-poller),
+//! see [`crate::rack`]. Bounded by the places given at the beginning.
 
 use crate::facade::{AtomicU32, AtomicU64, Ordering, total_order};
 use crate::pad::CachePadded;
@@ -32,7 +34,9 @@ impl Bits {
     /// A word of the bitmap.
     #[inline]
     pub fn word(&self, index: usize) -> u64 {
-        self.0.get(index).map_or(0, |word| word.load(Ordering::SeqCst))
+        self.0
+            .get(index)
+            .map_or(0, |word| word.load(Ordering::SeqCst))
     }
 
     /// Whether a bit is set that is also set in `mask`.
@@ -74,8 +78,9 @@ impl Roster {
         }
     }
 
-    /// Brings the bit in line with the count. Whoever wrote the bit last has looked at the count after that, and whoever changes the count later adjusts
-    /// again: so the last bit written is right.
+    /// Brings the bit in line with the count. Whoever wrote the bit last has looked at the count
+    /// after that, and whoever changes the count later adjusts again: so the last bit written is
+    /// right.
     fn adjust(&self, place: usize) {
         let some = || self.counts[place].load(Ordering::SeqCst) > 0;
         loop {

@@ -1,28 +1,38 @@
 //! Rounds: places on a board where collectives meet that members do not wait in.
 //!
-//! Used by nonblocking collectives, of which several may be open at once: number k of them meets in round k modulo [`ROUNDS`]. A member puts down what it brings and raises its
-//! flag; where members are many it arrives at a gate as well, and whoever arrives last may combine what all put down, and opens. Each looks when it likes, takes what it came for, and
-//! leaves. Round and cells are free for number k + [`ROUNDS`] when all have left number k: each member says up to where it has left all, in a word of its own, which
-//! others look at only when what they saw there last no longer suffices. Wide cells are fewer, [`WIDE_SETS`]: a number that needs them waits until all have left number k - [`WIDE_SETS`].
-//! Who comes earlier puts nothing down yet, asks to be told, and arrives later. Bounded: [`ROUNDS`] rounds with a small cell per member in each, [`WIDE_SETS`] wide ones; nothing grows.
+//! Used by nonblocking collectives, of which several may be open at once: number k of them meets in
+//! round k modulo [`ROUNDS`]. A member puts down what it brings and raises its flag; where members
+//! are many it arrives at a gate as well, and whoever arrives last may combine what all put down,
+//! and opens. Each looks when it likes, takes what it came for, and leaves. Round and cells are
+//! free for number k + [`ROUNDS`] when all have left number k: each member says up to where it has
+//! left all, in a word of its own, which others look at only when what they saw there last no
+//! longer suffices. Wide cells are fewer, [`WIDE_SETS`]: a number that needs them waits until all
+//! have left number k - [`WIDE_SETS`]. Who comes earlier puts nothing down yet, asks to be told,
+//! and arrives later. Bounded: [`ROUNDS`] rounds with a small cell per member in each,
+//! [`WIDE_SETS`] wide ones; nothing grows.
 //!
-//! A collective that is started again and again, a persistent one, has rounds of its own ([`Shape::own`]), since members may start several such in different orders: a few, for it is open once at a time, with cells as
-//! long as it needs. Who has come to its number k has left k - 1 before; so where all wait for all, number k + 1 finds k - 1 left by everybody, and two rounds are enough without a look. They serve
-//! another when all have deserted them.
+//! A collective that is started again and again, a persistent one, has rounds of its own
+//! ([`Shape::own`]), since members may start several such in different orders: a few, for it is
+//! open once at a time, with cells as long as it needs. Who has come to its number k has left k - 1
+//! before; so where all wait for all, number k + 1 finds k - 1 left by everybody, and two rounds
+//! are enough without a look. They serve another when all have deserted them.
 //!
-//! Nobody waits in a circle: number k waits for members to leave k - [`ROUNDS`], which they do when all have arrived there, which
-//! waits for still lower numbers only, and the first [`ROUNDS`] wait for nothing. A member that misbehaves can delay the others or change what they compute,
-//! nothing else: contents are only ever copied.
+//! Nobody waits in a circle: number k waits for members to leave k - [`ROUNDS`], which they do when
+//! all have arrived there, which waits for still lower numbers only, and the first [`ROUNDS`] wait
+//! for nothing. A member that misbehaves can delay the others or change what they compute, nothing
+//! else: contents are only ever copied.
 
 mod shape;
 
 use crate::facade::{AtomicU32, Ordering, fence};
 pub use shape::Shape;
 
-/// Rounds of a board: collectives that one may have open before it has to wait for the slowest to leave. A power of two.
+/// Rounds of a board: collectives that one may have open before it has to wait for the slowest to
+/// leave. A power of two.
 pub const ROUNDS: u32 = 16;
 
-/// Sets of wide cells, which rounds share: fewer than rounds, so that what one number leaves in the caches the next but a few find there. Divides [`ROUNDS`].
+/// Sets of wide cells, which rounds share: fewer than rounds, so that what one number leaves in the
+/// caches the next but a few find there. Divides [`ROUNDS`].
 pub const WIDE_SETS: u32 = 4;
 const _: () = assert!(ROUNDS.is_multiple_of(WIDE_SETS));
 
@@ -30,7 +40,8 @@ const _: () = assert!(ROUNDS.is_multiple_of(WIDE_SETS));
 #[derive(Clone, Copy, Debug)]
 pub struct Exit<'a> {
     left: &'a AtomicU32,
-    /// How many members ask for numbers that are not free: in the low half all, in the high half those that want to be called for one.
+    /// How many members ask for numbers that are not free: in the low half all, in the high half
+    /// those that want to be called for one.
     askers: &'a AtomicU32,
 }
 
@@ -66,14 +77,17 @@ impl Asked {
     }
 }
 
-/// The word in which members ask for numbers that are not free. Who asks and goes away to compute looks once more after it has asked, and after its helper may be called.
+/// The word in which members ask for numbers that are not free. Who asks and goes away to compute
+/// looks once more after it has asked, and after its helper may be called.
 #[derive(Clone, Copy, Debug)]
 pub struct Askers<'a>(&'a AtomicU32);
 
 impl Askers<'_> {
-    /// Who but one that asks so itself asks to be told of what is left, after a look at what all have left ([`Rounds::through`]): whoever asks later than this finds at least as much left.
+    /// Who but one that asks so itself asks to be told of what is left, after a look at what all
+    /// have left ([`Rounds::through`]): whoever asks later than this finds at least as much left.
     fn asked_beside(self, own: Asked) -> Asked {
-        // Orders the look before the question, against the counting in `ask_instead`. SYNC(round-asked).
+        // Orders the look before the question, against the counting in `ask_instead`.
+        // SYNC(round-asked).
         fence(Ordering::SeqCst);
         Asked::of(self.0.load(Ordering::Relaxed).wrapping_sub(own.unit()))
     }
@@ -87,7 +101,8 @@ impl Askers<'_> {
     }
 }
 
-/// For how many numbers one member asks, of which the members' word says only whether there are any.
+/// For how many numbers one member asks, of which the members' word says only whether there are
+/// any.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asks {
     waiting: u32,
@@ -136,10 +151,13 @@ impl Asks {
 }
 
 impl Exit<'_> {
-    /// Its owner has left all numbers up to `number`: it looks at nothing there any more. Whether somebody asked for that, so that all that sleep are to be woken.
+    /// Its owner has left all numbers up to `number`: it looks at nothing there any more. Whether
+    /// somebody asked for that, so that all that sleep are to be woken.
     ///
-    /// There is no fence between both: who asks and goes to sleep on a [`Doorbell`](crate::doorbell::Doorbell) makes up for that, as for any other writer. Who asks and computes may be
-    /// missed here; whoever finds that all have left more than before asks once more ([`Asks::of_others`]), before anybody can need the number that is asked for.
+    /// There is no fence between both: who asks and goes to sleep on a
+    /// [`Doorbell`](crate::doorbell::Doorbell) makes up for that, as for any other writer. Who asks
+    /// and computes may be missed here; whoever finds that all have left more than before asks once
+    /// more ([`Asks::of_others`]), before anybody can need the number that is asked for.
     #[inline(always)]
     #[must_use]
     pub fn leave(self, number: u32) -> Asked {
@@ -166,7 +184,8 @@ pub struct Left {
 }
 
 impl Left {
-    /// Adds `number`, one of the [`ROUNDS`] after those that all have been left. Gives up to where all have been left now, if that is further than before.
+    /// Adds `number`, one of the [`ROUNDS`] after those that all have been left. Gives up to where
+    /// all have been left now, if that is further than before.
     #[inline]
     pub fn add(&mut self, number: u32) -> Option<u32> {
         let after = number.wrapping_sub(self.through).wrapping_sub(1);
@@ -179,14 +198,17 @@ impl Left {
     }
 }
 
-/// Whether `number` may be put down where all have left numbers up to `through`: `after` is [`ROUNDS`], or [`WIDE_SETS`] if it needs wide cells. Numbers wrap.
+/// Whether `number` may be put down where all have left numbers up to `through`: `after` is
+/// [`ROUNDS`], or [`WIDE_SETS`] if it needs wide cells. Numbers wrap.
 #[inline(always)]
 pub fn is_free(number: u32, after: u32, through: u32) -> bool {
     through.wrapping_sub(number.wrapping_sub(after)) as i32 >= 0
 }
 
-/// Whether the others have all come to a number, asked by a member that has raised its own flag there: of those who come last at least one is told so, whichever they are, and each that is
-/// told may be the only one. For what is to be done once all are there, by somebody. `come` looks at another's flag.
+/// Whether the others have all come to a number, asked by a member that has raised its own flag
+/// there: of those who come last at least one is told so, whichever they are, and each that is told
+/// may be the only one. For what is to be done once all are there, by somebody. `come` looks at
+/// another's flag.
 #[inline]
 pub fn is_whole(members: impl IntoIterator<Item = u32>, come: impl Fn(u32) -> bool) -> bool {
     // Own flag before the others'. SYNC(round-whole).
@@ -209,7 +231,8 @@ mod segment {
     const NOTE: usize = 8;
     const CELL: usize = NOTE + NOTE_BYTES;
     const ALIGN: usize = 256;
-    /// Where a member says what it has left, after that what reading takes it, and that it will not come again: after the slots, each on lines of its own.
+    /// Where a member says what it has left, after that what reading takes it, and that it will not
+    /// come again: after the slots, each on lines of its own.
     const EXIT: usize = 128;
     const READS: usize = 8;
     const GONE: usize = 16;
@@ -226,7 +249,8 @@ mod segment {
         }
 
         const fn wide_at(self, members: u32) -> usize {
-            let slots = (members as usize).saturating_mul(self.rounds as usize * self.slot() + EXIT);
+            let slots =
+                (members as usize).saturating_mul(self.rounds as usize * self.slot() + EXIT);
             slots.saturating_add(self.slots()).next_multiple_of(ALIGN)
         }
     }
@@ -280,7 +304,11 @@ mod segment {
 
         /// After how many numbers round and cells serve again, wide cells or others.
         pub fn after(&self, wide: bool) -> u32 {
-            if wide { self.shape.sets } else { self.shape.rounds }
+            if wide {
+                self.shape.sets
+            } else {
+                self.shape.rounds
+            }
         }
 
         /// The gate of number `number`, for where members are many.
@@ -328,7 +356,8 @@ mod segment {
             self.memory.atomic_u64(self.exit_at(member) + READS)
         }
 
-        /// What reading others' wide cells took `member`, as it said last: see [`Reads`](crate::stores::Reads).
+        /// What reading others' wide cells took `member`, as it said last: see
+        /// [`Reads`](crate::stores::Reads).
         pub fn told_reads(&self, member: u32) -> u64 {
             // Relaxed: a hint.
             self.reads(member).load(Ordering::Relaxed)
@@ -350,17 +379,22 @@ mod segment {
             Flag::new(self.memory.atomic_u64(self.slot(member, number)))
         }
 
-        /// What `member` says of number `number`: [`NOTE_BYTES`] bytes to be copied from and to, never referred to. The view lasts as long as the rounds.
+        /// What `member` says of number `number`: [`NOTE_BYTES`] bytes to be copied from and to,
+        /// never referred to. The view lasts as long as the rounds.
         #[inline]
         pub fn note(&self, member: u32, number: u32) -> UserMem {
-            self.memory.mem(self.slot(member, number) + NOTE, NOTE_BYTES)
+            self.memory
+                .mem(self.slot(member, number) + NOTE, NOTE_BYTES)
         }
 
-        /// Where `member` puts down `len` bytes for number `number`, likewise: at most [`Self::room`], and as many as all others. What fits a small cell touches no wide one.
+        /// Where `member` puts down `len` bytes for number `number`, likewise: at most
+        /// [`Self::room`], and as many as all others. What fits a small cell touches no wide one.
         #[inline]
         pub fn cell(&self, member: u32, number: u32, len: usize) -> UserMem {
             match len <= self.shape.cell {
-                true => self.memory.mem(self.slot(member, number) + CELL, self.shape.cell),
+                true => self
+                    .memory
+                    .mem(self.slot(member, number) + CELL, self.shape.cell),
                 false => self.wide(member, number),
             }
         }
@@ -411,7 +445,8 @@ mod segment {
             self.memory.atomic_u32(self.exit_at(member) + GONE)
         }
 
-        /// Makes those new that all have deserted, or nobody has come to. The caller then tells the members.
+        /// Makes those new that all have deserted, or nobody has come to. The caller then tells the
+        /// members.
         pub fn clear(&self) {
             use crate::facade::Ordering::Relaxed;
             let rounds = self.shape.rounds;

@@ -1,11 +1,15 @@
-//! A run: slots in a row of a lane that its writer fills without asking anything for each, and its reader takes so.
+//! A run: slots in a row of a lane that its writer fills without asking anything for each, and its
+//! reader takes so.
 //!
-//! What a small record costs beyond writing its line is looking whether it may be sent at all: room in the ring, credit at the peer.
-//! Both are asked for once for many records: the lane's [`crate::mailbox::Outlet`] opens a run over slots that are free, lie in a row and
-//! that the caller vouches for; each record then takes the next of them. Whatever else the outlet does closes the run first and goes on behind what
-//! it took, so the lane has one order. Owned by the outlet, shared with those who fill it, by one thread at a time; were that broken, records could
-//! be lost, but nothing outside the lane be written. Bounded by the lane.
-//! The reader's part is [`Ready`]: where the next record is to lie and what its stamp will be, so that finding one is one comparison.
+//! What a small record costs beyond writing its line is looking whether it may be sent at all: room
+//! in the ring, credit at the peer. Both are asked for once for many records: the lane's
+//! [`crate::mailbox::Outlet`] opens a run over slots that are free, lie in a row and that the
+//! caller vouches for; each record then takes the next of them. Whatever else the outlet does
+//! closes the run first and goes on behind what it took, so the lane has one order. Owned by the
+//! outlet, shared with those who fill it, by one thread at a time; were that broken, records could
+//! be lost, but nothing outside the lane be written. Bounded by the lane. The reader's part is
+//! [`Ready`]: where the next record is to lie and what its stamp will be, so that finding one is
+//! one comparison.
 
 #[cfg(not(loom))]
 mod segment;
@@ -20,11 +24,13 @@ use crate::ring::{Claim, Memory, Reader, UNIT, Writer};
 pub(crate) trait Row: Memory {
     /// The address of a slot, looked up by its position.
     fn address(&self, slot: u32) -> *mut u8;
-    /// The slot behind one. Behind the last of the ring this leads nowhere: it must not be used then.
+    /// The slot behind one. Behind the last of the ring this leads nowhere: it must not be used
+    /// then.
     fn behind(at: Self::At) -> Self::At;
 }
 
-/// How far a run is. Every word is written by one thread at a time, so none needs an order of its own.
+/// How far a run is. Every word is written by one thread at a time, so none needs an order of its
+/// own.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     /// The next slot.
@@ -40,7 +46,8 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Of a run that is closed, in a lane of which this is a slot: so even what reads its place before it is first opened, and its end after, finds a slot.
+    /// Of a run that is closed, in a lane of which this is a slot: so even what reads its place
+    /// before it is first opened, and its end after, finds a slot.
     pub(crate) fn new(slot: *mut u8) -> Self {
         let nothing_from = || AtomicPtr::new(slot);
         Self {
@@ -52,7 +59,8 @@ impl Cursor {
         }
     }
 
-    /// Opens it, closed before, at the tail of a lane over as many slots as are free there and lie in a row, at most `records`: how many.
+    /// Opens it, closed before, at the tail of a lane over as many slots as are free there and lie
+    /// in a row, at most `records`: how many.
     pub(crate) fn open<M: Row>(&self, writer: &mut Writer<M>, records: u32) -> u32 {
         let (slot, row) = writer.row();
         let records = row.min(records);
@@ -65,18 +73,25 @@ impl Cursor {
             let first = writer.memory.address(slot);
             self.at.store(first, Ordering::Relaxed);
             self.began.store(first, Ordering::Relaxed);
-            self.stamp.store(writer.stamp_word(claim, 0), Ordering::Relaxed);
+            self.stamp
+                .store(writer.stamp_word(claim, 0), Ordering::Relaxed);
             self.bytes.store(0, Ordering::Relaxed);
-            self.end
-                .store(first.wrapping_add(records as usize * UNIT), Ordering::Relaxed);
+            self.end.store(
+                first.wrapping_add(records as usize * UNIT),
+                Ordering::Relaxed,
+            );
         }
         records
     }
 
     /// No more records until it is opened again.
     pub(crate) fn close(&self) {
-        // Never farther than it was, whatever its place is: two that fill at once may both have taken the last slot, and both have counted it.
-        let (at, end) = (self.at.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
+        // Never farther than it was, whatever its place is: two that fill at once may both have
+        // taken the last slot, and both have counted it.
+        let (at, end) = (
+            self.at.load(Ordering::Relaxed),
+            self.end.load(Ordering::Relaxed),
+        );
         self.end.store(at.min(end), Ordering::Relaxed);
     }
 
@@ -86,7 +101,8 @@ impl Cursor {
         writer.filled(self.used().0);
     }
 
-    /// Addresses of the words of which [`Cursor::used`] is made: the next slot, the first one, and the payload.
+    /// Addresses of the words of which [`Cursor::used`] is made: the next slot, the first one, and
+    /// the payload.
     #[cfg(not(loom))]
     pub(crate) fn words_at(&self) -> [usize; 3] {
         [
@@ -110,15 +126,20 @@ impl Cursor {
         (at < self.end.load(Ordering::Relaxed)).then_some(at)
     }
 
-    /// Has `write` write a record of `len` bytes into the slot that [`Cursor::next`] just gave, whose stamp is given, and publishes it.
+    /// Has `write` write a record of `len` bytes into the slot that [`Cursor::next`] just gave,
+    /// whose stamp is given, and publishes it.
     #[inline(always)]
     pub(crate) fn fill(&self, stamp: &AtomicU64, len: usize, write: impl FnOnce()) {
         write();
         // Release: header and payload are seen by whoever sees the stamp. SYNC(ring-stamp).
         stamp.store(self.stamp.load(Ordering::Relaxed), Ordering::Release);
-        // Each word is read again right before it is written, which lets the processor count in memory.
+        // Each word is read again right before it is written, which lets the processor count in
+        // memory.
         let step = |word: &AtomicU64, by: u64| {
-            word.store(word.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed)
+            word.store(
+                word.load(Ordering::Relaxed).wrapping_add(by),
+                Ordering::Relaxed,
+            )
         };
         step(&self.stamp, 1);
         step(&self.bytes, len as u64);
@@ -129,7 +150,8 @@ impl Cursor {
     }
 }
 
-/// Where the next record of a lane is to lie, in the form in which it is looked for: follows the reader.
+/// Where the next record of a lane is to lie, in the form in which it is looked for: follows the
+/// reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready<At> {
     slot: At,
@@ -167,7 +189,8 @@ impl<At: Copy> Ready<At> {
         self.left == 0
     }
 
-    /// The reader is done with the record that [`Ready::peek`] just showed. `true`: writers wait for room and are to be rung.
+    /// The reader is done with the record that [`Ready::peek`] just showed. `true`: writers wait
+    /// for room and are to be rung.
     #[inline(always)]
     pub(crate) fn pass<M: Row<At = At>>(&mut self, reader: &mut Reader<M>, writer: u16) -> bool {
         reader.pass_inline();

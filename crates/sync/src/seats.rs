@@ -1,13 +1,20 @@
-//! Seats: where the threads of a rank sleep while one of them polls for all, each on a word of its own.
+//! Seats: where the threads of a rank sleep while one of them polls for all, each on a word of its
+//! own.
 //!
-//! A thread that waits asks whether what it waits for has come, takes the poller's role if it is free, and otherwise waits in its seat, which says what it waits for.
-//! Whoever brings something about tells the seats, and wakes those alone for whom it is news. A poller that leaves hands its role over to one that waits, if there is one: never to
-//! more, never to none. No wake-up is lost, because who tells counts the news before it looks at the seats, and who waits sits down before it compares the count with what it was before
-//! it asked: one of both sees the other, SYNC(seats-news). Likewise a role that is given back and who sits down at that moment: SYNC(seats-role).
-//! Who waits may look at its word for a while before it sleeps on it, and is then called without a system call.
-//! A poller may lie down: it sleeps in its seat and on the bell of its rank at once, and leaves its role there for whoever comes to wait next. That one lays it back when it leaves, and nobody is woken
-//! for either. Who gets up says so before it looks for the role, and who lays it back looks afterwards whether somebody still lies there: SYNC(seats-bell).
-//! Used by the engine's host. Bounded by `SEATS_MAX` seats, which are made by rows when first needed; who finds none has to do without.
+//! A thread that waits asks whether what it waits for has come, takes the poller's role if it is
+//! free, and otherwise waits in its seat, which says what it waits for. Whoever brings something
+//! about tells the seats, and wakes those alone for whom it is news. A poller that leaves hands its
+//! role over to one that waits, if there is one: never to more, never to none. No wake-up is lost,
+//! because who tells counts the news before it looks at the seats, and who waits sits down before
+//! it compares the count with what it was before it asked: one of both sees the other,
+//! SYNC(seats-news). Likewise a role that is given back and who sits down at that moment:
+//! SYNC(seats-role). Who waits may look at its word for a while before it sleeps on it, and is then
+//! called without a system call. A poller may lie down: it sleeps in its seat and on the bell of
+//! its rank at once, and leaves its role there for whoever comes to wait next. That one lays it
+//! back when it leaves, and nobody is woken for either. Who gets up says so before it looks for the
+//! role, and who lays it back looks afterwards whether somebody still lies there: SYNC(seats-bell).
+//! Used by the engine's host. Bounded by `SEATS_MAX` seats, which are made by rows when first
+//! needed; who finds none has to do without.
 
 use crate::facade::{AtomicU32, AtomicU64, AtomicUsize, Ordering, total_order};
 use crate::pad::CachePadded;
@@ -62,7 +69,10 @@ impl Who {
     /// # Panics
     /// If it is 0 or 1, or has its highest bit.
     pub fn new(number: usize) -> Self {
-        assert!(number > HANDED && number < ON_BELL, "these numbers are taken");
+        assert!(
+            number > HANDED && number < ON_BELL,
+            "these numbers are taken"
+        );
         Self(number)
     }
 }
@@ -174,7 +184,9 @@ impl Seats {
     }
 
     fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().map_while(|row| row.get().map(|row| &**row))
+        self.rows
+            .iter()
+            .map_while(|row| row.get().map(|row| &**row))
     }
 
     /// Makes the caller the poller, unless there is one. It hands the role over when it leaves.
@@ -185,7 +197,8 @@ impl Seats {
             .is_ok()
     }
 
-    /// Makes the caller the poller, if the one that is lies on the bell. It lays the role back, or hands it over, when it leaves.
+    /// Makes the caller the poller, if the one that is lies on the bell. It lays the role back, or
+    /// hands it over, when it leaves.
     #[inline]
     pub fn relieve(&self, who: Who) -> bool {
         let poller = self.poller.load(Ordering::Relaxed);
@@ -196,7 +209,8 @@ impl Seats {
                 .is_ok()
     }
 
-    /// Whether the role lies on the bell. Asked after telling, it says that the poller was told in its seat.
+    /// Whether the role lies on the bell. Asked after telling, it says that the poller was told in
+    /// its seat.
     #[inline]
     pub fn is_on_bell(&self) -> bool {
         self.poller.load(Ordering::SeqCst) & ON_BELL != 0
@@ -208,7 +222,8 @@ impl Seats {
         self.lies.load(Ordering::SeqCst) != NOBODY
     }
 
-    /// The poller leaves, and whoever lies on the bell has its role from now on. `false`: nobody does, the caller has it still.
+    /// The poller leaves, and whoever lies on the bell has its role from now on. `false`: nobody
+    /// does, the caller has it still.
     pub fn lay_back(&self, who: Who) -> bool {
         let lies = self.lies.load(Ordering::SeqCst);
         if lies == NOBODY {
@@ -261,7 +276,8 @@ impl Seats {
         self.news.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Something happened: whoever waits for what `is_due` says yes to is called. Everything that `is_due` and those who are called look at was written before.
+    /// Something happened: whoever waits for what `is_due` says yes to is called. Everything that
+    /// `is_due` and those who are called look at was written before.
     #[inline]
     pub fn tell(&self, mut is_due: impl FnMut(u64) -> bool) {
         // Before the look at the seats: SYNC(seats-news).
@@ -277,7 +293,8 @@ impl Seats {
         }
     }
 
-    /// One that may lie on the bell was called, and is about to get up: who leaves does not lay the role back to it.
+    /// One that may lie on the bell was called, and is about to get up: who leaves does not lay the
+    /// role back to it.
     #[inline]
     fn forget_lier(&self, owner: usize) {
         if self.lies.load(Ordering::Relaxed) == owner {
@@ -287,7 +304,8 @@ impl Seats {
         }
     }
 
-    /// The poller leaves: one that waits has its role now (the one that sat down last, whose turn is likely to come last), or nobody has, and nobody waits. `true`: somebody has.
+    /// The poller leaves: one that waits has its role now (the one that sat down last, whose turn
+    /// is likely to come last), or nobody has, and nobody waits. `true`: somebody has.
     pub fn hand_over(&self) -> bool {
         loop {
             // Before somebody is called, who says so in turn.
@@ -354,8 +372,10 @@ pub struct Seat<'a> {
 }
 
 impl Seat<'_> {
-    /// Waits until there is news of `awaited`, or the role of the poller is handed over to the caller: looks for that so many times, then sleeps. At once `Ask` if something happened since
-    /// `seen`, which was read before what is awaited was found not to have come, or if nobody polls.
+    /// Waits until there is news of `awaited`, or the role of the poller is handed over to the
+    /// caller: looks for that so many times, then sleeps. At once `Ask` if something happened since
+    /// `seen`, which was read before what is awaited was found not to have come, or if nobody
+    /// polls.
     pub fn wait(&mut self, awaited: u64, seen: u64, looks: u32) -> Called {
         let seats = self.seats;
         let word = self.sit(awaited, if looks > 0 { LOOKS } else { SITS });
@@ -379,7 +399,11 @@ impl Seat<'_> {
 
     fn sit(&self, awaited: u64, how: u32) -> &AtomicU32 {
         let word = &*self.row.words[self.index];
-        let stamp = self.seats.sat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let stamp = self
+            .seats
+            .sat
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_add(1);
         self.row.since[self.index].store(stamp, Ordering::Relaxed);
         self.row.awaited[self.index].store(awaited, Ordering::Relaxed);
         self.row.owners[self.index].store(self.who.0, Ordering::Relaxed);
@@ -389,7 +413,8 @@ impl Seat<'_> {
         word
     }
 
-    /// The poller lies down on the bell, which it has armed. It sleeps on [`Seat::word`] and on the bell, and gets up when it likes. `false`: something happened since `seen`, and it polls on.
+    /// The poller lies down on the bell, which it has armed. It sleeps on [`Seat::word`] and on the
+    /// bell, and gets up when it likes. `false`: something happened since `seen`, and it polls on.
     pub fn lie_down(&mut self, awaited: u64, seen: u64) -> bool {
         let word = self.sit(awaited, SITS);
         if self.seats.news() != seen {
@@ -397,11 +422,15 @@ impl Seat<'_> {
             return false;
         }
         self.seats.lies.store(self.who.0, Ordering::SeqCst);
-        self.seats.poller.store(self.who.0 | ON_BELL, Ordering::SeqCst);
+        self.seats
+            .poller
+            .store(self.who.0 | ON_BELL, Ordering::SeqCst);
         true
     }
 
-    /// Another polls: the caller lies down where that one lays its role when it leaves. `Err`: how it got up at once, because something happened since `seen`, nobody polls, or another lies there.
+    /// Another polls: the caller lies down where that one lays its role when it leaves. `Err`: how
+    /// it got up at once, because something happened since `seen`, nobody polls, or another lies
+    /// there.
     ///
     /// # Errors
     /// As said.
@@ -418,7 +447,8 @@ impl Seat<'_> {
         Err(self.get_up())
     }
 
-    /// What to sleep on while one lies: a word, and its value as long as there is nothing for its owner.
+    /// What to sleep on while one lies: a word, and its value as long as there is nothing for its
+    /// owner.
     pub fn word(&self) -> (&AtomicU32, u32) {
         (&self.row.words[self.index], SITS)
     }
@@ -465,7 +495,9 @@ fn look(word: &AtomicU32, looks: u32) {
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        self.row.taken.fetch_and(!(1 << self.index), Ordering::SeqCst);
+        self.row
+            .taken
+            .fetch_and(!(1 << self.index), Ordering::SeqCst);
     }
 }
 
@@ -508,7 +540,10 @@ mod tests {
                 }
             }
         });
-        assert!(seats.called() as usize <= WAITERS, "somebody was called in vain");
+        assert!(
+            seats.called() as usize <= WAITERS,
+            "somebody was called in vain"
+        );
     }
 
     #[test]
@@ -592,7 +627,9 @@ mod tests {
     #[test]
     fn there_are_seats_up_to_the_limit_and_again_when_they_are_left() {
         let seats = Seats::default();
-        let mut taken: Vec<_> = (0..SEATS_MAX).map(|_| seats.take(Who::new(2)).unwrap()).collect();
+        let mut taken: Vec<_> = (0..SEATS_MAX)
+            .map(|_| seats.take(Who::new(2)).unwrap())
+            .collect();
         assert!(seats.take(Who::new(2)).is_none());
         taken.pop();
         assert!(seats.take(Who::new(2)).is_some());

@@ -1,4 +1,5 @@
-//! Seats under every order of memory operations that loom can think of: no news and no role is lost, and no role is two threads' at once.
+//! Seats under every order of memory operations that loom can think of: no news and no role is
+//! lost, and no role is two threads' at once.
 
 use super::*;
 use crate::facade::AtomicBool;
@@ -49,7 +50,8 @@ fn news_told_while_somebody_sits_down_reach_it() {
     });
 }
 
-/// Told under a lock, and so called later: at the latest when who told sits down itself, to wait for what those bring about whom it told.
+/// Told under a lock, and so called later: at the latest when who told sits down itself, to wait
+/// for what those bring about whom it told.
 #[test]
 fn who_sits_down_has_called_whom_it_told() {
     model(|| {
@@ -98,7 +100,10 @@ fn a_role_given_back_while_somebody_sits_down_finds_somebody() {
             let seen = other.0.news();
             while !other.0.begin(who) && seat.wait(7, seen, looks) != Called::Poll {
                 asked += 1;
-                assert!(asked < 3, "it is told to ask again and finds that somebody polls");
+                assert!(
+                    asked < 3,
+                    "it is told to ask again and finds that somebody polls"
+                );
             }
             assert!(other.0.is_polled_by(who) && !other.0.hand_over());
         });
@@ -120,7 +125,11 @@ fn the_role_is_one_threads_at_a_time_and_comes_to_all_who_wait() {
                 let mut seat = other.0.take(who).unwrap();
                 let seen = other.0.news();
                 while !other.0.begin(who) && seat.wait(7, seen, 0) != Called::Poll {}
-                assert_eq!(other.1.fetch_add(1, Ordering::SeqCst), 0, "two poll at once");
+                assert_eq!(
+                    other.1.fetch_add(1, Ordering::SeqCst),
+                    0,
+                    "two poll at once"
+                );
                 other.1.fetch_sub(1, Ordering::SeqCst);
                 other.0.hand_over();
             })
@@ -133,7 +142,8 @@ fn the_role_is_one_threads_at_a_time_and_comes_to_all_who_wait() {
     });
 }
 
-/// Lies down, and gets up when the flag is there, the bell is rung or it is called. Has the role before; returns whether it has it still.
+/// Lies down, and gets up when the flag is there, the bell is rung or it is called. Has the role
+/// before; returns whether it has it still.
 fn lie_until(seats: &Seats, who: usize, flag: &AtomicBool) -> bool {
     let mut seat = seats.take(Who::new(who)).unwrap();
     let seen = seats.news();
@@ -155,7 +165,11 @@ fn a_role_on_the_bell_is_one_threads_at_a_time_and_never_lost() {
         let reliever = loom::thread::spawn(move || {
             let who = Who::new(3);
             if other.0.relieve(who) {
-                assert_eq!(other.1.fetch_add(1, Ordering::SeqCst), 0, "two poll at once");
+                assert_eq!(
+                    other.1.fetch_add(1, Ordering::SeqCst),
+                    0,
+                    "two poll at once"
+                );
                 other.2.store(true, Ordering::Release);
                 other.1.fetch_sub(1, Ordering::SeqCst);
                 if !other.0.lay_back(who) {
@@ -167,7 +181,11 @@ fn a_role_on_the_bell_is_one_threads_at_a_time_and_never_lost() {
         });
         if lie_until(&shared.0, 2, &shared.2) {
             assert!(shared.0.is_polled_by(Who::new(2)));
-            assert_eq!(shared.1.fetch_add(1, Ordering::SeqCst), 0, "two poll at once");
+            assert_eq!(
+                shared.1.fetch_add(1, Ordering::SeqCst),
+                0,
+                "two poll at once"
+            );
             shared.1.fetch_sub(1, Ordering::SeqCst);
             shared.0.hand_over();
         }
@@ -201,7 +219,11 @@ fn a_role_comes_to_who_lies_beside_the_one_that_polls() {
                 }
             }
             assert!(other.0.is_polled_by(who));
-            assert_eq!(other.1.fetch_add(1, Ordering::SeqCst), 0, "two poll at once");
+            assert_eq!(
+                other.1.fetch_add(1, Ordering::SeqCst),
+                0,
+                "two poll at once"
+            );
             other.1.fetch_sub(1, Ordering::SeqCst);
             assert!(!other.0.hand_over());
         });
@@ -241,7 +263,11 @@ fn news_reach_who_lies_beside_the_one_that_polls() {
 #[test]
 fn news_reach_who_lies_on_the_bell() {
     model(|| {
-        let shared = Arc::new((Seats::modelled(), AtomicBool::new(false), AtomicBool::new(false)));
+        let shared = Arc::new((
+            Seats::modelled(),
+            AtomicBool::new(false),
+            AtomicBool::new(false),
+        ));
         assert!(shared.0.begin(Who::new(2)));
         let other = shared.clone();
         let reliever = loom::thread::spawn(move || {

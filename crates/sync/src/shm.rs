@@ -1,11 +1,12 @@
-//! Views of shared memory: a mapping of a sealed memory file (or of anonymous memory) that peers may write at any
-//! time.
+//! Views of shared memory: a mapping of a sealed memory file (or of anonymous memory) that peers
+//! may write at any time.
 //!
-//! Owns the only place where such memory is mapped and unmapped. A [`Segment`] hands out raw pointers and references
-//! to atomics at checked offsets, and copies bytes in and out; it never forms a Rust reference to anything else, since
-//! a peer may change every byte between two reads. Whoever reads a value copies it out first and validates it then.
-//! Bounds are asserted: offsets come from our own layouts, and a value read from the segment must be masked or checked
-//! before it is used as one.
+//! Owns the only place where such memory is mapped and unmapped. A [`Segment`] hands out raw
+//! pointers and references to atomics at checked offsets, and copies bytes in and out; it never
+//! forms a Rust reference to anything else, since a peer may change every byte between two reads.
+//! Whoever reads a value copies it out first and validates it then. Bounds are asserted: offsets
+//! come from our own layouts, and a value read from the segment must be masked or checked before it
+//! is used as one.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -28,7 +29,8 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping is only an address range; all access goes through atomics or raw copies that assume other writers.
+// SAFETY: the mapping is only an address range; all access goes through atomics or raw copies that
+// assume other writers.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -49,16 +51,17 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Maps `len` bytes of `file` from `offset` (a multiple of the page size). The caller has verified that the file
-    /// cannot shrink (its seals), else a later access can fault.
+    /// Maps `len` bytes of `file` from `offset` (a multiple of the page size). The caller has
+    /// verified that the file cannot shrink (its seals), else a later access can fault.
     pub fn map(file: BorrowedFd<'_>, offset: u64, len: usize, access: Access) -> io::Result<Self> {
-        let offset = i64::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let offset =
+            i64::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         Self::map_raw(file.as_raw_fd(), offset, len, access, libc::MAP_SHARED)
     }
 
-    /// Maps `len` bytes of the same file from `offset` behind this segment's beginning, without a descriptor of the
-    /// file. Both are multiples of the page size, and the segment is one that [`Segment::map`] gave. Addresses for
-    /// `offset + len` bytes are needed for a moment.
+    /// Maps `len` bytes of the same file from `offset` behind this segment's beginning, without a
+    /// descriptor of the file. Both are multiples of the page size, and the segment is one that
+    /// [`Segment::map`] gave. Addresses for `offset + len` bytes are needed for a moment.
     ///
     /// # Errors
     /// The system has no room, or the segment does not begin on a page.
@@ -69,9 +72,10 @@ impl Segment {
         if len == 0 || self.offset != 0 {
             return Err(invalid());
         }
-        // SAFETY: with an old length of 0 the kernel leaves the shared mapping as it is and maps the file once more,
-        // at an address of its choice.
-        let base = unsafe { libc::mremap(self.mapping.base.cast(), 0, whole, libc::MREMAP_MAYMOVE) };
+        // SAFETY: with an old length of 0 the kernel leaves the shared mapping as it is and maps
+        // the file once more, at an address of its choice.
+        let base =
+            unsafe { libc::mremap(self.mapping.base.cast(), 0, whole, libc::MREMAP_MAYMOVE) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -171,7 +175,8 @@ impl Segment {
     #[inline(always)]
     pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         self.check(offset, 4, 4);
-        // SAFETY: in bounds and aligned by the check, mapped as long as `self` lives, and atomics tolerate other writers.
+        // SAFETY: in bounds and aligned by the check, mapped as long as `self` lives, and atomics
+        // tolerate other writers.
         unsafe { AtomicU32::from_ptr(self.mapping.base.wrapping_add(self.offset + offset).cast()) }
     }
 
@@ -198,30 +203,35 @@ impl Segment {
         unsafe { &*self.mapping.base.wrapping_add(self.offset + offset).cast() }
     }
 
-    /// Copies `dst.len()` bytes at `offset` out. Bytes that a peer writes meanwhile may come out in any mixture.
+    /// Copies `dst.len()` bytes at `offset` out. Bytes that a peer writes meanwhile may come out in
+    /// any mixture.
     pub fn read(&self, offset: usize, dst: &mut [u8]) {
         let src = self.ptr(offset, dst.len());
-        // SAFETY: the source is mapped (checked); `dst` is exclusively ours and outside the mapping.
+        // SAFETY: the source is mapped (checked); `dst` is exclusively ours and outside the
+        // mapping.
         unsafe { crate::copy::copy(src, dst.as_mut_ptr(), dst.len()) }
     }
 
     /// Copies `src` in at `offset`.
     pub fn write(&self, offset: usize, src: &[u8]) {
         let dst = self.ptr(offset, src.len());
-        // SAFETY: the destination is mapped (checked); `src` is an ordinary slice outside the mapping.
+        // SAFETY: the destination is mapped (checked); `src` is an ordinary slice outside the
+        // mapping.
         unsafe { crate::copy::copy(src.as_ptr(), dst, src.len()) }
     }
 
-    /// The `len` bytes at `offset` as a raw view for copies to and from user memory. The view does not keep the mapping
-    /// alive: use it while a segment over it lives.
+    /// The `len` bytes at `offset` as a raw view for copies to and from user memory. The view does
+    /// not keep the mapping alive: use it while a segment over it lives.
     #[inline]
     pub fn mem(&self, offset: usize, len: usize) -> crate::user::UserMem {
-        // SAFETY: in bounds (checked) and mapped while a segment over it lives, which the caller keeps.
+        // SAFETY: in bounds (checked) and mapped while a segment over it lives, which the caller
+        // keeps.
         unsafe { crate::user::UserMem::new(self.ptr(offset, len)) }
     }
 }
 
-/// A 32-bit word of a segment, found and checked once: for words that are looked at with every message.
+/// A 32-bit word of a segment, found and checked once: for words that are looked at with every
+/// message.
 #[derive(Clone, Debug)]
 pub struct Word {
     at: *const AtomicU32,
@@ -238,7 +248,8 @@ impl std::ops::Deref for Word {
 
     #[inline(always)]
     fn deref(&self) -> &AtomicU32 {
-        // SAFETY: `Segment::word` checked bounds and alignment; the mapping lives as long as `self`.
+        // SAFETY: `Segment::word` checked bounds and alignment; the mapping lives as long as
+        // `self`.
         unsafe { &*self.at }
     }
 }
@@ -262,6 +273,9 @@ mod tests {
     #[test]
     #[should_panic(expected = "are not within")]
     fn an_offset_beyond_the_end_is_refused() {
-        Segment::anonymous(4096).unwrap().part(64, 64).atomic_u32(64);
+        Segment::anonymous(4096)
+            .unwrap()
+            .part(64, 64)
+            .atomic_u32(64);
     }
 }

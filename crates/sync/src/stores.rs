@@ -1,23 +1,30 @@
-//! Which stores write payloads that another process reads next, into a lane or a cell: ordinary ones, or such that bypass the caches.
+//! Which stores write payloads that another process reads next, into a lane or a cell: ordinary
+//! ones, or such that bypass the caches.
 //!
-//! Owned by both ends of a lane, and by the members of a board for its rounds. Cores that share a cache hand lines over fastest through it. Others wait for each line twice: the
-//! writer until the reader's old copy is gone, the reader until the writer's cache answers; lines that pass through memory spare them both. Which
-//! holds is measured on what passes anyway, since virtual cores move while a job runs: the writer times its copies into the lane, the reader
-//! times those out of it and tells the writer by a word of the writer's card. Bounded by two numbers of each side.
+//! Owned by both ends of a lane, and by the members of a board for its rounds. Cores that share a
+//! cache hand lines over fastest through it. Others wait for each line twice: the writer until the
+//! reader's old copy is gone, the reader until the writer's cache answers; lines that pass through
+//! memory spare them both. Which holds is measured on what passes anyway, since virtual cores move
+//! while a job runs: the writer times its copies into the lane, the reader times those out of it
+//! and tells the writer by a word of the writer's card. Bounded by two numbers of each side.
 
 use crate::copy::Stores;
 use std::time::Duration;
 
-/// One of so many such payloads is measured on either side, drawn at random: two readings of a clock take a tenth of the shortest copy. A power of two.
+/// One of so many such payloads is measured on either side, drawn at random: two readings of a
+/// clock take a tenth of the shortest copy. A power of two.
 const STORES_TIMED: u32 = 32;
 
-/// One of so many is written by the other stores than usual, so that a change of the cores' distance is noticed within milliseconds. A power of two.
+/// One of so many is written by the other stores than usual, so that a change of the cores'
+/// distance is noticed within milliseconds. A power of two.
 const STORES_TRIED: u32 = 256;
 
-/// Payloads from which on each is measured: those of announced messages, of whose copies the clock's readings take a fiftieth.
+/// Payloads from which on each is measured: those of announced messages, of whose copies the
+/// clock's readings take a fiftieth.
 const STORES_LONG: usize = 32 * 1024;
 
-/// The same as [`STORES_TRIED`] for such payloads: a large message has some dozens of them and should not be over before a change is noticed. A power of two.
+/// The same as [`STORES_TRIED`] for such payloads: a large message has some dozens of them and
+/// should not be over before a change is noticed. A power of two.
 const STORES_TRIED_LONG: u32 = 64;
 
 /// The same while either is not known yet. A power of two.
@@ -33,7 +40,8 @@ impl Paces {
         let pace = &mut self.0[stores as usize];
         *pace = match *pace {
             0 => now,
-            // Quick ones count more: what slows one copy down is a preemption or a page that nobody touched before.
+            // Quick ones count more: what slows one copy down is a preemption or a page that nobody
+            // touched before.
             old if now <= old => old - (old - now) / 4,
             old => old + (now - old).min(old).div_ceil(8),
         };
@@ -120,12 +128,14 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// From now on bypassing the caches counts for so many quarters more than it takes: lines that it drops, others who share the cache would have found there.
+    /// From now on bypassing the caches counts for so many quarters more than it takes: lines that
+    /// it drops, others who share the cache would have found there.
     pub fn prefer_caches(&mut self, quarters: u32) {
         self.dear = quarters;
     }
 
-    /// The stores for the next payload of `len` bytes, and whether [`Chooser::took`] is to hear how long they took.
+    /// The stores for the next payload of `len` bytes, and whether [`Chooser::took`] is to hear how
+    /// long they took.
     #[inline(always)]
     pub fn next(&mut self, len: usize) -> (Stores, bool) {
         let draw = self.draw.next();
@@ -170,14 +180,16 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Whether [`Reader::took`] is to hear how long the copy of the next payload of `len` bytes took.
+    /// Whether [`Reader::took`] is to hear how long the copy of the next payload of `len` bytes
+    /// took.
     #[inline(always)]
     pub fn wants(&mut self, stores: Stores, len: usize) -> bool {
         let changed = std::mem::replace(&mut self.last, stores) != stores;
         changed || self.paces.of(stores) == 0 || is_timed(self.draw.next(), len)
     }
 
-    /// Reading `len` bytes took so long. The word to tell the writer, if it is worth it: the writer then has to fetch the line.
+    /// Reading `len` bytes took so long. The word to tell the writer, if it is worth it: the writer
+    /// then has to fetch the line.
     pub fn took(&mut self, stores: Stores, len: usize, took: Duration) -> Option<u64> {
         self.paces.learn(stores, len, took);
         let (now, told) = (self.paces.of(stores), self.told.of(stores));
@@ -213,8 +225,9 @@ mod tests {
 
         /// Sends many payloads: how many of the last thousand were streamed.
         fn send(&mut self, write: [u64; 2], read: [u64; 2]) -> usize {
-            let took =
-                |paces: [u64; 2], stores| Duration::from_nanos(paces[stores as usize] * LEN as u64 / 1000);
+            let took = |paces: [u64; 2], stores| {
+                Duration::from_nanos(paces[stores as usize] * LEN as u64 / 1000)
+            };
             let stores: Vec<Stores> = (0..3000)
                 .map(|_| {
                     let (stores, timed) = self.chooser.next(LEN);
@@ -231,7 +244,9 @@ mod tests {
                 })
                 .collect();
             let last = &stores[2000..];
-            last.iter().filter(|stores| **stores == Stores::Streamed).count()
+            last.iter()
+                .filter(|stores| **stores == Stores::Streamed)
+                .count()
         }
     }
 
@@ -288,7 +303,11 @@ mod tests {
             let reads = Reads(Paces([cached as u32, other as u32]));
             let each = (0..count).map(|_| {
                 let (stores, timed) = chooser.next(STORES_LONG);
-                let pace = if stores == Stores::Cached { cached } else { other };
+                let pace = if stores == Stores::Cached {
+                    cached
+                } else {
+                    other
+                };
                 if timed {
                     chooser.took(
                         stores,

@@ -1,13 +1,16 @@
 //! A lock that is only ever tried: whoever fails does something else, or comes back.
 //!
-//! While a process promises to have one thread in it ([`OneThread`]), taking it is a plain load and store. Among several it tells those who fail what they had best do: for what it is held, and whether many want it.
+//! While a process promises to have one thread in it ([`OneThread`]), taking it is a plain load and
+//! store. Among several it tells those who fail what they had best do: for what it is held, and
+//! whether many want it.
 //!
-//! Never sleeps, never spins, knows no poisoning: a holder that unwinds releases it and the value stays as it was left,
-//! so users keep their invariants between calls that may panic.
+//! Never sleeps, never spins, knows no poisoning: a holder that unwinds releases it and the value
+//! stays as it was left, so users keep their invariants between calls that may panic.
 
 use crate::facade::{AtomicBool, AtomicU8, AtomicU32, Cell, Ordering};
 
-/// How often it is taken, after somebody had to come back for it, until it no longer counts as contended: several times what a thread does in a turn.
+/// How often it is taken, after somebody had to come back for it, until it no longer counts as
+/// contended: several times what a thread does in a turn.
 const CONTENDED_FOR: u32 = 64;
 
 /// For what a lock is held.
@@ -50,8 +53,8 @@ unsafe impl<T: Send> Sync for TryLock<T> {}
 #[derive(Debug)]
 pub struct Guard<'a, T>(&'a TryLock<T>);
 
-/// The promise that calls on a lock never overlap in time, and that what orders them also orders memory (one thread, or
-/// threads that hand over by their own synchronisation).
+/// The promise that calls on a lock never overlap in time, and that what orders them also orders
+/// memory (one thread, or threads that hand over by their own synchronisation).
 #[derive(Clone, Copy, Debug)]
 pub struct OneThread(());
 
@@ -59,7 +62,8 @@ impl OneThread {
     /// Makes the promise.
     ///
     /// # Safety
-    /// From now until every lock it was given to is told [`TryLock::share`], no two threads may use such a lock at once.
+    /// From now until every lock it was given to is told [`TryLock::share`], no two threads may use
+    /// such a lock at once.
     pub unsafe fn promise() -> Self {
         Self(())
     }
@@ -82,7 +86,8 @@ impl<T> TryLock<T> {
         self.single.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the promise back before more threads come. Called by the one thread, which does not hold the lock.
+    /// Takes the promise back before more threads come. Called by the one thread, which does not
+    /// hold the lock.
     pub fn share(&self) {
         self.single.store(false, Ordering::SeqCst);
     }
@@ -108,7 +113,8 @@ impl<T> TryLock<T> {
     #[inline]
     pub fn try_lock_for(&self, hold: Hold) -> Option<Guard<'_, T>> {
         if self.single.load(Ordering::Relaxed) {
-            // Nobody can come between load and store: the promise. Still refuses to be taken twice by its own thread.
+            // Nobody can come between load and store: the promise. Still refuses to be taken twice
+            // by its own thread.
             if self.is_held() {
                 return None;
             }
@@ -171,7 +177,8 @@ impl<T> Guard<'_, T> {
     /// Calls `f` with the value. The way of access that loom can watch.
     #[inline]
     pub fn with<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: the guard is the only access while the lock is held, and `&mut self` makes this call the only use.
+        // SAFETY: the guard is the only access while the lock is held, and `&mut self` makes this
+        // call the only use.
         self.0.value.with_mut(|value| f(unsafe { &mut *value }))
     }
 }
@@ -219,7 +226,10 @@ mod loom_tests {
                     .map(|mut guard| guard.with(|n| *n += 1))
                     .is_some()
             });
-            let mine = lock.try_lock().map(|mut guard| guard.with(|n| *n += 1)).is_some();
+            let mine = lock
+                .try_lock()
+                .map(|mut guard| guard.with(|n| *n += 1))
+                .is_some();
             let theirs = thread.join().unwrap();
             let total = lock.try_lock().unwrap().with(|n| *n);
             assert_eq!(total, u32::from(mine) + u32::from(theirs));

@@ -1,11 +1,12 @@
 //! Views of user memory: the buffers that a program hands to a communication call.
 //!
-//! Owns the one place where a raw user address becomes something that safe code may copy from and to. The promise is
-//! made once, when a [`UserMem`] is created at the C edge (or over a [`Scratch`] that the runtime owns): every byte
-//! that the accompanying [`Layout`] can reach stays valid until the operation that received the view completes.
-//! After that all methods are ordinary calls. Copies never form references over the memory that is not the caller's
-//! own slice, so user buffers that a peer writes meanwhile (a misused program) yield wrong bytes, not undefined
-//! behaviour of ours beyond what the program itself asked for.
+//! Owns the one place where a raw user address becomes something that safe code may copy from and
+//! to. The promise is made once, when a [`UserMem`] is created at the C edge (or over a [`Scratch`]
+//! that the runtime owns): every byte that the accompanying [`Layout`] can reach stays valid until
+//! the operation that received the view completes. After that all methods are ordinary calls.
+//! Copies never form references over the memory that is not the caller's own slice, so user buffers
+//! that a peer writes meanwhile (a misused program) yield wrong bytes, not undefined behaviour of
+//! ours beyond what the program itself asked for.
 
 mod shaped;
 
@@ -14,13 +15,15 @@ pub use shaped::copy;
 use crate::heap::may_fail;
 use std::sync::Arc;
 
-/// A base address in this process's memory. Offsets are in bytes and may be negative (MPI lower bounds).
+/// A base address in this process's memory. Offsets are in bytes and may be negative (MPI lower
+/// bounds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserMem {
     base: usize,
 }
 
-/// `n` blocks of `block` bytes, their starts `stride` bytes apart, the first at `offset` from the base.
+/// `n` blocks of `block` bytes, their starts `stride` bytes apart, the first at `offset` from the
+/// base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strided {
     /// Offset in bytes of the first block from the view's base.
@@ -37,11 +40,14 @@ impl UserMem {
     /// Wraps a user address.
     ///
     /// # Safety
-    /// Whatever layout is used with this view must reach only memory that is valid for reads (sends) or reads and
-    /// writes (receives) until the operation that takes the view has completed.
+    /// Whatever layout is used with this view must reach only memory that is valid for reads
+    /// (sends) or reads and writes (receives) until the operation that takes the view has
+    /// completed.
     pub unsafe fn new(base: *mut u8) -> Self {
         // Exposed on purpose: the address travels to other processes as part of a region.
-        Self { base: base as usize }
+        Self {
+            base: base as usize,
+        }
     }
 
     /// A view for operations of zero bytes; never dereferenced.
@@ -70,8 +76,9 @@ impl UserMem {
     /// Copies `dst.len()` bytes at `offset` out of user memory.
     #[inline]
     pub fn read(self, offset: isize, dst: &mut [u8]) {
-        // SAFETY: `new` promised that the memory reached is readable; `dst` is exclusively ours. The two may only
-        // overlap if the runtime's own buffer was passed as user memory, which `copy_bytes` tolerates.
+        // SAFETY: `new` promised that the memory reached is readable; `dst` is exclusively ours.
+        // The two may only overlap if the runtime's own buffer was passed as user memory, which
+        // `copy_bytes` tolerates.
         unsafe { copy_bytes(self.ptr(offset), dst.as_mut_ptr(), dst.len()) }
     }
 
@@ -92,7 +99,8 @@ impl UserMem {
     /// Copies `src` into user memory at `offset`.
     #[inline]
     pub fn write(self, offset: isize, src: &[u8]) {
-        // SAFETY: `new` promised that the memory reached is writable; overlap is tolerated as in `read`.
+        // SAFETY: `new` promised that the memory reached is writable; overlap is tolerated as in
+        // `read`.
         unsafe { copy_bytes(src.as_ptr(), self.ptr(offset), src.len()) }
     }
 
@@ -119,7 +127,8 @@ impl UserMem {
         if len == 0 {
             return f(&mut []);
         }
-        // SAFETY: valid for reads and writes by the promise of `new`; the slice does not outlive the call.
+        // SAFETY: valid for reads and writes by the promise of `new`; the slice does not outlive
+        // the call.
         f(unsafe { std::slice::from_raw_parts_mut(self.ptr(offset), len) })
     }
 
@@ -145,13 +154,15 @@ impl UserMem {
         self.scatter_spaced(to, src, to.block);
     }
 
-    /// Gathers strided blocks into `dst`, block `i` at `i * spacing`: one field of an array of structures at a time.
+    /// Gathers strided blocks into `dst`, block `i` at `i * spacing`: one field of an array of
+    /// structures at a time.
     pub fn gather_spaced(self, from: Strided, dst: Packed, spacing: usize) {
         assert!(
             from.fits(dst.len, spacing),
             "gather: the blocks do not fit into the destination"
         );
-        // SAFETY: every block is valid by the promise of `new`, and `dst` has room for all of them by the assert.
+        // SAFETY: every block is valid by the promise of `new`, and `dst` has room for all of them
+        // by the assert.
         unsafe { strided_copy(self.side(from), dst.side(spacing), from.block, from.count) }
     }
 
@@ -172,7 +183,8 @@ impl UserMem {
             block * offsets.len(),
             "gather: destination has another size than the blocks"
         );
-        // SAFETY: every block is valid by the promise of `new`; block `i` of `dst` lies within it by the assert.
+        // SAFETY: every block is valid by the promise of `new`; block `i` of `dst` lies within it
+        // by the assert.
         unsafe { indexed_copy::<true>(self.ptr(shift), offsets, block, dst.mem.ptr(0)) }
     }
 
@@ -195,7 +207,8 @@ impl UserMem {
     }
 }
 
-/// Packed bytes on their way to or from user data: memory that others may write meanwhile, hence never seen as a slice.
+/// Packed bytes on their way to or from user data: memory that others may write meanwhile, hence
+/// never seen as a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed {
     mem: UserMem,
@@ -214,10 +227,14 @@ impl Packed {
         Self::new(unsafe { UserMem::new(bytes.as_mut_ptr()) }, bytes.len())
     }
 
-    /// The bytes of a slice, to be read only: whoever takes packed bytes in (`scatter`, `unpack_from`) does no more.
+    /// The bytes of a slice, to be read only: whoever takes packed bytes in (`scatter`,
+    /// `unpack_from`) does no more.
     pub fn of(bytes: &[u8]) -> Self {
         // SAFETY: valid for reads as long as the caller lends the slice.
-        Self::new(unsafe { UserMem::new(bytes.as_ptr().cast_mut()) }, bytes.len())
+        Self::new(
+            unsafe { UserMem::new(bytes.as_ptr().cast_mut()) },
+            bytes.len(),
+        )
     }
 
     /// How many.
@@ -263,8 +280,9 @@ impl Strided {
     }
 }
 
-/// Copies `len` bytes that may overlap. Up to 64 bytes go as two possibly overlapping moves: the runs of an irregular
-/// datatype are mostly that small, and a call of `memmove` costs several times the copy.
+/// Copies `len` bytes that may overlap. Up to 64 bytes go as two possibly overlapping moves: the
+/// runs of an irregular datatype are mostly that small, and a call of `memmove` costs several times
+/// the copy.
 ///
 /// # Safety
 /// `src` readable and `dst` writable for `len` bytes.
@@ -289,7 +307,8 @@ unsafe fn copy_run(src: *const u8, dst: *mut u8, len: usize) {
     macro_rules! two {
         ($t:ty) => {{
             let tail = len - size_of::<$t>();
-            // SAFETY: both moves lie within `len` bytes; both are loaded before either is stored, so overlap is fine.
+            // SAFETY: both moves lie within `len` bytes; both are loaded before either is stored,
+            // so overlap is fine.
             unsafe {
                 let head_value = src.cast::<$t>().read_unaligned();
                 let tail_value = src.add(tail).cast::<$t>().read_unaligned();
@@ -321,12 +340,14 @@ struct Side {
 
 impl Side {
     fn at(self, i: usize) -> *mut u8 {
-        self.ptr.wrapping_offset((i as isize).wrapping_mul(self.stride))
+        self.ptr
+            .wrapping_offset((i as isize).wrapping_mul(self.stride))
     }
 }
 
-/// Runs `$moves!(N)` with the block size as a constant where it is a common one, `$other` otherwise: a copy of constant
-/// size is a few moves, and the loop over an 8-byte column of a matrix is what halo exchanges spend their time in.
+/// Runs `$moves!(N)` with the block size as a constant where it is a common one, `$other`
+/// otherwise: a copy of constant size is a few moves, and the loop over an 8-byte column of a
+/// matrix is what halo exchanges spend their time in.
 macro_rules! by_block {
     ($block:expr, $moves:ident, $other:expr) => {
         match $block {
@@ -359,7 +380,8 @@ unsafe fn strided_copy(src: Side, dst: Side, block: usize, count: usize) {
     macro_rules! moves {
         ($n:literal) => {
             for i in 0..count {
-                // SAFETY: block `i` of both sides is valid and they are disjoint by the function's contract.
+                // SAFETY: block `i` of both sides is valid and they are disjoint by the function's
+                // contract.
                 unsafe { std::ptr::copy_nonoverlapping(src.at(i), dst.at(i), $n) }
             }
         };
@@ -372,16 +394,24 @@ unsafe fn strided_copy(src: Side, dst: Side, block: usize, count: usize) {
     });
 }
 
-/// Copies equal blocks between `base + offsets[i]` and `packed + i * block`, towards `packed` if `GATHER`.
+/// Copies equal blocks between `base + offsets[i]` and `packed + i * block`, towards `packed` if
+/// `GATHER`.
 ///
 /// # Safety
-/// All blocks on the source side readable, all on the destination side writable; the two sides do not overlap.
-unsafe fn indexed_copy<const GATHER: bool>(base: *mut u8, offsets: &[i64], block: usize, packed: *mut u8) {
+/// All blocks on the source side readable, all on the destination side writable; the two sides do
+/// not overlap.
+unsafe fn indexed_copy<const GATHER: bool>(
+    base: *mut u8,
+    offsets: &[i64],
+    block: usize,
+    packed: *mut u8,
+) {
     macro_rules! moves {
         ($n:literal) => {
             for (i, &offset) in offsets.iter().enumerate() {
                 let here = base.wrapping_offset(offset as isize);
-                // SAFETY: block `i` of both sides is valid and they are disjoint by the function's contract.
+                // SAFETY: block `i` of both sides is valid and they are disjoint by the function's
+                // contract.
                 unsafe {
                     let there = packed.add(i * $n);
                     let (from, to) = if GATHER { (here, there) } else { (there, here) };
@@ -406,9 +436,11 @@ unsafe fn indexed_copy<const GATHER: bool>(base: *mut u8, offsets: &[i64], block
     });
 }
 
-/// The shape of data in memory: which bytes, in which order, make up the packed stream of `packed_len` bytes.
+/// The shape of data in memory: which bytes, in which order, make up the packed stream of
+/// `packed_len` bytes.
 ///
-/// Offsets are relative to a [`UserMem`] base. An implementation is immutable and may be shared by many operations.
+/// Offsets are relative to a [`UserMem`] base. An implementation is immutable and may be shared by
+/// many operations.
 pub trait Layout: Send + Sync + std::fmt::Debug {
     /// Length of the packed stream in bytes.
     fn packed_len(&self) -> u64;
@@ -419,8 +451,9 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
     /// Copies `src` to where packed bytes `[from, from + src.len())` live in the data at `mem`.
     fn unpack(&self, mem: UserMem, from: u64, src: Packed);
 
-    /// Appends to `out` the contiguous blocks (offset from base, length) that hold packed bytes `[from, from + len)`,
-    /// in packed order and merged where adjacent, until `out` holds `max_blocks`; returns the packed bytes covered.
+    /// Appends to `out` the contiguous blocks (offset from base, length) that hold packed bytes
+    /// `[from, from + len)`, in packed order and merged where adjacent, until `out` holds
+    /// `max_blocks`; returns the packed bytes covered.
     fn blocks(&self, from: u64, len: u64, max_blocks: usize, out: &mut Vec<(isize, usize)>) -> u64;
 }
 
@@ -494,15 +527,17 @@ impl Data {
     }
 }
 
-/// Aligned memory that the runtime owns and lends to operations as user memory (collective temporaries, packed
-/// buffers). Freed when dropped: keep it until the operations that use its view have completed.
+/// Aligned memory that the runtime owns and lends to operations as user memory (collective
+/// temporaries, packed buffers). Freed when dropped: keep it until the operations that use its view
+/// have completed.
 #[derive(Debug)]
 pub struct Scratch {
     words: Box<[std::cell::UnsafeCell<u128>]>,
     len: usize,
 }
 
-// SAFETY: the cells are only reached through `UserMem` views, whose users order their accesses by operations' completion.
+// SAFETY: the cells are only reached through `UserMem` views, whose users order their accesses by
+// operations' completion.
 unsafe impl Send for Scratch {}
 // SAFETY: as above.
 unsafe impl Sync for Scratch {}
@@ -532,7 +567,8 @@ impl Scratch {
 
     /// A view of the whole. The caller keeps `self` alive while operations use it.
     pub fn mem(&self) -> UserMem {
-        // SAFETY: the words live as long as `self`, which the holder keeps until the operations complete.
+        // SAFETY: the words live as long as `self`, which the holder keeps until the operations
+        // complete.
         unsafe { UserMem::new(self.words.as_ptr().cast_mut().cast()) }
     }
 }

@@ -1,10 +1,11 @@
 //! Loops compiled twice: for every processor of the architecture, and for those with wider vectors.
 //!
-//! Called by whoever combines numbers in bulk. A loop is a value whose `run` is always inlined, so that it becomes part of a function
-//! that was compiled for the wider vectors; which one runs is asked of the processor. Owns nothing, allocates nothing.
+//! Called by whoever combines numbers in bulk. A loop is a value whose `run` is always inlined, so
+//! that it becomes part of a function that was compiled for the wider vectors; which one runs is
+//! asked of the processor. Owns nothing, allocates nothing.
 
-/// Work over slices that the compiler can turn into vector instructions. `run` must be `#[inline(always)]`, and all it calls must be
-/// inlined, or the wider form gains nothing.
+/// Work over slices that the compiler can turn into vector instructions. `run` must be
+/// `#[inline(always)]`, and all it calls must be inlined, or the wider form gains nothing.
 pub trait Loop {
     /// Does it.
     fn run(self);

@@ -1,4 +1,5 @@
-//! Chores in racks, with real threads: what may be put where, what withdrawing and dropping mean, and a crowd doing all at once.
+//! Chores in racks, with real threads: what may be put where, what withdrawing and dropping mean,
+//! and a crowd doing all at once.
 
 use garonne_sync::chore::{Chore, Life, Put, Refused, Step, Withdrawal};
 use garonne_sync::rack::{Racks, Tally};
@@ -89,7 +90,10 @@ fn a_chore_that_repeats_leaves_the_post_to_those_that_come() {
     assert_eq!(racks.run(0, 0, &0).again, 1);
     // The one is in the post, the other beside the first.
     let (posted, beside) = (once(), once());
-    assert_eq!((posted.put_shared(0), beside.put_shared(0)), (put(0), put(1)));
+    assert_eq!(
+        (posted.put_shared(0), beside.put_shared(0)),
+        (put(0), put(1))
+    );
     let all = racks.run(0, 1, &0);
     assert_eq!((all.settled, all.again), (2, 1));
     assert_eq!(repeats.withdraw(), Withdrawal::Settled(Life::Withdrawn));
@@ -108,7 +112,10 @@ fn a_chore_can_be_taken_back_from_the_post_and_put_again() {
     }
     chore.put_shared(0).unwrap();
     racks.clear();
-    assert_eq!((chore.life(), Arc::strong_count(&chore)), (Life::Withdrawn, 1));
+    assert_eq!(
+        (chore.life(), Arc::strong_count(&chore)),
+        (Life::Withdrawn, 1)
+    );
     chore.put_shared(0).unwrap();
     assert_eq!(racks.run(0, 0, &0).settled, 1);
 }
@@ -171,7 +178,9 @@ fn a_panic_fails_the_chore_and_spares_the_runner() {
 #[test]
 fn a_chore_that_withdraws_itself_is_not_run_again() {
     let racks = racks(&[64]);
-    let own = Arc::new(OnceLock::<std::sync::Weak<dyn Fn() -> Withdrawal + Send + Sync>>::new());
+    let own = Arc::new(OnceLock::<
+        std::sync::Weak<dyn Fn() -> Withdrawal + Send + Sync>,
+    >::new());
     let within = own.clone();
     let chore = Arc::new(Chore::new(&racks, 0, move |_: &u32| {
         let withdraw = within.get().and_then(std::sync::Weak::upgrade).unwrap();
@@ -222,7 +231,10 @@ fn clearing_withdraws_what_waits_and_lets_go_of_it() {
     let chore = Arc::new(Chore::new(&racks, 0, |_: &u32| Step::Done));
     chore.put_shared(1).unwrap();
     racks.clear();
-    assert_eq!((chore.life(), Arc::strong_count(&chore)), (Life::Withdrawn, 1));
+    assert_eq!(
+        (chore.life(), Arc::strong_count(&chore)),
+        (Life::Withdrawn, 1)
+    );
     assert!(chore.put_shared(1).is_ok());
     racks.clear();
 }

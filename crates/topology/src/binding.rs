@@ -1,4 +1,5 @@
-//! Where to put ranks: pure functions from a machine, what others hold, and the user's wish, to a set of CPUs per rank.
+//! Where to put ranks: pure functions from a machine, what others hold, and the user's wish, to a
+//! set of CPUs per rank.
 
 use crate::cpuset::CpuSet;
 use crate::machine::Machine;
@@ -27,7 +28,8 @@ pub enum BindTo {
 /// Which parts of the machine consecutive ranks go to in turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MapBy {
-    /// All NUMA nodes get their share of consecutive ranks, which spread out over the node's cores: memory and spare cores of all nodes are used.
+    /// All NUMA nodes get their share of consecutive ranks, which spread out over the node's cores:
+    /// memory and spare cores of all nodes are used.
     #[default]
     Scatter,
     /// The next core: neighbours in rank are neighbours in the machine.
@@ -88,7 +90,8 @@ pub struct Available<'a> {
 pub struct Plan {
     /// CPUs of each rank; empty if nobody is bound.
     pub sets: Vec<CpuSet>,
-    /// CPUs of the free cores of each rank's NUMA node that no rank has, for its helper; empty if there is none.
+    /// CPUs of the free cores of each rank's NUMA node that no rank has, for its helper; empty if
+    /// there is none.
     pub spare: Vec<CpuSet>,
     /// Why, in a few words.
     pub reason: String,
@@ -159,11 +162,23 @@ pub fn plan(available: &Available<'_>, ranks: u32, policy: &Policy) -> Plan {
     }
 }
 
-/// Algorithm 1 of [`crate::placement`] over the free cores, `per_rank` of them at a time. `None`: there are not enough.
-fn scattered(machine: &Machine, free: &[CpuSet], ranks: u32, per_rank: usize) -> Option<Vec<CpuSet>> {
+/// Algorithm 1 of [`crate::placement`] over the free cores, `per_rank` of them at a time. `None`:
+/// there are not enough.
+fn scattered(
+    machine: &Machine,
+    free: &[CpuSet],
+    ranks: u32,
+    per_rank: usize,
+) -> Option<Vec<CpuSet>> {
     let nodes = machine.grouped(|pu| pu.numa).into_iter().map(|node| {
-        let cores: Vec<CpuSet> = free.iter().filter(|core| core.meets(&node)).cloned().collect();
-        let places = cores.chunks_exact(per_rank).map(|cores| take(cores, 0, per_rank));
+        let cores: Vec<CpuSet> = free
+            .iter()
+            .filter(|core| core.meets(&node))
+            .cloned()
+            .collect();
+        let places = cores
+            .chunks_exact(per_rank)
+            .map(|cores| take(cores, 0, per_rank));
         places.collect::<Vec<CpuSet>>()
     });
     let nodes: Vec<Vec<CpuSet>> = nodes.filter(|places| !places.is_empty()).collect();
@@ -180,7 +195,8 @@ fn scattered(machine: &Machine, free: &[CpuSet], ranks: u32, per_rank: usize) ->
         .collect()
 }
 
-/// For each rank the cores to which Algorithm 2 may send its helper: all of its node that are free and no rank's. Which of them is idle the kernel knows best.
+/// For each rank the cores to which Algorithm 2 may send its helper: all of its node that are free
+/// and no rank's. Which of them is idle the kernel knows best.
 fn spare(machine: &Machine, free: &[CpuSet], sets: &[CpuSet]) -> Vec<CpuSet> {
     let busy = sets.iter().fold(CpuSet::new(), |sum, set| sum.union(set));
     let left = |node: &CpuSet| {
@@ -223,7 +239,8 @@ fn parts(machine: &Machine, bind: BindTo) -> Vec<CpuSet> {
     }
 }
 
-/// One area per rank: in turn if ranks are mapped by areas, else filled one after the other, evenly.
+/// One area per rank: in turn if ranks are mapped by areas, else filled one after the other,
+/// evenly.
 fn areas(machine: &Machine, policy: &Policy, ranks: u32) -> Vec<CpuSet> {
     let parts = parts(machine, policy.bind);
     let in_turn = !matches!(policy.map, MapBy::Core | MapBy::Scatter);
@@ -312,14 +329,24 @@ mod tests {
             map: MapBy::Core,
             ..Policy::default()
         };
-        assert_eq!(texts(&decide(&machine, "", 4, packed)), ["0", "1", "2", "3"]);
+        assert_eq!(
+            texts(&decide(&machine, "", 4, packed)),
+            ["0", "1", "2", "3"]
+        );
     }
 
     #[test]
     fn cores_of_other_jobs_are_left_alone() {
         let machine = regular(1, 4, 1);
-        assert_eq!(texts(&decide(&machine, "0-1", 2, Policy::default())), ["2", "3"]);
-        assert!(decide(&machine, "0-2", 2, Policy::default()).sets.is_empty());
+        assert_eq!(
+            texts(&decide(&machine, "0-1", 2, Policy::default())),
+            ["2", "3"]
+        );
+        assert!(
+            decide(&machine, "0-2", 2, Policy::default())
+                .sets
+                .is_empty()
+        );
         let core = Policy {
             bind: BindTo::Core,
             ..Policy::default()
@@ -346,13 +373,19 @@ mod tests {
             map: MapBy::Numa,
             ..Policy::default()
         };
-        assert_eq!(texts(&decide(&machine, "", 4, policy)), ["0", "2", "1", "3"]);
+        assert_eq!(
+            texts(&decide(&machine, "", 4, policy)),
+            ["0", "2", "1", "3"]
+        );
         let policy = Policy {
             bind: BindTo::Numa,
             map: MapBy::Numa,
             ..Policy::default()
         };
-        assert_eq!(texts(&decide(&machine, "", 3, policy)), ["0-1", "2-3", "0-1"]);
+        assert_eq!(
+            texts(&decide(&machine, "", 3, policy)),
+            ["0-1", "2-3", "0-1"]
+        );
         let policy = Policy {
             bind: BindTo::Numa,
             ..Policy::default()
@@ -369,7 +402,10 @@ mod tests {
             bind: BindTo::Core,
             ..Policy::default()
         };
-        assert_eq!(texts(&decide(&regular(1, 2, 1), "", 3, policy)), ["0", "1", "0"]);
+        assert_eq!(
+            texts(&decide(&regular(1, 2, 1), "", 3, policy)),
+            ["0", "1", "0"]
+        );
     }
 
     proptest! {

@@ -32,7 +32,8 @@ impl CpuSet {
         Some(set)
     }
 
-    /// Reads the kernel's mask form: words of 32 bits in hexadecimal, the highest first, between commas. `None` if it is not one.
+    /// Reads the kernel's mask form: words of 32 bits in hexadecimal, the highest first, between
+    /// commas. `None` if it is not one.
     pub fn parse_mask(mask: &str) -> Option<Self> {
         let mut set = Self::new();
         for (index, word) in mask.trim().split(',').rev().enumerate() {
@@ -65,7 +66,10 @@ impl CpuSet {
 
     /// Number of CPUs.
     pub fn len(&self) -> usize {
-        self.words.iter().map(|word| word.count_ones() as usize).sum()
+        self.words
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum()
     }
 
     /// Whether it is empty.

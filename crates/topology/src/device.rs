@@ -1,4 +1,5 @@
-//! Which CPUs are near a device, as the kernel tells it in sysfs. Reads a few small files, keeps nothing.
+//! Which CPUs are near a device, as the kernel tells it in sysfs. Reads a few small files, keeps
+//! nothing.
 
 use std::path::Path;
 
@@ -21,11 +22,13 @@ const CLASSES: [&str; 7] = [
 pub enum Near {
     /// Near these CPUs.
     Cpus(CpuSet),
-    /// Nowhere in particular: it is no piece of hardware (`lo`, a bridge, an interface of a virtual machine), or the kernel does not say.
+    /// Nowhere in particular: it is no piece of hardware (`lo`, a bridge, an interface of a virtual
+    /// machine), or the kernel does not say.
     Anywhere,
 }
 
-/// Where `device` (`eth0`, `mlx5_0`, `card0`, `nvme0n1`, a PCI address such as `0000:3b:00.0`) is on this machine. `None`: there is no such device.
+/// Where `device` (`eth0`, `mlx5_0`, `card0`, `nvme0n1`, a PCI address such as `0000:3b:00.0`) is
+/// on this machine. `None`: there is no such device.
 pub fn find(device: &str) -> Option<Near> {
     read(Path::new("/sys"), device)
 }

@@ -1,9 +1,11 @@
-//! The machine as far as starting ranks needs it: which CPUs may be used, how they share cores, caches, packages and
-//! NUMA nodes, how much processor time a control group grants, and where to put ranks.
+//! The machine as far as starting ranks needs it: which CPUs may be used, how they share cores,
+//! caches, packages and NUMA nodes, how much processor time a control group grants, and where to
+//! put ranks.
 //!
-//! Reads a few files of sysfs and procfs, because a job's start must not wait for a full discovery; `garonne map` shows
-//! hwloc's view. Reading is separate from deciding: [`binding`] and [`placement`] are pure functions over a [`Machine`] or a
-//! [`Tree`], so that any machine can be tested anywhere.
+//! Reads a few files of sysfs and procfs, because a job's start must not wait for a full discovery;
+//! `garonne map` shows hwloc's view. Reading is separate from deciding: [`binding`] and
+//! [`placement`] are pure functions over a [`Machine`] or a [`Tree`], so that any machine can be
+//! tested anywhere.
 
 #![forbid(unsafe_code)]
 

@@ -33,8 +33,9 @@ impl Machine {
         Self::read(Path::new("/sys/devices/system"), &allowed())
     }
 
-    /// The machine described below `root` (laid out as `/sys/devices/system`), restricted to `allowed`. What is not told
-    /// is assumed simple: a core of its own for each CPU, one package, one node.
+    /// The machine described below `root` (laid out as `/sys/devices/system`), restricted to
+    /// `allowed`. What is not told is assumed simple: a core of its own for each CPU, one package,
+    /// one node.
     pub fn read(root: &Path, allowed: &CpuSet) -> Self {
         let nodes = nodes(root);
         let (mut cores, mut caches, mut packages) = (Vec::new(), Vec::new(), Vec::new());
@@ -90,7 +91,8 @@ impl Machine {
 /// CPUs that the system runs; those that this process may run on where it does not say.
 pub fn online() -> CpuSet {
     let list = text(Path::new("/sys/devices/system/cpu/online"));
-    list.and_then(|list| CpuSet::parse(&list)).unwrap_or_else(allowed)
+    list.and_then(|list| CpuSet::parse(&list))
+        .unwrap_or_else(allowed)
 }
 
 /// CPUs that the calling thread may run on.
@@ -101,7 +103,10 @@ pub fn allowed() -> CpuSet {
 /// CPUs that any thread of the program in this process may run on. Threads of this library do not
 /// count.
 pub fn allowed_to_program() -> CpuSet {
-    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let threads = fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
     let of_program = threads.filter_map(|thread| {
         let name = fs::read_to_string(thread.path().join("comm")).ok()?;
         let id = thread.file_name().to_str()?.parse().ok()?;
@@ -131,7 +136,9 @@ pub(crate) fn text(path: &Path) -> Option<String> {
 fn listed(dir: &Path, prefix: &str) -> CpuSet {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix(prefix)?.parse().ok();
-    entries.filter_map(|entry| number(entry.file_name())).collect()
+    entries
+        .filter_map(|entry| number(entry.file_name()))
+        .collect()
 }
 
 /// A set of CPUs, from the file that has it as a list, or on old kernels only as a mask.
@@ -207,7 +214,11 @@ pub(crate) mod tests {
             fs::create_dir_all(dir.join("topology")).unwrap();
             fs::create_dir_all(dir.join("cache/index3")).unwrap();
             fs::write(dir.join("topology/core_cpus_list"), core).unwrap();
-            fs::write(dir.join("topology/physical_package_id"), package.to_string()).unwrap();
+            fs::write(
+                dir.join("topology/physical_package_id"),
+                package.to_string(),
+            )
+            .unwrap();
             fs::write(dir.join("cache/index3/shared_cpu_list"), core).unwrap();
         }
         for node in 0..2 {

@@ -1,17 +1,21 @@
-//! Through which of a machine's network devices large data should go, by how far each is from who sends (non-uniform access to devices, NUIOA).
+//! Through which of a machine's network devices large data should go, by how far each is from who
+//! sends (non-uniform access to devices, NUIOA).
 //!
-//! Pure. From Moreaud and Goglin's measurements ("Adaptive MPI Multirail Tuning for Non-Uniform Input/Output Access", EuroMPI 2010; Goglin's habilitation, 5.3): where few send, a near device
-//! should carry somewhat more than a far one, which gains 15 % over equal parts; where all cores send at once, those near a device should use it alone, and
-//! those near none all equally.
+//! Pure. From Moreaud and Goglin's measurements ("Adaptive MPI Multirail Tuning for Non-Uniform
+//! Input/Output Access", EuroMPI 2010; Goglin's habilitation, 5.3): where few send, a near device
+//! should carry somewhat more than a far one, which gains 15 % over equal parts; where all cores
+//! send at once, those near a device should use it alone, and those near none all equally.
 
 use crate::cpuset::CpuSet;
 use crate::device::Near;
 
-/// What a device gives that is far, of what it gives to who is near: with that, parts by rate gain the 15 % over equal parts, since (1 + far) / (2 far) = 1.15.
+/// What a device gives that is far, of what it gives to who is near: with that, parts by rate gain
+/// the 15 % over equal parts, since (1 + far) / (2 far) = 1.15.
 pub const FAR: f64 = 1.0 / 1.3;
 
-/// How much each of these devices gives to who runs on `cpus`, as shares of what the best gives: 0, it is to be left to others. `all_send`: so do all cores of the machine.
-/// As long as it is not known where each device is, or none is nearer than the others, all are alike.
+/// How much each of these devices gives to who runs on `cpus`, as shares of what the best gives: 0,
+/// it is to be left to others. `all_send`: so do all cores of the machine. As long as it is not
+/// known where each device is, or none is nearer than the others, all are alike.
 pub fn shares(cpus: &CpuSet, devices: &[Near], all_send: bool) -> Vec<f64> {
     let near: Option<Vec<bool>> = devices
         .iter()

@@ -1,11 +1,13 @@
-//! Where ranks and their workers run when a machine has more cores than ranks: Algorithms 1 and 2 of Taboada's report
-//! (Inria RT-481, §3), as pure functions in whole numbers.
+//! Where ranks and their workers run when a machine has more cores than ranks: Algorithms 1 and 2
+//! of Taboada's report (Inria RT-481, §3), as pure functions in whole numbers.
 //!
-//! Ranks are shared out over the NUMA nodes and scattered within each; a rank's worker gets a spare core of the same node,
-//! the next free one after its rank, and shares the rank's core when its node has none to spare. The report knows nodes of equal size
-//! only; here a node takes its share of the ranks by its cores, which for equal nodes is the report's formula to the letter.
-//! It divides fractions; here both sides are multiplied out first, because rounded fractions put some workers on a busy core
-//! or into another node. Numbers stay below 2^64: a position times a count of cores, each at most `CPUS_MAX`, and ranks of 32 bits.
+//! Ranks are shared out over the NUMA nodes and scattered within each; a rank's worker gets a spare
+//! core of the same node, the next free one after its rank, and shares the rank's core when its
+//! node has none to spare. The report knows nodes of equal size only; here a node takes its share
+//! of the ranks by its cores, which for equal nodes is the report's formula to the letter. It
+//! divides fractions; here both sides are multiplied out first, because rounded fractions put some
+//! workers on a busy core or into another node. Numbers stay below 2^64: a position times a count
+//! of cores, each at most `CPUS_MAX`, and ranks of 32 bits.
 
 use crate::cpuset::CpuSet;
 use crate::tree::{Kind, Tree};
@@ -59,8 +61,8 @@ impl Nodes {
         self.cores[..node].iter().sum::<usize>() as u64
     }
 
-    /// The first rank of `node`: the least whose share of the cores begins there or later. Ranks of a node are those from its first to the
-    /// next node's first.
+    /// The first rank of `node`: the least whose share of the cores begins there or later. Ranks of
+    /// a node are those from its first to the next node's first.
     fn first_rank(&self, node: usize, ranks: u32) -> u64 {
         (self.first(node) * u64::from(ranks)).div_ceil(self.total())
     }
@@ -74,7 +76,8 @@ impl Nodes {
         if rank >= ranks {
             return None;
         }
-        // The node holds the core that the rank would get if all cores were one row; with N nodes of equal size this is ⌊rank·N / ranks⌋.
+        // The node holds the core that the rank would get if all cores were one row; with N nodes
+        // of equal size this is ⌊rank·N / ranks⌋.
         let global = u64::from(rank) * self.total() / u64::from(ranks);
         let node = (0..self.cores.len())
             .rev()
@@ -95,7 +98,8 @@ impl Nodes {
         if busy >= cores {
             return Some(WorkerSpot::Shared(own));
         }
-        // Free cores lie `cores / free` apart: the one after position p is the (⌊p / spacing⌋ + 1)th, at ⌈that · spacing⌉ - 1.
+        // Free cores lie `cores / free` apart: the one after position p is the (⌊p / spacing⌋ +
+        // 1)th, at ⌈that · spacing⌉ - 1.
         let free = cores - busy;
         let nth = own.core as u64 * free / cores + 1;
         let core = (nth * cores).div_ceil(free) - 1;
@@ -260,14 +264,16 @@ mod tests {
 
     #[test]
     fn with_doubles_some_workers_would_stand_on_a_busy_core() {
-        // What the exact arithmetic is for: the same formula in doubles, tried on every machine of up to 64 cores a node.
+        // What the exact arithmetic is for: the same formula in doubles, tried on every machine of
+        // up to 64 cores a node.
         let off = (2u64..=64)
             .flat_map(|cores| (1..cores).map(move |busy| (cores, busy)))
             .filter(|&(cores, busy)| {
                 let taken: BTreeSet<u64> = (0..busy).map(|rank| rank * cores / busy).collect();
                 let spacing = cores as f64 / (cores - busy) as f64;
                 taken.iter().any(|&position| {
-                    let core = (((position as f64 / spacing).floor() + 1.0) * spacing).ceil() as u64 - 1;
+                    let core =
+                        (((position as f64 / spacing).floor() + 1.0) * spacing).ceil() as u64 - 1;
                     taken.contains(&core) || core >= cores
                 })
             })
@@ -277,7 +283,9 @@ mod tests {
 
     #[test]
     fn cores_of_a_machine_are_found_by_node_and_hardware_threads_stay_together() {
-        let tree = Tree::parse("core 0,4\ncore 1,5\ncore 2,6\ncore 3,7\nnuma 0-1,4-5\nnuma 2-3,6-7").unwrap();
+        let tree =
+            Tree::parse("core 0,4\ncore 1,5\ncore 2,6\ncore 3,7\nnuma 0-1,4-5\nnuma 2-3,6-7")
+                .unwrap();
         let texts: Vec<_> = place(&tree, 2)
             .iter()
             .map(|pair| (pair.rank.to_string(), pair.worker.to_string(), pair.spare))

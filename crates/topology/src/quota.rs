@@ -29,7 +29,8 @@ fn from_files(mount: &Path, groups: &str) -> Option<u32> {
 }
 
 fn tightest(mounts: &[PathBuf], path: &str, quota: impl Fn(&Path) -> Option<u32>) -> Option<u32> {
-    // In a container the mount often is the group itself, and the path names a place that is not below it.
+    // In a container the mount often is the group itself, and the path names a place that is not
+    // below it.
     let levels = |mount: &PathBuf| {
         let group = mount.join(path);
         group
@@ -38,7 +39,11 @@ fn tightest(mounts: &[PathBuf], path: &str, quota: impl Fn(&Path) -> Option<u32>
             .map(Path::to_owned)
             .collect::<Vec<_>>()
     };
-    mounts.iter().flat_map(levels).filter_map(|dir| quota(&dir)).min()
+    mounts
+        .iter()
+        .flat_map(levels)
+        .filter_map(|dir| quota(&dir))
+        .min()
 }
 
 fn milli(quota: &str, period: &str) -> Option<u32> {
@@ -76,7 +81,10 @@ mod tests {
         fs::write(mount.join("cpu/cpu.cfs_period_us"), "100000\n").unwrap();
         assert_eq!(from_files(&mount, "0::/a/b\n"), Some(1500));
         assert_eq!(from_files(&mount, "0::/\n"), None);
-        assert_eq!(from_files(&mount, "4:memory:/c\n3:cpu,cpuacct:/c\n"), Some(500));
+        assert_eq!(
+            from_files(&mount, "4:memory:/c\n3:cpu,cpuacct:/c\n"),
+            Some(500)
+        );
         assert_eq!(from_files(&mount, "3:cpu:/elsewhere\n"), None);
         fs::remove_dir_all(&mount).unwrap();
     }

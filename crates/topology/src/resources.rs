@@ -34,7 +34,10 @@ fn name(kind: Kind) -> Option<String> {
 /// The types of resources of a machine, the largest first, for a process that may run on `allowed`.
 pub fn resources(machine: &Tree, allowed: &CpuSet) -> Vec<Resource> {
     let areas = machine.areas();
-    let mut kinds: Vec<Kind> = areas.iter().flat_map(|area| area.kinds.iter().copied()).collect();
+    let mut kinds: Vec<Kind> = areas
+        .iter()
+        .flat_map(|area| area.kinds.iter().copied())
+        .collect();
     kinds.sort_unstable();
     kinds.dedup();
     let holds = |area: &&Area| !allowed.is_empty() && area.cpus.covers(allowed);
@@ -103,9 +106,18 @@ mod tests {
     #[test]
     fn hardware_threads_of_a_core_are_one_core() {
         let machine = Tree::parse("core 0,2\ncore 1,3\npackage 0-3").unwrap();
-        assert_eq!(of(&machine, "0,2"), "Machine 0-3, Package 0-3, Core 0,2, PU -");
-        assert_eq!(of(&machine, "3"), "Machine 0-3, Package 0-3, Core 1,3, PU 3");
-        assert_eq!(of(&machine, "0-1"), "Machine 0-3, Package 0-3, Core -, PU -");
+        assert_eq!(
+            of(&machine, "0,2"),
+            "Machine 0-3, Package 0-3, Core 0,2, PU -"
+        );
+        assert_eq!(
+            of(&machine, "3"),
+            "Machine 0-3, Package 0-3, Core 1,3, PU 3"
+        );
+        assert_eq!(
+            of(&machine, "0-1"),
+            "Machine 0-3, Package 0-3, Core -, PU -"
+        );
     }
 
     #[test]

@@ -1,15 +1,18 @@
-//! The machine as a tree of areas: cores, the caches that they share, NUMA nodes, dies, packages, the whole.
+//! The machine as a tree of areas: cores, the caches that they share, NUMA nodes, dies, packages,
+//! the whole.
 //!
-//! Built from sets of CPUs by inclusion, so it takes whatever levels a machine has, in whatever order they nest; sets that are
-//! equal are one area with several kinds. Made once by whoever needs it (queues of tasks mirror it), read-only afterwards, bounded by the
-//! CPUs of the machine times its kinds of areas.
+//! Built from sets of CPUs by inclusion, so it takes whatever levels a machine has, in whatever
+//! order they nest; sets that are equal are one area with several kinds. Made once by whoever needs
+//! it (queues of tasks mirror it), read-only afterwards, bounded by the CPUs of the machine times
+//! its kinds of areas.
 
 use std::path::Path;
 
 use crate::cpuset::CpuSet;
 use crate::machine::{allowed, cpus_of, nodes, text};
 
-/// What an area is. In the order in which they usually nest, which decides only how areas are described.
+/// What an area is. In the order in which they usually nest, which decides only how areas are
+/// described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A core, with its hardware threads.
@@ -74,8 +77,8 @@ pub struct Area {
     pub parent: Option<usize>,
 }
 
-/// See the module's paragraph. Areas are numbered: cores first, in the order of their first CPUs, the machine last, and every area before
-/// its parent.
+/// See the module's paragraph. Areas are numbered: cores first, in the order of their first CPUs,
+/// the machine last, and every area before its parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     areas: Vec<Area>,
@@ -106,7 +109,8 @@ impl Tree {
         Self::read(Path::new("/sys/devices/system"), cpus)
     }
 
-    /// The machine described below `root` (laid out as `/sys/devices/system`), restricted to `allowed`.
+    /// The machine described below `root` (laid out as `/sys/devices/system`), restricted to
+    /// `allowed`.
     pub fn read(root: &Path, allowed: &CpuSet) -> Self {
         let mut sets: Vec<(Kind, CpuSet)> = Vec::new();
         let mut add = |kind, cpus: Option<CpuSet>| sets.extend(cpus.map(|cpus| (kind, cpus)));
@@ -131,7 +135,10 @@ impl Tree {
                 let level = text(&cache.join("level")).and_then(|level| level.parse().ok());
                 let data = text(&cache.join("type")).is_none_or(|kind| kind != "Instruction");
                 if let (Some(level), true) = (level, data) {
-                    let cpus = cpus_of(&cache.join("shared_cpu_list"), &cache.join("shared_cpu_map"));
+                    let cpus = cpus_of(
+                        &cache.join("shared_cpu_list"),
+                        &cache.join("shared_cpu_map"),
+                    );
                     add(Kind::Cache(level), cpus);
                 }
             }
@@ -140,8 +147,9 @@ impl Tree {
         Self::new(allowed, sets)
     }
 
-    /// A tree of `machine` from sets of CPUs, which are cut down to it. A set that crosses another without being inside it is left out
-    /// if it is the larger one. A CPU that no core has is a core by itself.
+    /// A tree of `machine` from sets of CPUs, which are cut down to it. A set that crosses another
+    /// without being inside it is left out if it is the larger one. A CPU that no core has is a
+    /// core by itself.
     pub fn new(machine: &CpuSet, sets: impl IntoIterator<Item = (Kind, CpuSet)>) -> Self {
         let mut machine = machine.clone();
         if machine.is_empty() {
@@ -183,7 +191,8 @@ impl Tree {
         self
     }
 
-    /// Reads the form that [`Tree`] prints: a line per kind and set of CPUs, such as `L3 0-7`. Lines that begin with `#` are comments.
+    /// Reads the form that [`Tree`] prints: a line per kind and set of CPUs, such as `L3 0-7`.
+    /// Lines that begin with `#` are comments.
     pub fn parse(description: &str) -> Option<Self> {
         let lines = description.lines().map(str::trim);
         let sets = lines
@@ -193,11 +202,14 @@ impl Tree {
                 Some((Kind::parse(kind)?, CpuSet::parse(cpus)?))
             })
             .collect::<Option<Vec<_>>>()?;
-        let machine = sets.iter().fold(CpuSet::new(), |sum, (_, cpus)| sum.union(cpus));
+        let machine = sets
+            .iter()
+            .fold(CpuSet::new(), |sum, (_, cpus)| sum.union(cpus));
         (!machine.is_empty()).then(|| Self::new(&machine, sets))
     }
 
-    /// A regular machine: `packages` of `nodes` NUMA nodes of `caches` L3 caches of `cores` cores, CPUs numbered in that order.
+    /// A regular machine: `packages` of `nodes` NUMA nodes of `caches` L3 caches of `cores` cores,
+    /// CPUs numbered in that order.
     pub fn regular(packages: u32, nodes: u32, caches: u32, cores: u32) -> Self {
         let total = packages * nodes * caches * cores;
         let each = |kind, size: u32| {
@@ -213,7 +225,10 @@ impl Tree {
     }
 
     fn index(areas: Vec<Area>) -> Self {
-        let cores = areas.iter().filter(|area| area.kinds[0] == Kind::Core).count();
+        let cores = areas
+            .iter()
+            .filter(|area| area.kinds[0] == Kind::Core)
+            .count();
         let cpus = areas[areas.len() - 1].cpus.iter().max().unwrap_or(0) as usize + 1;
         let mut core_of = vec![None; cpus];
         for (index, core) in areas.iter().take(cores).enumerate() {
@@ -258,7 +273,8 @@ impl Tree {
         std::iter::successors(Some(area), |area| self.areas[*area].parent)
     }
 
-    /// The smallest area of this kind around a core. On a machine that does not tell, the next larger one it has.
+    /// The smallest area of this kind around a core. On a machine that does not tell, the next
+    /// larger one it has.
     pub fn around(&self, core: usize, kind: Kind) -> usize {
         let is = |area: &usize| self.areas[*area].kinds.contains(&kind);
         let wider = |area: &usize| self.areas[*area].kinds.iter().any(|other| *other > kind);
@@ -268,7 +284,8 @@ impl Tree {
             .unwrap_or(self.root())
     }
 
-    /// The smallest area of this kind around a CPU, also one that the tree does not have, where it has others of that area. `None`: it has none of them.
+    /// The smallest area of this kind around a CPU, also one that the tree does not have, where it
+    /// has others of that area. `None`: it has none of them.
     pub fn around_cpu(&self, cpu: u32, kind: Kind) -> Option<usize> {
         if let Some(core) = self.core_of(cpu) {
             return Some(self.around(core, kind));
@@ -283,16 +300,19 @@ impl Tree {
         Some(self.around(smallest.core, kind))
     }
 
-    /// The smallest area around a core that other cores share: a cache where there is one. The machine if there is one core.
+    /// The smallest area around a core that other cores share: a cache where there is one. The
+    /// machine if there is one core.
     pub fn shared(&self, core: usize) -> usize {
         self.areas[core].parent.unwrap_or(self.root())
     }
 
-    /// The smallest area that has all those of `cpus` that the machine has; `None` if it has none of them.
+    /// The smallest area that has all those of `cpus` that the machine has; `None` if it has none
+    /// of them.
     pub fn covering(&self, cpus: &CpuSet) -> Option<usize> {
         let core = cpus.iter().find_map(|cpu| self.core_of(cpu))?;
         let mine = cpus.intersection(&self.areas[self.root()].cpus);
-        self.path(core).find(|area| self.areas[*area].cpus.covers(&mine))
+        self.path(core)
+            .find(|area| self.areas[*area].cpus.covers(&mine))
     }
 }
 
@@ -318,7 +338,13 @@ fn merge(sets: Vec<(Kind, CpuSet)>) -> Vec<Area> {
     }
     areas.iter_mut().for_each(|area| area.kinds.sort_unstable());
     // A cache smaller than a core (none exists) would otherwise come before it.
-    areas.sort_by_key(|area| (area.kinds[0] != Kind::Core, area.cpus.len(), area.cpus.first()));
+    areas.sort_by_key(|area| {
+        (
+            area.kinds[0] != Kind::Core,
+            area.cpus.len(),
+            area.cpus.first(),
+        )
+    });
     let cores = areas.partition_point(|area| area.kinds[0] == Kind::Core);
     areas[..cores].sort_by_key(|area| area.cpus.first());
     areas
@@ -359,7 +385,11 @@ mod tests {
         let core = tree.core_of(cpu).unwrap();
         tree.path(core)
             .map(|area| {
-                let names: Vec<_> = tree.areas()[area].kinds.iter().map(Kind::to_string).collect();
+                let names: Vec<_> = tree.areas()[area]
+                    .kinds
+                    .iter()
+                    .map(Kind::to_string)
+                    .collect();
                 names.join("+")
             })
             .collect()
@@ -369,7 +399,10 @@ mod tests {
     fn a_path_leads_from_the_core_to_the_machine() {
         let tree = Tree::regular(2, 2, 2, 4);
         assert_eq!(tree.cores(), 32);
-        assert_eq!(kinds(&tree, 5), ["core", "L3", "numa", "package", "machine"]);
+        assert_eq!(
+            kinds(&tree, 5),
+            ["core", "L3", "numa", "package", "machine"]
+        );
         assert_eq!(tree.areas()[tree.shared(5)].cpus.to_string(), "4-7");
         assert_eq!(
             tree.areas()[tree.around(5, Kind::Package)].cpus.to_string(),
@@ -410,7 +443,11 @@ mod tests {
         };
         let cache = Kind::Cache(3);
         assert_eq!(around(cache, 3).as_deref(), Some("2-3"));
-        assert_eq!(around(cache, 5).as_deref(), Some("4"), "it shares a cache with 4");
+        assert_eq!(
+            around(cache, 5).as_deref(),
+            Some("4"),
+            "it shares a cache with 4"
+        );
         assert_eq!(around(cache, 0), None, "its cache is that of 0 and 1 alone");
         assert_eq!(around(Kind::Numa, 0).as_deref(), Some("2-3"));
         assert_eq!(around(Kind::Numa, 7).as_deref(), Some("4"));

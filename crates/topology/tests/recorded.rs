@@ -5,7 +5,8 @@ use garonne_topology::machine::{Machine, Pu};
 use garonne_topology::placement::place;
 use garonne_topology::{CpuSet, Kind, Tree};
 
-/// Name, description, and how many cores, L2 and L3 caches, NUMA nodes and packages its own tools count.
+/// Name, description, and how many cores, L2 and L3 caches, NUMA nodes and packages its own tools
+/// count.
 const MACHINES: [(&str, &str, [usize; 5]); 5] = [
     (
         "AArch64 server, 2 packages",
@@ -92,9 +93,18 @@ fn ranks_get_cores_of_their_own_and_workers_spare_ones_of_the_same_node() {
                 "{name}: {ranks} ranks share cores"
             );
             for pair in &pairs {
-                let node = |cpus: &CpuSet| tree.around(tree.covering(cpus).expect("a core"), Kind::Numa);
-                assert_eq!(node(&pair.rank), node(&pair.worker), "{name}: {ranks} ranks");
-                assert_eq!(pair.spare, !all.meets(&pair.worker), "{name}: {ranks} ranks");
+                let node =
+                    |cpus: &CpuSet| tree.around(tree.covering(cpus).expect("a core"), Kind::Numa);
+                assert_eq!(
+                    node(&pair.rank),
+                    node(&pair.worker),
+                    "{name}: {ranks} ranks"
+                );
+                assert_eq!(
+                    pair.spare,
+                    !all.meets(&pair.worker),
+                    "{name}: {ranks} ranks"
+                );
             }
         }
     }
@@ -105,7 +115,8 @@ fn machine(tree: &Tree) -> Machine {
     let mut pus: Vec<Pu> = (0..tree.cores())
         .flat_map(|core| {
             let near = |kind| tree.around(core, kind) as u32;
-            let (cache, package, numa) = (near(Kind::Cache(3)), near(Kind::Package), near(Kind::Numa));
+            let (cache, package, numa) =
+                (near(Kind::Cache(3)), near(Kind::Package), near(Kind::Numa));
             tree.areas()[core].cpus.iter().map(move |cpu| Pu {
                 cpu,
                 core: core as u32,
@@ -140,7 +151,10 @@ fn ranks_are_bound_by_default_as_placement_says_and_helpers_get_the_spare_cores_
             );
             for (pair, spare) in pairs.iter().zip(&plan.spare) {
                 assert_eq!(pair.spare, !spare.is_empty(), "{name}: {ranks} ranks");
-                assert!(!pair.spare || spare.covers(&pair.worker), "{name}: {ranks} ranks");
+                assert!(
+                    !pair.spare || spare.covers(&pair.worker),
+                    "{name}: {ranks} ranks"
+                );
             }
         }
     }

@@ -1,7 +1,9 @@
-//! A timeline in a file that is whole after every write: what is written next takes the place of the file's end and brings a new one.
+//! A timeline in a file that is whole after every write: what is written next takes the place of
+//! the file's end and brings a new one.
 //!
-//! The kernel carries a write out page by page and looks between two pages whether the process was killed, so a write stays within a page where it can. One that must
-//! leave it may be cut there if the process is killed in that very moment; [`whole`] mends such a file for readers.
+//! The kernel carries a write out page by page and looks between two pages whether the process was
+//! killed, so a write stays within a page where it can. One that must leave it may be cut there if
+//! the process is killed in that very moment; [`whole`] mends such a file for readers.
 
 use serde_json::Value;
 use std::fs::File;
@@ -90,7 +92,10 @@ mod tests {
         let read = || -> Value { serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap() };
         let mut file = TraceFile::create(&path, &json!({ "ranks": 2 })).unwrap();
         for count in 1..5 {
-            assert_eq!(read()["traceEvents"].as_array().unwrap().len(), 2 * count - 1);
+            assert_eq!(
+                read()["traceEvents"].as_array().unwrap().len(),
+                2 * count - 1
+            );
             file.add("{\"ph\":\"i\"},\n{\"ph\":\"i\"}").unwrap();
             file.add("").unwrap();
         }

@@ -1,8 +1,11 @@
-//! What ranks record while they are traced, and what is made of it: a timeline for people, and how much of each operation was hidden.
+//! What ranks record while they are traced, and what is made of it: a timeline for people, and how
+//! much of each operation was hidden.
 //!
-//! Pure but for the file that a timeline is written to. [`record`] is what lies in shared memory, [`seen`] what it means, [`timeline`] and [`file`] make
-//! a file that Perfetto opens, [`reading`] reads it back, [`overlap`] computes shares and reasons. Records come from other processes' memory: any words are
-//! decoded to something or to nothing, never to a panic, and whatever grows with them is bounded by [`limits`].
+//! Pure but for the file that a timeline is written to. [`record`] is what lies in shared memory,
+//! [`seen`] what it means, [`timeline`] and [`file`] make a file that Perfetto opens, [`reading`]
+//! reads it back, [`overlap`] computes shares and reasons. Records come from other processes'
+//! memory: any words are decoded to something or to nothing, never to a panic, and whatever grows
+//! with them is bounded by [`limits`].
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +28,10 @@ pub fn read_anything(bytes: &[u8]) {
     impl seen::Names for Nameless {
         fn call(&mut self, number: u16) -> String {
             // Both kinds of call, as the analysis tells them apart.
-            format!("MPI_{}{number}", if number.is_multiple_of(2) { "I" } else { "S" })
+            format!(
+                "MPI_{}{number}",
+                if number.is_multiple_of(2) { "I" } else { "S" }
+            )
         }
         fn site(&mut self, rank: u32, address: u64) -> String {
             format!("{rank}:{address:x}")
@@ -58,7 +64,10 @@ pub fn read_anything(bytes: &[u8]) {
     }
     shown.finish(0);
     let about = "{\"made_by\":\"garonne\"}";
-    let file = format!("{{\"otherData\":{about},\"traceEvents\":[{}]}}", shown.take());
+    let file = format!(
+        "{{\"otherData\":{about},\"traceEvents\":[{}]}}",
+        shown.take()
+    );
     let read = reading::read(file.as_bytes());
     assert!(read.is_ok(), "{read:?} of {file}");
     read.iter()
@@ -88,7 +97,8 @@ mod tests {
 
     #[test]
     fn kept_inputs_are_read_without_harm() {
-        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/trace_records");
+        let dir =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/trace_records");
         let inputs = std::fs::read_dir(&dir).unwrap();
         let count = inputs
             .map(|input| super::read_anything(&std::fs::read(input.unwrap().path()).unwrap()))

@@ -1,4 +1,5 @@
-//! Reads a timeline back, as far as shares are computed from it. A file may come from anybody: what is not understood is passed over.
+//! Reads a timeline back, as far as shares are computed from it. A file may come from anybody: what
+//! is not understood is passed over.
 
 use crate::file::whole;
 use crate::record::Side;

@@ -1,4 +1,5 @@
-//! A record as it lies in a rank's journal (docs/formats-job.md, clause B10): seven words, written by the rank, read by whoever traces it.
+//! A record as it lies in a rank's journal (docs/formats-job.md, clause B10): seven words, written
+//! by the rank, read by whoever traces it.
 
 use garonne_sync::journal::Words;
 
@@ -119,8 +120,9 @@ impl Record {
         }
     }
 
-    /// The parts of a communicator's name, of which the first [`COMM_NAME_BYTES`] count: the communicator's number stands in
-    /// place of the context, the name's length in place of the tag, the part's number in place of the sequence.
+    /// The parts of a communicator's name, of which the first [`COMM_NAME_BYTES`] count: the
+    /// communicator's number stands in place of the context, the name's length in place of the tag,
+    /// the part's number in place of the sequence.
     pub fn named(number: u32, name: &str) -> impl Iterator<Item = Self> {
         let mut end = name.len().min(COMM_NAME_BYTES);
         while !name.is_char_boundary(end) {
@@ -129,7 +131,9 @@ impl Record {
         let bytes = &name.as_bytes()[..end];
         (0..bytes.len().div_ceil(NAME_PART).max(1)).map(move |part| {
             let word = |from: usize| {
-                u64::from_le_bytes(std::array::from_fn(|i| bytes.get(from + i).copied().unwrap_or(0)))
+                u64::from_le_bytes(std::array::from_fn(|i| {
+                    bytes.get(from + i).copied().unwrap_or(0)
+                }))
             };
             Self {
                 context: number,

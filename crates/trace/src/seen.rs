@@ -1,4 +1,5 @@
-//! What was seen of a rank, in words that need no memory of it: what timelines are made of and shares computed from, live or from a file.
+//! What was seen of a rank, in words that need no memory of it: what timelines are made of and
+//! shares computed from, live or from a file.
 
 use crate::limits::SITES;
 use crate::record::{COMM_NAME_BYTES, Kind, NAME_PART, Record, Side};
@@ -354,7 +355,8 @@ fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().map(clean).collect()
 }
 
-/// The message of an operation that is over. A rank's messages to itself have no other side to wait for.
+/// The message of an operation that is over. A rank's messages to itself have no other side to wait
+/// for.
 fn message(rank: u32, record: &Record) -> Option<Message> {
     if record.peer == u32::MAX || record.peer == rank {
         return None;
@@ -483,7 +485,10 @@ mod tests {
             "MPI_Bcast #5 of comm #3",
             "a lost part"
         );
-        assert_eq!(called(parts, 0), "MPI_Bcast #5 of a name of more than one part ");
+        assert_eq!(
+            called(parts, 0),
+            "MPI_Bcast #5 of a name of more than one part "
+        );
         assert_eq!(called(vec![], 1), "MPI_Bcast #5 of comm #3", "another rank");
         let cut = "ü".repeat(COMM_NAME_BYTES);
         assert_eq!(

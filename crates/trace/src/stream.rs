@@ -1,7 +1,10 @@
-//! What was seen of the ranks of one host, as bytes on their way to another: frames that stand for themselves, but for names that earlier ones gave (docs/formats-job.md, D14).
+//! What was seen of the ranks of one host, as bytes on their way to another: frames that stand for
+//! themselves, but for names that earlier ones gave (docs/formats-job.md, D14).
 //!
-//! [`Writer`] makes them at the host, [`Reader`] reads them where all hosts are put together. A frame may be missing: the next says how many events came before it, and a name that was lost
-//! with it is an unknown place. Frames come from other processes: any bytes are read as something or refused. Bounded: a name has [`NAME_BYTES`], a host [`SITES`] of them, a frame
+//! [`Writer`] makes them at the host, [`Reader`] reads them where all hosts are put together. A
+//! frame may be missing: the next says how many events came before it, and a name that was lost
+//! with it is an unknown place. Frames come from other processes: any bytes are read as something
+//! or refused. Bounded: a name has [`NAME_BYTES`], a host [`SITES`] of them, a frame
 //! [`FRAME_BYTES`] and what one event takes.
 
 use crate::limits::{FRAME_BYTES, NAME_BYTES, SITES};
@@ -58,7 +61,9 @@ impl Writer {
             What::Leave { .. } => LEAVE,
             What::Start { .. } => START,
             What::Done { message: None, .. } => DONE,
-            What::Done { message: Some(_), .. } => MESSAGE,
+            What::Done {
+                message: Some(_), ..
+            } => MESSAGE,
             What::Work { .. } => WORK,
             What::Run { .. } => RUN,
             What::TurnBegin => TURN_BEGIN,
@@ -73,7 +78,9 @@ impl Writer {
         };
         // Names go before the event that bears them.
         let (call, site) = match &seen.what {
-            What::Enter { call, site } | What::Start { call, site, .. } => (self.name(call), self.name(site)),
+            What::Enter { call, site } | What::Start { call, site, .. } => {
+                (self.name(call), self.name(site))
+            }
             What::Leave { call } => (self.name(call), NONE),
             _ => (NONE, NONE),
         };
@@ -369,7 +376,9 @@ impl Reader {
             TURN_END => What::TurnEnd,
             SLEEP_BEGIN => What::SleepBegin,
             SLEEP_END => What::SleepEnd,
-            COLLECTIVE => What::Collective { name: bytes.text()? },
+            COLLECTIVE => What::Collective {
+                name: bytes.text()?,
+            },
             STATE => What::State(*STATES.get(usize::from(bytes.byte()?)).ok_or(Damaged)?),
             LOST => What::Lost(bytes.long()?),
             NAMED => What::Named {
@@ -463,7 +472,10 @@ mod tests {
             },
             What::Died,
         ];
-        (0..).zip(whats).map(|(rank, what)| at(rank, what)).collect()
+        (0..)
+            .zip(whats)
+            .map(|(rank, what)| at(rank, what))
+            .collect()
     }
 
     fn read(reader: &mut Reader, frame: &[u8]) -> (Result<u64, Damaged>, Vec<Seen>) {

@@ -1,8 +1,11 @@
-//! From what was seen to the events of a timeline, in the trace event format that Perfetto and Chrome open.
+//! From what was seen to the events of a timeline, in the trace event format that Perfetto and
+//! Chrome open.
 //!
-//! A process per rank, a track per thread with its calls, sleeps, helper's turns and runs of tasks as slices that nest; what it moves lies within them. Operations, and the work that
-//! anybody does for a rank, are asynchronous slices of the rank. A message is an arrow, drawn when both of its ends are known, so none hangs in the air.
-//! Slices that are open when their rank dies or the recording ends are closed there, and those whose end is among lost records where the rank's last
+//! A process per rank, a track per thread with its calls, sleeps, helper's turns and runs of tasks
+//! as slices that nest; what it moves lies within them. Operations, and the work that anybody does
+//! for a rank, are asynchronous slices of the rank. A message is an arrow, drawn when both of its
+//! ends are known, so none hangs in the air. Slices that are open when their rank dies or the
+//! recording ends are closed there, and those whose end is among lost records where the rank's last
 //! event is. Bounded by [`crate::limits`].
 
 use crate::limits::{DEPTH, HALVES_KEPT, OPEN_OPERATIONS, SITES, THREADS};
@@ -135,8 +138,9 @@ impl Timeline {
 
     /// Says on which host a rank is.
     pub fn label(&mut self, rank: u32, host: &str) {
-        self.out
-            .push(json!({ "ph": "M", "name": "process_labels", "pid": rank, "args": { "labels": host } }));
+        self.out.push(
+            json!({ "ph": "M", "name": "process_labels", "pid": rank, "args": { "labels": host } }),
+        );
     }
 
     /// Microseconds in the file, exact to the nanosecond.
@@ -159,7 +163,12 @@ impl Timeline {
         self.meet(seen);
         match &seen.what {
             What::Enter { call, site } => {
-                self.open(point, CALL, call, json!({ "at": &**site, "core": seen.cpu }));
+                self.open(
+                    point,
+                    CALL,
+                    call,
+                    json!({ "at": &**site, "core": seen.cpu }),
+                );
             }
             What::Leave { call } => self.close(point, CALL, Some(call)),
             What::TurnBegin => self.open(point, TURN, "helper", json!({ "core": seen.cpu })),
@@ -179,7 +188,12 @@ impl Timeline {
                 self.since((TASK, "task"), *since_ns, point, args);
             }
             What::State(state) => {
-                let mut event = self.event("i", RECORDING, &format!("background {}", state.name()), point);
+                let mut event = self.event(
+                    "i",
+                    RECORDING,
+                    &format!("background {}", state.name()),
+                    point,
+                );
                 event["s"] = json!("t");
                 event["args"] = json!({ "background": state.name() });
                 self.out.push(event);
@@ -223,8 +237,9 @@ impl Timeline {
                 0 => format!("rank {of}"),
                 world => format!("rank {} of world {}", of % self.size, world + 1),
             };
-            self.out
-                .push(json!({ "ph": "M", "name": "process_name", "pid": of, "args": { "name": name } }));
+            self.out.push(
+                json!({ "ph": "M", "name": "process_name", "pid": of, "args": { "name": name } }),
+            );
             self.out.push(
                 json!({ "ph": "M", "name": "process_sort_index", "pid": of, "args": { "sort_index": of } }),
             );
@@ -250,11 +265,17 @@ impl Timeline {
     }
 
     fn thread(&mut self, point: Point) -> Option<&mut Thread> {
-        self.ranks.get_mut(&point.rank)?.threads.get_mut(&point.thread)
+        self.ranks
+            .get_mut(&point.rank)?
+            .threads
+            .get_mut(&point.thread)
     }
 
     fn open(&mut self, point: Point, category: &'static str, name: &str, args: Value) {
-        let Some(thread) = self.thread(point).filter(|thread| thread.stack.len() < DEPTH) else {
+        let Some(thread) = self
+            .thread(point)
+            .filter(|thread| thread.stack.len() < DEPTH)
+        else {
             return;
         };
         thread.stack.push(Slice {
@@ -268,8 +289,12 @@ impl Timeline {
 
     /// Closes the innermost slice of this kind and those within it; nothing if there is none.
     fn close(&mut self, point: Point, category: &str, name: Option<&str>) {
-        let Some(thread) = self.thread(point) else { return };
-        let fits = |slice: &Slice| slice.category == category && name.is_none_or(|name| *slice.name == *name);
+        let Some(thread) = self.thread(point) else {
+            return;
+        };
+        let fits = |slice: &Slice| {
+            slice.category == category && name.is_none_or(|name| *slice.name == *name)
+        };
         let Some(depth) = thread.stack.iter().rposition(fits) else {
             return;
         };
@@ -317,8 +342,7 @@ impl Timeline {
         };
         let mut event = self.event("b", OPERATION, call, point);
         event["id"] = identity(seen.rank, *operation);
-        event["args"] =
-            json!({ "side": side, "at": &**site, "context": context, "peer": peer, "bytes": bytes });
+        event["args"] = json!({ "side": side, "at": &**site, "context": context, "peer": peer, "bytes": bytes });
         event["args"][if own { "tag" } else { INTERNAL_TAG }] = json!(tag);
         if let Some(communicator) = communicator {
             event["args"]["communicator"] = json!(&*communicator);
@@ -336,7 +360,8 @@ impl Timeline {
         event["id"] = identity(point.rank, operation);
         event["args"] = json!({ "bytes": bytes });
         if let Some(message) = message {
-            event["args"]["message"] = json!([message.context, message.from, message.to, message.sequence]);
+            event["args"]["message"] =
+                json!([message.context, message.from, message.to, message.sequence]);
         }
         self.out.push(event);
         let Some(message) = message else { return };
@@ -345,7 +370,8 @@ impl Timeline {
             _ => self.in_slice(point),
         };
         if !bound {
-            // Its call began before anybody watched, or that record is lost: an arrow there would hang in the air.
+            // Its call began before anybody watched, or that record is lost: an arrow there would
+            // hang in the air.
             self.arrows.remove(&message);
             return;
         }
@@ -374,7 +400,8 @@ impl Timeline {
 
     /// Whether a slice is open on the point's thread: what viewers bind the end of an arrow to.
     fn in_slice(&mut self, point: Point) -> bool {
-        self.thread(point).is_some_and(|thread| !thread.stack.is_empty())
+        self.thread(point)
+            .is_some_and(|thread| !thread.stack.is_empty())
     }
 
     fn draw(&mut self, from: Point, to: Point, bytes: u64) {
@@ -403,7 +430,8 @@ impl Timeline {
         let rank = self.ranks.get(&seen.rank);
         let thread = rank.and_then(|rank| rank.threads.get(&seen.thread));
         let who = thread.map_or(Role::Program, |thread| thread.role).name();
-        let args = json!({ "operation": operation, "peer": peer, "bytes": bytes, "core": seen.cpu });
+        let args =
+            json!({ "operation": operation, "peer": peer, "bytes": bytes, "core": seen.cpu });
         self.since((WORK, "moves bytes"), *since_ns, point, args);
         for rank in std::iter::once(seen.rank).chain(*peer) {
             self.works += 1;
@@ -412,7 +440,11 @@ impl Timeline {
                 false => format!("rank {}'s {who} moves bytes", seen.rank),
             };
             for (phase, at_ns) in [("b", *since_ns), ("e", seen.at_ns)] {
-                let at = Point { rank, at_ns, ..point };
+                let at = Point {
+                    rank,
+                    at_ns,
+                    ..point
+                };
                 let mut event = self.event(phase, FOR_RANK, &name, at);
                 event["id"] = json!(format!("w{}", self.works));
                 event["args"] = json!({ "bytes": bytes, "core": seen.cpu, "thread": seen.thread });
@@ -434,7 +466,9 @@ impl Timeline {
     }
 
     fn lost(&mut self, of: u32, records: u64) {
-        let Some(rank) = self.ranks.get(&of) else { return };
+        let Some(rank) = self.ranks.get(&of) else {
+            return;
+        };
         let at_ns = rank.last_ns;
         self.cut(of, at_ns, "not seen");
         let mut event = self.event(
@@ -452,7 +486,8 @@ impl Timeline {
         self.out.push(event);
     }
 
-    /// Closes everything of a rank, at this moment or its last event if that is later. `end` says what is known of it.
+    /// Closes everything of a rank, at this moment or its last event if that is later. `end` says
+    /// what is known of it.
     fn cut(&mut self, of: u32, at_ns: u64, end: &str) {
         let Some(rank) = self.ranks.get_mut(&of) else {
             return;
@@ -474,7 +509,10 @@ impl Timeline {
             self.out.push(event);
         }
         for (operation, known) in operations {
-            let at = Point { at_ns, ..known.point };
+            let at = Point {
+                at_ns,
+                ..known.point
+            };
             let mut event = self.event("e", OPERATION, &known.call, at);
             event["id"] = identity(of, operation);
             event["args"] = json!({ "end": end });

@@ -1,6 +1,7 @@
 //! How many messages went from which rank to which, and how many bytes: a sum over what was seen.
 //!
-//! Counted where messages are received, so each once. Bounded by [`PAIRS_MAX`] pairs; what others sent is counted together.
+//! Counted where messages are received, so each once. Bounded by [`PAIRS_MAX`] pairs; what others
+//! sent is counted together.
 
 use std::collections::HashMap;
 
@@ -33,7 +34,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Counts what was seen, if it is the end of a receive. A rank's messages to itself are no traffic.
+    /// Counts what was seen, if it is the end of a receive. A rank's messages to itself are no
+    /// traffic.
     pub fn see(&mut self, seen: &Seen) {
         let What::Done {
             message: Some(message),
@@ -55,8 +57,14 @@ impl Traffic {
 
     /// Pairs of sender and receiver, those with most bytes first.
     pub fn busiest(&self) -> Vec<((u32, u32), Load)> {
-        let mut all: Vec<_> = self.pairs.iter().map(|(pair, load)| (*pair, *load)).collect();
-        all.sort_unstable_by_key(|(pair, load)| (u64::MAX - load.bytes, u64::MAX - load.messages, *pair));
+        let mut all: Vec<_> = self
+            .pairs
+            .iter()
+            .map(|(pair, load)| (*pair, *load))
+            .collect();
+        all.sort_unstable_by_key(|(pair, load)| {
+            (u64::MAX - load.bytes, u64::MAX - load.messages, *pair)
+        });
         all
     }
 
@@ -105,7 +113,10 @@ mod tests {
             traffic.see(&seen);
         }
         let load = |messages, bytes| Load { messages, bytes };
-        assert_eq!(traffic.busiest(), [((1, 2), load(1, 100)), ((0, 1), load(2, 12))]);
+        assert_eq!(
+            traffic.busiest(),
+            [((1, 2), load(1, 100)), ((0, 1), load(2, 12))]
+        );
     }
 
     #[test]
@@ -115,7 +126,10 @@ mod tests {
             traffic.see(&done(u32::MAX, from, u32::MAX, 2));
         }
         traffic.see(&done(u32::MAX, 0, u32::MAX, 2));
-        assert_eq!((traffic.busiest().len(), traffic.others().bytes), (PAIRS_MAX, 6));
+        assert_eq!(
+            (traffic.busiest().len(), traffic.others().bytes),
+            (PAIRS_MAX, 6)
+        );
         assert_eq!(
             traffic
                 .busiest()

@@ -1,7 +1,8 @@
-//! `garonne bench`: hands over to the benchmark that is installed beside the command (share/garonne/bench).
+//! `garonne bench`: hands over to the benchmark that is installed beside the command
+//! (share/garonne/bench).
 //!
-//! It fetches the other MPIs' Python wheels and draws plots, so it is a Python program with its own options; what it
-//! times is C. Here is only the way to it, and a clear word when it is not there.
+//! It fetches the other MPIs' Python wheels and draws plots, so it is a Python program with its own
+//! options; what it times is C. Here is only the way to it, and a clear word when it is not there.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -11,12 +12,14 @@ use std::process::Command;
 /// Arguments are the benchmark's own.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// See `garonne bench --help`; parts with their own help: `overlap`, `collectives --overlap`, `threads`, `oversubscribed`, `flows`, `ways`, `tasks`
+    /// See `garonne bench --help`; parts with their own help: `overlap`, `collectives --overlap`,
+    /// `threads`, `oversubscribed`, `flows`, `ways`, `tasks`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
 
-/// Becomes the benchmark; returns only if that fails. What times the library's own parts is here, and needs no Python.
+/// Becomes the benchmark; returns only if that fails. What times the library's own parts is here,
+/// and needs no Python.
 pub fn run(mut args: Args) -> i32 {
     if args.words.first().is_some_and(|word| word == "tasks") {
         args.words[0] = OsString::from("garonne bench tasks");

@@ -1,12 +1,18 @@
-//! `garonne bench tasks`: what a task costs in each queue of this machine (Tables I and II of the PIOMan paper, §V.A).
+//! `garonne bench tasks`: what a task costs in each queue of this machine (Tables I and II of the
+//! PIOMan paper, §V.A).
 //!
-//! One thread is pinned to every core and polls, all at once. The one on the first core creates an empty task, submits it to a queue and polls until it sees it done; the time from creating to
-//! seeing is the price. Counts say which core ran it. A sample is a short row of tasks; before and after it the bare hand-off of a cache line is measured between the first core and the farthest one
-//! of the queue, and medians of both are shown, so that a virtual machine whose cores move is seen for what it is.
+//! One thread is pinned to every core and polls, all at once. The one on the first core creates an
+//! empty task, submits it to a queue and polls until it sees it done; the time from creating to
+//! seeing is the price. Counts say which core ran it. A sample is a short row of tasks; before and
+//! after it the bare hand-off of a cache line is measured between the first core and the farthest
+//! one of the queue, and medians of both are shown, so that a virtual machine whose cores move is
+//! seen for what it is.
 
 use clap::Parser;
 use comfy_table::{Table, presets};
-use garonne_progress::tasks::{At, Class, Error, How, Keypoint, Life, Place, Settings, Step, Tasks};
+use garonne_progress::tasks::{
+    At, Class, Error, How, Keypoint, Life, Place, Settings, Step, Tasks,
+};
 use garonne_sync::pad::CachePadded;
 use garonne_topology::{CpuSet, Tree};
 use serde::Serialize;
@@ -44,7 +50,8 @@ struct Row {
     queue: String,
     cpus: String,
     cores: usize,
-    /// Create, submit, notice, while the submitter polls as everybody does: median and lower quartile.
+    /// Create, submit, notice, while the submitter polls as everybody does: median and lower
+    /// quartile.
     median_ns: f64,
     quartile_ns: f64,
     /// The same when the submitter only watches: the task is handed over.
@@ -197,7 +204,8 @@ impl<'a> Bench<'a> {
             .filter(|core| *core < self.polling)
             .collect();
         let elsewhere = polled.iter().copied().filter(|core| *core != 0).max();
-        // A queue of the first core alone has nobody to hand over to, one that nobody else polls cannot be watched.
+        // A queue of the first core alone has nobody to hand over to, one that nobody else polls
+        // cannot be watched.
         let mut own = if polled.is_empty() {
             Samples::default()
         } else {
@@ -267,7 +275,11 @@ impl<'a> Bench<'a> {
                 warm?;
                 Ok(Samples {
                     ns: ns?,
-                    ran: after.iter().zip(&before).map(|(now, then)| now - then).collect(),
+                    ran: after
+                        .iter()
+                        .zip(&before)
+                        .map(|(now, then)| now - then)
+                        .collect(),
                 })
             });
             submitting
@@ -307,7 +319,8 @@ fn pin_to(cpus: &CpuSet) {
     }
 }
 
-/// One way of a cache line between the first core and another, in nanoseconds: the best of a few rows.
+/// One way of a cache line between the first core and another, in nanoseconds: the best of a few
+/// rows.
 fn hand_off(tree: &Tree, core: usize) -> f64 {
     const WAYS: u32 = 2000;
     let (word, ready) = (CachePadded(AtomicU32::new(0)), Barrier::new(2));
@@ -378,7 +391,11 @@ fn print(report: &Report) -> i32 {
     outln!("{table}\n");
     let mut growth = Table::new();
     growth.load_preset(presets::NOTHING);
-    growth.set_header(["the machine's queue, cores that poll", "median", "handed over"]);
+    growth.set_header([
+        "the machine's queue, cores that poll",
+        "median",
+        "handed over",
+    ]);
     for row in &report.growth {
         growth.add_row([
             row.cores.to_string(),
@@ -415,7 +432,10 @@ mod tests {
         let report = measure(&args).expect("tasks run here");
         assert_eq!(report.rows.len(), Tree::discover().areas().len());
         for row in &report.rows {
-            assert!(row.median_ns > 0.0 && row.quartile_ns <= row.median_ns, "{row:?}");
+            assert!(
+                row.median_ns > 0.0 && row.quartile_ns <= row.median_ns,
+                "{row:?}"
+            );
             // As many as were asked for: the sample that warms up is nobody's.
             assert_eq!(row.ran.iter().sum::<u64>(), 10, "{row:?}");
         }
@@ -425,8 +445,9 @@ mod tests {
     fn no_samples_or_no_tasks_are_refused_and_not_measured() {
         for option in ["--samples", "--tasks"] {
             for wrong in ["0", "-1", "1000001", "some"] {
-                let error = Args::try_parse_from(["garonne bench tasks", &format!("{option}={wrong}")])
-                    .expect_err(wrong);
+                let error =
+                    Args::try_parse_from(["garonne bench tasks", &format!("{option}={wrong}")])
+                        .expect_err(wrong);
                 assert_eq!(error.exit_code(), 2);
                 assert!(error.to_string().contains(option), "{error}");
             }

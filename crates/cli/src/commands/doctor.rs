@@ -1,4 +1,5 @@
-//! `garonne doctor`: what this machine can do, what is degraded and what that costs, how to mend it.
+//! `garonne doctor`: what this machine can do, what is degraded and what that costs, how to mend
+//! it.
 
 mod fabrics;
 mod surroundings;
@@ -19,7 +20,8 @@ pub struct Args {
     /// Try to read the memory of this process (used by `doctor` itself, as one rank beside another)
     #[arg(long, hide = true)]
     read_memory_of: Option<i32>,
-    /// Say what libfabric offers (used by `doctor` itself, since providers run code of their own in who asks them)
+    /// Say what libfabric offers (used by `doctor` itself, since providers run code of their own in
+    /// who asks them)
     #[arg(long, hide = true)]
     list_fabrics: bool,
     /// Let siblings below this process read our memory, say so, and wait (the other side of that)
@@ -61,7 +63,8 @@ fn finding(
 
 pub fn run(args: &Args) -> i32 {
     if let Some(pid) = args.read_memory_of {
-        return probe::single_copy_from(pid).map_or_else(|error| error.raw_os_error().unwrap_or(1), |()| 0);
+        return probe::single_copy_from(pid)
+            .map_or_else(|error| error.raw_os_error().unwrap_or(1), |()| 0);
     }
     if args.list_fabrics {
         return fabrics::list();
@@ -92,7 +95,9 @@ pub fn run(args: &Args) -> i32 {
         surroundings::hosts_made_here(),
         fabrics::found(),
     ];
-    let broken = findings.iter().any(|finding| finding.verdict == Verdict::Broken);
+    let broken = findings
+        .iter()
+        .any(|finding| finding.verdict == Verdict::Broken);
     if args.json {
         super::print_json(&findings);
     } else {
@@ -113,7 +118,10 @@ fn print(findings: &[Finding]) {
         table.add_row([verdict, finding.what, &finding.found]);
     }
     outln!("{}", table.trim_fmt());
-    for finding in findings.iter().filter(|finding| finding.verdict != Verdict::Good) {
+    for finding in findings
+        .iter()
+        .filter(|finding| finding.verdict != Verdict::Good)
+    {
         outln!("\n{}: {}", finding.what, finding.advice);
     }
 }
@@ -183,7 +191,12 @@ fn proc_mounted() -> Finding {
         let me = std::process::id();
         std::fs::read_to_string(format!("/proc/{me}/task/{me}/children"))
     }) {
-        Ok(_) => finding("/proc", Verdict::Good, "mounted, with lists of children", ""),
+        Ok(_) => finding(
+            "/proc",
+            Verdict::Good,
+            "mounted, with lists of children",
+            "",
+        ),
         Err(error) => finding(
             "/proc",
             Verdict::Broken,
@@ -220,10 +233,16 @@ fn single_copy() -> Finding {
     const WHAT: &str = "single copy";
     let tried = read_a_sibling();
     match tried.map(|status| status.code()) {
-        Ok(Some(0)) => finding(WHAT, Verdict::Good, "process_vm_readv works between siblings", ""),
+        Ok(Some(0)) => finding(
+            WHAT,
+            Verdict::Good,
+            "process_vm_readv works between siblings",
+            "",
+        ),
         Ok(code) => {
             let error = std::io::Error::from_raw_os_error(code.unwrap_or(1));
-            let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+            let scope =
+                std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
             let why = match scope.trim() {
                 "" | "0" => {
                     "the container's system-call filter or user namespaces forbid it (docker: --cap-add SYS_PTRACE)"
@@ -276,7 +295,12 @@ fn cores() -> Finding {
 fn taken() -> Finding {
     let taken = placement::taken(None);
     match taken.is_empty() {
-        true => finding("other jobs", Verdict::Good, "none is bound to cores here", ""),
+        true => finding(
+            "other jobs",
+            Verdict::Good,
+            "none is bound to cores here",
+            "",
+        ),
         false => finding(
             "other jobs",
             Verdict::Degraded,

@@ -1,6 +1,8 @@
-//! What a command says on other hosts of a job: where it is asked for ranks of another host, or on a host that has none, as a login node from which the job was started.
+//! What a command says on other hosts of a job: where it is asked for ranks of another host, or on
+//! a host that has none, as a login node from which the job was started.
 //!
-//! The agents of those hosts run the same command there, and its words come back ([`Wish::Page`]). One of them that does not answer within [`LOOK_WAIT`] is named.
+//! The agents of those hosts run the same command there, and its words come back ([`Wish::Page`]).
+//! One of them that does not answer within [`LOOK_WAIT`] is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,8 +73,18 @@ pub fn ask(visit: &Visit, page: Page, as_json: bool) -> Result<Said, String> {
         let name = visit.hosts.get(node as usize).cloned();
         name.unwrap_or_else(|| format!("host {node}"))
     };
-    let silent = || format!("its agent has not answered within {} s", LOOK_WAIT.as_secs());
-    let said = |node| (name(node), pages.remove(&node).unwrap_or_else(|| Err(silent())));
+    let silent = || {
+        format!(
+            "its agent has not answered within {} s",
+            LOOK_WAIT.as_secs()
+        )
+    };
+    let said = |node| {
+        (
+            name(node),
+            pages.remove(&node).unwrap_or_else(|| Err(silent())),
+        )
+    };
     Ok(asked.into_iter().map(said).collect())
 }
 

@@ -24,7 +24,9 @@ fn candidates() -> Vec<CompletionCandidate> {
 
 pub fn run(args: &Args) -> i32 {
     match &args.code {
-        None if args.json => super::print_json(&codes::CODES.iter().map(as_json).collect::<Vec<_>>()),
+        None if args.json => {
+            super::print_json(&codes::CODES.iter().map(as_json).collect::<Vec<_>>())
+        }
         None => {
             codes::CODES
                 .iter()

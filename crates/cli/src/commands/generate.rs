@@ -1,4 +1,5 @@
-//! `garonne generate DIR`: manual pages and completions, as an installation has them below `share`. Called by `./x install`, and by who packages.
+//! `garonne generate DIR`: manual pages and completions, as an installation has them below `share`.
+//! Called by `./x install`, and by who packages.
 //!
 //! All of it is made of the tables that `--help` is made of.
 
@@ -19,7 +20,10 @@ pub struct Args {
 pub fn run(args: &Args) -> i32 {
     match write(&args.directory) {
         Ok(()) => 0,
-        Err(error) => super::fail(&format!("cannot write to {}: {error}", args.directory.display())),
+        Err(error) => super::fail(&format!(
+            "cannot write to {}: {error}",
+            args.directory.display()
+        )),
     }
 }
 
@@ -50,13 +54,17 @@ fn at_first_use(command: &str) -> String {
     )
 }
 
-/// A page for the command and one for each subcommand; those of the launchers' names lead to that of `run`.
+/// A page for the command and one for each subcommand; those of the launchers' names lead to that
+/// of `run`.
 fn manual_pages(directory: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
     let command = whole(Foreign::Told).disable_help_subcommand(true);
     clap_mangen::generate_to(command, directory)?;
     for name in &COMPLETED[1..] {
-        std::fs::write(directory.join(format!("{name}.1")), ".so man1/garonne-run.1\n")?;
+        std::fs::write(
+            directory.join(format!("{name}.1")),
+            ".so man1/garonne-run.1\n",
+        )?;
     }
     Ok(())
 }

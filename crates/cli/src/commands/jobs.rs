@@ -52,14 +52,21 @@ impl Wanted {
         }
     }
 
-    /// Those of the jobs that are meant: of this name or launcher, or, where there is none, with names that begin so.
+    /// Those of the jobs that are meant: of this name or launcher, or, where there is none, with
+    /// names that begin so.
     fn among<T>(&self, jobs: Vec<T>, of: impl Fn(&T) -> (&str, u32)) -> Vec<T> {
         let begins = |(name, _): (&str, u32)| match self {
             Wanted::Name(wanted) => name.starts_with(wanted.as_str()),
             Wanted::Launcher(_) => false,
         };
         let exact = jobs.iter().any(|job| self.is(of(job)));
-        let is_meant = |job: &T| if exact { self.is(of(job)) } else { begins(of(job)) };
+        let is_meant = |job: &T| {
+            if exact {
+                self.is(of(job))
+            } else {
+                begins(of(job))
+            }
+        };
         jobs.into_iter().filter(is_meant).collect()
     }
 }
@@ -75,7 +82,8 @@ pub struct Running {
 
 /// How many agents are asked side by side: each may take a second to find out that nobody answers.
 const ASKED_AT_ONCE: usize = 64;
-/// How long agents are asked. Anybody on the machine can bind any number of names that look like those of agents.
+/// How long agents are asked. Anybody on the machine can bind any number of names that look like
+/// those of agents.
 const ASKING: Duration = Duration::from_secs(4);
 
 /// Asks all of them; those first whose launcher is a process of this user.
@@ -91,7 +99,9 @@ pub fn running() -> Running {
         }
         for (name, answer) in some.iter().zip(visits(some)) {
             match answer {
-                Some(Ok(visit)) if visit.user == own || visit.user == 0 => running.visits.push(visit),
+                Some(Ok(visit)) if visit.user == own || visit.user == 0 => {
+                    running.visits.push(visit)
+                }
                 Some(Err(Error::Timeout { .. })) => running.silent.extend(name.launcher()),
                 _ => {}
             }
@@ -104,14 +114,18 @@ pub fn running() -> Running {
 /// The answers of these agents, asked side by side; none where no thread could be had for it.
 fn visits(names: &[JobName]) -> Vec<Option<garonne_node::error::Result<Visit>>> {
     std::thread::scope(|scope| {
-        let ask = |name| std::thread::Builder::new().spawn_scoped(scope, move || visit::visit(name));
+        let ask =
+            |name| std::thread::Builder::new().spawn_scoped(scope, move || visit::visit(name));
         let asked: Vec<_> = names.iter().map(ask).collect();
-        let answer = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| thread.ok()?.join().ok();
+        let answer = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| {
+            thread.ok()?.join().ok()
+        };
         asked.into_iter().map(answer).collect()
     })
 }
 
-/// Keeps one of each job's, the first: hosts that somebody has taken for several, as containers with one network, have an agent of it each.
+/// Keeps one of each job's, the first: hosts that somebody has taken for several, as containers
+/// with one network, have an agent of it each.
 fn once_each<T>(all: &mut Vec<T>, job: impl Fn(&T) -> Option<&str>) {
     let mut known = std::collections::HashSet::new();
     all.retain(|one| job(one).is_none_or(|job| known.insert(job.to_owned())));
@@ -122,7 +136,8 @@ pub fn named(pid: u32) -> Result<Visit, String> {
     choose(Some(&Wanted::Launcher(pid)), "")
 }
 
-/// The job named on the command line, or the only one. `line`: how this command names one, with JOB in its place. Errors are for the user, with the jobs there are.
+/// The job named on the command line, or the only one. `line`: how this command names one, with JOB
+/// in its place. Errors are for the user, with the jobs there are.
 pub fn choose(wanted: Option<&Wanted>, line: &str) -> Result<Visit, String> {
     if let Some(Wanted::Launcher(pid)) = wanted
         && let Some(visit) = of_launcher(*pid)
@@ -139,14 +154,18 @@ pub fn choose(wanted: Option<&Wanted>, line: &str) -> Result<Visit, String> {
         let head = match (wanted, several) {
             (None, false) => "no job of yours runs on this machine".to_owned(),
             (None, true) => format!("several jobs run; name one: {line}"),
-            (Some(wanted), false) => format!("no job of yours on this machine is called '{wanted}'"),
+            (Some(wanted), false) => {
+                format!("no job of yours on this machine is called '{wanted}'")
+            }
             (Some(wanted), true) => {
                 format!("several jobs are called '{wanted}'; name one by its launcher: {line}")
             }
         };
         let more = match silent.len() {
             0 => String::new(),
-            count => format!(" and answers; {count} more do not answer: somebody may have stopped them"),
+            count => {
+                format!(" and answers; {count} more do not answer: somebody may have stopped them")
+            }
         };
         let these = if several || list.is_empty() {
             ""
@@ -158,7 +177,8 @@ pub fn choose(wanted: Option<&Wanted>, line: &str) -> Result<Visit, String> {
     })
 }
 
-/// A job whose launcher has this process id, also by an agent that is not the first of its job here.
+/// A job whose launcher has this process id, also by an agent that is not the first of its job
+/// here.
 fn of_launcher(pid: u32) -> Option<Visit> {
     let jobs = rendezvous::jobs();
     let of = jobs.iter().filter(|name| name.launcher() == Some(pid));
@@ -245,7 +265,10 @@ fn process(pid: u32) -> Option<(char, f64)> {
 
 /// The name of this host.
 pub fn own_host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// The state in a word.

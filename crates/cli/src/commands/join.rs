@@ -1,4 +1,5 @@
-//! `garonne join`: takes part in a job that was started on another host with `garonne run --join-key`.
+//! `garonne join`: takes part in a job that was started on another host with
+//! `garonne run --join-key`.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +25,8 @@ Ranks run here in this directory and with this environment; what they write is p
 exit code; it needs to be able to call that host, not to be called. Keep the key from others as you would a password: who has it can take part. It admits \
 to this one job, and to nothing once the job has begun.")]
 pub struct Args {
-    /// The key that `garonne run --join-key` has printed; `-`: read it from standard input [default: read it from the file that GARONNE_JOIN_KEY names]
+    /// The key that `garonne run --join-key` has printed; `-`: read it from standard input
+    /// [default: read it from the file that GARONNE_JOIN_KEY names]
     key: Option<String>,
     /// How many ranks this host offers to run [default: as many as it has CPUs for]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::RANKS_MAX)))]
@@ -57,10 +59,13 @@ pub fn run(args: &Args) -> i32 {
         name,
         slots: args.slots.unwrap_or_else(crate::run::usable_cpus),
     };
-    // Silence is success; but a person who waits wants to see that it is the others who do not come.
+    // Silence is success; but a person who waits wants to see that it is the others who do not
+    // come.
     let watched = std::io::stderr().is_terminal();
     let joined = guest::join(&key, &offer, &mut |news| match news {
-        News::Waits(came, wanted) if watched => errln!("garonne join: {came} of {wanted} hosts are here"),
+        News::Waits(came, wanted) if watched => {
+            errln!("garonne join: {came} of {wanted} hosts are here")
+        }
         News::Begins if watched => errln!("garonne join: the job begins"),
         _ => {}
     });
@@ -71,7 +76,10 @@ pub fn run(args: &Args) -> i32 {
 }
 
 fn own_name() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
     if name.is_empty() {
         String::from("host")
     } else {
@@ -84,10 +92,15 @@ fn key_text(args: &Args) -> Result<String, String> {
     match args.key.as_deref() {
         Some("-") => {
             let mut line = String::new();
-            let read = std::io::Read::take(std::io::stdin().lock(), limits::JOIN_KEY_TEXT_MAX as u64 + 2);
+            let read = std::io::Read::take(
+                std::io::stdin().lock(),
+                limits::JOIN_KEY_TEXT_MAX as u64 + 2,
+            );
             std::io::BufReader::new(read)
                 .read_line(&mut line)
-                .map_err(|error| format!("cannot read the join key from standard input: {error}"))?;
+                .map_err(|error| {
+                    format!("cannot read the join key from standard input: {error}")
+                })?;
             Ok(line)
         }
         Some(key) => Ok(key.to_owned()),
@@ -106,7 +119,8 @@ fn key_text(args: &Args) -> Result<String, String> {
     }
 }
 
-/// Says that others can read a key, which they may take part with. Whether that is so only whoever owns the file knows: it is taken all the same.
+/// Says that others can read a key, which they may take part with. Whether that is so only whoever
+/// owns the file knows: it is taken all the same.
 fn warn_if_open(path: &Path) {
     let Ok(about) = std::fs::metadata(path) else {
         return;
@@ -120,13 +134,16 @@ fn warn_if_open(path: &Path) {
     }
 }
 
-/// Starts this program anew with the key on its standard input, since every user of a machine sees the arguments of its processes. Returns if that does not
-/// work: the key is valid for one job, and for a short time.
+/// Starts this program anew with the key on its standard input, since every user of a machine sees
+/// the arguments of its processes. Returns if that does not work: the key is valid for one job, and
+/// for a short time.
 fn hide(args: &Args, key: &str) {
     let Ok((reader, mut writer)) = std::io::pipe() else {
         return;
     };
-    let Ok(own) = std::env::current_exe() else { return };
+    let Ok(own) = std::env::current_exe() else {
+        return;
+    };
     // It fits what a new pipe takes at once.
     if writer
         .write_all(format!("{}\n", key.split_whitespace().collect::<String>()).as_bytes())

@@ -1,7 +1,8 @@
-//! `garonne map`: the machine as hwloc sees it, and where the ranks of a running job are on it; of a job on several hosts the machine of each, which tells of itself.
+//! `garonne map`: the machine as hwloc sees it, and where the ranks of a running job are on it; of
+//! a job on several hosts the machine of each, which tells of itself.
 //!
-//! The only user of hwloc, so that starting a job does not wait for it. `HWLOC_SYNTHETIC` and `HWLOC_XMLFILE` show other
-//! machines.
+//! The only user of hwloc, so that starting a job does not wait for it. `HWLOC_SYNTHETIC` and
+//! `HWLOC_XMLFILE` show other machines.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +24,8 @@ use crate::replaced;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A job, by its name or its launcher's process id (garonne ps): shows its ranks; not needed if one job runs
+    /// A job, by its name or its launcher's process id (garonne ps): shows its ranks; not needed if
+    /// one job runs
     #[arg(add = ArgValueCandidates::new(jobs::candidates))]
     job: Option<jobs::Wanted>,
     /// Print JSON
@@ -32,7 +34,8 @@ pub struct Args {
     /// Draw it into this file, with what each rank has sent
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
     svg: Option<PathBuf>,
-    /// Write a page into this file that any browser shows: hosts, ranks, who sends to whom and who waits for whom
+    /// Write a page into this file that any browser shows: hosts, ranks, who sends to whom and who
+    /// waits for whom
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["json", "svg"])]
     html: Option<PathBuf>,
     /// How long the messages are counted that the page shows: 5s, 500ms, or seconds
@@ -66,7 +69,8 @@ fn go(args: &Args) -> Result<i32, String> {
     }
 }
 
-/// The job that runs, if there is exactly one; where there are several they are named, and the machine is shown without.
+/// The job that runs, if there is exactly one; where there are several they are named, and the
+/// machine is shown without.
 fn only() -> Option<Visit> {
     let mut visits = jobs::running().visits;
     if visits.len() > 1 {
@@ -116,7 +120,8 @@ fn show_all(args: &Args, view: &View, topology: &Topology, visit: &Visit) -> Res
         return Ok(i32::from(others.iter().any(|(_, page)| page.is_err())));
     }
     let far = others.into_iter().map(|(host, page)| {
-        let told = page.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
+        let told =
+            page.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
         let mut told = told.unwrap_or_else(|why| json!({ "why": why, "children": [] }));
         told["host"] = json!(host);
         told
@@ -178,7 +183,8 @@ pub fn say_for_agent(visit: &Visit, as_json: bool) -> i32 {
 
 fn save(path: &Path, area: &Area) -> Result<i32, String> {
     replaced::check(path, b"<svg")?;
-    svg::save(path, &picture(area)).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    svg::save(path, &picture(area))
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     Ok(0)
 }
 
@@ -199,7 +205,10 @@ fn cpu_of(object: &TopologyObject) -> Option<u32> {
 fn label(object: &TopologyObject) -> String {
     let text = object.to_string();
     match text.split_once(" with CpuSet(") {
-        Some((kind, rest)) => format!("{kind}{}", rest.split_once(')').map_or("", |(_, rest)| rest)),
+        Some((kind, rest)) => format!(
+            "{kind}{}",
+            rest.split_once(')').map_or("", |(_, rest)| rest)
+        ),
         None => text,
     }
 }
@@ -248,7 +257,11 @@ impl View {
         outln!("{line}");
         let is_root = object.parent().is_none();
         if is_root && !self.unbound().is_empty() {
-            outln!("{}{}: not bound", "  ".repeat(depth + 1), ranges(&self.unbound()));
+            outln!(
+                "{}{}: not bound",
+                "  ".repeat(depth + 1),
+                ranges(&self.unbound())
+            );
         }
         children(object).for_each(|child| self.print(child, depth + 1));
     }
@@ -274,9 +287,12 @@ impl View {
     }
 }
 
-/// A machine, as [`View::whole`] tells it, for a drawing; ranks that are bound nowhere stand with the machine itself.
+/// A machine, as [`View::whole`] tells it, for a drawing; ranks that are bound nowhere stand with
+/// the machine itself.
 fn drawn(machine: &Value) -> Area {
-    let ranks = machine["ranks_here"].as_array().map_or(&[][..], Vec::as_slice);
+    let ranks = machine["ranks_here"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
     let mut area = area(machine, ranks);
     area.lines.extend(lines(ranks, &Value::Null));
     area

@@ -1,4 +1,5 @@
-//! The subcommands other than `run`: one module each, with its arguments and a function that returns the exit code.
+//! The subcommands other than `run`: one module each, with its arguments and a function that
+//! returns the exit code.
 
 mod bench;
 mod bench_tasks;
@@ -92,7 +93,8 @@ enum Command {
     Ping(ping::Args),
     /// The networks that a running job uses between hosts; take one out of use, or back
     Rail(rail::Args),
-    /// Load a strategy that is a module, ask it thousands of random questions, and say what is wrong with it
+    /// Load a strategy that is a module, ask it thousands of random questions, and say what is
+    /// wrong with it
     Strategy(strategy::Args),
     /// Why something is as it is: binding, settings, costs
     Why(why::Args),
@@ -167,7 +169,8 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
     }
 }
 
-/// The variable by which a shell asks for completions. Its own name, since ranks inherit the environment.
+/// The variable by which a shell asks for completions. Its own name, since ranks inherit the
+/// environment.
 pub const COMPLETE: &str = "GARONNE_COMPLETE";
 
 /// Answers a shell that asks how a command line may go on; returns if none asks.
@@ -230,7 +233,8 @@ fn registration(shell: &str, command: &str) -> i32 {
     }
 }
 
-/// These lines. `garonne` is what answers for all: another program of the name `mpirun` would take the question for a job.
+/// These lines. `garonne` is what answers for all: another program of the name `mpirun` would take
+/// the question for a job.
 fn asks(shell: &str, command: &str) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     let known = Shells::builtins();

@@ -1,4 +1,5 @@
-//! `garonne overlap`: how much of each nonblocking operation was hidden, by call site, of a running job or of a finished trace.
+//! `garonne overlap`: how much of each nonblocking operation was hidden, by call site, of a running
+//! job or of a finished trace.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -14,7 +15,8 @@ use crate::recording::{self, Wants};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The job, by its name or its launcher's process id, or a file made by garonne trace; not needed if one job runs
+    /// The job, by its name or its launcher's process id, or a file made by garonne trace; not
+    /// needed if one job runs
     #[arg(add = ArgValueCandidates::new(jobs::candidates))]
     job: Option<String>,
     /// How long to look at a running job: 5s, 500ms, or seconds

@@ -25,7 +25,9 @@ fn pattern(host: &RankHost, tag: i32) -> Pattern {
 /// What was started, until it is over. The error is a line for the user.
 pub fn finish(host: &RankHost, started: Result<Started, Error>) -> Result<(), String> {
     match started {
-        Ok(Started::Done(status)) => status.error.map_or(Ok(()), |error| Err(format!("{error:?}"))),
+        Ok(Started::Done(status)) => status
+            .error
+            .map_or(Ok(()), |error| Err(format!("{error:?}"))),
         Ok(Started::Pending(request)) => wait(host, request),
         Err(error) => Err(format!("{error:?}")),
     }

@@ -1,7 +1,9 @@
-//! The machine as nested boxes in an SVG file, with the ranks where they are bound and what each has sent.
+//! The machine as nested boxes in an SVG file, with the ranks where they are bound and what each
+//! has sent.
 //!
-//! Used by `garonne map --svg`. Knows nothing of hwloc or jobs: it draws a tree of [`Area`]s. Sizes are computed from the leaves
-//! up, places from the root down; the siblings in an area share a size, as equal things should look equal.
+//! Used by `garonne map --svg`. Knows nothing of hwloc or jobs: it draws a tree of [`Area`]s. Sizes
+//! are computed from the leaves up, places from the root down; the siblings in an area share a
+//! size, as equal things should look equal.
 
 use svg::Document;
 use svg::node::element::{Group, Rectangle, Text, Title};
@@ -148,7 +150,11 @@ pub fn bytes(count: u64) -> String {
     if unit == 0 {
         return format!("{count} B");
     }
-    format!("{:.1} {}", count as f64 / 1000f64.powi(unit as i32), UNITS[unit])
+    format!(
+        "{:.1} {}",
+        count as f64 / 1000f64.powi(unit as i32),
+        UNITS[unit]
+    )
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! `garonne ping`: how long messages take between two hosts, or on this one, and which way they go.
 //!
-//! The command starts itself as a job of two ranks, one on each host, as `garonne run` would; they exchange messages as ranks of any job do. So what answers is
-//! all that a job needs: the launcher, the agents, the addresses, the rail. Times are those of the messages alone, start-up is not in them.
+//! The command starts itself as a job of two ranks, one on each host, as `garonne run` would; they
+//! exchange messages as ranks of any job do. So what answers is all that a job needs: the launcher,
+//! the agents, the addresses, the rail. Times are those of the messages alone, start-up is not in
+//! them.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -26,7 +28,8 @@ const STREAM: i32 = 2;
 const COUNTS: u32 = 0;
 
 const LENGTHS: [u64; 4] = [8, 1 << 10, 64 << 10, 1 << 20];
-/// Exchanges before any is counted: connections are made at the first, ways of large messages are tried at the next.
+/// Exchanges before any is counted: connections are made at the first, ways of large messages are
+/// tried at the next.
 const WARM: u64 = 20;
 /// Exchanges between two looks at the time.
 const TURN: u64 = 20;
@@ -113,7 +116,8 @@ fn measure(args: &Args) -> Result<Found, String> {
     if !output.status.success() {
         return Err("the job of two ranks failed, as it says above".to_owned());
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| format!("the ranks said something else: {error}"))
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("the ranks said something else: {error}"))
 }
 
 fn print(args: &Args, found: &Found) -> i32 {
@@ -172,7 +176,8 @@ fn room() -> Result<Scratch, String> {
     Scratch::new(most as usize).ok_or_else(|| "no memory".to_owned())
 }
 
-/// What the other rank is asked for next: so many messages of a length to be answered, a stream of so many, or nothing more.
+/// What the other rank is asked for next: so many messages of a length to be answered, a stream of
+/// so many, or nothing more.
 #[derive(Clone, Copy)]
 enum Word {
     Answer { len: u64, times: u64 },
@@ -190,7 +195,8 @@ impl Word {
             Word::End => [0; 3],
         };
         let room = Scratch::new(Self::BYTES as usize).ok_or("no memory")?;
-        room.mem().write(0, words.map(u64::to_le_bytes).as_flattened());
+        room.mem()
+            .write(0, words.map(u64::to_le_bytes).as_flattened());
         pair::send(
             host,
             WORD,
@@ -242,7 +248,11 @@ fn count(host: &RankHost, each: Duration) -> Result<Found, String> {
 
 /// Half round trips, one after the other.
 fn exchange(host: &RankHost, data: &Data, times: u64) -> Result<Vec<f64>, String> {
-    Word::Answer { len: data.len, times }.tell(host)?;
+    Word::Answer {
+        len: data.len,
+        times,
+    }
+    .tell(host)?;
     // The other has heard it and waits.
     pair::receive(host, WORD, Data::empty())?;
     let mut halves = Vec::new();
@@ -323,7 +333,11 @@ fn answer(host: &RankHost) -> Result<(), String> {
                     messages,
                     |number| {
                         let place = &places[number as usize % WINDOW];
-                        pair::start_receive(host, STREAM, Data::contiguous(place.mem(), STREAM_BYTES))
+                        pair::start_receive(
+                            host,
+                            STREAM,
+                            Data::contiguous(place.mem(), STREAM_BYTES),
+                        )
                     },
                     host,
                 )?;

@@ -1,4 +1,5 @@
-//! `garonne ps`: the jobs of this user that have anything to do with this host, with all their hosts; or the ranks of one.
+//! `garonne ps`: the jobs of this user that have anything to do with this host, with all their
+//! hosts; or the ranks of one.
 
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
@@ -71,7 +72,11 @@ impl Row {
 /// Hosts with ranks, in the order of these; of a job on one host this one.
 fn hosts_of(visit: &Visit, gathered: &Gathered) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for host in gathered.all.iter().filter_map(|shown| shown.host.as_deref()) {
+    for host in gathered
+        .all
+        .iter()
+        .filter_map(|shown| shown.host.as_deref())
+    {
         if !names.iter().any(|known| known == host) {
             names.push(host.to_owned());
         }
@@ -85,7 +90,8 @@ fn hosts_of(visit: &Visit, gathered: &Gathered) -> Vec<String> {
     names
 }
 
-/// What the ranks of a job do, in a few words. Those that have not come to MPI may be of a program that never will.
+/// What the ranks of a job do, in a few words. Those that have not come to MPI may be of a program
+/// that never will.
 fn state(gathered: &Gathered, ranks: u32) -> String {
     let seen = || gathered.all.iter().filter(|shown| !shown.silent);
     let count = |is: fn(&Shown) -> bool| seen().filter(|shown| is(shown)).count();
@@ -115,7 +121,10 @@ fn all(as_json: bool) -> i32 {
             .iter()
             .map(|visit| scope.spawn(|| Row::of(visit)))
             .collect();
-        asked.into_iter().filter_map(|row| row.join().ok()).collect()
+        asked
+            .into_iter()
+            .filter_map(|row| row.join().ok())
+            .collect()
     });
     if as_json {
         let silent = silent
@@ -129,9 +138,9 @@ fn all(as_json: bool) -> i32 {
         return 0;
     }
     let mut table = Table::new();
-    table
-        .load_preset(presets::NOTHING)
-        .set_header(["name", "ranks", "hosts", "since", "launcher", "state", "program"]);
+    table.load_preset(presets::NOTHING).set_header([
+        "name", "ranks", "hosts", "since", "launcher", "state", "program",
+    ]);
     for row in &rows {
         table.add_row([
             row.name.clone(),
@@ -159,7 +168,10 @@ const HOSTS_NAMED: usize = 3;
 fn few(hosts: &[String]) -> String {
     match hosts.len() {
         ..=HOSTS_NAMED => hosts.join(","),
-        count => format!("{}, ... ({count})", hosts.first().map_or("", String::as_str)),
+        count => format!(
+            "{}, ... ({count})",
+            hosts.first().map_or("", String::as_str)
+        ),
     }
 }
 
@@ -178,7 +190,10 @@ fn since(started_s: u64, now_s: u64) -> String {
 /// The ranks of one job.
 fn one(visit: &Visit, as_json: bool) -> i32 {
     let gathered = hosts::loads(visit);
-    let own = hosts_of(visit, &gathered).into_iter().next().unwrap_or_default();
+    let own = hosts_of(visit, &gathered)
+        .into_iter()
+        .next()
+        .unwrap_or_default();
     let host = |shown: &Shown| shown.host.as_deref().unwrap_or(&own).to_owned();
     let seen: Vec<&Shown> = gathered.all.iter().filter(|shown| !shown.silent).collect();
     if as_json {
@@ -194,7 +209,12 @@ fn one(visit: &Visit, as_json: bool) -> i32 {
         row["elsewhere"] = json!(far);
         return super::print_json(&row);
     }
-    outln!("{}: {} ({} ranks)", visit.job_name, visit.command, visit.ranks);
+    outln!(
+        "{}: {} ({} ranks)",
+        visit.job_name,
+        visit.command,
+        visit.ranks
+    );
     if gathered.all.is_empty() {
         outln!("no rank has called MPI_Init yet");
         return 0;
@@ -242,7 +262,10 @@ mod tests {
             assert_eq!(since(1000, 1000 + seconds), said);
         }
         // A clock that was set back, and an agent that says nothing.
-        assert_eq!((since(1000, 10), since(0, 10)), ("0 s".into(), String::new()));
+        assert_eq!(
+            (since(1000, 10), since(0, 10)),
+            ("0 s".into(), String::new())
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! `garonne rail`: which networks a running job uses between hosts, and what moves on each; takes one out of use while the job runs, or back into use, or into use that hosts have got.
+//! `garonne rail`: which networks a running job uses between hosts, and what moves on each; takes
+//! one out of use while the job runs, or back into use, or into use that hosts have got.
 
 use clap::error::{ContextKind, ContextValue};
 use clap_complete::engine::ArgValueCandidates;
@@ -29,26 +30,31 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Leave a network alone from now on, on all hosts of the job: what is under way there is finished, or sent again by another
+    /// Leave a network alone from now on, on all hosts of the job: what is under way there is
+    /// finished, or sent again by another
     #[command(visible_alias = "remove")]
     Drain {
         /// 10.0.1.0/24, or the name of an interface of this host
         network: String,
     },
-    /// Use a network again, or one that hosts of the job have got since it began: once each of them has its address there
+    /// Use a network again, or one that hosts of the job have got since it began: once each of them
+    /// has its address there
     Add {
         /// 10.0.1.0/24, or the name of an interface of this host
         network: String,
     },
 }
 
-/// What to say behind an error of a command line, if it is this command's: other commands name a job by a bare number, which is none of its subcommands.
+/// What to say behind an error of a command line, if it is this command's: other commands name a
+/// job by a bare number, which is none of its subcommands.
 pub fn tip(words: &[OsString], error: &clap::Error) -> Option<String> {
     if words.get(1)? != "rail" {
         return None;
     }
     match error.get(ContextKind::InvalidSubcommand)? {
-        ContextValue::String(word) => Some(format!("  tip: name a job by garonne rail --job {word}")),
+        ContextValue::String(word) => {
+            Some(format!("  tip: name a job by garonne rail --job {word}"))
+        }
         _ => None,
     }
 }

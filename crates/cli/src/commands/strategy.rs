@@ -1,4 +1,5 @@
-//! `garonne strategy`: what the built-in strategies decide; and of one that is a module, after thousands of random questions, what is wrong with it.
+//! `garonne strategy`: what the built-in strategies decide; and of one that is a module, after
+//! thousands of random questions, what is wrong with it.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,8 @@ use crate::examined::{About, Ended, FUNCTIONS, Inside, Told, ToldFinding, ask, i
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The module, as GARONNE_STRATEGY names it, or the name of a built-in strategy; all of those if nothing is named
+    /// The module, as GARONNE_STRATEGY names it, or the name of a built-in strategy; all of those
+    /// if nothing is named
     file: Option<PathBuf>,
     /// Decides all questions: the same number asks the same again
     #[arg(long, default_value_t = 1)]
@@ -124,7 +126,9 @@ fn broke(args: &Args, file: &Path, how: &str) -> i32 {
     let again = again(args, file);
     match args.json {
         true => {
-            super::print_json(&json!({ "file": file, "seed": args.seed, "good": false, "broke": how }));
+            super::print_json(
+                &json!({ "file": file, "seed": args.seed, "good": false, "broke": how }),
+            );
         }
         false => outln!("bad: {how}\n     {again}"),
     }
@@ -162,6 +166,9 @@ fn print(args: &Args, file: &Path, about: &About, told: &Told) {
     }
     match told.findings.len() {
         0 => outln!("good: nothing wrong was found"),
-        several => outln!("bad: {several} properties do not hold; {}", again(args, file)),
+        several => outln!(
+            "bad: {several} properties do not hold; {}",
+            again(args, file)
+        ),
     }
 }

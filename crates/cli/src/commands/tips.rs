@@ -1,4 +1,5 @@
-//! What to say behind an error of a command line that names no subcommand: the nearest one, those that there are, or how to start a program.
+//! What to say behind an error of a command line that names no subcommand: the nearest one, those
+//! that there are, or how to start a program.
 
 use std::ffi::OsString;
 
@@ -68,8 +69,13 @@ mod tests {
 
     #[test]
     fn a_mistyped_subcommand_gets_the_nearest_and_a_program_the_way_to_start_it() {
-        let says =
-            |line: &str, words: &str| assert!(tip(line).unwrap().contains(words), "{line}: {:?}", tip(line));
+        let says = |line: &str, words: &str| {
+            assert!(
+                tip(line).unwrap().contains(words),
+                "{line}: {:?}",
+                tip(line)
+            )
+        };
         says("garonne rnu -n 2 ./app", "garonne run?");
         says("garonne rn", "garonne run?");
         says("garonne stratgy", "garonne strategy?");

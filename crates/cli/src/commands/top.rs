@@ -28,7 +28,8 @@ pub struct Args {
     /// Print JSON, one object per look
     #[arg(long)]
     json: bool,
-    /// Serve a page with the job's hosts, ranks, messages and waits to browsers on this machine, and print its address
+    /// Serve a page with the job's hosts, ranks, messages and waits to browsers on this machine,
+    /// and print its address
     #[arg(long, conflicts_with_all = ["json", "once", "every"])]
     web: bool,
     /// The port of that page (default: any that is free)
@@ -100,8 +101,9 @@ fn rows<'a>(before: &[Shown], now: &'a [Shown], seconds: f64) -> Vec<Row<'a>> {
             .filter(|old| old.seen.rank.rank == rank.rank)
             .map(|old| &old.seen.rank)
             .filter(|old| old.pid == rank.pid);
-        let since =
-            |value: fn(&Rank) -> f64| old.map_or(0.0, |old| (value(rank) - value(old)).max(0.0)) / seconds;
+        let since = |value: fn(&Rank) -> f64| {
+            old.map_or(0.0, |old| (value(rank) - value(old)).max(0.0)) / seconds
+        };
         Row {
             shown,
             cpu_percent: since(|rank| rank.cpu_seconds) * 100.0,

@@ -1,4 +1,5 @@
-//! `garonne trace`: a timeline of a running job, for Perfetto; or the last events of one that ended badly, from their file.
+//! `garonne trace`: a timeline of a running job, for Perfetto; or the last events of one that ended
+//! badly, from their file.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,13 +14,14 @@ use crate::progress::Progress;
 use crate::recording::distant::Distant;
 use crate::recording::{self, Outcome, Recording, Wants};
 
-/// How often the ranks are asked to go on: several times while they do it unasked, and while another host waits for a word of this one ([`garonne_node::limits::LOOK_WAIT`]).
+/// How often the ranks are asked to go on: several times while they do it unasked, and while
+/// another host waits for a word of this one ([`garonne_node::limits::LOOK_WAIT`]).
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The job, by its name or its launcher's process id (garonne ps), not needed if one job runs; or a file with the
-    /// last events of a job that ended badly, which are printed
+    /// The job, by its name or its launcher's process id (garonne ps), not needed if one job runs;
+    /// or a file with the last events of a job that ended badly, which are printed
     #[arg(add = ArgValueCandidates::new(jobs::candidates))]
     job: Option<String>,
     /// Where to write the timeline; open it at https://ui.perfetto.dev
@@ -121,7 +123,10 @@ pub fn record(
     let mut progress = (seconds > 1).then(|| Progress::new(seconds));
     let mut told = 0;
     let mut asked: Option<Instant> = None;
-    while !recording.is_over() && !recording.has_failed() && end.is_none_or(|end| Instant::now() < end) {
+    while !recording.is_over()
+        && !recording.has_failed()
+        && end.is_none_or(|end| Instant::now() < end)
+    {
         if asked.is_none_or(|asked| asked.elapsed() > ASK_EVERY) {
             recording.ask();
             asked = Some(Instant::now());

@@ -1,4 +1,5 @@
-//! `garonne tune`: measures what moving bytes costs here, or by the networks between hosts, and keeps it; `garonne why costs` prints what is kept.
+//! `garonne tune`: measures what moving bytes costs here, or by the networks between hosts, and
+//! keeps it; `garonne why costs` prints what is kept.
 
 use comfy_table::{Table, presets};
 use garonne_rails::cost::CostModel;
@@ -47,7 +48,8 @@ pub fn run(args: &Args) -> i32 {
     let mut progress = Progress::new(1 + tune_ranks::STEPS);
     progress.step("copies");
     let measured = CostModel::measure().map_err(|error| error.to_string());
-    let measured = measured.and_then(|model| Ok(model.with_ways(tune_ranks::measure(&mut progress)?)));
+    let measured =
+        measured.and_then(|model| Ok(model.with_ways(tune_ranks::measure(&mut progress)?)));
     drop(progress);
     let model = match measured {
         Ok(model) => model,
@@ -130,7 +132,13 @@ fn print(model: &CostModel) -> i32 {
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.set_header(["bytes", "memcpy us", "vector us", "string us", "streaming us"]);
+    table.set_header([
+        "bytes",
+        "memcpy us",
+        "vector us",
+        "string us",
+        "streaming us",
+    ]);
     let us = |ns: f64| format!("{:.2}", ns / 1000.0);
     for copy in &model.copies {
         table.add_row([

@@ -1,7 +1,10 @@
-//! The part of `garonne tune` that measures networks: large data between two hosts, by each network that both are on.
+//! The part of `garonne tune` that measures networks: large data between two hosts, by each network
+//! that both are on.
 //!
-//! The command starts itself as a job of two ranks, one on each host, as `garonne ping` does. Each in turn fetches large messages from the other, over all networks at once as ranks of
-//! any job would, and what its rail then knows of them is the measurement. Each rank keeps what it found on its own host, which is where ranks look that begin there.
+//! The command starts itself as a job of two ranks, one on each host, as `garonne ping` does. Each
+//! in turn fetches large messages from the other, over all networks at once as ranks of any job
+//! would, and what its rail then knows of them is the measurement. Each rank keeps what it found on
+//! its own host, which is where ranks look that begin there.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,14 +27,16 @@ const WORD: i32 = 1;
 const LEN: u64 = 16 << 20;
 /// Messages at least. The first opens the ways.
 const MESSAGES: u32 = 4;
-/// Longer than the first pieces of a network say too much of it, since it lets them through at once.
+/// Longer than the first pieces of a network say too much of it, since it lets them through at
+/// once.
 const LEAST: Duration = Duration::from_millis(1500);
 /// Bytes of what one rank tells the other in the end.
 const REPORT_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Default, clap::Args)]
 pub struct NetworkArgs {
-    /// Measure the networks between these hosts instead of this machine; one: between this host and that one
+    /// Measure the networks between these hosts instead of this machine; one: between this host and
+    /// that one
     #[arg(long, value_name = "HOST,HOST", value_delimiter = ',')]
     host: Vec<String>,
     /// What starts an agent on another host, as for `garonne run`
@@ -59,7 +64,8 @@ impl NetworkArgs {
     }
 }
 
-/// Measures between each two of the hosts. `how`: whether to print JSON, and whether to keep nothing.
+/// Measures between each two of the hosts. `how`: whether to print JSON, and whether to keep
+/// nothing.
 pub fn run(args: &NetworkArgs, how: (bool, bool)) -> i32 {
     let (as_json, dry_run) = how;
     let here = [String::from("localhost")];
@@ -97,7 +103,11 @@ pub fn run(args: &NetworkArgs, how: (bool, bool)) -> i32 {
 }
 
 /// Starts the job and reads what its ranks found. What went wrong there it says itself.
-fn measure(args: &NetworkArgs, (one, other): (&str, &str), dry_run: bool) -> Result<Vec<Found>, String> {
+fn measure(
+    args: &NetworkArgs,
+    (one, other): (&str, &str),
+    dry_run: bool,
+) -> Result<Vec<Found>, String> {
     let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
     let mut command = Command::new(&program);
     command.args(["run", "-n", "2", "--map-by", "node", "--host"]);
@@ -229,7 +239,8 @@ fn fetch(host: &RankHost) -> Result<Vec<Network>, String> {
             break;
         }
     }
-    // All together, for where there is but one network, whose rate nobody measures: there is nothing to compare it with.
+    // All together, for where there is but one network, whose rate nobody measures: there is
+    // nothing to compare it with.
     let together = (u64::from(count - 1) * LEN) as f64 / begun.elapsed().as_secs_f64() / 1e6;
     let ways = host.inspect(|shard| shard.rail().tcp().map(|tcp| tcp.gives(1 - host.me())));
     let mut ways = ways.unwrap_or_default();
@@ -240,7 +251,8 @@ fn fetch(host: &RankHost) -> Result<Vec<Network>, String> {
         let (own, other) = (way.ends.0.ip(), way.ends.1.ip());
         Some(Network::between(own, other, (rate?, way.latency)))
     });
-    // Two ways may lead by one network: the second connection of a pair that has but one is of no use.
+    // Two ways may lead by one network: the second connection of a pair that has but one is of no
+    // use.
     let mut networks: Vec<Network> = Vec::new();
     for network in known {
         let same = |known: &Network| (&known.own, &known.other) == (&network.own, &network.other);
@@ -258,7 +270,12 @@ fn give(host: &RankHost) -> Result<(), String> {
     let word = Scratch::new(1).ok_or("no memory")?;
     let mut enough = [0];
     while enough == [0] {
-        pair::send(host, BULK, Data::contiguous(memory.mem(), LEN), Mode::Synchronous)?;
+        pair::send(
+            host,
+            BULK,
+            Data::contiguous(memory.mem(), LEN),
+            Mode::Synchronous,
+        )?;
         pair::receive(host, WORD, Data::contiguous(word.mem(), 1))?;
         word.mem().read(0, &mut enough);
     }
@@ -269,7 +286,10 @@ fn give(host: &RankHost) -> Result<(), String> {
 fn kept(networks: Vec<Network>, dry_run: bool) -> Found {
     let result = (!dry_run).then(|| Networks::keep(&networks));
     Found {
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        host: rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned(),
         networks,
         kept: match &result {
             Some(Ok(path)) => Some(path.display().to_string()),
@@ -300,7 +320,8 @@ fn hear(host: &RankHost) -> Result<Found, String> {
     pair::receive(host, WORD, Data::contiguous(room.mem(), REPORT_MAX as u64))?;
     let mut bytes = vec![0; REPORT_MAX];
     room.mem().read(0, &mut bytes);
-    serde_json::from_slice(&bytes).map_err(|error| format!("the other rank said something else: {error}"))
+    serde_json::from_slice(&bytes)
+        .map_err(|error| format!("the other rank said something else: {error}"))
 }
 
 #[cfg(test)]

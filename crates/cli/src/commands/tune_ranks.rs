@@ -1,7 +1,8 @@
 //! The part of `garonne tune` that two ranks measure: large messages, by every way that there is.
 //!
-//! The command starts itself twice as a job. The ranks begin without a model and send each other messages of each length until the receiver has
-//! tried all ways; what its rail then knows is the measurement, made with the code and under the conditions of real jobs. A message is received
+//! The command starts itself twice as a job. The ranks begin without a model and send each other
+//! messages of each length until the receiver has tried all ways; what its rail then knows is the
+//! measurement, made with the code and under the conditions of real jobs. A message is received
 //! only after it was announced, so nothing but the way of fetching differs.
 
 use std::io::{BufRead, BufReader};
@@ -28,7 +29,8 @@ const LENGTHS: [u64; 8] = [
     4 << 20,
     16 << 20,
 ];
-/// Messages of each length, per way: all ways are tried first, each some times, and the best and others again now and then.
+/// Messages of each length, per way: all ways are tried first, each some times, and the best and
+/// others again now and then.
 const ROUNDS: usize = 12;
 /// The rank that receives; the other sends.
 const RECEIVER: u32 = 0;
@@ -72,16 +74,19 @@ pub fn measure(progress: &mut Progress) -> Result<Vec<WaysCost>, String> {
     if !output.status.success() {
         return Err(format!("the job of two ranks failed: {}", said.trim_end()));
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| format!("the ranks said something else: {error}"))
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("the ranks said something else: {error}"))
 }
 
 /// One of the two ranks.
 pub fn as_rank() -> i32 {
-    let measured = Rank::enter().map_err(|error| error.to_string()).and_then(|rank| {
-        let found = exchange(&rank.host)?;
-        rank.leave().map_err(|error| error.to_string())?;
-        Ok((rank.host.me(), found))
-    });
+    let measured = Rank::enter()
+        .map_err(|error| error.to_string())
+        .and_then(|rank| {
+            let found = exchange(&rank.host)?;
+            rank.leave().map_err(|error| error.to_string())?;
+            Ok((rank.host.me(), found))
+        });
     match measured {
         Ok((RECEIVER, found)) => super::print_json(&found),
         Ok(_) => 0,

@@ -39,29 +39,35 @@ enum Thing {
         #[arg(long)]
         json: bool,
     },
-    /// Which way each rank of a running job fetches large messages from each peer, and what it has measured
+    /// Which way each rank of a running job fetches large messages from each peer, and what it has
+    /// measured
     Paces {
-        /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
+        /// The job, by its name or its launcher's process id (garonne ps); not needed if one job
+        /// runs
         #[arg(add = ArgValueCandidates::new(jobs::candidates))]
         job: Option<jobs::Wanted>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Which way the messages of a rank of a running job go to each peer: rail, addresses, connections
+    /// Which way the messages of a rank of a running job go to each peer: rail, addresses,
+    /// connections
     Gate {
         /// The rank, on whichever host of the job
         rank: u32,
-        /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
+        /// The job, by its name or its launcher's process id (garonne ps); not needed if one job
+        /// runs
         #[arg(add = ArgValueCandidates::new(jobs::candidates))]
         job: Option<jobs::Wanted>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Whether the communication of each rank of a running job advances while the rank computes, and if not, why not
+    /// Whether the communication of each rank of a running job advances while the rank computes,
+    /// and if not, why not
     Background {
-        /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
+        /// The job, by its name or its launcher's process id (garonne ps); not needed if one job
+        /// runs
         #[arg(add = ArgValueCandidates::new(jobs::candidates))]
         job: Option<jobs::Wanted>,
         /// Print JSON
@@ -96,7 +102,8 @@ pub fn run(args: &Args) -> i32 {
             of_world((job.as_ref(), &line), (Page::Gate(*rank), *json), here)
         }
         Thing::Background { job, json } => {
-            let here = |_: &Visit, shape: &Shape, board: &Segment| background_of(shape, board, *json);
+            let here =
+                |_: &Visit, shape: &Shape, board: &Segment| background_of(shape, board, *json);
             of_world(
                 (job.as_ref(), "garonne why background JOB"),
                 (Page::Background, *json),
@@ -107,7 +114,8 @@ pub fn run(args: &Args) -> i32 {
     }
 }
 
-/// What `here` says of the newest world of a running job, which is named as [`jobs::choose`] has it; or what other hosts say, if what is asked for is of their ranks.
+/// What `here` says of the newest world of a running job, which is named as [`jobs::choose`] has
+/// it; or what other hosts say, if what is asked for is of their ranks.
 fn of_world(
     (job, line): (Option<&jobs::Wanted>, &str),
     (page, as_json): (Page, bool),
@@ -136,7 +144,11 @@ pub fn paces_of(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
             .then(|| rank::memory_of(card.pid(), card.paces(), paces::SHOWN_BYTES))
             .flatten();
         for (from, lengths) in paces::read_shown(&table.unwrap_or_default()) {
-            rows.extend(lengths.into_iter().map(|(len, known)| (to, from, len, known)));
+            rows.extend(
+                lengths
+                    .into_iter()
+                    .map(|(len, known)| (to, from, len, known)),
+            );
         }
     }
     if as_json {
@@ -148,7 +160,9 @@ pub fn paces_of(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
         return super::print_json(&rows.iter().map(row).collect::<Vec<_>>());
     }
     if rows.is_empty() {
-        under_way(shape, board).iter().for_each(|line| outln!("{line}"));
+        under_way(shape, board)
+            .iter()
+            .for_each(|line| outln!("{line}"));
         outln!(
             "no rank has received to its end a message from its own host that its sender announced (those are longer than about 16 KB).\nWhat goes by a network, from other hosts or within one (GARONNE_RAILS=shm,tcp), has one way, with no choice to show: garonne why gate N"
         );
@@ -180,7 +194,8 @@ pub fn paces_of(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
 /// Length from which on senders announce messages, about.
 const ANNOUNCED_BYTES: u64 = 16 << 10;
 
-/// The large messages that ranks of this host wait for, a line for each: their paces are known when they have come.
+/// The large messages that ranks of this host wait for, a line for each: their paces are known when
+/// they have come.
 fn under_way(shape: &Shape, board: &Segment) -> Vec<String> {
     let line = |rank: u32| {
         let wait = Card::of(board, rank).wait()?;
@@ -272,7 +287,11 @@ fn binding(ranks: u32, as_json: bool) -> i32 {
     let ranks = counted(f64::from(ranks), "rank");
     match sets.is_empty() {
         true => outln!("{ranks:<18} not bound: {}", placed.reason),
-        false => outln!("{ranks:<18} bound to CPU {}: {}", sets.join(" | "), placed.reason),
+        false => outln!(
+            "{ranks:<18} bound to CPU {}: {}",
+            sets.join(" | "),
+            placed.reason
+        ),
     }
     0
 }
@@ -306,7 +325,10 @@ mod tests {
     fn named(source: &str) -> impl Iterator<Item = &str> {
         source.split('"').filter(|word| {
             word.strip_prefix("GARONNE_").is_some_and(|rest| {
-                !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+                !rest.is_empty()
+                    && rest
+                        .bytes()
+                        .all(|byte| byte.is_ascii_uppercase() || byte == b'_')
             })
         })
     }
@@ -323,7 +345,9 @@ mod tests {
 
     #[test]
     fn every_variable_that_the_code_reads_is_a_setting_or_internal() {
-        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .unwrap();
         let mut files = Vec::new();
         for part in std::fs::read_dir(crates).unwrap().flatten() {
             let src = part.path().join("src");
@@ -351,7 +375,13 @@ mod tests {
 
     #[test]
     fn the_defaults_shown_are_those_that_hold() {
-        let default = |name: &str| SETTINGS.iter().find(|(setting, ..)| *setting == name).unwrap().1;
+        let default = |name: &str| {
+            SETTINGS
+                .iter()
+                .find(|(setting, ..)| *setting == name)
+                .unwrap()
+                .1
+        };
         assert_eq!(default(rank::ENV_BACKGROUND), "1");
         assert_eq!(default(rank::ENV_OFI), "off");
         assert_eq!(default(rank::ENV_RAILS), "shm");

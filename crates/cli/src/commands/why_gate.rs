@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use super::strategy;
 use crate::examined::FUNCTIONS;
 
-/// Bandwidth found for the longest messages from a peer of this host: bytes, megabytes per second, and the way.
+/// Bandwidth found for the longest messages from a peer of this host: bytes, megabytes per second,
+/// and the way.
 struct Fetched {
     bytes: u64,
     mb_per_s: f64,
@@ -56,7 +57,8 @@ enum Passage {
     Unknown,
 }
 
-/// The gates of a rank, why none of them uses libfabric, if there is one reason, and whether what goes to other hosts is encrypted.
+/// The gates of a rank, why none of them uses libfabric, if there is one reason, and whether what
+/// goes to other hosts is encrypted.
 struct Gates {
     gates: Vec<Gate>,
     no_fabric: Option<Unused>,
@@ -65,15 +67,20 @@ struct Gates {
     followed: Option<Followed>,
 }
 
-/// How long a connection whose rate the rail does not measure, since there is no other to compare with, is watched for it.
+/// How long a connection whose rate the rail does not measure, since there is no other to compare
+/// with, is watched for it.
 const WATCHED_FOR: Duration = Duration::from_millis(250);
 
 /// Why there is nothing to show of a rank here.
 pub fn refusal((shape, board): (&Shape, &Segment), rank: u32) -> Option<String> {
     match () {
         () if rank >= shape.size => Some(format!("no rank {rank}: the job has {}", shape.size)),
-        () if Card::of(board, rank).host().0 != shape.node => Some(format!("no rank {rank} runs here")),
-        () if Card::of(board, rank).pid() == 0 => Some(format!("rank {rank} has not called MPI_Init yet")),
+        () if Card::of(board, rank).host().0 != shape.node => {
+            Some(format!("no rank {rank} runs here"))
+        }
+        () if Card::of(board, rank).pid() == 0 => {
+            Some(format!("rank {rank} has not called MPI_Init yet"))
+        }
         () => None,
     }
 }
@@ -98,7 +105,8 @@ pub fn show(visit: &Visit, (shape, board): (&Shape, &Segment), rank: u32, as_jso
     }
 }
 
-/// Which way a connection with a rank of node `peer` has come to this host, by the address at its other end: what is passed on comes from whoever passes it on.
+/// Which way a connection with a rank of node `peer` has come to this host, by the address at its
+/// other end: what is passed on comes from whoever passes it on.
 fn way_by_address(places: &[Place], (own, peer): (u32, u32), other: IpAddr) -> Passage {
     let Some(place) = places.get(peer as usize) else {
         return Passage::Straight;
@@ -140,52 +148,66 @@ fn gates((shape, board): (&Shape, &Segment), places: &[Place], rank: u32) -> Gat
             None => way_by_address(places, (shape.node, node), seen.ends.1.ip()),
         }
     };
-    let answers = table(followed.map_or(0, Followed::answers), counts_bytes(shape.size));
+    let answers = table(
+        followed.map_or(0, Followed::answers),
+        counts_bytes(shape.size),
+    );
     let paces = paces::read_shown(&table(card.paces(), paces::SHOWN_BYTES));
-    let of =
-        |peer: u32| {
-            let node = Card::of(board, peer).host().0;
-            let over =
-                match node == shape.node {
-                    true => Over::Memory(paces.iter().find(|(from, _)| *from == peer).and_then(
-                        |(_, known)| {
-                            let (bytes, known) = known.last()?;
-                            let pace = known.paces.iter().flatten().copied().min_by(f64::total_cmp)?;
-                            Some(Fetched {
-                                bytes: *bytes,
-                                // The paces are nanoseconds for 1024 bytes.
-                                mb_per_s: 1024.0 * 1000.0 / pace,
-                                way: format!("{:?}", known.preferred).to_lowercase(),
-                            })
-                        },
-                    )),
-                    false => {
-                        let of_peer = links.iter().filter(|seen| seen.peer == peer);
-                        Over::Tcp(of_peer.map(|seen| (seen.clone(), passage(seen, node))).collect())
-                    }
-                };
-            let near = node == shape.node;
-            Gate {
-                peer,
-                node,
-                over,
-                joint: links
-                    .iter()
-                    .filter(|seen| near && seen.peer == peer)
-                    .cloned()
-                    .collect(),
-                answers: read_counts(&answers, peer),
+    let of = |peer: u32| {
+        let node = Card::of(board, peer).host().0;
+        let over = match node == shape.node {
+            true => Over::Memory(paces.iter().find(|(from, _)| *from == peer).and_then(
+                |(_, known)| {
+                    let (bytes, known) = known.last()?;
+                    let pace = known
+                        .paces
+                        .iter()
+                        .flatten()
+                        .copied()
+                        .min_by(f64::total_cmp)?;
+                    Some(Fetched {
+                        bytes: *bytes,
+                        // The paces are nanoseconds for 1024 bytes.
+                        mb_per_s: 1024.0 * 1000.0 / pace,
+                        way: format!("{:?}", known.preferred).to_lowercase(),
+                    })
+                },
+            )),
+            false => {
+                let of_peer = links.iter().filter(|seen| seen.peer == peer);
+                Over::Tcp(
+                    of_peer
+                        .map(|seen| (seen.clone(), passage(seen, node)))
+                        .collect(),
+                )
             }
         };
+        let near = node == shape.node;
+        Gate {
+            peer,
+            node,
+            over,
+            joint: links
+                .iter()
+                .filter(|seen| near && seen.peer == peer)
+                .cloned()
+                .collect(),
+            answers: read_counts(&answers, peer),
+        }
+    };
     Gates {
-        gates: (0..shape.size).filter(|peer| *peer != rank).map(of).collect(),
+        gates: (0..shape.size)
+            .filter(|peer| *peer != rank)
+            .map(of)
+            .collect(),
         no_fabric,
         sealed,
         followed,
     }
 }
 
-/// Those connections with their rates, those that the rail does not measure from what they bring meanwhile: `again` looks at them once more.
+/// Those connections with their rates, those that the rail does not measure from what they bring
+/// meanwhile: `again` looks at them once more.
 fn watched(mut links: Vec<Seen>, again: impl FnOnce() -> Vec<Seen>) -> Vec<Seen> {
     let unknown = |seen: &Seen| seen.open && seen.rate == 0 && seen.moved > 0;
     if !links.iter().any(unknown) {
@@ -214,7 +236,8 @@ fn idle(gates: &[Gate], board: &Segment) -> Vec<String> {
             Over::Memory(_) => &[],
         })
     };
-    let is_used = |network: &IpNet| links().any(|(seen, _)| seen.open && network.contains(&seen.ends.0.ip()));
+    let is_used =
+        |network: &IpNet| links().any(|(seen, _)| seen.open && network.contains(&seen.ends.0.ip()));
     let all = addresses::networks();
     let beside = |name: &str| {
         all.iter()
@@ -375,7 +398,10 @@ fn print(shape: &Shape, board: &Segment, rank: u32, all: &Gates) -> i32 {
     outln!("shared memory: which way long messages are fetched is measured (garonne why paces)");
     if far {
         match no_fabric {
-            Some(why) => outln!("libfabric: not used: {} ({ENV_OFI}, garonne doctor)", why.name()),
+            Some(why) => outln!(
+                "libfabric: not used: {} ({ENV_OFI}, garonne doctor)",
+                why.name()
+            ),
             None => outln!(
                 "libfabric: asked for ways when large data come; each takes what it was measured to give ({ENV_OFI})"
             ),
@@ -390,7 +416,11 @@ fn print(shape: &Shape, board: &Segment, rank: u32, all: &Gates) -> i32 {
         );
         outln!(
             "TCP: connections are {} ({ENV_ENCRYPT})",
-            if *sealed { "encrypted" } else { "not encrypted" }
+            if *sealed {
+                "encrypted"
+            } else {
+                "not encrypted"
+            }
         );
         outln!("TCP: how long messages take, garonne ping measures");
     }
@@ -432,7 +462,9 @@ fn print_answers(gates: &[Gate]) {
         let asked: Vec<String> = answers
             .filter(|(counts, _)| counts.asked > 0)
             .map(|(counts, name)| {
-                let left = counts.asked.saturating_sub(counts.accepted + counts.refused);
+                let left = counts
+                    .asked
+                    .saturating_sub(counts.accepted + counts.refused);
                 format!(
                     "{name} {} asked, {} accepted, {} refused, {left} left to the built-in one",
                     counts.asked, counts.accepted, counts.refused

@@ -7,7 +7,8 @@ use super::collectives::collective;
 use super::loads::asks;
 use super::standing::Shown;
 
-/// Such as `recv \u{2190} 3`, `barrier 17`, `polls`, `outside MPI`; empty: it gets on, or there is nothing to say.
+/// Such as `recv \u{2190} 3`, `barrier 17`, `polls`, `outside MPI`; empty: it gets on, or there is
+/// nothing to say.
 pub fn doing(shown: &Shown) -> String {
     let rank = &shown.seen.rank;
     match (rank.state, rank.process, rank.wait) {
@@ -36,7 +37,9 @@ fn waits(shown: &Shown, wait: &Wait) -> String {
         "" => "in MPI".into(),
         call if call.contains("sendrecv") => format!("{call} \u{2194} {peer}"),
         call if call.contains("send") => format!("{call} \u{2192} {peer}"),
-        call if call.contains("recv") || call.contains("probe") => format!("{call} \u{2190} {peer}"),
+        call if call.contains("recv") || call.contains("probe") => {
+            format!("{call} \u{2190} {peer}")
+        }
         call if wait.peer < 0 => call.to_owned(),
         call => format!("{call} for {peer}"),
     }
@@ -64,7 +67,9 @@ mod tests {
     }
 
     fn waiting(call: &str, peer: i32) -> String {
-        let call = (1..).find(|number| calls::name(*number) == Some(call)).unwrap();
+        let call = (1..)
+            .find(|number| calls::name(*number) == Some(call))
+            .unwrap();
         doing(&shown(Some(Wait {
             call,
             peer,

@@ -1,4 +1,5 @@
-//! Kinds of MPI calls, by name: which return at once, which probe, and which name all that they wait for.
+//! Kinds of MPI calls, by name: which return at once, which probe, and which name all that they
+//! wait for.
 
 use garonne_engine::event::Pending;
 use garonne_node::calls;

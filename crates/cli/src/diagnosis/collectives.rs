@@ -1,7 +1,9 @@
-//! Who of a communicator's members has entered a collective: from counters that ranks keep for themselves.
+//! Who of a communicator's members has entered a collective: from counters that ranks keep for
+//! themselves.
 //!
-//! A rank counts the collectives that it enters, by communicator and series, in its own memory; its book says where. So
-//! who is missing is known of every member, whichever algorithm moves the data and whatever the rank does meanwhile.
+//! A rank counts the collectives that it enters, by communicator and series, in its own memory; its
+//! book says where. So who is missing is known of every member, whichever algorithm moves the data
+//! and whatever the rank does meanwhile.
 
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
@@ -32,7 +34,8 @@ pub enum What {
     Construction(u32),
 }
 
-/// The context after a communicator's first one on which its collectives speak, and the one for its constructors.
+/// The context after a communicator's first one on which its collectives speak, and the one for its
+/// constructors.
 const OF_COLLECTIVES: u64 = 1;
 const OF_CONSTRUCTORS: u64 = 2;
 
@@ -91,7 +94,8 @@ impl InCollective {
                 ahead % tag::NUMBERS < tag::NUMBERS / 2
             }
             What::Construction(before) => {
-                let counted = counts[garonne_progress::surroundings::Counted::Constructions as usize];
+                let counted =
+                    counts[garonne_progress::surroundings::Counted::Constructions as usize];
                 (counted.wrapping_sub(before + 1) as i32) >= 0
             }
         }
@@ -152,11 +156,13 @@ struct Gathering {
 /// What a rank waits or polls for in collectives, each with what was called.
 fn entered_by(shown: &Shown) -> Vec<(InCollective, &'static str)> {
     let asks = shown.seen.polls.iter().flat_map(|polled| &polled.asks);
-    let polled = asks.flat_map(|ask| &ask.operations).filter_map(|(operation, _)| {
-        let meeting = polling::collective(operation)?;
-        let kind = meeting.kind().filter(|kind| *kind != Kind::Internal)?;
-        Some((meeting, kind.name()))
-    });
+    let polled = asks
+        .flat_map(|ask| &ask.operations)
+        .filter_map(|(operation, _)| {
+            let meeting = polling::collective(operation)?;
+            let kind = meeting.kind().filter(|kind| *kind != Kind::Internal)?;
+            Some((meeting, kind.name()))
+        });
     let mut entered = waits_in(shown);
     entered.extend(polled);
     entered
@@ -198,7 +204,8 @@ fn gatherings(
     found
 }
 
-/// Who is missing where, a line for each collective that ranks wait in and that not all members have entered.
+/// Who is missing where, a line for each collective that ranks wait in and that not all members
+/// have entered.
 pub fn tell_missing(all: &[Shown]) -> Vec<String> {
     let mut lines = Vec::new();
     for gathering in gatherings(all, entered_by) {
@@ -229,7 +236,8 @@ pub fn tell_missing(all: &[Shown]) -> Vec<String> {
 impl Gathering {
     /// The first rank in it, after what it called.
     fn first(&self) -> Option<(&'static str, u32)> {
-        let ranks = |(called, ranks): (&&'static str, &Vec<u32>)| Some((*called, *ranks.iter().min()?));
+        let ranks =
+            |(called, ranks): (&&'static str, &Vec<u32>)| Some((*called, *ranks.iter().min()?));
         self.waiting
             .iter()
             .filter_map(ranks)
@@ -237,8 +245,8 @@ impl Gathering {
     }
 }
 
-/// Members of one communicator that wait in different collectives of one number: neither can ever return. Those that
-/// fewer called come first, each with the place of the call.
+/// Members of one communicator that wait in different collectives of one number: neither can ever
+/// return. Those that fewer called come first, each with the place of the call.
 pub fn mismatch(all: &[Shown]) -> Option<String> {
     let differs = |gathering: &Gathering| {
         let kinds: HashSet<Option<Kind>> = gathering
@@ -261,7 +269,10 @@ pub fn mismatch(all: &[Shown]) -> Option<String> {
         let place = place.map_or(String::new(), |place| format!("   at {place}"));
         let is = if list.len() == 1 { "is" } else { "are" };
         let share = format!(" ({} of {})", list.len(), found.members.len());
-        format!("\n  {}{share} {is} in {called} #{number}{place}", named(list))
+        format!(
+            "\n  {}{share} {is} in {called} #{number}{place}",
+            named(list)
+        )
     });
     let lines: String = lines.collect();
     Some(format!(
@@ -269,7 +280,8 @@ pub fn mismatch(all: &[Shown]) -> Option<String> {
     ))
 }
 
-/// The same on an intercommunicator, whose members are not told: of two ranks one waits for the other, so both are members.
+/// The same on an intercommunicator, whose members are not told: of two ranks one waits for the
+/// other, so both are members.
 fn across(all: &[Shown]) -> Option<Gathering> {
     all.iter().find_map(|shown| {
         let wait = shown.seen.rank.wait?;
@@ -277,7 +289,8 @@ fn across(all: &[Shown]) -> Option<Gathering> {
         let other = all.get(usize::try_from(wait.peer).ok()?)?;
         let theirs_wait = other.seen.rank.wait?;
         let theirs = collective(&theirs_wait)?;
-        if !own.is_same_place(&theirs) || own.kind() == theirs.kind() || is_preparing(&own, &theirs) {
+        if !own.is_same_place(&theirs) || own.kind() == theirs.kind() || is_preparing(&own, &theirs)
+        {
             return None;
         }
         // Where members are told, all of them are looked at.
@@ -298,7 +311,9 @@ fn across(all: &[Shown]) -> Option<Gathering> {
 
 /// Whether one of them is the library's own.
 fn is_preparing(own: &InCollective, theirs: &InCollective) -> bool {
-    [own, theirs].iter().any(|it| it.kind() == Some(Kind::Internal))
+    [own, theirs]
+        .iter()
+        .any(|it| it.kind() == Some(Kind::Internal))
 }
 
 /// Series in words.
@@ -321,7 +336,8 @@ mod tests {
         number << 9 | kind << 1
     }
 
-    /// A rank of four that has entered so many blocking collectives of communicator 1, and waits in one of them.
+    /// A rank of four that has entered so many blocking collectives of communicator 1, and waits in
+    /// one of them.
     fn shown(rank: u32, entered: u32, wait: Option<(i32, u64)>) -> Shown {
         let mut seen = Seen::unseen(rank);
         seen.rank.state = State::Running;

@@ -1,6 +1,8 @@
-//! Where a rank has crashed: what its signal says, and the functions of the program around the place, the innermost first.
+//! Where a rank has crashed: what its signal says, and the functions of the program around the
+//! place, the innermost first.
 //!
-//! Lines are written as soon as they are known. The agent takes what has come when its patience ends.
+//! Lines are written as soon as they are known. The agent takes what has come when its patience
+//! ends.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -15,7 +17,8 @@ const FUNCTIONS_MAX: usize = 8;
 /// Garonne's library.
 const OWN: &str = "libmpi_abi";
 
-/// Libraries of the language and of the system, and Garonne's own: of their functions only the one that the program called.
+/// Libraries of the language and of the system, and Garonne's own: of their functions only the one
+/// that the program called.
 const RUNTIME: [&str; 11] = [
     "ld-linux",
     "ld-musl",
@@ -33,7 +36,8 @@ const RUNTIME: [&str; 11] = [
 /// Where every program begins.
 const START: [&str; 2] = ["_start", "__libc_start_main"];
 
-/// Prints where thread and signal of `crash` (a [`Crash`] as a word) are in process `pid`. Returns the exit code.
+/// Prints where thread and signal of `crash` (a [`Crash`] as a word) are in process `pid`. Returns
+/// the exit code.
 pub fn tell_agent(pid: &str, crash: &str) -> i32 {
     let (Ok(pid), Some(crash)) = (pid.parse(), Crash::parse(crash)) else {
         return 2;
@@ -85,7 +89,9 @@ fn cause(crash: &Crash, is_stack_overflow: impl Fn(u64) -> bool) -> Option<Strin
         (libc::SIGFPE, FPE_FLTOVF) => "a floating-point number overflowed".into(),
         (libc::SIGFPE, FPE_FLTUND) => "a floating-point number underflowed".into(),
         (libc::SIGFPE, FPE_FLTINV) => "an invalid floating-point operation".into(),
-        (libc::SIGILL, code) if code > 0 => format!("the processor knows no instruction at {at:#x}"),
+        (libc::SIGILL, code) if code > 0 => {
+            format!("the processor knows no instruction at {at:#x}")
+        }
         (signal, libc::SI_USER) if signal != libc::SIGABRT => format!("process {at} sent it"),
         _ => return None,
     };
@@ -97,7 +103,8 @@ struct Told<W> {
     write: W,
     /// Functions told.
     functions: usize,
-    /// Before the first function of the program: the innermost function of a library, and the one that the program called.
+    /// Before the first function of the program: the innermost function of a library, and the one
+    /// that the program called.
     library: Option<(String, String)>,
     /// The last function told, and how often it came in a row.
     last: Option<(String, usize)>,
@@ -192,10 +199,12 @@ impl<W: FnMut(&str) -> bool> Told<W> {
     }
 }
 
-/// Whether a function is worth a line: not of the language's or the system's libraries, and with a name or a place to look at.
+/// Whether a function is worth a line: not of the language's or the system's libraries, and with a
+/// name or a place to look at.
 fn is_of_program(frame: &Frame) -> bool {
     let object = last_part(&frame.object);
-    let is_runtime = RUNTIME.iter().any(|runtime| object.starts_with(runtime)) || object.starts_with('[');
+    let is_runtime =
+        RUNTIME.iter().any(|runtime| object.starts_with(runtime)) || object.starts_with('[');
     // Modules that belong to Python.
     let is_runtime = is_runtime || frame.object.contains("/lib-dynload/");
     let is_start = frame
@@ -259,7 +268,9 @@ mod tests {
     fn a_recursion_is_told_once_and_of_a_deep_stack_the_innermost_functions() {
         let again = vec![frame("again", "/tmp/x", Some(5)); 100];
         assert_eq!(told(&again), ["in again at x.c:5 (100 times, or more)"]);
-        let deep: Vec<_> = (1..50).map(|line| frame("f", "/tmp/x", Some(line))).collect();
+        let deep: Vec<_> = (1..50)
+            .map(|line| frame("f", "/tmp/x", Some(line)))
+            .collect();
         let lines = told(&deep);
         assert_eq!(lines.len(), FUNCTIONS_MAX);
         assert_eq!(lines[7], "called by f at x.c:8");
@@ -278,8 +289,14 @@ mod tests {
         };
         assert_eq!(say(libc::SIGSEGV, 1, false), "there is no memory at 0x8");
         assert!(say(libc::SIGSEGV, 2, true).starts_with("the stack is full"));
-        assert_eq!(say(libc::SIGFPE, 1, false), "an integer was divided by zero");
-        assert_eq!(say(libc::SIGSEGV, libc::SI_USER, false), "process 8 sent it");
+        assert_eq!(
+            say(libc::SIGFPE, 1, false),
+            "an integer was divided by zero"
+        );
+        assert_eq!(
+            say(libc::SIGSEGV, libc::SI_USER, false),
+            "process 8 sent it"
+        );
         assert_eq!(say(libc::SIGABRT, libc::SI_TKILL, false), "");
     }
 }

@@ -1,8 +1,11 @@
 //! What the ranks of all hosts of a job show, put together.
 //!
-//! The hosts are looked at one after the other in time, if by little: a rank that was seen to wait may have gone on before another was looked at. So all are looked at twice, and the second time
-//! only when all that answer have answered the first time; what a rank has waited for in both looks, it waited for in the moment between, as all others did. Bounded by the time that a host has
-//! to answer ([`garonne_node::limits::LOOK_WAIT`]), which it has once: whoever did not answer is not asked again. Memory: what each rank shows, some hundred bytes, twice.
+//! The hosts are looked at one after the other in time, if by little: a rank that was seen to wait
+//! may have gone on before another was looked at. So all are looked at twice, and the second time
+//! only when all that answer have answered the first time; what a rank has waited for in both
+//! looks, it waited for in the moment between, as all others did. Bounded by the time that a host
+//! has to answer ([`garonne_node::limits::LOOK_WAIT`]), which it has once: whoever did not answer
+//! is not asked again. Memory: what each rank shows, some hundred bytes, twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -85,15 +88,18 @@ fn own_alone(visit: &Visit, why: &str) -> Gathered {
     let of_rank: Vec<u32> = (0..shape.size)
         .map(|rank| garonne_node::layout::Card::of(board, rank).host().0)
         .collect();
-    let mut answers: BTreeMap<u32, Answer> =
-        of_rank.iter().map(|node| (*node, Err(why.to_owned()))).collect();
+    let mut answers: BTreeMap<u32, Answer> = of_rank
+        .iter()
+        .map(|node| (*node, Err(why.to_owned())))
+        .collect();
     answers.insert(shape.node, Ok(standing::look(visit)));
     merge(&of_rank, &visit.hosts, answers)
 }
 
 type Round = (Vec<u32>, (u32, Vec<Seen>), BTreeMap<u32, Answer>);
 
-/// What all ranks have used and sent so far, in the order of ranks, and the hosts of which nothing is known.
+/// What all ranks have used and sent so far, in the order of ranks, and the hosts of which nothing
+/// is known.
 pub fn loads(visit: &Visit) -> Gathered {
     loads_by(visit, loads::used)
 }
@@ -116,7 +122,8 @@ fn loads_by(visit: &Visit, own: fn(&Visit) -> Vec<Seen>) -> Gathered {
     }
 }
 
-/// Asks the hosts of these nodes, or all others, and looks at this one meanwhile: the node of each rank, what is seen here, and what the others say.
+/// Asks the hosts of these nodes, or all others, and looks at this one meanwhile: the node of each
+/// rank, what is seen here, and what the others say.
 fn round(
     visit: &Visit,
     only: Option<&BTreeSet<u32>>,
@@ -151,7 +158,10 @@ fn round(
 /// Of a host that was asked twice: what its ranks have waited for both times.
 fn both(first: Answer, again: Answer) -> Answer {
     let (first, mut again) = (first?, again?);
-    let before: BTreeMap<u32, Seen> = first.into_iter().map(|seen| (seen.rank.rank, seen)).collect();
+    let before: BTreeMap<u32, Seen> = first
+        .into_iter()
+        .map(|seen| (seen.rank.rank, seen))
+        .collect();
     for seen in &mut again {
         let before = before.get(&seen.rank.rank);
         if before.is_none_or(|before| before.rank.wait != seen.rank.wait) {
@@ -163,7 +173,8 @@ fn both(first: Answer, again: Answer) -> Answer {
     Ok(again)
 }
 
-/// All ranks of the job in order. Those that an answering host says nothing of have not come to MPI yet.
+/// All ranks of the job in order. Those that an answering host says nothing of have not come to MPI
+/// yet.
 fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> Gathered {
     let name = |node: u32| {
         names
@@ -195,7 +206,10 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> G
     let mut all = Vec::new();
     for (rank, node) in (0..).zip(of_rank) {
         let host = hosts.entry(*node).or_insert_with(|| name(*node).into());
-        let silent = silent.get_mut(node).map(|host| host.ranks.push(rank)).is_some();
+        let silent = silent
+            .get_mut(node)
+            .map(|host| host.ranks.push(rank))
+            .is_some();
         all.push(Shown {
             seen: known.remove(&rank).unwrap_or_else(|| Seen::unseen(rank)),
             host: Some(Rc::clone(host)),
@@ -232,7 +246,8 @@ pub fn silent_as_json(host: &Silent) -> serde_json::Value {
 
 /// `garonne agent --look JOB WISH`: what the ranks of this host show, for the agent that runs this.
 pub fn look_for_agent(job: &str, wish: &str) -> i32 {
-    let (Ok(visit), Some(wish)) = (visit::visit(&JobName(job.to_owned())), Wish::of_word(wish)) else {
+    let (Ok(visit), Some(wish)) = (visit::visit(&JobName(job.to_owned())), Wish::of_word(wish))
+    else {
         return 1;
     };
     let seen = match wish {
@@ -302,7 +317,10 @@ mod tests {
     fn a_cycle_over_two_hosts_is_one_if_both_waited_in_the_moment_between_the_looks() {
         let looks = |since| {
             BTreeMap::from([
-                (0, both(Ok(vec![receives(0, 1, 7)]), Ok(vec![receives(0, 1, 7)]))),
+                (
+                    0,
+                    both(Ok(vec![receives(0, 1, 7)]), Ok(vec![receives(0, 1, 7)])),
+                ),
                 (
                     1,
                     both(Ok(vec![receives(1, 0, 9)]), Ok(vec![receives(1, 0, since)])),
@@ -348,7 +366,11 @@ mod tests {
         let answers = BTreeMap::from([
             (
                 0,
-                Ok(vec![receives(0, 1, 7), receives(1, 0, 7), receives(2, 3, 7)]),
+                Ok(vec![
+                    receives(0, 1, 7),
+                    receives(1, 0, 7),
+                    receives(2, 3, 7),
+                ]),
             ),
             (1, Err("gone".to_owned())),
         ]);
@@ -370,7 +392,10 @@ mod tests {
                 others: 0
             }
         );
-        let unsure = BTreeMap::from([(0, Ok(vec![receives(0, 1, 7)])), (1, Err("gone".to_owned()))]);
+        let unsure = BTreeMap::from([
+            (0, Ok(vec![receives(0, 1, 7)])),
+            (1, Err("gone".to_owned())),
+        ]);
         assert_eq!(
             says(&merge(&[0, 1], &names(), unsure)),
             Verdict::Awaited(vec![(1, 1)])

@@ -1,12 +1,14 @@
-//! Ranks that the key which ends a job has ended before anybody looked: the one that reads the terminal, unless it handles the
-//! signal. Their memory is gone; what they waited for stands on their cards.
+//! Ranks that the key which ends a job has ended before anybody looked: the one that reads the
+//! terminal, unless it handles the signal. Their memory is gone; what they waited for stands on
+//! their cards.
 
 use garonne_node::layout::State;
 use garonne_node::look::{Comm, Members};
 
 use super::standing::{INTERRUPTED, Shown, number_of};
 
-/// Has such ranks count as what they were when the key came. What others know of their communicators is theirs, too.
+/// Has such ranks count as what they were when the key came. What others know of their
+/// communicators is theirs, too.
 pub fn revive(all: &mut [Shown]) {
     for index in 0..all.len() {
         let rank = &all[index].seen.rank;

@@ -1,7 +1,9 @@
-//! What ranks of this host have used and sent, and what they do at the moment: for tables that are drawn again and again.
+//! What ranks of this host have used and sent, and what they do at the moment: for tables that are
+//! drawn again and again.
 //!
-//! Cheaper than a look of `garonne who`, which reads what each rank waits for in detail, and where. A rank is read twice a moment
-//! apart: what it waits for both times it waits for, and where its counters differ it moves.
+//! Cheaper than a look of `garonne who`, which reads what each rank waits for in detail, and where.
+//! A rank is read twice a moment apart: what it waits for both times it waits for, and where its
+//! counters differ it moves.
 
 use std::time::Duration;
 
@@ -16,7 +18,8 @@ use super::collectives;
 use super::polling::Before;
 use crate::commands::jobs::{self, Rank};
 
-/// Between the two readings, and before the first, since a visit stirs ranks that have not said yet what they wait for.
+/// Between the two readings, and before the first, since a visit stirs ranks that have not said yet
+/// what they wait for.
 const MOMENT: Duration = Duration::from_millis(50);
 
 /// What ranks have used and sent.
@@ -28,7 +31,8 @@ pub fn used(visit: &Visit) -> Vec<Seen> {
     jobs::ranks(visit).into_iter().map(seen).collect()
 }
 
-/// The same, and what they wait for. A rank that polls has a wait in the call by which it asks, since no time.
+/// The same, and what they wait for. A rank that polls has a wait in the call by which it asks,
+/// since no time.
 pub fn with_waits(visit: &Visit) -> Vec<Seen> {
     std::thread::sleep(MOMENT);
     let before = read(visit);

@@ -1,8 +1,9 @@
 //! Messages that lie at a rank and that nobody has asked for, beside what the rank waits for.
 //!
-//! A receive that waits for ever often has its message before it, with another tag or on another communicator than it asks for. What lies
-//! there is told by the rank's book; where it was sent is read from the memory of its sender, if that is on this host.
-//! Or a receive from any source took the message before: the rank's last events tell that.
+//! A receive that waits for ever often has its message before it, with another tag or on another
+//! communicator than it asks for. What lies there is told by the rank's book; where it was sent is
+//! read from the memory of its sender, if that is on this host. Or a receive from any source took
+//! the message before: the rank's last events tell that.
 
 use std::cell::OnceCell;
 
@@ -16,7 +17,8 @@ use super::standing::{CONTEXTS, Shown, number_of};
 /// Messages of one rank that are told.
 const TOLD: usize = 4;
 
-/// The process that sent a message to `to`, and where its program called, as far as the sender remembers.
+/// The process that sent a message to `to`, and where its program called, as far as the sender
+/// remembers.
 pub fn sender(visit: &Visit, to: u32, message: &Kept) -> Option<(u32, u64)> {
     let (shape, board) = visit.world.as_ref()?;
     let card = (message.peer < shape.size).then(|| Card::of(board, message.peer))?;
@@ -50,10 +52,15 @@ pub fn takers(visit: &Visit, rank: u32, operations: &[Pending]) -> Vec<u64> {
         return Vec::new();
     };
     let memory = OnceCell::new();
-    let read = |address, len| memory.get_or_init(|| memory_of(card.pid(), address, len)).clone();
+    let read = |address, len| {
+        memory
+            .get_or_init(|| memory_of(card.pid(), address, len))
+            .clone()
+    };
     let taker = |wanted: &Pending| {
         let peer = wanted.peer.filter(|_| asks(wanted))?;
-        let (_, origin) = event::taken_from_any(card.events(), (peer, wanted.context, wanted.tag), read)?;
+        let (_, origin) =
+            event::taken_from_any(card.events(), (peer, wanted.context, wanted.tag), read)?;
         Some(origin.site)
     };
     let sites: Vec<u64> = operations.iter().map(|it| taker(it).unwrap_or(0)).collect();
@@ -65,8 +72,10 @@ pub fn takers(visit: &Visit, rank: u32, operations: &[Pending]) -> Vec<u64> {
 
 /// Whether an operation of the program waits for a message.
 fn asks(operation: &Pending) -> bool {
-    matches!(operation.action, event::Action::Receive | event::Action::Probe)
-        && is_programs(operation.context)
+    matches!(
+        operation.action,
+        event::Action::Receive | event::Action::Probe
+    ) && is_programs(operation.context)
 }
 
 /// Whether the program sent it, and not the library.
@@ -84,7 +93,10 @@ fn difference(shown: &Shown, wanted: &Pending, message: &Kept) -> Option<String>
     let same_comm = number_of(wanted.context.into()) == number_of(message.context.into());
     let same_peer = wanted.peer.is_none_or(|peer| peer == message.peer);
     let same_tag = wanted.tag.is_none_or(|tag| tag == message.tag);
-    let (peer, tag) = (wanted.peer.unwrap_or_default(), wanted.tag.unwrap_or_default());
+    let (peer, tag) = (
+        wanted.peer.unwrap_or_default(),
+        wanted.tag.unwrap_or_default(),
+    );
     match (same_comm, same_peer, same_tag) {
         (true, true, false) => Some(format!("{what} wants tag {tag}")),
         (true, false, true) => Some(format!("{what} wants one of rank {peer}")),
@@ -106,7 +118,9 @@ fn words(message: &Kept, sender: Option<&String>, count: usize) -> String {
         1 => ("a message".to_owned(), "lies"),
         _ => (format!("{count} messages"), "lie"),
     };
-    let Kept { peer, tag, bytes, .. } = message;
+    let Kept {
+        peer, tag, bytes, ..
+    } = message;
     format!("{messages} of rank {peer} with tag {tag} ({bytes} B{sent}) {lie} here")
 }
 
@@ -147,7 +161,9 @@ pub fn beside(shown: &Shown) -> Vec<String> {
 
 /// That a receive from any source took what an operation waits for.
 fn taken_words(wanted: &Pending, place: &str) -> String {
-    let tag = wanted.tag.map_or(String::new(), |tag| format!(" with tag {tag}"));
+    let tag = wanted
+        .tag
+        .map_or(String::new(), |tag| format!(" with tag {tag}"));
     let peer = wanted.peer.unwrap_or_default();
     format!("a message of rank {peer}{tag} was taken by the receive from MPI_ANY_SOURCE at {place}")
 }

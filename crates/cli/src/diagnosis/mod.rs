@@ -1,7 +1,7 @@
 //! What a running job hangs on: a look at its ranks, on all hosts, as a value.
 //!
-//! A [`Diagnosis`] is made by `garonne who` for its user, and by the agent's own program for a job that is
-//! ended from outside or stands still (`verdict_for_agent`). Nothing here changes the job.
+//! A [`Diagnosis`] is made by `garonne who` for its user, and by the agent's own program for a job
+//! that is ended from outside or stands still (`verdict_for_agent`). Nothing here changes the job.
 
 pub mod brief;
 mod call_kinds;
@@ -109,7 +109,8 @@ impl Diagnosis {
         }
     }
 
-    /// The same where a key of the terminal has just ended some of them: what these waited for counts.
+    /// The same where a key of the terminal has just ended some of them: what these waited for
+    /// counts.
     fn of_interrupted(visit: &Visit) -> Self {
         let mut gathered = hosts::gather(visit);
         interrupted::revive(&mut gathered.all);
@@ -136,7 +137,9 @@ impl Diagnosis {
             _ if self.mismatch.is_some() => Finding::Mismatch,
             Verdict::Cycle { .. } => Finding::Deadlock,
             Verdict::Missing { .. } => Finding::Missing,
-            Verdict::Awaited(list) if list.first().is_some_and(|(rank, _)| self.is_stopped(*rank)) => {
+            Verdict::Awaited(list)
+                if list.first().is_some_and(|(rank, _)| self.is_stopped(*rank)) =>
+            {
                 Finding::Stopped
             }
             _ if !self.silent.is_empty() => Finding::Unseen,
@@ -147,7 +150,9 @@ impl Diagnosis {
 
     fn is_stopped(&self, rank: u32) -> bool {
         let shown = self.all.get(rank as usize);
-        shown.is_some_and(|shown| !shown.silent && matches!(shown.seen.rank.process, Some('T' | 't')))
+        shown.is_some_and(|shown| {
+            !shown.silent && matches!(shown.seen.rank.process, Some('T' | 't'))
+        })
     }
 
     /// Whether it is certain that ranks can never go on, and has been so for a while.
@@ -199,7 +204,8 @@ impl Diagnosis {
         lines.map(str::to_owned).collect()
     }
 
-    /// All that is to be said beside the table of ranks, with the error code; empty where there is nothing.
+    /// All that is to be said beside the table of ranks, with the error code; empty where there is
+    /// nothing.
     pub fn text(&self) -> String {
         let verdict = words::tell(&self.verdict, &self.all);
         let hint = self
@@ -242,8 +248,8 @@ impl Diagnosis {
     }
 }
 
-/// `garonne agent --verdict JOB CAUSE`: what the job hangs on, in words, for the agent that runs this. Nothing where it hangs on
-/// nothing.
+/// `garonne agent --verdict JOB CAUSE`: what the job hangs on, in words, for the agent that runs
+/// this. Nothing where it hangs on nothing.
 pub fn verdict_for_agent(job: &str, cause: &str) -> i32 {
     let Ok(visit) = visit::visit(&JobName(job.to_owned())) else {
         return 1;

@@ -1,5 +1,5 @@
-//! Where ranks of this host are by their stacks, read from outside: those that are not in MPI, and those of Python,
-//! whose lines say more than those of the module that calls MPI for them.
+//! Where ranks of this host are by their stacks, read from outside: those that are not in MPI, and
+//! those of Python, whose lines say more than those of the module that calls MPI for them.
 
 use garonne_inspect::{Frame, Process, PythonFrame, examine};
 use garonne_node::calls;
@@ -66,7 +66,8 @@ fn is_python(pid: u32) -> bool {
     };
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     is_named(&program.to_string_lossy())
-        || std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains("libpython"))
+        || std::fs::read_to_string(format!("/proc/{pid}/maps"))
+            .is_ok_and(|maps| maps.contains("libpython"))
 }
 
 /// Where a rank's first thread is; `None` where nothing more is known than MPI says.
@@ -96,7 +97,10 @@ fn outside(process: &Process) -> Option<String> {
     let native = thread.frames.iter().filter(|frame| is_of_program(frame));
     let functions = python(process).or_else(|| listed(native));
     let unknown = process.refused.clone();
-    let parts: Vec<_> = [call, functions.or(unknown)].into_iter().flatten().collect();
+    let parts: Vec<_> = [call, functions.or(unknown)]
+        .into_iter()
+        .flatten()
+        .collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 

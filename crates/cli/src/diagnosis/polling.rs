@@ -37,7 +37,8 @@ pub struct Before(HashMap<u32, [u64; POLL_PLACES]>);
 impl Before {
     pub fn of(ranks: &[Rank]) -> Self {
         let looks = |rank: &Rank| {
-            let read = (rank.book != 0 && rank.pid != 0).then(|| memory_of(rank.pid, rank.book, BOOK_BYTES));
+            let read = (rank.book != 0 && rank.pid != 0)
+                .then(|| memory_of(rank.pid, rank.book, BOOK_BYTES));
             let book = read??;
             Some((rank.rank, Copied::new(&book, &book).looks()))
         };
@@ -46,8 +47,8 @@ impl Before {
 
     /// What threads of a rank poll for, each with the count of its looks.
     pub fn polling(&self, visit: &Visit, rank: &Rank, book: &Copied) -> Vec<(Polls, u64)> {
-        let goes_on =
-            rank.state == State::Running && !matches!(rank.process, None | Some('T' | 't' | 'Z' | 'X'));
+        let goes_on = rank.state == State::Running
+            && !matches!(rank.process, None | Some('T' | 't' | 'Z' | 'X'));
         let before = self.0.get(&rank.rank).filter(|_| goes_on);
         let Some(before) = before else {
             return Vec::new();
@@ -55,8 +56,8 @@ impl Before {
         let polls = book.polls().into_iter().zip(book.looks()).zip(before);
         let still = polls.filter_map(|((polls, looks), before)| {
             let polls = polls?;
-            let asks =
-                looks > *before || is_rare(&polls, looks, monotonic_ns()) && has_asked(visit, rank, &polls);
+            let asks = looks > *before
+                || is_rare(&polls, looks, monotonic_ns()) && has_asked(visit, rank, &polls);
             asks.then_some((polls, looks))
         });
         still.collect()
@@ -83,7 +84,10 @@ fn has_asked(visit: &Visit, rank: &Rank, polls: &Polls) -> bool {
 }
 
 /// What a thread asks for, with the places of its calls.
-pub fn placed((polls, looks): (Polls, u64), mut place: impl FnMut(u64) -> Option<String>) -> Polled {
+pub fn placed(
+    (polls, looks): (Polls, u64),
+    mut place: impl FnMut(u64) -> Option<String>,
+) -> Polled {
     let asks = polls.asks.into_iter().map(|ask| {
         let started = |operation: Pending| {
             let site = Some(operation.origin.site).filter(|site| *site != ask.site);
@@ -326,6 +330,9 @@ mod tests {
             told_ns: 100 * second + second / 100,
             ..polls
         };
-        assert!(!is_rare(&quick, 8, 101 * second), "its count would have grown");
+        assert!(
+            !is_rare(&quick, 8, 101 * second),
+            "its count would have grown"
+        );
     }
 }

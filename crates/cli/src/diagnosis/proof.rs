@@ -10,15 +10,19 @@ const WAITED_NS: u64 = 9_500_000_000;
 /// Whether a rank has waited for long, and no other thread of its program can act.
 pub fn waits_for_good(shown: &Shown) -> bool {
     let rank = &shown.seen.rank;
-    let waits =
-        !shown.silent && rank.wait.is_some() && shown.seen.waited_ns >= WAITED_NS && !shown.seen.moves;
+    let waits = !shown.silent
+        && rank.wait.is_some()
+        && shown.seen.waited_ns >= WAITED_NS
+        && !shown.seen.moves;
     waits && (!shown.has_threads() || shown.host.is_none() && is_alone(rank.pid))
 }
 
 /// Whether a rank has finalized and its process is gone.
 pub fn has_left(shown: &Shown) -> bool {
     let rank = &shown.seen.rank;
-    !shown.silent && rank.state == State::Finalized && matches!(rank.process, None | Some('Z' | 'X'))
+    !shown.silent
+        && rank.state == State::Finalized
+        && matches!(rank.process, None | Some('Z' | 'X'))
 }
 
 /// Whether a process has no threads but its first one and those of this library.
@@ -41,7 +45,10 @@ mod tests {
 
     #[test]
     fn a_process_is_alone_beside_threads_of_the_library_and_beside_no_others() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
         assert!(is_alone(child.id()));
         child.kill().unwrap();
         child.wait().unwrap();

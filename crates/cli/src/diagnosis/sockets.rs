@@ -1,14 +1,22 @@
-//! Which ranks have bytes on their way to or from other hosts: what they have sent and nobody has confirmed, or what has come and they have not read.
+//! Which ranks have bytes on their way to or from other hosts: what they have sent and nobody has
+//! confirmed, or what has come and they have not read.
 //!
-//! A rank whose large message takes seconds over a slow network, or whose message a network swallowed, waits as one does that hangs; but what it waits for may still come. The kernel's table of
-//! sockets tells. Read only for jobs on several hosts; bounded by the sockets of the host and the descriptors of ranks that wait.
+//! A rank whose large message takes seconds over a slow network, or whose message a network
+//! swallowed, waits as one does that hangs; but what it waits for may still come. The kernel's
+//! table of sockets tells. Read only for jobs on several hosts; bounded by the sockets of the host
+//! and the descriptors of ranks that wait.
 
 use std::collections::HashSet;
 
 /// The sockets with bytes on their way, by inode, in the network of a process.
 pub fn busy(pid: u32) -> HashSet<u64> {
-    let tables = ["tcp", "tcp6"].map(|name| std::fs::read_to_string(format!("/proc/{pid}/net/{name}")));
-    tables.iter().flatten().flat_map(|table| busy_in(table)).collect()
+    let tables =
+        ["tcp", "tcp6"].map(|name| std::fs::read_to_string(format!("/proc/{pid}/net/{name}")));
+    tables
+        .iter()
+        .flatten()
+        .flat_map(|table| busy_in(table))
+        .collect()
 }
 
 /// The same of one table.
@@ -37,7 +45,10 @@ pub fn has_one(pid: u32, busy: &HashSet<u64>) -> bool {
     open.flatten().any(|entry| {
         let target = std::fs::read_link(entry.path()).ok();
         let inode = target.as_ref().and_then(|target| {
-            let inode = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+            let inode = target
+                .to_str()?
+                .strip_prefix("socket:[")?
+                .strip_suffix(']')?;
             inode.parse().ok()
         });
         inode.is_some_and(|inode: u64| busy.contains(&inode))

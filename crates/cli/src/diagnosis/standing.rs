@@ -1,7 +1,9 @@
 //! What a rank needs before it can go on, from what its card and its book show.
 //!
-//! A blocking call's own operations say what it waits for exactly; of a rank that waits for requests only all operations that it
-//! started are known, any of which may be enough. What waits show is looked at twice a moment apart, and again when all is read: what changed meanwhile was no wait.
+//! A blocking call's own operations say what it waits for exactly; of a rank that waits for
+//! requests only all operations that it started are known, any of which may be enough. What waits
+//! show is looked at twice a moment apart, and again when all is read: what changed meanwhile was
+//! no wait.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -53,7 +55,10 @@ pub fn look(visit: &Visit) -> Vec<Seen> {
     let before = polling::Before::of(&jobs::ranks(visit));
     // Our visit has stirred ranks that had not yet said what they wait for.
     std::thread::sleep(MOMENT);
-    let on_hosts = visit.world.as_ref().is_some_and(|(shape, _)| shape.nodes > 1);
+    let on_hosts = visit
+        .world
+        .as_ref()
+        .is_some_and(|(shape, _)| shape.nodes > 1);
     let read = |ranks: Vec<Rank>| {
         let mut known = ranks.iter().filter(|rank| rank.pid != 0);
         let busy = match (on_hosts, known.next()) {
@@ -74,9 +79,13 @@ pub fn look(visit: &Visit) -> Vec<Seen> {
     all
 }
 
-/// Ranks with what is read of each, and the waits of those that waited for the same all the time: reading takes long where many wait, and a rank that goes on meanwhile shows what it waits for
+/// Ranks with what is read of each, and the waits of those that waited for the same all the time:
+/// reading takes long where many wait, and a rank that goes on meanwhile shows what it waits for
 /// next.
-fn steady(mut ranks: impl FnMut() -> Vec<Rank>, read: impl FnOnce(Vec<Rank>) -> Vec<Seen>) -> Vec<Seen> {
+fn steady(
+    mut ranks: impl FnMut() -> Vec<Rank>,
+    read: impl FnOnce(Vec<Rank>) -> Vec<Seen>,
+) -> Vec<Seen> {
     let first = ranks();
     if first.iter().any(|rank| rank.wait.is_some()) {
         std::thread::sleep(MOMENT);
@@ -96,7 +105,8 @@ fn steady(mut ranks: impl FnMut() -> Vec<Rank>, read: impl FnOnce(Vec<Rank>) -> 
     all
 }
 
-/// A wait of which the rank's engine cannot say the call is that of the call which its only thread entered last.
+/// A wait of which the rank's engine cannot say the call is that of the call which its only thread
+/// entered last.
 fn name_call(visit: &Visit, seen: &mut Seen) {
     let (Some((shape, board)), Some(wait)) = (&visit.world, &mut seen.rank.wait) else {
         return;
@@ -125,16 +135,20 @@ impl Reader<'_> {
         let book = (rank.book != 0 && rank.pid != 0).then(read).flatten();
         let book = book.and_then(|first| Some(Copied::new(&first, &read()?)));
         let operations = book.as_ref().and_then(Copied::operations);
-        let polls = book
-            .as_ref()
-            .map_or_else(Vec::new, |book| self.before.polling(self.visit, &rank, book));
+        let polls = book.as_ref().map_or_else(Vec::new, |book| {
+            self.before.polling(self.visit, &rank, book)
+        });
         let mut contexts: Vec<u64> = Vec::new();
         if let Some(wait) = &rank.wait {
             let of_operations = operations.iter().flat_map(|operations| &operations.list);
             let of_operations = of_operations.map(|operation| u64::from(operation.context));
             let of_messages = operations.iter().flat_map(|operations| &operations.kept);
             let of_messages = of_messages.map(|message| u64::from(message.context));
-            contexts.extend(std::iter::once(wait.comm).chain(of_operations).chain(of_messages));
+            contexts.extend(
+                std::iter::once(wait.comm)
+                    .chain(of_operations)
+                    .chain(of_messages),
+            );
         }
         let asks = polls.iter().flat_map(|(polls, _)| &polls.asks);
         let polled = asks.flat_map(|ask| &ask.operations);
@@ -149,7 +163,9 @@ impl Reader<'_> {
             waited_ns: rank
                 .wait
                 .map_or(0, |wait| monotonic_ns().saturating_sub(wait.since_ns)),
-            place: rank.wait.and_then(|wait| self.place_of_wait(&rank, wait.site)),
+            place: rank
+                .wait
+                .and_then(|wait| self.place_of_wait(&rank, wait.site)),
             operation_places: self.operation_places(&rank, operations.as_ref()),
             senders: self.senders(&rank, operations.as_ref()),
             takers: self.takers(&rank, operations.as_ref()),
@@ -165,7 +181,10 @@ impl Reader<'_> {
         let Some(operations) = operations.filter(|it| it.threads && rank.wait.is_some()) else {
             return Vec::new();
         };
-        let sites = operations.list.iter().map(|operation| operation.origin.site);
+        let sites = operations
+            .list
+            .iter()
+            .map(|operation| operation.origin.site);
         sites
             .map(|site| self.place(rank.pid, site).unwrap_or_default())
             .collect()
@@ -214,9 +233,18 @@ impl Reader<'_> {
         let shown = book.communicator(number)?;
         let (size, members) = match shown.group {
             Group::Untold => (None, Members::Untold),
-            Group::Strided { first, stride, size } if size <= MEMBERS_MAX => {
-                (Some(size), Members::Strided { first, stride, size })
-            }
+            Group::Strided {
+                first,
+                stride,
+                size,
+            } if size <= MEMBERS_MAX => (
+                Some(size),
+                Members::Strided {
+                    first,
+                    stride,
+                    size,
+                },
+            ),
             Group::At { address, size } if size <= MEMBERS_MAX => {
                 let list = memory_of(pid, address, size as usize * 4);
                 (
@@ -302,7 +330,8 @@ impl Shown {
     }
 }
 
-/// What every rank does and needs. Lists that ranks have in common are kept once: members of communicators, and who is missing in a collective.
+/// What every rank does and needs. Lists that ranks have in common are kept once: members of
+/// communicators, and who is missing in a collective.
 pub fn standings(all: &[Shown]) -> Vec<Standing> {
     standings_if(all, false)
 }
@@ -343,10 +372,14 @@ struct Sources<'a> {
 impl Sources<'_> {
     fn standing(&mut self, shown: &Shown) -> Standing {
         let Rank {
-            state, process, wait, ..
+            state,
+            process,
+            wait,
+            ..
         } = &shown.seen.rank;
         match (state, process, wait) {
-            // Of what cannot be seen anything may be: so nothing is held to be certain that hangs on it.
+            // Of what cannot be seen anything may be: so nothing is held to be certain that hangs
+            // on it.
             _ if shown.silent => Standing::Acts,
             // What is on its way may be what it waits for, or what another does.
             (State::Running, Some(_), _) if shown.seen.moves => Standing::Acts,
@@ -417,7 +450,8 @@ impl Sources<'_> {
         let of_wait = |operation: &Pending| {
             (u32::from(operation.origin.call), operation.origin.site) == (wait.call, wait.site)
         };
-        let alone = !operations.threads || (!operations.more && operations.list.iter().all(of_wait));
+        let alone =
+            !operations.threads || (!operations.more && operations.list.iter().all(of_wait));
         if alone && let Some(standing) = self.certainly(shown, wait, operations) {
             return standing;
         }
@@ -431,17 +465,26 @@ impl Sources<'_> {
     }
 
     /// What one call needs that returns only when it is over; `None`: it waits for requests.
-    fn certainly(&mut self, shown: &Shown, wait: &Wait, operations: &Operations) -> Option<Standing> {
+    fn certainly(
+        &mut self,
+        shown: &Shown,
+        wait: &Wait,
+        operations: &Operations,
+    ) -> Option<Standing> {
         let is_message = |operation: &&Pending| operation.action != Action::Collective;
         if let (true, Some(meeting)) = (wait.peer < 0, collective(wait)) {
             let Some(members) = self.members_of(shown, meeting.comm) else {
                 return Some(Standing::Waits);
             };
             let missing = self.missing_in(&members, meeting);
-            let inner = operations.list.iter().any(|operation| is_message(&operation));
+            let inner = operations
+                .list
+                .iter()
+                .any(|operation| is_message(&operation));
             // All have entered, and one may still wait for another, as leaders of two groups do.
             if !(missing.is_empty() && inner) {
-                // Who is in a round, or waits for those who are several collectives behind, need not wait for all that are missing here.
+                // Who is in a round, or waits for those who are several collectives behind, need
+                // not wait for all that are missing here.
                 if wait.peer != LAGGARDS && meeting.waits_for_all() {
                     return Some(Standing::WaitsForAll(missing));
                 }
@@ -456,7 +499,8 @@ impl Sources<'_> {
             let from = self.sources(shown, u32::try_from(wait.peer).ok(), wait.comm);
             return Some(Standing::WaitsForAll([Need { from }].into()));
         }
-        // A collective that reads what another member left in shared memory has no message of its own.
+        // A collective that reads what another member left in shared memory has no message of its
+        // own.
         let reads = |operation: &&Pending| !is_message(operation) && operation.peer.is_some();
         if let Some(leader) = operations
             .list
@@ -488,7 +532,8 @@ impl Sources<'_> {
     }
 
     fn missing_in(&mut self, members: &Rc<[u32]>, meeting: InCollective) -> Rc<[Need]> {
-        let same = |known: &&Missing| Rc::ptr_eq(&known.members, members) && known.meeting == meeting;
+        let same =
+            |known: &&Missing| Rc::ptr_eq(&known.members, members) && known.meeting == meeting;
         if let Some(known) = self.missing.iter().find(same) {
             return Rc::clone(&known.needs);
         }
@@ -498,7 +543,11 @@ impl Sources<'_> {
             other.is_some_and(|other| has_entered(other, &meeting) == Some(false))
         };
         let missing = members.iter().filter(is_missing);
-        let needs: Rc<[Need]> = missing.map(|rank| Need { from: [*rank].into() }).collect();
+        let needs: Rc<[Need]> = missing
+            .map(|rank| Need {
+                from: [*rank].into(),
+            })
+            .collect();
         self.missing.push(Missing {
             members: Rc::clone(members),
             meeting,
@@ -507,7 +556,8 @@ impl Sources<'_> {
         needs
     }
 
-    /// Who can end an operation with `peer`, or with any member of the communicator of a context; the rank itself may be among many.
+    /// Who can end an operation with `peer`, or with any member of the communicator of a context;
+    /// the rank itself may be among many.
     fn sources(&mut self, shown: &Shown, peer: Option<u32>, context: u64) -> Rc<[u32]> {
         let count = self.all.len();
         let known = |rank: &u32| (*rank as usize) < count;
@@ -518,9 +568,16 @@ impl Sources<'_> {
             Some(members) if members.iter().all(known) && !members.is_empty() => members,
             Some(members) => {
                 let own = shown.seen.rank.rank;
-                let others = members.iter().copied().filter(|rank| known(rank) && *rank != own);
+                let others = members
+                    .iter()
+                    .copied()
+                    .filter(|rank| known(rank) && *rank != own);
                 let others: Rc<[u32]> = others.collect();
-                if others.is_empty() { [own].into() } else { others }
+                if others.is_empty() {
+                    [own].into()
+                } else {
+                    others
+                }
             }
             None => Rc::clone(&self.everybody),
         }

@@ -1,8 +1,10 @@
 //! What a job's ranks wait for, put together: who can never go on, and whom the others wait for.
 //!
-//! Pure: from what each rank does and needs to a [`Verdict`]. A rank is held to be stuck only if every way in which it could go on
-//! depends on ranks that are stuck themselves or have ended, so a rank that computes, or of which too little is known, never makes
-//! a deadlock. Called by `garonne who`; bounded by the number of ranks and of the operations that they show; lists that many ranks share are looked at once for all that follows from a rank.
+//! Pure: from what each rank does and needs to a [`Verdict`]. A rank is held to be stuck only if
+//! every way in which it could go on depends on ranks that are stuck themselves or have ended, so a
+//! rank that computes, or of which too little is known, never makes a deadlock. Called by
+//! `garonne who`; bounded by the number of ranks and of the operations that they show; lists that
+//! many ranks share are looked at once for all that follows from a rank.
 
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
@@ -10,7 +12,8 @@ use std::rc::Rc;
 /// Something that one of these ranks has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Any of them would do; in the order in which they are worth naming. The one that waits may be among others.
+    /// Any of them would do; in the order in which they are worth naming. The one that waits may be
+    /// among others.
     pub from: Rc<[u32]>,
 }
 
@@ -39,7 +42,8 @@ pub enum Verdict {
         /// Ranks beside the cycle that can never go on because of it.
         others: usize,
     },
-    /// `waiter` waits for ranks of which none does anything any more, such as `ended`; so many others can never go on, too.
+    /// `waiter` waits for ranks of which none does anything any more, such as `ended`; so many
+    /// others can never go on, too.
     Missing {
         /// The rank that waits.
         waiter: u32,
@@ -48,7 +52,8 @@ pub enum Verdict {
         /// Other ranks that can never go on.
         others: usize,
     },
-    /// Ranks that act, and how many ranks wait for each, directly or through others; most waited for first.
+    /// Ranks that act, and how many ranks wait for each, directly or through others; most waited
+    /// for first.
     Awaited(Vec<(u32, usize)>),
     /// No rank waits for another.
     Moving,
@@ -75,7 +80,10 @@ pub fn verdict(standings: &[Standing]) -> Verdict {
                 .map_or(0, |(index, _)| index);
             cycle.rotate_left(least);
             let others = waiters.count() - cycle.len();
-            return Verdict::Cycle { ranks: cycle, others };
+            return Verdict::Cycle {
+                ranks: cycle,
+                others,
+            };
         }
         path.push(at);
         match next(at, &standings[at as usize], &is_stuck) {
@@ -95,7 +103,10 @@ pub fn verdict(standings: &[Standing]) -> Verdict {
 
 /// What holds where ranks that poll do nothing else, if they are stuck then and by the verdict
 /// nobody is.
-pub fn presumed(verdict_now: &Verdict, of_pollers: impl FnOnce() -> Vec<Standing>) -> Option<Verdict> {
+pub fn presumed(
+    verdict_now: &Verdict,
+    of_pollers: impl FnOnce() -> Vec<Standing>,
+) -> Option<Verdict> {
     if !matches!(verdict_now, Verdict::Awaited(_) | Verdict::Moving) {
         return None;
     }
@@ -133,9 +144,11 @@ fn stuck(standings: &[Standing]) -> Vec<bool> {
     }
 }
 
-/// Whom a stuck rank waits for: the first of the first need that stuck ranks alone could meet. Itself only if nobody else could.
+/// Whom a stuck rank waits for: the first of the first need that stuck ranks alone could meet.
+/// Itself only if nobody else could.
 fn next(own: u32, standing: &Standing, is_stuck: &impl Fn(u32) -> bool) -> Option<u32> {
-    let unmet = |need: &&Need| !need.from.is_empty() && need.from.iter().all(|&rank| is_stuck(rank));
+    let unmet =
+        |need: &&Need| !need.from.is_empty() && need.from.iter().all(|&rank| is_stuck(rank));
     let from = &needs(standing)?.iter().find(unmet)?.from;
     let other = from.iter().find(|rank| **rank != own);
     other.or(from.first()).copied()
@@ -232,7 +245,8 @@ mod tests {
 
     #[test]
     fn a_rank_that_acts_breaks_every_cycle_that_could_reach_it() {
-        let any = |list: &[u32]| Standing::WaitsForAny(list.iter().map(|&rank| need(&[rank])).collect());
+        let any =
+            |list: &[u32]| Standing::WaitsForAny(list.iter().map(|&rank| need(&[rank])).collect());
         let one_way_out = [waits(&[1]), any(&[0, 2]), Standing::Acts];
         assert_eq!(verdict(&one_way_out), Verdict::Awaited(vec![(2, 2)]));
         let from_anybody = [waits(&[1]), waits(&[0, 2]), Standing::Acts];
@@ -263,7 +277,10 @@ mod tests {
                 others: 0
             }
         );
-        assert_eq!(verdict(&[both, Standing::Acts]), Verdict::Awaited(vec![(1, 1)]));
+        assert_eq!(
+            verdict(&[both, Standing::Acts]),
+            Verdict::Awaited(vec![(1, 1)])
+        );
     }
 
     #[test]

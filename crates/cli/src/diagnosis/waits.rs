@@ -82,7 +82,8 @@ fn of_message(shown: &Shown, call: &str, envelope: &Pending) -> String {
     format!("{call}: {peer}, {tag}{bytes}, {comm}")
 }
 
-/// What each thread of a rank waits for, as far as its calls return only when they are over; of a rank with one thread nothing.
+/// What each thread of a rank waits for, as far as its calls return only when they are over; of a
+/// rank with one thread nothing.
 pub fn of_threads(shown: &Shown) -> Vec<String> {
     let Some(operations) = shown.seen.operations.as_ref().filter(|it| it.threads) else {
         return Vec::new();
@@ -96,7 +97,10 @@ pub fn of_threads(shown: &Shown) -> Vec<String> {
         .filter(meetings)
         .chain(all.iter().filter(|it| !meetings(it)));
     for (index, operation) in in_order {
-        let (Some(name), true) = (calls::name(operation.origin.call.into()), is_blocking(operation)) else {
+        let (Some(name), true) = (
+            calls::name(operation.origin.call.into()),
+            is_blocking(operation),
+        ) else {
             continue;
         };
         let call = Call::of(operation, name);
@@ -113,7 +117,14 @@ pub fn of_threads(shown: &Shown) -> Vec<String> {
                 } else {
                     0
                 };
-                of_message(shown, name, &Pending { bytes, ..**operation })
+                of_message(
+                    shown,
+                    name,
+                    &Pending {
+                        bytes,
+                        ..**operation
+                    },
+                )
             }
         };
         let place = shown.seen.operation_places.get(*index);

@@ -1,4 +1,5 @@
-//! What a look at a job found, in words: the table of its ranks, whom they wait for, and what that comes to.
+//! What a look at a job found, in words: the table of its ranks, whom they wait for, and what that
+//! comes to.
 
 use comfy_table::Table;
 use garonne_node::layout::State;
@@ -50,7 +51,12 @@ pub fn named(verdict: &Verdict) -> Vec<u32> {
 /// A verdict in words; nothing where there is nothing to say.
 pub fn tell(verdict: &Verdict, all: &[Shown]) -> Option<String> {
     let seen = |rank: u32| &all[rank as usize];
-    let call = |rank: u32| format!("\n  rank {rank}: {}", waiting(seen(rank)).replace('\n', "; "));
+    let call = |rank: u32| {
+        format!(
+            "\n  rank {rank}: {}",
+            waiting(seen(rank)).replace('\n', "; ")
+        )
+    };
     match verdict {
         Verdict::Moving => None,
         Verdict::Cycle { ranks, others } => {
@@ -78,7 +84,11 @@ pub fn tell(verdict: &Verdict, all: &[Shown]) -> Option<String> {
         )),
         Verdict::Awaited(list) => {
             let line = |(rank, count): &(u32, usize)| {
-                let waits = if *count == 1 { "rank waits" } else { "ranks wait" };
+                let waits = if *count == 1 {
+                    "rank waits"
+                } else {
+                    "ranks wait"
+                };
                 format!(
                     "verdict: {count} {waits} for rank {rank}, which {}",
                     lot(seen(*rank))
@@ -100,7 +110,12 @@ pub fn tell(verdict: &Verdict, all: &[Shown]) -> Option<String> {
 pub fn tell_presumed(verdict: &Verdict, all: &[Shown]) -> Option<String> {
     let seen = |rank: u32| &all[rank as usize];
     let polls = |rank: &u32| !seen(*rank).seen.polls.is_empty();
-    let call = |rank: u32| format!("\n  rank {rank}: {}", waiting(seen(rank)).replace('\n', "; "));
+    let call = |rank: u32| {
+        format!(
+            "\n  rank {rank}: {}",
+            waiting(seen(rank)).replace('\n', "; ")
+        )
+    };
     let pollers = |ranks: &[u32]| {
         let those: Vec<u32> = ranks.iter().copied().filter(polls).collect();
         let those = if those.is_empty() {
@@ -164,7 +179,10 @@ fn lot(shown: &Shown) -> String {
             format!("has bytes on their way between hosts (process {pid}{on})")
         }
         (_, Some(_)) if !shown.seen.polls.is_empty() => {
-            format!("{} (process {pid}{on})", polling::in_words(shown).join("; "))
+            format!(
+                "{} (process {pid}{on})",
+                polling::in_words(shown).join("; ")
+            )
         }
         (_, Some('R')) => format!("computes outside MPI (process {pid}{on})"),
         (_, Some('D')) => format!("waits for a file or device, outside MPI (process {pid}{on})"),
@@ -189,11 +207,17 @@ pub fn waiting(shown: &Shown) -> String {
     let waits = waits_for(shown);
     let waits = waits.map(|what| format!("{what}, for {:.1} s", shown.seen.waited_ns as f64 / 1e9));
     let polls = polling::in_words(shown).into_iter().zip(&shown.seen.polls);
-    let polls = polls.map(|(text, polled)| format!("{text}, for {:.1} s", polled.for_ns as f64 / 1e9));
-    waits.into_iter().chain(polls).collect::<Vec<_>>().join("\n")
+    let polls =
+        polls.map(|(text, polled)| format!("{text}, for {:.1} s", polled.for_ns as f64 / 1e9));
+    waits
+        .into_iter()
+        .chain(polls)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
-/// What a rank waits for in MPI, with the place in its program; of several threads each on a line of its own.
+/// What a rank waits for in MPI, with the place in its program; of several threads each on a line
+/// of its own.
 fn waits_for(shown: &Shown) -> Option<String> {
     let wait = shown.seen.rank.wait?;
     let threads = waits::of_threads(shown);

@@ -1,7 +1,9 @@
-//! A small HTTP server for pages of this command: one request a connection, GET alone, nothing read from disk.
+//! A small HTTP server for pages of this command: one request a connection, GET alone, nothing read
+//! from disk.
 //!
-//! Requests are read by `httparse`. Clients may be slow, silent or rude: each has [`REQUEST_WAIT`] for its request and as long for the answer, and
-//! of [`CONNECTIONS_MAX`] connections the oldest gives way to a new one. Bounded by these, and by [`REQUEST_BYTES`] each.
+//! Requests are read by `httparse`. Clients may be slow, silent or rude: each has [`REQUEST_WAIT`]
+//! for its request and as long for the answer, and of [`CONNECTIONS_MAX`] connections the oldest
+//! gives way to a new one. Bounded by these, and by [`REQUEST_BYTES`] each.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -67,14 +69,19 @@ fn lock(open: &Open) -> std::sync::MutexGuard<'_, VecDeque<(SocketAddr, TcpStrea
 }
 
 /// Answers clients until the process ends.
-pub fn serve(listener: &TcpListener, answer: impl Fn(&Request) -> Response + Send + Sync + 'static) {
+pub fn serve(
+    listener: &TcpListener,
+    answer: impl Fn(&Request) -> Response + Send + Sync + 'static,
+) {
     let (open, answer) = (Open::default(), Arc::new(answer));
     loop {
         let Ok((stream, peer)) = listener.accept() else {
             std::thread::sleep(PAUSE);
             continue;
         };
-        let Ok(twin) = stream.try_clone() else { continue };
+        let Ok(twin) = stream.try_clone() else {
+            continue;
+        };
         let oldest = {
             let mut open = lock(&open);
             open.push_back((peer, twin));
@@ -113,7 +120,8 @@ fn attend(mut stream: TcpStream, answer: &dyn Fn(&Request) -> Response) {
         response.body.len()
     );
     let until = Instant::now() + REQUEST_WAIT;
-    let sent = send(&mut stream, head.as_bytes(), until) && send(&mut stream, &response.body, until);
+    let sent =
+        send(&mut stream, head.as_bytes(), until) && send(&mut stream, &response.body, until);
     if sent {
         // What a client still sends would make the system take the answer back.
         let _ = stream.shutdown(Shutdown::Write);
@@ -148,7 +156,8 @@ fn send(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> bool {
     true
 }
 
-/// Reads a request. `None`: the client has gone, or takes too long; `Err`: the answer to what is none.
+/// Reads a request. `None`: the client has gone, or takes too long; `Err`: the answer to what is
+/// none.
 fn request(stream: &mut TcpStream) -> Result<Option<Request>, Response> {
     let until = Instant::now() + REQUEST_WAIT;
     let mut head = Vec::new();
@@ -219,7 +228,8 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Whether a name is this host's own for itself: a page of another host that was led here by a false address has another.
+/// Whether a name is this host's own for itself: a page of another host that was led here by a
+/// false address has another.
 pub fn is_loopback(host: &str) -> bool {
     ["localhost", "127.0.0.1", "[::1]"].contains(&host)
 }
@@ -245,17 +255,29 @@ mod tests {
 
     #[test]
     fn requests_are_answered_and_what_is_none_is_refused() {
-        let address =
-            served(|request| Response::ok("text/plain", format!("{} of {}", request.path, request.host)));
+        let address = served(|request| {
+            Response::ok(
+                "text/plain",
+                format!("{} of {}", request.path, request.host),
+            )
+        });
         let cases: [(&[u8], &str, &str); 6] = [
             (
                 b"GET /a?b=c HTTP/1.1\r\nHost: LOCALHOST:8080\r\n\r\n",
                 "200",
                 "/a of localhost",
             ),
-            (b"GET / HTTP/1.1\r\nHost: [::1]:9\r\n\r\n", "200", "/ of [::1]"),
+            (
+                b"GET / HTTP/1.1\r\nHost: [::1]:9\r\n\r\n",
+                "200",
+                "/ of [::1]",
+            ),
             (b"POST / HTTP/1.1\r\nHost: a\r\n\r\n", "405", "only GET"),
-            (b"\x16\x03\x01\x02\x00\x01 no HTTP\r\n\r\n", "400", "no request"),
+            (
+                b"\x16\x03\x01\x02\x00\x01 no HTTP\r\n\r\n",
+                "400",
+                "no request",
+            ),
             (
                 b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
                 "400",

@@ -1,7 +1,9 @@
-//! `garonne top --web`: the page of a running job, served on this host's loopback to who knows its key.
+//! `garonne top --web`: the page of a running job, served on this host's loopback to who knows its
+//! key.
 //!
-//! The key is a part of the address: other users of the machine reach the port as well. Requests that name another host than loopback are
-//! refused, so no page of somebody else's can be led here. The job is looked at only while somebody looks at the page.
+//! The key is a part of the address: other users of the machine reach the port as well. Requests
+//! that name another host than loopback are refused, so no page of somebody else's can be led here.
+//! The job is looked at only while somebody looks at the page.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
@@ -49,7 +51,9 @@ fn lock(shared: &Shared) -> std::sync::MutexGuard<'_, Shown> {
 }
 
 fn is_looked_at(shared: &Shared) -> bool {
-    lock(shared).asked.is_some_and(|asked| asked.elapsed() < LOOKED)
+    lock(shared)
+        .asked
+        .is_some_and(|asked| asked.elapsed() < LOOKED)
 }
 
 /// Serves the page until the job has ended. `port` 0: any that is free.
@@ -58,7 +62,8 @@ fn is_looked_at(shared: &Shared) -> bool {
 /// The port cannot be had: a line for the user.
 pub fn serve(visit: &Visit, port: u16) -> Result<i32, String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-    let listener = listener.map_err(|error| format!("cannot listen at port {port} of 127.0.0.1: {error}"))?;
+    let listener =
+        listener.map_err(|error| format!("cannot listen at port {port} of 127.0.0.1: {error}"))?;
     let port = listener.local_addr().map_or(port, |address| address.port());
     let key = key()?;
     outln!("http://127.0.0.1:{port}/{key}/");
@@ -125,7 +130,8 @@ fn record(launcher: u32, shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// Counts messages as long as the ranks go on and `goes_on` holds, which is asked with what was counted so far.
+/// Counts messages as long as the ranks go on and `goes_on` holds, which is asked with what was
+/// counted so far.
 pub fn count(mut recording: Recording, mut goes_on: impl FnMut(&Traffic) -> bool) -> Traffic {
     let mut asked: Option<Instant> = None;
     let none = Traffic::default();
@@ -232,12 +238,19 @@ mod tests {
             ("127.0.0.1", format!("/{}/data", &key[1..]), "404"),
             ("127.0.0.1", format!("/{key}0/data"), "404"),
             ("127.0.0.1", format!("/{key}"), "404"),
-            ("127.0.0.1", format!("/{}/data", "0".repeat(2 * KEY_BYTES)), "404"),
+            (
+                "127.0.0.1",
+                format!("/{}/data", "0".repeat(2 * KEY_BYTES)),
+                "404",
+            ),
             ("evil.example", format!("/{key}/data"), "421"),
             ("", format!("/{key}/data"), "421"),
         ] {
             let response = ask(host, &path);
-            assert!(response.status.starts_with(status), "{host}{path}: {response:?}");
+            assert!(
+                response.status.starts_with(status),
+                "{host}{path}: {response:?}"
+            );
             let tells = String::from_utf8_lossy(&response.body).contains("secret");
             assert_eq!(tells, status == "200" && path.ends_with("data"), "{path}");
         }

@@ -1,7 +1,9 @@
-//! A page that shows a job: its hosts, ranks by what they do, who sends to whom, and who waits for whom.
+//! A page that shows a job: its hosts, ranks by what they do, who sends to whom, and who waits for
+//! whom.
 //!
-//! One HTML file that loads nothing (`page.html`, whose script draws what stands in it as JSON): written by `garonne map --html`, and served with fresh
-//! data by `garonne top --web` ([`live`]). What comes from programs reaches the page as JSON and its text as text, never as markup.
+//! One HTML file that loads nothing (`page.html`, whose script draws what stands in it as JSON):
+//! written by `garonne map --html`, and served with fresh data by `garonne top --web` ([`live`]).
+//! What comes from programs reaches the page as JSON and its text as text, never as markup.
 
 pub mod http;
 pub mod live;
@@ -31,7 +33,11 @@ const BRIEF_MAX: usize = 13;
 
 /// How each page begins, by which an earlier one is known.
 pub fn beginning() -> &'static [u8] {
-    TEMPLATE.split("@TITLE@").next().unwrap_or_default().as_bytes()
+    TEMPLATE
+        .split("@TITLE@")
+        .next()
+        .unwrap_or_default()
+        .as_bytes()
 }
 
 /// The page as a file: with these data, or, where it is served, with those that it asks for.
@@ -67,7 +73,12 @@ pub fn of_now(visit: &Visit, time: Duration) -> String {
         Err(_) => Traffic::default(),
     };
     let seconds = begun.elapsed().as_secs_f64();
-    let data = data(visit, &Diagnosis::of(visit).with_places(visit), &traffic, seconds);
+    let data = data(
+        visit,
+        &Diagnosis::of(visit).with_places(visit),
+        &traffic,
+        seconds,
+    );
     html(&format!("Job {}", visit.job_name), &data, false)
 }
 
@@ -144,7 +155,11 @@ fn doing(shown: &Shown) -> (&'static str, String) {
 
 fn brief(name: &str) -> String {
     match name.chars().count() > BRIEF_MAX {
-        true => name.chars().take(BRIEF_MAX - 1).chain(['\u{2026}']).collect(),
+        true => name
+            .chars()
+            .take(BRIEF_MAX - 1)
+            .chain(['\u{2026}'])
+            .collect(),
         false => name.to_owned(),
     }
 }
@@ -169,7 +184,14 @@ mod tests {
     #[test]
     fn the_page_loads_nothing() {
         let page = html("job", &Value::Null, true);
-        for word in ["http:", "https:", "src=", "@import", "url(http", "innerHTML"] {
+        for word in [
+            "http:",
+            "https:",
+            "src=",
+            "@import",
+            "url(http",
+            "innerHTML",
+        ] {
             let found = page.matches(word).count();
             // The name of SVG is no address that is loaded.
             assert_eq!(found, usize::from(word == "http:"), "{word}");

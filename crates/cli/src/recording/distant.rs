@@ -1,10 +1,14 @@
-//! Ranks of other hosts: each host records its own, and what was seen of all comes together where it was asked for.
+//! Ranks of other hosts: each host records its own, and what was seen of all comes together where
+//! it was asked for.
 //!
-//! A host's agent starts this program anew to record ([`record_for_agent`]), which tells in frames ([`garonne_trace::stream`]) what it reads of its ranks' journals; agents pass them on as they
-//! come. [`Distant`] reads them, moves their times to this host's clock, and hands on what was seen. Hosts that say nothing for a while, or nonsense, are given up and named. Bounded by what one
-//! frame holds: nothing is kept here but the names that a host has told.
+//! A host's agent starts this program anew to record ([`record_for_agent`]), which tells in frames
+//! ([`garonne_trace::stream`]) what it reads of its ranks' journals; agents pass them on as they
+//! come. [`Distant`] reads them, moves their times to this host's clock, and hands on what was
+//! seen. Hosts that say nothing for a while, or nonsense, are given up and named. Bounded by what
+//! one frame holds: nothing is kept here but the names that a host has told.
 //!
-//! Clocks are compared by questions to all agents, which answer with theirs: of each host the quickest answer counts, and half the time that it took is how far it may be off.
+//! Clocks are compared by questions to all agents, which answer with theirs: of each host the
+//! quickest answer counts, and half the time that it took is how far it may be off.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -50,7 +54,8 @@ impl Clock {
     }
 }
 
-/// How often clocks are compared again: quartz of two hosts goes some ten microseconds apart in a second.
+/// How often clocks are compared again: quartz of two hosts goes some ten microseconds apart in a
+/// second.
 const CLOCK_EVERY: Duration = Duration::from_secs(5);
 
 /// How long hosts have to say what their clocks show, each time.
@@ -69,7 +74,8 @@ fn clocks(job: &JobName, rounds: usize, of: impl Fn(&u32) -> bool) -> BTreeMap<u
         left.retain(&of);
         let until = Instant::now() + CLOCK_WAIT;
         while !left.is_empty()
-            && let Ok(Some((node, told))) = around.next(until.saturating_duration_since(Instant::now()))
+            && let Ok(Some((node, told))) =
+                around.next(until.saturating_duration_since(Instant::now()))
         {
             let answered_ns = now_ns();
             let told = <[u8; 8]>::try_from(told.as_slice());
@@ -294,7 +300,11 @@ impl Distant {
         }
         // Those that say nothing any more are not waited for.
         let hosts = &self.hosts;
-        let goes = |node: &u32| hosts.get(node).is_some_and(|host| host.course == Course::Goes);
+        let goes = |node: &u32| {
+            hosts
+                .get(node)
+                .is_some_and(|host| host.course == Course::Goes)
+        };
         let found = clocks(&self.job, CLOCK_ROUNDS / 4, goes);
         for (node, clock) in found {
             if let Some(host) = self.hosts.get_mut(&node) {
@@ -352,7 +362,8 @@ pub fn record_for_agent(visit: &Visit, ms: u32) -> i32 {
     i32::from(record(visit, (From::Now, time), STREAM, None).is_err())
 }
 
-/// The same, from the beginning to the end, also where none of its ranks has come yet: until then it says that it waits.
+/// The same, from the beginning to the end, also where none of its ranks has come yet: until then
+/// it says that it waits.
 pub fn record_all_for_agent(mut visit: Visit) -> i32 {
     for looks in 0u32.. {
         if visit.file.is_some() {
@@ -383,7 +394,8 @@ const STREAM: Wants<'static> = Wants {
 /// Looks from one word that it waits to the next.
 const WORDS_EVERY: u32 = 25;
 
-/// Between two looks whether a host's first rank has come: its journal holds what it records meanwhile.
+/// Between two looks whether a host's first rank has come: its journal holds what it records
+/// meanwhile.
 const WORLD_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
@@ -452,10 +464,15 @@ mod tests {
         writer.see(&work(3));
         let _ = writer.close();
         assert!(host.read(&writer.close(), &mut |seen| told.push(seen)));
-        let lost: Vec<_> = told.iter().map(|seen| (seen.rank, seen.what.clone())).collect();
+        let lost: Vec<_> = told
+            .iter()
+            .map(|seen| (seen.rank, seen.what.clone()))
+            .collect();
         assert_eq!(lost, [(2, What::Lost(1)), (3, What::Lost(1))]);
         assert_ne!(host.end(), Course::Over);
         writer.see(&work(4));
-        assert!(!host.read(&writer.close(), &mut |_| panic!("of a rank of another host")));
+        assert!(!host.read(&writer.close(), &mut |_| panic!(
+            "of a rank of another host"
+        )));
     }
 }

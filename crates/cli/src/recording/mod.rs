@@ -1,8 +1,12 @@
-//! Reads what traced ranks record while they do: into a file with a timeline, and into shares per call site.
+//! Reads what traced ranks record while they do: into a file with a timeline, and into shares per
+//! call site.
 //!
-//! Shared by `garonne trace`, `garonne overlap` and the options of `garonne run`; of a job on several hosts each records its own ranks ([`distant`]). One thread takes the records of all ranks in turn, quickly enough that their
-//! journals are not overwritten, and works them off with a small part of a core while the ranks run: most of what a quick program makes is
-//! worked off at its end. What was overwritten all the same is counted and said. Bounded by the journals, [`BACKLOG`] and [`garonne_trace::limits`].
+//! Shared by `garonne trace`, `garonne overlap` and the options of `garonne run`; of a job on
+//! several hosts each records its own ranks ([`distant`]). One thread takes the records of all
+//! ranks in turn, quickly enough that their journals are not overwritten, and works them off with a
+//! small part of a core while the ranks run: most of what a quick program makes is worked off at
+//! its end. What was overwritten all the same is counted and said. Bounded by the journals,
+//! [`BACKLOG`] and [`garonne_trace::limits`].
 
 pub mod distant;
 mod names;
@@ -29,19 +33,23 @@ use distant::Distant;
 use table::Table;
 use world::{Taken, World};
 
-/// Between two looks at journals that fill slowly: a chatty rank writes a fraction of one in that time.
+/// Between two looks at journals that fill slowly: a chatty rank writes a fraction of one in that
+/// time.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Records found at one look at one rank from which on the next look follows at once.
 const BUSY: usize = garonne_trace::limits::RECORDS as usize / 16;
 
-/// Records that may wait to be worked off: 180 MB. Beyond them no more are taken, and the journals lose their oldest.
+/// Records that may wait to be worked off: 180 MB. Beyond them no more are taken, and the journals
+/// lose their oldest.
 const BACKLOG: usize = 1 << 21;
-/// Records that are worked off at each look: a seventh of a core at most, since all cores may be the ranks'.
+/// Records that are worked off at each look: a seventh of a core at most, since all cores may be
+/// the ranks'.
 const EASE: usize = 500;
 /// The same while a good part of the backlog is used.
 const RUSH: usize = 8192;
 
-/// Frames of other hosts that are taken at each look: as many events as are found in a journal that fills quickly.
+/// Frames of other hosts that are taken at each look: as many events as are found in a journal that
+/// fills quickly.
 const FRAMES: usize = 4;
 
 struct Entry {
@@ -102,7 +110,8 @@ pub struct Outcome {
     pub missing: Vec<String>,
 }
 
-/// Looks whether a timeline may be written to this path: nothing but an earlier timeline is overwritten.
+/// Looks whether a timeline may be written to this path: nothing but an earlier timeline is
+/// overwritten.
 ///
 /// # Errors
 /// A line for the user.
@@ -120,7 +129,8 @@ pub fn check_target(path: &Path) -> Result<(), String> {
 }
 
 impl Recording {
-    /// Begins to read the first world of a job of so many ranks, if this host has any of them, and what `distant` hosts tell of theirs.
+    /// Begins to read the first world of a job of so many ranks, if this host has any of them, and
+    /// what `distant` hosts tell of theirs.
     ///
     /// # Errors
     /// A line for the user: the file cannot be made.
@@ -147,7 +157,9 @@ impl Recording {
             backlog: VecDeque::new(),
             timeline: wants.timeline.map(|_| {
                 let mut timeline = Timeline::new(base_ns, ranks);
-                distant.iter().for_each(|distant| distant.label(&mut timeline));
+                distant
+                    .iter()
+                    .for_each(|distant| distant.label(&mut timeline));
                 timeline
             }),
             file: file.transpose()?,
@@ -173,7 +185,8 @@ impl Recording {
         self.ranks = self.ranks.saturating_add(size);
     }
 
-    /// Takes what there is, and works off some of what was taken. `last` says that nobody records any more. Returns whether it is worth looking again at once.
+    /// Takes what there is, and works off some of what was taken. `last` says that nobody records
+    /// any more. Returns whether it is worth looking again at once.
     pub fn look(&mut self, last: bool) -> bool {
         let busy = self.collect(last);
         let some = match self.backlog.len() {
@@ -242,15 +255,23 @@ impl Recording {
                 break;
             };
             let mut tell = |seen: &Seen| {
-                self.timeline.iter_mut().for_each(|timeline| timeline.see(seen));
-                self.analysis.iter_mut().for_each(|analysis| analysis.see(seen));
-                self.traffic.iter_mut().for_each(|traffic| traffic.see(seen));
+                self.timeline
+                    .iter_mut()
+                    .for_each(|timeline| timeline.see(seen));
+                self.analysis
+                    .iter_mut()
+                    .for_each(|analysis| analysis.see(seen));
+                self.traffic
+                    .iter_mut()
+                    .for_each(|traffic| traffic.see(seen));
                 self.stream.iter_mut().for_each(|stream| stream.see(seen));
             };
             if let Some(world) = self.worlds.get_mut(world) {
                 world.tell(rank, &what, &mut tell);
             }
-            if count.is_multiple_of(RUSH) || self.stream.as_ref().is_some_and(stream::Writer::is_full) {
+            if count.is_multiple_of(RUSH)
+                || self.stream.as_ref().is_some_and(stream::Writer::is_full)
+            {
                 self.write();
             }
         }
@@ -261,13 +282,16 @@ impl Recording {
     fn show_waits(&mut self) {
         for world in &mut self.worlds {
             world.show_waits(self.begun_ns, &mut |seen| {
-                self.timeline.iter_mut().for_each(|timeline| timeline.see(seen));
+                self.timeline
+                    .iter_mut()
+                    .for_each(|timeline| timeline.see(seen));
                 self.stream.iter_mut().for_each(|stream| stream.see(seen));
             });
         }
     }
 
-    /// Takes some of what other hosts have told; at the end all that they still tell. Whether there may be more.
+    /// Takes some of what other hosts have told; at the end all that they still tell. Whether there
+    /// may be more.
     fn hear(&mut self, last: bool) -> bool {
         let Some(mut distant) = self.distant.take() else {
             return false;
@@ -279,9 +303,15 @@ impl Recording {
                     What::Lost(records) => self.lost += records,
                     _ => self.read += 1,
                 }
-                self.timeline.iter_mut().for_each(|timeline| timeline.see(&seen));
-                self.analysis.iter_mut().for_each(|analysis| analysis.see(&seen));
-                self.traffic.iter_mut().for_each(|traffic| traffic.see(&seen));
+                self.timeline
+                    .iter_mut()
+                    .for_each(|timeline| timeline.see(&seen));
+                self.analysis
+                    .iter_mut()
+                    .for_each(|analysis| analysis.see(&seen));
+                self.traffic
+                    .iter_mut()
+                    .for_each(|traffic| traffic.see(&seen));
             };
             if distant.hear(&mut tell) {
                 heard += 1;
@@ -344,8 +374,9 @@ impl Recording {
             let card = world.traced.card(rank);
             // Who has not come to MPI yet may come, unless the job ends.
             let to_come = || card.pid() == 0 && !world.traced.is_ending();
-            let alive =
-                || to_come() || card.pid() != 0 && Path::new(&format!("/proc/{}", card.pid())).exists();
+            let alive = || {
+                to_come() || card.pid() != 0 && Path::new(&format!("/proc/{}", card.pid())).exists()
+            };
             matches!(card.state(), State::Finalized | State::Gone) || !alive()
         };
         let near = self
@@ -374,7 +405,9 @@ impl Recording {
         let missing = self.distant.map_or_else(Vec::new, Distant::missing);
         Outcome {
             traffic: self.traffic,
-            table: self.analysis.map(|analysis| Table::new(analysis, self.crowded)),
+            table: self
+                .analysis
+                .map(|analysis| Table::new(analysis, self.crowded)),
             read: self.read,
             lost: self.lost,
             failed: self.failed,

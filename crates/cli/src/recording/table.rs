@@ -25,7 +25,11 @@ impl Table {
         let rows = analysis.finish().into_iter();
         let mut rows: Vec<_> = rows.map(|((site, call), row)| (site, call, row)).collect();
         rows.sort_by_key(|(_, _, row)| std::cmp::Reverse(row.waited_ns));
-        Self { rows, lost, crowded }
+        Self {
+            rows,
+            lost,
+            crowded,
+        }
     }
 
     /// As text, at most `most` rows.
@@ -34,16 +38,18 @@ impl Table {
             return "no nonblocking operation was over while the ranks were traced\n".into();
         }
         let mut drawn = Drawn::new();
-        drawn.load_preset(comfy_table::presets::NOTHING).set_header([
-            "call site",
-            "call",
-            "operations",
-            "average",
-            "moving ms",
-            "hidden",
-            "waited ms",
-            "mostly because",
-        ]);
+        drawn
+            .load_preset(comfy_table::presets::NOTHING)
+            .set_header([
+                "call site",
+                "call",
+                "operations",
+                "average",
+                "moving ms",
+                "hidden",
+                "waited ms",
+                "mostly because",
+            ]);
         for (site, call, row) in self.rows.iter().take(most) {
             let reason = row.reason().map_or(String::new(), |reason| {
                 format!("{} ({}x)", reason.text(), row.reasons[reason as usize])
@@ -54,7 +60,8 @@ impl Table {
                 row.operations.to_string(),
                 bytes(row.bytes / row.operations.max(1)),
                 ms(row.moving_ns),
-                row.percent().map_or("-".into(), |percent| format!("{percent} %")),
+                row.percent()
+                    .map_or("-".into(), |percent| format!("{percent} %")),
                 ms(row.waited_ns),
                 reason,
             ]);

@@ -1,4 +1,5 @@
-//! One world of a job that is recorded: its ranks on this host, their names for things, and who of them has died.
+//! One world of a job that is recorded: its ranks on this host, their names for things, and who of
+//! them has died.
 
 use garonne_node::book::{BOOK_BYTES, Copied};
 use garonne_node::layout::{self, State};
@@ -95,12 +96,14 @@ impl World {
         }
     }
 
-    /// Tells of ranks that wait since before this moment in which call they are: they have recorded nothing.
+    /// Tells of ranks that wait since before this moment in which call they are: they have recorded
+    /// nothing.
     pub fn show_waits(&mut self, begun_ns: u64, tell: &mut impl FnMut(&Seen)) {
         for rank in self.near() {
             let card = self.traced.card(rank);
             let waits = self.traced.waits(rank);
-            let Some((wait, call, site)) = waits.filter(|(wait, ..)| wait.since_ns < begun_ns) else {
+            let Some((wait, call, site)) = waits.filter(|(wait, ..)| wait.since_ns < begun_ns)
+            else {
                 continue;
             };
             let known = self.ranks[rank as usize];
@@ -108,7 +111,8 @@ impl World {
                 continue;
             }
             self.meet(rank);
-            // The track of the thread that the process began with, since a wait does not say whose it is.
+            // The track of the thread that the process began with, since a wait does not say whose
+            // it is.
             let at = (card.pid(), begun_ns);
             for part in names(card.pid(), card.book()) {
                 self.decoder.decode(rank, &part);
@@ -135,7 +139,9 @@ impl World {
     fn meet(&mut self, rank: u32) {
         let pid = self.traced.card(rank).pid();
         let traced = &self.traced;
-        self.decoder.names().meet(rank, pid, || traced.objects(rank));
+        self.decoder
+            .names()
+            .meet(rank, pid, || traced.objects(rank));
     }
 }
 

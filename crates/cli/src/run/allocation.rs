@@ -1,4 +1,5 @@
-//! The hosts that a cluster has given to this command: from what its batch system left in the environment. Pure.
+//! The hosts that a cluster has given to this command: from what its batch system left in the
+//! environment. Pure.
 
 use garonne_node::nodes::Host;
 
@@ -6,7 +7,8 @@ use super::host_lists::expanded;
 use super::hosts;
 use super::request::Facts;
 
-/// What starts a process on a host of Slurm's: called with the host's name and the command behind it.
+/// What starts a process on a host of Slurm's: called with the host's name and the command behind
+/// it.
 const SRUN: [&str; 8] = [
     "srun",
     "--nodes=1",
@@ -18,7 +20,8 @@ const SRUN: [&str; 8] = [
     "--nodelist",
 ];
 
-/// The same of PRRTE, which reaches hosts as it was built to: by ssh, or by the batch system's own means (PBS, LSF).
+/// The same of PRRTE, which reaches hosts as it was built to: by ssh, or by the batch system's own
+/// means (PBS, LSF).
 const PRTERUN: [&str; 4] = ["prterun", "-n", "1", "--host"];
 
 /// What a batch system has given.
@@ -52,7 +55,9 @@ pub fn by_prrte() -> Vec<String> {
 pub fn of(facts: &Facts) -> Result<Option<Allocation>, String> {
     let var = |name: &str| {
         let found = facts.env.iter().find(|(known, _)| known == name);
-        found.and_then(|(_, value)| value.to_str()).map(str::to_owned)
+        found
+            .and_then(|(_, value)| value.to_str())
+            .map(str::to_owned)
     };
     if let Some(list) = var("SLURM_JOB_ID").and_then(|_| var("SLURM_JOB_NODELIST")) {
         // One of several tasks of a step: each would start all.
@@ -61,7 +66,8 @@ pub fn of(facts: &Facts) -> Result<Option<Allocation>, String> {
         }
         let names = expanded(&list).ok_or_else(|| damaged("SLURM_JOB_NODELIST", &list))?;
         let tasks = var("SLURM_TASKS_PER_NODE").unwrap_or_else(|| format!("1(x{})", names.len()));
-        let slots = repeated(&tasks, names.len()).ok_or_else(|| damaged("SLURM_TASKS_PER_NODE", &tasks))?;
+        let slots =
+            repeated(&tasks, names.len()).ok_or_else(|| damaged("SLURM_TASKS_PER_NODE", &tasks))?;
         let own = var("SLURMD_NODENAME");
         let is_own = |name: &String| {
             Some(name) == own.as_ref()
@@ -80,7 +86,8 @@ pub fn of(facts: &Facts) -> Result<Option<Allocation>, String> {
             starter: by_slurm(),
         }));
     }
-    // PBS and its kin, LSF, and the operator of Kubernetes, which sets one for each MPI that it knows: a file with a host for each slot, or with slots behind it.
+    // PBS and its kin, LSF, and the operator of Kubernetes, which sets one for each MPI that it
+    // knows: a file with a host for each slot, or with slots behind it.
     for name in [
         "PBS_NODEFILE",
         "LSB_DJOB_HOSTFILE",
@@ -89,7 +96,8 @@ pub fn of(facts: &Facts) -> Result<Option<Allocation>, String> {
         "OMPI_MCA_orte_default_hostfile",
     ] {
         if let Some(path) = var(name).filter(|path| !path.is_empty()) {
-            let hosts = hosts::of_file(path.as_ref(), facts).map_err(|error| format!("{name}: {error}"))?;
+            let hosts =
+                hosts::of_file(path.as_ref(), facts).map_err(|error| format!("{name}: {error}"))?;
             let starter = Vec::new();
             return Ok(Some(Allocation { hosts, starter }));
         }
@@ -172,7 +180,11 @@ mod tests {
         ];
         assert_eq!(of(&facts(&of_a_step)).unwrap(), None);
         let damaged = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "n[")];
-        assert!(of(&facts(&damaged)).unwrap_err().contains("SLURM_JOB_NODELIST"));
+        assert!(
+            of(&facts(&damaged))
+                .unwrap_err()
+                .contains("SLURM_JOB_NODELIST")
+        );
     }
 
     #[test]
@@ -202,7 +214,8 @@ mod tests {
         );
         let error = of(&facts(&[("OMPI_MCA_orte_default_hostfile", "/empty")])).unwrap_err();
         assert!(
-            error.contains("OMPI_MCA_orte_default_hostfile") && error.contains("'/empty' names no host"),
+            error.contains("OMPI_MCA_orte_default_hostfile")
+                && error.contains("'/empty' names no host"),
             "{error}"
         );
         assert_eq!(of(&facts(&[])).unwrap(), None);

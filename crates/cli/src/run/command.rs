@@ -1,6 +1,8 @@
-//! The options of `garonne run` as the option library knows them, made from the table: for help, for completion and for manual pages.
+//! The options of `garonne run` as the option library knows them, made from the table: for help,
+//! for completion and for manual pages.
 //!
-//! Nothing is parsed by this: [`super::parse`] reads command lines, in the ways of both `mpirun` families.
+//! Nothing is parsed by this: [`super::parse`] reads command lines, in the ways of both `mpirun`
+//! families.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -23,8 +25,10 @@ pub enum Foreign {
     Told,
 }
 
-const USAGE: &str = "garonne run [-n N] [OPTIONS] PROGRAM [ARGS] [: [-n N] [OPTIONS] PROGRAM [ARGS]]...";
-const ABOUT: &str = "Start a job: N processes of an MPI program, on this machine or on the hosts named";
+const USAGE: &str =
+    "garonne run [-n N] [OPTIONS] PROGRAM [ARGS] [: [-n N] [OPTIONS] PROGRAM [ARGS]]...";
+const ABOUT: &str =
+    "Start a job: N processes of an MPI program, on this machine or on the hosts named";
 const EXAMPLES: &str = "examples:
   garonne run -n 4 ./solver input.dat
   garonne run --host a:2,b:2 ./solver input.dat
@@ -99,14 +103,18 @@ fn option(entry: &Entry, foreign: Foreign) -> Option<Arg> {
     };
     let arg = with_values(arg, entry);
     Some(match entry.action {
-        Action::Accept(_, reason) => {
-            of_others(arg.help(help(reason)), "Accepted, without effect here", foreign)
-        }
+        Action::Accept(_, reason) => of_others(
+            arg.help(help(reason)),
+            "Accepted, without effect here",
+            foreign,
+        ),
         Action::Refuse(advice) => of_others(arg.help(help(advice)), "Refused", foreign),
         Action::Means(words) => arg
             .help(help(&format!("the same as {}", words.join(" "))))
             .hide(!is_told),
-        _ => arg.help(help(entry.help)).hide(entry.help.is_empty() && !is_told),
+        _ => arg
+            .help(help(entry.help))
+            .hide(entry.help.is_empty() && !is_told),
     })
 }
 
@@ -144,7 +152,9 @@ fn with_values(arg: Arg, entry: &Entry) -> Arg {
 pub fn values(action: Action) -> &'static [&'static str] {
     match action {
         Action::BindTo => &["core", "numa", "socket", "l3cache", "hwthread", "none"],
-        Action::MapBy => &["scatter", "core", "numa", "socket", "l3cache", "slot", "node"],
+        Action::MapBy => &[
+            "scatter", "core", "numa", "socket", "l3cache", "slot", "node",
+        ],
         Action::Colour => &["auto", "always", "never"],
         Action::Output => &["tag", "rank", "timestamp", "merge"],
         Action::InitialErrhandler => &rank::INITIAL_ERRHANDLERS,
@@ -160,9 +170,11 @@ pub fn values(action: Action) -> &'static [&'static str] {
 fn hint(action: Action) -> ValueHint {
     match action {
         Action::Directory => ValueHint::DirPath,
-        Action::Hostfile | Action::Programs | Action::Trace | Action::ReportPid | Action::JoinKey => {
-            ValueHint::FilePath
-        }
+        Action::Hostfile
+        | Action::Programs
+        | Action::Trace
+        | Action::ReportPid
+        | Action::JoinKey => ValueHint::FilePath,
         _ => ValueHint::Other,
     }
 }
@@ -184,7 +196,8 @@ pub fn arguments() -> Command {
         .arg(all)
 }
 
-/// Whether what follows these words, which stand behind the command's name, is an argument of a program: it is not for this command.
+/// Whether what follows these words, which stand behind the command's name, is an argument of a
+/// program: it is not for this command.
 pub fn is_in_program(words: &[OsString]) -> bool {
     let mut rest = words.iter();
     let mut in_program = false;
@@ -209,7 +222,9 @@ pub fn is_in_program(words: &[OsString]) -> bool {
 fn values_behind(entry: &Entry, next: Option<&OsString>) -> usize {
     match entry.action {
         Action::Accept(count, _) => usize::from(count),
-        Action::LocalEnv | Action::GlobalEnv if next.is_some_and(|next| !next.as_bytes().contains(&b'=')) => {
+        Action::LocalEnv | Action::GlobalEnv
+            if next.is_some_and(|next| !next.as_bytes().contains(&b'=')) =>
+        {
             2
         }
         Action::Refuse(_) | Action::Help => 0,
@@ -217,7 +232,8 @@ fn values_behind(entry: &Entry, next: Option<&OsString>) -> usize {
     }
 }
 
-/// Writes `-bind-to` as `--bind-to`, which is the same to us: the option library takes it for single letters.
+/// Writes `-bind-to` as `--bind-to`, which is the same to us: the option library takes it for
+/// single letters.
 pub fn give_two_dashes(word: &mut OsString) {
     let text = word.to_string_lossy();
     let name = text.split('=').next().unwrap_or_default();
@@ -233,7 +249,8 @@ pub fn give_two_dashes(word: &mut OsString) {
     }
 }
 
-/// Programs that a word may be the beginning of: in directories that it names, or where programs are looked for; and the paths of files, since arguments follow.
+/// Programs that a word may be the beginning of: in directories that it names, or where programs
+/// are looked for; and the paths of files, since arguments follow.
 fn programs(word: &OsStr) -> Vec<CompletionCandidate> {
     let text = word.to_string_lossy();
     let mut found = paths(&text);
@@ -252,9 +269,9 @@ fn programs(word: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Files and directories that a word may be the beginning of, directories with a slash at the end.
 fn paths(text: &str) -> Vec<String> {
-    let (directory, start) = text
-        .rsplit_once('/')
-        .map_or(("", text), |(before, start)| (&text[..before.len() + 1], start));
+    let (directory, start) = text.rsplit_once('/').map_or(("", text), |(before, start)| {
+        (&text[..before.len() + 1], start)
+    });
     let read = std::fs::read_dir(if directory.is_empty() { "." } else { directory });
     let entries = read.into_iter().flatten().flatten();
     let path = |entry: std::fs::DirEntry| {
@@ -355,6 +372,10 @@ mod tests {
         let text = |foreign| command("run", foreign).render_help().to_string();
         assert!(!text(Foreign::Hidden).contains("--oversubscribe"));
         let all = text(Foreign::Told);
-        assert!(all.contains("--oversubscribe") && all.contains("Refused:") && all.contains("--rankmap"));
+        assert!(
+            all.contains("--oversubscribe")
+                && all.contains("Refused:")
+                && all.contains("--rankmap")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `garonne run --json FILE`: how a job ended, as one document for scripts, in a file of its own so that what ranks print stays as it is.
+//! `garonne run --json FILE`: how a job ended, as one document for scripts, in a file of its own so
+//! that what ranks print stays as it is.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -30,7 +31,8 @@ impl Document {
     /// It cannot be written, or holds something else: a line for the user.
     pub fn begin(path: PathBuf, job: &mut Job) -> Result<Self, String> {
         let shown = path.display().to_string();
-        let fault = |error: std::io::Error| format!("cannot write the job's end to '{shown}': {error}");
+        let fault =
+            |error: std::io::Error| format!("cannot write the job's end to '{shown}': {error}");
         if !may_replace(&path, BEGINNING).map_err(fault)? {
             return Err(format!(
                 "'{shown}' is there and is no document of `garonne run --json`: it is not overwritten; name another file, or remove it first"
@@ -56,10 +58,9 @@ impl Document {
     pub fn finish(&self, code: i32) -> Result<(), String> {
         let outcome = self.sheet.read();
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let error = outcome
-            .error
-            .as_deref()
-            .map(|line| json!({ "code": line.get("error[".len().."error[G0000".len()), "text": line }));
+        let error = outcome.error.as_deref().map(
+            |line| json!({ "code": line.get("error[".len().."error[G0000".len()), "text": line }),
+        );
         let rest = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "command": self.command,
@@ -73,9 +74,15 @@ impl Document {
         });
         let text = serde_json::to_string_pretty(&rest).unwrap_or_default();
         let body = text.strip_prefix('{').unwrap_or_default();
-        let written = open(&self.path)
-            .and_then(|mut file| file.write_all(&[BEGINNING, b",", body.as_bytes(), b"\n"].concat()));
-        written.map_err(|error| format!("cannot write the job's end to '{}': {error}", self.path.display()))
+        let written = open(&self.path).and_then(|mut file| {
+            file.write_all(&[BEGINNING, b",", body.as_bytes(), b"\n"].concat())
+        });
+        written.map_err(|error| {
+            format!(
+                "cannot write the job's end to '{}': {error}",
+                self.path.display()
+            )
+        })
     }
 }
 

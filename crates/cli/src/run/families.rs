@@ -1,4 +1,5 @@
-//! How many words the options of other launchers take there. Here each takes as many, or is refused by name: no option swallows the program behind it.
+//! How many words the options of other launchers take there. Here each takes as many, or is refused
+//! by name: no option swallows the program behind it.
 
 use std::ffi::OsString;
 
@@ -6,7 +7,8 @@ use super::parse::parse;
 use super::request::Request;
 use super::tests::facts;
 
-/// Of Open MPI 4.1 and 5 (`PMIX_ARG_NONE` and `PMIX_ARG_REQD` there), with a value that each would take.
+/// Of Open MPI 4.1 and 5 (`PMIX_ARG_NONE` and `PMIX_ARG_REQD` there), with a value that each would
+/// take.
 const OPEN_MPI: &[&str] = &[
     "--verbose",
     "-v",
@@ -138,7 +140,8 @@ const OPEN_MPI: &[&str] = &[
     "--set-cwd-to-session-dir",
 ];
 
-/// Of MPICH's hydra 5.0 and Intel's 2021.18, found by running `mpiexec -OPTION [VALUE] sh -c 'exit 42'`.
+/// Of MPICH's hydra 5.0 and Intel's 2021.18, found by running
+/// `mpiexec -OPTION [VALUE] sh -c 'exit 42'`.
 const HYDRA: &[&str] = &[
     "-genv A 1",
     "-genv A=1",

@@ -3,7 +3,8 @@
 /// Hosts of one list: whoever has more names them by a file.
 const HOSTS_MAX: usize = 65_536;
 
-/// The names of a list as Slurm writes it: `a[1-3,7],b,c[01-02]-x`. `None`: it is none, or absurdly long.
+/// The names of a list as Slurm writes it: `a[1-3,7],b,c[01-02]-x`. `None`: it is none, or absurdly
+/// long.
 pub fn expanded(list: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for word in words(list)? {
@@ -56,7 +57,11 @@ pub fn expanded_word(word: &str) -> Option<Vec<String>> {
         }
         let width = first.len();
         for number in from..=to {
-            names.extend(tails.iter().map(|tail| format!("{head}{number:0width$}{tail}")));
+            names.extend(
+                tails
+                    .iter()
+                    .map(|tail| format!("{head}{number:0width$}{tail}")),
+            );
         }
     }
     Some(names)

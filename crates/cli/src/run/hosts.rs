@@ -1,4 +1,5 @@
-//! Hosts as users of both `mpirun` families write them: `a,b:2`, and files with `a`, `a:2` or `a slots=2` in a line. Pure.
+//! Hosts as users of both `mpirun` families write them: `a,b:2`, and files with `a`, `a:2` or
+//! `a slots=2` in a line. Pure.
 
 use std::ffi::OsStr;
 
@@ -14,7 +15,10 @@ const NAME_MAX: usize = 255;
 /// Reads `a,b:2,c[01-04]:2,[fd00::1]:4`. `own`: the names of this host.
 pub fn of_list(list: &str, own: &[String]) -> Result<Vec<Host>, String> {
     let words = host_lists::words(list).ok_or_else(|| format!("'{list}': {BRACKETS}"))?;
-    let words = words.into_iter().map(str::trim).filter(|word| !word.is_empty());
+    let words = words
+        .into_iter()
+        .map(str::trim)
+        .filter(|word| !word.is_empty());
     let hosts: Vec<Vec<Host>> = words
         .map(|word| of_word(word, None, own))
         .collect::<Result<_, _>>()?;
@@ -28,7 +32,8 @@ pub fn of_list(list: &str, own: &[String]) -> Result<Vec<Host>, String> {
 /// What is said of brackets that are not understood.
 const BRACKETS: &str = "its brackets are not understood; names with numbers are written as a[1-3,7] or b[01-04], addresses of IPv6 as [fd00::1]:2";
 
-/// What a line of a file of hosts may say of its host: how many ranks it takes, under any of these names of Open MPI's,
+/// What a line of a file of hosts may say of its host: how many ranks it takes, under any of these
+/// names of Open MPI's,
 const SLOTS: [&str; 3] = ["slots", "cpu", "count"];
 /// and what concerns other launchers only: Open MPI's (with `_` and `-` alike) and hydra's.
 const OF_OTHERS: [&str; 9] = [
@@ -43,10 +48,12 @@ const OF_OTHERS: [&str; 9] = [
     "ifhn",
 ];
 
-/// Reads a file of hosts: one a line, with its number of slots and what other launchers have said of it.
+/// Reads a file of hosts: one a line, with its number of slots and what other launchers have said
+/// of it.
 ///
 /// # Errors
-/// It cannot be read, has a word that is not understood, or names no host; the text says the file, the line and the word.
+/// It cannot be read, has a word that is not understood, or names no host; the text says the file,
+/// the line and the word.
 pub fn of_file(path: &OsStr, facts: &Facts) -> Result<Vec<Host>, String> {
     let shown = path.to_string_lossy();
     let text = (facts.read)(path).map_err(|error| match error.kind() {
@@ -87,7 +94,9 @@ fn of_line(line: &str, own: &[String]) -> Result<Vec<Host>, String> {
             name if SLOTS.contains(&name) => slots = Some(value),
             name if OF_OTHERS.contains(&name) && word.contains('=') => {}
             "user" | "username" | "user_name" => {
-                return Err(format!("'{word}' is not understood; write '{value}@{first}'"));
+                return Err(format!(
+                    "'{word}' is not understood; write '{value}@{first}'"
+                ));
             }
             _ => {
                 return Err(format!(
@@ -104,9 +113,12 @@ fn of_word(word: &str, slots: Option<&str>, own: &[String]) -> Result<Vec<Host>,
     let Some(end) = word.rfind(']').filter(|_| !word.starts_with('[')) else {
         return Ok(vec![of_name(word, slots, own)?]);
     };
-    let rest = word[end..].find([':', '*']).map_or(word.len(), |at| end + at);
+    let rest = word[end..]
+        .find([':', '*'])
+        .map_or(word.len(), |at| end + at);
     let (names, count) = word.split_at(rest);
-    let names = host_lists::expanded_word(names).ok_or_else(|| format!("host '{word}': {BRACKETS}"))?;
+    let names =
+        host_lists::expanded_word(names).ok_or_else(|| format!("host '{word}': {BRACKETS}"))?;
     names
         .iter()
         .map(|name| of_name(&format!("{name}{count}"), slots, own))
@@ -127,7 +139,8 @@ fn of_name(word: &str, slots: Option<&str>, own: &[String]) -> Result<Host, Stri
     let slots = count
         .parse()
         .map_err(|_| format!("host '{word}': '{count}' is not a number of ranks"))?;
-    let strange = |letter: char| letter.is_control() || letter.is_whitespace() || "=[]".contains(letter);
+    let strange =
+        |letter: char| letter.is_control() || letter.is_whitespace() || "=[]".contains(letter);
     if name.is_empty() || name.len() > NAME_MAX || name.starts_with('-') || name.contains(strange) {
         return Err(format!("'{name}' is not the name of a host"));
     }
@@ -140,8 +153,11 @@ fn of_name(word: &str, slots: Option<&str>, own: &[String]) -> Result<Host, Stri
 
 /// The command that `--launcher` names, as words; none: ssh.
 pub fn launcher(text: &str) -> Result<Vec<String>, String> {
-    const OTHERS: [&str; 8] = ["ll", "lsf", "sge", "pbs", "pbsdsh", "cobalt", "persist", "manual"];
-    let words = shlex::split(text).ok_or_else(|| format!("--launcher: a quote is not closed in '{text}'"))?;
+    const OTHERS: [&str; 8] = [
+        "ll", "lsf", "sge", "pbs", "pbsdsh", "cobalt", "persist", "manual",
+    ];
+    let words = shlex::split(text)
+        .ok_or_else(|| format!("--launcher: a quote is not closed in '{text}'"))?;
     match words.first().map(String::as_str) {
         None => Err("--launcher needs a command".into()),
         Some("ssh") if words.len() == 1 => Ok(Vec::new()),
@@ -180,7 +196,11 @@ mod tests {
             ("fd00::2", 1, false),
         ];
         assert_eq!(shown(&list), wanted);
-        let file = of_text("# nodes\na slots=2 max_slots=4\nb:3 # fast\n\nuser@c\n", &own).unwrap();
+        let file = of_text(
+            "# nodes\na slots=2 max_slots=4\nb:3 # fast\n\nuser@c\n",
+            &own,
+        )
+        .unwrap();
         assert_eq!(
             shown(&file),
             [("a", 2, false), ("b", 3, false), ("user@c", 1, false)]
@@ -223,11 +243,16 @@ mod tests {
     #[test]
     fn brackets_stand_for_several_hosts_in_lists_and_files() {
         let shown = |hosts: Vec<Host>| {
-            let each = hosts.iter().map(|host| format!("{}:{}", host.name, host.slots));
+            let each = hosts
+                .iter()
+                .map(|host| format!("{}:{}", host.name, host.slots));
             each.collect::<Vec<_>>().join(" ")
         };
         let list = |list: &str| shown(of_list(list, &[]).unwrap());
-        assert_eq!(list("a[1-3,7],b[01-02]:4"), "a1:1 a2:1 a3:1 a7:1 b01:4 b02:4");
+        assert_eq!(
+            list("a[1-3,7],b[01-02]:4"),
+            "a1:1 a2:1 a3:1 a7:1 b01:4 b02:4"
+        );
         assert_eq!(
             list("r[1-2]c[1-2]-ib*2"),
             "r1c1-ib:2 r1c2-ib:2 r2c1-ib:2 r2c2-ib:2"
@@ -246,11 +271,17 @@ mod tests {
     fn what_is_no_host_is_refused_by_name() {
         for word in ["-oProxyCommand=x", "a b", ":2"] {
             assert!(
-                of_list(word, &[]).unwrap_err().contains("not the name of a host"),
+                of_list(word, &[])
+                    .unwrap_err()
+                    .contains("not the name of a host"),
                 "{word}"
             );
         }
-        assert!(of_list("a:x", &[]).unwrap_err().contains("'x' is not a number"));
+        assert!(
+            of_list("a:x", &[])
+                .unwrap_err()
+                .contains("'x' is not a number")
+        );
         let (line, fault) = of_text("a\nb slots=many", &[]).unwrap_err();
         assert!(line == Some(2) && fault.contains("'many'"), "{fault}");
     }
@@ -261,7 +292,10 @@ mod tests {
         assert_eq!(launcher("ip netns exec").unwrap(), ["ip", "netns", "exec"]);
         assert_eq!(launcher("slurm").unwrap()[0], "srun");
         assert_eq!(launcher("prterun").unwrap().last().unwrap(), "--host");
-        assert_eq!(launcher("prterun --prefix /opt -n 1 --host").unwrap().len(), 6);
+        assert_eq!(
+            launcher("prterun --prefix /opt -n 1 --host").unwrap().len(),
+            6
+        );
         for name in ["lsf", "pbs", "fork"] {
             assert!(launcher(name).unwrap_err().contains(name));
         }

@@ -1,6 +1,7 @@
 //! `garonne run --join-key`: hosts that come by themselves, each with the key that this prints.
 //!
-//! The options are pure; [`gather`] opens the port, shows the key, waits, and gives the job its ranks and nodes.
+//! The options are pure; [`gather`] opens the port, shows the key, waits, and gives the job its
+//! ranks and nodes.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -58,7 +59,9 @@ impl Joining {
     pub fn key(&mut self, value: Option<OsString>) -> Result<(), String> {
         self.wanted = true;
         match value {
-            Some(file) if file.is_empty() => return Err("option '--join-key=': no file is named".into()),
+            Some(file) if file.is_empty() => {
+                return Err("option '--join-key=': no file is named".into());
+            }
             Some(file) if file != "new" => self.file = Some(file.into()),
             _ => {}
         }
@@ -115,7 +118,8 @@ impl Joining {
     }
 }
 
-/// Waits for the hosts and puts them behind `hosts`; the job gets its ranks. The company, or the exit code where there is none.
+/// Waits for the hosts and puts them behind `hosts`; the job gets its ranks. The company, or the
+/// exit code where there is none.
 pub fn gather(
     joining: &Joining,
     job: &mut Job,
@@ -172,7 +176,11 @@ pub fn gather(
     }));
     let slots: Vec<u32> = hosts.iter().map(|host| host.slots).collect();
     if joining.open {
-        job.set_ranks(slots.iter().fold(0, |sum, slots| sum.saturating_add(*slots)));
+        job.set_ranks(
+            slots
+                .iter()
+                .fold(0, |sum, slots| sum.saturating_add(*slots)),
+        );
     }
     if let Stdin::Rank(rank) = job.stdin
         && rank >= job.size()
@@ -209,7 +217,8 @@ impl Drop for Shown {
     }
 }
 
-/// Prints what is to be run elsewhere, or writes the key to a file that nobody else can read, whole or not at all.
+/// Prints what is to be run elsewhere, or writes the key to a file that nobody else can read, whole
+/// or not at all.
 fn show(key: &JoinKey, file: Option<&Path>) -> Result<Option<Shown>, (PathBuf, std::io::Error)> {
     let Some(path) = file else {
         errln!("garonne join {}", key.text());

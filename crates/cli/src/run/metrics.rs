@@ -1,7 +1,9 @@
-//! `garonne run --metrics`: what a job does, for Prometheus, in its text format 0.0.4: served by the launcher, of all hosts.
+//! `garonne run --metrics`: what a job does, for Prometheus, in its text format 0.0.4: served by
+//! the launcher, of all hosts.
 //!
-//! The job is looked at when somebody asks, at most once in [`FRESH`], in a thread of the launcher; ranks do nothing for it. Series are bounded: of each rank up to [`SERIES_MAX`] ranks, else of each
-//! host, else of the whole job.
+//! The job is looked at when somebody asks, at most once in [`FRESH`], in a thread of the launcher;
+//! ranks do nothing for it. Series are bounded: of each rank up to [`SERIES_MAX`] ranks, else of
+//! each host, else of the whole job.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -79,7 +81,10 @@ fn answer(request: &Request, latest: &Mutex<Option<(Instant, String)>>) -> Respo
                 Err(why) => Response::refused("503 Service Unavailable", &why),
             }
         }
-        "/" => Response::ok("text/plain; charset=utf-8", "metrics of a job are at /metrics\n"),
+        "/" => Response::ok(
+            "text/plain; charset=utf-8",
+            "metrics of a job are at /metrics\n",
+        ),
         _ => Response::refused("404 Not Found", "metrics are at /metrics"),
     }
 }
@@ -110,7 +115,10 @@ fn hosts(visit: &Visit) -> String {
         visit.world.as_ref().map_or(0, |(shape, _)| shape.node),
         &visit.hosts,
     );
-    names.get(node as usize).cloned().unwrap_or_else(jobs::own_host)
+    names
+        .get(node as usize)
+        .cloned()
+        .unwrap_or_else(jobs::own_host)
 }
 
 /// What is told of the job as a whole.
@@ -197,7 +205,10 @@ fn text(about: &About<'_>, all: &[Shown], own: &str) -> String {
         escaped(about.program),
         env!("CARGO_PKG_VERSION")
     );
-    metric(("job_info", "gauge", "The job; always 1."), vec![(program, 1.0)]);
+    metric(
+        ("job_info", "gauge", "The job; always 1."),
+        vec![(program, 1.0)],
+    );
     metric(
         (
             "job_start_time_seconds",
@@ -214,7 +225,10 @@ fn text(about: &About<'_>, all: &[Shown], own: &str) -> String {
         ),
         whole(f64::from(u8::from(about.is_stuck))),
     );
-    metric(("ranks", "gauge", "Ranks by state."), states(about.ranks, all));
+    metric(
+        ("ranks", "gauge", "Ranks by state."),
+        states(about.ranks, all),
+    );
     metric(
         (
             "ranks_waiting",

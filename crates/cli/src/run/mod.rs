@@ -1,7 +1,8 @@
-//! `garonne run`, also as `mpirun` and `mpiexec`: reads the command line, decides where ranks run, launches.
+//! `garonne run`, also as `mpirun` and `mpiexec`: reads the command line, decides where ranks run,
+//! launches.
 //!
-//! On the way to the first rank nothing is done that the job does not need: no option library, no machine discovery
-//! beyond a few files.
+//! On the way to the first rank nothing is done that the job does not need: no option library, no
+//! machine discovery beyond a few files.
 
 mod allocation;
 pub mod command;
@@ -49,7 +50,8 @@ const USAGE: i32 = 2;
 /// Bytes of a line with a process id, at most.
 const PID_LINE_MAX: u64 = 16;
 
-/// Runs the words after `run` and returns the exit code. `called` is the name that the user called us by.
+/// Runs the words after `run` and returns the exit code. `called` is the name that the user called
+/// us by.
 pub fn run(words: Vec<OsString>, called: &str) -> i32 {
     match parse::parse(words, &facts()) {
         Ok(Request::Version) => {
@@ -79,18 +81,28 @@ fn help(foreign: command::Foreign) -> i32 {
 }
 
 fn facts() -> Facts {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
     let short = host.split('.').next().unwrap_or("").to_owned();
     Facts {
         cores: usable_cpus(),
-        host_names: vec!["localhost".into(), "127.0.0.1".into(), "::1".into(), short, host],
+        host_names: vec![
+            "localhost".into(),
+            "127.0.0.1".into(),
+            "::1".into(),
+            short,
+            host,
+        ],
         env: std::env::vars_os().collect(),
         read: |path| bounded::read_text(path, bounded::LIST_BYTES_MAX),
         are_own: own_names,
     }
 }
 
-/// CPUs that this process may use, a control group's quota counted as CPUs (a part of one as a whole one).
+/// CPUs that this process may use, a control group's quota counted as CPUs (a part of one as a
+/// whole one).
 pub fn usable_cpus() -> u32 {
     let allowed = machine::allowed().len() as u32;
     quota::cpu_milli().map_or(allowed, |quota| allowed.min(quota.div_ceil(1000)).max(1))
@@ -130,7 +142,11 @@ fn start(order: Order) -> i32 {
         When::Never => output::Colour::Never,
     });
     let coloured = output::is_coloured(output::Stream::Out);
-    job.colour = if coloured { Colour::Always } else { Colour::Never };
+    job.colour = if coloured {
+        Colour::Always
+    } else {
+        Colour::Never
+    };
     if let Some(path) = report_pid
         && let Err(error) = tell_pid(&path)
     {
@@ -240,7 +256,11 @@ fn start(order: Order) -> i32 {
     let ended = tracing::launch(&mut job, company, &tracing, &mut begun, &mut last);
     let code = ended.unwrap_or_else(|error| {
         errln!("{error}");
-        if error.code() == codes::G0211 { USAGE } else { 1 }
+        if error.code() == codes::G0211 {
+            USAGE
+        } else {
+            1
+        }
     });
     say_last_events(last.write(&job.name));
     match document.map(|document| document.finish(code)) {
@@ -270,9 +290,14 @@ fn say_last_events(written: Option<Result<PathBuf, String>>) {
     }
 }
 
-/// Agents are started one by one from here, by ssh or the user's own command, which serves some dozens of hosts. In an allocation the batch system starts them.
+/// Agents are started one by one from here, by ssh or the user's own command, which serves some
+/// dozens of hosts. In an allocation the batch system starts them.
 fn say_if_flat(job: &Job) {
-    let started = job.nodes.names.len().saturating_sub(1 + job.guests as usize);
+    let started = job
+        .nodes
+        .names
+        .len()
+        .saturating_sub(1 + job.guests as usize);
     let command = job.starter.first().map(|program| program.to_string_lossy());
     let by_batch_system = command
         .as_ref()
@@ -304,7 +329,10 @@ fn may_hold_pid(path: &Path) -> std::io::Result<bool> {
         Ok(meta) if meta.is_file() && meta.len() > PID_LINE_MAX => Ok(false),
         Ok(meta) if meta.is_file() => {
             let text = std::fs::read(path)?;
-            Ok(text.trim_ascii().iter().all(|letter| letter.is_ascii_digit()))
+            Ok(text
+                .trim_ascii()
+                .iter()
+                .all(|letter| letter.is_ascii_digit()))
         }
         Ok(_) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),

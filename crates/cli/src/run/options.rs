@@ -1,7 +1,8 @@
 //! The options of `garonne run`: one table with the names that both `mpirun` families use.
 //!
-//! Names match with one dash or two, and with `=VALUE` where there is a value. A name that begins with a dash itself matches with one dash only: there the families
-//! mean different things by one word. The table is in `table`.
+//! Names match with one dash or two, and with `=VALUE` where there is a value. A name that begins
+//! with a dash itself matches with one dash only: there the families mean different things by one
+//! word. The table is in `table`.
 
 use std::ffi::OsStr;
 
@@ -143,7 +144,8 @@ impl Entry {
     /// Whether the next word of the command line may be this option's value.
     ///
     /// # Errors
-    /// It is an option itself where a file is to be written, or cannot be what `-s` takes: a line for the user.
+    /// It is an option itself where a file is to be written, or cannot be what `-s` takes: a line
+    /// for the user.
     pub fn may_take(&self, next: Option<&OsStr>, word: &str) -> Result<(), String> {
         let Some(next) = next.map(|next| next.to_string_lossy()) else {
             return Ok(());
@@ -162,7 +164,8 @@ impl Entry {
                     "option '{word}' needs a file, and '{next}' is an option ('{word} ./{next}' means a file of that name)"
                 ))
             }
-            // Open MPI's option of this name, which has no value, copies the program to other hosts.
+            // Open MPI's option of this name, which has no value, copies the program to other
+            // hosts.
             Action::Stdin if word == "-s" && super::input::read(&next).is_none() => Err(format!(
                 "option '-s' (who reads standard input) needs a rank, all or none, and '{next}' is none of these; Open MPI's -s is not needed, as programs are read where they are"
             )),
@@ -185,7 +188,8 @@ pub(super) const fn entry(
     }
 }
 
-/// The option that a word of the command line names; `name` is that word without its dashes and its value.
+/// The option that a word of the command line names; `name` is that word without its dashes and its
+/// value.
 pub fn find(word: &str, name: &str) -> Option<&'static Entry> {
     let is_single = !word.starts_with("--");
     let of_one_dash = |known: &&str| known.strip_prefix('-') == Some(name);
@@ -245,7 +249,9 @@ mod tests {
     #[test]
     fn help_has_what_the_table_of_overlap_advises() {
         let no_core = garonne_trace::overlap::share::Reason::NoCore.advice();
-        let option = no_core.split([' ', ')', ',']).find(|word| word.starts_with("--"));
+        let option = no_core
+            .split([' ', ')', ','])
+            .find(|word| word.starts_with("--"));
         let help = command::command("run", command::Foreign::Hidden).render_help();
         assert!(help.to_string().contains(option.unwrap()));
     }

@@ -7,13 +7,15 @@ use garonne_node::nodes::Host;
 
 use super::request::Facts;
 
-/// What starts processes on hosts by the names that the system knows them by. To another command a name may mean anything: a container's, a network namespace's.
+/// What starts processes on hosts by the names that the system knows them by. To another command a
+/// name may mean anything: a container's, a network namespace's.
 const BY_NAME: [&str; 4] = ["ssh", "slurm", "srun", "prterun"];
 
 /// Marks those that are. `launcher`: what starts agents, if the user says.
 pub fn mark(hosts: &mut [Host], launcher: Option<&str>, facts: &Facts) {
     let is_known = hosts.iter().any(|host| host.own);
-    let by_name = launcher.is_none_or(starts_by_name) && (!is_known || hosts.len() <= limits::NAMES_ASKED);
+    let by_name =
+        launcher.is_none_or(starts_by_name) && (!is_known || hosts.len() <= limits::NAMES_ASKED);
     // With another user's name it is another place, as far as files and rights go.
     let open = |host: &&mut Host| !host.own && !host.name.contains('@');
     let mut open: Vec<&mut Host> = hosts.iter_mut().filter(open).collect();
@@ -22,7 +24,9 @@ pub fn mark(hosts: &mut [Host], launcher: Option<&str>, facts: &Facts) {
         return;
     }
     let own = (facts.are_own)(&names, by_name);
-    open.iter_mut().zip(own).for_each(|(host, own)| host.own = own);
+    open.iter_mut()
+        .zip(own)
+        .for_each(|(host, own)| host.own = own);
 }
 
 fn starts_by_name(launcher: &str) -> bool {

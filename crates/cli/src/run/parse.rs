@@ -1,4 +1,5 @@
-//! From the words of the command line to a job. Pure: everything it needs of the system is passed in.
+//! From the words of the command line to a job. Pure: everything it needs of the system is passed
+//! in.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -22,7 +23,9 @@ use super::rank_file::{self, RankFile};
 use super::request::{Facts, Order, Request, When};
 use super::signals::forwarded;
 use super::tracing::Tracing;
-use super::values::{attached_number, bind_to, map_by, pattern, positive, split, without_qualifiers};
+use super::values::{
+    attached_number, bind_to, map_by, pattern, positive, split, without_qualifiers,
+};
 use super::{allocation, hosts, input, metrics, own, timeout, values};
 
 struct Parser<'a> {
@@ -157,7 +160,9 @@ impl Parser<'_> {
         match &self.taken {
             // A number is what its option wants.
             Some((option, value)) if positive(value).is_none() => {
-                format!("no program to run: '{value}' was taken as the value of option '{option}' {usage}")
+                format!(
+                    "no program to run: '{value}' was taken as the value of option '{option}' {usage}"
+                )
             }
             _ => format!("no program to run {usage}"),
         }
@@ -296,7 +301,8 @@ impl Parser<'_> {
         let name = word.trim_start_matches('-');
         let (name, attached) = match name.split_once('=') {
             Some((name, value)) => (name, Some(OsString::from(value))),
-            None => attached_number(name).map_or((name, None), |(name, value)| (name, Some(value.into()))),
+            None => attached_number(name)
+                .map_or((name, None), |(name, value)| (name, Some(value.into()))),
         };
         let Some(entry) = options::find(word, name) else {
             return Err(options::unknown(word, name));
@@ -306,7 +312,9 @@ impl Parser<'_> {
             && let Some(value) = &attached
         {
             let value = value.to_string_lossy();
-            return Err(format!("option '{word}' takes no value, and '{value}' is one"));
+            return Err(format!(
+                "option '{word}' takes no value, and '{value}' is one"
+            ));
         }
         let mut value = |parser: &mut Self| {
             if attached.is_none() {
@@ -326,7 +334,9 @@ impl Parser<'_> {
                 let all = next.is_some_and(|word| word == "all");
                 return Ok(Some(if all { Request::HelpAll } else { Request::Help }));
             }
-            Action::Refuse(advice) => return Err(format!("option '{word}' is not supported; {advice}")),
+            Action::Refuse(advice) => {
+                return Err(format!("option '{word}' is not supported; {advice}"));
+            }
             Action::Means(words) => words
                 .iter()
                 .rev()
@@ -354,16 +364,25 @@ impl Parser<'_> {
         Ok(None)
     }
 
-    fn valued(&mut self, entry: &Entry, word: &str, value: OsString, draft: &mut Draft) -> Result<(), Fault> {
+    fn valued(
+        &mut self,
+        entry: &Entry,
+        word: &str,
+        value: OsString,
+        draft: &mut Draft,
+    ) -> Result<(), Fault> {
         let text = value.to_string_lossy().into_owned();
         let bad = |wanted: &str| format!("option '{word}': '{text}' is not {wanted}");
         match entry.action {
-            Action::Ranks => draft.ranks = Some(positive(&text).ok_or_else(|| bad("a number of ranks"))?),
+            Action::Ranks => {
+                draft.ranks = Some(positive(&text).ok_or_else(|| bad("a number of ranks"))?)
+            }
             Action::PerNode => {
                 self.per_node = Some(positive(&text).ok_or_else(|| bad("a number of ranks"))?);
             }
             Action::CoresPerRank => {
-                self.policy.cores_per_rank = positive(&text).ok_or_else(|| bad("a number of cores"))?
+                self.policy.cores_per_rank =
+                    positive(&text).ok_or_else(|| bad("a number of cores"))?
             }
             Action::Export => self.export(&value),
             Action::EnvList => {
@@ -371,11 +390,15 @@ impl Parser<'_> {
                 self.keep_only(&names);
             }
             Action::EnvExcept => {
-                let names = text.split(',').map(|name| (OsString::from(name.trim()), None));
+                let names = text
+                    .split(',')
+                    .map(|name| (OsString::from(name.trim()), None));
                 self.env.extend(names);
             }
             Action::Programs => self.programs_of(&value)?,
-            Action::Display => self.report_bindings |= text.contains("bind") || text.contains("map"),
+            Action::Display => {
+                self.report_bindings |= text.contains("bind") || text.contains("map")
+            }
             Action::ReportPid => self.report_pid = Some(value.into()),
             Action::Name => {
                 job_name::check(&text).map_err(|wanted| bad(&wanted))?;
@@ -383,7 +406,8 @@ impl Parser<'_> {
             }
             Action::Metrics => {
                 let address = metrics::address(&text);
-                self.metrics = Some(address.ok_or_else(|| bad("a port, or an address and a port"))?);
+                self.metrics =
+                    Some(address.ok_or_else(|| bad("a port, or an address and a port"))?);
             }
             Action::Json => self.json = Some(value.into()),
             Action::Trace => self.tracing.timeline = Some(value.into()),
@@ -394,12 +418,15 @@ impl Parser<'_> {
             Action::Signals => forwarded(&text)?,
             Action::Directory => draft.dir = Some(value.into()),
             Action::InitialErrhandler => {
-                rank::initial_errhandler(&value).map_err(|_| bad(&rank::INITIAL_ERRHANDLERS.join(", ")))?;
-                draft.env.push((rank::ENV_INITIAL_ERRHANDLER.into(), Some(value)));
+                rank::initial_errhandler(&value)
+                    .map_err(|_| bad(&rank::INITIAL_ERRHANDLERS.join(", ")))?;
+                draft
+                    .env
+                    .push((rank::ENV_INITIAL_ERRHANDLER.into(), Some(value)));
             }
             Action::BindTo => {
-                self.policy.bind =
-                    bind_to(&text).ok_or_else(|| bad("core, numa, socket, l3cache, hwthread or none"))?
+                self.policy.bind = bind_to(&text)
+                    .ok_or_else(|| bad("core, numa, socket, l3cache, hwthread or none"))?
             }
             Action::RankFile => self.rank_file = Some(rank_file::of_file(&value, self.facts)?),
             Action::MapBy if text.to_ascii_lowercase().starts_with("rankfile") => {
@@ -407,15 +434,22 @@ impl Parser<'_> {
                 let path = path.ok_or_else(|| bad("a rank file: rankfile:FILE=PATH"))?;
                 self.rank_file = Some(rank_file::of_file(path, self.facts)?);
             }
-            Action::MapBy => map_by(&text, &mut self.policy, (&mut self.mapping, &mut self.per_node))
-                .ok_or_else(|| bad("core, numa, socket, l3cache, slot or node"))?,
+            Action::MapBy => map_by(
+                &text,
+                &mut self.policy,
+                (&mut self.mapping, &mut self.per_node),
+            )
+            .ok_or_else(|| bad("core, numa, socket, l3cache, slot or node"))?,
             Action::Timeout => {
-                self.timeout = Some(timeout::seconds(&text).ok_or_else(|| bad("a number of seconds"))?);
+                self.timeout =
+                    Some(timeout::seconds(&text).ok_or_else(|| bad("a number of seconds"))?);
             }
             Action::OutFile => self.files.out = Some(pattern(value)?),
             Action::ErrFile => self.files.err = Some(pattern(value)?),
             Action::OutputName => self.files = OutputFiles::of_ranks(without_qualifiers(&value)),
-            Action::OutputDirectory => self.files = OutputFiles::in_directory(without_qualifiers(&value)),
+            Action::OutputDirectory => {
+                self.files = OutputFiles::in_directory(without_qualifiers(&value))
+            }
             Action::Record => {
                 recorder::is_wanted(&value).map_err(|_| bad(&recorder::RECORD.join(" or ")))?;
                 self.env.push((recorder::ENV_RECORD.into(), Some(value)));
@@ -436,7 +470,9 @@ impl Parser<'_> {
                 self.stdin = input::read(&text).ok_or_else(|| bad("a rank, all or none"))?;
             }
             Action::Output => text.split(',').try_for_each(|kind| self.output(kind))?,
-            Action::Hosts => self.hosts.extend(hosts::of_list(&text, &self.facts.host_names)?),
+            Action::Hosts => self
+                .hosts
+                .extend(hosts::of_list(&text, &self.facts.host_names)?),
             Action::Launcher => self.launcher = Some(text),
             Action::Hostfile => self.hostfile(&value)?,
             Action::Join(part) => self.joining.option(part, &text).map_err(bad)?,
@@ -454,12 +490,14 @@ impl Parser<'_> {
             "timestamp" => self.stamps = Stamps::Time,
             "merge" | "merge-stderr-to-stdout" => self.streams = Streams::Merged,
             _ if lower.starts_with("file=") => {
-                self.files =
-                    OutputFiles::of_ranks(without_qualifiers(OsStr::new(&kind.trim()["file=".len()..])));
+                self.files = OutputFiles::of_ranks(without_qualifiers(OsStr::new(
+                    &kind.trim()["file=".len()..],
+                )));
             }
             _ if lower.starts_with("dir=") => {
-                self.files =
-                    OutputFiles::in_directory(without_qualifiers(OsStr::new(&kind.trim()["dir=".len()..])));
+                self.files = OutputFiles::in_directory(without_qualifiers(OsStr::new(
+                    &kind.trim()["dir=".len()..],
+                )));
             }
             _ => {
                 return Err(format!(
@@ -470,7 +508,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `-x VAR` passes a variable on, which happens anyway; `-x VAR=VALUE` sets it; several may be joined by commas.
+    /// `-x VAR` passes a variable on, which happens anyway; `-x VAR=VALUE` sets it; several may be
+    /// joined by commas.
     fn export(&mut self, value: &OsStr) {
         let (name, value) = match split(value) {
             Some((name, value)) => (name, Some(value)),
@@ -512,7 +551,8 @@ impl Parser<'_> {
         self.env.extend(gone);
     }
 
-    /// The words of a file of programs, as if they stood on the command line with `:` between the lines.
+    /// The words of a file of programs, as if they stood on the command line with `:` between the
+    /// lines.
     fn programs_of(&mut self, path: &OsStr) -> Result<(), Fault> {
         let shown = path.to_string_lossy();
         let text = (self.facts.read)(path)

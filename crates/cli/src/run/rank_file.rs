@@ -21,10 +21,12 @@ pub struct RankFile {
 /// Reads a rank file.
 ///
 /// # Errors
-/// It cannot be read, has a line that is not understood, or not every rank once: a line for the user.
+/// It cannot be read, has a line that is not understood, or not every rank once: a line for the
+/// user.
 pub fn of_file(path: &OsStr, facts: &Facts) -> Result<RankFile, String> {
     let shown = path.to_string_lossy();
-    let text = (facts.read)(path).map_err(|error| format!("cannot read the rank file '{shown}': {error}"))?;
+    let text = (facts.read)(path)
+        .map_err(|error| format!("cannot read the rank file '{shown}': {error}"))?;
     of_text(&text).map_err(|fault| format!("rank file '{shown}'{fault}"))
 }
 
@@ -36,7 +38,9 @@ fn of_text(text: &str) -> Result<RankFile, String> {
             continue;
         }
         let (rank, host, place) = of_line(line).ok_or_else(|| {
-            format!(", line {number}: '{line}' is not understood; a line is `rank 0=host slot=1:0-2`")
+            format!(
+                ", line {number}: '{line}' is not understood; a line is `rank 0=host slot=1:0-2`"
+            )
         })?;
         if rank >= garonne_node::limits::RANKS_MAX as usize {
             return Err(format!(", line {number}: there is no rank {rank}"));
@@ -83,7 +87,9 @@ impl RankFile {
     /// The job has more or fewer ranks, or hosts that are not known yet: a line for the user.
     pub fn give(&self, job: &mut Job, hosts_join: bool) -> Result<(), String> {
         if hosts_join {
-            return Err("a rank file names hosts, and those that join are not known before".to_owned());
+            return Err(
+                "a rank file names hosts, and those that join are not known before".to_owned(),
+            );
         }
         let (named, ranks) = (self.hosts.len(), job.size());
         if named != ranks as usize {
@@ -105,14 +111,18 @@ impl RankFile {
         self.hosts.iter().map(node).collect()
     }
 
-    /// The hosts that it names, each once with the number of its ranks, where the command line names none; else those of the command line, of which `+n1` means the second.
+    /// The hosts that it names, each once with the number of its ranks, where the command line
+    /// names none; else those of the command line, of which `+n1` means the second.
     ///
     /// # Errors
     /// A host is none of those: a line for the user.
     pub fn settle(&mut self, given: &[Host], own: &[String]) -> Result<Vec<Host>, String> {
         for name in &mut self.hosts {
             if let Some(number) = name.strip_prefix("+n") {
-                let host = number.parse::<usize>().ok().and_then(|number| given.get(number));
+                let host = number
+                    .parse::<usize>()
+                    .ok()
+                    .and_then(|number| given.get(number));
                 let host = host.ok_or_else(|| {
                     format!(
                         "'{name}' of the rank file: {} hosts are named by --host or --hostfile",
@@ -145,7 +155,8 @@ mod tests {
 
     #[test]
     fn lines_give_each_rank_a_host_and_a_place() {
-        let text = "# two\nrank 1=b slot=0:0,1\nrank 0 = a  slot = 1:0-2\n\nrank 2=a\nrank 3=+n1 slot=3";
+        let text =
+            "# two\nrank 1=b slot=0:0,1\nrank 0 = a  slot = 1:0-2\n\nrank 2=a\nrank 3=+n1 slot=3";
         let mut file = of_text(text).unwrap();
         assert_eq!(file.places, ["1:0-2", "0:0,1", "", "3"]);
         let host = |name: &str| Host {
@@ -160,7 +171,10 @@ mod tests {
             .collect();
         assert_eq!(shown, [("a", 2), ("b", 2)]);
         assert!(file.settle(&[host("a")], &[]).unwrap_err().contains("'b'"));
-        let alone = of_text("rank 0=a\nrank 1=a").unwrap().settle(&[], &[]).unwrap();
+        let alone = of_text("rank 0=a\nrank 1=a")
+            .unwrap()
+            .settle(&[], &[])
+            .unwrap();
         assert_eq!((alone.len(), alone[0].slots), (1, 2));
     }
 

@@ -1,4 +1,5 @@
-//! What the words after `garonne run` ask for, and what is to be known of the system to understand them.
+//! What the words after `garonne run` ask for, and what is to be known of the system to understand
+//! them.
 
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
@@ -36,7 +37,8 @@ pub struct Facts {
     pub env: Vec<(OsString, OsString)>,
     /// Reads a file of hosts.
     pub read: fn(&OsStr) -> std::io::Result<String>,
-    /// Which of these names are this host's, where it is not known by them; whether the system is to be asked.
+    /// Which of these names are this host's, where it is not known by them; whether the system is
+    /// to be asked.
     pub are_own: fn(&[&str], bool) -> Vec<bool>,
 }
 

@@ -1,4 +1,5 @@
-//! What a job's programs are told by the environment, looked at before anything is started: each rank would say what is wrong with it.
+//! What a job's programs are told by the environment, looked at before anything is started: each
+//! rank would say what is wrong with it.
 
 use std::ffi::{OsStr, OsString};
 
@@ -16,7 +17,8 @@ pub fn said(program: &Program, name: &str) -> Option<OsString> {
     own.map_or_else(|| std::env::var_os(name), |(_, value)| value.clone())
 }
 
-/// Looks at the settings of each program. `several`: of a job on several hosts, whose ranks read more of them.
+/// Looks at the settings of each program. `several`: of a job on several hosts, whose ranks read
+/// more of them.
 ///
 /// # Errors
 /// A line that names the setting, what it says and what there is.

@@ -7,7 +7,11 @@ const FORWARDED: [&str; 9] = [
 
 /// Refuses a list with others than those.
 pub fn forwarded(list: &str) -> Result<(), String> {
-    for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+    for name in list
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+    {
         let upper = name.to_ascii_uppercase();
         let number = upper.parse::<i32>().ok().and_then(signal_of);
         let short = number.unwrap_or(upper.strip_prefix("SIG").unwrap_or(&upper));

@@ -1,4 +1,5 @@
-//! What a job's programs are told of strategies, looked at before anything is started: names that there are, modules that can be loaded.
+//! What a job's programs are told of strategies, looked at before anything is started: names that
+//! there are, modules that can be loaded.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,9 @@ pub fn check(job: &Job) -> Result<(), String> {
     let (here, program_of) = (job.ranks_of(0), job.program_of_rank());
     let mut checked: Vec<PathBuf> = Vec::new();
     for (number, program) in job.programs.iter().enumerate() {
-        let Some(path) = module(program)? else { continue };
+        let Some(path) = module(program)? else {
+            continue;
+        };
         let is_here = here
             .iter()
             .any(|rank| program_of.get(*rank as usize) == Some(&number));

@@ -1,5 +1,6 @@
-//! The table of options. Those shown in help come first, then spellings and the less common, then what is accepted without effect,
-//! then what is refused. It covers the documented options of Open MPI's `mpirun`, of MPICH's and Intel's `mpiexec`, and of the standard's.
+//! The table of options. Those shown in help come first, then spellings and the less common, then
+//! what is accepted without effect, then what is refused. It covers the documented options of Open
+//! MPI's `mpirun`, of MPICH's and Intel's `mpiexec`, and of the standard's.
 
 use super::joining::Part;
 use super::options::{Action, Entry, entry};
@@ -184,7 +185,13 @@ pub const OPTIONS: &[Entry] = &[
         "run on these hosts: a:2,b[01-04]:2 (without a number: one rank each)",
     ),
     entry(
-        &["hostfile", "machinefile", "f", "machine", "default-hostfile"],
+        &[
+            "hostfile",
+            "machinefile",
+            "f",
+            "machine",
+            "default-hostfile",
+        ],
         Action::Hostfile,
         "FILE",
         "file with hosts, one a line: `name`, `name:2` or `name slots=2`",
@@ -409,7 +416,11 @@ pub const OPTIONS: &[Entry] = &[
         2,
         "parameters of Open MPI; `garonne why settings` lists ours",
     ),
-    accept(&["tune", "am", "amca"], 1, "a file of another MPI's parameters"),
+    accept(
+        &["tune", "am", "amca"],
+        1,
+        "a file of another MPI's parameters",
+    ),
     accept(
         &[
             "prefix",
@@ -458,7 +469,11 @@ pub const OPTIONS: &[Entry] = &[
         0,
         "between hosts there is TCP; on one machine no network is used",
     ),
-    accept(&["rank-by"], 1, "ranks are numbered in the order of their places"),
+    accept(
+        &["rank-by"],
+        1,
+        "ranks are numbered in the order of their places",
+    ),
     accept(
         &["membind", "topolib", "use-app-topology"],
         1,

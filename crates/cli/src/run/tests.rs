@@ -16,7 +16,9 @@ pub(super) fn facts() -> Facts {
         host_names: vec!["localhost".into(), "here".into()],
         env: vec![("HOME".into(), "/h".into()), ("PATH".into(), "/bin".into())],
         read: |path| match path.to_str() {
-            Some("programs") => Ok("# two programs\n-n 2 app 'a b' \\\n  c\n\n-n 3 -env X=1 other\n".into()),
+            Some("programs") => {
+                Ok("# two programs\n-n 2 app 'a b' \\\n  c\n\n-n 3 -env X=1 other\n".into())
+            }
             Some("hosts") => Ok("# nodes\nhere slots=2\nlocalhost:3\n".into()),
             Some("blanks") => Ok("here slots = 2\nlocalhost slots =3\n".into()),
             Some("strange") => Ok("here slots=2\n\nlocalhost slot=3\n".into()),
@@ -78,12 +80,18 @@ fn the_usual_command_lines_start_the_program_they_name() {
         ("--tag-output --timeout 30 -np 2 app a b", 2),
         ("-launcher fork -n 2 app a b", 2),
         ("-bootstrap ssh -ppn 2 -n 2 app a b", 2),
-        ("--map-by node --bind-to none --mca pml ob1 -np 2 app a b", 2),
+        (
+            "--map-by node --bind-to none --mca pml ob1 -np 2 app a b",
+            2,
+        ),
         ("-n4 app a b", 4),
         ("--np=4 app a b", 4),
         ("-q -n 1 -- app a b", 1),
         ("app a b", 6),
-        ("--merge-stderr-to-stdout --timestamp-output -np 2 app a b", 2),
+        (
+            "--merge-stderr-to-stdout --timestamp-output -np 2 app a b",
+            2,
+        ),
         (
             "--show-progress --forward-signals SIGUSR1,10,usr2 -np 2 app a b",
             2,
@@ -116,7 +124,10 @@ fn programs_are_separated_by_a_colon_and_have_their_own_settings() {
     let job = order("-x A=1 -n 1 -wdir /tmp -env B=2 one x : -np 2 -env B 3 two : three").job;
     let ranks: Vec<_> = job.programs.iter().map(|program| program.ranks).collect();
     assert_eq!(ranks, [1, 2, 1]);
-    assert_eq!(job.programs[0].dir.as_deref(), Some(std::path::Path::new("/tmp")));
+    assert_eq!(
+        job.programs[0].dir.as_deref(),
+        Some(std::path::Path::new("/tmp"))
+    );
     assert_eq!(job.programs[1].dir, None);
     let env = |index: usize| job.programs[index].env.clone();
     let set = |name: &str, value: &str| (OsString::from(name), Some(OsString::from(value)));
@@ -127,9 +138,14 @@ fn programs_are_separated_by_a_colon_and_have_their_own_settings() {
 
 #[test]
 fn binding_output_time_and_input_are_understood() {
-    let order = order("--bind-to numa --map-by l3cache:PE=2 -n 2 -prepend-rank --timeout 1.5 -stdin 1 app");
+    let order =
+        order("--bind-to numa --map-by l3cache:PE=2 -n 2 -prepend-rank --timeout 1.5 -stdin 1 app");
     assert_eq!(
-        (order.policy.bind, order.policy.map, order.policy.cores_per_rank),
+        (
+            order.policy.bind,
+            order.policy.map,
+            order.policy.cores_per_rank
+        ),
         (BindTo::Numa, MapBy::Cache, 2)
     );
     let map = |line: &str| self::order(line).policy.map;
@@ -163,7 +179,11 @@ fn what_is_not_understood_is_said_with_a_suggestion() {
     assert!(fault("--rankfile f -n 2 app").contains("cannot read the rank file 'f'"));
     assert!(fault("--rankfile ranks -n 3 app").contains("names 2 ranks, and the job has 3"));
     assert!(fault("--map-by rankfile app").contains("rankfile:FILE=PATH"));
-    for option in ["--rankfile ranks", "-rf ranks", "--map-by rankfile:FILE=ranks"] {
+    for option in [
+        "--rankfile ranks",
+        "-rf ranks",
+        "--map-by rankfile:FILE=ranks",
+    ] {
         let order = order(&format!("{option} app"));
         assert_eq!(order.job.size(), 2, "{option}");
         assert_eq!(order.rank_file.unwrap().places, ["0", "1:0-2"]);
@@ -197,7 +217,10 @@ fn this_host_is_known_by_its_addresses_and_by_names_where_names_start_processes(
     );
     assert_eq!(own("-H me@10.0.0.1,there"), [false, false]);
     let by_hand = "--launcher 'ip netns exec' -H 10.0.0.1,here.example.org app";
-    let words = shlex::split(by_hand).unwrap().into_iter().map(OsString::from);
+    let words = shlex::split(by_hand)
+        .unwrap()
+        .into_iter()
+        .map(OsString::from);
     let Ok(Request::Run(order)) = parse(words.collect(), &facts()) else {
         panic!("{by_hand}")
     };
@@ -246,7 +269,10 @@ fn version_and_help_need_no_program() {
         Ok(Request::Version)
     ));
     for asked in ["-V", "-info"] {
-        assert!(matches!(parse(words(asked), &facts()), Ok(Request::Version)));
+        assert!(matches!(
+            parse(words(asked), &facts()),
+            Ok(Request::Version)
+        ));
     }
     assert!(matches!(parse(words("-h"), &facts()), Ok(Request::Help)));
 }
@@ -294,7 +320,10 @@ fn marks_streams_and_signals_are_understood_or_refused_by_name() {
         Some("MPI_ERRORS_RETURN".into()),
     );
     assert!(programs[0].env.contains(&named) && !programs[1].env.contains(&named));
-    assert!(fault("-initial-errhandler mpi_errors app").contains("mpi_errors_are_fatal, mpi_errors_abort"));
+    assert!(
+        fault("-initial-errhandler mpi_errors app")
+            .contains("mpi_errors_are_fatal, mpi_errors_abort")
+    );
     assert!(order("--display bind -n 1 app").report_bindings);
     let order_of = order("--cpu-set 1,3-4 app");
     assert_eq!(

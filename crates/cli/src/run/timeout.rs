@@ -8,7 +8,11 @@ const ENV_TIMEOUT: &str = "MPIEXEC_TIMEOUT";
 
 /// A positive number of seconds, perhaps with a fraction.
 pub fn seconds(text: &str) -> Option<Duration> {
-    let seconds = text.trim().parse::<f64>().ok().filter(|seconds| *seconds > 0.0)?;
+    let seconds = text
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|seconds| *seconds > 0.0)?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 

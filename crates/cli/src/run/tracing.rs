@@ -1,4 +1,5 @@
-//! `garonne run --trace FILE` and `--overlap`: records a job from its first rank to its last, in a thread of the launcher.
+//! `garonne run --trace FILE` and `--overlap`: records a job from its first rank to its last, in a
+//! thread of the launcher.
 
 use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
@@ -36,10 +37,13 @@ impl Tracing {
 }
 
 /// The thread that records, and where it hears of worlds.
-type Recorder = (Sender<OwnedFd>, JoinHandle<std::result::Result<Outcome, String>>);
+type Recorder = (
+    Sender<OwnedFd>,
+    JoinHandle<std::result::Result<Outcome, String>>,
+);
 
-/// Runs a job, perhaps with hosts that have joined, recorded as wanted. `begun` is called when threads may be started,
-/// and `last` hears what the ranks recorded before the job ended badly.
+/// Runs a job, perhaps with hosts that have joined, recorded as wanted. `begun` is called when
+/// threads may be started, and `last` hears what the ranks recorded before the job ended badly.
 pub fn launch(
     job: &mut Job,
     company: Option<Company>,
@@ -71,7 +75,10 @@ pub fn launch(
         let (worlds, _) = recorder.get_or_insert_with(|| {
             let (sender, receiver) = channel();
             let tracing = tracing.clone();
-            (sender, std::thread::spawn(move || record(&receiver, &tracing)))
+            (
+                sender,
+                std::thread::spawn(move || record(&receiver, &tracing)),
+            )
         });
         // A recorder that is gone has said why.
         let _ = worlds.send(world);
@@ -120,7 +127,8 @@ impl Claimed {
             .create(true)
             .truncate(false)
             .open(path);
-        opened.map_err(|error| format!("cannot write the trace to '{}': {error}", path.display()))?;
+        opened
+            .map_err(|error| format!("cannot write the trace to '{}': {error}", path.display()))?;
         Ok(Self {
             path: path.to_owned(),
             new,
@@ -143,7 +151,8 @@ fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<
         traffic: false,
         stream: false,
     };
-    let open = |file: OwnedFd| Traced::open(&file, From::Beginning).map_err(|error| error.to_string());
+    let open =
+        |file: OwnedFd| Traced::open(&file, From::Beginning).map_err(|error| error.to_string());
     let first = open(worlds.recv().map_err(|error| error.to_string())?)?;
     let distant = match first.shape().nodes {
         0 | 1 => None,

@@ -11,7 +11,8 @@ use garonne_topology::binding::{BindTo, MapBy, Policy};
 pub fn attached_number(name: &str) -> Option<(&str, &str)> {
     let digits = name.find(|c: char| c.is_ascii_digit())?;
     let (option, number) = name.split_at(digits);
-    (["n", "np"].contains(&option) && number.bytes().all(|b| b.is_ascii_digit())).then_some((option, number))
+    (["n", "np"].contains(&option) && number.bytes().all(|b| b.is_ascii_digit()))
+        .then_some((option, number))
 }
 
 pub fn split(text: &OsStr) -> Option<(OsString, OsString)> {
@@ -50,12 +51,17 @@ pub fn programs(text: &str, shown: &str) -> Result<Vec<OsString>, String> {
     let mut all: Vec<OsString> = Vec::new();
     let lines = text.lines().map(str::trim);
     for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let words =
-            shlex::split(line).ok_or_else(|| format!("a quote is not closed in '{shown}': {line}"))?;
+        let words = shlex::split(line)
+            .ok_or_else(|| format!("a quote is not closed in '{shown}': {line}"))?;
         if !all.is_empty() {
             all.push(":".into());
         }
-        all.extend(words.into_iter().filter(|word| word != ":").map(OsString::from));
+        all.extend(
+            words
+                .into_iter()
+                .filter(|word| word != ":")
+                .map(OsString::from),
+        );
     }
     Ok(all)
 }
@@ -74,16 +80,21 @@ pub fn pattern(text: OsString) -> Result<OsString, String> {
     }
 }
 
-/// A name of Open MPI's without what may stand behind it: output is never copied to the launcher's own, and never changed.
+/// A name of Open MPI's without what may stand behind it: output is never copied to the launcher's
+/// own, and never changed.
 pub fn without_qualifiers(name: &OsStr) -> &OsStr {
     let mut bytes = name.as_bytes();
-    while let Some(rest) = bytes.strip_suffix(b":nocopy").or(bytes.strip_suffix(b":raw")) {
+    while let Some(rest) = bytes
+        .strip_suffix(b":nocopy")
+        .or(bytes.strip_suffix(b":raw"))
+    {
         bytes = rest;
     }
     OsStr::from_bytes(bytes)
 }
 
-/// Reads the order of places, in words of both families, with cores per rank (`PE=2`) and ranks per host (`ppr:2:node`).
+/// Reads the order of places, in words of both families, with cores per rank (`PE=2`) and ranks per
+/// host (`ppr:2:node`).
 pub fn map_by(
     text: &str,
     policy: &mut Policy,

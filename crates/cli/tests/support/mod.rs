@@ -1,4 +1,5 @@
-//! Running jobs under test: the command, the rank without MPI, and looking for what a job left behind.
+//! Running jobs under test: the command, the rank without MPI, and looking for what a job left
+//! behind.
 
 #![allow(dead_code)] // each test crate uses its own part
 
@@ -7,7 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Longest time that anything here may take; a job that hangs fails its test instead of the whole run.
+/// Longest time that anything here may take; a job that hangs fails its test instead of the whole
+/// run.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The variable by which all processes of a test's job are found, whatever became of their parents.
@@ -17,10 +19,14 @@ pub fn garonne() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_garonne"))
 }
 
-/// The rank without MPI: an example of this package. A run of all tests has built it; one test alone, or an edit since, has not.
+/// The rank without MPI: an example of this package. A run of all tests has built it; one test
+/// alone, or an edit since, has not.
 pub fn fake_rank() -> String {
     static PATH: LazyLock<PathBuf> = LazyLock::new(|| {
-        let directory = garonne().parent().expect("a directory of programs").to_owned();
+        let directory = garonne()
+            .parent()
+            .expect("a directory of programs")
+            .to_owned();
         let path = directory.join("examples").join("fake-rank");
         let built = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/fake-rank.rs");
@@ -32,7 +38,8 @@ pub fn fake_rank() -> String {
     PATH.to_str().expect("a path in UTF-8").to_owned()
 }
 
-/// Builds it where this test's own programs are: `TARGET/PROFILE`, as `cargo test` does without `--target`.
+/// Builds it where this test's own programs are: `TARGET/PROFILE`, as `cargo test` does without
+/// `--target`.
 fn build_fake_rank(directory: &Path) {
     let profile = match directory.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
@@ -179,7 +186,8 @@ pub fn marked(mark: &str) -> Vec<i32> {
 
 /// Children of a process.
 pub fn children(pid: i32) -> Vec<i32> {
-    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let list =
+        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_whitespace()
         .filter_map(|pid| pid.parse().ok())
         .collect()
@@ -191,9 +199,13 @@ pub fn agent_of(launcher: i32) -> Option<i32> {
     children(guard).first().copied()
 }
 
-/// Names of files in shared memory and of abstract sockets of launcher `pid`: what a job might leave.
+/// Names of files in shared memory and of abstract sockets of launcher `pid`: what a job might
+/// leave.
 pub fn leftovers(launcher: u32) -> Vec<String> {
-    let files = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let files = std::fs::read_dir("/dev/shm")
+        .into_iter()
+        .flatten()
+        .flatten();
     let files = files
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .filter(|name| name.contains("garonne"));

@@ -1,8 +1,10 @@
-//! What a lossy medium carries, as bytes: an acknowledgement, perhaps a numbered packet, and a checksum over both.
+//! What a lossy medium carries, as bytes: an acknowledgement, perhaps a numbered packet, and a
+//! checksum over both.
 //!
-//! Values without owner. Four bytes of CRC-32 (that of Ethernet) come first and cover all that follows, so that a frame cut short or
-//! changed on its way is told from a good one: always if up to three bits changed or one burst of up to 32, else but once in four thousand million. That is no protection
-//! against somebody who wants to deceive; rails between hosts have one.
+//! Values without owner. Four bytes of CRC-32 (that of Ethernet) come first and cover all that
+//! follows, so that a frame cut short or changed on its way is told from a good one: always if up
+//! to three bits changed or one burst of up to 32, else but once in four thousand million. That is
+//! no protection against somebody who wants to deceive; rails between hosts have one.
 
 use crate::rail::Header;
 
@@ -50,9 +52,16 @@ pub fn open(sealed: &[u8]) -> Option<&[u8]> {
 impl Frame {
     /// Its bytes, sealed.
     pub fn encode(&self) -> Vec<u8> {
-        let payload = self.packet.as_ref().map_or(0, |(_, packet)| packet.payload.len());
+        let payload = self
+            .packet
+            .as_ref()
+            .map_or(0, |(_, packet)| packet.payload.len());
         let mut bytes = Vec::with_capacity(HEAD + payload);
-        bytes.push(if self.packet.is_some() { WITH_PACKET } else { BARE });
+        bytes.push(if self.packet.is_some() {
+            WITH_PACKET
+        } else {
+            BARE
+        });
         bytes.extend(self.acknowledged.to_le_bytes());
         if let Some((number, packet)) = &self.packet {
             bytes.extend(number.to_le_bytes());
@@ -77,7 +86,10 @@ impl Frame {
             WITH_PACKET => {
                 let number = word(&mut rest)?;
                 let words = [word(&mut rest)?, word(&mut rest)?, word(&mut rest)?];
-                let (header, payload) = (Header::from_words(words), std::mem::take(&mut rest).to_vec());
+                let (header, payload) = (
+                    Header::from_words(words),
+                    std::mem::take(&mut rest).to_vec(),
+                );
                 if header.len as usize != payload.len() {
                     return None;
                 }
@@ -85,7 +97,10 @@ impl Frame {
             }
             _ => return None,
         };
-        rest.is_empty().then_some(Self { acknowledged, packet })
+        rest.is_empty().then_some(Self {
+            acknowledged,
+            packet,
+        })
     }
 }
 
@@ -107,7 +122,10 @@ mod tests {
             header.len = payload.len() as u32;
             (number, Packet { header, payload })
         });
-        Frame { acknowledged, packet }
+        Frame {
+            acknowledged,
+            packet,
+        }
     }
 
     fn any_frame() -> impl Strategy<Value = Frame> {

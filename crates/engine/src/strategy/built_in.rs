@@ -1,6 +1,8 @@
-//! The strategies that this library has, by name. Each decides all three things that there are to decide.
+//! The strategies that this library has, by name. Each decides all three things that there are to
+//! decide.
 //!
-//! Pure, and no more than a choice: what is decided, and how, is in [`leave`](super::leave), [`order`](super::order) and [`split`](super::split).
+//! Pure, and no more than a choice: what is decided, and how, is in [`leave`](super::leave),
+//! [`order`](super::order) and [`split`](super::split).
 
 use crate::strategy::leave::Leaving;
 use crate::strategy::order::Order;

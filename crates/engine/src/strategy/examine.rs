@@ -1,10 +1,12 @@
-//! Looks for what is wrong with a strategy that others wrote: asks it thousands of random questions, each twice, and checks every answer.
+//! Looks for what is wrong with a strategy that others wrote: asks it thousands of random
+//! questions, each twice, and checks every answer.
 //!
-//! Everything is made from a seed, so what was found is found again. The engine checks answers as well and does without bad ones; what is found here is what the author wants to know.
+//! Everything is made from a seed, so what was found is found again. The engine checks answers as
+//! well and does without bad ones; what is found here is what the author wants to know.
 
 use crate::limits::{
-    EXAMINE_CASES, EXAMINE_STARVED, EXAMINE_STREAMS, GATHER_BYTES, GATHER_EACH_MAX, ORDER_LOOK_AHEAD,
-    ORDER_SMALL_MAX, SPLIT_LEAST, SPLIT_WAYS,
+    EXAMINE_CASES, EXAMINE_STARVED, EXAMINE_STREAMS, GATHER_BYTES, GATHER_EACH_MAX,
+    ORDER_LOOK_AHEAD, ORDER_SMALL_MAX, SPLIT_LEAST, SPLIT_WAYS,
 };
 use crate::strategy::loaded::{Answer, Flow, Lane, Message, Piece, Question, Strategy, Window};
 use crate::strategy::order::{self, Chunk};
@@ -32,7 +34,8 @@ pub enum Property {
     Permutation,
     /// A plan keeps messages of one context in their order.
     EnvelopeOrder,
-    /// However many others come, each message leaves; data that nobody is asked for do not wait for nothing.
+    /// However many others come, each message leaves; data that nobody is asked for do not wait for
+    /// nothing.
     NoStarvation,
     /// Ways are there and have room, lengths are within their bounds.
     Bounds,
@@ -67,7 +70,8 @@ pub struct Report {
 
 impl Report {
     fn find(&mut self, question: Question, case: u64, property: Property, how: String) {
-        let known = |finding: &Finding| (finding.question, finding.property) == (question, property);
+        let known =
+            |finding: &Finding| (finding.question, finding.property) == (question, property);
         if !self.findings.iter().any(known) {
             self.findings.push(Finding {
                 question,
@@ -100,8 +104,13 @@ impl Report {
     }
 }
 
-/// Examines a strategy. `before` is told of each question before it is asked, in case no answer comes.
-pub fn examine(strategy: &dyn Strategy, seed: u64, before: &mut dyn FnMut(Question, u64)) -> Report {
+/// Examines a strategy. `before` is told of each question before it is asked, in case no answer
+/// comes.
+pub fn examine(
+    strategy: &dyn Strategy,
+    seed: u64,
+    before: &mut dyn FnMut(Question, u64),
+) -> Report {
     let (mut report, decides) = (Report::default(), strategy.decides());
     let mut chance = Chance(seed);
     if decides.waiting {
@@ -147,7 +156,8 @@ pub fn examine(strategy: &dyn Strategy, seed: u64, before: &mut dyn FnMut(Questi
     report
 }
 
-/// Asks all questions of a kind, checks the answers, and asks again from the last to the first: whoever remembers anything answers differently then.
+/// Asks all questions of a kind, checks the answers, and asks again from the last to the first:
+/// whoever remembers anything answers differently then.
 fn twice<C, T: Clone + PartialEq>(
     question: Question,
     cases: &[C],
@@ -260,7 +270,10 @@ fn starve(strategy: &dyn Strategy, stream: u64, chance: &mut Chance, report: &mu
             return;
         };
         // What is wrong otherwise is found elsewhere.
-        if order.len() != window.len() || !order::check(&window, &order) || order[..leave].contains(&0) {
+        if order.len() != window.len()
+            || !order::check(&window, &order)
+            || order[..leave].contains(&0)
+        {
             return;
         }
         overtaken += leave as u64;
@@ -393,8 +406,8 @@ fn flow(chance: &mut Chance) -> (Flow<'static>, Vec<Lane>) {
             ..lane
         }
     };
-    let several =
-        (ready + 1).max(2) + chance.below(u64::from(SPLIT_WAYS as u32 - (ready + 1).max(2)) + 1) as u32;
+    let several = (ready + 1).max(2)
+        + chance.below(u64::from(SPLIT_WAYS as u32 - (ready + 1).max(2)) + 1) as u32;
     let ways = (0..several).map(|number| lane(number, chance)).collect();
     let flow = Flow {
         peer: chance.below(1000) as u32,
@@ -457,7 +470,9 @@ mod tests {
         fn piece(&self, flow: &Flow<'_>) -> Answer<Option<Piece>> {
             let ways: Vec<Way> = flow.ways.iter().map(|lane| lane.way).collect();
             let of = |(way, lane): (usize, &Lane)| {
-                let len = Splitting::default().piece(&ways, way, flow.left).min(lane.most);
+                let len = Splitting::default()
+                    .piece(&ways, way, flow.left)
+                    .min(lane.most);
                 (lane.room > 0 && len > 0).then(|| Piece {
                     way,
                     len: len.max(flow.least),
@@ -515,7 +530,10 @@ mod tests {
             match self.0 {
                 Property::Sense => Answer::Rubbish,
                 Property::NoStarvation => Answer::Decided(None),
-                Property::Bounds => Answer::Decided(Some(Piece { way: 0, len: 1 << 40 })),
+                Property::Bounds => Answer::Decided(Some(Piece {
+                    way: 0,
+                    len: 1 << 40,
+                })),
                 Property::Purity if self.turn().is_multiple_of(2) => Answer::Yours,
                 _ => BuiltIn.piece(flow),
             }
@@ -556,7 +574,10 @@ mod tests {
                     .iter()
                     .map(|one| (one.property, one.question))
                     .collect();
-                let wanted: Vec<_> = questions.iter().map(|question| (property, *question)).collect();
+                let wanted: Vec<_> = questions
+                    .iter()
+                    .map(|question| (property, *question))
+                    .collect();
                 assert_eq!(found, wanted, "seed {seed}: {report:?}");
             }
         }
@@ -564,7 +585,13 @@ mod tests {
 
     #[test]
     fn one_seed_finds_the_same_again_and_two_do_not_ask_the_same() {
-        let examined = |seed| examine(&Wrong(Property::Bounds, AtomicU64::new(0)), seed, &mut |_, _| ());
+        let examined = |seed| {
+            examine(
+                &Wrong(Property::Bounds, AtomicU64::new(0)),
+                seed,
+                &mut |_, _| (),
+            )
+        };
         assert_eq!(examined(7), examined(7));
         assert_ne!(examined(7), examined(8));
     }

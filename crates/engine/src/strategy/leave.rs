@@ -1,8 +1,10 @@
 //! When small messages leave: each at once, or several in one write.
 //!
-//! On a rail where every write is a system call a message may be kept until the rank looks at its rails again, which it does as soon as it waits for
-//! anything; what else it sends meanwhile leaves in the same write. What is kept is bounded in bytes, and in time by whoever executes the decision: a
-//! message whose rank does not look leaves without it, overdue. Pure functions of what is kept and of what happened to what was kept before.
+//! On a rail where every write is a system call a message may be kept until the rank looks at its
+//! rails again, which it does as soon as it waits for anything; what else it sends meanwhile leaves
+//! in the same write. What is kept is bounded in bytes, and in time by whoever executes the
+//! decision: a message whose rank does not look leaves without it, overdue. Pure functions of what
+//! is kept and of what happened to what was kept before.
 
 use crate::limits::{
     GATHER_BACKOFF_FIRST, GATHER_BACKOFF_MAX, GATHER_BYTES, GATHER_EACH_MAX, GATHER_FORGIVES_AFTER,
@@ -18,8 +20,9 @@ pub enum Leaving {
     Aggregate,
     /// All messages between two looks leave together.
     Hold,
-    /// Where messages to this peer have come in series of one length, the last of a series takes all before it along, and nothing waits for a look. As `Aggregate`
-    /// otherwise, or as `Immediate` for a while after a message was overdue.
+    /// Where messages to this peer have come in series of one length, the last of a series takes
+    /// all before it along, and nothing waits for a look. As `Aggregate` otherwise, or as
+    /// `Immediate` for a while after a message was overdue.
     #[default]
     Adaptive,
 }
@@ -44,7 +47,8 @@ impl Leaving {
 pub struct History {
     /// Messages since the rank looked last.
     since_look: u32,
-    /// How many were sent between the two looks before, and how many series in a row had that length.
+    /// How many were sent between the two looks before, and how many series in a row had that
+    /// length.
     length: u32,
     alike: u32,
     /// Messages that are still to leave at once.
@@ -72,7 +76,8 @@ impl History {
         self.since_look
     }
 
-    /// How many were sent between the two looks before, and how many series in a row had that length.
+    /// How many were sent between the two looks before, and how many series in a row had that
+    /// length.
     pub fn series(&self) -> (u32, u32) {
         (self.length, self.alike)
     }
@@ -109,7 +114,8 @@ impl History {
         (self.alike, self.in_time) = (0, 0);
     }
 
-    /// Whether the next message is expected to be followed by others before the rank looks; `None`: nobody knows.
+    /// Whether the next message is expected to be followed by others before the rank looks; `None`:
+    /// nobody knows.
     fn expects_more(&self) -> Option<bool> {
         let known = self.alike >= GATHER_SERIES && self.since_look < self.length;
         known.then(|| self.since_look + 1 < self.length)
@@ -134,7 +140,8 @@ impl Candidate {
     }
 }
 
-/// Whether the message may wait for the rank's next look. It leaves with all that is kept otherwise.
+/// Whether the message may wait for the rank's next look. It leaves with all that is kept
+/// otherwise.
 pub fn may_wait(leaving: Leaving, candidate: &Candidate, history: &History) -> bool {
     if candidate.must_leave() {
         return false;
@@ -144,7 +151,9 @@ pub fn may_wait(leaving: Leaving, candidate: &Candidate, history: &History) -> b
         Leaving::Immediate => false,
         Leaving::Aggregate => !first,
         Leaving::Hold => true,
-        Leaving::Adaptive => history.expects_more().unwrap_or(!first && history.backoff == 0),
+        Leaving::Adaptive => history
+            .expects_more()
+            .unwrap_or(!first && history.backoff == 0),
     }
 }
 
@@ -167,7 +176,8 @@ mod tests {
     const OVERDUE: u64 = 500_000;
     const TRIP: u64 = 3_000;
 
-    /// What one round costs: the time that it takes of cores, and the time until the receiver has its last message.
+    /// What one round costs: the time that it takes of cores, and the time until the receiver has
+    /// its last message.
     fn round(leaving: Leaving, round: &Round, history: &mut History) -> u64 {
         let (mut now, mut kept, mut arrived) = (0, 0, 0);
         for _ in 0..round.messages {
@@ -269,11 +279,17 @@ mod tests {
     fn the_last_of_a_series_takes_those_before_it_along() {
         let mut history = History::default();
         for _ in 0..GATHER_SERIES {
-            assert_eq!([(); 4].map(|()| decide(&mut history)), [false, true, true, true]);
+            assert_eq!(
+                [(); 4].map(|()| decide(&mut history)),
+                [false, true, true, true]
+            );
             history.looked(true);
         }
         for _ in 0..10 {
-            assert_eq!([(); 4].map(|()| decide(&mut history)), [true, true, true, false]);
+            assert_eq!(
+                [(); 4].map(|()| decide(&mut history)),
+                [true, true, true, false]
+            );
             history.looked(false);
         }
         assert_eq!(

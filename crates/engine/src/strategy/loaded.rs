@@ -1,7 +1,10 @@
-//! A strategy that others wrote: what it is asked, what it may answer, and what becomes of its answers.
+//! A strategy that others wrote: what it is asked, what it may answer, and what becomes of its
+//! answers.
 //!
-//! It is asked only where there is something to decide, and each of its answers is checked before anything is done with it. Where it leaves a decision to us or answers
-//! rubbish the built-in strategy decides. So a bad one can be slow, never wrong. Bounded by one row of counts for each peer.
+//! It is asked only where there is something to decide, and each of its answers is checked before
+//! anything is done with it. Where it leaves a decision to us or answers rubbish the built-in
+//! strategy decides. So a bad one can be slow, never wrong. Bounded by one row of counts for each
+//! peer.
 
 use crate::api::{Context, Peer};
 use crate::limits::{SPLIT_LEAST, SPLIT_WAYS};
@@ -43,7 +46,8 @@ pub struct Message {
     pub tag: i32,
     /// Messages to this peer since the rank looked at its connections, without it.
     pub since_look: u32,
-    /// How many were sent between the two looks before, and how many series in a row had that length.
+    /// How many were sent between the two looks before, and how many series in a row had that
+    /// length.
     pub series: (u32, u32),
     /// Messages that the built-in strategy would have leave at once, since one was overdue.
     pub backoff: u32,
@@ -80,10 +84,15 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A way that has been asked for so many pieces, and may be for so many more; `known`: what it does has been seen.
+    /// A way that has been asked for so many pieces, and may be for so many more; `known`: what it
+    /// does has been seen.
     pub fn new(way: Way, asked: u32, room: u32, known: bool) -> Self {
         // Of a way that nobody knows little is asked until it has shown what it does.
-        let most = if known { split::most(&way) } else { SPLIT_LEAST };
+        let most = if known {
+            split::most(&way)
+        } else {
+            SPLIT_LEAST
+        };
         Self {
             way,
             asked,
@@ -115,18 +124,21 @@ pub struct Piece {
     pub len: u64,
 }
 
-/// Decisions of the optimisation window. Pure functions: the same question gets the same answer, whenever and wherever it is asked. They are called by
-/// whichever thread moves messages, of which there may be several, while the rank's other threads wait.
+/// Decisions of the optimisation window. Pure functions: the same question gets the same answer,
+/// whenever and wherever it is asked. They are called by whichever thread moves messages, of which
+/// there may be several, while the rank's other threads wait.
 pub trait Strategy: std::fmt::Debug + Send + Sync {
     /// What it decides.
     fn decides(&self) -> Decides;
 
-    /// Whether a message may wait for the rank's next look at its connections. It leaves with all that waits otherwise.
+    /// Whether a message may wait for the rank's next look at its connections. It leaves with all
+    /// that waits otherwise.
     fn may_wait(&self, _message: &Message) -> Answer<bool> {
         Answer::Yours
     }
 
-    /// Places in the window, in the order in which its messages are to leave: all of them, and those of one context in their order.
+    /// Places in the window, in the order in which its messages are to leave: all of them, and
+    /// those of one context in their order.
     fn order(&self, _window: &Window<'_>) -> Answer<Vec<usize>> {
         Answer::Yours
     }
@@ -202,7 +214,9 @@ impl Loaded {
         Self {
             decides: strategy.decides(),
             strategy,
-            counts: (0..world as usize * ROW).map(|_| AtomicU64::new(0)).collect(),
+            counts: (0..world as usize * ROW)
+                .map(|_| AtomicU64::new(0))
+                .collect(),
         }
     }
 
@@ -211,7 +225,8 @@ impl Loaded {
         self.decides
     }
 
-    /// The address of the counts, which stays as long as this lives; [`counts_bytes`] and [`read_counts`] say what lies there.
+    /// The address of the counts, which stays as long as this lives; [`counts_bytes`] and
+    /// [`read_counts`] say what lies there.
     pub fn at(&self) -> usize {
         self.counts.as_ptr().expose_provenance()
     }
@@ -232,7 +247,8 @@ impl Loaded {
     }
 
     fn word(&self, peer: Peer, question: Question, at: usize) -> Option<&AtomicU64> {
-        self.counts.get(peer as usize * ROW + 3 * question as usize + at)
+        self.counts
+            .get(peer as usize * ROW + 3 * question as usize + at)
     }
 
     /// What is left of an answer, of which `checked` is what may be carried out.
@@ -283,17 +299,21 @@ impl Loaded {
         self.count(window.peer, Question::Order, answer, whole)
     }
 
-    /// The next piece, of an allowed length, on a way that has room, if the strategy names one; `Some(None)`: none before one that was asked for has come.
+    /// The next piece, of an allowed length, on a way that has room, if the strategy names one;
+    /// `Some(None)`: none before one that was asked for has come.
     pub fn piece(&self, flow: &Flow<'_>) -> Option<Option<Piece>> {
         if !self.decides.pieces || flow.ways.len() > SPLIT_WAYS {
             return None;
         }
         let answer = self.strategy.piece(flow);
-        self.count(flow.peer, Question::Piece, answer, |said| allowed(flow, said))
+        self.count(flow.peer, Question::Piece, answer, |said| {
+            allowed(flow, said)
+        })
     }
 }
 
-/// What is carried out of an answer about a piece: nobody waits for what nobody was asked for, and lengths are brought within their bounds.
+/// What is carried out of an answer about a piece: nobody waits for what nobody was asked for, and
+/// lengths are brought within their bounds.
 fn allowed(flow: &Flow<'_>, said: Option<Piece>) -> Option<Option<Piece>> {
     let Some(Piece { way, len }) = said else {
         return flow.ways.iter().any(|lane| lane.asked > 0).then_some(None);

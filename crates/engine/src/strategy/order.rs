@@ -1,7 +1,10 @@
-//! In which order a window's messages leave: those of a higher priority first, and small ones before large ones unless they are to leave as they were sent; as far as envelopes allow.
+//! In which order a window's messages leave: those of a higher priority first, and small ones
+//! before large ones unless they are to leave as they were sent; as far as envelopes allow.
 //!
-//! A window fills while its rail has no room or its peer grants no credit. What is planned here is a pure function of a bounded part of the window; the pump
-//! checks the plan before it carries it out. Envelopes of one communicator keep their order, since their receiver would only put them aside.
+//! A window fills while its rail has no room or its peer grants no credit. What is planned here is
+//! a pure function of a bounded part of the window; the pump checks the plan before it carries it
+//! out. Envelopes of one communicator keep their order, since their receiver would only put them
+//! aside.
 
 use crate::limits::{ORDER_FAIR, ORDER_LOOK_AHEAD, ORDER_SMALL_MAX};
 use crate::priority::Priority;
@@ -41,7 +44,8 @@ impl Order {
         }
     }
 
-    /// Whether any plan begins with a message of this length and priority that is the oldest. `usual`: none in its window has another priority than the usual one.
+    /// Whether any plan begins with a message of this length and priority that is the oldest.
+    /// `usual`: none in its window has another priority than the usual one.
     pub fn leads(self, len: u64, priority: Priority, usual: bool) -> bool {
         priority == Priority::High || (usual && (self == Self::AsSent || is_small(len)))
     }
@@ -67,16 +71,21 @@ pub fn is_small(len: u64) -> bool {
 
 const CLASSES: usize = 4;
 
-/// Places in the window, in the order in which they leave: class by class, but every [`ORDER_FAIR`]th place goes to the oldest that is left, so that
-/// a large one moves on however many small ones come. At most [`ORDER_LOOK_AHEAD`] chunks are looked at.
+/// Places in the window, in the order in which they leave: class by class, but every
+/// [`ORDER_FAIR`]th place goes to the oldest that is left, so that a large one moves on however
+/// many small ones come. At most [`ORDER_LOOK_AHEAD`] chunks are looked at.
 pub fn plan(ordering: Order, window: &[Chunk]) -> Vec<usize> {
     let window = &window[..window.len().min(ORDER_LOOK_AHEAD)];
-    // Nothing of a communicator overtakes what is before it there: what is behind is in its class at best.
+    // Nothing of a communicator overtakes what is before it there: what is behind is in its class
+    // at best.
     let mut last: Vec<(u32, usize)> = Vec::new();
     let mut queues: [VecDeque<usize>; CLASSES] = Default::default();
     for (at, chunk) in window.iter().enumerate() {
         let mut class = ordering.class(chunk);
-        match last.iter_mut().find(|(context, _)| *context == chunk.context) {
+        match last
+            .iter_mut()
+            .find(|(context, _)| *context == chunk.context)
+        {
             Some((_, before)) => {
                 class = class.max(*before);
                 *before = class;
@@ -98,13 +107,14 @@ pub fn plan(ordering: Order, window: &[Chunk]) -> Vec<usize> {
     order
 }
 
-/// Whether a plan may be carried out: every place is in the window and named once at most, and of each context the oldest come first, without a gap.
+/// Whether a plan may be carried out: every place is in the window and named once at most, and of
+/// each context the oldest come first, without a gap.
 pub fn check(window: &[Chunk], order: &[usize]) -> bool {
     let mut named = vec![false; window.len()];
     order.iter().all(|&at| {
         let fresh = at < window.len() && !named[at];
-        let in_order =
-            fresh && (0..at).all(|before| named[before] || window[before].context != window[at].context);
+        let in_order = fresh
+            && (0..at).all(|before| named[before] || window[before].context != window[at].context);
         if fresh {
             named[at] = true;
         }

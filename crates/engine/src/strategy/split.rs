@@ -1,8 +1,10 @@
 //! How large data are split over several ways between two ranks.
 //!
-//! Pure functions, asked by whoever moves the data each time that a way has room for another piece: water-filling by rate, latency and backlog says what part
-//! of the rest a way should carry so that all end together, and a piece is half of that, so that pieces shrink towards the end and what was misjudged is
-//! made good by the next ones. A way that would end after the others have carried everything carries nothing.
+//! Pure functions, asked by whoever moves the data each time that a way has room for another piece:
+//! water-filling by rate, latency and backlog says what part of the rest a way should carry so that
+//! all end together, and a piece is half of that, so that pieces shrink towards the end and what
+//! was misjudged is made good by the next ones. A way that would end after the others have carried
+//! everything carries nothing.
 
 use crate::limits::{SPLIT_EQUAL, SPLIT_LEAST, SPLIT_MICROSECONDS, SPLIT_MOST};
 
@@ -35,8 +37,9 @@ impl Splitting {
         }
     }
 
-    /// Bytes that way `at` should be asked for now, of `left` that nobody was asked for; 0: none, others are to take it. As long as bytes are left, some way gets some once
-    /// all backlogs are gone.
+    /// Bytes that way `at` should be asked for now, of `left` that nobody was asked for; 0: none,
+    /// others are to take it. As long as bytes are left, some way gets some once all backlogs are
+    /// gone.
     pub fn piece(self, ways: &[Way], at: usize, left: u64) -> u64 {
         let Some(way) = ways.get(at) else { return 0 };
         if ways.len() == 1 {
@@ -78,7 +81,8 @@ impl Way {
 /// When all is over, if `left` bytes more are split so that all ways which take part end together.
 pub fn ends_together(ways: &[Way], left: u64) -> f64 {
     let mut end = f64::INFINITY;
-    // Those that would begin after the end are left out, which makes the end later; so this settles after as many turns as there are ways.
+    // Those that would begin after the end are left out, which makes the end later; so this settles
+    // after as many turns as there are ways.
     for _ in 0..=ways.len() {
         let (mut rate, mut debt) = (0.0, left as f64);
         for way in ways.iter().filter(|way| way.begins() < end) {
@@ -146,11 +150,14 @@ mod tests {
         }
     }
 
-    /// Moves `total` bytes over ways of these rates, of which each really moves as fast as `truth` says, with at most `depth` pieces asked of each. The time it
-    /// took, and what each carried.
+    /// Moves `total` bytes over ways of these rates, of which each really moves as fast as `truth`
+    /// says, with at most `depth` pieces asked of each. The time it took, and what each carried.
     fn run(believed: &[Way], truth: &[f64], total: u64, depth: usize) -> (f64, Vec<u64>) {
         let (took, pieces) = run_as(Splitting::Balanced, (believed, truth), total, depth);
-        (took, pieces.iter().map(|pieces| pieces.iter().sum()).collect())
+        (
+            took,
+            pieces.iter().map(|pieces| pieces.iter().sum()).collect(),
+        )
     }
 
     /// The same, with the pieces that each carried.
@@ -161,7 +168,8 @@ mod tests {
         depth: usize,
     ) -> (f64, Vec<Vec<u64>>) {
         let mut left = total;
-        let mut asked: Vec<std::collections::VecDeque<(f64, u64)>> = vec![Default::default(); truth.len()];
+        let mut asked: Vec<std::collections::VecDeque<(f64, u64)>> =
+            vec![Default::default(); truth.len()];
         let mut carried = vec![Vec::new(); truth.len()];
         let mut now = 0.0;
         loop {
@@ -182,9 +190,11 @@ mod tests {
                     let len = splitting.piece(&ways, at, left);
                     assert!(len <= left);
                     if len > 0 {
-                        let begins = asked[at].back().map_or(now + believed[at].latency, |(end, _)| {
-                            f64::max(*end, now + believed[at].latency)
-                        });
+                        let begins = asked[at]
+                            .back()
+                            .map_or(now + believed[at].latency, |(end, _)| {
+                                f64::max(*end, now + believed[at].latency)
+                            });
                         asked[at].push_back((begins + len as f64 / truth[at], len));
                         left -= len;
                         moved = true;

@@ -1,6 +1,7 @@
 //! Where the structures of CPython have the fields that lead to its frames.
 //!
-//! From 3.13 on the interpreter says it itself (`_Py_DebugOffsets`); before, each minor version has one layout for 64-bit systems.
+//! From 3.13 on the interpreter says it itself (`_Py_DebugOffsets`); before, each minor version has
+//! one layout for 64-bit systems.
 
 use crate::memory::Memory;
 
@@ -27,7 +28,8 @@ pub struct FrameLayout {
     pub code: u64,
     pub previous: u64,
     pub instruction: u64,
-    /// Where the owner is said, and from which value on it is the interpreter itself: such frames are no function's.
+    /// Where the owner is said, and from which value on it is the interpreter itself: such frames
+    /// are no function's.
     pub owner: Option<(u64, u8)>,
 }
 
@@ -199,7 +201,11 @@ impl Layout {
             return None;
         }
         // An offset that is none leads outside of what is read.
-        let say = |offset: u64| memory.word(runtime + offset).filter(|value| *value < 1 << 20);
+        let say = |offset: u64| {
+            memory
+                .word(runtime + offset)
+                .filter(|value| *value < 1 << 20)
+        };
         let is_free_threaded = say(16)? != 0;
         let ascii_header = say(at.text)?;
         Some(Self {

@@ -1,6 +1,7 @@
 //! Line tables of code objects: from an instruction to its line. Pure.
 
-/// CPython 3.9: pairs of a distance in bytes and a signed one in lines. `instruction` is counted in bytes.
+/// CPython 3.9: pairs of a distance in bytes and a signed one in lines. `instruction` is counted in
+/// bytes.
 pub fn of_3_9(table: &[u8], first: i32, instruction: u32) -> Option<i32> {
     let (mut line, mut at) = (first, 0);
     for [bytes, lines] in table.as_chunks().0 {
@@ -13,7 +14,8 @@ pub fn of_3_9(table: &[u8], first: i32, instruction: u32) -> Option<i32> {
     Some(line)
 }
 
-/// CPython 3.10: pairs of the length of a range and the distance of its line from the one before; -128: the range has no line. `instruction` counts units of two bytes.
+/// CPython 3.10: pairs of the length of a range and the distance of its line from the one before;
+/// -128: the range has no line. `instruction` counts units of two bytes.
 pub fn of_3_10(table: &[u8], first: i32, instruction: u32) -> Option<i32> {
     let (mut line, mut end) = (first, 0);
     for [bytes, lines] in table.as_chunks().0 {
@@ -29,8 +31,9 @@ pub fn of_3_10(table: &[u8], first: i32, instruction: u32) -> Option<i32> {
     None
 }
 
-/// CPython 3.11 and later: entries of one byte with a code and a length, and further bytes as the code wants them. `instruction` is counted in bytes, and
-/// before the first one if the function is about to begin.
+/// CPython 3.11 and later: entries of one byte with a code and a length, and further bytes as the
+/// code wants them. `instruction` is counted in bytes, and before the first one if the function is
+/// about to begin.
 pub fn of_3_11(table: &[u8], first: i32, instruction: i64) -> Option<i32> {
     if instruction < 0 {
         return Some(first);
@@ -115,7 +118,8 @@ mod tests {
 
     #[test]
     fn entries_of_3_11_lead_to_lines() {
-        // One unit on the line after (code 11), two units by a long entry (five lines on), one without line, one on the same line by columns only.
+        // One unit on the line after (code 11), two units by a long entry (five lines on), one
+        // without line, one on the same line by columns only.
         let table = [
             0x80 | 11 << 3,
             0,
@@ -131,7 +135,15 @@ mod tests {
         ];
         let line = |instruction| of_3_11(&table, 10, instruction);
         assert_eq!(
-            [line(-2), line(0), line(2), line(5), line(6), line(8), line(10)],
+            [
+                line(-2),
+                line(0),
+                line(2),
+                line(5),
+                line(6),
+                line(8),
+                line(10)
+            ],
             [Some(10), Some(11), Some(16), Some(16), None, Some(16), None]
         );
         let back = [0x80 | 13 << 3, 7];

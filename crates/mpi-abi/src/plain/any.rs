@@ -1,18 +1,21 @@
 //! `MPI_Waitany` and `MPI_Testany` for plain requests: which of those that are over is the one.
 //!
-//! The one that was over first, so that nobody waits for long while others come again and again. Where many are over at once not all
-//! are compared: each thread goes on behind the request that it found last, so every request has its turn, and a call about
-//! many requests that are over costs the same however many there are.
+//! The one that was over first, so that nobody waits for long while others come again and again.
+//! Where many are over at once not all are compared: each thread goes on behind the request that it
+//! found last, so every request has its turn, and a call about many requests that are over costs
+//! the same however many there are.
 
 use super::*;
 use crate::request::find_operation;
 use smallvec::SmallVec;
 
-/// Requests that are over of which a call compares the times at most: more than most programs have at a time.
+/// Requests that are over of which a call compares the times at most: more than most programs have
+/// at a time.
 const COMPARED_MAX: usize = 64;
 
 thread_local! {
-    /// Where the calling thread's next look for one of several requests begins: behind the last one found.
+    /// Where the calling thread's next look for one of several requests begins: behind the last one
+    /// found.
     static NEXT_LOOK: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -28,7 +31,10 @@ fn earliest(
 ) -> Result<Found<usize>> {
     objects.clear();
     let (found, first) = earliest_plain(engine, count, places, objects)?;
-    let over = objects.iter().filter_map(|object| object.finished_at()).min();
+    let over = objects
+        .iter()
+        .filter_map(|object| object.finished_at())
+        .min();
     Ok(match (found, over) {
         (_, Some(object)) if object < first => Found::Otherwise,
         (Found::Nothing, None) if !objects.is_empty() => Found::NotYet,
@@ -36,15 +42,17 @@ fn earliest(
     })
 }
 
-/// Of the plain requests that are over, the one that was over first, of the first [`COMPARED_MAX`] from where the thread's look
-/// begins, and its place among the completions. Objects that are come across are noted.
+/// Of the plain requests that are over, the one that was over first, of the first [`COMPARED_MAX`]
+/// from where the thread's look begins, and its place among the completions. Objects that are come
+/// across are noted.
 fn earliest_plain(
     engine: Engine,
     count: usize,
     places: Ptr<MPI_Request>,
     objects: &mut Objects,
 ) -> Result<(Found<usize>, u64)> {
-    // Where all are compared the first of those that were over at once is the one, as programs expect.
+    // Where all are compared the first of those that were over at once is the one, as programs
+    // expect.
     let next = Some(NEXT_LOOK.get()).filter(|next| count > COMPARED_MAX && *next < count);
     let begin = next.unwrap_or(0);
     engine.host.ending(|shard| {
@@ -57,13 +65,15 @@ fn earliest_plain(
             let over = match name(handle) {
                 Some(name) if engine.knows(handle) => shard.plain_ended_at(name),
                 None if handle == DONE => Some(0),
-                None if !engine.many && objects.len() < COMPARED_MAX => match find_operation(handle)? {
-                    Some(object) => {
-                        objects.push(object);
-                        continue;
+                None if !engine.many && objects.len() < COMPARED_MAX => {
+                    match find_operation(handle)? {
+                        Some(object) => {
+                            objects.push(object);
+                            continue;
+                        }
+                        None => return Ok((Found::Otherwise, 0)),
                     }
-                    None => return Ok((Found::Otherwise, 0)),
-                },
+                }
                 _ => return Ok((Found::Otherwise, 0)),
             };
             match over {
@@ -139,7 +149,9 @@ fn end_one(
     places: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<Found<usize>> {
-    let Found::Over(at) = found else { return Ok(found) };
+    let Found::Over(at) = found else {
+        return Ok(found);
+    };
     let place = places.element(at);
     let handle = place.get()?;
     let stands = standing(host, handle);

@@ -1,5 +1,5 @@
-//! Calls that look at requests and leave them as they are. What a reduction's operation threw is told by the call that
-//! completes the reduction.
+//! Calls that look at requests and leave them as they are. What a reduction's operation threw is
+//! told by the call that completes the reduction.
 
 use super::{List, Report, find, listener, report};
 use crate::call::{Call, Result};
@@ -101,7 +101,12 @@ pub(crate) fn request_get_status_some(
     let found = request::get_status_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
-    looked(call, list.requests.len(), |at| handles.at(at), found == Some(0));
+    looked(
+        call,
+        list.requests.len(),
+        |at| handles.at(at),
+        found == Some(0),
+    );
     count.set(found.map_or(MPI_UNDEFINED, |n| n as c_int))?;
     indices.fill(report.indices.iter().map(|&index| index as c_int))?;
     report.judge().map(drop)

@@ -1,4 +1,5 @@
-//! What a program in C cannot arrange: that nobody but the thread that is lengthy would run what waits behind it.
+//! What a program in C cannot arrange: that nobody but the thread that is lengthy would run what
+//! waits behind it.
 
 use super::*;
 use garonne_progress::tasks::{AnyTask, Settings};

@@ -29,10 +29,12 @@ impl Drop for Place {
 impl Place {
     /// A fresh directory with the library under its installed names.
     pub fn new(name: &str) -> Self {
-        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a directory for the test");
-        std::os::unix::fs::symlink(library(), dir.join("libmpi_abi.so.1")).expect("the library's name");
+        std::os::unix::fs::symlink(library(), dir.join("libmpi_abi.so.1"))
+            .expect("the library's name");
         std::os::unix::fs::symlink("libmpi_abi.so.1", dir.join("libmpi_abi.so"))
             .expect("the library's link name");
         Self(dir)
@@ -50,7 +52,8 @@ impl Place {
         path
     }
 
-    /// Runs a compiler with the header's directory and all warnings as errors; panics with what it said if it fails.
+    /// Runs a compiler with the header's directory and all warnings as errors; panics with what it
+    /// said if it fails.
     pub fn compile(&self, compiler: &str, args: &[&str]) {
         let output = Command::new(compiler)
             .current_dir(&self.0)
@@ -125,7 +128,8 @@ pub fn stdout(output: &Output) -> String {
     text(&output.stdout)
 }
 
-/// The library, built from the sources these tests belong to: cargo itself does not build a `cdylib` for tests.
+/// The library, built from the sources these tests belong to: cargo itself does not build a
+/// `cdylib` for tests.
 pub fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT
@@ -136,7 +140,9 @@ pub fn library() -> PathBuf {
 /// The command, built likewise.
 pub fn garonne() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| built("garonne-cli").join("garonne")).clone()
+    BUILT
+        .get_or_init(|| built("garonne-cli").join("garonne"))
+        .clone()
 }
 
 /// Builds a package of the workspace in the profile of this test; the directory of what was built.
@@ -154,7 +160,15 @@ fn built(package: &str) -> PathBuf {
         Some(name) => name,
     };
     let output = Command::new(env!("CARGO"))
-        .args(["build", "-q", "-p", package, "--profile", profile, "--target-dir"])
+        .args([
+            "build",
+            "-q",
+            "-p",
+            package,
+            "--profile",
+            profile,
+            "--target-dir",
+        ])
         .arg(target_dir)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()

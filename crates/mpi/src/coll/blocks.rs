@@ -1,13 +1,14 @@
 //! Buffers that hold one block per rank: where each rank's block lies.
 //!
-//! Used by gathers, scatters and all-to-alls; borrows the program's arrays of counts and displacements as they are, `int` or
-//! 64-bit, so that planning copies nothing.
+//! Used by gathers, scatters and all-to-alls; borrows the program's arrays of counts and
+//! displacements as they are, `int` or 64-bit, so that planning copies nothing.
 
 use super::typed::Typed;
 use crate::datatype::Datatype;
 use garonne_sync::user::{Data, UserMem};
 
-/// An array of counts or displacements as the program gave it. What an `int` call passes and what a `_c` call passes.
+/// An array of counts or displacements as the program gave it. What an `int` call passes and what a
+/// `_c` call passes.
 #[derive(Clone, Copy, Debug)]
 pub enum Numbers<'a> {
     /// `int`.
@@ -22,7 +23,9 @@ impl Numbers<'_> {
     /// The number for `rank`; 0 beyond the end.
     pub fn get(&self, rank: u32) -> i64 {
         match self {
-            Numbers::Int(values) => values.get(rank as usize).map_or(0, |&value| i64::from(value)),
+            Numbers::Int(values) => values
+                .get(rank as usize)
+                .map_or(0, |&value| i64::from(value)),
             Numbers::Wide(values) => values.get(rank as usize).copied().unwrap_or(0),
             Numbers::All(value) => *value,
         }
@@ -100,9 +103,8 @@ impl Blocks<'_> {
                 displs,
                 datatypes,
             } => match datatypes.get(rank as usize) {
-                Some(datatype) => {
-                    Typed::new(mem.offset(displs.get(rank) as isize), datatype).data(0, counts.count(rank))
-                }
+                Some(datatype) => Typed::new(mem.offset(displs.get(rank) as isize), datatype)
+                    .data(0, counts.count(rank)),
                 None => Data::empty(),
             },
             Blocks::List(list) => list.get(rank as usize).cloned().unwrap_or_else(Data::empty),

@@ -1,7 +1,10 @@
-//! What a process lends of its commons: boards to the communicators that it leads, and rounds to single persistent collectives of theirs.
+//! What a process lends of its commons: boards to the communicators that it leads, and rounds to
+//! single persistent collectives of theirs.
 //!
-//! Owns which of it is lent. Places are used again when all members have left them, which each says in the place itself. Bounded by the commons (`Host::commons`), and for single collectives by
-//! [`OWN_ROUNDS_BYTES`](limit::OWN_ROUNDS_BYTES) of it, so that communicators find room for their boards; without room messages serve.
+//! Owns which of it is lent. Places are used again when all members have left them, which each says
+//! in the place itself. Bounded by the commons (`Host::commons`), and for single collectives by
+//! [`OWN_ROUNDS_BYTES`](limit::OWN_ROUNDS_BYTES) of it, so that communicators find room for their
+//! boards; without room messages serve.
 
 use super::lanes;
 use crate::limits::coll as limit;
@@ -12,8 +15,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Boards that this process has lent: by place in its commons. One for the life of the commons, also where MPI is finalized and initialised
-/// again in between: a slower process may still be at a board that this one has left.
+/// Boards that this process has lent: by place in its commons. One for the life of the commons,
+/// also where MPI is finalized and initialised again in between: a slower process may still be at a
+/// board that this one has left.
 #[derive(Debug, Default)]
 pub struct Boards(Mutex<Lendings>);
 
@@ -33,7 +37,9 @@ impl Lendings {
     /// So much more of the commons; `None`: there is no room.
     fn more(&mut self, commons: &Segment, len: usize) -> Option<usize> {
         let offset = self.end;
-        let end = offset.checked_add(len).filter(|&end| end <= commons.len())?;
+        let end = offset
+            .checked_add(len)
+            .filter(|&end| end <= commons.len())?;
         self.end = end;
         Some(offset)
     }
@@ -56,7 +62,8 @@ pub(super) struct Lent {
     pub rounds: Rounds,
 }
 
-/// Bytes of the commons that are lent for rounds of one collective that need `len`: lengths are few, so that one collective can have what another had.
+/// Bytes of the commons that are lent for rounds of one collective that need `len`: lengths are
+/// few, so that one collective can have what another had.
 fn own_len(len: usize) -> usize {
     let unit = (len.next_power_of_two() / 8).max(CELL_BYTES);
     len.next_multiple_of(unit)
@@ -82,7 +89,8 @@ pub(super) fn bytes(members: u32, lane: usize, wide: usize) -> usize {
         .next_multiple_of(CELL_BYTES)
 }
 
-/// So many bytes of a lender's commons, which begin where it said: at this offset, plus one; 0: it lends nothing. `None`, too, for what a mad lender says that does not lie there, or askew.
+/// So many bytes of a lender's commons, which begin where it said: at this offset, plus one; 0: it
+/// lends nothing. `None`, too, for what a mad lender says that does not lie there, or askew.
 pub(super) fn lent_part(commons: &Segment, place: usize, len: usize) -> Option<Segment> {
     let offset = place
         .checked_sub(1)
@@ -109,7 +117,8 @@ impl Boards {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A cleared board for `members` and its place, with lanes and wide cells if there is room; `None`: no room even without.
+    /// A cleared board for `members` and its place, with lanes and wide cells if there is room;
+    /// `None`: no room even without.
     pub(super) fn lend(&self, commons: &Segment, members: u32) -> Option<Lent> {
         let (lane, wide) = (lanes::lane_len(members), wide_len(members));
         let short = wide.min(limit::ROUND_SHORT as usize);
@@ -120,7 +129,12 @@ impl Boards {
     }
 
     /// The same with lanes and wide cells of these lengths.
-    fn lend_with(&self, commons: &Segment, members: u32, (lane, wide): (usize, usize)) -> Option<Lent> {
+    fn lend_with(
+        &self,
+        commons: &Segment,
+        members: u32,
+        (lane, wide): (usize, usize),
+    ) -> Option<Lent> {
         let mut lendings = self.lendings();
         let len = bytes(members, lane, wide);
         let old = lendings
@@ -159,7 +173,8 @@ impl Boards {
             .for_each(|lot| lot.in_use = false);
     }
 
-    /// Cleared rounds of this shape for one collective of `members`, and where they begin; `None`: there is no room.
+    /// Cleared rounds of this shape for one collective of `members`, and where they begin; `None`:
+    /// there is no room.
     pub(super) fn lend_rounds(
         &self,
         commons: &Segment,
@@ -177,7 +192,8 @@ impl Boards {
         Some((offset, rounds))
     }
 
-    /// Their collective is gone here, and this process has deserted them; others may still look at them.
+    /// Their collective is gone here, and this process has deserted them; others may still look at
+    /// them.
     pub(super) fn give_back_rounds(&self, offset: usize, rounds: Rounds) {
         let left = &mut self.lendings().left;
         left.entry(rounds.memory_len())
@@ -195,7 +211,8 @@ impl Lendings {
         Some(offset)
     }
 
-    /// Rounds of one of these lengths that all have deserted, and their length: those that were left first are the likeliest.
+    /// Rounds of one of these lengths that all have deserted, and their length: those that were
+    /// left first are the likeliest.
     fn deserted(&mut self, lens: RangeInclusive<usize>) -> Option<(usize, usize)> {
         let of_len = |(len, left): (&usize, &mut VecDeque<(usize, Rounds)>)| {
             for _ in 0..left.len().min(limit::OWN_ROUNDS_LOOKS) {

@@ -1,4 +1,5 @@
-//! The buffers of collective calls as the C edge describes them: one run of elements, or a block for every rank.
+//! The buffers of collective calls as the C edge describes them: one run of elements, or a block
+//! for every rank.
 //!
 //! Used by [`super::calls`]. They borrow the program's arrays; nothing here allocates.
 
@@ -8,7 +9,8 @@ use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
 use garonne_sync::user::{Data, UserMem};
 
-/// Elements of one datatype in the program's memory. In a buffer of one block per rank, `count` is that of one block.
+/// Elements of one datatype in the program's memory. In a buffer of one block per rank, `count` is
+/// that of one block.
 #[derive(Clone, Copy)]
 pub struct Elements<'a> {
     /// Address.
@@ -45,7 +47,10 @@ impl<'a> Elements<'a> {
             Some(all) => check_count(self.datatype, all),
             None => Err(Error::new(
                 Class::Count,
-                format!("{} elements for each of {ranks} ranks exceed 64 bits", self.count),
+                format!(
+                    "{} elements for each of {ranks} ranks exceed 64 bits",
+                    self.count
+                ),
             )),
         }
     }
@@ -75,7 +80,8 @@ impl<'a> Uneven<'a> {
 
     pub(super) fn check(&self, ranks: u32) -> Result<()> {
         check_numbers(&self.counts, &self.displs, ranks)?;
-        (0..ranks).try_for_each(|rank| check_count(self.datatype, self.counts.get(rank).max(0) as u64))
+        (0..ranks)
+            .try_for_each(|rank| check_count(self.datatype, self.counts.get(rank).max(0) as u64))
     }
 }
 
@@ -111,14 +117,19 @@ impl<'a> Mixed<'a> {
             ));
         }
         let mut blocks = (0..ranks).zip(self.datatypes);
-        blocks.try_for_each(|(rank, datatype)| check_count(datatype, self.counts.get(rank).max(0) as u64))
+        blocks.try_for_each(|(rank, datatype)| {
+            check_count(datatype, self.counts.get(rank).max(0) as u64)
+        })
     }
 }
 
 fn check_numbers(counts: &Numbers<'_>, displs: &Numbers<'_>, ranks: u32) -> Result<()> {
     for (name, numbers) in [("counts", counts), ("displacements", displs)] {
         if numbers.len().is_some_and(|len| len < ranks as usize) {
-            return Err(Error::new(Class::Arg, format!("fewer {name} than {ranks} ranks")));
+            return Err(Error::new(
+                Class::Arg,
+                format!("fewer {name} than {ranks} ranks"),
+            ));
         }
     }
     let negative = (0..ranks).find(|&rank| counts.get(rank) < 0);

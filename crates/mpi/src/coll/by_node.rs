@@ -1,15 +1,17 @@
-//! Collectives of ranks on several nodes as steps inside nodes and steps between them, each by the algorithm that suits there.
+//! Collectives of ranks on several nodes as steps inside nodes and steps between them, each by the
+//! algorithm that suits there.
 //!
-//! One rank of each node, its head, speaks for it: the first one, on the root's node the root. What a node's ranks say is brought together before it leaves the
-//! node, so a network carries about one copy of the data per node, and as many rounds as the nodes ask for, whatever the ranks per node.
+//! One rank of each node, its head, speaks for it: the first one, on the root's node the root. What
+//! a node's ranks say is brought together before it leaves the node, so a network carries about one
+//! copy of the data per node, and as many rounds as the nodes ask for, whatever the ranks per node.
 
 mod alltoall;
 
 pub(super) use alltoall::alltoall;
 
 use super::algo::{
-    Reduction, allgather as own_blocks, allreduce, barrier as tokens, bcast as from_root, len, part,
-    reduce_scatter,
+    Reduction, allgather as own_blocks, allreduce, barrier as tokens, bcast as from_root, len,
+    part, reduce_scatter,
 };
 use super::blocks::{Blocks, Numbers};
 use super::calls::{bcast_in_group, plan_allgather};
@@ -25,7 +27,11 @@ use garonne_sync::user::{Data, UserMem};
 const FIRST: u32 = 0;
 
 /// Steps among the ranks of the own node, in their order.
-fn inside(p: &mut dyn Plan, spread: &Spread, step: impl FnOnce(&mut Within<'_>) -> Result<()>) -> Result<()> {
+fn inside(
+    p: &mut dyn Plan,
+    spread: &Spread,
+    step: impl FnOnce(&mut Within<'_>) -> Result<()>,
+) -> Result<()> {
     let (node, me) = spread.mine();
     if spread.size(node) == 1 {
         return Ok(());
@@ -54,7 +60,8 @@ fn among<'a>(p: &'a mut dyn Plan, me: u32, size: u32, rank: &'a dyn Fn(u32) -> u
 #[derive(Clone, Copy)]
 struct Heads<'a> {
     spread: &'a Spread,
-    /// Node and index there of a rank that speaks for its node, whether it is the first there or not.
+    /// Node and index there of a rank that speaks for its node, whether it is the first there or
+    /// not.
     root: Option<(u32, u32)>,
 }
 
@@ -86,7 +93,11 @@ impl<'a> Heads<'a> {
     }
 
     /// Steps among the heads, in the order of nodes; nothing for the others.
-    fn meet(self, p: &mut dyn Plan, step: impl FnOnce(&mut Within<'_>) -> Result<()>) -> Result<()> {
+    fn meet(
+        self,
+        p: &mut dyn Plan,
+        step: impl FnOnce(&mut Within<'_>) -> Result<()>,
+    ) -> Result<()> {
         if !self.am_one() {
             return Ok(());
         }
@@ -115,8 +126,15 @@ pub(super) fn bcast(p: &mut dyn Plan, spread: &Spread, root: u32, data: &Data) -
     inside(p, spread, |p| bcast_in_group(p, heads.own(), data))
 }
 
-/// A chain through all ranks, node after node from the root's on, so that it enters and leaves each node once.
-pub(super) fn chain(p: &mut dyn Plan, spread: &Spread, root: u32, data: &Data, segment: u64) -> Result<()> {
+/// A chain through all ranks, node after node from the root's on, so that it enters and leaves each
+/// node once.
+pub(super) fn chain(
+    p: &mut dyn Plan,
+    spread: &Spread,
+    root: u32,
+    data: &Data,
+    segment: u64,
+) -> Result<()> {
     let (node, index) = spread.place_of(root);
     let (first, size, ranks) = (spread.start(node), spread.size(node), spread.ranks());
     let rank = |at: u32| match at.checked_sub(size) {
@@ -130,8 +148,14 @@ pub(super) fn chain(p: &mut dyn Plan, spread: &Spread, root: u32, data: &Data, s
     from_root::chain(&mut among(p, me, ranks, &rank), 0, data, segment)
 }
 
-/// What each node has at its head, and what the heads have at the root. An operation that does not commute wants the ranks of nodes to follow each other.
-pub(super) fn reduce(p: &mut dyn Plan, spread: &Spread, root: u32, r: &Reduction<'_>) -> Result<()> {
+/// What each node has at its head, and what the heads have at the root. An operation that does not
+/// commute wants the ranks of nodes to follow each other.
+pub(super) fn reduce(
+    p: &mut dyn Plan,
+    spread: &Spread,
+    root: u32,
+    r: &Reduction<'_>,
+) -> Result<()> {
     let (heads, me) = (Heads::with(spread, root), p.me());
     if spread.size(spread.mine().0) == 1 {
         return heads.meet(p, |p| reduce_in_group(p, spread.place_of(root).0, r));
@@ -155,7 +179,11 @@ pub(super) fn allreduce(p: &mut dyn Plan, spread: &Spread, r: &Reduction<'_>) ->
     if spread.size(spread.mine().0) == 1 {
         return heads.meet(p, |p| allreduce_in_group(p, r));
     }
-    let to = if heads.am_one() { r.output } else { UserMem::null() };
+    let to = if heads.am_one() {
+        r.output
+    } else {
+        UserMem::null()
+    };
     inside(p, spread, |p| reduce_in_group(p, FIRST, &r.to(to)))?;
     // Also where the contribution lies where the result comes: it has to have left.
     p.fence()?;
@@ -168,9 +196,14 @@ pub(super) fn allreduce(p: &mut dyn Plan, spread: &Spread, r: &Reduction<'_>) ->
     inside(p, spread, |p| bcast_in_group(p, FIRST, &r.whole(r.output)))
 }
 
-/// Each rank of a node reduces a slice there, then with the ranks that have the same slice elsewhere, and hands it to the others of its node: all ranks
-/// of a node use its network at once. All nodes have equally many ranks.
-pub(super) fn allreduce_in_slices(p: &mut dyn Plan, spread: &Spread, r: &Reduction<'_>) -> Result<()> {
+/// Each rank of a node reduces a slice there, then with the ranks that have the same slice
+/// elsewhere, and hands it to the others of its node: all ranks of a node use its network at once.
+/// All nodes have equally many ranks.
+pub(super) fn allreduce_in_slices(
+    p: &mut dyn Plan,
+    spread: &Spread,
+    r: &Reduction<'_>,
+) -> Result<()> {
     let (node, index) = spread.mine();
     let slice = |index: u32| part(r.count, spread.grouping().each, index);
     let mine = slice(index);
@@ -190,7 +223,8 @@ pub(super) fn allreduce_in_slices(p: &mut dyn Plan, spread: &Spread, r: &Reducti
     inside(p, spread, |p| allreduce::spread_slices(p, r))
 }
 
-/// Blocks travel round a ring that enters and leaves each node once. The own block is in its place already.
+/// Blocks travel round a ring that enters and leaves each node once. The own block is in its place
+/// already.
 pub(super) fn ring(p: &mut dyn Plan, spread: &Spread, blocks: &Blocks<'_>) -> Result<()> {
     let (node, index) = spread.mine();
     let rank = |at| spread.rank_at(at);
@@ -198,7 +232,8 @@ pub(super) fn ring(p: &mut dyn Plan, spread: &Spread, blocks: &Blocks<'_>) -> Re
     own_blocks::ring(&mut ordered, &|at| blocks.one(rank(at)))
 }
 
-/// Packed blocks to the head, those of nodes to all heads, and from each to its node. The own block is in its place already. For small data.
+/// Packed blocks to the head, those of nodes to all heads, and from each to its node. The own block
+/// is in its place already. For small data.
 pub(super) fn allgather(p: &mut dyn Plan, spread: &Spread, blocks: &Blocks<'_>) -> Result<()> {
     let (own, me) = (spread.mine(), p.me());
     let mut lens = vec![0i64; spread.nodes() as usize];

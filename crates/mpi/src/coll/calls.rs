@@ -1,7 +1,9 @@
-//! The arguments of the collectives that move data between all ranks, and their plans; those of one root are in [`super::rooted`].
+//! The arguments of the collectives that move data between all ranks, and their plans; those of one
+//! root are in [`super::rooted`].
 //!
-//! Filled in by the C edge and handed to [`Comm::collective`] or [`Comm::start_collective`]. `None` for a send buffer means `MPI_IN_PLACE`; what
-//! is not significant on a process (a receive buffer that only the root has, say) is `None` as well.
+//! Filled in by the C edge and handed to [`Comm::collective`] or [`Comm::start_collective`]. `None`
+//! for a send buffer means `MPI_IN_PLACE`; what is not significant on a process (a receive buffer
+//! that only the root has, say) is `None` as well.
 
 use super::algo::{allgather, alltoall, barrier, bcast, gather, inter};
 use super::blocks::Blocks;
@@ -45,8 +47,14 @@ fn no_place(comm: &Comm, kind: Kind, in_place: bool) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a call whose process gives and takes blocks of different lengths: all blocks of such a call are alike.
-fn check_alike(comm: &Comm, kind: Kind, send: &Option<Elements<'_>>, recv: &Elements<'_>) -> Result<()> {
+/// Refuses a call whose process gives and takes blocks of different lengths: all blocks of such a
+/// call are alike.
+fn check_alike(
+    comm: &Comm,
+    kind: Kind,
+    send: &Option<Elements<'_>>,
+    recv: &Elements<'_>,
+) -> Result<()> {
     match send.map(|send| (send.bytes(), recv.bytes())) {
         Some((sent, taken)) if sent != taken && !comm.is_inter() => Err(comm.error(
             Class::Count,
@@ -156,7 +164,9 @@ impl Planned for Bcast<'_> {
 pub(super) fn bcast_in_group(p: &mut impl Plan, root: u32, data: &Data) -> Result<()> {
     match (choose(Kind::Bcast, ask(p, data.len, true)), p.spread()) {
         (Algorithm::ByNode, Some(spread)) => by_node::bcast(p, &spread, root, data),
-        (Algorithm::Chain { segment }, Some(spread)) => by_node::chain(p, &spread, root, data, segment),
+        (Algorithm::Chain { segment }, Some(spread)) => {
+            by_node::chain(p, &spread, root, data, segment)
+        }
         (Algorithm::Chain { segment }, None) => bcast::chain(p, root, data, segment),
         (Algorithm::Flat, _) => bcast::flat(p, root, data),
         (Algorithm::ScatterAllgather, _) => bcast::scatter_allgather(p, root, data),
@@ -440,7 +450,12 @@ impl Planned for Alltoallw<'_> {
     }
 }
 
-fn plan_uneven(p: &mut impl Plan, kind: Kind, send: Option<Blocks<'_>>, recv: Blocks<'_>) -> Result<()> {
+fn plan_uneven(
+    p: &mut impl Plan,
+    kind: Kind,
+    send: Option<Blocks<'_>>,
+    recv: Blocks<'_>,
+) -> Result<()> {
     let Some(send) = send else {
         return alltoall::in_place(p, &recv);
     };

@@ -1,8 +1,8 @@
 //! Which algorithm serves a collective: a pure function of what all its processes know alike.
 //!
-//! Used by the calls and by `garonne why`, which prints the same decisions. Only facts that are equal on every process may enter
-//! (ranks, packed bytes, whether the operation commutes, how ranks are spread over nodes), since all must decide alike. The
-//! thresholds are in `limits.rs`.
+//! Used by the calls and by `garonne why`, which prints the same decisions. Only facts that are
+//! equal on every process may enter (ranks, packed bytes, whether the operation commutes, how ranks
+//! are spread over nodes), since all must decide alike. The thresholds are in `limits.rs`.
 
 use super::spread::Grouping;
 use super::tag::Kind;
@@ -14,8 +14,9 @@ use std::fmt;
 pub struct Ask {
     /// Processes that take part.
     pub ranks: u32,
-    /// Packed bytes: of the whole data of a broadcast or reduction, of one rank's block of gathers and all-to-alls (for uneven blocks
-    /// of the average one), of all that is reduced before a reduce-scatter.
+    /// Packed bytes: of the whole data of a broadcast or reduction, of one rank's block of gathers
+    /// and all-to-alls (for uneven blocks of the average one), of all that is reduced before a
+    /// reduce-scatter.
     pub bytes: u64,
     /// Elements of a reduction; 0 elsewhere.
     pub elements: u64,
@@ -57,9 +58,11 @@ pub enum Algorithm {
     Bruck,
     /// Pairs of blocks to both neighbours in turn.
     NeighbourExchange,
-    /// Inside each node, between nodes, and inside each again: little crosses the network, and that once.
+    /// Inside each node, between nodes, and inside each again: little crosses the network, and that
+    /// once.
     ByNode,
-    /// The same, with a slice of the data for each of a node's ranks, which all talk to other nodes at once.
+    /// The same, with a slice of the data for each of a node's ranks, which all talk to other nodes
+    /// at once.
     ByNodeInSlices,
     /// Every pair of ranks directly, so many partners at a time.
     Linear {
@@ -120,7 +123,8 @@ pub fn choose(kind: Kind, ask: Ask) -> Algorithm {
     }
 }
 
-/// Whether direct exchanges between all pairs are worth it: single copies side by side in one memory.
+/// Whether direct exchanges between all pairs are worth it: single copies side by side in one
+/// memory.
 fn few_together(ask: Ask) -> bool {
     ask.together && ask.ranks <= limit::DIRECT_RANKS
 }
@@ -160,10 +164,14 @@ fn allgather(ask: Ask) -> Algorithm {
             Algorithm::RecursiveDoubling
         }
         _ if total <= limit::TREE_BYTES => Algorithm::Bruck,
-        _ if few_together(ask) => Algorithm::Linear { batch: ask.ranks - 1 },
+        _ if few_together(ask) => Algorithm::Linear {
+            batch: ask.ranks - 1,
+        },
         // In the order of nodes, which neighbours by rank are not.
         _ if ask.spread.is_some_and(|spread| !spread.runs) => Algorithm::Ring,
-        _ if ask.ranks.is_multiple_of(2) && total <= limit::CHAIN_BYTES => Algorithm::NeighbourExchange,
+        _ if ask.ranks.is_multiple_of(2) && total <= limit::CHAIN_BYTES => {
+            Algorithm::NeighbourExchange
+        }
         _ => Algorithm::Ring,
     }
 }
@@ -181,7 +189,8 @@ fn alltoall(ask: Ask) -> Algorithm {
     }
 }
 
-/// Whether operands may be combined node by node: in any order, or because that is the order of ranks.
+/// Whether operands may be combined node by node: in any order, or because that is the order of
+/// ranks.
 fn by_node(ask: Ask) -> Option<Grouping> {
     ask.spread.filter(|spread| ask.commutative || spread.runs)
 }
@@ -210,7 +219,8 @@ fn allreduce(ask: Ask) -> Algorithm {
 
 fn allreduce_by_node(spread: Grouping, ask: Ask) -> Algorithm {
     let each = u64::from(spread.each);
-    let sliced = (2..=u64::from(limit::SLICED_RANKS)).contains(&each) && ask.elements >= u64::from(ask.ranks);
+    let sliced = (2..=u64::from(limit::SLICED_RANKS)).contains(&each)
+        && ask.elements >= u64::from(ask.ranks);
     match sliced && ask.bytes / each.max(1) > limit::REDUCE_TREE_BYTES {
         true => Algorithm::ByNodeInSlices,
         false => Algorithm::ByNode,

@@ -1,5 +1,5 @@
-//! Ranks of one communicator that called different collectives, in words: each side with its members
-//! and the place of its call, those with the fewest members first.
+//! Ranks of one communicator that called different collectives, in words: each side with its
+//! members and the place of its call, those with the fewest members first.
 
 use super::statement::Statement;
 use crate::comm::Comm;
@@ -29,7 +29,9 @@ pub(super) struct Said {
 impl Said {
     /// Of what a member noted.
     pub fn noted(member: u32, note: &[u8; NOTE_BYTES]) -> Self {
-        let site = note.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let site = note
+            .last_chunk()
+            .map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         Self {
             member,
             statement: note.first_chunk().and_then(Statement::from_bytes),
@@ -61,8 +63,14 @@ pub(super) fn disagreement(comm: &Comm, (what, number): (&str, u32), mut said: V
             |said| said.to_string(),
         );
         let named = ranks(members.iter().map(|said| said.member));
-        let place = members.first().map_or(String::new(), |first| place(comm, first));
-        format!("\n  {named}  {said}{place}, {} of {}", members.len(), comm.size())
+        let place = members
+            .first()
+            .map_or(String::new(), |first| place(comm, first));
+        format!(
+            "\n  {named}  {said}{place}, {} of {}",
+            members.len(),
+            comm.size()
+        )
     });
     let lines: String = lines.collect();
     let more = match (sides.len(), sides.len().saturating_sub(SIDES_TOLD)) {
@@ -110,7 +118,11 @@ fn ranks(members: impl Iterator<Item = u32>) -> String {
         false => format!("{first}-{last}"),
     };
     let named: Vec<_> = ranges.iter().take(RANGES_NAMED).map(range).collect();
-    let more = if ranges.len() > RANGES_NAMED { ",..." } else { "" };
+    let more = if ranges.len() > RANGES_NAMED {
+        ",..."
+    } else {
+        ""
+    };
     match ranges.as_slice() {
         [(first, last)] if first == last => format!("rank {first}"),
         _ => format!("ranks {}{more}", named.join(",")),
@@ -127,7 +139,10 @@ mod tests {
         assert_eq!(ranks([2].into_iter()), "rank 2");
         assert_eq!(ranks([0, 1].into_iter()), "ranks 0-1");
         assert_eq!(ranks([0, 3, 4, 5, 7].into_iter()), "ranks 0,3-5,7");
-        assert_eq!(ranks((0..20).map(|at| 2 * at)), "ranks 0,2,4,6,8,10,12,14,...");
+        assert_eq!(
+            ranks((0..20).map(|at| 2 * at)),
+            "ranks 0,2,4,6,8,10,12,14,..."
+        );
     }
 
     #[test]
@@ -137,6 +152,9 @@ mod tests {
         note[..super::super::statement::STATEMENT_BYTES].copy_from_slice(&statement.to_bytes());
         note_site(&mut note, 0x1234_5678_9abc);
         let said = Said::noted(4, &note);
-        assert_eq!((said.statement, said.site), (Some(statement), 0x1234_5678_9abc));
+        assert_eq!(
+            (said.statement, said.site),
+            (Some(statement), 0x1234_5678_9abc)
+        );
     }
 }

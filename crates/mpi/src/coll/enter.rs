@@ -1,7 +1,9 @@
-//! How a process enters a constructor: as a collective, in which all members of the communicator take part.
+//! How a process enters a constructor: as a collective, in which all members of the communicator
+//! take part.
 //!
-//! Constructors are numbered with the blocking collectives of their communicator and meet at its board first, where there is one: so ranks that called
-//! something else hear of it instead of waiting for each other, and who watches sees which members are missing.
+//! Constructors are numbered with the blocking collectives of their communicator and meet at its
+//! board first, where there is one: so ranks that called something else hear of it instead of
+//! waiting for each other, and who watches sees which members are missing.
 
 use super::node;
 use super::run::Wire;
@@ -17,7 +19,8 @@ use garonne_progress::surroundings::Counted;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A constructor that this process has entered. While this lives, those who watch see that the thread waits for the other members.
+/// A constructor that this process has entered. While this lives, those who watch see that the
+/// thread waits for the other members.
 pub(crate) struct Entered {
     process: Arc<Process>,
     origin: Origin,
@@ -52,8 +55,9 @@ impl Comm {
         Ok(Entered { process, origin })
     }
 
-    /// A constructor that gives a request, about to begin to talk, as those know it who watch. It has no number among the collectives: programs may start it before a blocking one
-    /// on one process, and after it on another.
+    /// A constructor that gives a request, about to begin to talk, as those know it who watch. It
+    /// has no number among the collectives: programs may start it before a blocking one on one
+    /// process, and after it on another.
     pub(crate) fn started_constructor(&self, origin: Origin) -> Meeting {
         let count = &self.0.counts[Counted::Constructions as usize];
         Meeting {

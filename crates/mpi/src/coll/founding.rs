@@ -1,8 +1,11 @@
-//! How the members of a communicator come to their board: rank 0 lends it and tells all, and it is used if all could reach it.
+//! How the members of a communicator come to their board: rank 0 lends it and tells all, and it is
+//! used if all could reach it.
 //!
-//! Begun by the first collective of a communicator, blocking or not, and advanced as a stepper, so that nobody waits in a call that must not: a blocking call waits for it, nonblocking ones
-//! that come meanwhile wait in their requests ([`super::rounds`]). All members call their collectives in one order, and so begin in the same one; its messages are the same
-//! whichever that is. Bounded: one broadcast and one reduction of a byte.
+//! Begun by the first collective of a communicator, blocking or not, and advanced as a stepper, so
+//! that nobody waits in a call that must not: a blocking call waits for it, nonblocking ones that
+//! come meanwhile wait in their requests ([`super::rounds`]). All members call their collectives in
+//! one order, and so begin in the same one; its messages are the same whichever that is. Bounded:
+//! one broadcast and one reduction of a byte.
 
 use super::algo;
 use super::algo::Reduction;
@@ -70,7 +73,11 @@ pub(super) fn running(
 ) -> Result<Arc<Running>> {
     let mut recorder = Recorder::new(wire.me(), wire.size(), 0);
     plan(&mut recorder)?;
-    Ok(Running::new(wire.clone(), recorder.finish(), Afloat::default()))
+    Ok(Running::new(
+        wire.clone(),
+        recorder.finish(),
+        Afloat::default(),
+    ))
 }
 
 impl Naming {
@@ -126,8 +133,10 @@ impl Agreeing {
 }
 
 impl Founding {
-    /// Begins on behalf of a program's call. Its messages bear one number, whichever call that is, of those that are counted apart. Their kind keeps them apart from that call's own, and the series
-    /// from what `garonne who` compares: a rank may be ahead of another, in the call itself, without a mistake.
+    /// Begins on behalf of a program's call. Its messages bear one number, whichever call that is,
+    /// of those that are counted apart. Their kind keeps them apart from that call's own, and the
+    /// series from what `garonne who` compares: a rank may be ahead of another, in the call itself,
+    /// without a mistake.
     pub fn begin(comm: &Comm, origin: Origin) -> Arc<Self> {
         let call = Call::new(1, Series::Nonblocking, Kind::Internal);
         let naming = Naming::begin(comm, Wire::keeping(comm, call, origin));
@@ -188,7 +197,9 @@ impl Phase {
         match self {
             Phase::Naming(naming) => ended(&naming.running).map(|error| match error {
                 Some(error) => Err(error),
-                None => naming.end().map(|agreeing| Phase::Agreeing(Box::new(agreeing))),
+                None => naming
+                    .end()
+                    .map(|agreeing| Phase::Agreeing(Box::new(agreeing))),
             }),
             Phase::Agreeing(agreeing) => ended(&agreeing.running).map(|error| match error {
                 Some(error) => Err(error),

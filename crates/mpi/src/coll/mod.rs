@@ -1,8 +1,10 @@
-//! Collective operations (MPI 5.0, chapter 6): on intra- and intercommunicators, blocking and nonblocking.
+//! Collective operations (MPI 5.0, chapter 6): on intra- and intercommunicators, blocking and
+//! nonblocking.
 //!
-//! Owns the algorithms, their choice, and the schedules they become. Called by the C edge through the methods of
-//! [`Comm`](crate::comm::Comm), and by the communicator code for its own agreements. Bounded by the steps an algorithm states (see
-//! [`algo`]) and the temporary memory it asks for, at most a small multiple of the call's own data.
+//! Owns the algorithms, their choice, and the schedules they become. Called by the C edge through
+//! the methods of [`Comm`](crate::comm::Comm), and by the communicator code for its own agreements.
+//! Bounded by the steps an algorithm states (see [`algo`]) and the temporary memory it asks for, at
+//! most a small multiple of the call's own data.
 
 mod algo;
 pub mod blocks;
@@ -40,7 +42,8 @@ pub use boards::Boards;
 pub use buffers::{Elements, Mixed, Uneven};
 pub use calls::{Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast};
 pub use neighbors::{
-    NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw, Neighbors,
+    NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw,
+    Neighbors,
 };
 pub use reductions::{Allreduce, Reduce, ReduceScatter, ReduceScatterBlock, reduce_local};
 pub use rooted::{Gather, Gatherv, Scatter, Scatterv};
@@ -74,7 +77,8 @@ impl<T: sealed::Planned> Collective for T {}
 pub(crate) mod sealed {
     use super::*;
 
-    /// What every collective can do: say what it is, check itself against a communicator, state its steps.
+    /// What every collective can do: say what it is, check itself against a communicator, state its
+    /// steps.
     pub trait Planned {
         /// What is called.
         fn kind(&self) -> Kind;
@@ -86,17 +90,20 @@ pub(crate) mod sealed {
         fn statement(&self, _comm: &Comm) -> Statement {
             Statement::of(self.kind())
         }
-        /// Whether all ranks meet for it where they have a board, if only to see that they call the same; `false`: it concerns each rank and its
-        /// neighbours, who are not to wait for the others.
+        /// Whether all ranks meet for it where they have a board, if only to see that they call the
+        /// same; `false`: it concerns each rank and its neighbours, who are not to wait for the
+        /// others.
         fn is_for_all(&self) -> bool {
             true
         }
-        /// Carries it out on the communicator's board if that serves; on `false` nothing happened. Decided by what the statement
-        /// says and by nothing else, so that ranks with equal statements decide alike.
+        /// Carries it out on the communicator's board if that serves; on `false` nothing happened.
+        /// Decided by what the statement says and by nothing else, so that ranks with equal
+        /// statements decide alike.
         fn meet(&self, _table: &Table<'_>) -> Result<bool> {
             Ok(false)
         }
-        /// What it has to do in a round of the communicator's board, if it may meet there when it does not wait; decided likewise.
+        /// What it has to do in a round of the communicator's board, if it may meet there when it
+        /// does not wait; decided likewise.
         fn errand(&self, _comm: &Comm) -> Option<Errand<'_>> {
             None
         }
@@ -104,10 +111,12 @@ pub(crate) mod sealed {
 }
 
 impl Comm {
-    /// Carries out a collective (`MPI_Bcast` and its kin): returns when this process's part is done.
+    /// Carries out a collective (`MPI_Bcast` and its kin): returns when this process's part is
+    /// done.
     ///
     /// # Errors
-    /// `Root`, `Count`, `Arg`, `Op` … for arguments that do not fit; `NoMem`; what the communication met.
+    /// `Root`, `Count`, `Arg`, `Op` … for arguments that do not fit; `NoMem`; what the
+    /// communication met.
     pub fn collective(&self, call: &impl Collective, origin: Origin) -> Result<()> {
         call.check(self)?;
         let number = self.number(Series::Blocking, call.kind());
@@ -117,7 +126,8 @@ impl Comm {
         {
             let said = call.statement(self);
             let table = Table::new(self, place, number, origin, said);
-            // What went wrong earlier is told after the call is carried out: the others take part in it, too.
+            // What went wrong earlier is told after the call is carried out: the others take part
+            // in it, too.
             let earlier = table.look_back();
             if !call.meet(&table)? {
                 self.meet_by_messages(call, &table)?;
@@ -147,8 +157,8 @@ impl Comm {
         immediate.finish()
     }
 
-    /// Starts a collective (`MPI_Ibcast` and its kin). The program's buffers belong to it until the request is over; counts,
-    /// displacements and datatypes do not.
+    /// Starts a collective (`MPI_Ibcast` and its kin). The program's buffers belong to it until the
+    /// request is over; counts, displacements and datatypes do not.
     ///
     /// # Errors
     /// As [`Comm::collective`]; what the communication meets later is told by the request.
@@ -179,7 +189,8 @@ impl Comm {
         }
     }
 
-    /// Numbers a collective, from 1: all processes of the communicator call those of a series in the same order, one thread at a time.
+    /// Numbers a collective, from 1: all processes of the communicator call those of a series in
+    /// the same order, one thread at a time.
     fn number(&self, series: Series, kind: Kind) -> Call {
         let count = &self.0.counts[series.counted() as usize];
         let number = count.load(Ordering::Relaxed).wrapping_add(1);

@@ -1,7 +1,10 @@
-//! Neighbourhood collectives (MPI 5.0 section 8.6): each process exchanges blocks with its neighbours in the communicator's topology.
+//! Neighbourhood collectives (MPI 5.0 section 8.6): each process exchanges blocks with its
+//! neighbours in the communicator's topology.
 //!
-//! Blocks are counted by neighbour here, in the order of [`Comm::neighbors`]; beyond the edge of a grid the block is left alone. No process waits for others than
-//! its neighbours. Between two processes that are neighbours more than once, blocks are told apart by the order of their messages.
+//! Blocks are counted by neighbour here, in the order of [`Comm::neighbors`]; beyond the edge of a
+//! grid the block is left alone. No process waits for others than its neighbours. Between two
+//! processes that are neighbours more than once, blocks are told apart by the order of their
+//! messages.
 
 use super::blocks::Blocks;
 use super::buffers::{Elements, Mixed, Uneven};
@@ -13,7 +16,8 @@ use crate::error::Result;
 use crate::topo::Topology;
 use garonne_sync::user::Data;
 
-/// A process's neighbours by rank, in the order of their blocks; `MPI_PROC_NULL` beyond the edge of a grid.
+/// A process's neighbours by rank, in the order of their blocks; `MPI_PROC_NULL` beyond the edge of
+/// a grid.
 pub struct Neighbors {
     sources: Vec<i32>,
     destinations: Vec<i32>,
@@ -45,8 +49,9 @@ impl Neighbors {
         self.destinations.len()
     }
 
-    /// The order in which blocks are received. In a grid what was sent downwards comes from above: where both neighbours of a dimension are one process,
-    /// the first that it sent is the block from above.
+    /// The order in which blocks are received. In a grid what was sent downwards comes from above:
+    /// where both neighbours of a dimension are one process, the first that it sent is the block
+    /// from above.
     fn arrivals(&self) -> impl Iterator<Item = usize> {
         let other = usize::from(self.in_pairs);
         (0..self.sources.len()).map(move |index| index ^ other)
@@ -73,7 +78,8 @@ impl Neighbors {
     }
 }
 
-/// The five calls: what differs is how blocks are described, and whether every destination gets the same.
+/// The five calls: what differs is how blocks are described, and whether every destination gets the
+/// same.
 macro_rules! neighborhood {
     ($($(#[$doc:meta])* $call:ident: $send:ident ($blocks:expr, $outgoing:expr), $recv:ident;)*) => {$(
         $(#[$doc])*

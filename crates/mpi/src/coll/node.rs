@@ -1,9 +1,12 @@
-//! Blocking collectives through a board in shared memory, for communicators whose processes share a node.
+//! Blocking collectives through a board in shared memory, for communicators whose processes share a
+//! node.
 //!
-//! Owns each communicator's use of its board ([`Meeting`]); what happens there is in [`super::table`], and who lends it in [`super::boards`]. A communicator gets its board in its first collective, whatever each rank calls
-//! there; rank 0 lends it, by messages ([`super::founding`]). Every blocking collective begins with a meeting, also one whose data goes by messages, so
-//! that ranks which disagree hear of it instead of waiting for each other. Bounded by the commons (`Host::commons`):
-//! without room there, messages serve.
+//! Owns each communicator's use of its board ([`Meeting`]); what happens there is in
+//! [`super::table`], and who lends it in [`super::boards`]. A communicator gets its board in its
+//! first collective, whatever each rank calls there; rank 0 lends it, by messages
+//! ([`super::founding`]). Every blocking collective begins with a meeting, also one whose data goes
+//! by messages, so that ranks which disagree hear of it instead of waiting for each other. Bounded
+//! by the commons (`Host::commons`): without room there, messages serve.
 
 use super::algo;
 use super::boards::{self, Boards, Lent};
@@ -49,7 +52,9 @@ impl Meeting {
     /// What is known of the ways of long collectives.
     pub fn learned(&self) -> String {
         let place = self.place.get().and_then(Option::as_ref);
-        place.map_or(String::new(), |place| format!("{:?}", place.ways.lock().unwrap()))
+        place.map_or(String::new(), |place| {
+            format!("{:?}", place.ways.lock().unwrap())
+        })
     }
 
     /// As if nothing were known of them.
@@ -93,13 +98,15 @@ pub(crate) struct Place {
     /// The words by which their helpers are called.
     hands: Vec<Option<Segment>>,
     pub(super) style: Style,
-    /// Bytes that all move in a call from which on caches keep nothing; all members go by what the lender found, as for the next.
+    /// Bytes that all move in a call from which on caches keep nothing; all members go by what the
+    /// lender found, as for the next.
     pub(super) past_caches_from: u64,
     /// The C library copies in another way than all else.
     pub(super) library: bool,
     /// Whether all members can read what any of them lends, once they have agreed on it.
     pub(super) reads: OnceLock<bool>,
-    /// The system does not let all members read that any more, which all have learned in the same call.
+    /// The system does not let all members read that any more, which all have learned in the same
+    /// call.
     pub(super) refused: AtomicBool,
     /// Which ways long collectives go.
     pub(super) ways: Mutex<Ways>,
@@ -156,7 +163,8 @@ pub(super) fn found(comm: &Comm) -> Found<'_> {
     }
 }
 
-/// The same, and has its members find out if nobody asked before: all processes ask alike, in their first collective.
+/// The same, and has its members find out if nobody asked before: all processes ask alike, in their
+/// first collective.
 #[inline]
 pub(super) fn look_for(comm: &Comm, origin: Origin) -> Found<'_> {
     match found(comm) {
@@ -208,19 +216,24 @@ fn await_place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>
     };
     let host = &comm.process().host;
     // To the program, and to those who watch, it is the call that waits.
-    host.meets(0, Some(Wire::of(comm, call, origin).meeting(Awaited::Members)));
+    host.meets(
+        0,
+        Some(Wire::of(comm, call, origin).meeting(Awaited::Members)),
+    );
     host.wait_for(&|| Awaits::end_of(&**founding), &mut || founding.is_over());
     host.meets(0, None);
     founding.take_error().map_or_else(|| Ok(known(comm)), Err)
 }
 
-/// The members of `comm` found out: what this process has there, which must be the same on all of them.
+/// The members of `comm` found out: what this process has there, which must be the same on all of
+/// them.
 pub(super) fn settle(comm: &Comm, place: Option<Place>) {
     comm.0.meeting.place.get_or_init(|| place);
 }
 
-/// What the lender of a board says of it to the other members: offset in its commons, plus one (0: none), length of lanes and of wide cells, style, and what it says of
-/// copies (from where on caches keep nothing, and whether the C library has a routine of its own).
+/// What the lender of a board says of it to the other members: offset in its commons, plus one (0:
+/// none), length of lanes and of wide cells, style, and what it says of copies (from where on
+/// caches keep nothing, and whether the C library has a routine of its own).
 #[derive(Clone, Copy)]
 pub(super) struct Name {
     offset: u64,
@@ -260,7 +273,11 @@ impl Name {
         Self {
             offset: word(0),
             lane: word(1),
-            style: if word(2) == 0 { Style::Gate } else { Style::Flags },
+            style: if word(2) == 0 {
+                Style::Gate
+            } else {
+                Style::Flags
+            },
             past_caches_from: word(3),
             library: word(4) != 0,
             wide: word(5),
@@ -274,7 +291,8 @@ pub(super) fn commons(comm: &Comm) -> Option<Segment> {
     comm.process().host.commons(lender)
 }
 
-/// A board for `comm` out of these, if the caller is its lender and there is room, and the name of it.
+/// A board for `comm` out of these, if the caller is its lender and there is room, and the name of
+/// it.
 pub(super) fn lend(comm: &Comm, commons: Option<&Segment>) -> (Option<Lent>, Name) {
     let process = comm.process();
     let lent = match (commons, comm.rank()) {
@@ -285,7 +303,9 @@ pub(super) fn lend(comm: &Comm, commons: Option<&Segment>) -> (Option<Lent>, Nam
     let name = Name {
         offset: lent.as_ref().map_or(0, |lent| lent.offset as u64 + 1),
         lane: lent.as_ref().map_or(0, |lent| lent.board.lane_len() as u64),
-        wide: lent.as_ref().map_or(0, |lent| lent.rounds.wide_len() as u64),
+        wide: lent
+            .as_ref()
+            .map_or(0, |lent| lent.rounds.wide_len() as u64),
         style: if flags { Style::Flags } else { Style::Gate },
         past_caches_from: copy::past_caches_from(),
         library: Routine::available().len() > 1,
@@ -294,7 +314,12 @@ pub(super) fn lend(comm: &Comm, commons: Option<&Segment>) -> (Option<Lent>, Nam
 }
 
 /// The caller's place at a board of which it knows the name, if it can reach it.
-pub(super) fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Option<Lent>) -> Option<Place> {
+pub(super) fn reach(
+    comm: &Comm,
+    commons: Option<Segment>,
+    name: Name,
+    lent: Option<Lent>,
+) -> Option<Place> {
     let (process, members, me) = (comm.process(), comm.size(), comm.rank());
     let is_lender = lent.is_some();
     let (board, rounds) = match lent {
@@ -302,7 +327,10 @@ pub(super) fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Opt
         None => {
             let word = |word: u64| usize::try_from(word).ok();
             let (lane, wide) = (word(name.lane)?, word(name.wide)?);
-            if ![lane, wide].iter().all(|len| len.is_multiple_of(CELL_BYTES)) {
+            if ![lane, wide]
+                .iter()
+                .all(|len| len.is_multiple_of(CELL_BYTES))
+            {
                 return None;
             }
             let len = boards::bytes(members, lane, wide);
@@ -339,7 +367,8 @@ pub(super) fn reach(comm: &Comm, commons: Option<Segment>, name: Name, lent: Opt
 }
 
 impl Place {
-    /// Wakes all others that sleep. The fence inside orders what was written before the look at the first bell; sleepers look once more after arming.
+    /// Wakes all others that sleep. The fence inside orders what was written before the look at the
+    /// first bell; sleepers look once more after arming.
     pub(super) fn ring(&self) {
         for (index, bell) in self.bells.iter().enumerate() {
             let bell = Doorbell::new(bell.atomic_u32(0));
@@ -358,7 +387,8 @@ impl Place {
         }
     }
 
-    /// Calls the helpers of all others that compute and said that they want to be called for steps of collectives.
+    /// Calls the helpers of all others that compute and said that they want to be called for steps
+    /// of collectives.
     pub(super) fn call_hands(&self) {
         Self::call(&self.hands);
     }
@@ -397,7 +427,9 @@ impl Place {
 
     /// Room for two long operands; `None`: there is no memory.
     pub(super) fn wide(&self) -> Option<UserMem> {
-        let wide = self.wide.get_or_init(|| Scratch::new(2 * limit::DIRECT_COMBINE));
+        let wide = self
+            .wide
+            .get_or_init(|| Scratch::new(2 * limit::DIRECT_COMBINE));
         wide.as_ref().map(Scratch::mem)
     }
 

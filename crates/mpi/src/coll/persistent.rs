@@ -1,9 +1,13 @@
 //! Persistent collectives (MPI 5.0 section 6.13): planned once, carried out at each start.
 //!
-//! The plan is made where the collective is initialised: arguments are checked and the algorithm is chosen there, and a start only takes the steps.
-//! Processes may start what they initialised in different orders, so nothing here meets in the rounds of a board, which count calls: each persistent
-//! collective has a tag of its own from its place among those of its communicator, and two starts of one follow each other in the order of their messages.
-//! Two that live at a time never have one number; where counting has come round to one that lives the new one is refused, on each process that still has the old one. Bounded by the schedule and its temporary memory, which live as long as the request.
+//! The plan is made where the collective is initialised: arguments are checked and the algorithm is
+//! chosen there, and a start only takes the steps. Processes may start what they initialised in
+//! different orders, so nothing here meets in the rounds of a board, which count calls: each
+//! persistent collective has a tag of its own from its place among those of its communicator, and
+//! two starts of one follow each other in the order of their messages. Two that live at a time
+//! never have one number; where counting has come round to one that lives the new one is refused,
+//! on each process that still has the old one. Bounded by the schedule and its temporary memory,
+//! which live as long as the request.
 
 use super::Collective;
 use super::plan::Schedule;
@@ -19,11 +23,13 @@ use garonne_progress::host::Stepper;
 use std::sync::Arc;
 
 impl Comm {
-    /// Initialises a collective (`MPI_Bcast_init` and its kin): gives an inactive request. The program's buffers belong to it while it is active; counts,
-    /// displacements and datatypes never do.
+    /// Initialises a collective (`MPI_Bcast_init` and its kin): gives an inactive request. The
+    /// program's buffers belong to it while it is active; counts, displacements and datatypes never
+    /// do.
     ///
     /// # Errors
-    /// As [`Comm::collective`], for what is wrong with the arguments; what the communication meets is told by each start's completion.
+    /// As [`Comm::collective`], for what is wrong with the arguments; what the communication meets
+    /// is told by each start's completion.
     pub fn init_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
         call.check(self)?;
         // Who has no memory for it is not counted, either, and in step when it tries again.
@@ -32,7 +38,10 @@ impl Comm {
         let wire = Wire::keeping(self, self.number(Series::Persistent, call.kind()), origin);
         let seat = word.map(|word| Seat::of(call, &wire, word));
         let kept = Kept::new(wire, schedule, seat)?;
-        Ok(Request::persistent(self, Box::new(move || Ok(kept.start()))))
+        Ok(Request::persistent(
+            self,
+            Box::new(move || Ok(kept.start())),
+        ))
     }
 }
 
@@ -53,7 +62,11 @@ impl Kept {
             );
             return Err(comm.error(Class::Other, text));
         }
-        Ok(Self { wire, schedule, seat })
+        Ok(Self {
+            wire,
+            schedule,
+            seat,
+        })
     }
 
     fn start(&self) -> Request {
@@ -74,7 +87,8 @@ impl Kept {
         }
         match running.take_if_over() {
             Some(Ok(status)) => Request::done(process, status),
-            // What went wrong is told by the wait or test, so that others started in the same call are started.
+            // What went wrong is told by the wait or test, so that others started in the same call
+            // are started.
             _ => Request::new(process, running),
         }
     }
@@ -82,6 +96,10 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.wire.comm().0.persistent().remove(&self.wire.call().number);
+        self.wire
+            .comm()
+            .0
+            .persistent()
+            .remove(&self.wire.call().number);
     }
 }

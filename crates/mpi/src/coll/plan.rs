@@ -1,14 +1,18 @@
-//! A collective as steps: what algorithms write to ([`Plan`]), and the recorded form ([`Schedule`]).
+//! A collective as steps: what algorithms write to ([`Plan`]), and the recorded form
+//! ([`Schedule`]).
 //!
-//! An algorithm is a function that states its steps in order to a plan. Communication starts when its step is reached and
-//! goes on by itself; `wait` and `fence` hold later steps back until earlier communication is complete; copies and
-//! reductions happen where they stand. The immediate plan in [`super::run`] performs each step as it is stated, for blocking calls, and
-//! builds nothing; [`Recorder`] keeps the steps; the plan of nonblocking calls, in [`super::start`], does the one until it must wait
-//! and the other from there. Algorithms never look at data while planning, so both forms are the same messages.
+//! An algorithm is a function that states its steps in order to a plan. Communication starts when
+//! its step is reached and goes on by itself; `wait` and `fence` hold later steps back until
+//! earlier communication is complete; copies and reductions happen where they stand. The immediate
+//! plan in [`super::run`] performs each step as it is stated, for blocking calls, and builds
+//! nothing; [`Recorder`] keeps the steps; the plan of nonblocking calls, in [`super::start`], does
+//! the one until it must wait and the other from there. Algorithms never look at data while
+//! planning, so both forms are the same messages.
 //!
-//! Rules that algorithms keep: messages of one collective between two processes are sent and received in the same order (the
-//! envelope order of the engine then matches them); a buffer that is being sent is not changed, and one that is being received
-//! is not read, before a `wait` or `fence` that covers it.
+//! Rules that algorithms keep: messages of one collective between two processes are sent and
+//! received in the same order (the envelope order of the engine then matches them); a buffer that
+//! is being sent is not changed, and one that is being received is not read, before a `wait` or
+//! `fence` that covers it.
 
 use super::spread::Spread;
 use super::temporary::Temporary;
@@ -104,12 +108,15 @@ pub trait Plan {
 
 /// Allocates scratch memory, or says that there is none.
 pub fn scratch(len: u64) -> Result<Scratch> {
-    usize::try_from(len).ok().and_then(Scratch::new).ok_or_else(|| {
-        Error::new(
-            Class::NoMem,
-            format!("no memory for {len} bytes of temporary space of a collective"),
-        )
-    })
+    usize::try_from(len)
+        .ok()
+        .and_then(Scratch::new)
+        .ok_or_else(|| {
+            Error::new(
+                Class::NoMem,
+                format!("no memory for {len} bytes of temporary space of a collective"),
+            )
+        })
 }
 
 /// One step of a recorded schedule.
@@ -160,7 +167,8 @@ impl Schedule {
         }
     }
 
-    /// Whether a step runs the program's own code, and so may only be taken on a user thread inside an MPI call.
+    /// Whether a step runs the program's own code, and so may only be taken on a user thread inside
+    /// an MPI call.
     pub fn runs_user_code(&self) -> bool {
         self.steps
             .iter()
@@ -192,7 +200,8 @@ impl Recorder {
         }
     }
 
-    /// An empty plan for rank `me` of `size`, with `across` processes in the remote group, all on one node.
+    /// An empty plan for rank `me` of `size`, with `across` processes in the remote group, all on
+    /// one node.
     pub fn new(me: u32, size: u32, across: u32) -> Self {
         Self {
             me,

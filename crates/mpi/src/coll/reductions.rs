@@ -1,6 +1,7 @@
 //! The arguments of the collectives that combine data, and their plans.
 //!
-//! As in [`super::calls`]: `None` for a contribution means `MPI_IN_PLACE`, `None` for a result that it is not significant here.
+//! As in [`super::calls`]: `None` for a contribution means `MPI_IN_PLACE`, `None` for a result that
+//! it is not significant here.
 
 use super::algo::{Reduction, allreduce, inter, reduce, reduce_scatter};
 use super::blocks::Numbers;
@@ -38,7 +39,12 @@ impl<'a> OpOn<'a> {
     }
 
     /// `count` elements at `send` combined to `recv`; without `send` they are at `recv`, in place.
-    pub(super) fn reduction(&self, send: Option<UserMem>, recv: UserMem, count: u64) -> Reduction<'_> {
+    pub(super) fn reduction(
+        &self,
+        send: Option<UserMem>,
+        recv: UserMem,
+        count: u64,
+    ) -> Reduction<'_> {
         Reduction {
             fold: self,
             input: send.unwrap_or(recv),
@@ -59,7 +65,8 @@ macro_rules! fold {
     ($type:ty) => {
         impl Fold for $type {
             fn fold(&self, left: UserMem, into: UserMem, count: u64) {
-                // Only an operation that is not defined on the datatype fails, and calls refuse that first.
+                // Only an operation that is not defined on the datatype fails, and calls refuse
+                // that first.
                 let _ = self.op.apply(left, into, count, &self.datatype);
             }
 
@@ -103,7 +110,13 @@ fn check_op(kind: Kind, op: &Op, datatype: &Datatype) -> Result<()> {
 }
 
 /// Refuses a reduction that its communicator, count or operation does not allow.
-pub(super) fn check(comm: &Comm, kind: Kind, op: (&Op, &Datatype), count: u64, in_place: bool) -> Result<()> {
+pub(super) fn check(
+    comm: &Comm,
+    kind: Kind,
+    op: (&Op, &Datatype),
+    count: u64,
+    in_place: bool,
+) -> Result<()> {
     if in_place && comm.is_inter() {
         return Err(comm.error(
             Class::Buffer,
@@ -126,8 +139,9 @@ pub(super) fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
     }
 }
 
-/// Whether a board may serve: a predefined datatype, which is the same on all ranks, and something to combine. An operation of the
-/// program's is applied to whole contributions only, so lanes leave it to messages.
+/// Whether a board may serve: a predefined datatype, which is the same on all ranks, and something
+/// to combine. An operation of the program's is applied to whole contributions only, so lanes leave
+/// it to messages.
 pub(super) fn is_for_boards(r: &Reduction<'_>, datatype: &Datatype) -> bool {
     r.count > 0 && datatype.size() > 0 && datatype.code().is_some()
 }
@@ -140,7 +154,8 @@ fn meet_on_board(
     root: Option<u32>,
 ) -> Result<bool> {
     Ok(is_for_boards(r, datatype)
-        && (small::meet(table, &Small::Reduce(r, root))? || lanes::meet(table, &Large::Reduce(r, root))?))
+        && (small::meet(table, &Small::Reduce(r, root))?
+            || lanes::meet(table, &Large::Reduce(r, root))?))
 }
 
 /// What a reduction combines in a round, if it may.
@@ -193,7 +208,13 @@ impl Planned for Reduce<'_> {
         if self.root == crate::PROC_NULL {
             return Ok(());
         }
-        check(comm, Kind::Reduce, (self.op, self.datatype), self.count, false)?;
+        check(
+            comm,
+            Kind::Reduce,
+            (self.op, self.datatype),
+            self.count,
+            false,
+        )?;
         let at_root = if comm.is_inter() {
             self.root == crate::ROOT
         } else {
@@ -218,19 +239,32 @@ impl Planned for Reduce<'_> {
             return Ok(());
         }
         let fold = OpOn::new(self.op, self.datatype);
-        let r = fold.reduction(self.send, self.recv.unwrap_or_else(UserMem::null), self.count);
+        let r = fold.reduction(
+            self.send,
+            self.recv.unwrap_or_else(UserMem::null),
+            self.count,
+        );
         if p.across() > 0 {
             return inter::reduce(p, role(self.root), &r);
         }
-        // A result address that a process without result passed by chance must not look like an in-place call.
+        // A result address that a process without result passed by chance must not look like an
+        // in-place call.
         let root = self.root as u32;
-        let r = if p.me() == root { r } else { r.to(UserMem::null()) };
+        let r = if p.me() == root {
+            r
+        } else {
+            r.to(UserMem::null())
+        };
         reduce_in_group(p, root, &r)
     }
 
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         let fold = OpOn::new(self.op, self.datatype);
-        let r = fold.reduction(self.send, self.recv.unwrap_or_else(UserMem::null), self.count);
+        let r = fold.reduction(
+            self.send,
+            self.recv.unwrap_or_else(UserMem::null),
+            self.count,
+        );
         meet_on_board(table, &r, self.datatype, u32::try_from(self.root).ok())
     }
 
@@ -376,11 +410,20 @@ impl ReduceScatter<'_> {
         let total = (0..ranks).try_fold(0u64, |sum, rank| {
             sum.checked_add(u64::try_from(self.counts.get(rank)).ok()?)
         });
-        total.ok_or_else(|| Error::new(Class::Count, "a count is negative, or their sum exceeds 64 bits"))
+        total.ok_or_else(|| {
+            Error::new(
+                Class::Count,
+                "a count is negative, or their sum exceeds 64 bits",
+            )
+        })
     }
 
     fn check_as(&self, comm: &Comm, kind: Kind) -> Result<()> {
-        if self.counts.len().is_some_and(|len| len < comm.size() as usize) {
+        if self
+            .counts
+            .len()
+            .is_some_and(|len| len < comm.size() as usize)
+        {
             return Err(comm.error(Class::Arg, format!("{kind}: fewer counts than ranks")));
         }
         check(
@@ -433,7 +476,8 @@ impl ReduceScatter<'_> {
         let fold = OpOn::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, ends.last().copied().unwrap_or(0));
         let slice = |rank| slice_of(&ends, rank);
-        Ok(is_for_boards(&r, self.datatype) && lanes::meet(table, &Large::ReduceScatter(&r, &slice))?)
+        Ok(is_for_boards(&r, self.datatype)
+            && lanes::meet(table, &Large::ReduceScatter(&r, &slice))?)
     }
 
     fn plan_sliced<P: Plan>(&self, p: &mut P, r: &Reduction<'_>) -> Result<()> {
@@ -443,7 +487,8 @@ impl ReduceScatter<'_> {
         if !r.in_place() {
             return reduce_scatter::direct(p, r, &slice, r.output);
         }
-        // The result goes to the start of the buffer, from which others may still be reading their slices.
+        // The result goes to the start of the buffer, from which others may still be reading their
+        // slices.
         let count = super::algo::len(&slice(me));
         let mine = p.scratch_like(&r.output(), count)?;
         reduce_scatter::direct(p, r, &slice, mine.mem)?;
@@ -506,7 +551,11 @@ impl Planned for ReduceScatterBlock<'_> {
     }
 
     fn statement(&self, _: &Comm) -> Statement {
-        said(Kind::ReduceScatterBlock, (self.op, self.datatype), self.count)
+        said(
+            Kind::ReduceScatterBlock,
+            (self.op, self.datatype),
+            self.count,
+        )
     }
 
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
@@ -525,11 +574,20 @@ impl Planned for ReduceScatterBlock<'_> {
 ///
 /// # Errors
 /// `Op` or `Count` for what the operation or the address space does not allow.
-pub fn reduce_local(input: UserMem, inout: UserMem, count: u64, datatype: &Datatype, op: &Op) -> Result<()> {
+pub fn reduce_local(
+    input: UserMem,
+    inout: UserMem,
+    count: u64,
+    datatype: &Datatype,
+    op: &Op,
+) -> Result<()> {
     if !op.is_for_reductions() {
         return Err(Error::new(
             Class::Op,
-            format!("MPI_Reduce_local: {} is for one-sided calls only", op.name()),
+            format!(
+                "MPI_Reduce_local: {} is for one-sided calls only",
+                op.name()
+            ),
         ));
     }
     op.check(datatype)?;

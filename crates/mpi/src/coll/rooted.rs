@@ -1,6 +1,8 @@
-//! Gathers and scatters, the same call in two directions: between one root, which has a block per rank, and all ranks.
+//! Gathers and scatters, the same call in two directions: between one root, which has a block per
+//! rank, and all ranks.
 //!
-//! Called as [`super::calls`]. The four calls become a [`Rooted`], which knows what is different about them.
+//! Called as [`super::calls`]. The four calls become a [`Rooted`], which knows what is different
+//! about them.
 
 use super::algo::{gather, inter};
 use super::blocks::Blocks;
@@ -131,7 +133,11 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
     }
 
     fn post(&self, comm: &Comm) -> Post {
-        let root = if comm.is_inter() { ROOT } else { comm.rank() as i32 };
+        let root = if comm.is_inter() {
+            ROOT
+        } else {
+            comm.rank() as i32
+        };
         if self.root == root {
             Post::Root
         } else {
@@ -139,7 +145,8 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
         }
     }
 
-    /// Packed bytes of each block, from the side that this process knows; `None` in calls whose blocks differ.
+    /// Packed bytes of each block, from the side that this process knows; `None` in calls whose
+    /// blocks differ.
     fn block(&self, post: Post) -> Option<u64> {
         match (self.kind, post) {
             (Kind::Gatherv | Kind::Scatterv, _) => None,
@@ -251,7 +258,8 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
                 return Some(Errand::Parcels(Parcels::rooted(way, place, mine, all)));
             }
         }
-        // At the root only the blocks of all say how long each is; elsewhere they are not significant.
+        // At the root only the blocks of all say how long each is; elsewhere they are not
+        // significant.
         let mine = self.mine.as_ref().map(Part::of);
         let all = match self.post(comm) {
             Post::Root => self.blocks.and_then(|blocks| blocks.part()),

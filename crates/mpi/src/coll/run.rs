@@ -1,7 +1,10 @@
-//! Carries out collectives on a communicator: at once for blocking calls, as a stepper of the host for nonblocking ones.
+//! Carries out collectives on a communicator: at once for blocking calls, as a stepper of the host
+//! for nonblocking ones.
 //!
-//! Owns the pending operations of a collective and the temporary memory they reach ([`Afloat`]). [`Immediate`] lives on the stack of
-//! a blocking call; [`Running`], which [`super::start`] makes, is shared by its request and the host's list of steppers. Bounded by the steps between two fences.
+//! Owns the pending operations of a collective and the temporary memory they reach ([`Afloat`]).
+//! [`Immediate`] lives on the stack of a blocking call; [`Running`], which [`super::start`] makes,
+//! is shared by its request and the host's list of steppers. Bounded by the steps between two
+//! fences.
 
 mod ending;
 
@@ -84,9 +87,13 @@ impl<'a> Wire<'a> {
         self.origin.site
     }
 
-    /// This operation as those know it who watch. No operation of the engine has a name with the highest bit set.
+    /// This operation as those know it who watch. No operation of the engine has a name with the
+    /// highest bit set.
     fn watched(&self) -> Watched {
-        let (context, tag) = (self.comm.context() + COLLECTIVE, self.call.tag(Inside::Whole));
+        let (context, tag) = (
+            self.comm.context() + COLLECTIVE,
+            self.call.tag(Inside::Whole),
+        );
         Watched {
             name: 1 << 63 | u64::from(context) << 32 | u64::from(tag as u32),
             does: Does::Collective,
@@ -117,7 +124,8 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// Moves bytes of this operation in shared memory, so many, which those who were told of its start hear of; for all others it only moves them.
+    /// Moves bytes of this operation in shared memory, so many, which those who were told of its
+    /// start hear of; for all others it only moves them.
     pub fn moving<T>(&self, bytes: impl FnOnce() -> u64, act: impl FnOnce() -> T) -> T {
         let watcher = match self.watched {
             true => self.host().watcher(),
@@ -255,8 +263,9 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Keeps what starting an operation gave. An operation that could not start counts as over, so that the others go on
-    /// and no peer hangs because of this process's error; the error is told at the end.
+    /// Keeps what starting an operation gave. An operation that could not start counts as over, so
+    /// that the others go on and no peer hangs because of this process's error; the error is told
+    /// at the end.
     fn add(&mut self, wire: &Wire<'_>, started: Result<Started>) -> Token {
         let token = Token(self.base + self.pending.len() as u32);
         let entry = match started {
@@ -364,7 +373,8 @@ impl Afloat {
 impl Drop for Afloat {
     fn drop(&mut self) {
         if !self.flight.is_empty() {
-            // Planning failed half-way, or the engine is being taken down, and it may still write there: better lost than reused.
+            // Planning failed half-way, or the engine is being taken down, and it may still write
+            // there: better lost than reused.
             self.scratch.drain(..).for_each(std::mem::forget);
         }
     }
@@ -480,15 +490,21 @@ struct State {
 impl Drop for State {
     fn drop(&mut self) {
         if !self.afloat.flight.is_empty() {
-            // As in `Afloat`: the steps under way may reach the schedule's own temporary memory, too.
+            // As in `Afloat`: the steps under way may reach the schedule's own temporary memory,
+            // too.
             std::mem::forget(self.schedule.take());
         }
     }
 }
 
 impl Running {
-    /// The rest of a collective of which `afloat` was started already. Nothing else carries out the same schedule meanwhile: its steps share temporary memory.
-    pub(super) fn new(wire: Wire<'static>, schedule: impl Into<Arc<Schedule>>, afloat: Afloat) -> Arc<Self> {
+    /// The rest of a collective of which `afloat` was started already. Nothing else carries out the
+    /// same schedule meanwhile: its steps share temporary memory.
+    pub(super) fn new(
+        wire: Wire<'static>,
+        schedule: impl Into<Arc<Schedule>>,
+        afloat: Afloat,
+    ) -> Arc<Self> {
         let schedule = schedule.into();
         let runs_user_code = schedule.runs_user_code();
         let state = Mutex::new(State {
@@ -510,7 +526,8 @@ impl Running {
         self.is_done().then(|| self.peek())
     }
 
-    /// Takes the steps that can be taken, for an owner that tells others of the end itself; `true` when there are no more.
+    /// Takes the steps that can be taken, for an owner that tells others of the end itself; `true`
+    /// when there are no more.
     pub(super) fn carry(&self) -> bool {
         let mut state = self.state();
         if !state.advance(&self.wire) {
@@ -539,7 +556,9 @@ impl State {
             next,
             afloat,
         } = self;
-        let steps = schedule.as_ref().map_or(&[][..], |schedule| &schedule.steps);
+        let steps = schedule
+            .as_ref()
+            .map_or(&[][..], |schedule| &schedule.steps);
         while let Some(step) = steps.get(*next) {
             match step {
                 Step::Send(site, data) => drop(afloat.send(wire, *site, data.clone())),
@@ -548,7 +567,9 @@ impl State {
                 Step::Fence if !afloat.flight.all_over(wire) => return false,
                 Step::Wait(_) | Step::Fence => {}
                 Step::Copy(src, dst) => typed::copy(src, dst),
-                Step::Fold(combine) => afloat.fold(&*combine.fold, combine.left, combine.into, combine.count),
+                Step::Fold(combine) => {
+                    afloat.fold(&*combine.fold, combine.left, combine.into, combine.count)
+                }
             }
             *next += 1;
         }

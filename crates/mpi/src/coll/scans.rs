@@ -104,7 +104,8 @@ impl Scan<'_> {
         let fold = OpOn::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
         Ok(is_for_boards(&r, self.datatype)
-            && (small::meet(table, &Small::Scan(&r, own))? || lanes::meet(table, &Large::Scan(&r, own))?))
+            && (small::meet(table, &Small::Scan(&r, own))?
+                || lanes::meet(table, &Large::Scan(&r, own))?))
     }
 }
 

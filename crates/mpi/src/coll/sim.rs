@@ -1,15 +1,18 @@
-//! A simulator of schedules for tests: all processes' steps in one thread, messages matched in memory.
+//! A simulator of schedules for tests: all processes' steps in one thread, messages matched in
+//! memory.
 //!
-//! A seed decides who moves next, and for each message whether it is buffered when it is sent or read from the sender's memory only
-//! when it is delivered, at any time between the two posts and the completions. So a wrong order of steps, a buffer changed
-//! too early or a cycle of waits shows as wrong bytes or as a deadlock. Lengths must agree exactly.
+//! A seed decides who moves next, and for each message whether it is buffered when it is sent or
+//! read from the sender's memory only when it is delivered, at any time between the two posts and
+//! the completions. So a wrong order of steps, a buffer changed too early or a cycle of waits shows
+//! as wrong bytes or as a deadlock. Lengths must agree exactly.
 
 use super::plan::{Schedule, Side, Site, Step};
 use super::typed;
 use garonne_sync::user::Data;
 use std::collections::{HashMap, VecDeque};
 
-/// A small generator of pseudo-random numbers (xorshift), so that a seed names a run on every machine.
+/// A small generator of pseudo-random numbers (xorshift), so that a seed names a run on every
+/// machine.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -89,7 +92,8 @@ impl World {
         self.run_watched(|_| Ok(()))
     }
 
-    /// As `run`; `watch` sees after each move how many steps each process has taken, and `None` for one that has finished.
+    /// As `run`; `watch` sees after each move how many steps each process has taken, and `None` for
+    /// one that has finished.
     pub fn run_watched(
         mut self,
         watch: impl Fn(&[Option<usize>]) -> Result<(), String>,
@@ -130,7 +134,10 @@ impl World {
             .iter()
             .find(|(_, channel)| !channel.sends.is_empty() || !channel.recvs.is_empty())
         {
-            Some((key, _)) => Err(format!("a message from {} to {} was left over", key.0, key.1)),
+            Some((key, _)) => Err(format!(
+                "a message from {} to {} was left over",
+                key.0, key.1
+            )),
             None => Ok(()),
         }
     }
@@ -197,7 +204,10 @@ impl World {
             }
             Step::Copy(src, dst) => {
                 if src.len != dst.len {
-                    return Err(format!("process {index} copies {} bytes to {}", src.len, dst.len));
+                    return Err(format!(
+                        "process {index} copies {} bytes to {}",
+                        src.len, dst.len
+                    ));
                 }
                 typed::copy(src, dst);
             }
@@ -263,8 +273,8 @@ mod tests {
             p.wait(token).unwrap();
             p.recv(peer, data).unwrap();
         };
-        let failed =
-            (0..20).filter(|&seed| outcome([&|p| swap(p, 1, &a), &|p| swap(p, 0, &b)], seed).is_err());
+        let failed = (0..20)
+            .filter(|&seed| outcome([&|p| swap(p, 1, &a), &|p| swap(p, 0, &b)], seed).is_err());
         assert!(failed.count() > 0);
     }
 

@@ -1,8 +1,9 @@
 //! Small blocking collectives in the cells of a board.
 //!
-//! Called at the start of blocking collectives with their [`Table`]; says `false` where the data does not fit a cell. At a gate the last to
-//! come combines reductions for all; where members look at each other's flags, each does it for itself, in the same order. A broadcast's
-//! root waits for nobody and its readers for the root alone; all else is a meeting of all.
+//! Called at the start of blocking collectives with their [`Table`]; says `false` where the data
+//! does not fit a cell. At a gate the last to come combines reductions for all; where members look
+//! at each other's flags, each does it for itself, in the same order. A broadcast's root waits for
+//! nobody and its readers for the root alone; all else is a meeting of all.
 
 use super::algo::Reduction;
 use super::algo::scan::Own;
@@ -22,7 +23,8 @@ pub(super) enum Small<'a> {
     Barrier,
     /// The bytes of this rank to all.
     Bcast(u32, Data),
-    /// The bytes of every rank to all, given by their length: `put` puts the own ones down, `get` takes those of a rank.
+    /// The bytes of every rank to all, given by their length: `put` puts the own ones down, `get`
+    /// takes those of a rank.
     Allgather(u64, &'a dyn Fn(&Data), &'a dyn Fn(u32, &Data)),
     /// Everybody's elements combined, to all or to one rank.
     Reduce(&'a Reduction<'a>, Option<u32>),
@@ -115,9 +117,14 @@ fn combine_plain(table: &Table<'_>, r: &Reduction<'_>, epoch: u32) {
     operands.combine(r, r.count, room, bring, |_, _| {});
 }
 
-/// Combines the cells of these members in the order of ranks, if there are any. They are copied out first: peers may write them at any
-/// time.
-fn combine(table: &Table<'_>, r: &Reduction<'_>, mut members: Range<u32>, (epoch, into): (u32, UserMem)) {
+/// Combines the cells of these members in the order of ranks, if there are any. They are copied out
+/// first: peers may write them at any time.
+fn combine(
+    table: &Table<'_>,
+    r: &Reduction<'_>,
+    mut members: Range<u32>,
+    (epoch, into): (u32, UserMem),
+) {
     let board = &table.place.board;
     let mut sum = table.place.private.mem();
     let mut next = sum.offset(CELL_BYTES as isize);

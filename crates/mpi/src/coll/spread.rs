@@ -1,7 +1,8 @@
 //! How the ranks of a communicator are spread over nodes, as all of them know it alike.
 //!
-//! Made when a communicator that spans nodes has its first collective, in time linear in its ranks, since each has to be asked for once. Kept
-//! as one number per node where the ranks of each node follow each other, as launchers place them; as one per rank beside that where they do not.
+//! Made when a communicator that spans nodes has its first collective, in time linear in its ranks,
+//! since each has to be asked for once. Kept as one number per node where the ranks of each node
+//! follow each other, as launchers place them; as one per rank beside that where they do not.
 
 use std::collections::HashMap;
 
@@ -29,7 +30,8 @@ pub struct Grouping {
 }
 
 impl Spread {
-    /// From the node of each of so many ranks. `None` where it makes no difference: all share a node, or no two do.
+    /// From the node of each of so many ranks. `None` where it makes no difference: all share a
+    /// node, or no two do.
     pub fn of(ranks: u32, node_of: impl Fn(u32) -> u32, me: u32) -> Option<Self> {
         let mut numbers: HashMap<u32, u32> = HashMap::new();
         let mut sizes: Vec<u32> = Vec::new();
@@ -105,7 +107,9 @@ impl Spread {
 
     /// The rank at a place in node order.
     pub fn rank_at(&self, place: u32) -> u32 {
-        self.order.as_ref().map_or(place, |order| order[place as usize])
+        self.order
+            .as_ref()
+            .map_or(place, |order| order[place as usize])
     }
 
     /// The rank that is so many places behind the first of a node.
@@ -167,7 +171,9 @@ mod tests {
         ] {
             for me in 0..nodes.len() as u32 {
                 let spread = of(nodes, me).unwrap();
-                let mut seen: Vec<_> = (0..spread.ranks()).map(|place| spread.rank_at(place)).collect();
+                let mut seen: Vec<_> = (0..spread.ranks())
+                    .map(|place| spread.rank_at(place))
+                    .collect();
                 seen.sort_unstable();
                 assert_eq!(seen, (0..nodes.len() as u32).collect::<Vec<_>>());
                 for rank in 0..nodes.len() as u32 {

@@ -1,8 +1,10 @@
 //! Starts a nonblocking collective: what can be done at once is done at once, the rest is recorded.
 //!
-//! Used by [`Comm::start_collective`](crate::comm::Comm::start_collective). Until the first `wait` or `fence` that would have to wait, steps
-//! are taken as they are stated, on the caller's thread; from there on they are kept for the host's steppers. So a root whose
-//! messages all leave at once, or a rank that has nothing to do, needs no stepper, and the others' is short. Bounded as [`super::run`].
+//! Used by [`Comm::start_collective`](crate::comm::Comm::start_collective). Until the first `wait`
+//! or `fence` that would have to wait, steps are taken as they are stated, on the caller's thread;
+//! from there on they are kept for the host's steppers. So a root whose messages all leave at once,
+//! or a rank that has nothing to do, needs no stepper, and the others' is short. Bounded as
+//! [`super::run`].
 
 use super::Collective;
 use super::plan::{Plan, Recorder, Schedule, Site, Token};
@@ -57,7 +59,11 @@ impl Starting {
             return self.afloat.flight.take_error().map_or(Ok(Start::Over), Err);
         }
         let schedule = self.rest.map_or_else(Schedule::fence, Recorder::finish);
-        Ok(Start::Running(Running::new(self.wire, schedule, self.afloat)))
+        Ok(Start::Running(Running::new(
+            self.wire,
+            schedule,
+            self.afloat,
+        )))
     }
 
     /// Whether steps are still taken as they are stated.

@@ -1,8 +1,10 @@
-//! What a rank says of a collective before it takes part: which call, from which root, how much, combined how.
+//! What a rank says of a collective before it takes part: which call, from which root, how much,
+//! combined how.
 //!
-//! Every meeting of [`super::node`] compares statements through a word mixed from them, and if they differ the members show
-//! them to each other, so that each names its own call and one that disagrees. What two ranks may rightly see
-//! differently (the blocks of `MPI_Alltoallv`, a derived type here and its parts there) is not part of it.
+//! Every meeting of [`super::node`] compares statements through a word mixed from them, and if they
+//! differ the members show them to each other, so that each names its own call and one that
+//! disagrees. What two ranks may rightly see differently (the blocks of `MPI_Alltoallv`, a derived
+//! type here and its parts there) is not part of it.
 
 use super::tag::Kind;
 use crate::datatype::basic::Basic;
@@ -16,7 +18,8 @@ pub struct Statement {
     kind: Kind,
     /// The root of a rooted call; unused otherwise.
     root: u32,
-    /// Packed bytes: of the whole, or of a block in calls with one per rank; 0 where ranks may differ.
+    /// Packed bytes: of the whole, or of a block in calls with one per rank; 0 where ranks may
+    /// differ.
     bytes: u64,
     /// How elements are combined.
     combine: Combine,
@@ -119,7 +122,10 @@ impl Statement {
     /// As three words, kind first.
     fn packed(&self) -> [u64; 3] {
         let Combine { op, class, element } = self.combine;
-        let first = self.kind as u64 | (class as u64) << 8 | u64::from(op) << 16 | u64::from(self.root) << 32;
+        let first = self.kind as u64
+            | (class as u64) << 8
+            | u64::from(op) << 16
+            | u64::from(self.root) << 32;
         [first, self.bytes, element.into()]
     }
 
@@ -184,7 +190,8 @@ impl fmt::Display for Statement {
         }
         let Combine { op, class, element } = self.combine;
         if class != Numbers::Nothing {
-            let name = Predefined::from_code(op).map_or("an operation of the program", Predefined::name);
+            let name =
+                Predefined::from_code(op).map_or("an operation of the program", Predefined::name);
             write!(
                 f,
                 "{before}{name} on {} of {element} B",
@@ -192,7 +199,10 @@ impl fmt::Display for Statement {
             )?;
             before = ", ";
         }
-        if matches!(self.kind, Bcast | Gather | Gatherv | Scatter | Scatterv | Reduce) {
+        if matches!(
+            self.kind,
+            Bcast | Gather | Gatherv | Scatter | Scatterv | Reduce
+        ) {
             write!(f, "{before}root {}", self.root)?;
         }
         f.write_str(")")
@@ -231,7 +241,10 @@ mod tests {
         let words: std::collections::HashSet<u32> = all.iter().map(Statement::word).collect();
         assert_eq!(words.len(), all.len());
         for statement in all {
-            assert_eq!(Statement::from_bytes(&statement.to_bytes()), Some(statement));
+            assert_eq!(
+                Statement::from_bytes(&statement.to_bytes()),
+                Some(statement)
+            );
         }
         assert_eq!(Statement::from_bytes(&[0xff; STATEMENT_BYTES]), None);
     }

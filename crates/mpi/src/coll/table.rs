@@ -1,13 +1,16 @@
-//! The meetings of a collective on a board: who waits for whom, and how ranks that disagree learn of it.
+//! The meetings of a collective on a board: who waits for whom, and how ranks that disagree learn
+//! of it.
 //!
-//! Made by [`Comm::collective`](crate::comm::Comm::collective) for one call, used by [`super::small`] and [`super::lanes`]. Every call
-//! comes to at least one meeting, with a word mixed from its [`Statement`]. In all calls but one every member waits in the first meeting for
-//! all others, so that ranks which disagree are told in it, all of them. The exception is a short broadcast: its root goes on at once,
-//! and its readers wait for the root alone. There a reader hears of a disagreement with its root, a root of another root
-//! (whichever comes second finds the first; at a gate the last to come finds everything), and whoever heard leaves the meeting's number on the
-//! board, where the rest find it at their next collective. A call of several meetings begins with one of all, so that
-//! after a disagreement everybody has come to as many meetings. Bounded as the board: a member is ahead of the slowest by
-//! less than [`DEPTH`] meetings.
+//! Made by [`Comm::collective`](crate::comm::Comm::collective) for one call, used by
+//! [`super::small`] and [`super::lanes`]. Every call comes to at least one meeting, with a word
+//! mixed from its [`Statement`]. In all calls but one every member waits in the first meeting for
+//! all others, so that ranks which disagree are told in it, all of them. The exception is a short
+//! broadcast: its root goes on at once, and its readers wait for the root alone. There a reader
+//! hears of a disagreement with its root, a root of another root (whichever comes second finds the
+//! first; at a gate the last to come finds everything), and whoever heard leaves the meeting's
+//! number on the board, where the rest find it at their next collective. A call of several meetings
+//! begins with one of all, so that after a disagreement everybody has come to as many meetings.
+//! Bounded as the board: a member is ahead of the slowest by less than [`DEPTH`] meetings.
 
 use super::disagreement::{Said, disagreement, note_site};
 use super::node::{Place, Style};
@@ -26,7 +29,8 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-/// When a member began and when it was done, in nanoseconds of the clock that all processes of a node share.
+/// When a member began and when it was done, in nanoseconds of the clock that all processes of a
+/// node share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub begin: u64,
@@ -68,7 +72,13 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    pub(super) fn new(comm: &'a Comm, place: &'a Place, call: Call, origin: Origin, said: Statement) -> Self {
+    pub(super) fn new(
+        comm: &'a Comm,
+        place: &'a Place,
+        call: Call,
+        origin: Origin,
+        said: Statement,
+    ) -> Self {
         Self {
             comm,
             place,
@@ -82,8 +92,11 @@ impl<'a> Table<'a> {
 
     /// What members decided by themselves goes into the words that they compare, too.
     pub(super) fn add_to_word(&self, decided: u32) {
-        self.word
-            .set(self.word.get().wrapping_add(decided.wrapping_mul(0x9E37_79B9)));
+        self.word.set(
+            self.word
+                .get()
+                .wrapping_add(decided.wrapping_mul(0x9E37_79B9)),
+        );
     }
 
     /// Messages are to serve, in this course.
@@ -95,7 +108,8 @@ impl<'a> Table<'a> {
         self.course.take()
     }
 
-    /// The number of the next meeting, in which this process must take part. What it puts down there, beside lanes, is its own now.
+    /// The number of the next meeting, in which this process must take part. What it puts down
+    /// there, beside lanes, is its own now.
     #[inline]
     pub(super) fn next(&self) -> u32 {
         let epoch = self.place.last().wrapping_add(1);
@@ -107,7 +121,8 @@ impl<'a> Table<'a> {
         epoch
     }
 
-    /// As [`Self::next`], for a meeting in which lanes are written: all others have left the one before the last.
+    /// As [`Self::next`], for a meeting in which lanes are written: all others have left the one
+    /// before the last.
     #[inline]
     pub(super) fn next_with_lanes(&self) -> u32 {
         let last = self.place.last();
@@ -135,13 +150,16 @@ impl<'a> Table<'a> {
         self.place.together.store(epoch, Ordering::Relaxed);
     }
 
-    /// Whether all members can read what any of them lends. They agree on it when the first of their collectives asks, all in
-    /// the same one: before the first meeting a peer may not have started, and could not be read from yet.
+    /// Whether all members can read what any of them lends. They agree on it when the first of
+    /// their collectives asks, all in the same one: before the first meeting a peer may not have
+    /// started, and could not be read from yet.
     ///
     /// # Errors
     /// As [`Self::pass`].
     pub(super) fn reads(&self) -> Result<bool> {
-        let Place { board, me, reads, .. } = self.place;
+        let Place {
+            board, me, reads, ..
+        } = self.place;
         if let Some(&reads) = reads.get() {
             return Ok(reads && !self.place.refused.load(Ordering::Relaxed));
         }
@@ -165,9 +183,11 @@ impl<'a> Table<'a> {
         Ok(*reads.get_or_init(|| all))
     }
 
-    /// Meets the others, and learns how long it was from when the first began to when the last was done; `None`: somebody cannot say.
+    /// Meets the others, and learns how long it was from when the first began to when the last was
+    /// done; `None`: somebody cannot say.
     ///
-    /// Members that share a core begin and end one after the other: each one's own time would leave out what the others do before and after.
+    /// Members that share a core begin and end one after the other: each one's own time would leave
+    /// out what the others do before and after.
     ///
     /// # Errors
     /// As [`Self::pass`].
@@ -190,7 +210,9 @@ impl<'a> Table<'a> {
             };
             (span.begin > 0).then_some(span)
         });
-        let whole = told.reduce(|whole, span| Some(whole?.with(span?))).flatten();
+        let whole = told
+            .reduce(|whole, span| Some(whole?.with(span?)))
+            .flatten();
         Ok(whole.and_then(Span::len))
     }
 
@@ -202,7 +224,8 @@ impl<'a> Table<'a> {
     /// Meets all others; at a gate the last to arrive does `last` first.
     ///
     /// # Errors
-    /// `NotSame` if ranks called different things; all who wait for all get it, in the same meeting.
+    /// `NotSame` if ranks called different things; all who wait for all get it, in the same
+    /// meeting.
     #[inline]
     pub(super) fn pass(&self, epoch: u32, last: impl FnOnce()) -> Result<()> {
         self.pass_doing(epoch, last, || {})
@@ -213,7 +236,12 @@ impl<'a> Table<'a> {
     /// # Errors
     /// As [`Self::pass`].
     #[inline]
-    pub(super) fn pass_doing(&self, epoch: u32, last: impl FnOnce(), meanwhile: impl FnOnce()) -> Result<()> {
+    pub(super) fn pass_doing(
+        &self,
+        epoch: u32,
+        last: impl FnOnce(),
+        meanwhile: impl FnOnce(),
+    ) -> Result<()> {
         self.say(epoch);
         let words = match self.place.style {
             Style::Gate => self.meet_at_gate(epoch, (last, meanwhile)),
@@ -223,10 +251,12 @@ impl<'a> Table<'a> {
         self.judge(epoch, words)
     }
 
-    /// Comes to a meeting and goes on: what this member put down is there for those who wait for it.
+    /// Comes to a meeting and goes on: what this member put down is there for those who wait for
+    /// it.
     ///
     /// # Errors
-    /// `NotSame` if one who came before called something else. Those who come later will find out themselves.
+    /// `NotSame` if one who came before called something else. Those who come later will find out
+    /// themselves.
     pub(super) fn lead(&self, epoch: u32) -> Result<()> {
         self.say(epoch);
         let words = match self.place.style {
@@ -236,7 +266,8 @@ impl<'a> Table<'a> {
                 words
             }
             Style::Flags => {
-                // The fence inside orders the own flag before the looks at the others': of two who both lead, one sees the other.
+                // The fence inside orders the own flag before the looks at the others': of two who
+                // both lead, one sees the other.
                 self.place.ring();
                 let differs = |member| {
                     let theirs = self.place.board.flag(member, epoch).raised(epoch);
@@ -362,8 +393,9 @@ impl<'a> Table<'a> {
         host.meets(0, None);
     }
 
-    /// The looks of one of several threads: others of its rank may want this core, among them the partners of those that run elsewhere now. So it
-    /// looks for a moment, and then in turns with them, while there are any.
+    /// The looks of one of several threads: others of its rank may want this core, among them the
+    /// partners of those that run elsewhere now. So it looks for a moment, and then in turns with
+    /// them, while there are any.
     #[inline(never)]
     fn wait_in_turn(&self, come: &mut (dyn FnMut() -> bool + Send)) -> bool {
         let (mut left, mut taken) = (self.place.spins, 0);

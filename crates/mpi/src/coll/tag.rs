@@ -1,13 +1,16 @@
-//! Numbers of collectives: the tag that keeps the messages of one collective apart from those of all others.
+//! Numbers of collectives: the tag that keeps the messages of one collective apart from those of
+//! all others.
 //!
-//! Every communicator counts its collectives, equally on all its processes since all call them in the same order. A tag carries
-//! that number and the kind of call, so a mismatch (one process in a broadcast, another in a barrier) leaves a message with
-//! the right number and another kind in the unexpected queue, where `garonne who` finds it and names both calls.
+//! Every communicator counts its collectives, equally on all its processes since all call them in
+//! the same order. A tag carries that number and the kind of call, so a mismatch (one process in a
+//! broadcast, another in a barrier) leaves a message with the right number and another kind in the
+//! unexpected queue, where `garonne who` finds it and names both calls.
 
 use garonne_progress::surroundings::Counted;
 use std::fmt;
 
-/// Kinds of collective, as tags and events carry them; constructors of communicators, in which all members take part, are among them. The numbers are part of the format: append, never renumber.
+/// Kinds of collective, as tags and events carry them; constructors of communicators, in which all
+/// members take part, are among them. The numbers are part of the format: append, never renumber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the standard documents the names")]
@@ -152,10 +155,11 @@ impl fmt::Display for Kind {
 
 /// Which of a communicator's counts a collective belongs to.
 ///
-/// The standard wants all collectives of a communicator called in one order. Blocking and nonblocking ones are counted apart
-/// all the same: programs exist that start a nonblocking one before a barrier on one process and after it on another,
-/// and other implementations let them. Persistent ones are counted where they are initialised, all in one order, since each process may start those
-/// it has in an order of its own.
+/// The standard wants all collectives of a communicator called in one order. Blocking and
+/// nonblocking ones are counted apart all the same: programs exist that start a nonblocking one
+/// before a barrier on one process and after it on another, and other implementations let them.
+/// Persistent ones are counted where they are initialised, all in one order, since each process may
+/// start those it has in an order of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Series {
     /// Calls that return when they are done.
@@ -196,7 +200,8 @@ pub struct Call {
     pub kind: Kind,
 }
 
-/// Numbers wrap here: a process would have to be 4 million collectives ahead of another to confuse two of them. Of persistent ones, which live on, no two have one number ([`super::persistent`]).
+/// Numbers wrap here: a process would have to be 4 million collectives ahead of another to confuse
+/// two of them. Of persistent ones, which live on, no two have one number ([`super::persistent`]).
 pub const NUMBERS: u32 = 1 << 22;
 const KIND_BITS: u32 = 6;
 const _: () = assert!(KINDS.len() <= 1 << KIND_BITS);
@@ -212,15 +217,16 @@ impl Call {
         }
     }
 
-    /// Tag of its messages. `inside` marks those that stay inside one group of an intercommunicator, since both groups
-    /// count their ranks from 0.
+    /// Tag of its messages. `inside` marks those that stay inside one group of an
+    /// intercommunicator, since both groups count their ranks from 0.
     pub(crate) fn tag(self, inside: Inside) -> i32 {
         let inside = (inside == Inside::OneGroup) as u32;
         let count = self.number << SERIES_BITS | self.series as u32;
         ((count << (KIND_BITS + 1)) | ((self.kind as u32) << 1) | inside) as i32
     }
 
-    /// The call that a tag on a collective context belongs to; `None` for a tag that this version does not write.
+    /// The call that a tag on a collective context belongs to; `None` for a tag that this version
+    /// does not write.
     pub fn from_tag(tag: i32) -> Option<Self> {
         let bits = u32::try_from(tag).ok()?;
         let kind = Kind::from_code(((bits >> 1) & ((1 << KIND_BITS) - 1)) as u8)?;

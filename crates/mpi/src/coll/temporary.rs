@@ -1,8 +1,11 @@
 //! Temporary memory of collectives, kept for the next one.
 //!
-//! Used by the plans. A long piece of memory that is allocated anew comes from the kernel page by page, is cleared twice and given back at the end, which takes as long as moving as much data
-//! between two ranks; so what a collective gives back is kept for the next that needs about as much. Short pieces are left to the allocator, which keeps them itself. One pool for the process, since
-//! whichever collective comes next may need it; bounded by [`limit::TEMPORARY_KEPT`]. Who finds it taken at the moment does without.
+//! Used by the plans. A long piece of memory that is allocated anew comes from the kernel page by
+//! page, is cleared twice and given back at the end, which takes as long as moving as much data
+//! between two ranks; so what a collective gives back is kept for the next that needs about as
+//! much. Short pieces are left to the allocator, which keeps them itself. One pool for the process,
+//! since whichever collective comes next may need it; bounded by [`limit::TEMPORARY_KEPT`]. Who
+//! finds it taken at the moment does without.
 
 use super::plan::scratch;
 use crate::error::Result;

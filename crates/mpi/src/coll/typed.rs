@@ -1,7 +1,9 @@
-//! What the algorithms know of datatypes and operations: where elements lie, and how to combine two runs of them.
+//! What the algorithms know of datatypes and operations: where elements lie, and how to combine two
+//! runs of them.
 //!
-//! Owned by `coll`. The two traits are all that an algorithm may ask, which keeps algorithms and their simulator free of
-//! the datatype engine. Nothing here allocates except [`slice`] of a non-contiguous [`Data`].
+//! Owned by `coll`. The two traits are all that an algorithm may ask, which keeps algorithms and
+//! their simulator free of the datatype engine. Nothing here allocates except [`slice`] of a
+//! non-contiguous [`Data`].
 
 use super::ways::Stroke;
 use crate::datatype::Datatype;
@@ -17,7 +19,8 @@ pub trait Shape {
     fn size(&self) -> u64;
     /// Distance in bytes from one element to the next.
     fn extent(&self) -> i64;
-    /// Offset of the first byte and of the byte after the last one that an element at 0 occupies, gaps at its ends included.
+    /// Offset of the first byte and of the byte after the last one that an element at 0 occupies,
+    /// gaps at its ends included.
     fn true_bounds(&self) -> (i64, i64);
     /// `count` elements at `mem`.
     fn data(&self, mem: UserMem, count: u64) -> Data;
@@ -37,8 +40,8 @@ pub trait Fold: std::fmt::Debug + Send + Sync {
     fn keep(&self) -> Arc<dyn Fold>;
 }
 
-/// Elements of one datatype in memory, addressed by element index. In collectives an "element" of a buffer that holds
-/// a block per rank is still one element of the datatype.
+/// Elements of one datatype in memory, addressed by element index. In collectives an "element" of a
+/// buffer that holds a block per rank is still one element of the datatype.
 #[derive(Clone, Copy)]
 pub struct Typed<'a> {
     /// Address of element 0.
@@ -63,7 +66,8 @@ impl Shape for Datatype {
     }
 
     fn data(&self, mem: UserMem, count: u64) -> Data {
-        // Calls check their largest run of elements once (`check_count`); what algorithms ask for is never more.
+        // Calls check their largest run of elements once (`check_count`); what algorithms ask for
+        // is never more.
         Datatype::data(self, mem, count).unwrap_or_else(|_| Data::empty())
     }
 }
@@ -106,7 +110,8 @@ impl<'a> Typed<'a> {
 
     /// Address of element `index`.
     pub fn at(&self, index: i64) -> UserMem {
-        self.mem.offset(index.wrapping_mul(self.shape.extent()) as isize)
+        self.mem
+            .offset(index.wrapping_mul(self.shape.extent()) as isize)
     }
 
     /// `count` elements from element `index`.
@@ -126,7 +131,8 @@ impl<'a> Typed<'a> {
 /// Alignment of scratch memory, enough for any C type.
 const ALIGN: i64 = 16;
 
-/// The bytes of memory that `count` elements of `shape` at offset 0 occupy: offset of the first, and length.
+/// The bytes of memory that `count` elements of `shape` at offset 0 occupy: offset of the first,
+/// and length.
 pub fn span(shape: &dyn Shape, count: u64) -> (i64, u64) {
     if count == 0 {
         return (0, 0);
@@ -183,12 +189,12 @@ impl Layout for Slice {
     }
 }
 
-/// Bytes that a copy between two non-contiguous shapes carries through the stack at a time: a few cache lines more
-/// than the cost of two layout walks, small enough for any thread's stack.
+/// Bytes that a copy between two non-contiguous shapes carries through the stack at a time: a few
+/// cache lines more than the cost of two layout walks, small enough for any thread's stack.
 const BOUNCE_LEN: usize = 4096;
 
-/// Copies the packed stream of `src` to `dst`, as a message from this process to itself would. The shorter one ends it.
-/// Identical memory is left alone (the two sides of an in-place collective).
+/// Copies the packed stream of `src` to `dst`, as a message from this process to itself would. The
+/// shorter one ends it. Identical memory is left alone (the two sides of an in-place collective).
 pub fn copy(src: &Data, dst: &Data) {
     let len = src.len.min(dst.len);
     match (&src.layout, &dst.layout) {
@@ -210,7 +216,8 @@ pub fn copy(src: &Data, dst: &Data) {
     }
 }
 
-/// As [`copy`], between two places of this process's own memory that do not overlap unless they are the same.
+/// As [`copy`], between two places of this process's own memory that do not overlap unless they are
+/// the same.
 pub fn copy_own(src: &Data, dst: &Data) {
     match (&src.layout, &dst.layout) {
         (None, None) if src.mem != dst.mem => {

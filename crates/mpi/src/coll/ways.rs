@@ -1,12 +1,17 @@
-//! Which way the data of long collectives goes on a board: chosen by what earlier calls took, alike on all members.
+//! Which way the data of long collectives goes on a board: chosen by what earlier calls took, alike
+//! on all members.
 //!
-//! Owned by a communicator's place at its board; used by [`super::lanes`]. Cores that share a cache hand lines over through it, others get them
-//! sooner from memory, and on some machines the kernel copies from process to process quicker than two cores do; virtual cores move while a
-//! job runs. So all ways stay known, for each pattern and each doubling of length: short calls try every way at first and again now and then, long ones
-//! begin with what shorter ones say and try another way when the calls before have earned what it is expected to lose. A timed call
-//! begins and ends with a meeting: its time is that from when the first went on to when the last was done, since all had come, and no member's lateness counts.
-//! In the last meeting all show when they began and were done, so that every member learns the same numbers in the same order and decides the same
-//! without being told. Untimed calls, the most, read no clock. Bounded by patterns, classes and ways.
+//! Owned by a communicator's place at its board; used by [`super::lanes`]. Cores that share a cache
+//! hand lines over through it, others get them sooner from memory, and on some machines the kernel
+//! copies from process to process quicker than two cores do; virtual cores move while a job runs.
+//! So all ways stay known, for each pattern and each doubling of length: short calls try every way
+//! at first and again now and then, long ones begin with what shorter ones say and try another way
+//! when the calls before have earned what it is expected to lose. A timed call begins and ends with
+//! a meeting: its time is that from when the first went on to when the last was done, since all had
+//! come, and no member's lateness counts. In the last meeting all show when they began and were
+//! done, so that every member learns the same numbers in the same order and decides the same
+//! without being told. Untimed calls, the most, read no clock. Bounded by patterns, classes and
+//! ways.
 
 use super::table::{Span, Table};
 use crate::error::{Class, Result};
@@ -33,7 +38,8 @@ pub(super) enum Stroke {
     Cached,
     /// By stores that bypass the caches.
     Streamed,
-    /// By the C library's, which on some processors need not fetch what it overwrites, and on others is far behind between cores.
+    /// By the C library's, which on some processors need not fetch what it overwrites, and on
+    /// others is far behind between cores.
     Library,
 }
 
@@ -50,7 +56,8 @@ const fn lanes(put: Stroke, take: Stroke) -> Way {
     Way::Lanes(Strokes { put, take })
 }
 
-/// All ways, in the order in which they are tried. The first one is nowhere bad, so it serves a call that stays alone.
+/// All ways, in the order in which they are tried. The first one is nowhere bad, so it serves a
+/// call that stays alone.
 const WAYS: [Way; 7] = [
     lanes(Stroke::Streamed, Stroke::Cached),
     lanes(Stroke::Cached, Stroke::Cached),
@@ -61,11 +68,13 @@ const WAYS: [Way; 7] = [
     lanes(Stroke::Library, Stroke::Library),
 ];
 
-/// The place of [`Way::Direct`] among them: with it a long call begins of which nothing is known, since it touches no lane for the first time.
+/// The place of [`Way::Direct`] among them: with it a long call begins of which nothing is known,
+/// since it touches no lane for the first time.
 const DIRECT: usize = 2;
 
-/// The way that comes nearest to one of which nothing is known, and what it takes beside that, in quarters: past the caches nothing is fetched that is
-/// overwritten, which a fair guess does not hold against a way that is only open where caches keep nothing.
+/// The way that comes nearest to one of which nothing is known, and what it takes beside that, in
+/// quarters: past the caches nothing is fetched that is overwritten, which a fair guess does not
+/// hold against a way that is only open where caches keep nothing.
 fn kin(way: usize) -> Option<(usize, u32)> {
     match WAYS[way] {
         Way::Lanes(Strokes {
@@ -77,7 +86,8 @@ fn kin(way: usize) -> Option<(usize, u32)> {
             take: Stroke::Streamed,
         }) => Some((0, 3)),
         Way::Lanes(Strokes {
-            put: Stroke::Library, ..
+            put: Stroke::Library,
+            ..
         }) => Some((1, 4)),
         _ => None,
     }
@@ -123,7 +133,12 @@ fn price(ps: u32, len: u64) -> i64 {
 
 impl Sort {
     fn class(self) -> usize {
-        (self.len.max(1).ilog2().saturating_sub(limit::WAYS_FROM_LOG2) as usize).min(limit::WAYS_CLASSES - 1)
+        (self
+            .len
+            .max(1)
+            .ilog2()
+            .saturating_sub(limit::WAYS_FROM_LOG2) as usize)
+            .min(limit::WAYS_CLASSES - 1)
     }
 
     /// A program may make only a handful of such calls.
@@ -154,7 +169,8 @@ impl Open {
             Way::Direct => self.direct,
             Way::Messages => self.messages,
             Way::Lanes(Strokes {
-                put: Stroke::Library, ..
+                put: Stroke::Library,
+                ..
             }) => self.library,
             Way::Lanes(strokes) => self.streamed || strokes.take != Stroke::Streamed,
         }
@@ -183,7 +199,8 @@ impl Pace {
         }
         if now <= old.saturating_add(old / 2) {
             self.above = 0;
-            // Quick ones count more: what slows a call down is a preemption as a rule, which says nothing of the way.
+            // Quick ones count more: what slows a call down is a preemption as a rule, which says
+            // nothing of the way.
             self.ps = match now <= old {
                 true => (old - (old - now) / 2).max(1),
                 false => old + (now - old).div_ceil(8),
@@ -220,7 +237,8 @@ struct Known {
     again: Option<usize>,
 }
 
-/// What a communicator knows. All members' are equal: nothing enters but what all were shown in the same meeting.
+/// What a communicator knows. All members' are equal: nothing enters but what all were shown in the
+/// same meeting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ways {
     sorts: [Option<Box<[Known; limit::WAYS_CLASSES]>>; PATTERNS],
@@ -236,7 +254,8 @@ impl Ways {
         &mut classes[sort.class()]
     }
 
-    /// The pace of a way for this length, or what the nearest shorter one that has one lets expect; 0: none.
+    /// The pace of a way for this length, or what the nearest shorter one that has one lets expect;
+    /// 0: none.
     fn learned(&self, sort: Sort, way: usize) -> u32 {
         let classes = self
             .known(sort)
@@ -250,8 +269,10 @@ impl Ways {
         let Some(near) = shorter.iter().rev().find(|known| known.paces[way].ps > 0) else {
             return 0;
         };
-        // Longer calls find other caches, and the first ones cold ones: how ways compare carries over, not how long they take.
-        let both = (0..WAYS.len()).filter(|other| here.paces[*other].ps > 0 && near.paces[*other].ps > 0);
+        // Longer calls find other caches, and the first ones cold ones: how ways compare carries
+        // over, not how long they take.
+        let both =
+            (0..WAYS.len()).filter(|other| here.paces[*other].ps > 0 && near.paces[*other].ps > 0);
         let (now, then) = both
             .map(|other| (here.paces[other].ps, near.paces[other].ps))
             .min()
@@ -276,11 +297,16 @@ impl Ways {
         let known = ways
             .map(|way| (self.guess(sort, way), way))
             .filter(|(ps, _)| *ps > 0);
-        let first = if sort.is_long() && open.direct { DIRECT } else { 0 };
+        let first = if sort.is_long() && open.direct {
+            DIRECT
+        } else {
+            0
+        };
         known.min().map_or(first, |(_, way)| way)
     }
 
-    /// What a try of a way is expected to lose; of one that nothing is known of, as much as the usual one takes, of which something has to be known.
+    /// What a try of a way is expected to lose; of one that nothing is known of, as much as the
+    /// usual one takes, of which something has to be known.
     fn loss(&self, sort: Sort, way: usize, usual: usize) -> i64 {
         let (usually, guess) = (self.guess(sort, usual), self.guess(sort, way));
         let more = match (usually, guess) {
@@ -304,15 +330,19 @@ impl Ways {
         if let Some(way) = known.again.filter(|way| open.has(WAYS[*way])) {
             return (way, true);
         }
-        // What nothing at all is known of is tried at once, the rest in its turn. A long call is too dear for that.
-        let at_once = |way: &usize| seen(*way) > 0 || !sort.is_long() && self.guess(sort, *way) == 0;
+        // What nothing at all is known of is tried at once, the rest in its turn. A long call is
+        // too dear for that.
+        let at_once =
+            |way: &usize| seen(*way) > 0 || !sort.is_long() && self.guess(sort, *way) == 0;
         if let Some(way) = unsure().find(at_once) {
             return (way, true);
         }
         let usual = self.usual(sort, open);
         let affordable = |way: &usize| self.loss(sort, *way, usual) <= known.earned;
-        // Of long calls there may be few: what is next to the usual way by what is known need not wait.
-        let due = sort.is_long() || known.turns % limit::WAYS_LEARN_EVERY == limit::WAYS_LEARN_EVERY - 1;
+        // Of long calls there may be few: what is next to the usual way by what is known need not
+        // wait.
+        let due =
+            sort.is_long() || known.turns % limit::WAYS_LEARN_EVERY == limit::WAYS_LEARN_EVERY - 1;
         if due
             && let Some(way) = unsure()
                 .min_by_key(|way| self.loss(sort, *way, usual))
@@ -331,11 +361,13 @@ impl Ways {
                 return (way, true);
             }
         }
-        let timed = sort.len >= limit::WAYS_TIMED_ALL || known.turns.is_multiple_of(limit::WAYS_TIMED_EVERY);
+        let timed = sort.len >= limit::WAYS_TIMED_ALL
+            || known.turns.is_multiple_of(limit::WAYS_TIMED_EVERY);
         (usual, timed && ways().count() > 1)
     }
 
-    /// A call of this sort is over. If it was timed and all could say how long they took, the slowest took so long.
+    /// A call of this sort is over. If it was timed and all could say how long they took, the
+    /// slowest took so long.
     fn over(&mut self, (sort, open): (Sort, Open), way: usize, took: Option<Duration>) {
         let usual = self.usual(sort, open);
         let (guess, learned) = (self.guess(sort, usual), self.learned(sort, way) > 0);
@@ -348,14 +380,16 @@ impl Ways {
         let most = usually.saturating_mul(limit::WAYS_EARNED_MAX);
         known.earned = (known.earned + usually / limit::WAYS_EARNED_SHARE).min(most);
         let Some(took) = took else { return };
-        let now =
-            (took.as_nanos() * 1000 / u128::from(sort.len.max(1))).clamp(1, u128::from(u32::MAX)) as u32;
+        let now = (took.as_nanos() * 1000 / u128::from(sort.len.max(1)))
+            .clamp(1, u128::from(u32::MAX)) as u32;
         if way != usual {
             known.earned = (known.earned - price(now.saturating_sub(guess), sort.len)).max(0);
         }
-        // A long call that is so much slower is not made again only because it found pages and caches as another way had left them, unless its
-        // lanes may have been touched for the first time.
-        let hopeless = sort.is_long() && way != usual && learned && now > guess.saturating_add(guess / 2);
+        // A long call that is so much slower is not made again only because it found pages and
+        // caches as another way had left them, unless its lanes may have been touched for the first
+        // time.
+        let hopeless =
+            sort.is_long() && way != usual && learned && now > guess.saturating_add(guess / 2);
         if !follows && !hopeless {
             known.again = (way != usual && !was_again).then_some(way);
             return;
@@ -366,11 +400,13 @@ impl Ways {
     }
 }
 
-/// Whether a way that is not usual is tried in this turn: more often at first, when one bad call may have decided.
+/// Whether a way that is not usual is tried in this turn: more often at first, when one bad call
+/// may have decided.
 fn is_retry(turn: u32) -> bool {
     let turn = turn.wrapping_add(1);
     turn.is_multiple_of(limit::WAYS_RETRY_EVERY)
-        || (limit::WAYS_RETRY_FIRST..limit::WAYS_RETRY_EVERY).contains(&turn) && turn.is_power_of_two()
+        || (limit::WAYS_RETRY_FIRST..limit::WAYS_RETRY_EVERY).contains(&turn)
+            && turn.is_power_of_two()
 }
 
 /// One call's way, from the decision to what was learned of it.
@@ -386,7 +422,8 @@ impl Course {
     /// Decides for a call; every member comes to the same.
     pub fn decide(table: &Table<'_>, sort: Sort, open: Open) -> Self {
         let (way, timed) = lock(&table.place.ways).decide(sort, open);
-        // Members that were not of one mind would wait for each other: then they differ in the words that they meet with.
+        // Members that were not of one mind would wait for each other: then they differ in the
+        // words that they meet with.
         table.add_to_word(way as u32 * 2 + u32::from(timed) + 1);
         Self {
             of: (sort, open),

@@ -6,7 +6,8 @@ use crate::error::Result;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::Arc;
 
-/// A plan for `size` ranks of another plan, the calling process being the `me`-th of them. It ends with the plan that it is part of.
+/// A plan for `size` ranks of another plan, the calling process being the `me`-th of them. It ends
+/// with the plan that it is part of.
 pub(super) struct Within<'a> {
     /// The whole.
     pub plan: &'a mut dyn Plan,

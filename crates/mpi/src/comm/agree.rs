@@ -1,16 +1,18 @@
 //! How the processes of a new communicator agree on its context.
 //!
-//! Every process proposes a number that is free with it; the greatest is tried. If all proposed the same, it is settled
-//! in one round. Otherwise those that did not propose it check whether it is free with them too, and a second round
-//! tells. Two agreements that share a process may run at once, in any threads: a number reserved for one is not free
-//! for the other, and both retry from different places.
+//! Every process proposes a number that is free with it; the greatest is tried. If all proposed the
+//! same, it is settled in one round. Otherwise those that did not propose it check whether it is
+//! free with them too, and a second round tells. Two agreements that share a process may run at
+//! once, in any threads: a number reserved for one is not free for the other, and both retry from
+//! different places.
 
 use super::context::Lease;
 use super::shard::{WANT_BITS, Want};
 use super::wire::{Channel, word_at};
 use crate::error::{Class, Error, Result};
 
-/// The processes that make a communicator: one group, or two that face each other through their leaders.
+/// The processes that make a communicator: one group, or two that face each other through their
+/// leaders.
 #[derive(Clone)]
 pub(crate) struct Circle {
     /// The own side.
@@ -42,7 +44,8 @@ impl Circle {
         }
     }
 
-    /// Both sides learn the other's bytes (which are the same on all processes of a side, and not empty).
+    /// Both sides learn the other's bytes (which are the same on all processes of a side, and not
+    /// empty).
     pub async fn swap(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let bridge = self
             .bridge
@@ -86,7 +89,9 @@ impl Circle {
         if self.bridge.is_none() {
             return Ok((min, max));
         }
-        let other = self.swap([min.to_le_bytes(), max.to_le_bytes()].concat()).await?;
+        let other = self
+            .swap([min.to_le_bytes(), max.to_le_bytes()].concat())
+            .await?;
         Ok((min.min(word_at(&other, 0)), max.max(word_at(&other, 1))))
     }
 }
@@ -117,14 +122,19 @@ pub(crate) async fn agree_on(circle: &Circle, want: Want) -> Result<Lease> {
     for attempt in 0u32.. {
         let mine = contexts.reserve(floor);
         let (min, max) = circle
-            .min_max(mine.as_ref().map_or(NONE_LEFT, |lease| word(lease.block.into())))
+            .min_max(
+                mine.as_ref()
+                    .map_or(NONE_LEFT, |lease| word(lease.block.into())),
+            )
             .await?;
         if max == NONE_LEFT {
             break;
         }
         let block = (max >> WANT_BITS) as u32;
         let lease = match mine {
-            Some(lease) if min >> WANT_BITS == max >> WANT_BITS => return Ok(lease.wanted(agreed(min, max))),
+            Some(lease) if min >> WANT_BITS == max >> WANT_BITS => {
+                return Ok(lease.wanted(agreed(min, max)));
+            }
             Some(lease) if lease.block == block => Some(lease),
             other => {
                 drop(other);
@@ -134,7 +144,8 @@ pub(crate) async fn agree_on(circle: &Circle, want: Want) -> Result<Lease> {
         let (min, max) = circle.min_max(word(lease.is_some() as u64)).await?;
         match lease {
             Some(lease) if min >> WANT_BITS == 1 => return Ok(lease.wanted(agreed(min, max))),
-            // Contenders start their next attempt at different distances, or they could meet again for ever.
+            // Contenders start their next attempt at different distances, or they could meet again
+            // for ever.
             _ => floor = block + 1 + circle.local.tag as u32 % (2 << attempt.min(10)),
         }
     }

@@ -1,6 +1,6 @@
-//! Which context numbers this process uses. One table per process; [`Lease`] gives a number back when the last user
-//! of its communicator (a handle, a pending operation, a freed request) is gone, which is what makes
-//! `MPI_Comm_free` deferred.
+//! Which context numbers this process uses. One table per process; [`Lease`] gives a number back
+//! when the last user of its communicator (a handle, a pending operation, a freed request) is gone,
+//! which is what makes `MPI_Comm_free` deferred.
 
 use crate::comm::shard::Want;
 use crate::limits::{COMMS_MAX, CONTEXTS_PER_COMM};
@@ -15,13 +15,15 @@ pub(crate) type Block = u32;
 pub(crate) const WORLD: Block = 0;
 /// The block of `MPI_COMM_SELF`.
 pub(crate) const SELF: Block = 1;
-/// The block in which processes without a common communicator make one (`MPI_Comm_create_from_group`).
+/// The block in which processes without a common communicator make one
+/// (`MPI_Comm_create_from_group`).
 pub(crate) const BOOTSTRAP: Block = 2;
 const FIRST: Block = 3;
 /// Blocks that fit a context, below the bits of its shard.
 const BLOCKS: Block = (1 << SHARD_SHIFT) / CONTEXTS_PER_COMM;
 
-/// First context of a block: point-to-point; the next ones are collectives, constructors, `MPI_Comm_create_group`.
+/// First context of a block: point-to-point; the next ones are collectives, constructors,
+/// `MPI_Comm_create_group`.
 pub(crate) fn base(block: Block) -> Context {
     block * CONTEXTS_PER_COMM
 }
@@ -33,8 +35,8 @@ pub(crate) struct Contexts(Mutex<Table>);
 #[derive(Debug)]
 struct Table {
     used: HashSet<Block>,
-    /// Where the search for a free one starts: ids are not reused soon, so that a stray message of an erroneous program
-    /// meets nobody rather than the wrong one.
+    /// Where the search for a free one starts: ids are not reused soon, so that a stray message of
+    /// an erroneous program meets nobody rather than the wrong one.
     next: Block,
 }
 
@@ -50,7 +52,8 @@ impl Contexts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a free block, at or after `floor` if possible; `None` when there are too many communicators.
+    /// Reserves a free block, at or after `floor` if possible; `None` when there are too many
+    /// communicators.
     pub fn reserve(self: &Arc<Self>, floor: Block) -> Option<Lease> {
         let mut table = self.table();
         if table.used.len() >= COMMS_MAX as usize {

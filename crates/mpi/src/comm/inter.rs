@@ -1,7 +1,8 @@
 //! Intercommunicators (MPI 5.0 section 7.6): two groups that face each other.
 //!
-//! Both sides use one context number, agreed by all processes of both; each side also owns an intracommunicator of its
-//! group for phases within it. Leaders exchange what one side must know of the other.
+//! Both sides use one context number, agreed by all processes of both; each side also owns an
+//! intracommunicator of its group for phases within it. Leaders exchange what one side must know of
+//! the other.
 
 use super::agree::{Bridge, Circle, agree};
 use super::make::{FromGroup, hash_tag};
@@ -34,8 +35,8 @@ pub struct Sides<'a> {
 }
 
 impl Comm {
-    /// `MPI_Intercomm_create` over this intracommunicator. `peer` is needed at `local_leader` and ignored elsewhere;
-    /// `tag` tells the leaders' messages on the peer communicator apart.
+    /// `MPI_Intercomm_create` over this intracommunicator. `peer` is needed at `local_leader` and
+    /// ignored elsewhere; `tag` tells the leaders' messages on the peer communicator apart.
     pub fn intercomm_create(
         &self,
         local_leader: i32,
@@ -53,16 +54,20 @@ impl Comm {
         let leader = u32::try_from(local_leader)
             .ok()
             .filter(|rank| *rank < self.size());
-        let leader = leader
-            .ok_or_else(|| self.error(Class::Rank, format!("has no rank {local_leader} to lead it")))?;
+        let leader = leader.ok_or_else(|| {
+            self.error(
+                Class::Rank,
+                format!("has no rank {local_leader} to lead it"),
+            )
+        })?;
         let mut bridge = Bridge {
             leader,
             remote_leader: 0,
             channel: None,
         };
         if leader == self.rank() {
-            let peer =
-                peer.ok_or_else(|| self.error(Class::Comm, "got no peer communicator at its leader"))?;
+            let peer = peer
+                .ok_or_else(|| self.error(Class::Comm, "got no peer communicator at its leader"))?;
             peer.comm
                 .peer(peer.rank)?
                 .ok_or_else(|| self.error(Class::Rank, "cannot face MPI_PROC_NULL"))?;
@@ -79,14 +84,18 @@ impl Comm {
             let theirs = circle.swap(encode_group(&comm.0.local)).await?;
             let remote = decode_group(&theirs)?;
             if comm.0.local.intersection(&remote).size() > 0 {
-                return Err(comm.error(Class::Comm, "cannot face a group that shares processes with it"));
+                return Err(comm.error(
+                    Class::Comm,
+                    "cannot face a group that shares processes with it",
+                ));
             }
             let made = comm.face(&circle, remote, comm.0.local.clone()).await?;
             made.ok_or_else(|| comm.error(Class::Intern, "lost a process in MPI_Intercomm_create"))
         })
     }
 
-    /// Gives this intercommunicator, whose processes are `circle`, the intracommunicator of its local group.
+    /// Gives this intercommunicator, whose processes are `circle`, the intracommunicator of its
+    /// local group.
     pub(crate) async fn bear_local(&self, circle: &Circle) -> Result<()> {
         let own = agree(&circle.own_side()).await?;
         self.keep_local(Comm::build(own, self.heir(self.0.local.clone())));
@@ -134,19 +143,25 @@ impl Comm {
         }
     }
 
-    /// `MPI_Intercomm_merge`. `high` on one side and not on the other puts that side's ranks last; otherwise the side
-    /// with the lowest process comes first.
+    /// `MPI_Intercomm_merge`. `high` on one side and not on the other puts that side's ranks last;
+    /// otherwise the side with the lowest process comes first.
     pub fn merge(&self, order: Order, origin: Origin) -> Result<Comm> {
         let remote = self.remote_group()?.clone();
         let entered = self.enter(Kind::IntercommMerge, origin)?;
         let (comm, circle) = (self.clone(), self.circle(entered.origin()));
         self.run(async move {
             let local = comm.0.local.clone();
-            let (least, most) = circle.local.min_max(u64::from(order == Order::High)).await?;
+            let (least, most) = circle
+                .local
+                .min_max(u64::from(order == Order::High))
+                .await?;
             let ours = if least == most { least } else { SPLIT };
             let theirs = word_at(&circle.swap(ours.to_le_bytes().to_vec()).await?, 0);
             if ours == SPLIT || theirs == SPLIT {
-                return Err(comm.error(Class::Arg, "is merged with different values of high on one side"));
+                return Err(comm.error(
+                    Class::Arg,
+                    "is merged with different values of high on one side",
+                ));
             }
             let first = match (ours, theirs) {
                 (0, 1) => true,
@@ -172,9 +187,15 @@ impl Comm {
         })
     }
 
-    /// Builds the intercommunicator of `local`, this communicator's group or part of it, and `remote`. All processes of
-    /// the circle take part; where a side is empty or the caller is not in it there is nothing to build.
-    pub(super) async fn face(&self, circle: &Circle, remote: Group, local: Group) -> Result<Option<Comm>> {
+    /// Builds the intercommunicator of `local`, this communicator's group or part of it, and
+    /// `remote`. All processes of the circle take part; where a side is empty or the caller is not
+    /// in it there is nothing to build.
+    pub(super) async fn face(
+        &self,
+        circle: &Circle,
+        remote: Group,
+        local: Group,
+    ) -> Result<Option<Comm>> {
         let lease = agree(circle).await?;
         let own = agree(&Circle {
             local: circle.local.clone(),
@@ -204,11 +225,16 @@ impl Comm {
         };
         let tag = hash_tag(args.stringtag)?;
         let check = |leader: i32, group: &Group| {
-            let found = u32::try_from(leader).ok().filter(|leader| *leader < group.size());
+            let found = u32::try_from(leader)
+                .ok()
+                .filter(|leader| *leader < group.size());
             found.ok_or_else(|| {
                 Error::new(
                     Class::Rank,
-                    format!("a group of {} has no rank {leader} to lead it", group.size()),
+                    format!(
+                        "a group of {} has no rank {leader} to lead it",
+                        group.size()
+                    ),
                 )
             })
         };
@@ -243,7 +269,14 @@ impl Comm {
         };
         let (lease, own) = Task::run(args.process, async move {
             let lease = agree(&circle).await?;
-            Ok((lease, agree(&Circle { local, bridge: None }).await?))
+            Ok((
+                lease,
+                agree(&Circle {
+                    local,
+                    bridge: None,
+                })
+                .await?,
+            ))
         })?;
         let parts = || Parts {
             errhandler: args.errhandler.clone(),
@@ -279,7 +312,11 @@ const SPLIT: u64 = 2;
 /// A group for the other side: words first, stride, size, or size marker 2^63 and the members.
 fn encode_group(group: &Group) -> Vec<u8> {
     match group {
-        Group::Strided { first, stride, size } => [*first, *stride, *size]
+        Group::Strided {
+            first,
+            stride,
+            size,
+        } => [*first, *stride, *size]
             .iter()
             .flat_map(|word| u64::from(*word).to_le_bytes())
             .collect(),
@@ -287,8 +324,12 @@ fn encode_group(group: &Group) -> Vec<u8> {
             let head = [LIST, members.len() as u64]
                 .into_iter()
                 .flat_map(u64::to_le_bytes);
-            head.chain(members.iter().flat_map(|peer| u64::from(*peer).to_le_bytes()))
-                .collect()
+            head.chain(
+                members
+                    .iter()
+                    .flat_map(|peer| u64::from(*peer).to_le_bytes()),
+            )
+            .collect()
         }
     }
 }
@@ -318,7 +359,9 @@ fn decode_group(bytes: &[u8]) -> Result<Group> {
         return Err(bad());
     }
     Ok(Group::compact(
-        (0..count).map(|index| word_at(bytes, index + 2) as u32).collect(),
+        (0..count)
+            .map(|index| word_at(bytes, index + 2) as u32)
+            .collect(),
     ))
 }
 

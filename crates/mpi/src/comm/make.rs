@@ -1,4 +1,5 @@
-//! Constructors of intracommunicators, and those that also work on intercommunicators (MPI 5.0 section 7.4.2).
+//! Constructors of intracommunicators, and those that also work on intercommunicators (MPI 5.0
+//! section 7.4.2).
 
 use super::agree::{Circle, agree_on};
 use super::shard::Want;
@@ -36,7 +37,8 @@ pub struct FromGroup<'a> {
 }
 
 impl Comm {
-    /// What a constructor takes over from its parent: error handler, session; not the hints nor the name.
+    /// What a constructor takes over from its parent: error handler, session; not the hints nor the
+    /// name.
     pub(crate) fn heir(&self, local: Group) -> Parts {
         Parts {
             errhandler: self.errhandler(),
@@ -52,7 +54,8 @@ impl Comm {
         Task::run(&self.0.process, work)
     }
 
-    /// `MPI_Comm_dup` (without `info`) and `MPI_Comm_dup_with_info`: with attributes as their callbacks say and topology.
+    /// `MPI_Comm_dup` (without `info`) and `MPI_Comm_dup_with_info`: with attributes as their
+    /// callbacks say and topology.
     pub fn dup(&self, info: Option<&Info>, origin: Origin) -> Result<Comm> {
         let dup = self.unborn_dup(info)?;
         let entered = self.enter(Kind::CommDup, origin)?;
@@ -60,8 +63,9 @@ impl Comm {
         Ok(dup)
     }
 
-    /// `MPI_Comm_idup`, `MPI_Comm_idup_with_info`. Attributes are copied now, on this thread. The new communicator may be
-    /// used for what is local at once, for communication when the request is complete.
+    /// `MPI_Comm_idup`, `MPI_Comm_idup_with_info`. Attributes are copied now, on this thread. The
+    /// new communicator may be used for what is local at once, for communication when the request
+    /// is complete.
     pub fn idup(&self, info: Option<&Info>, origin: Origin) -> Result<(Comm, Request)> {
         let dup = self.unborn_dup(info)?;
         let meeting = self.started_constructor(origin);
@@ -81,7 +85,11 @@ impl Comm {
         }))
     }
 
-    fn dup_work(&self, dup: &Comm, origin: Origin) -> impl Future<Output = Result<()>> + Send + 'static {
+    fn dup_work(
+        &self,
+        dup: &Comm,
+        origin: Origin,
+    ) -> impl Future<Output = Result<()>> + Send + 'static {
         let (dup, circle) = (dup.clone(), self.circle(origin));
         let want = match dup.is_inter() {
             true => Want::First,
@@ -97,8 +105,9 @@ impl Comm {
         }
     }
 
-    /// `MPI_Comm_create`: a communicator of `group`, a subset of this one's local group; `None` for processes outside it.
-    /// Disjoint groups may be given by different processes. On an intercommunicator each side gives its part.
+    /// `MPI_Comm_create`: a communicator of `group`, a subset of this one's local group; `None` for
+    /// processes outside it. Disjoint groups may be given by different processes. On an
+    /// intercommunicator each side gives its part.
     pub fn create(&self, group: &Group, origin: Origin) -> Result<Option<Comm>> {
         self.check_subset(group)?;
         let entered = self.enter(Kind::CommCreate, origin)?;
@@ -127,7 +136,8 @@ impl Comm {
         })
     }
 
-    /// `MPI_Comm_create_group`: called by the members of `group` only; `tag` tells concurrent calls apart.
+    /// `MPI_Comm_create_group`: called by the members of `group` only; `tag` tells concurrent calls
+    /// apart.
     pub fn create_group(&self, group: &Group, tag: i32, origin: Origin) -> Result<Option<Comm>> {
         self.check_tag(tag)?;
         self.check_subset(group)?;
@@ -151,7 +161,14 @@ impl Comm {
         };
         let (comm, group) = (self.clone(), group.clone());
         self.run(async move {
-            let lease = agree_on(&Circle { local, bridge: None }, Want::Own).await?;
+            let lease = agree_on(
+                &Circle {
+                    local,
+                    bridge: None,
+                },
+                Want::Own,
+            )
+            .await?;
             Ok(Some(Comm::build(lease, comm.heir(group))))
         })
     }
@@ -183,7 +200,14 @@ impl Comm {
         };
         let want = Want::of(args.info);
         let lease = Task::run(args.process, async move {
-            agree_on(&Circle { local, bridge: None }, want).await
+            agree_on(
+                &Circle {
+                    local,
+                    bridge: None,
+                },
+                want,
+            )
+            .await
         })?;
         Ok(Some(Comm::build(
             lease,
@@ -196,8 +220,8 @@ impl Comm {
         )))
     }
 
-    /// `MPI_Comm_disconnect`: completes what is buffered and meets the other processes, so that all their messages have
-    /// left, then does what [`Comm::free`] does.
+    /// `MPI_Comm_disconnect`: completes what is buffered and meets the other processes, so that all
+    /// their messages have left, then does what [`Comm::free`] does.
     pub fn disconnect(&self, origin: Origin) -> Result<()> {
         self.0.buffers.flush(&self.0.process);
         let entered = self.enter(Kind::CommDisconnect, origin)?;
@@ -219,8 +243,8 @@ impl Comm {
     }
 }
 
-/// A tag for messages of the constructors named `stringtag`. Constructions whose names collide are told apart by their
-/// order between two processes, which is the same on both sides.
+/// A tag for messages of the constructors named `stringtag`. Constructions whose names collide are
+/// told apart by their order between two processes, which is the same on both sides.
 pub(crate) fn hash_tag(stringtag: &str) -> Result<i32> {
     if stringtag.len() > STRINGTAG_LEN_MAX {
         let text = format!(
@@ -230,8 +254,10 @@ pub(crate) fn hash_tag(stringtag: &str) -> Result<i32> {
         return Err(Error::new(Class::Arg, text));
     }
     // FNV-1a: the same on every process and every machine.
-    let hash = stringtag.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    });
+    let hash = stringtag
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
     Ok((hash ^ hash >> 32) as i32 & i32::MAX)
 }

@@ -1,9 +1,11 @@
-//! Communicators: a context, the group of processes in it, and what hangs on it (MPI 5.0 chapter 7).
+//! Communicators: a context, the group of processes in it, and what hangs on it (MPI 5.0 chapter
+//! 7).
 //!
-//! A communicator owns four contexts: point-to-point, collectives, its own constructors, `MPI_Comm_create_group`. A
-//! [`Comm`] is a counted reference: pending operations hold one, so a context is not reused before the last operation
-//! on it is over. Any thread may use any communicator at any time; constructors on one communicator are called in the
-//! same order by its processes, as the standard wants.
+//! A communicator owns four contexts: point-to-point, collectives, its own constructors,
+//! `MPI_Comm_create_group`. A [`Comm`] is a counted reference: pending operations hold one, so a
+//! context is not reused before the last operation on it is over. Any thread may use any
+//! communicator at any time; constructors on one communicator are called in the same order by its
+//! processes, as the standard wants.
 
 mod agree;
 pub(crate) mod context;
@@ -43,7 +45,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 #[derive(Clone)]
 pub struct Comm(pub(crate) Arc<Inner>);
 
-// In cache lines of its own: it counts its collectives, and what the allocator puts beside it belongs to other threads.
+// In cache lines of its own: it counts its collectives, and what the allocator puts beside it
+// belongs to other threads.
 #[repr(align(64))]
 pub(crate) struct Inner {
     /// The rank that owns this handle of the communicator.
@@ -54,7 +57,8 @@ pub(crate) struct Inner {
     tag_shards: AtomicU32,
     /// This process's rank in `local`.
     pub rank: u32,
-    /// The group that messages go to, if it is a formula: found without a look at which group that is.
+    /// The group that messages go to, if it is a formula: found without a look at which group that
+    /// is.
     line: Line,
     /// The group this process belongs to.
     pub local: Group,
@@ -62,8 +66,8 @@ pub(crate) struct Inner {
     pub remote: Option<Group>,
     /// Intracommunicator of the local group of an intercommunicator.
     pub local_comm: OnceLock<Comm>,
-    /// Numbers of collectives by series, from which their tags derive, and of constructors, which gives their messages their tag. Others may look at them
-    /// ([`Counted`]).
+    /// Numbers of collectives by series, from which their tags derive, and of constructors, which
+    /// gives their messages their tag. Others may look at them ([`Counted`]).
     pub counts: Counts,
     /// The numbers of those that are there.
     persistent: Mutex<HashSet<u32>>,
@@ -114,7 +118,18 @@ impl Inner {
     fn show(&self, name: &str) {
         let members = match (&self.remote, &self.local) {
             (Some(_), _) => Members::Untold,
-            (None, &Group::Strided { first, stride, size }) => Members::Strided { first, stride, size },
+            (
+                None,
+                &Group::Strided {
+                    first,
+                    stride,
+                    size,
+                },
+            ) => Members::Strided {
+                first,
+                stride,
+                size,
+            },
             (None, Group::List(list)) => Members::List(list),
         };
         let known = Known {
@@ -150,7 +165,11 @@ struct Line {
 impl Line {
     fn of(group: &Group) -> Self {
         match *group {
-            Group::Strided { first, stride, size } => Self {
+            Group::Strided {
+                first,
+                stride,
+                size,
+            } => Self {
                 first,
                 stride,
                 span: size,
@@ -164,7 +183,8 @@ impl Line {
     }
 }
 
-/// The context of a communicator that is not born yet: the first of no block, on which nobody sends.
+/// The context of a communicator that is not born yet: the first of no block, on which nobody
+/// sends.
 const NO_CONTEXT: Context = Context::MAX;
 
 /// What a new communicator is made of, beside its context.
@@ -233,7 +253,8 @@ impl Comm {
         self.prioritise();
     }
 
-    /// A communicator that has everything but its context: what `MPI_Comm_idup` gives before it completes.
+    /// A communicator that has everything but its context: what `MPI_Comm_idup` gives before it
+    /// completes.
     pub(crate) fn unborn(parts: Parts) -> Self {
         let rank = parts
             .local
@@ -273,8 +294,8 @@ impl Comm {
         self.0.rank
     }
 
-    /// Context of its point-to-point messages, equal on both sides of an intercommunicator; collectives use the odd one
-    /// after it.
+    /// Context of its point-to-point messages, equal on both sides of an intercommunicator;
+    /// collectives use the odd one after it.
     #[inline]
     pub(crate) fn context(&self) -> Context {
         self.0.context.load(Ordering::Relaxed)
@@ -306,26 +327,36 @@ impl Comm {
     /// The process of a rank that messages go to, if there is such a rank.
     #[inline(always)]
     pub(crate) fn target_of(&self, rank: u32) -> Option<Peer> {
-        let Line { first, stride, span } = self.0.line;
+        let Line {
+            first,
+            stride,
+            span,
+        } = self.0.line;
         if rank < span {
             return Some(first.wrapping_add(rank.wrapping_mul(stride)));
         }
         self.targets().peer(rank)
     }
 
-    /// Whether all its processes, of both groups, share one node's memory: all of them know it alike.
+    /// Whether all its processes, of both groups, share one node's memory: all of them know it
+    /// alike.
     pub(crate) fn is_on_node(&self) -> bool {
-        let (node, world) = (&self.0.process.config.node, self.0.process.host.world_size());
+        let (node, world) = (
+            &self.0.process.config.node,
+            self.0.process.host.world_size(),
+        );
         node.size() == world
             || *self.0.on_node.get_or_init(|| {
                 let within = |group: &Group| {
-                    group.size() <= node.size() && group.members().all(|peer| node.rank_of(peer).is_some())
+                    group.size() <= node.size()
+                        && group.members().all(|peer| node.rank_of(peer).is_some())
                 };
                 within(&self.0.local) && self.0.remote.as_ref().is_none_or(within)
             })
     }
 
-    /// How the processes of its group are spread over nodes, if that makes a difference to collectives: all of them know it alike.
+    /// How the processes of its group are spread over nodes, if that makes a difference to
+    /// collectives: all of them know it alike.
     pub(crate) fn spread(&self) -> Option<&Arc<Spread>> {
         if self.is_on_node() || self.is_inter() {
             return None;
@@ -405,7 +436,8 @@ impl Comm {
         lock(&self.0.name).clone()
     }
 
-    /// `MPI_Comm_set_name`. Longer names are cut at a character's boundary to `MPI_MAX_OBJECT_NAME - 1` bytes.
+    /// `MPI_Comm_set_name`. Longer names are cut at a character's boundary to
+    /// `MPI_MAX_OBJECT_NAME - 1` bytes.
     pub fn set_name(&self, name: &str) {
         let mut end = name.len().min(OBJECT_NAME_LEN_MAX);
         while !name.is_char_boundary(end) {
@@ -449,7 +481,11 @@ impl Comm {
                 "got an error handler that was not made for communicators",
             ));
         }
-        *self.0.errhandler.write().unwrap_or_else(PoisonError::into_inner) = handler;
+        *self
+            .0
+            .errhandler
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = handler;
         self.0.has_own_errhandler.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -459,7 +495,8 @@ impl Comm {
         self.0.has_own_errhandler.load(Ordering::Relaxed)
     }
 
-    /// `MPI_Comm_get_info`: a new object with the hints in use and the kinds of memory that buffers may be of.
+    /// `MPI_Comm_get_info`: a new object with the hints in use and the kinds of memory that buffers
+    /// may be of.
     pub fn info(&self) -> Info {
         lock(&self.0.info).with_memory_kinds()
     }
@@ -482,7 +519,8 @@ impl Comm {
             .set(&self.0.process.keyvals, self.target(keyval), value)
     }
 
-    /// `MPI_Comm_get_attr` for keys that are not predefined (see [`Process::predefined_attr`] for those).
+    /// `MPI_Comm_get_attr` for keys that are not predefined (see [`Process::predefined_attr`] for
+    /// those).
     pub fn get_attr(&self, keyval: i32) -> Result<Option<usize>> {
         self.0
             .attrs
@@ -491,7 +529,9 @@ impl Comm {
 
     /// `MPI_Comm_delete_attr`.
     pub fn delete_attr(&self, keyval: i32) -> Result<()> {
-        self.0.attrs.delete(&self.0.process.keyvals, self.target(keyval))
+        self.0
+            .attrs
+            .delete(&self.0.process.keyvals, self.target(keyval))
     }
 
     fn target(&self, keyval: i32) -> Target {
@@ -502,8 +542,8 @@ impl Comm {
         }
     }
 
-    /// `MPI_Comm_free`, first half: deletes the attributes. The edge then forgets its handle and drops its reference;
-    /// the context lives until pending operations are over.
+    /// `MPI_Comm_free`, first half: deletes the attributes. The edge then forgets its handle and
+    /// drops its reference; the context lives until pending operations are over.
     pub fn free(&self) -> Result<()> {
         self.0.attrs.delete_all(self.handle())?;
         self.0.buffers.flush(&self.0.process);
@@ -539,7 +579,11 @@ impl Comm {
 
     #[inline]
     pub(crate) fn check_tag(&self, tag: i32) -> Result<()> {
-        if tag < 0 { Err(self.bad_tag(tag)) } else { Ok(()) }
+        if tag < 0 {
+            Err(self.bad_tag(tag))
+        } else {
+            Ok(())
+        }
     }
 
     #[cold]
@@ -581,6 +625,8 @@ impl Comm {
     #[cfg(test)]
     pub(crate) fn meet(&self) -> Result<()> {
         let channel = self.constructor_channel(Origin::default());
-        wire::Task::run(&self.0.process, async move { channel.min_max(0).await.map(drop) })
+        wire::Task::run(&self.0.process, async move {
+            channel.min_max(0).await.map(drop)
+        })
     }
 }

@@ -1,4 +1,5 @@
-//! Priorities of communicators (`garonne_engine::priority`), by a hint that any of their processes may give at any time, each for what it sends.
+//! Priorities of communicators (`garonne_engine::priority`), by a hint that any of their processes
+//! may give at any time, each for what it sends.
 
 use super::{Comm, Inner, lock};
 use crate::limits::CONTEXTS_PER_COMM;
@@ -21,7 +22,9 @@ impl Comm {
         // Held until the engine knows: of two threads that set hints the last decides.
         let mut is_told = lock(&self.0.has_priority);
         let said = self.info().lookup(HINT);
-        let priority = said.and_then(|name| Priority::named(&name)).unwrap_or_default();
+        let priority = said
+            .and_then(|name| Priority::named(&name))
+            .unwrap_or_default();
         // Nobody is told of what has always been so.
         let is_unusual = priority != Priority::default();
         if *is_told || is_unusual {
@@ -51,7 +54,8 @@ impl Inner {
 
     fn tell_priority(&self, priority: Priority) {
         for contexts in self.contexts() {
-            // A hint that cannot be followed is none: what is wrong with a shard is told by messages on it.
+            // A hint that cannot be followed is none: what is wrong with a shard is told by
+            // messages on it.
             let _ = self.process.host.prioritise(contexts, priority);
         }
     }

@@ -1,7 +1,10 @@
-//! In which of its processes' shards a communicator's messages are (`garonne_engine::api::shard_of`).
+//! In which of its processes' shards a communicator's messages are
+//! (`garonne_engine::api::shard_of`).
 //!
-//! Where all processes of a new communicator have several, it gets one by its number, unless a hint names one (`garonne_shard`). One on which nobody receives with any tag
-//! (`mpi_assert_no_any_tag`) is in all of them, each tag in one, since no receive can tell the order of two tags. Agreed on with the context; where they disagree it is the first shard.
+//! Where all processes of a new communicator have several, it gets one by its number, unless a hint
+//! names one (`garonne_shard`). One on which nobody receives with any tag (`mpi_assert_no_any_tag`)
+//! is in all of them, each tag in one, since no receive can tell the order of two tags. Agreed on
+//! with the context; where they disagree it is the first shard.
 
 use super::context::{Block, Lease, base};
 use super::{Comm, Process};
@@ -37,7 +40,9 @@ impl Want {
         match says(HINT).map(|shard| shard.trim().parse::<u32>()) {
             Some(Ok(0)) => Want::First,
             Some(Ok(shard)) => Want::Shard(shard),
-            Some(Err(_)) | None if says(NO_ANY_TAG).is_some_and(|value| value == "true") => Want::ByTag,
+            Some(Err(_)) | None if says(NO_ANY_TAG).is_some_and(|value| value == "true") => {
+                Want::ByTag
+            }
             Some(Err(_)) | None => Want::Own,
         }
     }
@@ -87,7 +92,8 @@ impl Want {
     }
 }
 
-/// The first context of a new communicator, and over how many shards its tags are spread (0: they are not).
+/// The first context of a new communicator, and over how many shards its tags are spread (0: they
+/// are not).
 pub(crate) fn first_context(lease: &Lease, process: &Process) -> (Context, u32) {
     let shards = process.host.shards();
     let shard = lease.want.shard(lease.block, shards);
@@ -166,8 +172,14 @@ mod tests {
             Want::of(Some(&hints(&[("garonne_shard", " 3 ")]))),
             Want::Shard(3)
         );
-        assert_eq!(Want::of(Some(&hints(&[("garonne_shard", "0")]))), Want::First);
-        assert_eq!(Want::of(Some(&hints(&[("garonne_shard", "many")]))), Want::Own);
+        assert_eq!(
+            Want::of(Some(&hints(&[("garonne_shard", "0")]))),
+            Want::First
+        );
+        assert_eq!(
+            Want::of(Some(&hints(&[("garonne_shard", "many")]))),
+            Want::Own
+        );
         let assertion = ("mpi_assert_no_any_tag", "true");
         assert_eq!(Want::of(Some(&hints(&[assertion]))), Want::ByTag);
         assert_eq!(
@@ -180,7 +192,8 @@ mod tests {
 
     #[test]
     fn communicators_in_a_row_are_in_shards_of_their_own() {
-        let shards: std::collections::HashSet<_> = (3..18).map(|block| Want::Own.shard(block, 16)).collect();
+        let shards: std::collections::HashSet<_> =
+            (3..18).map(|block| Want::Own.shard(block, 16)).collect();
         assert_eq!(shards, (1..16).collect());
         assert_eq!(Want::Own.shard(7, 2), 1);
     }

@@ -65,7 +65,9 @@ impl Comm {
         if color < 0 && color != crate::UNDEFINED {
             return Err(self.error(
                 Class::Arg,
-                format!("cannot be split with colour {color}: it must be 0 or more, or MPI_UNDEFINED"),
+                format!(
+                    "cannot be split with colour {color}: it must be 0 or more, or MPI_UNDEFINED"
+                ),
             ));
         }
         let part = match color {
@@ -130,7 +132,12 @@ impl Comm {
 
     /// As [`Comm::split_among`] on an intercommunicator: the processes of one colour on both sides
     /// face each other.
-    fn split_inter(&self, ballot: Ballot, places: Places, entered: &Entered) -> Result<Option<(Comm, u64)>> {
+    fn split_inter(
+        &self,
+        ballot: Ballot,
+        places: Places,
+        entered: &Entered,
+    ) -> Result<Option<(Comm, u64)>> {
         let remote = self.remote_group()?.clone();
         let (comm, circle) = (self.clone(), self.circle(entered.origin()));
         self.run(async move {
@@ -149,8 +156,9 @@ impl Comm {
                 Part::Color(color) => Some(color),
                 _ => None,
             };
-            let side =
-                |group, ballots: &[Ballot]| color.map_or(Group::EMPTY, |color| elect(group, ballots, color));
+            let side = |group, ballots: &[Ballot]| {
+                color.map_or(Group::EMPTY, |color| elect(group, ballots, color))
+            };
             let (local, remote) = (side(&comm.0.local, ours), side(&remote, theirs));
             Ok(comm.face(&circle, remote, local).await?.zip(color))
         })
@@ -176,8 +184,9 @@ impl Comm {
             Some(SplitType::HwGuided) => self.resource_part(wish(RESOURCE_TYPE)),
             Some(SplitType::ResourceGuided) => match (wish(PROCESS_SET), wish(RESOURCE_TYPE)) {
                 (Some(_), Some(_)) => {
-                    let text =
-                        format!("the info has both {RESOURCE_TYPE} and {PROCESS_SET}; one may be given");
+                    let text = format!(
+                        "the info has both {RESOURCE_TYPE} and {PROCESS_SET}; one may be given"
+                    );
                     return Err(Error::new(Class::Info, text));
                 }
                 (Some(set), None) => self.set_part(&set),
@@ -191,7 +200,8 @@ impl Comm {
         let kept = info.map(hints).unwrap_or_default();
         let (called, names) = ((Kind::CommSplitType, origin), places.names.clone());
         let dress = |parts: &mut Parts| parts.info = kept;
-        let Some((comm, color)) = self.split_among(Ballot { part, key }, places, called, dress)? else {
+        let Some((comm, color)) = self.split_among(Ballot { part, key }, places, called, dress)?
+        else {
             return Ok(None);
         };
         if let (Some(info), Some(name)) = (info, names.get(&color)) {
@@ -221,7 +231,9 @@ impl Comm {
         let resources = (self.0.process.config.resources)();
         let found = resources.into_iter().find(|found| found.name == resource);
         match found.and_then(|found| found.instance) {
-            Some(instance) => Part::Color(u64::from(self.node_number()) << 32 | u64::from(instance.first)),
+            Some(instance) => {
+                Part::Color(u64::from(self.node_number()) << 32 | u64::from(instance.first))
+            }
             None => Part::Nowhere,
         }
     }
@@ -237,7 +249,8 @@ impl Comm {
 
     fn places(&self) -> Places {
         let node = self.node_number();
-        let on_node = |group: &Group| self.0.process.config.node.intersection(group).size() == group.size();
+        let on_node =
+            |group: &Group| self.0.process.config.node.intersection(group).size() == group.size();
         // Where it spans nodes, nothing smaller than a node is chosen.
         let alone = on_node(&self.0.local) && self.0.remote.as_ref().is_none_or(on_node);
         let resources = match alone {
@@ -335,7 +348,10 @@ impl Places {
         places.add(node.into(), SHARED_MEMORY.into());
         for (instance, name) in found {
             // No instance has 0 CPUs: its colour is none of a node.
-            places.add(u64::from(instance.cpus) << 32 | u64::from(instance.first), name);
+            places.add(
+                u64::from(instance.cpus) << 32 | u64::from(instance.first),
+                name,
+            );
         }
         places
     }
@@ -396,7 +412,8 @@ mod tests {
     /// On a node of 16 CPUs: two packages of two NUMA nodes, whose L3 caches are theirs, of four
     /// cores.
     fn resources(first: u32, cpus: u32) -> Vec<Resource> {
-        let within = |size: u32| (first % size + cpus <= size).then_some((first / size * size, size));
+        let within =
+            |size: u32| (first % size + cpus <= size).then_some((first / size * size, size));
         vec![
             resource("Machine", within(16)),
             resource("Package", within(8)),
@@ -443,7 +460,12 @@ mod tests {
     fn an_unguided_split_takes_the_largest_resource_that_parts_the_processes() {
         let package = Some(("Package", 0));
         let other = Some(("Package", 2));
-        let spread = [bound_to(0, 1), bound_to(5, 1), bound_to(8, 1), bound_to(15, 1)];
+        let spread = [
+            bound_to(0, 1),
+            bound_to(5, 1),
+            bound_to(8, 1),
+            bound_to(15, 1),
+        ];
         assert_eq!(settled(&spread), [package, package, other, other]);
         let node = Some(("NUMANode", 0));
         let other = Some(("NUMANode", 1));
@@ -469,11 +491,18 @@ mod tests {
         // A container shows the second process no caches and NUMA nodes.
         let bare = Places::of(
             0,
-            vec![resource("Machine", Some((0, 16))), resource("Core", Some((1, 1)))],
+            vec![
+                resource("Machine", Some((0, 16))),
+                resource("Core", Some((1, 1))),
+            ],
         );
         assert_eq!(
             settled(&[bound_to(0, 1), bare, bound_to(2, 1)]),
-            [Some(("Package", 0)), Some(("Core", 1)), Some(("Package", 0))]
+            [
+                Some(("Package", 0)),
+                Some(("Core", 1)),
+                Some(("Package", 0))
+            ]
         );
         assert_eq!(
             settled(&[Places::default(), bound_to(2, 1)]),
@@ -556,7 +585,11 @@ mod tests {
             for kind in [SplitType::HwGuided, SplitType::ResourceGuided] {
                 assert_eq!(part("Machine", kind), Some(vec![3, 2, 1, 0]));
                 // Ranks run on the CPUs 0; 3 and 4; 6; 9 and 10.
-                let package = if world.rank() < 3 { vec![2, 1, 0] } else { vec![3] };
+                let package = if world.rank() < 3 {
+                    vec![2, 1, 0]
+                } else {
+                    vec![3]
+                };
                 assert_eq!(part("Package", kind), Some(package));
                 let node = [Some(vec![0]), None, Some(vec![2]), Some(vec![3])];
                 assert_eq!(part("NUMANode", kind), node[world.rank() as usize]);
@@ -564,7 +597,12 @@ mod tests {
                 assert_eq!(part(SHARED_MEMORY, kind), Some(vec![3, 2, 1, 0]));
             }
             let both = Info::from_pairs([(RESOURCE_TYPE, "Core"), (PROCESS_SET, "mpi://WORLD")]);
-            let found = world.split_type(Some(SplitType::ResourceGuided), 0, Some(&both), Origin::default());
+            let found = world.split_type(
+                Some(SplitType::ResourceGuided),
+                0,
+                Some(&both),
+                Origin::default(),
+            );
             assert_eq!(found.err().unwrap().class, Class::Info);
         });
     }
@@ -573,9 +611,15 @@ mod tests {
     fn the_sides_of_an_intercommunicator_face_each_other_by_instances() {
         job(4, |world| {
             // Ranks 0 and 3 on the first package, 1 and 2 on the second.
-            set_resources(resources(if matches!(world.rank(), 0 | 3) { 0 } else { 8 }, 1));
+            set_resources(resources(
+                if matches!(world.rank(), 0 | 3) { 0 } else { 8 },
+                1,
+            ));
             let low = world.rank() < 2;
-            let half = world.split(low as i32, 0, Origin::default()).unwrap().unwrap();
+            let half = world
+                .split(low as i32, 0, Origin::default())
+                .unwrap()
+                .unwrap();
             let peer = super::super::PeerLeader {
                 comm: &world,
                 rank: if low { 2 } else { 0 },
@@ -585,7 +629,12 @@ mod tests {
                 .unwrap();
             let info = Info::new();
             let made = inter
-                .split_type(Some(SplitType::HwUnguided), 0, Some(&info), Origin::default())
+                .split_type(
+                    Some(SplitType::HwUnguided),
+                    0,
+                    Some(&info),
+                    Origin::default(),
+                )
                 .unwrap()
                 .unwrap();
             let remote: Vec<u32> = made.remote_group().unwrap().members().collect();

@@ -10,7 +10,8 @@ use crate::session::Session;
 use crate::testing::{Bytes, hosts, job};
 use garonne_engine::api::Origin;
 
-/// Every rank sends its number to the next in the ring of the (local or remote) group and checks the previous one's.
+/// Every rank sends its number to the next in the ring of the (local or remote) group and checks
+/// the previous one's.
 fn ring(comm: &Comm) {
     let (rank, peers) = (comm.rank(), comm.peers());
     let (to, from) = if comm.is_inter() {
@@ -67,7 +68,8 @@ fn several_idups_in_flight_complete_in_any_order_with_equal_contexts() {
             let word = u64::from(comm.context());
             let channel = comm.constructor_channel(Origin::default());
             assert_eq!(
-                comm.run(async move { channel.min_max(word).await }).unwrap(),
+                comm.run(async move { channel.min_max(word).await })
+                    .unwrap(),
                 (word, word)
             );
             ring(comm);
@@ -79,7 +81,11 @@ fn several_idups_in_flight_complete_in_any_order_with_equal_contexts() {
 fn a_split_orders_ranks_by_key_and_leaves_out_who_has_no_colour() {
     job(7, |world| {
         let rank = world.rank() as i32;
-        let color = if rank == 3 { crate::UNDEFINED } else { rank % 2 };
+        let color = if rank == 3 {
+            crate::UNDEFINED
+        } else {
+            rank % 2
+        };
         let part = world.split(color, -rank, Origin::default()).unwrap();
         assert_eq!(part.is_none(), rank == 3);
         if let Some(part) = part {
@@ -182,7 +188,10 @@ fn threads_that_duplicate_different_parents_at_once_agree_on_distinct_contexts()
 fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
     job(5, |world| {
         let low = world.rank() < 2;
-        let half = world.split(low as i32, 0, Origin::default()).unwrap().unwrap();
+        let half = world
+            .split(low as i32, 0, Origin::default())
+            .unwrap()
+            .unwrap();
         let peer = PeerLeader {
             comm: &world,
             rank: if low { 2 } else { 0 },
@@ -191,7 +200,10 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
             .intercomm_create(0, Some(peer), 5, Origin::default())
             .unwrap();
         assert!(inter.is_inter());
-        assert_eq!((inter.size(), inter.peers()), if low { (2, 3) } else { (3, 2) });
+        assert_eq!(
+            (inter.size(), inter.peers()),
+            if low { (2, 3) } else { (3, 2) }
+        );
         assert_eq!(inter.0.local_comm.get().unwrap().size(), inter.size());
         let dup = inter.dup(None, Origin::default()).unwrap();
         assert_eq!(dup.compare(&inter), Comparison::Congruent);
@@ -215,9 +227,15 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
             assert_eq!(into.get(), [dest as u8]);
         }
         let merged = inter
-            .merge(if low { Order::High } else { Order::Low }, Origin::default())
+            .merge(
+                if low { Order::High } else { Order::Low },
+                Origin::default(),
+            )
             .unwrap();
-        assert_eq!(merged.group().members().collect::<Vec<_>>(), [2, 3, 4, 0, 1]);
+        assert_eq!(
+            merged.group().members().collect::<Vec<_>>(),
+            [2, 3, 4, 0, 1]
+        );
         ring(&merged);
         let plain = inter.merge(Order::Low, Origin::default()).unwrap();
         assert_eq!(plain.group().members().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
@@ -272,14 +290,20 @@ fn sessions_make_communicators_without_world() {
                 ring(&comm);
                 let me = comm.rank() as i32;
                 let (even, odd) = (all.incl(&[0, 2]).unwrap(), all.incl(&[1, 3]).unwrap());
-                let sides = if me % 2 == 0 { (&even, &odd) } else { (&odd, &even) };
+                let sides = if me % 2 == 0 {
+                    (&even, &odd)
+                } else {
+                    (&odd, &even)
+                };
                 let sides = Sides {
                     local: sides.0,
                     local_leader: 1,
                     remote: sides.1,
                     remote_leader: 1,
                 };
-                let inter = Comm::intercomm_from_groups(from("pair"), sides).unwrap().unwrap();
+                let inter = Comm::intercomm_from_groups(from("pair"), sides)
+                    .unwrap()
+                    .unwrap();
                 ring(&inter);
                 assert_eq!(session.group("nothing").err().unwrap().class, Class::Arg);
                 comm.disconnect(Origin::default()).unwrap();
@@ -341,13 +365,15 @@ fn engines_keep_nothing_of_communicators_that_are_freed() {
         let mut kept = Vec::new();
         for _ in 0..30 {
             let dup = world.dup(None, Origin::default()).unwrap();
-            dup.collective(&crate::coll::Barrier, Origin::default()).unwrap();
+            dup.collective(&crate::coll::Barrier, Origin::default())
+                .unwrap();
             ring(&dup);
             let part = dup
                 .split(i32::from(dup.rank() == 0), 0, Origin::default())
                 .unwrap()
                 .unwrap();
-            part.collective(&crate::coll::Barrier, Origin::default()).unwrap();
+            part.collective(&crate::coll::Barrier, Origin::default())
+                .unwrap();
             for comm in [part, dup] {
                 comm.free().unwrap();
             }
@@ -364,7 +390,11 @@ struct Double;
 impl Callbacks for Double {
     fn copy(&self, owner: usize, _: i32, value: usize) -> Result<Option<usize>, i32> {
         assert_eq!(owner, 42);
-        if value == 99 { Err(7) } else { Ok(Some(value * 2)) }
+        if value == 99 {
+            Err(7)
+        } else {
+            Ok(Some(value * 2))
+        }
     }
 
     fn delete(&self, _: usize, _: i32, _: usize) -> Result<(), i32> {
@@ -408,7 +438,10 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
             Some("true")
         );
         parent.set_attr(key, 99).unwrap();
-        assert_eq!(parent.dup(None, Origin::default()).err().unwrap().code, Some(7));
+        assert_eq!(
+            parent.dup(None, Origin::default()).err().unwrap().code,
+            Some(7)
+        );
         assert!(
             parent
                 .split_type(Some(SplitType::HwUnguided), 0, None, Origin::default())
@@ -434,7 +467,10 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
 fn an_error_handler_made_for_windows_does_not_fit_a_communicator() {
     job(1, |world| {
         let window = Errhandler::user(crate::errhandler::Kind::Window, Box::new(|_, _| ()));
-        assert_eq!(world.set_errhandler(window).err().unwrap().class, Class::Arg);
+        assert_eq!(
+            world.set_errhandler(window).err().unwrap().class,
+            Class::Arg
+        );
         assert!(matches!(world.errhandler(), Errhandler::Fatal));
     });
 }

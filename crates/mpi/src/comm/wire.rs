@@ -1,8 +1,10 @@
-//! The small messages with which communicators are made: an own context, owned buffers, steps written as `async` code.
+//! The small messages with which communicators are made: an own context, owned buffers, steps
+//! written as `async` code.
 //!
-//! Constructors run before their communicator exists and some do not block, so they use neither the collectives nor the
-//! program's requests. A [`Task`] is such a constructor in flight: a stepper of the host polls it whenever there was
-//! progress. Nothing here is on a message's path; buffers are allocated as needed and bounded by what the callers send.
+//! Constructors run before their communicator exists and some do not block, so they use neither the
+//! collectives nor the program's requests. A [`Task`] is such a constructor in flight: a stepper of
+//! the host polls it whenever there was progress. Nothing here is on a message's path; buffers are
+//! allocated as needed and bounded by what the callers send.
 
 use super::Comm;
 use crate::error::{Class, Error, Result};
@@ -120,7 +122,8 @@ impl Channel {
         received
     }
 
-    /// Every process gives a word; all get the least and the greatest (dissemination: both are idempotent).
+    /// Every process gives a word; all get the least and the greatest (dissemination: both are
+    /// idempotent).
     pub async fn min_max(&self, word: u64) -> Result<(u64, u64)> {
         let (mut min, mut max) = (word, word);
         let (rank, size) = (u64::from(self.rank), u64::from(self.size()));
@@ -155,7 +158,8 @@ impl Channel {
         Ok(all)
     }
 
-    /// Every process gives bytes of any length; all get all, joined in rank order (Bruck's algorithm over known lengths).
+    /// Every process gives bytes of any length; all get all, joined in rank order (Bruck's
+    /// algorithm over known lengths).
     pub async fn all_gather_sized(&self, bytes: &[u8]) -> Result<Vec<u8>> {
         let lens = self.all_gather(&(bytes.len() as u64).to_le_bytes()).await?;
         let (rank, size) = (self.rank as usize, self.size() as usize);
@@ -171,7 +175,12 @@ impl Channel {
             let count = have.min(size - have);
             let (to, from) = ((rank + size - have) % size, (rank + have) % size);
             let got = self
-                .exchange(to as u32, &all[..sum(rank, count)], from as u32, sum(from, count))
+                .exchange(
+                    to as u32,
+                    &all[..sum(rank, count)],
+                    from as u32,
+                    sum(from, count),
+                )
                 .await?;
             all.extend_from_slice(&got);
             have += count;
@@ -267,9 +276,12 @@ impl Op {
 
 impl Drop for Op {
     fn drop(&mut self) {
-        let State::Pending(name) = self.state else { return };
+        let State::Pending(name) = self.state else {
+            return;
+        };
         if !matches!(self.process.host.take(name), Ok(Some(_))) {
-            // The engine may still write there (a constructor failed half-way): better lost than reused.
+            // The engine may still write there (a constructor failed half-way): better lost than
+            // reused.
             std::mem::forget(self.scratch.take());
         }
     }
@@ -290,7 +302,8 @@ pub(crate) struct Task<T> {
 }
 
 impl<T: Send + 'static> Task<T> {
-    /// Starts `work` on a communicator and lets the host advance it; `meeting` says what it is to those who watch.
+    /// Starts `work` on a communicator and lets the host advance it; `meeting` says what it is to
+    /// those who watch.
     pub fn start(
         on: &Comm,
         meeting: Meeting,
@@ -317,13 +330,20 @@ impl<T: Send + 'static> Task<T> {
     }
 
     /// Runs `work` to its end, making progress for everything else meanwhile.
-    pub fn run(process: &Process, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    pub fn run(
+        process: &Process,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
         let task = Self::new(None, work);
         process.host.drive(task.clone());
         let host = &process.host;
         host.wait_for(&|| Awaits::end_of(&*task), &mut || task.is_over());
-        task.take()
-            .unwrap_or_else(|| Err(Error::new(Class::Intern, "a constructor ended without result")))
+        task.take().unwrap_or_else(|| {
+            Err(Error::new(
+                Class::Intern,
+                "a constructor ended without result",
+            ))
+        })
     }
 
     pub fn is_over(&self) -> bool {
@@ -332,14 +352,19 @@ impl<T: Send + 'static> Task<T> {
     }
 
     pub fn take(&self) -> Option<Result<T>> {
-        self.result.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.result
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 }
 
 impl<T: Send + 'static> Stepper for Task<T> {
     fn step(&self, _: &dyn Host) -> bool {
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(future) = work.as_mut() else { return true };
+        let Some(future) = work.as_mut() else {
+            return true;
+        };
         match future.as_mut().poll(&mut Cx::from_waker(Waker::noop())) {
             Poll::Pending => false,
             Poll::Ready(result) => {

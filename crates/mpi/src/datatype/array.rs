@@ -1,4 +1,5 @@
-//! Array constructors: subarrays and distributed arrays (MPI 5.0, section 5.1.3 and 5.1.4), as nested repetitions.
+//! Array constructors: subarrays and distributed arrays (MPI 5.0, section 5.1.3 and 5.1.4), as
+//! nested repetitions.
 
 use super::Datatype;
 use super::construct::{DarrayDim, Distribution, Order, repeat};
@@ -15,7 +16,11 @@ pub(super) struct SubarrayDim {
 }
 
 /// Checks the dimensions of a subarray.
-pub(super) fn subarray_dims(sizes: &[i64], subsizes: &[i64], starts: &[i64]) -> Result<Vec<SubarrayDim>> {
+pub(super) fn subarray_dims(
+    sizes: &[i64],
+    subsizes: &[i64],
+    starts: &[i64],
+) -> Result<Vec<SubarrayDim>> {
     if sizes.is_empty() || subsizes.len() != sizes.len() || starts.len() != sizes.len() {
         let text = format!(
             "a subarray of {} dimensions with {} subsizes and {} starts",
@@ -27,7 +32,8 @@ pub(super) fn subarray_dims(sizes: &[i64], subsizes: &[i64], starts: &[i64]) -> 
     }
     let one = |((&size, &subsize), &start): ((&i64, &i64), &i64)| {
         if size < 1 || subsize < 1 || subsize > size || start < 0 || start > size - subsize {
-            let text = format!("subarray of {subsize} from {start} does not lie in a dimension of {size}");
+            let text =
+                format!("subarray of {subsize} from {start} does not lie in a dimension of {size}");
             return Err(Error::new(Class::Arg, text));
         }
         Ok(SubarrayDim {
@@ -55,8 +61,14 @@ pub(super) fn subarray(dims: &[SubarrayDim], order: Order, old: &Datatype) -> Re
     })
 }
 
-/// The part of a distributed array that belongs to `rank` of `size`; `of` is the array's order and element type.
-pub(super) fn darray(size: i32, rank: i32, dims: &[DarrayDim], of: (Order, &Datatype)) -> Result<Tree> {
+/// The part of a distributed array that belongs to `rank` of `size`; `of` is the array's order and
+/// element type.
+pub(super) fn darray(
+    size: i32,
+    rank: i32,
+    dims: &[DarrayDim],
+    of: (Order, &Datatype),
+) -> Result<Tree> {
     let (order, old) = of;
     let coordinates = coordinates(size, rank, dims)?;
     let placed: Vec<(DarrayDim, u64)> = dims.iter().copied().zip(coordinates).collect();
@@ -93,9 +105,9 @@ fn coordinates(size: i32, rank: i32, dims: &[DarrayDim]) -> Result<Vec<u64>> {
             dim.gsize, dim.psize
         ));
     }
-    let grid = dims
-        .iter()
-        .try_fold(1i64, |product, dim| product.checked_mul(i64::from(dim.psize)));
+    let grid = dims.iter().try_fold(1i64, |product, dim| {
+        product.checked_mul(i64::from(dim.psize))
+    });
     if grid != Some(i64::from(size)) {
         return bad(format!("the process grid does not have {size} processes"));
     }
@@ -114,8 +126,8 @@ fn coordinates(size: i32, rank: i32, dims: &[DarrayDim]) -> Result<Vec<u64>> {
         .collect())
 }
 
-/// One dimension distributed in blocks of `darg`, dealt out in turns: the standard's `cyclic`, of which the other
-/// distributions are special cases.
+/// One dimension distributed in blocks of `darg`, dealt out in turns: the standard's `cyclic`, of
+/// which the other distributions are special cases.
 fn distribute(dim: &DarrayDim, coordinate: u64, body: Arc<Tree>, extent: i64) -> Result<Tree> {
     let (gsize, psize) = (dim.gsize as u64, dim.psize as u64);
     let darg = block_length(dim)?;
@@ -165,9 +177,9 @@ fn block_length(dim: &DarrayDim) -> Result<u64> {
         (Distribution::None, _) => Ok(gsize),
         (_, Some(darg)) if darg < 1 => bad(format!("distribution argument {darg} is not positive")),
         (Distribution::Block, None) => Ok(gsize.div_ceil(psize)),
-        (Distribution::Block, Some(darg)) if (darg as u64).saturating_mul(psize) < gsize => bad(format!(
-            "blocks of {darg} on {psize} processes do not hold {gsize} elements"
-        )),
+        (Distribution::Block, Some(darg)) if (darg as u64).saturating_mul(psize) < gsize => bad(
+            format!("blocks of {darg} on {psize} processes do not hold {gsize} elements"),
+        ),
         (Distribution::Cyclic, None) => Ok(1),
         (_, Some(darg)) => Ok(darg as u64),
     }

@@ -1,9 +1,11 @@
 //! The elementary kinds of data that predefined datatypes are made of.
 //!
-//! Owns what a kind is: its size and alignment in memory, its arithmetic family, its canonical form. Bounded by the
-//! standard's list of predefined types; the sizes follow the C ABI of the target and the configured Fortran compiler.
+//! Owns what a kind is: its size and alignment in memory, its arithmetic family, its canonical
+//! form. Bounded by the standard's list of predefined types; the sizes follow the C ABI of the
+//! target and the configured Fortran compiler.
 
-/// An elementary kind. Several predefined datatypes share one: `MPI_INT` and `MPI_INT32_T` are both [`Basic::I32`].
+/// An elementary kind. Several predefined datatypes share one: `MPI_INT` and `MPI_INT32_T` are both
+/// [`Basic::I32`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(
     missing_docs,

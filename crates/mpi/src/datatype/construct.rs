@@ -1,7 +1,8 @@
-//! Constructors of derived datatypes: what the program asked for, checked and lowered to a type map.
+//! Constructors of derived datatypes: what the program asked for, checked and lowered to a type
+//! map.
 //!
-//! A [`Constructor`] keeps the arguments as given, because `MPI_Type_get_contents` must return them. The methods on
-//! [`Datatype`] are the short way to the common ones.
+//! A [`Constructor`] keeps the arguments as given, because `MPI_Type_get_contents` must return
+//! them. The methods on [`Datatype`] are the short way to the common ones.
 
 use super::Datatype;
 use super::array;
@@ -11,8 +12,9 @@ use crate::error::{Class, Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How a datatype was made. Counts and displacements are as the program gave them; displacements and strides of the
-/// `H` forms, of [`Constructor::Struct`] and [`Constructor::Resized`] are in bytes, the others in extents of `old`.
+/// How a datatype was made. Counts and displacements are as the program gave them; displacements
+/// and strides of the `H` forms, of [`Constructor::Struct`] and [`Constructor::Resized`] are in
+/// bytes, the others in extents of `old`.
 #[derive(Clone, Debug)]
 #[allow(
     missing_docs,
@@ -151,7 +153,8 @@ impl Distribution {
 }
 
 impl Datatype {
-    /// `MPI_Type_dup`: an equal type, committed if this one is. Attributes are the caller's business.
+    /// `MPI_Type_dup`: an equal type, committed if this one is. Attributes are the caller's
+    /// business.
     pub fn dup(&self) -> Result<Datatype> {
         Self::construct(Constructor::Dup { old: self.clone() }, Form::Int)
     }
@@ -220,7 +223,11 @@ impl Datatype {
     }
 
     /// `MPI_Type_create_struct`: displacements in bytes.
-    pub fn structure(blocklengths: &[i64], displacements: &[i64], types: &[Datatype]) -> Result<Datatype> {
+    pub fn structure(
+        blocklengths: &[i64],
+        displacements: &[i64],
+        types: &[Datatype],
+    ) -> Result<Datatype> {
         let (blocklengths, displacements) = (blocklengths.to_vec(), displacements.to_vec());
         Self::construct(
             Constructor::Struct {
@@ -343,7 +350,11 @@ pub(super) fn lower(constructor: &Constructor) -> Result<Tree> {
 /// A count that must not be negative.
 pub(super) fn counted(what: &str, value: i64) -> Result<u64> {
     u64::try_from(value).map_err(|_| {
-        let class = if what == "count" { Class::Count } else { Class::Arg };
+        let class = if what == "count" {
+            Class::Count
+        } else {
+            Class::Arg
+        };
         Error::new(class, format!("{what} is {value}; it must not be negative"))
     })
 }
@@ -359,7 +370,10 @@ pub(super) fn repeat(count: u64, stride: i64, body: Tree) -> Tree {
 /// A number of extents of `old` in bytes.
 fn in_bytes(extents: i64, old: &Datatype) -> Result<i64> {
     extents.checked_mul(old.extent()).ok_or_else(|| {
-        let text = format!("{extents} extents of {} bytes do not fit 64 bits", old.extent());
+        let text = format!(
+            "{extents} extents of {} bytes do not fit 64 bits",
+            old.extent()
+        );
         Error::new(Class::Arg, text)
     })
 }

@@ -1,4 +1,5 @@
-//! Decoding: what `MPI_Type_get_envelope` and `MPI_Type_get_contents` answer (MPI 5.0, section 5.1.13).
+//! Decoding: what `MPI_Type_get_envelope` and `MPI_Type_get_contents` answer (MPI 5.0, section
+//! 5.1.13).
 
 use super::Datatype;
 use super::construct::{Constructor, DarrayDim, Distribution};
@@ -84,7 +85,8 @@ pub struct Envelope {
 }
 
 impl Datatype {
-    /// What `MPI_Type_get_envelope_c` returns; the call without `_c` is an error where `large_counts` is not 0.
+    /// What `MPI_Type_get_envelope_c` returns; the call without `_c` is an error where
+    /// `large_counts` is not 0.
     pub fn envelope(&self) -> Envelope {
         let contents = self.contents();
         Envelope {
@@ -96,7 +98,8 @@ impl Datatype {
         }
     }
 
-    /// What `MPI_Type_get_contents_c` returns. Empty for named types, for which the call is an error.
+    /// What `MPI_Type_get_contents_c` returns. Empty for named types, for which the call is an
+    /// error.
     pub fn contents(&self) -> Contents {
         Sorter {
             form: self.0.form,
@@ -198,7 +201,9 @@ impl Sorter {
             }
             F90Integer { range } => self.integers([*range]),
         }
-        self.contents.types.extend(constructor.types().iter().cloned());
+        self.contents
+            .types
+            .extend(constructor.types().iter().cloned());
         self.contents
     }
 
@@ -223,7 +228,8 @@ impl Sorter {
     fn counts(&mut self, values: &[i64]) {
         match self.form {
             Form::Large => self.contents.large_counts.extend_from_slice(values),
-            // The `int` call passed values that fit; what our own code made in this form is clamped, not wrapped.
+            // The `int` call passed values that fit; what our own code made in this form is
+            // clamped, not wrapped.
             Form::Int => {
                 let ints = values
                     .iter()

@@ -1,7 +1,8 @@
-//! The canonical representation `external32` (MPI 5.0, section 14.5.2): big-endian, unpadded, fixed sizes.
+//! The canonical representation `external32` (MPI 5.0, section 14.5.2): big-endian, unpadded, fixed
+//! sizes.
 //!
-//! Owns the conversion of every elementary kind. Most are byte swaps; `long` narrows to 4 bytes and `wchar_t` to 2 where
-//! the value fits, x87 extended precision becomes IEEE quadruple precision.
+//! Owns the conversion of every elementary kind. Most are byte swaps; `long` narrows to 4 bytes and
+//! `wchar_t` to 2 where the value fits, x87 extended precision becomes IEEE quadruple precision.
 
 use super::basic::Basic;
 use super::pack::Elements;
@@ -145,9 +146,15 @@ fn encode_basic(basic: Basic, native: &[u8], out: &mut [u8]) -> Result<()> {
 
 fn decode_basic(basic: Basic, input: &[u8], native: &mut [u8]) {
     match basic {
-        Basic::Long => native.copy_from_slice(&i64::from(i32::from_be_bytes(fixed(input))).to_ne_bytes()),
-        Basic::ULong => native.copy_from_slice(&u64::from(u32::from_be_bytes(fixed(input))).to_ne_bytes()),
-        Basic::WideChar => native.copy_from_slice(&u32::from(u16::from_be_bytes(fixed(input))).to_ne_bytes()),
+        Basic::Long => {
+            native.copy_from_slice(&i64::from(i32::from_be_bytes(fixed(input))).to_ne_bytes())
+        }
+        Basic::ULong => {
+            native.copy_from_slice(&u64::from(u32::from_be_bytes(fixed(input))).to_ne_bytes())
+        }
+        Basic::WideChar => {
+            native.copy_from_slice(&u32::from(u16::from_be_bytes(fixed(input))).to_ne_bytes())
+        }
         Basic::X87 => {
             let quad = Quad::from_bits(u128::from_be_bytes(fixed(input)));
             let value: X87DoubleExtended = quad.convert(&mut false).value;
@@ -204,14 +211,20 @@ fn is_true(basic: Basic, native: &[u8]) -> bool {
     }
 }
 
-fn narrow<const N: usize, E>(value: Result<[u8; N], E>, basic: Basic, out: &mut [u8]) -> Result<()> {
+fn narrow<const N: usize, E>(
+    value: Result<[u8; N], E>,
+    basic: Basic,
+    out: &mut [u8],
+) -> Result<()> {
     match value {
         Ok(bytes) => {
             out.copy_from_slice(&bytes);
             Ok(())
         }
         Err(_) => {
-            let text = format!("a value of kind {basic:?} does not fit the {N} bytes it has in external32");
+            let text = format!(
+                "a value of kind {basic:?} does not fit the {N} bytes it has in external32"
+            );
             Err(Error::new(Class::Conversion, text))
         }
     }

@@ -1,7 +1,8 @@
 //! Digests of type signatures, which both sides of a message compare where types are checked.
 //!
-//! Pure. Equal signatures have equal digests in all processes of one build; of different ones nearly all differ, so a check by them says nothing wrong, but may miss
-//! a mistake. Bounded by [`MARKED_RUNS_MAX`].
+//! Pure. Equal signatures have equal digests in all processes of one build; of different ones
+//! nearly all differ, so a check by them says nothing wrong, but may miss a mistake. Bounded by
+//! [`MARKED_RUNS_MAX`].
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
@@ -12,7 +13,8 @@ use super::basic::Basic;
 use super::{Datatype, Leaf};
 use crate::limits::MARKED_RUNS_MAX;
 
-/// A kind as others than its own name for it know it: what is laid out and computed with alike is one.
+/// A kind as others than its own name for it know it: what is laid out and computed with alike is
+/// one.
 fn plain(basic: Basic) -> Basic {
     match basic {
         Basic::Long => Basic::I64,
@@ -57,7 +59,8 @@ impl Runs {
 }
 
 impl Datatype {
-    /// What a message of `count` elements says of its type: nothing if there are none, or if bytes are among them, which may be anything.
+    /// What a message of `count` elements says of its type: nothing if there are none, or if bytes
+    /// are among them, which may be anything.
     pub fn mark(&self, count: u64) -> TypeMark {
         let mut runs = Runs::default();
         let flow = match self.leaf() {

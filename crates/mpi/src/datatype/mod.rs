@@ -1,12 +1,13 @@
 //! Datatypes: descriptions of data in memory (MPI 5.0, chapter 5).
 //!
-//! Owns the handle [`Datatype`], its constructors and queries, the predefined types, packing, and the canonical
-//! representation. A datatype is immutable after its construction but for its name, its commit flag and the slot for
-//! attributes, so it may be shared by all threads and operations. Lowering to byte layouts happens once, at
-//! construction; an operation takes a [`Data`] from [`Datatype::data`].
+//! Owns the handle [`Datatype`], its constructors and queries, the predefined types, packing, and
+//! the canonical representation. A datatype is immutable after its construction but for its name,
+//! its commit flag and the slot for attributes, so it may be shared by all threads and operations.
+//! Lowering to byte layouts happens once, at construction; an operation takes a [`Data`] from
+//! [`Datatype::data`].
 //!
-//! How it fits together: a [`Constructor`] lowers to a `tree` (the type map in closed form), the tree to sizes, bounds
-//! and a `shape` (nested loops of byte runs), which `walk` interprets.
+//! How it fits together: a [`Constructor`] lowers to a `tree` (the type map in closed form), the
+//! tree to sizes, bounds and a `shape` (nested loops of byte runs), which `walk` interprets.
 
 mod array;
 pub mod basic;
@@ -68,14 +69,16 @@ struct Inner {
     name: Mutex<Option<Arc<str>>>,
     /// The layout of one element, once it was asked for.
     single: OnceLock<Arc<Program>>,
-    /// The layout of several elements last asked for and their count: programs send the same shape again and again.
+    /// The layout of several elements last asked for and their count: programs send the same shape
+    /// again and again.
     recent: Mutex<Option<(u64, Arc<Program>)>>,
     /// What the layer above hangs on the type: attributes.
     slot: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Datatype {
-    /// The predefined datatype with a code of the standard ABI, if there is one. `MPI_DATATYPE_NULL` is none.
+    /// The predefined datatype with a code of the standard ABI, if there is one.
+    /// `MPI_DATATYPE_NULL` is none.
     pub fn predefined(code: u16) -> Option<Datatype> {
         predefined::lookup(code).cloned()
     }
@@ -138,7 +141,8 @@ impl Datatype {
         self.0.code
     }
 
-    /// Whether it is predefined, named or not (such as the types for Fortran's kinds): it must not be freed.
+    /// Whether it is predefined, named or not (such as the types for Fortran's kinds): it must not
+    /// be freed.
     pub fn is_predefined(&self) -> bool {
         use Constructor::{F90Complex, F90Integer, F90Real, Named};
         matches!(
@@ -174,7 +178,10 @@ impl Datatype {
 
     /// Bytes from the first to the last byte of data.
     pub fn true_extent(&self) -> i64 {
-        self.0.summary.data.map_or(0, |data| (data.1 - data.0) as i64)
+        self.0
+            .summary
+            .data
+            .map_or(0, |data| (data.1 - data.0) as i64)
     }
 
     /// The strictest alignment of the basic elements, in bytes.
@@ -248,9 +255,10 @@ impl Datatype {
         let inner = &*self.0;
         if inner.shape.is_run() && (count == 1 || inner.extent as u64 == inner.size) {
             return match inner.size.checked_mul(count) {
-                Some(len) if len <= i64::MAX as u64 => {
-                    Ok(Data::contiguous(mem.offset(inner.shape.offset as isize), len))
-                }
+                Some(len) if len <= i64::MAX as u64 => Ok(Data::contiguous(
+                    mem.offset(inner.shape.offset as isize),
+                    len,
+                )),
                 _ => Err(self.too_many(count)),
             };
         }
@@ -352,7 +360,8 @@ impl std::fmt::Debug for Datatype {
 }
 
 impl Drop for Inner {
-    /// Frees a long chain of types (each holds those it was made from) step by step instead of by recursion.
+    /// Frees a long chain of types (each holds those it was made from) step by step instead of by
+    /// recursion.
     fn drop(&mut self) {
         let mut orphans = self.constructor.take_types();
         while let Some(orphan) = orphans.pop() {

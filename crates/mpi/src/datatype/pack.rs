@@ -1,4 +1,5 @@
-//! `MPI_Pack` and `MPI_Unpack`, native and in the canonical representation `external32` (MPI 5.0, section 5.2 and 5.3).
+//! `MPI_Pack` and `MPI_Unpack`, native and in the canonical representation `external32` (MPI 5.0,
+//! section 5.2 and 5.3).
 
 use super::{Datatype, external};
 use crate::error::{Class, Error, Result};
@@ -51,7 +52,9 @@ impl Datatype {
             _ => {
                 let mut sum = 0u64;
                 let _ = self.visit_leaves(1, &mut |run| {
-                    sum = sum.saturating_add(run.count.saturating_mul(external::external_size(run.leaf)));
+                    sum = sum.saturating_add(
+                        run.count.saturating_mul(external::external_size(run.leaf)),
+                    );
                     ControlFlow::Continue(())
                 });
                 sum
@@ -91,10 +94,12 @@ impl PackBuffer {
     /// Appends the data of `from` in `external32`.
     ///
     /// # Errors
-    /// `Truncate` if the buffer is too small; `Conversion` for a value that the canonical form cannot hold.
+    /// `Truncate` if the buffer is too small; `Conversion` for a value that the canonical form
+    /// cannot hold.
     pub fn pack_external(&mut self, from: Elements<'_>) -> Result<()> {
         let (at, len) = self.claim(from.datatype.external_size(from.count)?, "pack")?;
-        self.mem.with_mut(at, len, |out| external::encode(from, out))?;
+        self.mem
+            .with_mut(at, len, |out| external::encode(from, out))?;
         self.position += len as u64;
         Ok(())
     }
@@ -105,7 +110,8 @@ impl PackBuffer {
     /// `Truncate` if the buffer holds less.
     pub fn unpack_external(&mut self, to: Elements<'_>) -> Result<()> {
         let (at, len) = self.claim(to.datatype.external_size(to.count)?, "unpack")?;
-        self.mem.with(at, len, |input| external::decode(to, input))?;
+        self.mem
+            .with(at, len, |input| external::decode(to, input))?;
         self.position += len as u64;
         Ok(())
     }
@@ -116,8 +122,9 @@ impl PackBuffer {
         match size.checked_sub(position) {
             Some(room) if len <= room => Ok((position as isize, len as usize)),
             _ => {
-                let text =
-                    format!("cannot {verb} {len} bytes at position {position} of a buffer of {size} bytes");
+                let text = format!(
+                    "cannot {verb} {len} bytes at position {position} of a buffer of {size} bytes"
+                );
                 Err(Error::new(Class::Truncate, text))
             }
         }

@@ -1,7 +1,9 @@
-//! Predefined datatypes that are asked for by properties instead of by name: Fortran's kinds by precision and range,
-//! types by class and size, and pairs by value and index (MPI 5.0, sections 19.1.5 and 6.9.4).
+//! Predefined datatypes that are asked for by properties instead of by name: Fortran's kinds by
+//! precision and range, types by class and size, and pairs by value and index (MPI 5.0, sections
+//! 19.1.5 and 6.9.4).
 //!
-//! Asked twice for the same, the same object is returned, as the standard wants; the objects live for ever.
+//! Asked twice for the same, the same object is returned, as the standard wants; the objects live
+//! for ever.
 
 use super::Datatype;
 use super::basic::Basic;
@@ -88,14 +90,19 @@ fn real_kind(precision: i32, range: i32) -> Result<Basic> {
 }
 
 impl Datatype {
-    /// `MPI_Type_create_f90_real`: the type of `selected_real_kind(precision, range)`; either may be `MPI_UNDEFINED`.
+    /// `MPI_Type_create_f90_real`: the type of `selected_real_kind(precision, range)`; either may
+    /// be `MPI_UNDEFINED`.
     ///
     /// # Errors
     /// `Arg` if there is no such kind.
     pub fn f90_real(precision: i32, range: i32) -> Result<Datatype> {
         let basic = real_kind(precision, range)?;
         let constructor = Constructor::F90Real { precision, range };
-        Ok(once(Key::Real(precision, range), Leaf::Basic(basic), constructor))
+        Ok(once(
+            Key::Real(precision, range),
+            Leaf::Basic(basic),
+            constructor,
+        ))
     }
 
     /// `MPI_Type_create_f90_complex`, likewise.
@@ -151,17 +158,28 @@ impl Datatype {
                 (16, INTEGER16),
             ],
             TypeClass::Real => &[(2, REAL2), (4, REAL4), (8, REAL8), (16, REAL16)],
-            TypeClass::Complex => &[(4, COMPLEX4), (8, COMPLEX8), (16, COMPLEX16), (32, COMPLEX32)],
+            TypeClass::Complex => &[
+                (4, COMPLEX4),
+                (8, COMPLEX8),
+                (16, COMPLEX16),
+                (32, COMPLEX32),
+            ],
         };
         let found = sized
             .iter()
             .find(|entry| entry.0 == size)
             .and_then(|entry| Self::predefined(entry.1));
-        found.ok_or_else(|| Error::new(Class::Arg, format!("there is no {class:?} type of {size} bytes")))
+        found.ok_or_else(|| {
+            Error::new(
+                Class::Arg,
+                format!("there is no {class:?} type of {size} bytes"),
+            )
+        })
     }
 
-    /// `MPI_Type_get_value_index`: the named pair type of a value and an index, or `None` (`MPI_DATATYPE_NULL`) where
-    /// there is none. The standard would allow unnamed ones; clients expect of a pair that it has a name.
+    /// `MPI_Type_get_value_index`: the named pair type of a value and an index, or `None`
+    /// (`MPI_DATATYPE_NULL`) where there is none. The standard would allow unnamed ones; clients
+    /// expect of a pair that it has a name.
     pub fn value_index(value: &Datatype, index: &Datatype) -> Option<Datatype> {
         use codes::*;
         let named = match (value.code()?, index.code()?) {

@@ -1,8 +1,9 @@
 //! The predefined datatypes: one immutable table for the whole process.
 //!
-//! Owns the codes of the standard ABI, the standard's names, and the sizes of Fortran's default kinds, which the
-//! program may say once before the first Fortran type is used (`MPI_Abi_set_fortran_info`); until then they are those
-//! of common compilers. Looking up a type is an index into the table.
+//! Owns the codes of the standard ABI, the standard's names, and the sizes of Fortran's default
+//! kinds, which the program may say once before the first Fortran type is used
+//! (`MPI_Abi_set_fortran_info`); until then they are those of common compilers. Looking up a type
+//! is an index into the table.
 
 use super::basic::{Basic, LONG_DOUBLE, LONG_DOUBLE_COMPLEX};
 use super::construct::Constructor;
@@ -45,7 +46,8 @@ struct Entry {
 
 macro_rules! predefined {
     ($($ident:ident = $code:literal, $name:literal, $kind:expr;)*) => {
-        /// Codes of the predefined datatypes in the standard ABI; `MPI_2INT` and its like begin with `TWO`.
+        /// Codes of the predefined datatypes in the standard ABI; `MPI_2INT` and its like begin
+        /// with `TWO`.
         #[allow(missing_docs, reason = "the standard documents the names")]
         pub mod codes {
             $(pub const $ident: u16 = $code;)*
@@ -145,15 +147,17 @@ const RUNS: [u8; SPAN] = {
     runs
 };
 
-/// Bytes of one element of a predefined type whose elements lie back to back and whose size nobody configures; 0 for any
-/// other word. No table is touched and nothing counted: this is on the way of every small message.
+/// Bytes of one element of a predefined type whose elements lie back to back and whose size nobody
+/// configures; 0 for any other word. No table is touched and nothing counted: this is on the way of
+/// every small message.
 #[inline(always)]
 pub fn run_bytes(code: usize) -> usize {
     RUNS.get(code.wrapping_sub(FIRST as usize))
         .map_or(0, |bytes| *bytes as usize)
 }
 
-/// What the engine remembers of the type of data as its `kind`: the code within its span, or that it was none of the codes.
+/// What the engine remembers of the type of data as its `kind`: the code within its span, or that
+/// it was none of the codes.
 #[inline(always)]
 pub const fn kind_of(code: usize) -> u8 {
     match code.wrapping_sub(FIRST as usize) {
@@ -214,7 +218,8 @@ impl Default for FortranSizes {
     }
 }
 
-/// Says how large Fortran's default kinds are. Must come before the first use of a type that depends on them.
+/// Says how large Fortran's default kinds are. Must come before the first use of a type that
+/// depends on them.
 ///
 /// # Errors
 /// `Arg` for sizes that no kind has; `AbiVersion` if other sizes are in use already.
@@ -244,7 +249,8 @@ pub fn fortran_sizes() -> FortranSizes {
         .map_or_else(FortranSizes::default, |(sizes, _)| *sizes)
 }
 
-/// Whether there is a predefined type of this code where Fortran's default kinds have these sizes. Fixes nothing.
+/// Whether there is a predefined type of this code where Fortran's default kinds have these sizes.
+/// Fixes nothing.
 pub fn is_predefined_with(sizes: FortranSizes, code: u16) -> bool {
     let index = usize::from(code.wrapping_sub(FIRST));
     let is_there = |table: &Table| table.get(index).is_some_and(Option::is_some);
@@ -262,7 +268,8 @@ pub struct FortranBooleans {
 
 static BOOLEANS: OnceLock<FortranBooleans> = OnceLock::new();
 
-/// Says how Fortran's truth values look (`MPI_Abi_set_fortran_booleans`). Must come before they are used.
+/// Says how Fortran's truth values look (`MPI_Abi_set_fortran_booleans`). Must come before they are
+/// used.
 ///
 /// # Errors
 /// `AbiVersion` if others are in use already.
@@ -286,7 +293,12 @@ pub fn fortran_booleans() -> FortranBooleans {
 }
 
 fn fortran() -> &'static (FortranSizes, Table) {
-    FORTRAN.get_or_init(|| (FortranSizes::default(), fortran_table(FortranSizes::default())))
+    FORTRAN.get_or_init(|| {
+        (
+            FortranSizes::default(),
+            fortran_table(FortranSizes::default()),
+        )
+    })
 }
 
 fn fortran_table(sizes: FortranSizes) -> Table {
@@ -404,9 +416,8 @@ impl Leaf {
     pub(crate) fn extent(self) -> u64 {
         match self {
             Leaf::Basic(basic) => basic.size(),
-            Leaf::Pair { value, index } => {
-                (self.index_offset() + index.size()).next_multiple_of(value.align().max(index.align()))
-            }
+            Leaf::Pair { value, index } => (self.index_offset() + index.size())
+                .next_multiple_of(value.align().max(index.align())),
         }
     }
 

@@ -1,9 +1,11 @@
-//! Shapes: which bytes one or many elements of a datatype occupy, as a normalised program of nested loops.
+//! Shapes: which bytes one or many elements of a datatype occupy, as a normalised program of nested
+//! loops.
 //!
-//! A shape is built bottom up by [`Shape::repeat`] and [`concat`] and normalised while it grows: adjacent runs
-//! merge, equal runs at equal distances become strided loops, loops that continue one another fuse. A vector of 10^9
-//! blocks is one node. Used by the constructors (building) and by `walk` (copying); offsets and lengths were checked to
-//! fit before a shape is built, so the arithmetic here cannot overflow.
+//! A shape is built bottom up by [`Shape::repeat`] and [`concat`] and normalised while it grows:
+//! adjacent runs merge, equal runs at equal distances become strided loops, loops that continue one
+//! another fuse. A vector of 10^9 blocks is one node. Used by the constructors (building) and by
+//! `walk` (copying); offsets and lengths were checked to fit before a shape is built, so the
+//! arithmetic here cannot overflow.
 
 use crate::limits::INLINE_PARTS_MAX;
 use std::sync::Arc;
@@ -33,11 +35,17 @@ pub(crate) enum Node {
         body: Arc<Body>,
     },
     /// Runs of different lengths: offsets, and packed position at which each ends.
-    Runs { offsets: Arc<[i64]>, ends: Arc<[u64]> },
+    Runs {
+        offsets: Arc<[i64]>,
+        ends: Arc<[u64]>,
+    },
     /// Runs of one length at irregular offsets.
     Equal { offsets: Arc<[i64]>, block: u64 },
     /// One body at irregular offsets; the body is not a run.
-    Many { offsets: Arc<[i64]>, body: Arc<Body> },
+    Many {
+        offsets: Arc<[i64]>,
+        body: Arc<Body>,
+    },
     /// Different things one after the other.
     Seq(Arc<[Part]>),
 }
@@ -158,7 +166,13 @@ fn depth(node: &Node) -> u32 {
     match node {
         Node::Run | Node::Strided { .. } | Node::Runs { .. } | Node::Equal { .. } => 1,
         Node::Loop { body, .. } | Node::Many { body, .. } => body.depth + 1,
-        Node::Seq(parts) => 1 + parts.iter().map(|part| depth(&part.node)).max().unwrap_or(0),
+        Node::Seq(parts) => {
+            1 + parts
+                .iter()
+                .map(|part| depth(&part.node))
+                .max()
+                .unwrap_or(0)
+        }
     }
 }
 
@@ -171,7 +185,8 @@ pub(crate) fn concat(shapes: impl IntoIterator<Item = Shape>) -> Shape {
     builder.finish()
 }
 
-/// Collects a sequence. While it consists of runs only (an indexed type may have millions), it is kept as pairs.
+/// Collects a sequence. While it consists of runs only (an indexed type may have millions), it is
+/// kept as pairs.
 #[derive(Default)]
 struct Builder {
     runs: Vec<(i64, u64)>,
@@ -218,7 +233,9 @@ impl Builder {
                 _ => self.runs.push((offset, len)),
             },
             Some(mixed) => match mixed.last_mut() {
-                Some(last) if last.is_run() && last.offset + last.len as i64 == offset => last.len += len,
+                Some(last) if last.is_run() && last.offset + last.len as i64 == offset => {
+                    last.len += len
+                }
                 _ => mixed.push(Shape {
                     offset,
                     len,
@@ -349,7 +366,11 @@ fn same(a: &Node, b: &Node) -> bool {
     match (a, b) {
         (Node::Run, Node::Run) => true,
         (
-            Node::Strided { block, stride, count },
+            Node::Strided {
+                block,
+                stride,
+                count,
+            },
             Node::Strided {
                 block: block_b,
                 stride: stride_b,
@@ -357,7 +378,11 @@ fn same(a: &Node, b: &Node) -> bool {
             },
         ) => (block, stride, count) == (block_b, stride_b, count_b),
         (
-            Node::Loop { count, stride, body },
+            Node::Loop {
+                count,
+                stride,
+                body,
+            },
             Node::Loop {
                 count: count_b,
                 stride: stride_b,

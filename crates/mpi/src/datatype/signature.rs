@@ -1,7 +1,8 @@
 //! Type signatures: the basic elements of a datatype, in order, without building a list of them.
 //!
-//! Used by the canonical representation, by reductions on derived types, by the element counts of statuses and by
-//! error messages. Walks the constructors, not the byte layout; recursion is bounded by the limit on nesting.
+//! Used by the canonical representation, by reductions on derived types, by the element counts of
+//! statuses and by error messages. Walks the constructors, not the byte layout; recursion is
+//! bounded by the limit on nesting.
 
 use super::Datatype;
 use super::construct::{Constructor, lower};
@@ -9,7 +10,8 @@ use super::tree::{Leaf, Tree, summarise};
 use crate::limits::NESTING_MAX;
 use std::ops::ControlFlow;
 
-/// Elements of one predefined kind that follow one another in memory without padding other than their own.
+/// Elements of one predefined kind that follow one another in memory without padding other than
+/// their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafRun {
     /// Offset in bytes of the first.
@@ -23,8 +25,8 @@ pub struct LeafRun {
 type Flow = ControlFlow<()>;
 
 impl Datatype {
-    /// Calls `visit` for the elements of `count` elements of this type, in the order of the type signature, until it
-    /// breaks.
+    /// Calls `visit` for the elements of `count` elements of this type, in the order of the type
+    /// signature, until it breaks.
     pub fn visit_leaves(&self, count: u64, visit: &mut dyn FnMut(LeafRun) -> Flow) -> Flow {
         visit_copies(
             Copies {
@@ -54,12 +56,14 @@ impl Datatype {
         runs
     }
 
-    /// How many basic elements `bytes` packed bytes of this type hold; `None` if they end within one.
+    /// How many basic elements `bytes` packed bytes of this type hold; `None` if they end within
+    /// one.
     pub fn elements_in(&self, bytes: u64) -> Option<u64> {
         advance(self, Measure::Bytes, bytes).map(|(_, elements)| elements)
     }
 
-    /// How many packed bytes the first `elements` basic elements take; `None` if that does not fit 64 bits.
+    /// How many packed bytes the first `elements` basic elements take; `None` if that does not fit
+    /// 64 bits.
     pub fn bytes_of_elements(&self, elements: u64) -> Option<u64> {
         advance(self, Measure::Elements, elements).map(|(bytes, _)| bytes)
     }
@@ -83,7 +87,9 @@ impl Datatype {
 fn is_transparent(constructor: &Constructor) -> bool {
     matches!(
         constructor,
-        Constructor::Dup { .. } | Constructor::Resized { .. } | Constructor::Contiguous { count: 1, .. }
+        Constructor::Dup { .. }
+            | Constructor::Resized { .. }
+            | Constructor::Contiguous { count: 1, .. }
     )
 }
 
@@ -145,7 +151,11 @@ fn visit_tree(tree: &Tree, at: i64, visit: &mut dyn FnMut(LeafRun) -> Flow) -> F
     match tree {
         Tree::Type(old) => visit_copies(Copies { old, count: 1, at }, visit),
         Tree::Bounded { body, .. } | Tree::Padded(body) => visit_tree(body, at, visit),
-        Tree::Repeat { count, stride, body } => match &**body {
+        Tree::Repeat {
+            count,
+            stride,
+            body,
+        } => match &**body {
             Tree::Type(old) if *stride == old.extent() => visit_copies(
                 Copies {
                     old,
@@ -189,7 +199,8 @@ impl Measure {
     }
 }
 
-/// Bytes and elements of the signature's beginning that measures exactly `goal`, repeating the type as needed.
+/// Bytes and elements of the signature's beginning that measures exactly `goal`, repeating the type
+/// as needed.
 fn advance(datatype: &Datatype, measure: Measure, goal: u64) -> Option<(u64, u64)> {
     let datatype = essential(datatype);
     let (bytes, elements) = (datatype.size(), datatype.elements());
@@ -213,7 +224,9 @@ fn advance(datatype: &Datatype, measure: Measure, goal: u64) -> Option<(u64, u64
 /// Within one predefined element only a pair has a position that is not an end.
 fn advance_leaf(leaf: Leaf, measure: Measure, rest: u64) -> Option<(u64, u64)> {
     match leaf {
-        Leaf::Pair { value, .. } if rest == measure.pick(value.size(), 1) => Some((value.size(), 1)),
+        Leaf::Pair { value, .. } if rest == measure.pick(value.size(), 1) => {
+            Some((value.size(), 1))
+        }
         _ => None,
     }
 }

@@ -25,7 +25,12 @@ impl Arena {
     fn new(made: &Made, count: u64, salt: u8) -> Self {
         let bytes = made.naive.bytes(count);
         let low = bytes.iter().copied().min().unwrap_or(0).min(0);
-        let high = bytes.iter().copied().max().map_or(0, |last| last + 1).max(0);
+        let high = bytes
+            .iter()
+            .copied()
+            .max()
+            .map_or(0, |last| last + 1)
+            .max(0);
         let len = (high - low) as usize + 2 * MARGIN;
         let scratch = Scratch::new(len).expect("memory for the test");
         let pattern: Vec<u8> = (0..len)

@@ -1,7 +1,9 @@
-//! The type map of a derived datatype in closed form: the standard's typemap, with repetition kept as repetition.
+//! The type map of a derived datatype in closed form: the standard's typemap, with repetition kept
+//! as repetition.
 //!
-//! Every constructor lowers to a [`Tree`] over the types it was given; size, bounds, layout and signature all derive
-//! from it by one recursion each. Nothing here iterates over repetitions, so huge counts cost nothing.
+//! Every constructor lowers to a [`Tree`] over the types it was given; size, bounds, layout and
+//! signature all derive from it by one recursion each. Nothing here iterates over repetitions, so
+//! huge counts cost nothing.
 
 use super::Datatype;
 use super::basic::Basic;
@@ -121,8 +123,8 @@ impl Summary {
         self.marks.or(self.natural).unwrap_or((0, 0))
     }
 
-    /// Rounds the extent up to the alignment. Only structures do so, as in the other MPI libraries: vectors and indexed
-    /// types end where their last element ends, even if that is not aligned.
+    /// Rounds the extent up to the alignment. Only structures do so, as in the other MPI libraries:
+    /// vectors and indexed types end where their last element ends, even if that is not aligned.
     fn pad(&mut self) {
         if let Some((lb, ub)) = &mut self.natural {
             let align = i128::from(self.align.max(1));
@@ -130,7 +132,8 @@ impl Summary {
         }
     }
 
-    /// Refuses what does not fit 64 bits. Afterwards every size and offset in the type fits an `i64`.
+    /// Refuses what does not fit 64 bits. Afterwards every size and offset in the type fits an
+    /// `i64`.
     pub fn check(&self) -> Result<()> {
         let (lb, ub) = self.bounds();
         let (lo, hi) = self.data.unwrap_or((0, 0));
@@ -149,13 +152,18 @@ impl Summary {
     }
 }
 
-/// The largest intermediate value may be a product of two 63-bit numbers, added up over a list: 128 bits hold the
-/// product, and a running sum is refused as soon as it leaves 64 bits, so no later step can overflow.
+/// The largest intermediate value may be a product of two 63-bit numbers, added up over a list: 128
+/// bits hold the product, and a running sum is refused as soon as it leaves 64 bits, so no later
+/// step can overflow.
 pub(crate) fn summarise(tree: &Tree) -> Result<Summary> {
     let mut sum = Summary::default();
     match tree {
         Tree::Type(datatype) => return Ok(datatype.summary()),
-        Tree::Repeat { count, stride, body } => {
+        Tree::Repeat {
+            count,
+            stride,
+            body,
+        } => {
             let body = summarise(body)?;
             sum.add(&body, *count, 0, span(*count, *stride));
         }
@@ -164,7 +172,12 @@ pub(crate) fn summarise(tree: &Tree) -> Result<Summary> {
             for block in blocks {
                 let index = block.index as usize;
                 let span = span(block.count, types[index].extent());
-                sum.add(&old[index], block.count, i128::from(block.displacement), span);
+                sum.add(
+                    &old[index],
+                    block.count,
+                    i128::from(block.displacement),
+                    span,
+                );
                 sum.check()?;
             }
         }
@@ -196,7 +209,11 @@ fn span(count: u64, stride: i64) -> i128 {
 pub(crate) fn shape(tree: &Tree) -> Shape {
     match tree {
         Tree::Type(datatype) => datatype.shape().clone(),
-        Tree::Repeat { count, stride, body } => shape(body).repeat(*count, *stride),
+        Tree::Repeat {
+            count,
+            stride,
+            body,
+        } => shape(body).repeat(*count, *stride),
         Tree::Blocks { blocks, types } => shape::concat(blocks.iter().map(|block| {
             let old = &types[block.index as usize];
             old.shape()

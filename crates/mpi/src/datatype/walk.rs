@@ -1,8 +1,8 @@
 //! Walking a shape: packing, unpacking and listing any part of the packed stream.
 //!
-//! Owns the interpreter of [`Shape`] programs and the [`Layout`] that operations carry. Finding the start costs one
-//! division or binary search per level of nesting; after that whole repetitions go to the strided copies of
-//! [`UserMem`]. Never allocates.
+//! Owns the interpreter of [`Shape`] programs and the [`Layout`] that operations carry. Finding the
+//! start costs one division or binary search per level of nesting; after that whole repetitions go
+//! to the strided copies of [`UserMem`]. Never allocates.
 
 use super::shape::{Body, Node, Shape};
 use crate::limits::{COLUMN_TILE_BYTES, COLUMNS_MAX};
@@ -123,11 +123,17 @@ impl Columns {
             body_len: body.len,
         };
         match &body.node {
-            Node::Strided { block, stride, count } if *count <= COLUMNS_MAX as u64 => {
+            Node::Strided {
+                block,
+                stride,
+                count,
+            } if *count <= COLUMNS_MAX as u64 => {
                 (0..*count as i64).for_each(|i| columns.push(i * stride, *block));
             }
             Node::Equal { offsets, block } if offsets.len() <= COLUMNS_MAX => {
-                offsets.iter().for_each(|&offset| columns.push(offset, *block));
+                offsets
+                    .iter()
+                    .for_each(|&offset| columns.push(offset, *block));
             }
             Node::Runs { offsets, ends } if offsets.len() <= COLUMNS_MAX => {
                 let starts = std::iter::once(0).chain(ends.iter().copied());
@@ -351,7 +357,8 @@ impl Mover for Pack {
             let mut tile = next(&mut self.out, n * columns.body_len);
             for &(offset, len) in columns.runs() {
                 let from = strided(at + done as i64 * stride + offset, len, stride, n);
-                self.mem.gather_spaced(from, tile, columns.body_len as usize);
+                self.mem
+                    .gather_spaced(from, tile, columns.body_len as usize);
                 next(&mut tile, len);
             }
             done += n;
@@ -379,12 +386,13 @@ impl Mover for Unpack {
 
     fn equal(&mut self, at: i64, offsets: &[i64], block: u64) {
         let from = next(&mut self.input, block * offsets.len() as u64);
-        self.mem.scatter_at(at as isize, offsets, block as usize, from);
+        self.mem
+            .scatter_at(at as isize, offsets, block as usize, from);
     }
 
     fn columns(&mut self, at: i64, columns: &Columns, stride: i64, count: u64) {
-        // A tile at a time, the fields of each tile one after the other. Where repetitions overlap in memory (an
-        // erroneous receive), which bytes win is unspecified.
+        // A tile at a time, the fields of each tile one after the other. Where repetitions overlap
+        // in memory (an erroneous receive), which bytes win is unspecified.
         let mut done = 0;
         while done < count {
             let n = columns.tile().min(count - done);

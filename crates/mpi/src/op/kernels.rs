@@ -1,7 +1,8 @@
 //! The loops of the predefined operations over contiguous elements.
 //!
-//! Called with slices of equal length after legality was checked; a combination that is not legal does nothing. The
-//! operation is inlined into the loop over the elements ([`each`]), which the compiler vectorises.
+//! Called with slices of equal length after legality was checked; a combination that is not legal
+//! does nothing. The operation is inlined into the loop over the elements ([`each`]), which the
+//! compiler vectorises.
 
 use super::number::{Complex, Number, each};
 use super::{Predefined, pairs};

@@ -1,9 +1,10 @@
 //! Reduction operations (MPI 5.0, section 6.9): which are legal on which data, and applying them.
 //!
-//! Owns the handle [`Op`], the table of predefined operations and the trait behind which the C edge puts operations of
-//! the program. Applying computes `inout = in OP inout` for each element, in MPI's order. Predefined operations run
-//! over slices of native numbers that the compiler vectorises; what the machine has no arithmetic for (`long double`,
-//! quadruple and half precision) goes through software floating point.
+//! Owns the handle [`Op`], the table of predefined operations and the trait behind which the C edge
+//! puts operations of the program. Applying computes `inout = in OP inout` for each element, in
+//! MPI's order. Predefined operations run over slices of native numbers that the compiler
+//! vectorises; what the machine has no arithmetic for (`long double`, quadruple and half precision)
+//! goes through software floating point.
 
 mod kernels;
 mod number;
@@ -73,8 +74,9 @@ impl Predefined {
         }
     }
 
-    /// Whether it is defined on elements of a kind (MPI 5.0, section 6.9.2). Characters count as the integers that they are in C, beyond the
-    /// standard: other libraries let programs have that.
+    /// Whether it is defined on elements of a kind (MPI 5.0, section 6.9.2). Characters count as
+    /// the integers that they are in C, beyond the standard: other libraries let programs have
+    /// that.
     pub fn is_legal_on(self, leaf: Leaf) -> bool {
         use Predefined::*;
         let is_integer = |b: Basic| b.is_integer() || b == Basic::Char;
@@ -167,7 +169,8 @@ impl Op {
         matches!(self, Op::User { .. })
     }
 
-    /// Whether it may be used in collective reductions; `MPI_REPLACE` and `MPI_NO_OP` are for one-sided calls.
+    /// Whether it may be used in collective reductions; `MPI_REPLACE` and `MPI_NO_OP` are for
+    /// one-sided calls.
     pub fn is_for_reductions(&self) -> bool {
         !matches!(self, Op::Predefined(Predefined::Replace | Predefined::NoOp))
     }
@@ -177,7 +180,9 @@ impl Op {
     /// # Errors
     /// `Op`, naming operation and datatype.
     pub fn check(&self, datatype: &Datatype) -> Result<()> {
-        let Op::Predefined(op) = self else { return Ok(()) };
+        let Op::Predefined(op) = self else {
+            return Ok(());
+        };
         match datatype.leaf() {
             Some(leaf) if op.is_legal_on(leaf) => Ok(()),
             None if datatype.size() == 0 || !self.is_for_reductions() => Ok(()),
@@ -187,10 +192,14 @@ impl Op {
 
     #[cold]
     fn illegal(&self, datatype: &Datatype) -> Error {
-        Error::new(Class::Op, format!("{} is not defined on {datatype}", self.name()))
+        Error::new(
+            Class::Op,
+            format!("{} is not defined on {datatype}", self.name()),
+        )
     }
 
-    /// Computes `inout = in OP inout` for `count` elements of `datatype` at `src` (in) and `dst` (inout).
+    /// Computes `inout = in OP inout` for `count` elements of `datatype` at `src` (in) and `dst`
+    /// (inout).
     ///
     /// # Errors
     /// As [`Op::check`].
@@ -205,12 +214,12 @@ impl Op {
         Ok(())
     }
 
-    /// As [`Op::apply`] on slices that hold whole elements of a predefined datatype back to back; the last need not have
-    /// its padding. For predefined operations only.
+    /// As [`Op::apply`] on slices that hold whole elements of a predefined datatype back to back;
+    /// the last need not have its padding. For predefined operations only.
     ///
     /// # Errors
-    /// As [`Op::check`]; `Op` for a user-defined operation, `Count` for slices of different lengths, `Type` for a
-    /// datatype that is not predefined.
+    /// As [`Op::check`]; `Op` for a user-defined operation, `Count` for slices of different
+    /// lengths, `Type` for a datatype that is not predefined.
     pub fn apply_bytes(&self, src: &[u8], dst: &mut [u8], datatype: &Datatype) -> Result<()> {
         let Op::Predefined(op) = self else {
             return Err(self.illegal(datatype));
@@ -225,7 +234,10 @@ impl Op {
                 kernels::combine(*op, leaf, src, dst);
                 Ok(())
             }
-            _ => Err(Error::new(Class::Type, format!("{datatype} is not predefined"))),
+            _ => Err(Error::new(
+                Class::Type,
+                format!("{datatype} is not predefined"),
+            )),
         }
     }
 }

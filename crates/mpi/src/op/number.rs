@@ -1,6 +1,7 @@
 //! Numbers as the kernels see them: loaded from and stored to bytes, added, multiplied, compared.
 //!
-//! One trait for machine numbers and software floating point, so that every operation is written once.
+//! One trait for machine numbers and software floating point, so that every operation is written
+//! once.
 
 use garonne_sync::wide::{self, Loop};
 use rustc_apfloat::Float;
@@ -31,7 +32,10 @@ pub(super) trait Number: Copy {
     /// `dst = f(src, dst)` for each element of two slices.
     #[inline(always)]
     fn each(src: &[u8], dst: &mut [u8], f: impl Fn(Self, Self) -> Self) {
-        for (a, b) in src.chunks_exact(Self::SIZE).zip(dst.chunks_exact_mut(Self::SIZE)) {
+        for (a, b) in src
+            .chunks_exact(Self::SIZE)
+            .zip(dst.chunks_exact_mut(Self::SIZE))
+        {
             f(Self::load(a), Self::load(b)).store(b);
         }
     }
@@ -139,7 +143,8 @@ machine! {
     f64, std::ops::Add::add, std::ops::Sub::sub, std::ops::Mul::mul;
 }
 
-/// Software floating point: so many bytes of value in so many bytes of memory. Padding is left as it was.
+/// Software floating point: so many bytes of value in so many bytes of memory. Padding is left as
+/// it was.
 macro_rules! soft {
     ($($t:ty, $data:literal, $size:literal;)*) => {$(
         impl Number for $t {
@@ -238,7 +243,8 @@ impl<T: Number> Number for Complex<T> {
         Self { re, im }
     }
 
-    /// Complex numbers have no order; the table of legal combinations excludes operations that need one.
+    /// Complex numbers have no order; the table of legal combinations excludes operations that need
+    /// one.
     fn above(self, _: Self) -> bool {
         false
     }

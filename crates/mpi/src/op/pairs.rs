@@ -8,8 +8,8 @@ use crate::datatype::basic::Basic;
 use rustc_apfloat::ieee::{Half, Quad, X87DoubleExtended};
 use std::cmp::Ordering;
 
-/// Keeps, element by element, the pair with the better value, and of equal values the one with the smaller index. The
-/// last element need not have its padding.
+/// Keeps, element by element, the pair with the better value, and of equal values the one with the
+/// smaller index. The last element need not have its padding.
 pub(super) fn combine(op: Predefined, pair: (Basic, Basic), src: &[u8], dst: &mut [u8]) {
     match pair.0 {
         Basic::I8 => of::<i8>(op, pair, src, dst),

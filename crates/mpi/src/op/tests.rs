@@ -112,7 +112,11 @@ fn quad(value: f64) -> Vec<u8> {
         (bits >> 52) & 0x7ff,
         u128::from(bits & ((1 << 52) - 1)),
     );
-    let exponent = if exponent == 0 { 0 } else { exponent + 16383 - 1023 };
+    let exponent = if exponent == 0 {
+        0
+    } else {
+        exponent + 16383 - 1023
+    };
     (u128::from(sign << 15 | exponent) << 112 | fraction << 60)
         .to_ne_bytes()
         .to_vec()
@@ -122,7 +126,8 @@ fn quad(value: f64) -> Vec<u8> {
 type Pick = fn(&((i8, i32), (i8, i32))) -> (i8, i32);
 
 proptest! {
-    /// Sums and products of small integers are exact in double precision and must be so in any wider one.
+    /// Sums and products of small integers are exact in double precision and must be so in any
+    /// wider one.
     #[test]
     fn wide_reals_agree_with_doubles_where_both_are_exact(a in -10_000i32..10_000, b in -10_000i32..10_000) {
         use Predefined::*;
@@ -177,8 +182,15 @@ fn truth_values_are_normalised() {
     use Predefined::*;
     let bytes = |values: [i32; 4]| values.map(i32::to_ne_bytes).concat();
     let (a, b) = ([0, 0, 5, 7], [0, 3, 0, -1]);
-    for (op, expected) in [(Land, [0, 0, 0, 1]), (Lor, [0, 1, 1, 1]), (Lxor, [0, 1, 1, 0])] {
-        assert_eq!(apply(op, codes::LOGICAL, &bytes(a), &bytes(b)), bytes(expected));
+    for (op, expected) in [
+        (Land, [0, 0, 0, 1]),
+        (Lor, [0, 1, 1, 1]),
+        (Lxor, [0, 1, 1, 0]),
+    ] {
+        assert_eq!(
+            apply(op, codes::LOGICAL, &bytes(a), &bytes(b)),
+            bytes(expected)
+        );
         assert_eq!(
             apply(op, codes::C_BOOL, &[0, 0, 5, 7], &[0, 3, 0, 9]),
             expected.map(|v| v as u8)
@@ -207,8 +219,8 @@ fn every_legal_combination_of_predefined_type_and_operation_computes_something()
         };
         for op in Predefined::ALL {
             let len = datatype.leaf().unwrap().extent() as usize;
-            // Patterns that are normal numbers of every kind: some result differs from the second operand,
-            // except where it is the neutral case, which swapping the operands excludes.
+            // Patterns that are normal numbers of every kind: some result differs from the second
+            // operand, except where it is the neutral case, which swapping the operands excludes.
             let (ones, other) = (vec![0x81; len], vec![0x82; len]);
             let run = |src: &[u8], dst: &[u8]| {
                 let mut out = dst.to_vec();
@@ -223,8 +235,10 @@ fn every_legal_combination_of_predefined_type_and_operation_computes_something()
                     "{op:?} on {datatype}"
                 );
             } else if op != Predefined::NoOp {
-                let changed = run(&ones, &other).unwrap() != other || run(&other, &ones).unwrap() != ones;
-                let idempotent = matches!(op, Predefined::Lxor | Predefined::Land | Predefined::Lor);
+                let changed =
+                    run(&ones, &other).unwrap() != other || run(&other, &ones).unwrap() != ones;
+                let idempotent =
+                    matches!(op, Predefined::Lxor | Predefined::Land | Predefined::Lor);
                 assert!(changed || idempotent, "{op:?} on {datatype}");
             }
         }
@@ -235,8 +249,11 @@ fn every_legal_combination_of_predefined_type_and_operation_computes_something()
 fn derived_types_of_one_kind_are_reduced_where_their_data_is() {
     let column = named(codes::INT).vector(3, 1, 2).unwrap();
     let (src, dst) = (Scratch::new(24).unwrap(), Scratch::new(24).unwrap());
-    let fill =
-        |scratch: &Scratch, values: [i32; 6]| scratch.mem().write(0, &values.map(i32::to_ne_bytes).concat());
+    let fill = |scratch: &Scratch, values: [i32; 6]| {
+        scratch
+            .mem()
+            .write(0, &values.map(i32::to_ne_bytes).concat())
+    };
     fill(&src, [1, 2, 3, 4, 5, 6]);
     fill(&dst, [10; 6]);
     Op::Predefined(Predefined::Sum)
@@ -248,7 +265,8 @@ fn derived_types_of_one_kind_are_reduced_where_their_data_is() {
         out.to_vec(),
         [11, 10, 13, 10, 15, 10].map(i32::to_ne_bytes).concat()
     );
-    let mixed = Datatype::structure(&[1, 1], &[0, 8], &[named(codes::INT), named(codes::DOUBLE)]).unwrap();
+    let mixed =
+        Datatype::structure(&[1, 1], &[0, 8], &[named(codes::INT), named(codes::DOUBLE)]).unwrap();
     let refused = Op::Predefined(Predefined::Sum)
         .apply(src.mem(), dst.mem(), 1, &mixed)
         .unwrap_err();
@@ -267,7 +285,8 @@ fn operations_of_the_program_are_called_with_what_was_given() {
     assert!(!op.is_commutative() && op.is_user());
     let (src, dst) = (Scratch::new(8).unwrap(), Scratch::new(8).unwrap());
     src.mem().write(0, &[1, 2, 3, 4, 5, 6, 7, 8]);
-    op.apply(src.mem(), dst.mem(), 4, &named(codes::SHORT)).unwrap();
+    op.apply(src.mem(), dst.mem(), 4, &named(codes::SHORT))
+        .unwrap();
     let mut out = [0; 8];
     dst.mem().read(0, &mut out);
     assert_eq!(out, [1, 2, 3, 4, 5, 6, 7, 8]);

@@ -1,8 +1,9 @@
 //! Buffered sends and the buffers behind them (MPI 5.0 section 3.6).
 //!
-//! A process, session or communicator owns one [`Buffers`]. A buffered send copies its data into the first of the
-//! communicator's, the session's and the process's that is attached, starts a standard send from there, and returns.
-//! Room is what the program attached, or unbounded heap for `MPI_BUFFER_AUTOMATIC`.
+//! A process, session or communicator owns one [`Buffers`]. A buffered send copies its data into
+//! the first of the communicator's, the session's and the process's that is attached, starts a
+//! standard send from there, and returns. Room is what the program attached, or unbounded heap for
+//! `MPI_BUFFER_AUTOMATIC`.
 
 use super::{Data, SendArgs, SendMode};
 use crate::comm::Comm;
@@ -56,9 +57,14 @@ impl Attached {
         self.messages.retain(|message| !message.send.over());
     }
 
-    /// Whether all messages are over. One that goes on answers for all: those before are asked when it is over.
+    /// Whether all messages are over. One that goes on answers for all: those before are asked when
+    /// it is over.
     fn is_empty(&mut self) -> bool {
-        while self.messages.pop_if(|message| message.send.over()).is_some() {}
+        while self
+            .messages
+            .pop_if(|message| message.send.over())
+            .is_some()
+        {}
         self.messages.is_empty()
     }
 
@@ -70,10 +76,13 @@ impl Attached {
         }
     }
 
-    /// Room for `len` bytes and the index at which its message belongs: behind the last message, or else, finished ones
-    /// swept, the first gap that fits.
+    /// Room for `len` bytes and the index at which its message belongs: behind the last message, or
+    /// else, finished ones swept, the first gap that fits.
     fn find_room(&mut self, room: u64, len: u64) -> Option<(usize, u64)> {
-        let end = self.messages.last().map_or(0, |last| last.offset + last.len);
+        let end = self
+            .messages
+            .last()
+            .map_or(0, |last| last.offset + last.len);
         if room - end >= len {
             return Some((self.messages.len(), end));
         }
@@ -115,8 +124,9 @@ impl Buffers {
         Ok(())
     }
 
-    /// `MPI_Buffer_detach` and its kin: waits until all messages in the buffer are on their way, and gives it back.
-    /// `None` if nothing was attached: null address and size 0, as MPI 5.0 wants it.
+    /// `MPI_Buffer_detach` and its kin: waits until all messages in the buffer are on their way,
+    /// and gives it back. `None` if nothing was attached: null address and size 0, as MPI 5.0 wants
+    /// it.
     pub fn detach(&self, process: &Process) -> Option<Buffer> {
         self.flush(process);
         self.lock().take().map(|attached| attached.buffer)
@@ -125,18 +135,23 @@ impl Buffers {
     /// `MPI_Buffer_flush` and its kin.
     pub fn flush(&self, process: &Process) {
         if !self.empty() {
-            process.host.wait_for(&|| self.awaits(), &mut || self.empty());
+            process
+                .host
+                .wait_for(&|| self.awaits(), &mut || self.empty());
         }
     }
 
-    /// The messages that have not left, which the buffer forgets: for whoever waits for them, at the end of all.
+    /// The messages that have not left, which the buffer forgets: for whoever waits for them, at
+    /// the end of all.
     pub(crate) fn take_messages(&self) -> Vec<Sent> {
         let mut attached = self.lock();
         let messages = attached
             .as_mut()
             .map(|attached| std::mem::take(&mut attached.messages));
         let messages = messages.into_iter().flatten();
-        messages.map(|message| (message.send, message.copy)).collect()
+        messages
+            .map(|message| (message.send, message.copy))
+            .collect()
     }
 
     /// `MPI_Buffer_iflush` and its kin.
@@ -148,10 +163,14 @@ impl Buffers {
         self.lock().as_mut().is_none_or(Attached::is_empty)
     }
 
-    /// What a thread waits for that waits until all have left: the end of the last that has not, and then of the one before. What another thread of those sweeps away is over, and whoever waited for it was told so.
+    /// What a thread waits for that waits until all have left: the end of the last that has not,
+    /// and then of the one before. What another thread of those sweeps away is over, and whoever
+    /// waited for it was told so.
     fn awaits(&self) -> Awaits {
         let attached = self.lock();
-        let last = attached.as_ref().and_then(|attached| attached.messages.last());
+        let last = attached
+            .as_ref()
+            .and_then(|attached| attached.messages.last());
         last.map_or(Awaits::Anything, |message| message.send.awaits())
     }
 
@@ -171,7 +190,8 @@ impl Completion for Flush {
         self.0.awaits()
     }
 
-    // Among others it waits for anything: its messages are those of other flushes, too, and one thread at a time is noted for each.
+    // Among others it waits for anything: its messages are those of other flushes, too, and one
+    // thread at a time is noted for each.
 
     fn peek(&self) -> Outcome {
         Ok(Status::EMPTY)
@@ -217,9 +237,10 @@ impl Comm {
     fn try_buffered(&self, buffers: &Buffers, args: &SendArgs, peer: Peer) -> Option<Result<()>> {
         let mut attached = buffers.lock();
         let Some(attached) = attached.as_mut() else {
-            return Some(Err(
-                self.error(Class::Buffer, "got a buffered send, but no buffer is attached")
-            ));
+            return Some(Err(self.error(
+                Class::Buffer,
+                "got a buffered send, but no buffer is attached",
+            )));
         };
         let len = args.data.len;
         let (index, offset, mem, copy) = match attached.buffer {
@@ -230,9 +251,10 @@ impl Comm {
             Buffer::Automatic => {
                 attached.sweep_sometimes();
                 let Some(copy) = usize::try_from(len).ok().and_then(Scratch::new) else {
-                    return Some(Err(
-                        self.error(Class::NoMem, format!("has no memory to buffer {len} bytes"))
-                    ));
+                    return Some(Err(self.error(
+                        Class::NoMem,
+                        format!("has no memory to buffer {len} bytes"),
+                    )));
                 };
                 (attached.messages.len(), 0, copy.mem(), Some(copy))
             }
@@ -243,7 +265,9 @@ impl Comm {
             mode: SendMode::Standard,
             ..args.clone()
         };
-        let started = self.start_send(send, peer).map_err(|error| self.convert(error));
+        let started = self
+            .start_send(send, peer)
+            .map_err(|error| self.convert(error));
         match started.and_then(|started| Request::of_send(self, started)) {
             Ok(send) if send.over_at_birth() => Some(Ok(())),
             Ok(send) => {

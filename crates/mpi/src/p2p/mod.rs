@@ -1,7 +1,9 @@
-//! Point-to-point communication: checks of arguments, then one call into the engine (MPI 5.0 chapter 3).
+//! Point-to-point communication: checks of arguments, then one call into the engine (MPI 5.0
+//! chapter 3).
 //!
-//! Blocking calls allocate nothing and make no request when the engine completes at once. A nonblocking call's
-//! [`Request`] holds its communicator. The memory behind a [`Data`] belongs to the operation until it completes.
+//! Blocking calls allocate nothing and make no request when the engine completes at once. A
+//! nonblocking call's [`Request`] holds its communicator. The memory behind a [`Data`] belongs to
+//! the operation until it completes.
 
 pub mod buffer;
 mod pair;
@@ -82,7 +84,8 @@ pub struct Few {
 }
 
 impl Comm {
-    /// The engine's words for a standard-mode send; `None`: not everything is plain, [`Comm::send`] does it or says what is wrong.
+    /// The engine's words for a standard-mode send; `None`: not everything is plain, [`Comm::send`]
+    /// does it or says what is wrong.
     #[inline(always)]
     pub fn small(&self, few: &Few) -> Option<Small> {
         let peer = self.target_of(few.rank as u32)?;
@@ -97,7 +100,8 @@ impl Comm {
         })
     }
 
-    /// The engine's words for a receive; `None`: not everything is plain, [`Comm::recv`] does it or says what is wrong.
+    /// The engine's words for a receive; `None`: not everything is plain, [`Comm::recv`] does it or
+    /// says what is wrong.
     #[inline(always)]
     pub fn catch(&self, few: &Few) -> Option<Catch> {
         let peer = match self.target_of(few.rank as u32) {
@@ -135,10 +139,14 @@ impl Comm {
         }
     }
 
-    /// The shortest way of a small contiguous message; `false` when it is not free or not for this message.
+    /// The shortest way of a small contiguous message; `false` when it is not free or not for this
+    /// message.
     #[inline]
     fn send_small(&self, args: &SendArgs, peer: Peer) -> bool {
-        if args.data.layout.is_some() || args.data.len > SMALL_LEN_MAX || args.mode == SendMode::Synchronous {
+        if args.data.layout.is_some()
+            || args.data.len > SMALL_LEN_MAX
+            || args.mode == SendMode::Synchronous
+        {
             return false;
         }
         self.0.process.host.send_small(&Small {
@@ -198,7 +206,9 @@ impl Comm {
         if self.send_small(&args, peer) {
             return Ok(Request::done(self, Status::EMPTY));
         }
-        let started = self.start_send(args, peer).map_err(|error| self.convert(error))?;
+        let started = self
+            .start_send(args, peer)
+            .map_err(|error| self.convert(error))?;
         Request::of_send(self, started)
     }
 
@@ -226,7 +236,9 @@ impl Comm {
             origin: args.origin,
         }) {
             Ok(Started::Done(status)) => status,
-            Ok(Started::Pending(name)) => self.wait_for(name, &|| Awaits::Receive(name, pattern))?,
+            Ok(Started::Pending(name)) => {
+                self.wait_for(name, &|| Awaits::Receive(name, pattern))?
+            }
             Err(error) => return Err(self.convert(error)),
         };
         self.received(status)
@@ -294,7 +306,11 @@ impl Comm {
     #[inline]
     pub(crate) fn pattern(&self, source: i32, tag: i32) -> Result<Option<Pattern>> {
         let context = self.context_of(tag);
-        let tag = if tag == crate::ANY_TAG { None } else { Some(tag) };
+        let tag = if tag == crate::ANY_TAG {
+            None
+        } else {
+            Some(tag)
+        };
         match tag {
             Some(tag) => self.check_tag(tag)?,
             None if self.takes_any_tag() => {}
@@ -311,7 +327,11 @@ impl Comm {
                 None => return Ok(None),
             }
         };
-        Ok(Some(Pattern { context, source, tag }))
+        Ok(Some(Pattern {
+            context,
+            source,
+            tag,
+        }))
     }
 
     /// Waits for an operation of the engine, as `awaits` says, and gives its status.
@@ -379,7 +399,8 @@ impl Comm {
         Error::new(Class::Buffer, text)
     }
 
-    /// What the sender of a message of `len` bytes called and where, as far as that can be found out.
+    /// What the sender of a message of `len` bytes called and where, as far as that can be found
+    /// out.
     fn other_side(&self, (from, len): (Peer, u64), source: u32, tag: i32) -> String {
         let process = &self.0.process;
         let host = &process.host;

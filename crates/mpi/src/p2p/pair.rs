@@ -66,8 +66,12 @@ impl Comm {
     fn split_replace(&self, args: ReplaceArgs) -> Result<(Scratch, SendArgs, RecvArgs)> {
         let len = args.data.len;
         let copy = usize::try_from(len).ok().and_then(Scratch::new);
-        let copy =
-            copy.ok_or_else(|| self.error(Class::NoMem, format!("has no memory for a copy of {len} bytes")))?;
+        let copy = copy.ok_or_else(|| {
+            self.error(
+                Class::NoMem,
+                format!("has no memory for a copy of {len} bytes"),
+            )
+        })?;
         args.data.pack_to(0, Packed::new(copy.mem(), len as usize));
         let data = Data::contiguous(copy.mem(), len);
         let send = SendArgs {

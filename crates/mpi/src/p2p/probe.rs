@@ -55,8 +55,12 @@ impl Comm {
             .host
             .mprobe(pattern)
             .map_err(|error| self.convert(error))?;
-        Ok(found
-            .map(|(message, status)| (Message::Taken(self.clone(), message), Status::of_receive(&status))))
+        Ok(found.map(|(message, status)| {
+            (
+                Message::Taken(self.clone(), message),
+                Status::of_receive(&status),
+            )
+        }))
     }
 
     /// `MPI_Mprobe`.
@@ -64,7 +68,11 @@ impl Comm {
         self.until((source, tag, origin), || self.take_message(source, tag))
     }
 
-    fn without_waiting<T>(&self, tag: i32, look: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
+    fn without_waiting<T>(
+        &self,
+        tag: i32,
+        look: impl Fn() -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
         let found = look()?;
         if found.is_none() && self.0.process.host.give_way(self.context_of(tag)) {
             return look();
@@ -79,7 +87,11 @@ impl Comm {
 
     fn probing(&self, (source, tag, origin): (i32, i32, Origin)) -> Meeting {
         Meeting {
-            awaited: Awaited::Sender(u32::try_from(source).ok().and_then(|rank| self.target_of(rank))),
+            awaited: Awaited::Sender(
+                u32::try_from(source)
+                    .ok()
+                    .and_then(|rank| self.target_of(rank)),
+            ),
             context: self.context_of(tag),
             tag,
             origin,
@@ -97,10 +109,13 @@ impl Comm {
             let pattern = self.pattern(source, tag)?;
             let meeting = self.probing((source, tag, origin));
             host.meets(meeting.context, Some(meeting));
-            host.wait_for(&|| pattern.map_or(Awaits::Anything, Awaits::Message), &mut || {
-                found = look();
-                !matches!(found, Ok(None))
-            });
+            host.wait_for(
+                &|| pattern.map_or(Awaits::Anything, Awaits::Message),
+                &mut || {
+                    found = look();
+                    !matches!(found, Ok(None))
+                },
+            );
             host.meets(self.context_of(tag), None);
         }
         found?.ok_or_else(|| self.error(Class::Intern, "waited for a message, but found none"))

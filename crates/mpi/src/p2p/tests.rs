@@ -63,14 +63,20 @@ fn bad_ranks_and_tags_are_refused_and_proc_null_is_nobody() {
         let bytes = Bytes::new(1);
         assert_eq!(world.send(to(1, 0, &bytes)).unwrap_err().class, Class::Rank);
         assert_eq!(
-            world.send(to(crate::ANY_SOURCE, 0, &bytes)).unwrap_err().class,
+            world
+                .send(to(crate::ANY_SOURCE, 0, &bytes))
+                .unwrap_err()
+                .class,
             Class::Rank
         );
         assert_eq!(
             world.send(to(0, crate::ANY_TAG, &bytes)).unwrap_err().class,
             Class::Tag
         );
-        assert_eq!(world.recv(from(0, -7, &bytes)).unwrap_err().class, Class::Tag);
+        assert_eq!(
+            world.recv(from(0, -7, &bytes)).unwrap_err().class,
+            Class::Tag
+        );
         world.send(to(crate::PROC_NULL, 0, &bytes)).unwrap();
         assert_eq!(
             world.recv(from(crate::PROC_NULL, 0, &bytes)).unwrap(),
@@ -80,7 +86,9 @@ fn bad_ranks_and_tags_are_refused_and_proc_null_is_nobody() {
             world.probe(crate::PROC_NULL, 3, Origin::default()).unwrap(),
             Status::PROC_NULL
         );
-        let (message, status) = world.mprobe(crate::PROC_NULL, 3, Origin::default()).unwrap();
+        let (message, status) = world
+            .mprobe(crate::PROC_NULL, 3, Origin::default())
+            .unwrap();
         assert_eq!(status, Status::PROC_NULL);
         assert_eq!(
             message.recv(bytes.data(), Origin::default()).unwrap(),
@@ -188,7 +196,8 @@ fn of_several_completed_receives_the_first_to_complete_is_given_first() {
         world.meet().unwrap();
         let mut list: Vec<Option<Request>> = requests.drain(..).map(Some).collect();
         let mut seen = Vec::new();
-        while let Some((index, _)) = wait_any(&list.iter().map(Option::as_ref).collect::<Vec<_>>()) {
+        while let Some((index, _)) = wait_any(&list.iter().map(Option::as_ref).collect::<Vec<_>>())
+        {
             list[index] = None;
             seen.push(index);
         }
@@ -235,7 +244,10 @@ fn every_wait_form_completes_a_mixture_and_skips_null_and_inactive_requests() {
             seen.push((index, outcome.unwrap().tag))
         });
         let any = crate::ANY_TAG;
-        assert_eq!(seen, [(0, any), (1, 1), (2, any), (3, 3), (4, any), (5, any)]);
+        assert_eq!(
+            seen,
+            [(0, any), (1, 1), (2, any), (3, 3), (4, any), (5, any)]
+        );
         assert_eq!(
             into.iter().flat_map(Bytes::get).collect::<Vec<_>>(),
             [20, 21, 22, 23]
@@ -276,7 +288,10 @@ fn data_is_replaced_while_it_is_sent() {
             from: (previous, 4),
             origin: Origin::default(),
         };
-        assert_eq!(world.sendrecv_replace(args.clone()).unwrap().source, previous);
+        assert_eq!(
+            world.sendrecv_replace(args.clone()).unwrap().source,
+            previous
+        );
         assert_eq!(bytes.get(), [previous as u8]);
         let request = world.isendrecv_replace(args).unwrap();
         assert_eq!(wait(&request).unwrap().source, previous);
@@ -315,7 +330,10 @@ fn buffered_sends_fill_their_buffer_and_detaching_waits_for_them() {
             len: 8,
         };
         process.buffers.attach(buffer).unwrap();
-        assert_eq!(process.buffers.attach(buffer).unwrap_err().class, Class::Buffer);
+        assert_eq!(
+            process.buffers.attach(buffer).unwrap_err().class,
+            Class::Buffer
+        );
         world.send(buffered()).unwrap();
         world.isend(buffered()).unwrap();
         let nine = Bytes::new(9);
@@ -424,7 +442,8 @@ fn the_life_cycle_refuses_a_second_round_and_tells_where_it_is() {
     assert!(process.finalize().is_err());
 }
 
-/// A small generator of pseudo-random numbers (xorshift), so that a seed names a run on every machine.
+/// A small generator of pseudo-random numbers (xorshift), so that a seed names a run on every
+/// machine.
 struct Random(u64);
 
 impl Random {
@@ -436,10 +455,12 @@ impl Random {
     }
 }
 
-/// What `from` sends to `to` in the run of `seed`: tag and length of each message, the same for whoever asks.
+/// What `from` sends to `to` in the run of `seed`: tag and length of each message, the same for
+/// whoever asks.
 fn traffic(seed: u64, from: u32, to: u32) -> Vec<(i32, usize)> {
-    let mut random =
-        Random((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(from * 31 + to + 1) << 17);
+    let mut random = Random(
+        (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(from * 31 + to + 1) << 17,
+    );
     let lens = [0, 1, 8, 100, 5_000, 70_000, 120_000];
     (0..random.below(12))
         .map(|_| (random.below(3) as i32, lens[random.below(7) as usize]))
@@ -493,9 +514,12 @@ fn random_traffic_arrives_exactly_once_and_in_order_whatever_the_patterns() {
             }
             let list: Vec<_> = recvs.iter().map(|(request, _)| Some(request)).collect();
             let mut statuses = vec![Status::EMPTY; list.len()];
-            wait_all(&list, &mut |index, outcome| statuses[index] = outcome.unwrap());
+            wait_all(&list, &mut |index, outcome| {
+                statuses[index] = outcome.unwrap()
+            });
             for from in 0..3u32 {
-                // In the order of the receives; per tag where receives name it, over all tags where they do not.
+                // In the order of the receives; per tag where receives name it, over all tags where
+                // they do not.
                 let mut expected = traffic(seed, from, me)
                     .into_iter()
                     .enumerate()
@@ -512,7 +536,9 @@ fn random_traffic_arrives_exactly_once_and_in_order_whatever_the_patterns() {
                     let (order, (tag, len)) = expected.remove(at);
                     assert_eq!((status.tag, status.len), (tag, len as u64), "seed {seed}");
                     assert!(
-                        into.get()[..len].iter().all(|byte| *byte == order as u8 + 1),
+                        into.get()[..len]
+                            .iter()
+                            .all(|byte| *byte == order as u8 + 1),
                         "seed {seed}"
                     );
                 }
@@ -545,8 +571,9 @@ fn threads_of_one_rank_send_receive_probe_and_wait_at_once() {
                                 world.recv(from(other, 0, &into)).unwrap();
                             }
                             (0, _) => {
-                                let (message, _) =
-                                    world.mprobe(crate::ANY_SOURCE, 0, Origin::default()).unwrap();
+                                let (message, _) = world
+                                    .mprobe(crate::ANY_SOURCE, 0, Origin::default())
+                                    .unwrap();
                                 message.recv(into.data(), Origin::default()).unwrap();
                                 world.send(to(other, 0, &out)).unwrap();
                             }

@@ -1,4 +1,5 @@
-//! Waits of one thread beside what others do with the same requests: nobody sleeps on, and nobody waits for the other's lock.
+//! Waits of one thread beside what others do with the same requests: nobody sleeps on, and nobody
+//! waits for the other's lock.
 
 use super::*;
 use crate::p2p::buffer::Buffer;
@@ -59,7 +60,8 @@ fn comes(flag: &AtomicBool, limit: Duration) -> bool {
 
 const LARGE: usize = 1 << 20;
 
-/// A thread that waits while another polls for all: it sleeps on through `vainly`, and ends by `end`, although the poller stays.
+/// A thread that waits while another polls for all: it sleeps on through `vainly`, and ends by
+/// `end`, although the poller stays.
 fn sleeps_until(
     world: &Comm,
     wait: impl FnOnce() + std::marker::Send,
@@ -85,7 +87,10 @@ fn sleeps_until(
         host.wake();
         // Let the other go in any case.
         assert!(comes(&ended, Duration::from_secs(5)), "not even then");
-        assert!(came, "the thread slept on although what it waited for was over");
+        assert!(
+            came,
+            "the thread slept on although what it waited for was over"
+        );
     });
 }
 
@@ -96,8 +101,15 @@ fn call_off(request: &Request) {
 
 fn pair_among(several: bool) {
     testing::alone(Plain, |world| {
-        let (out, inn, never, back) = (Bytes::new(LARGE), Bytes::new(8), Bytes::new(8), Bytes::new(LARGE));
-        let pair = world.isendrecv(send_args(&out, 2), recv_args(&inn, 1)).unwrap();
+        let (out, inn, never, back) = (
+            Bytes::new(LARGE),
+            Bytes::new(8),
+            Bytes::new(8),
+            Bytes::new(LARGE),
+        );
+        let pair = world
+            .isendrecv(send_args(&out, 2), recv_args(&inn, 1))
+            .unwrap();
         let other = world.irecv(recv_args(&never, 9)).unwrap();
         let wait = || {
             let list = [Some(&pair), Some(&other)];
@@ -149,7 +161,10 @@ fn a_generalised_request_that_another_thread_completes_ends_each_wait() {
             let (general, request) = general::start(world.process(), Box::new(Nothing));
             let wait = || match among {
                 false => assert!(wait(&request).is_ok()),
-                true => assert_eq!(wait_any(&[Some(&other), None, Some(&request)]).unwrap().0, 2),
+                true => assert_eq!(
+                    wait_any(&[Some(&other), None, Some(&request)]).unwrap().0,
+                    2
+                ),
             };
             // To cancel it does not end it.
             let cancel = || request.cancel().unwrap();
@@ -167,7 +182,9 @@ fn a_persistent_receive_that_another_thread_starts_ends_a_wait_for_it_among_othe
         let request = world.recv_init(recv_args(&into, 1)).unwrap();
         let wait = || assert_eq!(wait_any(&[Some(&request), Some(&other)]).unwrap().0, 0);
         let start = || request.start().unwrap();
-        sleeps_until(world, wait, start, || world.send(send_args(&never, 1)).unwrap());
+        sleeps_until(world, wait, start, || {
+            world.send(send_args(&never, 1)).unwrap()
+        });
         call_off(&other);
     });
 }
@@ -204,7 +221,8 @@ fn a_flush_ends_with_the_last_message_of_its_buffer() {
 /// Longer than anything here takes, on a machine that does much else.
 const SURELY_STUCK: Duration = Duration::from_secs(60);
 
-/// One thread waits for any of so many receives, again and again, while another cancels one after the other.
+/// One thread waits for any of so many receives, again and again, while another cancels one after
+/// the other.
 fn cancels(count: i32) {
     const TURNS: u32 = 3000;
     testing::alone(Plain, |world| {

@@ -41,7 +41,8 @@ pub fn start(process: &Arc<Process>, operations: Box<dyn Operations>) -> (Arc<Ge
 }
 
 impl General {
-    /// `MPI_Grequest_complete`: wakes whoever waits; calls the free function if the request was freed before.
+    /// `MPI_Grequest_complete`: wakes whoever waits; calls the free function if the request was
+    /// freed before.
     pub fn complete(&self) -> Result<()> {
         // SYNC(general): Release what the program did before completing, Acquire in `is_done`.
         let before = self.state.fetch_or(DONE, Ordering::AcqRel);

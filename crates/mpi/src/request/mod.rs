@@ -1,12 +1,13 @@
-//! Requests: everything that `MPI_Wait` and its family may wait for (MPI 5.0 sections 3.7, 3.9, 13.2).
+//! Requests: everything that `MPI_Wait` and its family may wait for (MPI 5.0 sections 3.7, 3.9,
+//! 13.2).
 //!
-//! A [`Request`] is a value behind the edge's handle. After [`wait`], a true [`test`] or their kin gave its outcome,
-//! the edge drops it and nulls the handle, unless [`Request::is_persistent`]: then it is inactive and stays. Null
-//! handles are `None` in the slices here. At most one thread completes a request, as the standard demands; any may look
-//! at it with [`get_status`].
+//! A [`Request`] is a value behind the edge's handle. After [`wait`], a true [`test`] or their kin
+//! gave its outcome, the edge drops it and nulls the handle, unless [`Request::is_persistent`]:
+//! then it is inactive and stays. Null handles are `None` in the slices here. At most one thread
+//! completes a request, as the standard demands; any may look at it with [`get_status`].
 //!
-//! Other modules make requests from an [`Arc<dyn Completion>`](Completion): collectives, constructors that do not
-//! block, generalised requests.
+//! Other modules make requests from an [`Arc<dyn Completion>`](Completion): collectives,
+//! constructors that do not block, generalised requests.
 
 #[cfg(test)]
 mod beside_tests;
@@ -83,17 +84,19 @@ impl Status {
 /// How an operation ended.
 pub type Outcome = Result<Status>;
 
-/// An operation beside the engine's own that completes some day: a collective's schedule, a constructor, a generalised
-/// request. Whoever completes it makes sure that waiters look again (a stepper's move does; otherwise `Host::wake`).
+/// An operation beside the engine's own that completes some day: a collective's schedule, a
+/// constructor, a generalised request. Whoever completes it makes sure that waiters look again (a
+/// stepper's move does; otherwise `Host::wake`).
 pub trait Completion: Send + Sync {
     /// Whether it is over. Cheap; makes no progress.
     fn is_done(&self) -> bool;
 
-    /// Called on the user's thread inside a wait or test on this request, before `is_done`, for steps that run user
-    /// code (user operators). Most need nothing.
+    /// Called on the user's thread inside a wait or test on this request, before `is_done`, for
+    /// steps that run user code (user operators). Most need nothing.
     fn advance(&self) {}
 
-    /// The thread waits for this alone: a moment of looking at nothing else, where that is worth it.
+    /// The thread waits for this alone: a moment of looking at nothing else, where that is worth
+    /// it.
     fn linger(&self) {}
 
     /// What a thread waits for that waits for this.
@@ -101,15 +104,19 @@ pub trait Completion: Send + Sync {
         Awaits::Anything
     }
 
-    /// The same of one that waits for this among others, for [`Host::any_of`](garonne_progress::host::Host::any_of). It may change whenever some of that has come.
+    /// The same of one that waits for this among others, for
+    /// [`Host::any_of`](garonne_progress::host::Host::any_of). It may change whenever some of that
+    /// has come.
     fn awaits_among(&self) -> Awaits {
         Awaits::Anything
     }
 
-    /// How it ended, for `MPI_Request_get_status`. Only called once `is_done`; may be called several times.
+    /// How it ended, for `MPI_Request_get_status`. Only called once `is_done`; may be called
+    /// several times.
     fn peek(&self) -> Outcome;
 
-    /// How it ended, at the wait or test that frees the request. Only called once `is_done`, and once.
+    /// How it ended, at the wait or test that frees the request. Only called once `is_done`, and
+    /// once.
     fn finish(&self) -> Outcome {
         self.peek()
     }
@@ -155,7 +162,8 @@ enum Kind {
     Persistent(Comm, Box<Persistent>),
 }
 
-/// Whose a request is. A communicator is counted rather than its rank where there is one: threads that use communicators of their own then share no counter.
+/// Whose a request is. A communicator is counted rather than its rank where there is one: threads
+/// that use communicators of their own then share no counter.
 pub struct Owner(Owned);
 
 enum Owned {
@@ -237,13 +245,15 @@ impl Request {
         Self(Kind::Recv(comm.clone(), name))
     }
 
-    /// Whether it was over at birth and has nothing to tell: any other such request could stand for it.
+    /// Whether it was over at birth and has nothing to tell: any other such request could stand for
+    /// it.
     #[inline]
     pub fn is_nothing(&self) -> bool {
         matches!(self.0, Kind::Done(Status::EMPTY, _, _))
     }
 
-    /// The call that made it returns to the program before it is over, and it may need hands until then.
+    /// The call that made it returns to the program before it is over, and it may need hands until
+    /// then.
     pub(crate) fn left_open(self) -> Self {
         if let Kind::Send(comm, name) | Kind::Recv(comm, name) = &self.0 {
             comm.process().host.leave_open(*name);
@@ -279,10 +289,13 @@ impl Request {
         }
     }
 
-    /// The communicator whose error handler errors of this request belong to; `None`: to nobody's in particular.
+    /// The communicator whose error handler errors of this request belong to; `None`: to nobody's
+    /// in particular.
     pub fn comm(&self) -> Option<Comm> {
         match &self.0 {
-            Kind::Send(comm, _) | Kind::Recv(comm, _) | Kind::Persistent(comm, _) => Some(comm.clone()),
+            Kind::Send(comm, _) | Kind::Recv(comm, _) | Kind::Persistent(comm, _) => {
+                Some(comm.clone())
+            }
             Kind::Shared(_, completion) => completion.comm(),
             Kind::Done(..) => None,
         }
@@ -325,8 +338,8 @@ impl Request {
         Ok(())
     }
 
-    /// `MPI_Cancel`. A receive that has not matched completes as cancelled; anything else in point-to-point completes
-    /// normally, as the standard permits.
+    /// `MPI_Cancel`. A receive that has not matched completes as cancelled; anything else in
+    /// point-to-point completes normally, as the standard permits.
     pub fn cancel(&self) -> Result<()> {
         match &self.0 {
             Kind::Done(..) | Kind::Send(..) => Ok(()),
@@ -386,12 +399,14 @@ impl Request {
         }
     }
 
-    /// The place of an operation that is over among the completions of its rank, without making progress; `None` while it
-    /// goes on. What is not a message is first.
+    /// The place of an operation that is over among the completions of its rank, without making
+    /// progress; `None` while it goes on. What is not a message is first.
     pub fn finished_at(&self) -> Option<u64> {
         match &self.0 {
             Kind::Done(_, _, place) => Some(*place),
-            Kind::Send(comm, name) | Kind::Recv(comm, name) => comm.process().host.finished_at(*name),
+            Kind::Send(comm, name) | Kind::Recv(comm, name) => {
+                comm.process().host.finished_at(*name)
+            }
             Kind::Persistent(_, persistent) => match &*persistent.active() {
                 Some(active) => active.finished_at(),
                 None => Some(0),
@@ -438,7 +453,9 @@ impl Request {
     /// What a thread that waits for this waits for beside the engine.
     fn meeting(&self) -> Option<Meeting> {
         match &self.0 {
-            Kind::Persistent(_, persistent) => persistent.active().as_ref().and_then(Request::meeting),
+            Kind::Persistent(_, persistent) => {
+                persistent.active().as_ref().and_then(Request::meeting)
+            }
             Kind::Shared(_, completion) => completion.meeting(),
             Kind::Done(..) | Kind::Send(..) | Kind::Recv(..) => None,
         }
@@ -451,12 +468,15 @@ impl Request {
                 completion.advance();
                 completion.is_done()
             }
-            Kind::Persistent(_, persistent) => persistent.active().as_ref().is_none_or(Request::ready),
+            Kind::Persistent(_, persistent) => {
+                persistent.active().as_ref().is_none_or(Request::ready)
+            }
             _ => self.peek().is_some(),
         }
     }
 
-    /// The outcome if the operation is over, without making progress; the request is spent then, or inactive again.
+    /// The outcome if the operation is over, without making progress; the request is spent then, or
+    /// inactive again.
     pub(crate) fn take(&self) -> Option<Outcome> {
         match &self.0 {
             Kind::Done(status, _, _) => Some(Ok(*status)),
@@ -509,7 +529,9 @@ impl Request {
     pub fn shown(&self) -> Option<Pending> {
         match &self.0 {
             Kind::Send(comm, name) | Kind::Recv(comm, name) => comm.process().host.pending(*name),
-            Kind::Persistent(_, persistent) => persistent.active().as_ref().and_then(Request::shown),
+            Kind::Persistent(_, persistent) => {
+                persistent.active().as_ref().and_then(Request::shown)
+            }
             Kind::Shared(_, completion) => completion.meeting().map(|meeting| meeting.shown()),
             Kind::Done(..) => None,
         }

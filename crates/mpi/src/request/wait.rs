@@ -1,7 +1,7 @@
 //! The wait and test forms over mixtures of requests (MPI 5.0 section 3.7.3 to 3.7.6).
 //!
-//! All make progress, none allocates for up to 16 requests. Outcomes go to a closure with the index of their request, so that the edge writes
-//! statuses in place.
+//! All make progress, none allocates for up to 16 requests. Outcomes go to a closure with the index
+//! of their request, so that the edge writes statuses in place.
 
 use super::{Outcome, Request, Status};
 use garonne_progress::host::{Awaits, Host};
@@ -21,9 +21,10 @@ pub enum TestAny {
 type List<'a> = [Option<&'a Request>];
 
 fn active<'a>(list: &'a List<'a>) -> impl Iterator<Item = (usize, &'a Request)> {
-    list.iter()
-        .enumerate()
-        .filter_map(|(index, slot)| slot.filter(|request| request.is_active()).map(|r| (index, r)))
+    list.iter().enumerate().filter_map(|(index, slot)| {
+        slot.filter(|request| request.is_active())
+            .map(|r| (index, r))
+    })
 }
 
 /// One look at the rails on behalf of these requests.
@@ -39,13 +40,15 @@ fn look_for(list: &List<'_>) {
     }
 }
 
-/// While it lives, those who watch from outside know what the thread waits for that the engine knows nothing of.
+/// While it lives, those who watch from outside know what the thread waits for that the engine
+/// knows nothing of.
 struct Met<'a>(Option<&'a Request>);
 
 impl<'a> Met<'a> {
     /// Of several the first.
     fn tell(mut requests: impl Iterator<Item = &'a Request>) -> Self {
-        let found = requests.find_map(|request| request.meeting().map(|meeting| (request, meeting)));
+        let found =
+            requests.find_map(|request| request.meeting().map(|meeting| (request, meeting)));
         Self(found.map(|(request, meeting)| {
             request.process().host.meets(0, Some(meeting));
             request
@@ -73,7 +76,10 @@ pub fn wait(request: &Request) -> Outcome {
         outcome.is_some()
     };
     let _met = Met::tell(std::iter::once(request));
-    request.process().host.wait_for(&|| request.awaits(), &mut done);
+    request
+        .process()
+        .host
+        .wait_for(&|| request.awaits(), &mut done);
     outcome.unwrap_or(Ok(Status::EMPTY))
 }
 
@@ -97,7 +103,8 @@ pub fn wait_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) {
         return;
     }
     if let Some(request) = list.iter().flatten().next() {
-        // Of operations the last one: when it is over, those before it mostly are; if it is over already, the one at the cursor.
+        // Of operations the last one: when it is over, those before it mostly are; if it is over
+        // already, the one at the cursor.
         let awaits = || {
             let cursor = list.get(at.get()).copied().flatten();
             let cursor = cursor.map_or(Awaits::Anything, Request::awaits);
@@ -105,7 +112,9 @@ pub fn wait_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) {
             let is_operation = |awaits| matches!(awaits, Awaits::Operation(_));
             match last.map(|last| (last, last.awaits())) {
                 Some((last, awaits))
-                    if is_operation(cursor) && is_operation(awaits) && last.finished_at().is_none() =>
+                    if is_operation(cursor)
+                        && is_operation(awaits)
+                        && last.finished_at().is_none() =>
                 {
                     awaits
                 }
@@ -117,8 +126,9 @@ pub fn wait_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) {
     }
 }
 
-/// Of the requests that are over, the one that was over first. The standard lets any be given; in this order a program that
-/// keeps several receives posted for one sender sees its messages as they came.
+/// Of the requests that are over, the one that was over first. The standard lets any be given; in
+/// this order a program that keeps several receives posted for one sender sees its messages as they
+/// came.
 fn earliest(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> Option<(usize, Outcome)> {
     let (_, index, request) = active(list)
         .filter_map(|(index, request)| request.finished_at().map(|place| (place, index, request)))
@@ -129,7 +139,8 @@ fn earliest(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> Option<(u
 /// Waits until `done`, for any of these requests.
 fn wait_for_any(list: &List<'_>, host: &dyn Host, done: &mut dyn FnMut() -> bool) {
     let any_of = || host.any_of(&mut list.iter().flatten().map(|request| request.awaits_among()));
-    // Of what is more than one operation another part may come next, and what is not active may be started.
+    // Of what is more than one operation another part may come next, and what is not active may be
+    // started.
     let is_once = list.iter().flatten().all(|request| request.is_operation());
     let once = is_once.then(any_of);
     host.wait_for(&|| once.unwrap_or_else(any_of), done);
@@ -185,7 +196,8 @@ pub fn test(request: &Request) -> Option<Outcome> {
     })
 }
 
-/// `MPI_Testall`: if all are over, calls `each` for every one and gives `true`; otherwise changes nothing.
+/// `MPI_Testall`: if all are over, calls `each` for every one and gives `true`; otherwise changes
+/// nothing.
 pub fn test_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> bool {
     let all_over = || list.iter().flatten().all(|request| request.ready());
     if !all_over() {
@@ -215,7 +227,9 @@ fn any(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> TestAny {
         look_for(list);
         pass()
     });
-    found.map_or(TestAny::NotYet, |(index, outcome)| TestAny::Done(index, outcome))
+    found.map_or(TestAny::NotYet, |(index, outcome)| {
+        TestAny::Done(index, outcome)
+    })
 }
 
 /// `MPI_Testsome`: the number completed, `None` when none is active.
@@ -252,7 +266,10 @@ pub fn get_status_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> 
         }
     }
     for (index, slot) in list.iter().enumerate() {
-        each(index, slot.and_then(Request::peek).unwrap_or(Ok(Status::EMPTY)));
+        each(
+            index,
+            slot.and_then(Request::peek).unwrap_or(Ok(Status::EMPTY)),
+        );
     }
     true
 }

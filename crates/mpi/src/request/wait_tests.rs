@@ -156,7 +156,8 @@ fn with_a_core_for_every_rank_only_the_looks_of_many_threads_give_way_and_seldom
     });
 }
 
-/// A wait for a message of this rank's own, which another thread sends when it gave way so often, or after some time. How often it did.
+/// A wait for a message of this rank's own, which another thread sends when it gave way so often,
+/// or after some time. How often it did.
 fn given_in_a_wait(world: &Comm, given: &AtomicU32, often: u32, at_last: Duration) -> u32 {
     let (here, there) = (Bytes::new(4), Bytes::new(4));
     let request = receive(world, &here);
@@ -184,7 +185,10 @@ fn given_in_a_wait(world: &Comm, given: &AtomicU32, often: u32, at_last: Duratio
 #[test]
 fn a_waiter_among_more_ranks_than_cores_goes_on_giving_way_unless_that_came_to_nothing() {
     const OFTEN: u32 = 200;
-    let (given, on) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(Duration::MAX)));
+    let (given, on) = (
+        Arc::new(AtomicU32::new(0)),
+        Arc::new(Mutex::new(Duration::MAX)),
+    );
     let place = Counting {
         spins: 0,
         given: given.clone(),

@@ -21,7 +21,11 @@ impl Cart {
         if dims.len() != periods.len() {
             return Err(Error::new(
                 Class::Dims,
-                format!("{} sides but {} periods were given", dims.len(), periods.len()),
+                format!(
+                    "{} sides but {} periods were given",
+                    dims.len(),
+                    periods.len()
+                ),
             ));
         }
         if let Some(bad) = dims.iter().find(|side| **side < 1) {
@@ -134,14 +138,24 @@ impl Cart {
     /// Both neighbours in each dimension, the one below first.
     pub(crate) fn neighbors(&self, rank: u32) -> Vec<i32> {
         (0..self.dims.len())
-            .flat_map(|dimension| [self.step(rank, dimension, -1), self.step(rank, dimension, 1)])
+            .flat_map(|dimension| {
+                [
+                    self.step(rank, dimension, -1),
+                    self.step(rank, dimension, 1),
+                ]
+            })
             .collect()
     }
 }
 
 impl Comm {
     /// `MPI_Cart_create`: `None` for processes that the grid leaves over.
-    pub fn cart_create(&self, dims: &[i32], periods: &[bool], origin: Origin) -> Result<Option<Comm>> {
+    pub fn cart_create(
+        &self,
+        dims: &[i32],
+        periods: &[bool],
+        origin: Origin,
+    ) -> Result<Option<Comm>> {
         let cart = Cart::new(dims, periods)?;
         let size = self.grid_size(&cart)?;
         self.with_topology(size, Topology::Cart(cart), (Kind::CartCreate, origin))

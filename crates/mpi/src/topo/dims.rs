@@ -3,8 +3,8 @@
 use crate::error::{Class, Error, Result};
 use std::collections::HashMap;
 
-/// Fills the zeros in `dims` so that the product is `nodes`: sides fall, and the greatest is as small as possible, then
-/// the next, and so on. Positive entries stay.
+/// Fills the zeros in `dims` so that the product is `nodes`: sides fall, and the greatest is as
+/// small as possible, then the next, and so on. Positive entries stay.
 pub fn dims_create(nodes: i32, dims: &mut [i32]) -> Result<()> {
     if nodes < 1 {
         return Err(Error::new(

@@ -53,11 +53,16 @@ impl Graph {
 
     /// `MPI_Graph_neighbors`.
     pub fn neighbors(&self, rank: i32) -> Result<&[i32]> {
-        let node = usize::try_from(rank).ok().filter(|node| *node < self.index.len());
+        let node = usize::try_from(rank)
+            .ok()
+            .filter(|node| *node < self.index.len());
         let node = node.ok_or_else(|| {
             Error::new(
                 Class::Rank,
-                format!("node {rank} is not in the graph, which has {}", self.index.len()),
+                format!(
+                    "node {rank} is not in the graph, which has {}",
+                    self.index.len()
+                ),
             )
         })?;
         let start = if node == 0 {
@@ -104,7 +109,12 @@ pub struct Edges<'a> {
 
 impl Comm {
     /// `MPI_Graph_create`: `None` for processes that the graph leaves over.
-    pub fn graph_create(&self, index: &[i32], edges: &[i32], origin: Origin) -> Result<Option<Comm>> {
+    pub fn graph_create(
+        &self,
+        index: &[i32],
+        edges: &[i32],
+        origin: Origin,
+    ) -> Result<Option<Comm>> {
         let graph = Graph::new(index, edges)?;
         let size = self.graph_size(&graph)?;
         self.with_topology(size, Topology::Graph(graph), (Kind::GraphCreate, origin))
@@ -140,8 +150,8 @@ impl Comm {
         })
     }
 
-    /// `MPI_Dist_graph_create_adjacent`. `weighted` tells whether the program gave weights; `MPI_WEIGHTS_EMPTY` is
-    /// weighted without edges.
+    /// `MPI_Dist_graph_create_adjacent`. `weighted` tells whether the program gave weights;
+    /// `MPI_WEIGHTS_EMPTY` is weighted without edges.
     pub fn dist_graph_adjacent(&self, graph: DistGraph, origin: Origin) -> Result<Comm> {
         self.no_inter()?;
         for side in [&graph.sources, &graph.destinations] {
@@ -157,8 +167,8 @@ impl Comm {
         self.dist_graph_comm(graph, &entered)
     }
 
-    /// `MPI_Dist_graph_create`: any process may contribute any edges. Each process reads all contributions once, so this
-    /// costs memory in proportion to the graph while it runs.
+    /// `MPI_Dist_graph_create`: any process may contribute any edges. Each process reads all
+    /// contributions once, so this costs memory in proportion to the graph while it runs.
     pub fn dist_graph_create(&self, edges: Edges<'_>, origin: Origin) -> Result<Comm> {
         self.no_inter()?;
         let records = self.edge_records(edges)?;
@@ -205,7 +215,9 @@ impl Comm {
 
     fn dist_graph_comm(&self, graph: DistGraph, entered: &Entered) -> Result<Comm> {
         let topology = Some(Arc::new(Topology::DistGraph(graph)));
-        let made = self.create_dressed(self.group(), entered, move |parts| parts.topology = topology)?;
+        let made = self.create_dressed(self.group(), entered, move |parts| {
+            parts.topology = topology
+        })?;
         made.ok_or_else(|| self.error(Class::Intern, "lost a process in MPI_Dist_graph_create"))
     }
 

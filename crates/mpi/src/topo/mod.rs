@@ -1,7 +1,8 @@
 //! Virtual topologies (MPI 5.0 chapter 8): what a communicator knows of who talks to whom.
 //!
-//! A topology is an immutable value that a communicator and its duplicates share. Ranks are not reordered: all ranks of
-//! a node are equally far from each other here, and the standard leaves it to the library.
+//! A topology is an immutable value that a communicator and its duplicates share. Ranks are not
+//! reordered: all ranks of a node are equally far from each other here, and the standard leaves it
+//! to the library.
 
 mod cart;
 mod dims;
@@ -48,8 +49,8 @@ impl Comm {
         self.0.topology.as_deref()
     }
 
-    /// Neighbours in the order of neighbourhood collectives: ranks to receive from, ranks to send to, `MPI_PROC_NULL`
-    /// beyond the edges of a grid.
+    /// Neighbours in the order of neighbourhood collectives: ranks to receive from, ranks to send
+    /// to, `MPI_PROC_NULL` beyond the edges of a grid.
     pub fn neighbors(&self) -> Result<(Vec<i32>, Vec<i32>)> {
         match self.topology() {
             Some(Topology::Cart(cart)) => {
@@ -60,9 +61,10 @@ impl Comm {
                 let both = graph.neighbors(self.rank() as i32)?.to_vec();
                 Ok((both.clone(), both))
             }
-            Some(Topology::DistGraph(graph)) => {
-                Ok((graph.sources.ranks.clone(), graph.destinations.ranks.clone()))
-            }
+            Some(Topology::DistGraph(graph)) => Ok((
+                graph.sources.ranks.clone(),
+                graph.destinations.ranks.clone(),
+            )),
             None => Err(self.error(Class::Topology, "has no topology")),
         }
     }

@@ -22,7 +22,11 @@ fn a_grid_takes_the_first_ranks_and_splits_into_rows_and_columns() {
         let point = grid.cart_sub(&[false, false], Origin::default()).unwrap();
         assert_eq!((point.size(), point.cart().unwrap().dims.len()), (1, 0));
         assert_eq!(
-            grid.dup(None, Origin::default()).unwrap().cart().unwrap().dims,
+            grid.dup(None, Origin::default())
+                .unwrap()
+                .cart()
+                .unwrap()
+                .dims,
             [2, 3]
         );
         assert_eq!(grid.graph().err().unwrap().class, Class::Topology);

@@ -79,7 +79,8 @@ fn has_link(socket: &OwnedFd, name: &str) -> Option<bool> {
         *to = *from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = link.as_mut_ptr().cast();
-    // SAFETY: the kernel reads the name, which ends, and writes both words behind the pointer, which outlive the call.
+    // SAFETY: the kernel reads the name, which ends, and writes both words behind the pointer,
+    // which outlive the call.
     let asked = unsafe { libc::ioctl(socket.as_raw_fd(), ETHTOOL as _, &raw mut request) };
     (asked == 0).then_some(link[1] != 0)
 }

@@ -1,8 +1,10 @@
-//! Ranks that will never join a world whose other ranks wait for them: the agent says so and ends the job.
+//! Ranks that will never join a world whose other ranks wait for them: the agent says so and ends
+//! the job.
 //!
-//! A program may end well without MPI_Init, behind a wrapper or on purpose, and a job in which no rank calls it is none of
-//! MPI's business. So nothing is said until nothing can change any more: every rank of the world has ended or sleeps in a wait of the
-//! library, no process is left that could still register, and at least one rank never came. Looked at only while there is such a
+//! A program may end well without MPI_Init, behind a wrapper or on purpose, and a job in which no
+//! rank calls it is none of MPI's business. So nothing is said until nothing can change any more:
+//! every rank of the world has ended or sleeps in a wait of the library, no process is left that
+//! could still register, and at least one rank never came. Looked at only while there is such a
 //! rank, a few times a second; nothing here costs the ranks anything.
 
 use std::time::{Duration, Instant};
@@ -29,7 +31,8 @@ enum Part {
     Waits(Wait),
 }
 
-/// The first rank that is missing in a world where all others wait, and one of those; preferably one that waits for just this rank.
+/// The first rank that is missing in a world where all others wait, and one of those; preferably
+/// one that waits for just this rank.
 fn verdict(parts: &[Part]) -> Option<(usize, usize)> {
     let absent = parts.iter().position(|part| *part == Part::Absent)?;
     if parts.contains(&Part::Open) {
@@ -52,12 +55,13 @@ fn verdict(parts: &[Part]) -> Option<(usize, usize)> {
 }
 
 impl World {
-    /// Wakes ranks that sleep and have not said what they wait for: a rank says it only when it goes back to sleep, so that short waits
-    /// do not pay for it.
+    /// Wakes ranks that sleep and have not said what they wait for: a rank says it only when it
+    /// goes back to sleep, so that short waits do not pay for it.
     pub(super) fn stir(&self) {
         for rank in 0..self.shape.size {
             let card = Card::of(&self.board, rank);
-            if card.state() == State::Running && card.wait().is_some_and(|wait| wait.since_ns == 0) {
+            if card.state() == State::Running && card.wait().is_some_and(|wait| wait.since_ns == 0)
+            {
                 Doorbell::new(card.doorbell()).ring_fenced();
                 for shard in 1..self.shape.shards {
                     if let Some(card) = ShardCard::of(&self.board, &self.shape, shard, rank) {
@@ -125,7 +129,10 @@ impl Agent<'_> {
         if self.strangers_alive() {
             return;
         }
-        let waiting = parts.iter().filter(|part| matches!(part, Part::Waits(_))).count();
+        let waiting = parts
+            .iter()
+            .filter(|part| matches!(part, Part::Waits(_)))
+            .count();
         let others = match waiting - 1 {
             0 => String::new(),
             1 => String::from(", and so does another rank"),
@@ -153,22 +160,27 @@ impl Agent<'_> {
         if gone && (slot.ended.is_some() || member.epoch == epoch) {
             return Part::Over;
         }
-        // One that has finalized may come again: with a session, or by another program of its script.
+        // One that has finalized may come again: with a session, or by another program of its
+        // script.
         if gone || member.finalized || member.epoch != epoch {
             return Part::Open;
         }
         let wait = Card::of(&self.worlds[epoch as usize].board, rank).wait();
-        wait.filter(|wait| wait.since_ns != 0 && Duration::from_nanos(wait.since_ns) + ABSENCE_WAIT <= now)
-            .map_or(Part::Open, Part::Waits)
+        wait.filter(|wait| {
+            wait.since_ns != 0 && Duration::from_nanos(wait.since_ns) + ABSENCE_WAIT <= now
+        })
+        .map_or(Part::Open, Part::Waits)
     }
 
-    /// Whether a process that no rank waits for (put into the background by a script that has ended) may still register.
+    /// Whether a process that no rank waits for (put into the background by a script that has
+    /// ended) may still register.
     fn strangers_alive(&self) -> bool {
         processes::children_of(rustix::process::getpid().as_raw_pid())
             .into_iter()
             .filter(|pid| !self.slots.iter().any(|slot| slot.pid == *pid))
             .any(|pid| {
-                processes::ended(pid).is_none() && !self.members.iter().any(|member| member.pid == pid)
+                processes::ended(pid).is_none()
+                    && !self.members.iter().any(|member| member.pid == pid)
             })
     }
 }
@@ -196,6 +208,9 @@ mod tests {
     fn the_one_that_is_waited_for_is_named_first() {
         let parts = [Part::Absent, waits(-1), waits(3), Part::Absent];
         assert_eq!(verdict(&parts), Some((3, 2)));
-        assert_eq!(verdict(&[Part::Absent, waits(-1), Part::Over]), Some((0, 1)));
+        assert_eq!(
+            verdict(&[Part::Absent, waits(-1), Part::Over]),
+            Some((0, 1))
+        );
     }
 }

@@ -1,6 +1,9 @@
-//! Networks that hosts of a running job get: each agent looks when somebody asks (`garonne rail add`), and all learn what was found.
+//! Networks that hosts of a running job get: each agent looks when somebody asks
+//! (`garonne rail add`), and all learn what was found.
 //!
-//! The first agent keeps the list, which only grows, in one order for all; each agent writes it into its own board and rings its ranks, and goes by these networks itself where it has to call another host.
+//! The first agent keeps the list, which only grows, in one order for all; each agent writes it
+//! into its own board and rings its ranks, and goes by these networks itself where it has to call
+//! another host.
 
 use super::Agent;
 use crate::added::{self, Added};
@@ -17,7 +20,9 @@ impl Agent<'_> {
         }
         let known = self.own_addresses();
         let mut found = addresses::own();
-        found.retain(|address| !known.contains(address) && !self.added.contains(&(self.node, *address)));
+        found.retain(|address| {
+            !known.contains(address) && !self.added.contains(&(self.node, *address))
+        });
         match found.is_empty() {
             true => {}
             false if self.up.is_some() => self.report(&Report::Added(found)),

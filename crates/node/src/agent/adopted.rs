@@ -1,8 +1,10 @@
-//! An agent of ranks that another launcher started: it gives them their world, watches and ends them as any agent does, but has neither started them nor
-//! reads their output.
+//! An agent of ranks that another launcher started: it gives them their world, watches and ends
+//! them as any agent does, but has neither started them nor reads their output.
 //!
-//! The agent of rank 0's node is the first (`far`); the others call the one above them (`below`) at the address that went through the launcher's exchange, and obey the first (`outer`).
-//! It lives as long as the processes that have registered; what ends the job here the launcher sees by the ends of its ranks.
+//! The agent of rank 0's node is the first (`far`); the others call the one above them (`below`) at
+//! the address that went through the launcher's exchange, and obey the first (`outer`). It lives as
+//! long as the processes that have registered; what ends the job here the launcher sees by the ends
+//! of its ranks.
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
@@ -55,7 +57,12 @@ pub(crate) fn adopt(job: &Job, adoption: &Adoption, line: &OwnedFd, signals: &sy
     })
 }
 
-fn adopt_ranks(job: &Job, adoption: &Adoption, line: &OwnedFd, signals: &sys::Signals) -> Result<i32> {
+fn adopt_ranks(
+    job: &Job,
+    adoption: &Adoption,
+    line: &OwnedFd,
+    signals: &sys::Signals,
+) -> Result<i32> {
     let name = JobName::new(adoption.parent, draw_job_id()?);
     let (hello, _) = rendezvous::bind(&name)?;
     start::raise_nofile();
@@ -136,7 +143,11 @@ impl Agent<'_> {
         }
         // From now on: who came before has waited.
         self.listen(self.hello.as_fd(), Token::Hello)?;
-        if let Some(above) = self.adopted.as_ref().and_then(|adopted| adopted.above.as_ref()) {
+        if let Some(above) = self
+            .adopted
+            .as_ref()
+            .and_then(|adopted| adopted.above.as_ref())
+        {
             self.listen(above.as_fd(), Token::Above)?;
         }
         self.room_for_pidfds =
@@ -145,11 +156,17 @@ impl Agent<'_> {
     }
 
     fn tell_leader(&self, message: &[u8]) -> Result<()> {
-        sys::send(self.link.as_fd(), message, &[], SendFlags::empty())
-            .map_err(|error| Error::system(codes::G0220, "the rank that asked for an agent is gone", error))
+        sys::send(self.link.as_fd(), message, &[], SendFlags::empty()).map_err(|error| {
+            Error::system(
+                codes::G0220,
+                "the rank that asked for an agent is gone",
+                error,
+            )
+        })
     }
 
-    /// Where the agent above is. Comes when all ranks of the job have called MPI_Init, which may take as long as they like.
+    /// Where the agent above is. Comes when all ranks of the job have called MPI_Init, which may
+    /// take as long as they like.
     fn await_first(&self) -> Result<First> {
         loop {
             let mut fds = [
@@ -158,7 +175,9 @@ impl Agent<'_> {
             ];
             match rustix::event::poll(&mut fds, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(Error::system(codes::G0220, "the agent cannot wait", error)),
+                Err(error) => {
+                    return Err(Error::system(codes::G0220, "the agent cannot wait", error));
+                }
             }
             if std::iter::from_fn(|| self.signals.next())
                 .any(|signal| super::ending::ends_jobs(signal.number))
@@ -176,7 +195,10 @@ impl Agent<'_> {
 
     fn call_above(&self, first: First, porch: Option<TcpListener>) -> Result<Outer> {
         let Some(secret) = first.secret else {
-            return Err(Error::peer(codes::G0219, "the job's first agent has no secret"));
+            return Err(Error::peer(
+                codes::G0219,
+                "the job's first agent has no secret",
+            ));
         };
         let house = trusted::house(secret.clone(), first.job.to_ne_bytes(), self.node);
         let parent = self.job.tree().parent(self.node).unwrap_or(0);
@@ -230,14 +252,16 @@ impl Agent<'_> {
         }
     }
 
-    /// The process of an adopted rank is gone, and with it the rank: nothing else of it is watched. How it ended is its launcher's business.
+    /// The process of an adopted rank is gone, and with it the rank: nothing else of it is watched.
+    /// How it ended is its launcher's business.
     pub(super) fn adopted_over(&mut self, rank: u32) {
         if self.adopted.is_some() {
             self.slots[rank as usize].ended = Some(Ended::Exit(0));
         }
     }
 
-    /// An adopted process is gone that had not finalized: it is blamed when it is known how it ended.
+    /// An adopted process is gone that had not finalized: it is blamed when it is known how it
+    /// ended.
     pub(super) fn doubt(&mut self, rank: u32, index: u32) {
         match self.adopted_end(rank) {
             Some(ended) => self.blame_adopted(rank, ended),
@@ -248,8 +272,9 @@ impl Agent<'_> {
         }
     }
 
-    /// A launcher kills the other ranks as soon as one has failed, of which the agent may hear all at once: whoever was killed by a signal that launchers use
-    /// is blamed only if nobody else is to blame.
+    /// A launcher kills the other ranks as soon as one has failed, of which the agent may hear all
+    /// at once: whoever was killed by a signal that launchers use is blamed only if nobody else is
+    /// to blame.
     pub(super) fn blame_adopted(&mut self, rank: u32, ended: Ended) {
         match ended {
             Ended::Signal(libc::SIGKILL | libc::SIGTERM) => {
@@ -267,9 +292,11 @@ impl Agent<'_> {
             .or_else(|| processes::end_unreaped(self.members[member as usize].pid))
     }
 
-    /// The rank that asked for this agent says nothing more: its end, before it has registered, is the end of all.
+    /// The rank that asked for this agent says nothing more: its end, before it has registered, is
+    /// the end of all.
     pub(super) fn leader_silent(&mut self) {
-        // Nobody has registered while the agents meet: there is nobody to serve, and the other agents see this one's end.
+        // Nobody has registered while the agents meet: there is nobody to serve, and the other
+        // agents see this one's end.
         if self.gathering {
             self.say_ends();
             sys::exit_now(1);
@@ -297,7 +324,8 @@ impl Agent<'_> {
         }
     }
 
-    /// The launcher's process on this host is gone: most launchers are survived by the ranks of a host whose process of theirs was killed.
+    /// The launcher's process on this host is gone: most launchers are survived by the ranks of a
+    /// host whose process of theirs was killed.
     pub(super) fn launcher_gone(&mut self) {
         if let Some(adopted) = &mut self.adopted
             && let Some(above) = adopted.above.take()
@@ -308,7 +336,9 @@ impl Agent<'_> {
     }
 
     fn orphans_keep_time(&mut self, now: Instant) {
-        let Some(adopted) = &mut self.adopted else { return };
+        let Some(adopted) = &mut self.adopted else {
+            return;
+        };
         if adopted.orphans_until.is_none_or(|until| until > now) {
             return;
         }
@@ -337,7 +367,9 @@ impl Agent<'_> {
     /// Ends the job if ranks have not come in time, or have lost their launcher.
     pub(super) fn adopted_keep_time(&mut self, now: Instant) {
         self.orphans_keep_time(now);
-        let Some(adopted) = &mut self.adopted else { return };
+        let Some(adopted) = &mut self.adopted else {
+            return;
+        };
         if adopted.until.is_none_or(|until| until > now) {
             return;
         }
@@ -358,8 +390,10 @@ impl Agent<'_> {
         }
     }
 
-    /// The line to the agent above is gone, and with it whoever would say so: under another launcher, which kills the job for the ranks that it sees die, each agent has an error stream of its own.
-    /// One of those that report to the lost one says it, and waits a moment for it to be read.
+    /// The line to the agent above is gone, and with it whoever would say so: under another
+    /// launcher, which kills the job for the ranks that it sees die, each agent has an error stream
+    /// of its own. One of those that report to the lost one says it, and waits a moment for it to
+    /// be read.
     pub(super) fn say_cut_off_beside(&self, how: Loss) {
         let tree = self.job.tree();
         let Some(above) = tree.parent(self.node) else {

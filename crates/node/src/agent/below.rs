@@ -1,8 +1,12 @@
-//! The agents that report to this one: their lines, what passes over them in both directions, and their ends.
+//! The agents that report to this one: their lines, what passes over them in both directions, and
+//! their ends.
 //!
-//! All agents of a job form a tree ([`crate::tree`]); every one but the leaves has this. Children call; nobody calls a child. What the first agent orders goes down, to all or
-//! to the one that it is for; what agents report goes up, each step naming the child that it came from, so that nobody speaks for a host that is not below it. An agent obeys as well as passes
-//! on, and says that it is done when all below it are. Where a line is lost, the side above reports that to the first agent, and the side below ends what runs there.
+//! All agents of a job form a tree ([`crate::tree`]); every one but the leaves has this. Children
+//! call; nobody calls a child. What the first agent orders goes down, to all or to the one that it
+//! is for; what agents report goes up, each step naming the child that it came from, so that nobody
+//! speaks for a host that is not below it. An agent obeys as well as passes on, and says that it is
+//! done when all below it are. Where a line is lost, the side above reports that to the first
+//! agent, and the side below ends what runs there.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -37,7 +41,8 @@ pub(super) struct Below {
     told_to_end: Option<Instant>,
 }
 
-/// Whether an agent that was heard then, and told to end then, is not waited for in a job that has failed: it has had time to answer, and did not.
+/// Whether an agent that was heard then, and told to end then, is not waited for in a job that has
+/// failed: it has had time to answer, and did not.
 fn is_hopeless((heard, told): (Instant, Option<Instant>), now: Instant) -> bool {
     told.map_or(heard, |told| told.max(heard)) + limits::FAR_GRACE <= now
 }
@@ -106,7 +111,10 @@ impl Below {
 
     /// Those that have not called are not waited for: they will find nobody.
     pub fn forget_absent(&mut self) {
-        let absent = self.branches.iter_mut().filter(|branch| branch.trunk.is_none());
+        let absent = self
+            .branches
+            .iter_mut()
+            .filter(|branch| branch.trunk.is_none());
         absent.for_each(|branch| branch.done = true);
     }
 
@@ -126,13 +134,17 @@ impl Below {
 
     /// The line to one that reports here.
     pub fn line_to(&self, node: u32) -> Option<&Trunk> {
-        let at = self.branches.binary_search_by_key(&node, |branch| branch.node);
+        let at = self
+            .branches
+            .binary_search_by_key(&node, |branch| branch.node);
         self.branches.get(at.ok()?)?.trunk.as_ref()
     }
 
     /// All lines that there are.
     pub fn lines(&self) -> impl Iterator<Item = &Trunk> {
-        self.branches.iter().filter_map(|branch| branch.trunk.as_ref())
+        self.branches
+            .iter()
+            .filter_map(|branch| branch.trunk.as_ref())
     }
 
     /// Ranks below that have ended since this was last asked.
@@ -148,7 +160,8 @@ impl Below {
 }
 
 impl Agent<'_> {
-    /// Opens the port at which those call that report to this node. They are waited for from now on.
+    /// Opens the port at which those call that report to this node. They are waited for from now
+    /// on.
     pub(super) fn open_below(&mut self, secret: &Secret, listener: TcpListener) -> Result<()> {
         let tree = self.job.tree();
         let house = trusted::house(secret.clone(), self.id.0.to_ne_bytes(), self.node);
@@ -276,14 +289,20 @@ impl Agent<'_> {
 
     /// Tells one who has called what is to be run.
     fn tell_job(&mut self, trunk: &mut Trunk) -> std::result::Result<(), Lost> {
-        if self.below.as_ref().is_some_and(|below| below.job.is_empty()) {
+        if self
+            .below
+            .as_ref()
+            .is_some_and(|below| below.job.is_empty())
+        {
             let job = match &self.up {
                 // As it was told here.
                 Some(_) => self.job.clone(),
                 None => self.job_for(Manner::Started),
             };
             let job = Order::Job(Box::new(job)).encode();
-            self.below.iter_mut().for_each(|below| below.job.clone_from(&job));
+            self.below
+                .iter_mut()
+                .for_each(|below| below.job.clone_from(&job));
         }
         let job = self.below.as_ref().map_or(&[][..], |below| &below.job);
         trunk.send(&self.epoll, job)
@@ -305,14 +324,16 @@ impl Agent<'_> {
                 Ok(None) => return,
                 Err(_) => return self.branch_lost(node),
             };
-            let heard = Report::decode(&message).and_then(|report| self.hear(node, report, &message));
+            let heard =
+                Report::decode(&message).and_then(|report| self.hear(node, report, &message));
             if heard.is_err() {
                 return self.branch_lost(node);
             }
         }
     }
 
-    /// A report has come from a child: obeyed here if this is the first agent, else passed on, but for what is between these two.
+    /// A report has come from a child: obeyed here if this is the first agent, else passed on, but
+    /// for what is between these two.
     fn hear(&mut self, child: u32, report: Report, message: &[u8]) -> Result<()> {
         let is_first = self.up.is_none();
         match report {
@@ -339,7 +360,9 @@ impl Agent<'_> {
             }
             Report::Of(node, inner) => {
                 if node == child || !self.job.tree().is_below(child, node) {
-                    return Err(crate::wire::damaged("it speaks for a host that is not its own"));
+                    return Err(crate::wire::damaged(
+                        "it speaks for a host that is not its own",
+                    ));
                 }
                 match is_first {
                     true => self.serve_report(node, Report::decode(&inner)?),
@@ -403,7 +426,8 @@ impl Agent<'_> {
         )
     }
 
-    /// Something fails that is no rank's: ends the job, if this is the first agent, or has it end the job.
+    /// Something fails that is no rank's: ends the job, if this is the first agent, or has it end
+    /// the job.
     pub(super) fn fail_as_agent(&mut self, line: &str) {
         match self.up.is_some() {
             true if self.ending.is_none() => self.report(&Report::Failed {
@@ -432,7 +456,8 @@ impl Agent<'_> {
         lost.into_iter().for_each(|node| self.branch_lost(node));
     }
 
-    /// Sends an order to all other agents: the first does, and one that has lost the way to it to those below.
+    /// Sends an order to all other agents: the first does, and one that has lost the way to it to
+    /// those below.
     pub(super) fn order_all(&mut self, order: &Order) {
         // Else it has come from above, and was passed on as it came.
         if self.up.as_ref().is_none_or(|up| up.trunk.is_none())

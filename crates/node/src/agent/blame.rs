@@ -1,7 +1,9 @@
-//! Which failure is told, where a line to another host is broken: whether that host is gone, and whether it is the cause of what fails elsewhere.
+//! Which failure is told, where a line to another host is broken: whether that host is gone, and
+//! whether it is the cause of what fails elsewhere.
 //!
-//! A line outlives its connection, since networks fail and come back. But of an agent that is gone the others know by its end alone, and its ranks' peers may say
-//! sooner that they have lost them than it is known that nobody makes the line again.
+//! A line outlives its connection, since networks fail and come back. But of an agent that is gone
+//! the others know by its end alone, and its ranks' peers may say sooner that they have lost them
+//! than it is known that nobody makes the line again.
 
 use std::time::Instant;
 
@@ -10,7 +12,8 @@ use super::ending::Failure;
 use crate::limits::STARTER_BEFORE_LINE;
 use crate::processes::Ended;
 
-/// The code by which ssh says that its own connection failed, or that it does not know how the other side ended.
+/// The code by which ssh says that its own connection failed, or that it does not know how the
+/// other side ended.
 const SSH_LOST: i32 = 255;
 
 /// A failure that is not told yet.
@@ -20,8 +23,9 @@ pub(super) struct Held {
     failure: Failure,
 }
 
-/// Whether an agent is gone whose line was reset then: what started it has ended at the same time, and says that it ended by itself. What is on the way to a host may
-/// reset connections as well, but hardly has `docker exec` say how the agent ended.
+/// Whether an agent is gone whose line was reset then: what started it has ended at the same time,
+/// and says that it ended by itself. What is on the way to a host may reset connections as well,
+/// but hardly has `docker exec` say how the agent ended.
 fn is_gone(reset: Instant, (over, how): (Instant, Ended)) -> bool {
     let long_before = reset.saturating_duration_since(over) > STARTER_BEFORE_LINE;
     !long_before && how != Ended::Exit(SSH_LOST)
@@ -39,7 +43,8 @@ impl Agent<'_> {
         }
     }
 
-    /// Ends the job by a failure: at once, or when it is known of all hosts whether they are there. Another launcher than ours, which ends the ranks itself, waits for nobody's words.
+    /// Ends the job by a failure: at once, or when it is known of all hosts whether they are there.
+    /// Another launcher than ours, which ends the ranks itself, waits for nobody's words.
     pub(super) fn blame(&mut self, report: String, failure: Failure) {
         let below = self.below.as_ref().filter(|_| self.adopted.is_none());
         let unsure = below.is_some_and(|below| below.lines().any(|line| line.is_down()));
@@ -49,7 +54,8 @@ impl Agent<'_> {
         }
     }
 
-    /// Tells the failure that was held back once all lines stand; where one is over, its host has been told of, which ended the job.
+    /// Tells the failure that was held back once all lines stand; where one is over, its host has
+    /// been told of, which ended the job.
     pub(super) fn let_go(&mut self) {
         let Some(Held { report, failure }) = self.held.take() else {
             return;
@@ -73,10 +79,14 @@ mod tests {
         let killed = Ended::Signal(libc::SIGKILL);
         for how in [killed, Ended::Exit(137), Ended::Exit(1), Ended::Exit(0)] {
             assert!(is_gone(reset, (soon, how)), "{how:?}");
-            assert!(is_gone(reset, (reset + Duration::from_secs(2), how)), "{how:?}");
+            assert!(
+                is_gone(reset, (reset + Duration::from_secs(2), how)),
+                "{how:?}"
+            );
         }
         assert!(!is_gone(reset, (soon, Ended::Exit(SSH_LOST))));
-        // A client that has done its part, or was ended by somebody: the job goes on, and so does the line.
+        // A client that has done its part, or was ended by somebody: the job goes on, and so does
+        // the line.
         assert!(!is_gone(reset, (reset - 2 * STARTER_BEFORE_LINE, killed)));
     }
 }

@@ -1,7 +1,9 @@
-//! Starting the agents of other hosts: for each the user's command or ssh, with an errand on its standard input.
+//! Starting the agents of other hosts: for each the user's command or ssh, with an errand on its
+//! standard input.
 //!
-//! The first agent starts all, since it may be the only one that can. Those that report to another one are started when that one has said where it takes calls, so each
-//! is told at once where to call.
+//! The first agent starts all, since it may be the only one that can. Those that report to another
+//! one are started when that one has said where it takes calls, so each is told at once where to
+//! call.
 
 use std::ffi::{CString, OsString};
 use std::net::IpAddr;
@@ -117,7 +119,8 @@ impl Agent<'_> {
         }
     }
 
-    /// Looks whether commands that start agents have ended: before all agents are ready, that is a failure.
+    /// Looks whether commands that start agents have ended: before all agents are ready, that is a
+    /// failure.
     pub(super) fn look_at_starters(&mut self) {
         let Some(far) = &mut self.far else { return };
         let ended = far.hired.iter_mut().filter(|hired| hired.pid > 0);
@@ -177,12 +180,20 @@ impl Agent<'_> {
     pub(super) fn dismiss_absent(&mut self) {
         let absent: Vec<i32> = match &self.far {
             Some(far) if self.gathering => {
-                let absent = far.hired.iter().filter(|hired| !self.has_called(hired.node));
-                absent.map(|hired| hired.pid).filter(|pid| *pid > 0).collect()
+                let absent = far
+                    .hired
+                    .iter()
+                    .filter(|hired| !self.has_called(hired.node));
+                absent
+                    .map(|hired| hired.pid)
+                    .filter(|pid| *pid > 0)
+                    .collect()
             }
             _ => Vec::new(),
         };
-        absent.into_iter().for_each(|pid| sys::kill(pid, libc::SIGTERM));
+        absent
+            .into_iter()
+            .for_each(|pid| sys::kill(pid, libc::SIGTERM));
         if let Some(below) = &mut self.below {
             below.forget_absent();
         }
@@ -190,8 +201,13 @@ impl Agent<'_> {
 
     /// Starts the agent that the errand is for.
     fn start_branch(&self, errand: &Errand) -> Result<Hired> {
-        let failed =
-            |error| Error::system(codes::G0209, "cannot make a pipe for another host's agent", error);
+        let failed = |error| {
+            Error::system(
+                codes::G0209,
+                "cannot make a pipe for another host's agent",
+                error,
+            )
+        };
         let (input, errand_end) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
         let (words, output) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
         rustix::fs::fcntl_setfl(&words, rustix::fs::OFlags::NONBLOCK).map_err(failed)?;
@@ -200,9 +216,13 @@ impl Agent<'_> {
         let argv = command(&self.job.starter, &errand.name)?;
         let program = argv[0].to_string_lossy().into_owned();
         let path = std::env::var_os("PATH");
-        let path = executable::find(argv[0].as_os_str(), path.as_deref(), None).map_err(|error| {
-            Error::misuse(codes::G0216, format!("host '{}': {}", errand.name, told(&error)))
-        })?;
+        let path =
+            executable::find(argv[0].as_os_str(), path.as_deref(), None).map_err(|error| {
+                Error::misuse(
+                    codes::G0216,
+                    format!("host '{}': {}", errand.name, told(&error)),
+                )
+            })?;
         let c = |text: OsString| {
             CString::new(text.into_vec())
                 .map_err(|_| Error::misuse(codes::G0211, "a word contains a zero byte"))
@@ -233,7 +253,10 @@ impl Agent<'_> {
         };
         let pid = spawn::spawn(&exec).map_err(|error| match error {
             spawn::SpawnError::Fork(error) => {
-                let what = format!("cannot start a process for the agent of host '{}'", errand.name);
+                let what = format!(
+                    "cannot start a process for the agent of host '{}'",
+                    errand.name
+                );
                 processes::too_many(&what, &error)
             }
             spawn::SpawnError::Chdir(error) | spawn::SpawnError::Exec(error) => Error::system(
@@ -260,15 +283,28 @@ fn told(error: &Error) -> String {
         .map_or(text.clone(), |(_, text)| text.to_owned())
 }
 
-/// What starts the agent of a host: the user's command or ssh, the host's name, and the same program that runs here.
+/// What starts the agent of a host: the user's command or ssh, the host's name, and the same
+/// program that runs here.
 fn command(starter: &[OsString], host: &str) -> Result<Vec<OsString>> {
-    let garonne = std::env::current_exe()
-        .map_err(|error| Error::system(codes::G0216, "cannot tell where `garonne` is installed", error))?;
+    let garonne = std::env::current_exe().map_err(|error| {
+        Error::system(
+            codes::G0216,
+            "cannot tell where `garonne` is installed",
+            error,
+        )
+    })?;
     let mut words: Vec<OsString> = starter.to_vec();
     if words.is_empty() {
-        words = ["ssh", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20"]
-            .map(OsString::from)
-            .to_vec();
+        words = [
+            "ssh",
+            "-x",
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "ConnectTimeout=20",
+        ]
+        .map(OsString::from)
+        .to_vec();
         words.push(host.into());
         let path = garonne.to_string_lossy();
         let path = shell_word(&path);
@@ -291,7 +327,10 @@ mod tests {
     #[test]
     fn a_command_of_the_users_own_is_called_with_the_host_and_our_program_as_words() {
         let words = command(&["ip".into(), "netns".into(), "exec".into()], "n1").unwrap();
-        assert_eq!(words[..4], ["ip", "netns", "exec", "n1"].map(OsString::from));
+        assert_eq!(
+            words[..4],
+            ["ip", "netns", "exec", "n1"].map(OsString::from)
+        );
         assert_eq!(words.last().unwrap(), "agent");
     }
 

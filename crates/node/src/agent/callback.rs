@@ -1,7 +1,10 @@
-//! Ranks that do not reach each other in one direction: who wants to be called tells its agent, the agents pass that on, and the agent of the other rank calls
-//! that rank at its own port, on behalf of the first. So the rank is woken as by any call, and nothing but who has the job's secret can make it call.
+//! Ranks that do not reach each other in one direction: who wants to be called tells its agent, the
+//! agents pass that on, and the agent of the other rank calls that rank at its own port, on behalf
+//! of the first. So the rank is woken as by any call, and nothing but who has the job's secret can
+//! make it call.
 //!
-//! Bounded by [`CALLBACKS_MAX`]; one call for each pair and stream at a time, which lasts as long as the rank computes.
+//! Bounded by [`CALLBACKS_MAX`]; one call for each pair and stream at a time, which lasts as long
+//! as the rank computes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -45,7 +48,8 @@ impl Agent<'_> {
         }
     }
 
-    /// The nodes of the rank that is to be called and of the one that is to call, which another agent names. `None`: there are no such ranks.
+    /// The nodes of the rank that is to be called and of the one that is to call, which another
+    /// agent names. `None`: there are no such ranks.
     pub(super) fn nodes_of(&self, call: Callback) -> Option<(u32, u32)> {
         let (size, nodes) = (self.job.size(), &self.job.nodes);
         (call.from < size && call.to < size).then(|| (nodes.of(call.from), nodes.of(call.to)))
@@ -53,7 +57,8 @@ impl Agent<'_> {
 
     fn ask_rank(&mut self, what: Callback) {
         let under_way = self.callbacks.under_way.iter().flatten();
-        if under_way.clone().any(|asking| asking.what == what) || under_way.count() >= CALLBACKS_MAX {
+        if under_way.clone().any(|asking| asking.what == what) || under_way.count() >= CALLBACKS_MAX
+        {
             return;
         }
         let mut left = self.own_addresses();
@@ -66,7 +71,8 @@ impl Agent<'_> {
         let (Some(secret), Some(port)) = (self.secret(), self.port_of(what.to)) else {
             return;
         };
-        let house: House = trusted::house_of_asking(secret.clone(), self.id.0.to_ne_bytes(), what.from);
+        let house: House =
+            trusted::house_of_asking(secret.clone(), self.id.0.to_ne_bytes(), what.from);
         while let Some(address) = left.pop() {
             let address = SocketAddr::new(address, port);
             let Ok(call) = Call::ask(&house, (address, what.to), what.bulk) else {
@@ -131,7 +137,11 @@ impl Agent<'_> {
                 listed(&self.job.ranks_of(node))
             )
         };
-        let at: Vec<String> = self.addresses_now(there).iter().map(IpAddr::to_string).collect();
+        let at: Vec<String> = self
+            .addresses_now(there)
+            .iter()
+            .map(IpAddr::to_string)
+            .collect();
         let tried = match at.is_empty() {
             true => String::from("has no address to call"),
             false => format!("reaches nobody at {}", at.join(", ")),

@@ -1,4 +1,5 @@
-//! Ends of the agent's children: ranks, commands that started other agents, programs of its own, orphans of ranks.
+//! Ends of the agent's children: ranks, commands that started other agents, programs of its own,
+//! orphans of ranks.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! The last moments of an agent: what is left is killed, what ranks have written still goes out, also to a slow reader.
+//! The last moments of an agent: what is left is killed, what ranks have written still goes out,
+//! also to a slow reader.
 
 use std::os::fd::AsFd;
 
@@ -20,7 +21,11 @@ impl Agent<'_> {
         self.name_the_silent();
         self.tell_outcome();
         // The rank whose long line is passing finishes it first.
-        let passing = self.sinks.iter().filter_map(Sink::passes).collect::<Vec<_>>();
+        let passing = self
+            .sinks
+            .iter()
+            .filter_map(Sink::passes)
+            .collect::<Vec<_>>();
         for rank in passing.into_iter().chain(0..self.slots.len() as u32) {
             self.drain(rank);
         }
@@ -36,7 +41,8 @@ impl Agent<'_> {
         self.code()
     }
 
-    /// Writes what is left for a reader that may be slow, until it is gone or somebody asks the job to end.
+    /// Writes what is left for a reader that may be slow, until it is gone or somebody asks the job
+    /// to end.
     fn flush_slowly(&mut self) {
         loop {
             let waiting = self
@@ -61,7 +67,11 @@ impl Agent<'_> {
             {
                 return;
             }
-            for sink in self.sinks.iter_mut().filter(|sink| sink.pending_bytes() > 0) {
+            for sink in self
+                .sinks
+                .iter_mut()
+                .filter(|sink| sink.pending_bytes() > 0)
+            {
                 sink.flush();
             }
         }
@@ -69,7 +79,9 @@ impl Agent<'_> {
 
     /// Reads one message of the launcher: whether it passes on a signal that ends jobs, or is gone.
     fn launcher_asks_for_the_end(&self) -> bool {
-        match sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT).map(|message| Link::decode(&message.bytes)) {
+        match sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT)
+            .map(|message| Link::decode(&message.bytes))
+        {
             Ok(Ok(Link::Signal { signal, .. })) => ends_jobs(signal),
             Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
             _ => true,
@@ -82,7 +94,8 @@ impl Agent<'_> {
             return self.forward_all(rank);
         }
         for kind in [Kind::Out, Kind::Err] {
-            // One reading may stop early to let others finish their lines; all together take what a pipe holds.
+            // One reading may stop early to let others finish their lines; all together take what a
+            // pipe holds.
             for _ in 0..DRAIN_READS {
                 self.pump(kind, rank);
             }

@@ -1,8 +1,9 @@
 //! Ranks that a signal ends and that stand still until they have been examined ([`crate::crash`]).
 //!
-//! The agent has its own program examine the first one (`garonne agent --crashed`), which writes a line for each function; it
-//! goes on meanwhile. The rank ends when the program has ended, at the latest after [`CRASH_WAIT`], and what was written is told
-//! with its end. Others that crash meanwhile stand until the job ends by the first, and are not examined.
+//! The agent has its own program examine the first one (`garonne agent --crashed`), which writes a
+//! line for each function; it goes on meanwhile. The rank ends when the program has ended, at the
+//! latest after [`CRASH_WAIT`], and what was written is told with its end. Others that crash
+//! meanwhile stand until the job ends by the first, and are not examined.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Release;
@@ -79,7 +80,8 @@ impl Crashes {
 }
 
 impl Agent<'_> {
-    /// A rank tells that a signal ends it. From now on that is the first failure, whoever fails meanwhile.
+    /// A rank tells that a signal ends it. From now on that is the first failure, whoever fails
+    /// meanwhile.
     pub(super) fn rank_crashed(&mut self, rank: u32, member: u32, crash: Crash) {
         if self.ending.is_some() || self.verdicts.is_interrupt() {
             return self.let_end(member);
@@ -89,7 +91,9 @@ impl Agent<'_> {
         }
         self.suspect.get_or_insert(rank);
         let pid = self.members[member as usize].pid;
-        let program = (pid > 0).then(|| self.start_examining(pid, crash)).flatten();
+        let program = (pid > 0)
+            .then(|| self.start_examining(pid, crash))
+            .flatten();
         if program.is_none() {
             self.let_end(member);
         }
@@ -114,7 +118,9 @@ impl Agent<'_> {
     pub(super) fn crash_speaks(&mut self) {
         let mut buffer = [0; 4096];
         while let Some(examined) = &mut self.crashes.examined {
-            let Some(program) = &examined.program else { return };
+            let Some(program) = &examined.program else {
+                return;
+            };
             match rustix::io::read(&program.pipe, &mut buffer) {
                 Ok(n) if n > 0 && examined.said.len() + n <= CRASH_TEXT_BYTES_MAX => {
                     examined.said.extend_from_slice(&buffer[..n]);
@@ -151,7 +157,9 @@ impl Agent<'_> {
     }
 
     fn let_end(&self, member: u32) {
-        let Some(rank) = self.rank_of(member) else { return };
+        let Some(rank) = self.rank_of(member) else {
+            return;
+        };
         let epoch = self.members[member as usize].epoch as usize;
         let card = Card::of(&self.worlds[epoch].board, rank);
         // SYNC(crash-end): the rank looks before and after it sleeps.

@@ -1,8 +1,12 @@
-//! `garonne rail`: networks are taken out of use, and into use again, on all hosts of a running job.
+//! `garonne rail`: networks are taken out of use, and into use again, on all hosts of a running
+//! job.
 //!
-//! Whoever is asked passes the change to the first agent, which keeps the list, and tells all; each agent writes it into its own board and rings its ranks. Before the first leaves a network
-//! alone it asks all hosts what they have, and leaves be what would part two of them ([`reach`]); who has asked is told. A host that does not answer keeps a network in use: who asks waits
-//! [`NETWORK_WAIT`], and what is answered later changes nothing. Bounded by [`DRAINS_MAX`] questions at a time, here and at the first.
+//! Whoever is asked passes the change to the first agent, which keeps the list, and tells all; each
+//! agent writes it into its own board and rings its ranks. Before the first leaves a network alone
+//! it asks all hosts what they have, and leaves be what would part two of them ([`reach`]); who has
+//! asked is told. A host that does not answer keeps a network in use: who asks waits
+//! [`NETWORK_WAIT`], and what is answered later changes nothing. Bounded by [`DRAINS_MAX`]
+//! questions at a time, here and at the first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -117,12 +121,14 @@ impl Agent<'_> {
         }
     }
 
-    /// What `GARONNE_NETWORKS` says to the ranks here, as far as the job knows: those of another launcher's have it from where the agent has its own.
+    /// What `GARONNE_NETWORKS` says to the ranks here, as far as the job knows: those of another
+    /// launcher's have it from where the agent has its own.
     pub(super) fn ranks_networks(&self) -> Option<String> {
         let first = self.job.ranks_of(self.node).first().copied().unwrap_or(0);
         let program = self.job.program_of_rank().get(first as usize).copied();
         let program = program.and_then(|program| self.job.programs.get(program));
-        let changed = program.and_then(|program| program.env.iter().rfind(|(name, _)| name == ENV_NETWORKS));
+        let changed =
+            program.and_then(|program| program.env.iter().rfind(|(name, _)| name == ENV_NETWORKS));
         let said = match (changed, &self.job.env) {
             (Some((_, said)), _) => said.clone(),
             (None, Some(all)) => all
@@ -145,7 +151,9 @@ impl Agent<'_> {
         if questions[at].answers.len() < count {
             return;
         }
-        let Some(asked) = questions.remove(at) else { return };
+        let Some(asked) = questions.remove(at) else {
+            return;
+        };
         if Instant::now() > asked.since + NETWORK_WAIT {
             return;
         }
@@ -167,7 +175,8 @@ impl Agent<'_> {
         self.answer_drain(by, text);
     }
 
-    /// Hosts with what they have, of their addresses those that the job knows: of such as they have got since each has told before it answered.
+    /// Hosts with what they have, of their addresses those that the job knows: of such as they have
+    /// got since each has told before it answered.
     fn hosts_of(&self, answers: BTreeMap<u32, Vec<Own>>) -> Vec<Host> {
         let (places, tree) = (self.places_now(), self.job.tree());
         let host = |(node, mut own): (u32, Vec<Own>)| {

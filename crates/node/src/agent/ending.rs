@@ -1,7 +1,8 @@
 //! The end of a job: by success, by the first failure, by a signal, by time.
 //!
-//! The first failure decides the exit code and is the only one that is reported. The failing rank's own words go out
-//! first, then one line that says what happened; then the others are asked to end, and soon ended.
+//! The first failure decides the exit code and is the only one that is reported. The failing rank's
+//! own words go out first, then one line that says what happened; then the others are asked to end,
+//! and soon ended.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -66,7 +67,8 @@ impl Agent<'_> {
     /// The exit code, once there is nothing left to wait for.
     pub(super) fn finished(&mut self) -> Result<Option<i32>> {
         let now = Instant::now();
-        let gone = |index: u32| self.members[index as usize].direct || self.members[index as usize].gone;
+        let gone =
+            |index: u32| self.members[index as usize].direct || self.members[index as usize].gone;
         let over = self
             .slots
             .iter()
@@ -94,19 +96,20 @@ impl Agent<'_> {
             None | Some(Stage::Patience(_)) => false,
             Some(Stage::Kill(due)) => due <= now && !self.keep_for_records(now),
             Some(Stage::Leftovers(due)) => {
-                (due <= now || self.looks.has_kept() || self.nothing_left()) && !self.keep_for_records(now)
+                (due <= now || self.looks.has_kept() || self.nothing_left())
+                    && !self.keep_for_records(now)
             }
         };
         // Other hosts may have much to say still; whether they live is asked elsewhere.
         let close = close
-            && self
-                .below
-                .as_ref()
-                .is_none_or(|below| below.is_done() || (self.code() != 0 && below.is_hopeless(now)));
+            && self.below.as_ref().is_none_or(|below| {
+                below.is_done() || (self.code() != 0 && below.is_hopeless(now))
+            });
         Ok(close.then(|| self.close()))
     }
 
-    /// Whether what ranks recorded is still read and passed on; those that have not ended are killed before.
+    /// Whether what ranks recorded is still read and passed on; those that have not ended are
+    /// killed before.
     fn keep_for_records(&mut self, now: Instant) -> bool {
         let Some(until) = self.looks.keep(now) else {
             return false;
@@ -119,13 +122,16 @@ impl Agent<'_> {
         true
     }
 
-    /// Whether nothing more is to come: no rank's output, of other hosts' ranks at the first agent alone, which alone hears it; and no process, of which the commands that started agents end with these.
+    /// Whether nothing more is to come: no rank's output, of other hosts' ranks at the first agent
+    /// alone, which alone hears it; and no process, of which the commands that started agents end
+    /// with these.
     fn nothing_left(&self) -> bool {
         let mut heard = self
             .slots
             .iter()
             .filter(|slot| self.up.is_none() || slot.node == self.node);
-        heard.all(|slot| slot.out.source.is_none() && slot.err.source.is_none()) && !processes::any_alive()
+        heard.all(|slot| slot.out.source.is_none() && slot.err.source.is_none())
+            && !processes::any_alive()
     }
 
     /// A rank's direct child has ended.
@@ -256,8 +262,9 @@ impl Agent<'_> {
         );
     }
 
-    /// Where a rank was that a signal ended. If it touched memory that is not there: near which call, for its buffer may be
-    /// why. The functions around the place, if it crashed and was examined.
+    /// Where a rank was that a signal ended. If it touched memory that is not there: near which
+    /// call, for its buffer may be why. The functions around the place, if it crashed and was
+    /// examined.
     fn place_of_signal(&mut self, rank: u32, signal: i32) -> String {
         let call = match signal {
             libc::SIGSEGV | libc::SIGBUS => self.last_call(rank),
@@ -278,8 +285,9 @@ impl Agent<'_> {
             .is_none_or(|index| self.members[index as usize].direct)
     }
 
-    /// The registered process is gone, perhaps before its wrapper: waits a little for the kernel's or the wrapper's word on how
-    /// it ended. It is the first failure from now on, whoever fails meanwhile.
+    /// The registered process is gone, perhaps before its wrapper: waits a little for the kernel's
+    /// or the wrapper's word on how it ended. It is the first failure from now on, whoever fails
+    /// meanwhile.
     pub(super) fn unfinalized_member_gone(&mut self, rank: u32, index: u32) {
         if self.adopted.is_some() {
             return self.doubt(rank, index);
@@ -348,7 +356,8 @@ impl Agent<'_> {
             ),
             text => text.to_owned(),
         };
-        // An exit status has eight bits. However an abort was meant, what the other ranks were doing is lost: no success.
+        // An exit status has eight bits. However an abort was meant, what the other ranks were
+        // doing is lost: no success.
         let status = match code & 0xff {
             0 => 1,
             status => status,
@@ -416,7 +425,8 @@ impl Agent<'_> {
         let from = usize::from(report.is_empty());
         self.say_last(&words[from..]);
         if failure.finalized || self.adopted.is_some() {
-            // Its peers are most likely about to finalise, too: they may do so and end by themselves. Or another launcher ends them, in its own way.
+            // Its peers are most likely about to finalise, too: they may do so and end by
+            // themselves. Or another launcher ends them, in its own way.
             self.end_patiently(failure.code, Instant::now() + FINALIZED_GRACE);
         } else {
             self.recorders.blame(failure.rank);
@@ -425,7 +435,13 @@ impl Agent<'_> {
     }
 
     /// A failure that another host's agent reports. What its rank wrote came before.
-    pub(super) fn failed_elsewhere(&mut self, rank: Option<u32>, how: (i32, bool), report: &str, line: &str) {
+    pub(super) fn failed_elsewhere(
+        &mut self,
+        rank: Option<u32>,
+        how: (i32, bool),
+        report: &str,
+        line: &str,
+    ) {
         if self.has_cause() || self.suspect.is_some_and(|suspect| Some(suspect) != rank) {
             return;
         }
@@ -495,7 +511,8 @@ impl Agent<'_> {
 
     /// The ranks of this node that have ended and of which the first agent was not told.
     pub(super) fn over_here(&self) -> Vec<u32> {
-        let gone = |index: u32| self.members[index as usize].direct || self.members[index as usize].gone;
+        let gone =
+            |index: u32| self.members[index as usize].direct || self.members[index as usize].gone;
         let news = self.slots.iter().zip(0..).filter(|(slot, _)| {
             slot.node == self.node && !slot.told && slot.is_over(gone) && slot.dark_until.is_none()
         });
@@ -544,7 +561,10 @@ impl Agent<'_> {
 fn describe(ended: Ended) -> (&'static str, String) {
     match ended {
         Ended::Exit(status) => (codes::G0207, format!("ended with exit status {status}")),
-        Ended::Signal(signal) => (codes::G0206, format!("was killed by {}", signal_name(signal))),
+        Ended::Signal(signal) => (
+            codes::G0206,
+            format!("was killed by {}", signal_name(signal)),
+        ),
     }
 }
 

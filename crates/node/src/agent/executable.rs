@@ -1,4 +1,5 @@
-//! The file that a rank executes: found as shells find it, and why one cannot be executed, in more words than the system has.
+//! The file that a rank executes: found as shells find it, and why one cannot be executed, in more
+//! words than the system has.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -9,7 +10,8 @@ use crate::codes;
 use crate::elf;
 use crate::error::{Error, Result};
 
-/// The file to execute for `word`: as given if it contains a slash, else from the search path, else from the directory.
+/// The file to execute for `word`: as given if it contains a slash, else from the search path, else
+/// from the directory.
 pub(super) fn find(word: &OsStr, search: Option<&OsStr>, dir: Option<&Path>) -> Result<PathBuf> {
     let base = dir.unwrap_or(Path::new("."));
     if word.as_bytes().contains(&b'/') {
@@ -53,7 +55,10 @@ fn executable(path: &Path) -> bool {
 
 /// Says that a program cannot be run in a directory (none: this process's), and why.
 pub(super) fn cannot(word: &OsStr, dir: Option<&Path>, why: &str) -> Error {
-    Error::misuse(codes::G0210, sentence(word, dir.unwrap_or(Path::new(".")), why))
+    Error::misuse(
+        codes::G0210,
+        sentence(word, dir.unwrap_or(Path::new(".")), why),
+    )
 }
 
 fn sentence(word: &OsStr, dir: &Path, why: &str) -> String {
@@ -87,7 +92,11 @@ fn not_executable(word: &OsStr, dir: &Path, path: &Path) -> Error {
     };
     Error::System {
         code: codes::G0210,
-        text: sentence(word, dir, &format!("it is there, but not executable; {way}")),
+        text: sentence(
+            word,
+            dir,
+            &format!("it is there, but not executable; {way}"),
+        ),
         source: std::io::ErrorKind::PermissionDenied.into(),
     }
 }
@@ -101,7 +110,8 @@ pub(super) enum Kind {
     Text,
 }
 
-/// Bytes at the beginning of a file that say what it is: as many as the system reads of a script's first line.
+/// Bytes at the beginning of a file that say what it is: as many as the system reads of a script's
+/// first line.
 const HEAD_BYTES: usize = 256;
 
 fn head(file: &Path) -> Option<Vec<u8>> {
@@ -148,9 +158,11 @@ pub(super) fn kind(file: &Path, search: Option<&OsStr>) -> std::result::Result<K
     let by_env = interpreter.ends_with("/env");
     let wanted = words.find(|word| !word.starts_with('-') && !word.contains('='));
     match wanted.filter(|wanted| by_env && !wanted.contains('/')) {
-        Some(wanted) if find(OsStr::new(wanted), search, Some(Path::new("/"))).is_err() => Err(format!(
-            "its first line asks for the interpreter '{wanted}', which is not found in PATH"
-        )),
+        Some(wanted) if find(OsStr::new(wanted), search, Some(Path::new("/"))).is_err() => {
+            Err(format!(
+                "its first line asks for the interpreter '{wanted}', which is not found in PATH"
+            ))
+        }
         _ => Ok(Kind::Program),
     }
 }
@@ -197,7 +209,8 @@ fn not_a_program(head: &[u8]) -> String {
             _ => u16::from_le_bytes(bytes),
         })
     };
-    let (Some(kind), Some(machine), true) = (number(16), number(18), head.starts_with(b"\x7fELF")) else {
+    let (Some(kind), Some(machine), true) = (number(16), number(18), head.starts_with(b"\x7fELF"))
+    else {
         return "it is neither a program nor a script".to_owned();
     };
     let own = rustix::system::uname();
@@ -207,7 +220,9 @@ fn not_a_program(head: &[u8]) -> String {
         (_, Some((_, name))) if *name != own => {
             format!("it is a program for {name}, and this machine is {own}: build it here")
         }
-        (_, None) => format!("it is a program for another machine (number {machine}) than this one, {own}"),
+        (_, None) => {
+            format!("it is a program for another machine (number {machine}) than this one, {own}")
+        }
         (1, _) => "it is an object file, not linked yet".to_owned(),
         _ => "it is a damaged program".to_owned(),
     }
@@ -222,7 +237,12 @@ mod tests {
         let sh = find(OsStr::new("sh"), Some(OsStr::new("/nowhere:/bin")), None).unwrap();
         assert_eq!(sh, Path::new("/bin/sh"));
         assert_eq!(
-            find(OsStr::new("sh"), Some(OsStr::new("")), Some(Path::new("/bin"))).unwrap(),
+            find(
+                OsStr::new("sh"),
+                Some(OsStr::new("")),
+                Some(Path::new("/bin"))
+            )
+            .unwrap(),
             Path::new("./sh")
         );
         assert_eq!(
@@ -249,7 +269,10 @@ mod tests {
         }
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("garonne-executable-{}-{number}", std::process::id()));
+        let path = std::env::temp_dir().join(format!(
+            "garonne-executable-{}-{number}",
+            std::process::id()
+        ));
         std::fs::write(&path, text).unwrap();
         (path.clone(), Gone(path))
     }
@@ -263,7 +286,9 @@ mod tests {
         let fault = |text: &str| kind(text).unwrap_err();
         assert!(fault("#!/usr/bin/env python3\r\nprint()\r\n").contains("carriage return"));
         assert!(fault("#!/bin/sh\r\n").contains("sed -i"));
-        assert!(fault("#!/opt/none/python -u\n").contains("'/opt/none/python', which is not there"));
+        assert!(
+            fault("#!/opt/none/python -u\n").contains("'/opt/none/python', which is not there")
+        );
         assert!(fault("#!/usr/bin/env -S no-such-thing -u\n").contains("'no-such-thing'"));
         assert_eq!(kind("#!/usr/bin/env sh\n"), Ok(Kind::Program));
         assert_eq!(kind("#!/bin/sh"), Ok(Kind::Program));

@@ -1,8 +1,10 @@
-//! The first agent's side of a job on several hosts: has the agents of the others started, hears what they report, and decides.
+//! The first agent's side of a job on several hosts: has the agents of the others started, hears
+//! what they report, and decides.
 //!
-//! The first agent is the launcher's; it decides alone how the job ends, so that one failure is the first everywhere. It knows the ranks of other hosts by their
-//! slots, whose output comes in messages (`source`) within a window, and whose end is reported. The lines by which that comes are `below`; the commands that start agents
-//! are `branch`.
+//! The first agent is the launcher's; it decides alone how the job ends, so that one failure is the
+//! first everywhere. It knows the ranks of other hosts by their slots, whose output comes in
+//! messages (`source`) within a window, and whose end is reported. The lines by which that comes
+//! are `below`; the commands that start agents are `branch`.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +68,8 @@ impl Far {
 }
 
 impl Agent<'_> {
-    /// Opens the port at which agents of other hosts call. Returns it, and the secret that they are to prove.
+    /// Opens the port at which agents of other hosts call. Returns it, and the secret that they are
+    /// to prove.
     pub(super) fn open_far(&mut self) -> Result<(u16, Secret)> {
         let secret = Secret::generate().map_err(no_secret)?;
         let (listener, port) = listen_at(0)?;
@@ -136,7 +139,10 @@ impl Agent<'_> {
             Report::Reaches(venue) => self.reaches(venue, node),
             Report::Opened(port, addresses) => {
                 if let Err(error) = self.start_below(node, (port, addresses)) {
-                    self.fail_without_rank(super::tally::start_error_code(&error), &error.to_string());
+                    self.fail_without_rank(
+                        super::tally::start_error_code(&error),
+                        &error.to_string(),
+                    );
                 }
             }
             // Between each two only.
@@ -204,19 +210,30 @@ impl Agent<'_> {
         Ok(told)
     }
 
-    /// Says on which hosts ranks are not bound as was asked for, once for all of which the same is true.
+    /// Says on which hosts ranks are not bound as was asked for, once for all of which the same is
+    /// true.
     fn say_unbound(&mut self) {
-        let unbound = self.far.as_mut().map(|far| std::mem::take(&mut far.unbound));
+        let unbound = self
+            .far
+            .as_mut()
+            .map(|far| std::mem::take(&mut far.unbound));
         for (what, mut nodes) in unbound.unwrap_or_default() {
             nodes.sort_unstable();
             let of_nodes = |rank: &u32| nodes.binary_search(&self.job.nodes.of(*rank)).is_ok();
             let ranks: Vec<u32> = (0..self.job.size()).filter(of_nodes).collect();
-            let named = nodes.iter().take(HOSTS_NAMED).map(|node| self.host_name(*node));
+            let named = nodes
+                .iter()
+                .take(HOSTS_NAMED)
+                .map(|node| self.host_name(*node));
             let mut hosts = named.collect::<Vec<_>>().join(",");
             if let more @ 1.. = nodes.len().saturating_sub(HOSTS_NAMED) {
                 hosts += &format!(" and {more} more");
             }
-            let on = if nodes.len() == 1 { "on host" } else { "on hosts" };
+            let on = if nodes.len() == 1 {
+                "on host"
+            } else {
+                "on hosts"
+            };
             self.say(&format!(
                 "garonne run: ranks {} {on} {hosts} {what}",
                 listed(&ranks)
@@ -238,5 +255,8 @@ impl Agent<'_> {
 }
 
 pub(super) fn no_secret(error: garonne_engine::api::Error) -> Error {
-    Error::resource(codes::G0304, format!("cannot handle the job's secret: {error:?}"))
+    Error::resource(
+        codes::G0304,
+        format!("cannot handle the job's secret: {error:?}"),
+    )
 }

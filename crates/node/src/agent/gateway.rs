@@ -1,8 +1,12 @@
 //! Hosts that have no network in common talk through a third one that reaches both.
 //!
-//! That two ranks do not reach each other shows when they ask for each other's calls again and again (`callback`). The first agent then has all other nodes try whether they reach
-//! the one that is called; who does opens a port where it passes calls on ([`garonne_rails::tcp::relay`]), and the ranks of the caller's node learn of it (`ways`), and
-//! call there. Where nobody does, the two may meet at a host that both can call (`meeting`). When to do what is a `search`'s to say. Nothing of what passes is read: the ranks prove themselves to each other. The passing on is done by a task of this process, which its sockets poke.
+//! That two ranks do not reach each other shows when they ask for each other's calls again and
+//! again (`callback`). The first agent then has all other nodes try whether they reach the one that
+//! is called; who does opens a port where it passes calls on ([`garonne_rails::tcp::relay`]), and
+//! the ranks of the caller's node learn of it (`ways`), and call there. Where nobody does, the two
+//! may meet at a host that both can call (`meeting`). When to do what is a `search`'s to say.
+//! Nothing of what passes is read: the ranks prove themselves to each other. The passing on is done
+//! by a task of this process, which its sockets poke.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -70,8 +74,9 @@ pub(super) enum Tried {
     Venue(Venue),
 }
 
-/// Nodes whose calls are kept here, from caller to called, until those of the called come, and when one was last expected or came; the task that passes calls on asks. Bounded by [`SOUGHT_MAX`];
-/// if there are as many, those go that have not called for [`MEETING_FORGETS`].
+/// Nodes whose calls are kept here, from caller to called, until those of the called come, and when
+/// one was last expected or came; the task that passes calls on asks. Bounded by [`SOUGHT_MAX`]; if
+/// there are as many, those go that have not called for [`MEETING_FORGETS`].
 #[derive(Debug, Default)]
 struct Meeting(HashMap<(u32, u32), Instant>);
 
@@ -107,7 +112,8 @@ impl Meeting {
         }
     }
 
-    /// Calls of the first for the second are passed on. Those of the second, whom that does not help, still wait here: the first may be called so as well.
+    /// Calls of the first for the second are passed on. Those of the second, whom that does not
+    /// help, still wait here: the first may be called so as well.
     fn pass(&mut self, nodes: (u32, u32)) {
         self.0.remove(&nodes);
     }
@@ -128,8 +134,9 @@ struct Gateway {
     _tasks: Tasks,
 }
 
-/// Where a try may be kept. One of a place to meet, of which there are few, and which may be the last that is left to two ranks, takes that of the oldest try of a rank if all are taken: of those every
-/// pair brings as many as there are other hosts.
+/// Where a try may be kept. One of a place to meet, of which there are few, and which may be the
+/// last that is left to two ranks, takes that of the oldest try of a rank if all are taken: of
+/// those every pair brings as many as there are other hosts.
 fn place_for(tried: &Tried, probes: &[Option<Probing>]) -> Option<usize> {
     let free = probes.iter().position(Option::is_none);
     if let Some(place) = free.or((probes.len() < PROBES_MAX).then_some(probes.len())) {
@@ -157,10 +164,13 @@ fn left_of(all: &[IpAddr], alone: &[IpNet]) -> Vec<IpAddr> {
 }
 
 impl Agent<'_> {
-    /// A rank wants to be called by another, whom it does not reach: for the first agent, which has both led through a third host if that goes on.
+    /// A rank wants to be called by another, whom it does not reach: for the first agent, which has
+    /// both led through a third host if that goes on.
     pub(super) fn seek_way(&mut self, call: Callback) {
         // Whoever asks for a call has failed to call itself.
-        let Some(nodes) = self.nodes_of(call) else { return };
+        let Some(nodes) = self.nodes_of(call) else {
+            return;
+        };
         let count = self.job.nodes.names.len() as u32;
         if self.up.is_some() || nodes.0 == nodes.1 || count < 3 {
             return;
@@ -182,7 +192,9 @@ impl Agent<'_> {
 
     /// Tries whether this node reaches a rank.
     pub(super) fn probe(&mut self, call: Callback) {
-        let Some(port) = self.port_of(call.to) else { return };
+        let Some(port) = self.port_of(call.to) else {
+            return;
+        };
         self.try_at(Tried::Rank(call), (self.job.nodes.of(call.to), port));
     }
 
@@ -204,7 +216,11 @@ impl Agent<'_> {
                 return;
             }
             let until = now + PROBE_LIMIT;
-            let probing = Some(Probing { tried, probe, until });
+            let probing = Some(Probing {
+                tried,
+                probe,
+                until,
+            });
             match self.gateways.probes.get_mut(place) {
                 Some(slot) => *slot = probing,
                 None => self.gateways.probes.push(probing),
@@ -235,7 +251,8 @@ impl Agent<'_> {
         }
     }
 
-    /// A node reaches the one that is called, and passes calls on: for the first agent, which tells the caller's node.
+    /// A node reaches the one that is called, and passes calls on: for the first agent, which tells
+    /// the caller's node.
     pub(super) fn passes(&mut self, call: Callback, (via, port): (u32, u16)) {
         let Some((from, to)) = self.nodes_of(call) else {
             return;
@@ -276,7 +293,8 @@ impl Agent<'_> {
         self.open_gateway().map(|open| open.port)
     }
 
-    /// Ranks of two nodes meet at this one: their calls are kept until both are there. Whether they are expected from now on.
+    /// Ranks of two nodes meet at this one: their calls are kept until both are there. Whether they
+    /// are expected from now on.
     pub(super) fn have_meet_here(&mut self, two: (u32, u32)) -> bool {
         let Some(open) = self.open_gateway() else {
             return false;
@@ -285,7 +303,8 @@ impl Agent<'_> {
         meeting.expect(two, Instant::now())
     }
 
-    /// This node reaches the one that is called, and passes such calls on from now on where it had them wait.
+    /// This node reaches the one that is called, and passes such calls on from now on where it had
+    /// them wait.
     fn have_pass_here(&mut self, call: Callback) {
         if let (Some(nodes), Some(open)) = (self.nodes_of(call), &self.gateways.open) {
             let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -293,7 +312,8 @@ impl Agent<'_> {
         }
     }
 
-    /// Hosts have other addresses now, or networks are to be left alone: calls are passed on by what there is.
+    /// Hosts have other addresses now, or networks are to be left alone: calls are passed on by
+    /// what there is.
     pub(super) fn look_around(&self) {
         if self.gateways.open.is_some() {
             self.tell_around();

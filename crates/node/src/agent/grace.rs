@@ -23,7 +23,11 @@ pub fn read(said: &OsStr) -> Result<Duration> {
     if text.trim().is_empty() {
         return Ok(TERM_GRACE);
     }
-    let seconds = text.trim().parse::<f64>().ok().filter(|seconds| *seconds >= 0.0);
+    let seconds = text
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|seconds| *seconds >= 0.0);
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.filter(|time| *time <= LONGEST).ok_or_else(|| {
         let text = format!(

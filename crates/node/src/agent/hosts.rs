@@ -1,5 +1,6 @@
-//! What the agents of a job on several hosts learn of each other before the first rank starts, and pass on to their ranks; and what the ranks of one host learn of it that
-//! use TCP among themselves.
+//! What the agents of a job on several hosts learn of each other before the first rank starts, and
+//! pass on to their ranks; and what the ranks of one host learn of it that use TCP among
+//! themselves.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -62,7 +63,10 @@ pub(crate) fn listen_at(port: u16) -> Result<(TcpListener, u16)> {
 /// This host as others see it.
 pub(crate) fn own_place() -> Result<Place> {
     Ok(Place {
-        name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        name: rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned(),
         home: addresses::home()?,
         addresses: addresses::own(),
         guest: false,
@@ -77,7 +81,8 @@ impl Agent<'_> {
             .is_some_and(|slot| slot.node == self.node)
     }
 
-    /// Opens the ports of this node's ranks, and the lines between agents. Returns the listeners by rank.
+    /// Opens the ports of this node's ranks, and the lines between agents. Returns the listeners by
+    /// rank.
     pub(super) fn meet(&mut self, beginning: Beginning) -> Result<HashMap<u32, TcpListener>> {
         let mut listeners = HashMap::new();
         let mut ports = Vec::new();
@@ -114,14 +119,16 @@ impl Agent<'_> {
                 self.networks()?;
                 let node = self.node;
                 self.take_own_seat(Seat { node, place, ports });
-                // Orders may have come together with the job, of which the socket tells nothing more.
+                // Orders may have come together with the job, of which the socket tells nothing
+                // more.
                 self.first_speaks();
             }
         }
         Ok(listeners)
     }
 
-    /// Waits for those that report to this node, if any do: at a port that they know already, or are told of by the first agent, which starts them.
+    /// Waits for those that report to this node, if any do: at a port that they know already, or
+    /// are told of by the first agent, which starts them.
     fn await_below(&mut self, secret: &Secret, porch: Option<TcpListener>) -> Result<()> {
         match porch {
             Some(listener) => self.open_below(secret, listener),
@@ -145,7 +152,8 @@ impl Agent<'_> {
         }
     }
 
-    /// The agents have met: tells the others, if this is the first, and keeps what ranks need to know.
+    /// The agents have met: tells the others, if this is the first, and keeps what ranks need to
+    /// know.
     pub(super) fn settle_hosts(&mut self, listeners: HashMap<u32, TcpListener>) -> Result<()> {
         let port = |rank: &u32| {
             listeners
@@ -178,7 +186,9 @@ impl Agent<'_> {
                 above.addresses.truncate(crate::limits::ADDRESSES_MAX - 1);
                 above.addresses.push(up.reached);
             }
-            above.addresses.sort_by_key(|address| *address != up.reached);
+            above
+                .addresses
+                .sort_by_key(|address| *address != up.reached);
         }
         self.hosts = Some(Hosts {
             places,
@@ -189,7 +199,8 @@ impl Agent<'_> {
         Ok(())
     }
 
-    /// What the ranks here may use, as far as the job knows: they would say so themselves, when all run.
+    /// What the ranks here may use, as far as the job knows: they would say so themselves, when all
+    /// run.
     fn networks(&self) -> Result<Networks> {
         let is_asked = self.adopted.is_none() && !self.job.ranks_of(self.node).is_empty();
         match self.ranks_networks().filter(|_| is_asked) {
@@ -198,7 +209,8 @@ impl Agent<'_> {
         }
     }
 
-    /// An error where that leaves them no way to another host with ranks: the launcher's may have none, and agents use any network.
+    /// An error where that leaves them no way to another host with ranks: the launcher's may have
+    /// none, and agents use any network.
     pub(super) fn check_ways(&self, places: &[Place]) -> Result<()> {
         let networks = self.networks()?;
         if !networks.limits() {
@@ -214,7 +226,8 @@ impl Agent<'_> {
             .try_for_each(|(place, _)| networks.limit(&mut place.clone()))
     }
 
-    /// Opens ports of this host's own for the ranks of a job on one host, which are to use TCP as well.
+    /// Opens ports of this host's own for the ranks of a job on one host, which are to use TCP as
+    /// well.
     pub(super) fn settle_alone(&mut self) -> Result<()> {
         let own = IpAddr::from(Ipv4Addr::LOCALHOST);
         let failed = |error| {
@@ -227,8 +240,9 @@ impl Agent<'_> {
         for rank in 0..self.job.size() {
             let listener = listen((own, 0).into()).map_err(failed)?;
             let address = listener.local_addr();
-            let address = address
-                .map_err(|error| Error::system(codes::G0209, "cannot tell which port was opened", error))?;
+            let address = address.map_err(|error| {
+                Error::system(codes::G0209, "cannot tell which port was opened", error)
+            })?;
             ports.push(address.port());
             listeners.insert(rank, listener);
         }
@@ -254,11 +268,13 @@ impl Agent<'_> {
         place.map_or(&[], |place| &place.addresses)
     }
 
-    /// The same with those that it has got since the job began behind them; none of which leads back here.
+    /// The same with those that it has got since the job began behind them; none of which leads
+    /// back here.
     pub(super) fn addresses_now(&self, node: u32) -> Vec<IpAddr> {
         let mut all = self.addresses_of(node).to_vec();
         let leads_back = |address: &IpAddr| {
-            self.addresses_of(self.node).contains(address) || self.added.contains(&(self.node, *address))
+            self.addresses_of(self.node).contains(address)
+                || self.added.contains(&(self.node, *address))
         };
         for (_, address) in self.added.iter().filter(|(of, _)| *of == node) {
             if !all.contains(address) && !leads_back(address) {
@@ -309,7 +325,8 @@ impl Agent<'_> {
         }
     }
 
-    /// What people call a host: who has started the job has named it; of another launcher's only the host itself says its name, once all have met.
+    /// What people call a host: who has started the job has named it; of another launcher's only
+    /// the host itself says its name, once all have met.
     pub(super) fn host_name(&self, node: u32) -> &str {
         let places = self.hosts.as_ref().filter(|_| self.adopted.is_some());
         match places.and_then(|hosts| hosts.places.get(node as usize)) {
@@ -318,7 +335,8 @@ impl Agent<'_> {
         }
     }
 
-    /// Names of the hosts, a line each; nothing where there is one, or where they are too many for a message.
+    /// Names of the hosts, a line each; nothing where there is one, or where they are too many for
+    /// a message.
     pub(super) fn host_names(&self) -> String {
         let names = self.hosts.iter().flat_map(|hosts| &hosts.places);
         let names = names
@@ -373,7 +391,8 @@ impl Agent<'_> {
         }
     }
 
-    /// This host's part cannot go on: tells the first agent, and waits for its orders no longer than for their end.
+    /// This host's part cannot go on: tells the first agent, and waits for its orders no longer
+    /// than for their end.
     pub(super) fn failed_here(&mut self, error: &Error) -> i32 {
         let name = self.host_name(self.node).to_owned();
         let code = start_error_code(error);

@@ -1,8 +1,10 @@
-//! The launcher's standard input on its way to ranks that cannot read it themselves: one of another host, or all.
+//! The launcher's standard input on its way to ranks that cannot read it themselves: one of another
+//! host, or all.
 //!
-//! The first agent reads it when there is some and as much as fits the window ([`FAR_WINDOW`]). The agent of each host with readers writes it to a pipe for each of them,
-//! and tells how much the slowest has taken. Nothing blocks. A rank that closes its input is left out. A rank of the launcher's own host that reads alone reads the
-//! launcher's input itself.
+//! The first agent reads it when there is some and as much as fits the window ([`FAR_WINDOW`]). The
+//! agent of each host with readers writes it to a pipe for each of them, and tells how much the
+//! slowest has taken. Nothing blocks. A rank that closes its input is left out. A rank of the
+//! launcher's own host that reads alone reads the launcher's input itself.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -84,7 +86,8 @@ impl Agent<'_> {
         }
     }
 
-    /// The pipe through which a rank of this host gets standard input, if it is to. Returns its reading end.
+    /// The pipe through which a rank of this host gets standard input, if it is to. Returns its
+    /// reading end.
     pub(super) fn open_feed(&mut self, rank: u32) -> Option<OwnedFd> {
         if !self.is_fed(rank) {
             return None;
@@ -179,12 +182,21 @@ impl Agent<'_> {
 
     fn watch_input(&mut self) {
         if self.input.state == State::Watched {
-            let is_full = self.input.under_way.values().any(|bytes| *bytes >= FAR_WINDOW);
+            let is_full = self
+                .input
+                .under_way
+                .values()
+                .any(|bytes| *bytes >= FAR_WINDOW);
             let flags = match is_full {
                 false => epoll::EventFlags::IN,
                 true => epoll::EventFlags::empty(),
             };
-            let _ = epoll::modify(&self.epoll, rustix::stdio::stdin(), Token::Input.pack(), flags);
+            let _ = epoll::modify(
+                &self.epoll,
+                rustix::stdio::stdin(),
+                Token::Input.pack(),
+                flags,
+            );
         }
     }
 
@@ -231,7 +243,8 @@ impl Feed {
         self.ended |= bytes.is_empty();
     }
 
-    /// Writes what the pipes take, and returns how much all of them have taken now that they had not.
+    /// Writes what the pipes take, and returns how much all of them have taken now that they had
+    /// not.
     fn push(&mut self, epoll: &OwnedFd) -> usize {
         let (waiting, ended) = (&self.waiting, self.ended);
         self.readers
@@ -243,7 +256,9 @@ impl Feed {
         let taken = self.readers.iter().map(|reader| reader.taken).min();
         let taken = taken.unwrap_or(waiting.len());
         self.waiting.drain(..taken);
-        self.readers.iter_mut().for_each(|reader| reader.taken -= taken);
+        self.readers
+            .iter_mut()
+            .for_each(|reader| reader.taken -= taken);
         taken
     }
 }
@@ -320,8 +335,14 @@ mod tests {
             told += feed.push(&epoll);
             got[0].extend(all(&quick));
         }
-        assert_eq!(got[0], sent, "a reader that reads is not held back by this agent");
-        assert!(told <= 65_536 && told > 0, "{told}: as much as a pipe holds");
+        assert_eq!(
+            got[0], sent,
+            "a reader that reads is not held back by this agent"
+        );
+        assert!(
+            told <= 65_536 && told > 0,
+            "{told}: as much as a pipe holds"
+        );
         feed.add(&[]);
         while !feed.readers.is_empty() {
             got[1].extend(all(&slow));

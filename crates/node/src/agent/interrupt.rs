@@ -1,8 +1,9 @@
-//! A job that is ended from outside: by a signal, or because its time has passed. What it hangs on is said before
-//! ([`super::verdict`]).
+//! A job that is ended from outside: by a signal, or because its time has passed. What it hangs on
+//! is said before ([`super::verdict`]).
 //!
-//! On a terminal ranks have process groups of their own, so that a key does not end them before they were looked at: the
-//! agent passes on what the key means. The rank that reads the terminal has to be in the terminal's own group.
+//! On a terminal ranks have process groups of their own, so that a key does not end them before
+//! they were looked at: the agent passes on what the key means. The rank that reads the terminal
+//! has to be in the terminal's own group.
 
 use std::time::Instant;
 
@@ -16,26 +17,32 @@ use crate::sys;
 
 /// Whether this process has a terminal whose keys become signals.
 pub(super) fn has_terminal() -> bool {
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
+    let flags =
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open("/dev/tty", flags, 0.into()).is_ok()
 }
 
 /// Whether a signal of the terminal does not reach a process.
 fn is_apart(pid: i32) -> bool {
-    let group = rustix::process::Pid::from_raw(pid).and_then(|pid| rustix::process::getpgid(Some(pid)).ok());
+    let group = rustix::process::Pid::from_raw(pid)
+        .and_then(|pid| rustix::process::getpgid(Some(pid)).ok());
     group.is_some_and(|group| group != rustix::process::getpgrp())
 }
 
-/// Whether somebody could continue the launcher, a process of this group, if a key stopped it: a shell of its session. The kernel
-/// does not stop the others.
+/// Whether somebody could continue the launcher, a process of this group, if a key stopped it: a
+/// shell of its session. The kernel does not stop the others.
 fn can_be_continued(launcher: i32) -> bool {
     let of = |pid: i32| {
         let pid = rustix::process::Pid::from_raw(pid)?;
         let session = rustix::process::getsid(Some(pid)).ok()?;
         Some((session, rustix::process::getpgid(Some(pid)).ok()?))
     };
-    let Some(own) = of(launcher) else { return false };
-    let ancestors = std::iter::successors(processes::parent_of(launcher), |pid| processes::parent_of(*pid));
+    let Some(own) = of(launcher) else {
+        return false;
+    };
+    let ancestors = std::iter::successors(processes::parent_of(launcher), |pid| {
+        processes::parent_of(*pid)
+    });
     let ancestors = ancestors.take_while(|pid| *pid > 0).map_while(of);
     let mut near = ancestors.take_while(|(session, _)| *session == own.0);
     near.any(|(_, group)| group != own.1)
@@ -114,7 +121,8 @@ impl Agent<'_> {
 
     fn asked_to_end(&mut self, signal: i32, broadcast: bool) {
         let now = Instant::now();
-        // Asked twice by hand: no more patience. The same signal may also arrive here twice at once.
+        // Asked twice by hand: no more patience. The same signal may also arrive here twice at
+        // once.
         let again = self
             .last_signal
             .is_some_and(|last| now.duration_since(last) > DRAIN_WAIT / 2);

@@ -1,5 +1,6 @@
-//! Hosts that have joined a job with a key, as its agents see them: the first hands each its errand on the line that it has made, and tells latecomers so;
-//! the agent of such a host says to whoever joined why it ends.
+//! Hosts that have joined a job with a key, as its agents see them: the first hands each its errand
+//! on the line that it has made, and tells latecomers so; the agent of such a host says to whoever
+//! joined why it ends.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, TcpListener};
@@ -70,7 +71,11 @@ pub(crate) struct Outer {
 impl Agent<'_> {
     /// Makes the hosts that have joined the last nodes of the job.
     pub(super) fn seat(&mut self, company: Company) -> Result<()> {
-        let Some((port, secret)) = self.far.as_ref().map(|far| (far.port(), far.secret().clone())) else {
+        let Some((port, secret)) = self
+            .far
+            .as_ref()
+            .map(|far| (far.port(), far.secret().clone()))
+        else {
             return Ok(());
         };
         let joined = company.guests.len();
@@ -94,9 +99,11 @@ impl Agent<'_> {
         // All are known before the job ends for one of them, so that the others are told.
         lost.into_iter().for_each(|node| self.branch_lost(node));
         let epoll = &self.epoll;
-        let gate = Gate::new((company.porch, company.told), joined, &mut |place, socket| {
-            watch_late(epoll, place, socket)
-        });
+        let gate = Gate::new(
+            (company.porch, company.told),
+            joined,
+            &mut |place, socket| watch_late(epoll, place, socket),
+        );
         self.listen(gate.fd(), Token::Gate)?;
         if let Some(far) = &mut self.far {
             far.gate = Some(gate);
@@ -104,8 +111,8 @@ impl Agent<'_> {
         Ok(())
     }
 
-    /// The job as agents elsewhere are told it: those that we start with our environment, and directories that mean the same there; hosts that have joined
-    /// have their own.
+    /// The job as agents elsewhere are told it: those that we start with our environment, and
+    /// directories that mean the same there; hosts that have joined have their own.
     pub(super) fn job_for(&self, manner: Manner) -> Job {
         let mut job = self.job.clone();
         if manner == Manner::Guest {

@@ -1,4 +1,5 @@
-//! An agent and its launcher: what that one says, and the ends of the agent's lines, whose connections both have ([`crate::launcher`]), so that they end properly whichever is killed.
+//! An agent and its launcher: what that one says, and the ends of the agent's lines, whose
+//! connections both have ([`crate::launcher`]), so that they end properly whichever is killed.
 
 use std::os::fd::AsFd;
 
@@ -23,7 +24,8 @@ impl Agent<'_> {
             None => self.below.as_ref().and_then(|below| below.line_to(node)),
         };
         if let Some(line) = line {
-            // One that is stopped, and so takes no more, is no loss: the line ends with this agent, as it would anyway.
+            // One that is stopped, and so takes no more, is no loss: the line ends with this agent,
+            // as it would anyway.
             let _ = sys::send(
                 self.link.as_fd(),
                 &Link::Line { node }.encode(),
@@ -43,7 +45,8 @@ impl Agent<'_> {
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             _ => {
-                // What comes while the ranks are ended would lie unread, and have the system reset the lines.
+                // What comes while the ranks are ended would lie unread, and have the system reset
+                // the lines.
                 self.say_ends();
                 processes::kill_all();
                 sys::exit_now(1);

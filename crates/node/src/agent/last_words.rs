@@ -1,8 +1,9 @@
-//! The last words of a job whose ranks wrote tracebacks ([`super::traceback`]): equal ones once, those that only follow from another
-//! rank's end in a line, and the failure with the words of its rank behind them.
+//! The last words of a job whose ranks wrote tracebacks ([`super::traceback`]): equal ones once,
+//! those that only follow from another rank's end in a line, and the failure with the words of its
+//! rank behind them.
 //!
-//! Only the first agent has this, since all output passes there. Where no rank holds a traceback and none is of Python, a failure is told
-//! at once.
+//! Only the first agent has this, since all output passes there. Where no rank holds a traceback
+//! and none is of Python, a failure is told at once.
 
 use std::time::Instant;
 
@@ -57,7 +58,9 @@ impl Agent<'_> {
         let cause = self.last_words.cause;
         let slots = self.slots.iter_mut().zip(0..);
         let held = slots.filter(|(slot, _)| slot.err.holds());
-        let held = held.map(|(slot, rank)| (rank, slot.err.take_held())).collect();
+        let held = held
+            .map(|(slot, rank)| (rank, slot.err.take_held()))
+            .collect();
         // What ranks of a job that ended well wrote is theirs.
         let (consequences, groups) = match self.code() {
             0 => (Vec::new(), traceback::apart(held)),
@@ -99,7 +102,11 @@ impl Agent<'_> {
             (false, true) => format!("{} wrote the same", named(same)),
             (true, false) => format!("{} had begun to write the same", named(cut)),
             (false, false) => {
-                format!("{} wrote the same, {} had begun to", named(same), named(cut))
+                format!(
+                    "{} wrote the same, {} had begun to",
+                    named(same),
+                    named(cut)
+                )
             }
         };
         self.say(&format!("note[{}]: {words}", codes::G0312));
@@ -111,7 +118,9 @@ impl Agent<'_> {
         let held = |agent: &Self, rank: u32| agent.slots[rank as usize].err.held_due();
         let ranks = 0..self.slots.len() as u32;
         if self.ending.is_some() {
-            if is_over(self.last_words.due) || ranks.into_iter().any(|rank| is_over(held(self, rank))) {
+            if is_over(self.last_words.due)
+                || ranks.into_iter().any(|rank| is_over(held(self, rank)))
+            {
                 self.tell_last_words();
             }
             return;

@@ -1,12 +1,18 @@
-//! What the ranks of all hosts show, for who asks about the job on one of them (`garonne who`, `top`, `trace`, `overlap`, `rail`, `why`).
+//! What the ranks of all hosts show, for who asks about the job on one of them (`garonne who`,
+//! `top`, `trace`, `overlap`, `rail`, `why`).
 //!
-//! Whoever is asked passes the question to the first agent, which has all others look; what they see goes up to the first, and from there to the host where it was asked. An agent looks by
-//! running its own program, which reads the host's ranks as a user's command would and writes what it sees into a pipe: so what a look takes, and what might go wrong in it, keeps no agent.
-//! Nobody waits for an answer but who asks, and that for [`LOOK_WAIT`]: a look that takes longer is ended and left out. Bounded by [`LOOKERS_MAX`] who ask and for whom is looked, one look at a
-//! time, [`LOOK_BYTES_MAX`] of each host; a line that is far behind is spared.
+//! Whoever is asked passes the question to the first agent, which has all others look; what they
+//! see goes up to the first, and from there to the host where it was asked. An agent looks by
+//! running its own program, which reads the host's ranks as a user's command would and writes what
+//! it sees into a pipe: so what a look takes, and what might go wrong in it, keeps no agent. Nobody
+//! waits for an answer but who asks, and that for [`LOOK_WAIT`]: a look that takes longer is ended
+//! and left out. Bounded by [`LOOKERS_MAX`] who ask and for whom is looked, one look at a time,
+//! [`LOOK_BYTES_MAX`] of each host; a line that is far behind is spared.
 //!
-//! What ranks record is told as it comes, in frames ([`garonne_trace::stream`]), by a look of its own beside the others, at most [`RECORDERS_MAX`] of them. Where a line has more than
-//! [`RECORDS_WAITING_MAX`] bytes to send its pipe is not read: then the program that looks waits, and the journals that it reads lose their oldest records, which it counts. It ends when it has
+//! What ranks record is told as it comes, in frames ([`garonne_trace::stream`]), by a look of its
+//! own beside the others, at most [`RECORDERS_MAX`] of them. Where a line has more than
+//! [`RECORDS_WAITING_MAX`] bytes to send its pipe is not read: then the program that looks waits,
+//! and the journals that it reads lose their oldest records, which it counts. It ends when it has
 //! seen enough, or when who asked has gone.
 
 use std::collections::VecDeque;
@@ -22,8 +28,8 @@ use super::own_program::{self, Running};
 use super::serve::reply;
 use super::{Agent, Token};
 use crate::limits::{
-    LOOK_BYTES_MAX, LOOK_WAIT, LOOK_WAITING_MAX, LOOKERS_MAX, RECORDERS_MAX, RECORDS_GRACE, RECORDS_PAUSE,
-    RECORDS_WAITING_MAX,
+    LOOK_BYTES_MAX, LOOK_WAIT, LOOK_WAITING_MAX, LOOKERS_MAX, RECORDERS_MAX, RECORDS_GRACE,
+    RECORDS_PAUSE, RECORDS_WAITING_MAX,
 };
 use crate::orders::{Asked, Order, Report, Wish};
 use crate::rendezvous;
@@ -44,7 +50,8 @@ pub(super) struct Looks {
     begun: u32,
     /// Until when an agent that ends waits for what is still told of records.
     patience: Option<Instant>,
-    /// For whom the next one is, and what it is to see: a look that had begun before they asked is none for them.
+    /// For whom the next one is, and what it is to see: a look that had begun before they asked is
+    /// none for them.
     next: Vec<(Asked, Wish)>,
 }
 
@@ -53,7 +60,8 @@ struct Asker {
     number: u32,
     socket: OwnedFd,
     until: Instant,
-    /// What hosts have answered, by node, and its socket has not taken: that has room for some hundred.
+    /// What hosts have answered, by node, and its socket has not taken: that has room for some
+    /// hundred.
     answers: VecDeque<(u32, Vec<u8>)>,
     /// Bytes of these.
     held: usize,
@@ -83,7 +91,8 @@ impl Asker {
     fn has_left(&self) -> bool {
         let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
         let ends = PollFlags::HUP | PollFlags::ERR;
-        poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().intersects(ends)
+        poll(&mut polled, Some(&Timespec::default())).is_ok()
+            && polled[0].revents().intersects(ends)
     }
 
     /// Keeps an answer for it, unless it takes too little of them.
@@ -97,7 +106,8 @@ impl Asker {
         }
     }
 
-    /// Whether it has taken all that there is. What cannot be handed over is left out: it may have gone.
+    /// Whether it has taken all that there is. What cannot be handed over is left out: it may have
+    /// gone.
     fn hand_over(&mut self) -> bool {
         while let Some((node, look)) = self.answers.front() {
             if let Some(file) = file_of(look) {
@@ -164,7 +174,10 @@ impl Looks {
 
     pub fn due(&self) -> Option<Instant> {
         let askers = self.askers.iter().map(|asker| asker.until);
-        let looks = self.under_way.iter().flat_map(|look| [look.until, look.paused]);
+        let looks = self
+            .under_way
+            .iter()
+            .flat_map(|look| [look.until, look.paused]);
         askers.chain(looks.flatten()).min()
     }
 
@@ -172,7 +185,8 @@ impl Looks {
         self.under_way.iter_mut().find(|look| look.number == number)
     }
 
-    /// Until when an agent that has nothing else to do waits for what ranks recorded at their end: those who read that here, and who asked here, have not got all of it. `None`: they have, or
+    /// Until when an agent that has nothing else to do waits for what ranks recorded at their end:
+    /// those who read that here, and who asked here, have not got all of it. `None`: they have, or
     /// it took too long.
     pub fn keep(&mut self, now: Instant) -> Option<Instant> {
         let unsaid = self
@@ -192,7 +206,10 @@ impl Looks {
     }
 
     fn streams(&self) -> usize {
-        self.under_way.iter().filter(|look| look.wish.is_stream()).count()
+        self.under_way
+            .iter()
+            .filter(|look| look.wish.is_stream())
+            .count()
     }
 }
 
@@ -227,7 +244,9 @@ impl Agent<'_> {
         {
             self.forget(&oldest);
         }
-        self.looks.askers.push_back(Asker::new(number, socket, wish));
+        self.looks
+            .askers
+            .push_back(Asker::new(number, socket, wish));
         self.pass_wish(number, wish);
     }
 
@@ -254,13 +273,16 @@ impl Agent<'_> {
         self.look_for(asked, wish);
     }
 
-    /// Looks at the ranks of this host, unless it is here that somebody has asked, who looks himself.
+    /// Looks at the ranks of this host, unless it is here that somebody has asked, who looks
+    /// himself.
     pub(super) fn look_for(&mut self, asked: Asked, wish: Wish) {
         if asked.at == self.node {
             return;
         }
         match wish {
-            Wish::Clock => self.pass_look(self.node, asked, sys::monotonic_ns().to_le_bytes().to_vec()),
+            Wish::Clock => {
+                self.pass_look(self.node, asked, sys::monotonic_ns().to_le_bytes().to_vec())
+            }
             Wish::NoMore => self.look_no_more(asked),
             _ if self.looks.next.len() >= LOOKERS_MAX => {}
             Wish::Records { .. } | Wish::All if self.looks.streams() >= RECORDERS_MAX => {}
@@ -290,7 +312,8 @@ impl Agent<'_> {
     }
 
     fn look_now(&mut self, wish: Wish, by: Vec<Asked>) {
-        // An agent that ends has other things to do, and what it could tell would be out of date at once.
+        // An agent that ends has other things to do, and what it could tell would be out of date at
+        // once.
         if self.ending.is_none() {
             self.looks.begun = self.looks.begun.wrapping_add(1);
             let look = self.start_look(self.looks.begun, wish, by);
@@ -305,7 +328,8 @@ impl Agent<'_> {
         }
     }
 
-    /// Starts this program anew to look. `None`: it cannot be, and who has asked hears nothing of this host.
+    /// Starts this program anew to look. `None`: it cannot be, and who has asked hears nothing of
+    /// this host.
     fn start_look(&self, number: u32, wish: Wish, by: Vec<Asked>) -> Option<Look> {
         let name = rendezvous::name_of(self.hello.as_fd())?;
         let Running { pid, pipe } =
@@ -340,13 +364,18 @@ impl Agent<'_> {
                 Err(rustix::io::Errno::INTR) => {}
                 Ok(_) | Err(_) => return self.end_look(number, false),
             }
-            if self.looks.look(number).is_some_and(|look| look.wish.is_stream()) {
+            if self
+                .looks
+                .look(number)
+                .is_some_and(|look| look.wish.is_stream())
+            {
                 self.pass_frames(number);
             }
         }
     }
 
-    /// Passes on what a stream has said, and leaves the rest in its pipe for a while if the line is behind.
+    /// Passes on what a stream has said, and leaves the rest in its pipe for a while if the line is
+    /// behind.
     fn pass_frames(&mut self, number: u32) {
         while let Some(look) = self.looks.look(number) {
             let by = look.by.clone();
@@ -369,7 +398,8 @@ impl Agent<'_> {
         }
     }
 
-    /// The look is over; what it saw goes to those for whom it was, and of a stream that it is over.
+    /// The look is over; what it saw goes to those for whom it was, and of a stream that it is
+    /// over.
     fn end_look(&mut self, number: u32, whole: bool) {
         let looks = &mut self.looks.under_way;
         if let Some(place) = looks.iter().position(|look| look.number == number) {
@@ -436,7 +466,9 @@ impl Agent<'_> {
 
     /// Those of who have asked for whom this holds are told nothing any more.
     fn take_leave(&mut self, of: impl Fn(&Asker) -> bool) {
-        let (gone, left) = std::mem::take(&mut self.looks.askers).into_iter().partition(of);
+        let (gone, left) = std::mem::take(&mut self.looks.askers)
+            .into_iter()
+            .partition(of);
         self.looks.askers = left;
         let gone: VecDeque<Asker> = gone;
         gone.iter().for_each(|asker| self.forget(asker));
@@ -489,7 +521,10 @@ mod tests {
         }
         for node in 0..HOSTS {
             let message = sys::recv(theirs.as_fd(), RecvFlags::DONTWAIT).unwrap();
-            assert_eq!(ToRank::decode(&message.bytes).unwrap(), ToRank::Seen { node });
+            assert_eq!(
+                ToRank::decode(&message.bytes).unwrap(),
+                ToRank::Seen { node }
+            );
             assert_eq!(message.fds.len(), 1);
             asker.hand_over();
         }
@@ -505,7 +540,11 @@ mod tests {
         assert_eq!(take_frame(&mut said), Ok(Some(b"de".to_vec())));
         assert_eq!((take_frame(&mut said), said.len()), (Ok(None), 0));
         for len in [0, LOOK_BYTES_MAX as u32 + 1, u32::MAX] {
-            assert_eq!(take_frame(&mut len.to_le_bytes().to_vec()), Err(NoFrame), "{len}");
+            assert_eq!(
+                take_frame(&mut len.to_le_bytes().to_vec()),
+                Err(NoFrame),
+                "{len}"
+            );
         }
     }
 
@@ -518,8 +557,14 @@ mod tests {
         asker.keep(0, vec![1]);
         looks.askers.push_back(asker);
         assert_eq!(looks.keep(now), Some(now + RECORDS_GRACE));
-        assert_eq!(looks.keep(now + RECORDS_GRACE / 2), Some(now + RECORDS_GRACE));
-        assert_eq!((looks.keep(now + RECORDS_GRACE), looks.has_kept()), (None, true));
+        assert_eq!(
+            looks.keep(now + RECORDS_GRACE / 2),
+            Some(now + RECORDS_GRACE)
+        );
+        assert_eq!(
+            (looks.keep(now + RECORDS_GRACE), looks.has_kept()),
+            (None, true)
+        );
         assert!(looks.askers[0].hand_over());
         assert_eq!(looks.keep(now), None);
     }

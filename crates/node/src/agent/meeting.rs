@@ -1,9 +1,13 @@
 //! Two hosts that nobody can call meet at a third one that both can call.
 //!
-//! Part of the search for ways (`gateway`), and its last resort: the first agent has such a host open its port ([`garonne_rails::tcp::relay`]), the job's own first, since all have called it before; then has the
-//! agents of the two try whether they reach it, one after the other, and where both do, that host expects them and says so, and then the ranks of both learn of a way there (`ways`), unless they have just learned of another.
-//! A host that cannot expect them, or of which nothing is heard any more, is none, and keeps no other from being it. Each calls the other by that, and the host between joins the
-//! two calls. Nothing of this is kept while it is under way: each step's message bears all that the next one needs.
+//! Part of the search for ways (`gateway`), and its last resort: the first agent has such a host
+//! open its port ([`garonne_rails::tcp::relay`]), the job's own first, since all have called it
+//! before; then has the agents of the two try whether they reach it, one after the other, and where
+//! both do, that host expects them and says so, and then the ranks of both learn of a way there
+//! (`ways`), unless they have just learned of another. A host that cannot expect them, or of which
+//! nothing is heard any more, is none, and keeps no other from being it. Each calls the other by
+//! that, and the host between joins the two calls. Nothing of this is kept while it is under way:
+//! each step's message bears all that the next one needs.
 
 use std::time::Instant;
 
@@ -22,7 +26,8 @@ impl Agent<'_> {
         }
     }
 
-    /// They do not reach this host, or it is one of theirs: others are asked, in each round that came to nothing those behind the ones of the round before.
+    /// They do not reach this host, or it is one of theirs: others are asked, in each round that
+    /// came to nothing those behind the ones of the round before.
     pub(super) fn seek_venue_elsewhere(&mut self, call: Callback, failed: u32) {
         let Some((from, to)) = self.nodes_of(call) else {
             return;
@@ -47,14 +52,17 @@ impl Agent<'_> {
         if !self.is_between(call) {
             return;
         }
-        let Some(port) = self.gateway_port() else { return };
+        let Some(port) = self.gateway_port() else {
+            return;
+        };
         match self.up.is_some() {
             true => self.report(&Report::Meets(call, port)),
             false => self.meets(call, (self.node, port)),
         }
     }
 
-    /// Two may meet at a node: for the first agent, which has the first of them try whether it reaches that.
+    /// Two may meet at a node: for the first agent, which has the first of them try whether it
+    /// reaches that.
     pub(super) fn meets(&mut self, call: Callback, (via, port): (u32, u16)) {
         if let Some((from, _)) = self.nodes_of(call) {
             self.have_tried(from, Venue { call, via, port });
@@ -68,10 +76,13 @@ impl Agent<'_> {
         }
     }
 
-    /// Tries whether this node reaches the one where two may meet; if it is that one itself, both have, and do meet there from now on.
+    /// Tries whether this node reaches the one where two may meet; if it is that one itself, both
+    /// have, and do meet there from now on.
     pub(super) fn try_venue(&mut self, venue: Venue) {
         if venue.via == self.node {
-            let two = self.nodes_of(venue.call).filter(|_| self.is_between(venue.call));
+            let two = self
+                .nodes_of(venue.call)
+                .filter(|_| self.is_between(venue.call));
             if two.is_some_and(|two| self.have_meet_here(two)) {
                 self.venue_reached(venue);
             }
@@ -88,7 +99,8 @@ impl Agent<'_> {
         }
     }
 
-    /// A node reaches the one where two may meet, or is that one and expects them: for the first agent.
+    /// A node reaches the one where two may meet, or is that one and expects them: for the first
+    /// agent.
     pub(super) fn reaches(&mut self, venue: Venue, node: u32) {
         let (call, via, port) = (venue.call, venue.via, venue.port);
         let Some((from, to)) = self.nodes_of(call) else {
@@ -115,11 +127,13 @@ enum Then {
     Second,
     /// Both do: it is to expect them.
     Expect,
-    /// It does: both learn of it, and never before, since calls for which it does not wait it would try to pass on.
+    /// It does: both learn of it, and never before, since calls for which it does not wait it would
+    /// try to pass on.
     Tell,
 }
 
-/// The same, unless the two have just been told of another place: both are told of one at a time, so that both call there first. What has not agreed yet to be that place keeps no other from it.
+/// The same, unless the two have just been told of another place: both are told of one at a time,
+/// so that both call there first. What has not agreed yet to be that place keeps no other from it.
 fn next(search: &mut Search, (node, via): (u32, u32), two: (u32, u32), now: Instant) -> Then {
     match after(node, two, via) {
         Then::Expect if search.is_settled(two, now) => Then::Nothing,
@@ -143,7 +157,12 @@ fn after(node: u32, (from, to): (u32, u32), via: u32) -> Then {
 fn of_round(others: &[u32], failed: u32) -> Vec<u32> {
     let first = (failed as usize).wrapping_mul(VENUES_MAX) % others.len().max(1);
     let (before, behind) = others.split_at(first);
-    behind.iter().chain(before).take(VENUES_MAX).copied().collect()
+    behind
+        .iter()
+        .chain(before)
+        .take(VENUES_MAX)
+        .copied()
+        .collect()
 }
 
 #[cfg(test)]
@@ -154,13 +173,22 @@ mod tests {
     fn a_place_that_does_not_agree_keeps_no_other_from_being_it_and_they_are_told_of_one() {
         let (mut search, now) = (Search::default(), Instant::now());
         let mut says = |node, via| next(&mut search, (node, via), (1, 2), now);
-        assert_eq!([1, 2].map(|node| says(node, 3)), [Then::Second, Then::Expect]);
+        assert_eq!(
+            [1, 2].map(|node| says(node, 3)),
+            [Then::Second, Then::Expect]
+        );
         // It says no more. Two others do at the same time.
         for via in [4, 5] {
-            assert_eq!([1, 2].map(|node| says(node, via)), [Then::Second, Then::Expect]);
+            assert_eq!(
+                [1, 2].map(|node| says(node, via)),
+                [Then::Second, Then::Expect]
+            );
         }
         assert_eq!([says(4, 4), says(5, 5)], [Then::Tell, Then::Nothing]);
-        assert_eq!([1, 2].map(|node| says(node, 6)), [Then::Second, Then::Nothing]);
+        assert_eq!(
+            [1, 2].map(|node| says(node, 6)),
+            [Then::Second, Then::Nothing]
+        );
     }
 
     #[test]
@@ -168,7 +196,9 @@ mod tests {
         assert!(of_round(&[], 3).is_empty());
         assert_eq!(of_round(&[4, 5], 3), [4, 5]);
         let others: Vec<u32> = (0..3 * VENUES_MAX as u32 + 1).collect();
-        let mut asked: Vec<u32> = (0..4).flat_map(|failed| of_round(&others, failed)).collect();
+        let mut asked: Vec<u32> = (0..4)
+            .flat_map(|failed| of_round(&others, failed))
+            .collect();
         assert_eq!(asked.len(), 4 * VENUES_MAX);
         asked.sort_unstable();
         asked.dedup();
@@ -178,7 +208,10 @@ mod tests {
     #[test]
     fn both_learn_of_a_place_to_meet_when_that_expects_them_and_not_before() {
         let says = |node| after(node, (1, 2), 3);
-        assert_eq!([1, 2, 3].map(says), [Then::Second, Then::Expect, Then::Tell]);
+        assert_eq!(
+            [1, 2, 3].map(says),
+            [Then::Second, Then::Expect, Then::Tell]
+        );
         assert_eq!(says(4), Then::Nothing);
         assert_eq!(after(1, (1, 1), 3), Then::Nothing);
         assert_eq!(after(1, (1, 2), 1), Then::Nothing);

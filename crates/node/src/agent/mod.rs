@@ -1,10 +1,11 @@
-//! The agent: starts the ranks of a job on this node, passes their output on, serves the processes that register, and
-//! ends the job at the first failure or when everything is done.
+//! The agent: starts the ranks of a job on this node, passes their output on, serves the processes
+//! that register, and ends the job at the first failure or when everything is done.
 //!
-//! Owned by one process with one thread, forked by the launcher. It sleeps in one epoll; every descriptor has a token.
-//! A rank's direct child is watched through SIGCHLD and stays unreaped until the end (so that its process id cannot be
-//! given to another while peers may still write to it); a process that registers from behind a wrapper is watched
-//! through a pidfd. Three descriptors per rank bound what it needs: two pipes and a private socket.
+//! Owned by one process with one thread, forked by the launcher. It sleeps in one epoll; every
+//! descriptor has a token. A rank's direct child is watched through SIGCHLD and stays unreaped
+//! until the end (so that its process id cannot be given to another while peers may still write to
+//! it); a process that registers from behind a wrapper is watched through a pidfd. Three
+//! descriptors per rank bound what it needs: two pipes and a private socket.
 
 mod absence;
 mod added;
@@ -101,7 +102,8 @@ use token::Token;
 /// A rank as started.
 #[derive(Debug)]
 struct Slot {
-    /// Where it runs; elsewhere than here there is no process of it, and the other agent tells of its end.
+    /// Where it runs; elsewhere than here there is no process of it, and the other agent tells of
+    /// its end.
     node: u32,
     pid: i32,
     program: usize,
@@ -110,11 +112,13 @@ struct Slot {
     err: Stream,
     /// Index in `members` of the newest process that registered.
     member: Option<u32>,
-    /// The registered process disappeared before its wrapper: the wrapper's status is awaited until then.
+    /// The registered process disappeared before its wrapper: the wrapper's status is awaited until
+    /// then.
     dark_until: Option<Instant>,
     /// The port at which other hosts' ranks reach it.
     listener: Option<TcpListener>,
-    /// By stream: bytes that may still be sent to the first agent; or, there, that were taken and not yet told of.
+    /// By stream: bytes that may still be sent to the first agent; or, there, that were taken and
+    /// not yet told of.
     room: [usize; 2],
     /// By stream: the beginning of a line, which the first agent gets with its end.
     tails: [Tail; 2],
@@ -165,13 +169,15 @@ struct Agent<'a> {
     members: Vec<Member>,
     worlds: Vec<World>,
     sinks: Sinks,
-    /// Whether there are descriptors enough for a pidfd per rank; else the end of its socket tells of a death.
+    /// Whether there are descriptors enough for a pidfd per rank; else the end of its socket tells
+    /// of a death.
     room_for_pidfds: bool,
     paused: bool,
     ending: Option<Ending>,
     /// What ranks record for readers after their death.
     recorders: Recorders,
-    /// The rank behind a wrapper that died first, from then until it is known how: other failures do not count any more.
+    /// The rank behind a wrapper that died first, from then until it is known how: other failures
+    /// do not count any more.
     suspect: Option<u32>,
     /// The first failure, while it is not known whether a host is gone that may be its cause.
     held: Option<Held>,
@@ -215,8 +221,8 @@ struct Agent<'a> {
     last_words: last_words::LastWords,
 }
 
-/// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which is told the code
-/// too; `signals` are this process's.
+/// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which
+/// is told the code too; `signals` are this process's.
 pub(crate) fn run(
     job: &Job,
     launcher: i32,
@@ -234,7 +240,8 @@ pub(crate) fn run(
     }
 }
 
-/// The job could not be begun, or its agent cannot go on: says why. Returns the job's exit code, as the launcher is told it.
+/// The job could not be begun, or its agent cannot go on: says why. Returns the job's exit code, as
+/// the launcher is told it.
 pub(crate) fn not_begun(job: &Job, link: &OwnedFd, error: &Error) -> i32 {
     Sink::new(Kind::Err).write(format!("{error}\n").as_bytes());
     done(link, tally::failed_to_start(job, error))
@@ -270,7 +277,8 @@ fn run_job(
     agent.listen(agent.hello.as_fd(), Token::Hello)?;
     agent.listen(link.as_fd(), Token::Link)?;
     let starter = Starter::new(job, &agent.admission, &name, &shared, signals)?;
-    agent.room_for_pidfds = start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
+    agent.room_for_pidfds =
+        start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
     let done = agent.run_ranks(starter, beginning);
     drop(shared);
     match done {
@@ -288,9 +296,11 @@ impl<'a> Agent<'a> {
         hello: OwnedFd,
         (link, signals): (&'a OwnedFd, &'a sys::Signals),
     ) -> Result<Self> {
-        let setup =
-            |what: &'static str| move |error: rustix::io::Errno| Error::system(codes::G0209, what, error);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(setup("cannot make an epoll"))?;
+        let setup = |what: &'static str| {
+            move |error: rustix::io::Errno| Error::system(codes::G0209, what, error)
+        };
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(setup("cannot make an epoll"))?;
         let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(setup("cannot make the lifeline"))?;
         let agent = Self {
@@ -394,7 +404,11 @@ impl<'a> Agent<'a> {
         };
         let programs = self.job.programs.iter().enumerate();
         let ready = programs
-            .map(|(index, program)| here(index).then(|| starter.prepare(index, program)).transpose())
+            .map(|(index, program)| {
+                here(index)
+                    .then(|| starter.prepare(index, program))
+                    .transpose()
+            })
             .collect::<Result<Vec<_>>>()?;
         if !self.job.nodes.several() && ready.iter().flatten().any(Ready::uses_both_rails) {
             self.settle_alone()?;
@@ -432,7 +446,11 @@ impl<'a> Agent<'a> {
                 member: None,
                 dark_until: None,
                 listener,
-                room: [if self.far.is_some() { 0 } else { limits::FAR_WINDOW }; 2],
+                room: [if self.far.is_some() {
+                    0
+                } else {
+                    limits::FAR_WINDOW
+                }; 2],
                 tails: Default::default(),
                 told: false,
             });
@@ -469,7 +487,10 @@ impl<'a> Agent<'a> {
             }
             self.wake();
             // Deaths before what others say of them.
-            let mut tokens: Vec<_> = events.iter().map(|event| Token::unpack(event.data)).collect();
+            let mut tokens: Vec<_> = events
+                .iter()
+                .map(|event| Token::unpack(event.data))
+                .collect();
             tokens.sort_by_key(|token| !matches!(token, Token::Process(_)));
             for token in tokens {
                 self.handle(token)?;
@@ -515,8 +536,8 @@ impl<'a> Agent<'a> {
         while let Some(signal) = self.signals.next() {
             match signal.number {
                 libc::SIGCHLD => self.look_at_children(),
-                // A key on the terminal reaches launcher, agent and ranks alike. It is seen here before the ends of the
-                // ranks that it causes, so these are not taken for failures.
+                // A key on the terminal reaches launcher, agent and ranks alike. It is seen here
+                // before the ends of the ranks that it causes, so these are not taken for failures.
                 libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
                     if self.is_guest() {
                         self.say_ended_by(signal.number);

@@ -1,6 +1,7 @@
 //! What the agent calls a rank when it tells of it, and where the rank was at its end.
 //!
-//! All that is read here was written by the rank, which may have overwritten itself: it is only shown. Called when a job fails, not before.
+//! All that is read here was written by the rank, which may have overwritten itself: it is only
+//! shown. Called when a job fails, not before.
 
 use std::os::fd::AsFd;
 
@@ -15,11 +16,13 @@ use crate::{calls, memory};
 /// The calls that do not say which of them they are.
 const QUICK: &str = "the send or receive";
 
-/// Latest calls of a rank's threads that are named: which of them was killed nobody knows, and of many each says little.
+/// Latest calls of a rank's threads that are named: which of them was killed nobody knows, and of
+/// many each says little.
 const CALLS_SHOWN: usize = 4;
 
 impl Agent<'_> {
-    /// The program that is the rank: what its process was called by, which is not what was started where that is a shell or a tool that runs others.
+    /// The program that is the rank: what its process was called by, which is not what was started
+    /// where that is a shell or a tool that runs others.
     pub(super) fn program_name(&self, rank: u32) -> String {
         let told = self.notes(rank).program;
         if !told.is_empty() {
@@ -33,7 +36,8 @@ impl Agent<'_> {
             .unwrap_or_default()
     }
 
-    /// Where the rank was when a signal ended it, as the rest of a sentence; empty if it did not say. Whether it had left its latest call nobody knows, nor which of its threads was killed.
+    /// Where the rank was when a signal ended it, as the rest of a sentence; empty if it did not
+    /// say. Whether it had left its latest call nobody knows, nor which of its threads was killed.
     pub(super) fn last_call(&self, rank: u32) -> String {
         let Some((member, world)) = self.joined(rank) else {
             return String::new();
@@ -68,7 +72,13 @@ impl Agent<'_> {
     fn notes(&self, rank: u32) -> Notes {
         let area = self.joined(rank).and_then(|(_, world)| {
             let at = world.shape.trace_offset(rank);
-            memory::map(world.file.as_fd(), at, layout::NOTES_BYTES as u64, Access::Read).ok()
+            memory::map(
+                world.file.as_fd(),
+                at,
+                layout::NOTES_BYTES as u64,
+                Access::Read,
+            )
+            .ok()
         });
         area.map_or_else(Notes::default, |area| notes::read(&area))
     }

@@ -1,8 +1,11 @@
-//! Ranks that run another MPI than ours: each would be a world of one, and the job would seem to succeed.
+//! Ranks that run another MPI than ours: each would be a world of one, and the job would seem to
+//! succeed.
 //!
-//! Looked for among the ranks that have not registered, by what their processes have mapped: a library that provides `MPI_Init` and is not ours, wanted by a program or
-//! library that calls it, or loaded by hand. What merely links such a library (a tool of HDF5, say) is left alone. A rank that is seen with one ends the job
-//! when it ends without having registered, or has gone on for some time. Ranks that register are never looked at again, so a job of MPI pays nothing.
+//! Looked for among the ranks that have not registered, by what their processes have mapped: a
+//! library that provides `MPI_Init` and is not ours, wanted by a program or library that calls it,
+//! or loaded by hand. What merely links such a library (a tool of HDF5, say) is left alone. A rank
+//! that is seen with one ends the job when it ends without having registered, or has gone on for
+//! some time. Ranks that register are never looked at again, so a job of MPI pays nothing.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +15,9 @@ use super::Agent;
 use super::start::Ready;
 use crate::codes;
 use crate::elf::{self, Elf};
-use crate::limits::{OTHER_MPI_BEHIND_WRAPPER, OTHER_MPI_FIRST_LOOK, OTHER_MPI_RANKS, OTHER_MPI_WAIT};
+use crate::limits::{
+    OTHER_MPI_BEHIND_WRAPPER, OTHER_MPI_FIRST_LOOK, OTHER_MPI_RANKS, OTHER_MPI_WAIT,
+};
 use crate::processes;
 
 /// With `1` ranks may be of another MPI: each is a world of its own then.
@@ -91,7 +96,8 @@ impl Files {
     }
 }
 
-/// Whether a library of MPI may be called so: `libmpi.so.12`, `libmpich.so.12`, `libmpi_cray.so.12`, `libmpt.so`.
+/// Whether a library of MPI may be called so: `libmpi.so.12`, `libmpich.so.12`,
+/// `libmpi_cray.so.12`, `libmpt.so`.
 fn is_named_as_mpi(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.starts_with("libmp") && name.contains(".so")
@@ -117,7 +123,8 @@ fn pause(elapsed: Duration) -> Duration {
     }
 }
 
-/// The library of another MPI that a program was linked with: it calls `MPI_Init` itself, and needs no library of the standard's ABI, which may be ours.
+/// The library of another MPI that a program was linked with: it calls `MPI_Init` itself, and needs
+/// no library of the standard's ABI, which may be ours.
 pub(super) fn linked_with(program: &Path) -> Option<String> {
     let elf = elf::read(program).filter(|elf| elf.calls_mpi)?;
     let mut libraries = elf.needed.into_iter().filter(|name| is_named_as_mpi(name));
@@ -145,7 +152,8 @@ impl OtherMpi {
 }
 
 impl Agent<'_> {
-    /// The ranks of this host's programs have been started: from now on those that do not register are looked at, unless they are one or may be of any MPI.
+    /// The ranks of this host's programs have been started: from now on those that do not register
+    /// are looked at, unless they are one or may be of any MPI.
     pub(super) fn watch_for_other_mpi(&mut self, programs: &[Option<Ready>]) {
         let mut here = programs
             .iter()
@@ -242,7 +250,8 @@ impl Agent<'_> {
             && maps().is_ok_and(|maps| maps.contains(&sighting.found.library))
     }
 
-    /// A rank has ended without registering: whether it was of another MPI, which then ends the job, unless it says by its exit status that it failed.
+    /// A rank has ended without registering: whether it was of another MPI, which then ends the
+    /// job, unless it says by its exit status that it failed.
     pub(super) fn was_of_other_mpi(&self, rank: u32) -> bool {
         match self.other_mpi.sightings.get(&rank) {
             Some(sighting) => sighting.direct || self.members.is_empty(),
@@ -333,7 +342,10 @@ mod tests {
         let mut found = |mapped: &[&str]| files.other_mpi("", mapped).map(|found| found.caller);
         let by = Some(Some("/v/MPI.so".to_owned()));
         assert_eq!(found(&["/bin/julia", "/v/libmpi.so.12", "/v/MPI.so"]), by);
-        assert_eq!(found(&["/bin/h5dump", "/v/libhdf5.so", "/v/libmpi.so.12"]), None);
+        assert_eq!(
+            found(&["/bin/h5dump", "/v/libhdf5.so", "/v/libmpi.so.12"]),
+            None
+        );
         assert_eq!(
             found(&["/bin/julia", "/v/libmpi.so.12"]),
             Some(None),
@@ -358,7 +370,11 @@ mod tests {
 
     #[test]
     fn names_alone_do_not_make_a_library_of_mpi() {
-        for name in ["/lib/libmpi.so.40", "/v/libmpich.so.12.1", "libmpi_abi.so.1"] {
+        for name in [
+            "/lib/libmpi.so.40",
+            "/v/libmpich.so.12.1",
+            "libmpi_abi.so.1",
+        ] {
             assert!(is_named_as_mpi(name), "{name}");
         }
         for name in [

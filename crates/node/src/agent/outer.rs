@@ -1,8 +1,10 @@
-//! The side of an agent on another host than the launcher's: obeys the first agent and reports to it, by its line to the agent that is above it in the tree.
+//! The side of an agent on another host than the launcher's: obeys the first agent and reports to
+//! it, by its line to the agent that is above it in the tree.
 //!
-//! It starts, watches and serves its ranks as any agent does; but what they write goes to the first agent as it is, within a window for each stream, a failure is reported
-//! instead of printed, and the end of the job is ordered. Orders for others it passes on to those below it. If its line is gone, it ends everything here,
-//! and so do those below.
+//! It starts, watches and serves its ranks as any agent does; but what they write goes to the first
+//! agent as it is, within a window for each stream, a failure is reported instead of printed, and
+//! the end of the job is ordered. Orders for others it passes on to those below it. If its line is
+//! gone, it ends everything here, and so do those below.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -41,7 +43,8 @@ pub(super) struct Up {
     pub(super) guest: bool,
 }
 
-/// The beginning of a line that a rank has not ended yet. It travels with its end, since what arrives in two parts may look like a rank that pauses.
+/// The beginning of a line that a rank has not ended yet. It travels with its end, since what
+/// arrives in two parts may look like a rank that pauses.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
     bytes: Vec<u8>,
@@ -49,7 +52,8 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Adds what was read and gives what is to be sent: whole lines, or everything if it is the last or long already. Nothing read is the end.
+    /// Adds what was read and gives what is to be sent: whole lines, or everything if it is the
+    /// last or long already. Nothing read is the end.
     fn take(&mut self, read: &[u8], everything: bool) -> Option<Vec<u8>> {
         self.bytes.extend_from_slice(read);
         let whole = self
@@ -146,9 +150,18 @@ impl Agent<'_> {
             }
             Order::For(node, order) => self.order_on(node, order),
             Order::Signal(signal) => self.signalled(signal, false),
-            Order::End { patient: true, code } => self.end_patiently(code, now + FINALIZED_GRACE),
-            Order::End { patient: false, code } if self.is_killing() => self.set_code(code),
-            Order::End { patient: false, code } => self.terminate(code),
+            Order::End {
+                patient: true,
+                code,
+            } => self.end_patiently(code, now + FINALIZED_GRACE),
+            Order::End {
+                patient: false,
+                code,
+            } if self.is_killing() => self.set_code(code),
+            Order::End {
+                patient: false,
+                code,
+            } => self.terminate(code),
             Order::Finish => self.finish(now + LEFTOVER_GRACE),
             Order::Room(rank, side, bytes) => {
                 if self.is_here(rank) {
@@ -159,7 +172,9 @@ impl Agent<'_> {
                 }
             }
             Order::Input(bytes) => self.feed_ranks(&bytes),
-            Order::Ended(ranks) => ranks.into_iter().for_each(|rank| self.mark_ended_elsewhere(rank)),
+            Order::Ended(ranks) => ranks
+                .into_iter()
+                .for_each(|rank| self.mark_ended_elsewhere(rank)),
             Order::Call(call) => self.have_called(call),
             Order::Drained(networks) => self.drained_are(networks),
             Order::Reach(question) => self.say_own(question),
@@ -199,7 +214,9 @@ impl Agent<'_> {
                 false => slot.room[side(kind) as usize].min(buffer.len()),
             };
             let stream = slot.stream_mut(kind);
-            let Some(source) = &mut stream.source else { break };
+            let Some(source) = &mut stream.source else {
+                break;
+            };
             if room == 0 {
                 break;
             }
@@ -321,7 +338,8 @@ impl Agent<'_> {
         self.keep_line(now);
     }
 
-    /// The last message: nothing runs here any more. Waits until it has left, or the first agent is gone.
+    /// The last message: nothing runs here any more. Waits until it has left, or the first agent is
+    /// gone.
     pub(super) fn say_done(&mut self) {
         processes::kill_all();
         self.tell_ends();

@@ -1,12 +1,14 @@
-//! The output of ranks on its way to the launcher's stdout and stderr: whole lines, tagged if asked for.
+//! The output of ranks on its way to the launcher's stdout and stderr: whole lines, tagged if asked
+//! for.
 //!
-//! Owned by the agent. A [`Stream`] collects one rank's bytes until a line is complete; a [`Sink`] writes to one of the
-//! agent's own descriptors without ever blocking, and keeps what a slow reader leaves, up to a limit that the agent
-//! watches.
+//! Owned by the agent. A [`Stream`] collects one rank's bytes until a line is complete; a [`Sink`]
+//! writes to one of the agent's own descriptors without ever blocking, and keeps what a slow reader
+//! leaves, up to a limit that the agent watches.
 //!
-//! Lines of two ranks never share a line. A sink knows whose unfinished line it shows (a prompt): another rank's begins with a
-//! newline, and the rest of the first one is a line of its own again. While a line too long to be kept passes in pieces, the
-//! other streams wait, each with at most [`LINE_BYTES_MAX`] and one read.
+//! Lines of two ranks never share a line. A sink knows whose unfinished line it shows (a prompt):
+//! another rank's begins with a newline, and the rest of the first one is a line of its own again.
+//! While a line too long to be kept passes in pieces, the other streams wait, each with at most
+//! [`LINE_BYTES_MAX`] and one read.
 
 use std::fs::File;
 use std::io::Write;
@@ -146,8 +148,9 @@ impl Sink {
         self.write(format!("{line}\n").as_bytes());
     }
 
-    /// A rank is about to write: whether this goes on with its own unfinished line. Another's is ended here, but for one that nobody
-    /// can finish in output without tags, which stays byte by byte what the ranks wrote.
+    /// A rank is about to write: whether this goes on with its own unfinished line. Another's is
+    /// ended here, but for one that nobody can finish in output without tags, which stays byte by
+    /// byte what the ranks wrote.
     fn begin(&mut self, voice: Voice, tagged: bool) -> bool {
         match self.open.take() {
             Some(open) if open.voice == voice => true,
@@ -191,7 +194,9 @@ impl Sink {
     /// The one whose line passes has written more, or could not since we did not read.
     pub fn pass_goes_on(&mut self, voice: Option<Voice>) {
         let passing = self.passing.as_mut();
-        if let Some(passing) = passing.filter(|passing| voice.is_none_or(|voice| passing.voice == voice)) {
+        if let Some(passing) =
+            passing.filter(|passing| voice.is_none_or(|voice| passing.voice == voice))
+        {
             passing.last = Instant::now();
         }
     }
@@ -260,11 +265,16 @@ impl Sink {
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
-                // The reader closed its end, the disk is full, the terminal is gone: nobody will see more.
+                // The reader closed its end, the disk is full, the terminal is gone: nobody will
+                // see more.
                 Err(error) => self.broken = Some(error),
             }
         }
-        if self.broken.is_some() { bytes.len() } else { done }
+        if self.broken.is_some() {
+            bytes.len()
+        } else {
+            done
+        }
     }
 }
 
@@ -337,7 +347,9 @@ impl Stream {
 
     /// Whether a traceback is held back.
     pub fn holds(&self) -> bool {
-        self.holding.as_ref().is_some_and(|holding| !holding.is_empty())
+        self.holding
+            .as_ref()
+            .is_some_and(|holding| !holding.is_empty())
     }
 
     /// When what is held back passes on.
@@ -347,7 +359,9 @@ impl Stream {
 
     /// What is held back, and holds it back no more.
     pub fn take_held(&mut self) -> Vec<u8> {
-        self.holding.as_mut().map_or_else(Vec::new, Holding::release)
+        self.holding
+            .as_mut()
+            .map_or_else(Vec::new, Holding::release)
     }
 
     /// Takes bytes of the rank and passes complete lines on, but for those that are held back.
@@ -391,11 +405,14 @@ impl Stream {
         }
     }
 
-    /// How many of `bytes` to pass on together with what waits: up to the last newline, or a whole overlong line.
+    /// How many of `bytes` to pass on together with what waits: up to the last newline, or a whole
+    /// overlong line.
     fn take_whole(&self, bytes: &[u8]) -> Option<usize> {
         let newline = bytes.iter().rposition(|&b| b == b'\n').map(|at| at + 1);
-        newline
-            .or((self.line.len() + bytes.len() >= LINE_BYTES_MAX && !bytes.is_empty()).then_some(bytes.len()))
+        newline.or(
+            (self.line.len() + bytes.len() >= LINE_BYTES_MAX && !bytes.is_empty())
+                .then_some(bytes.len()),
+        )
     }
 
     /// Whether another rank's long line is passing; then this stream waits.
@@ -413,13 +430,18 @@ impl Stream {
         self.waits && self.line.len() >= LINE_BYTES_MAX
     }
 
-    /// Passes on whole lines that were kept back, if no other rank's long line passes now. A stream that has ended passes on all.
+    /// Passes on whole lines that were kept back, if no other rank's long line passes now. A stream
+    /// that has ended passes on all.
     pub fn resume(&mut self, sink: &mut Sink) {
         if !self.waits || self.must_still_wait(sink) {
             return;
         }
         self.waits = false;
-        let whole = self.line.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+        let whole = self
+            .line
+            .iter()
+            .rposition(|&b| b == b'\n')
+            .map_or(0, |at| at + 1);
         let rest = self.line.split_off(whole);
         self.emit(sink);
         self.line = rest;
@@ -481,7 +503,8 @@ impl Stream {
                 Stamps::None => String::new(),
                 Stamps::Time => stamp(SystemTime::now()),
             };
-            let mut marked = Vec::with_capacity(self.line.len() + (stamp.len() + self.prefix.len()) * 4);
+            let mut marked =
+                Vec::with_capacity(self.line.len() + (stamp.len() + self.prefix.len()) * 4);
             for piece in self.line.split_inclusive(|&b| b == b'\n') {
                 if !std::mem::replace(&mut mid_line, !piece.ends_with(b"\n")) {
                     marked.extend_from_slice(stamp.as_bytes());

@@ -1,7 +1,9 @@
-//! How the agent passes output on: what it reads from which rank, where that goes, and when it stops reading.
+//! How the agent passes output on: what it reads from which rank, where that goes, and when it
+//! stops reading.
 //!
-//! Two sinks, one per descriptor. Where both lead to one place (a terminal, `2>&1`), or the user wants one stream, all that ranks write
-//! goes through the first, so that lines of their two streams never share a line either. Files that take ranks' output are further sinks.
+//! Two sinks, one per descriptor. Where both lead to one place (a terminal, `2>&1`), or the user
+//! wants one stream, all that ranks write goes through the first, so that lines of their two
+//! streams never share a line either. Files that take ranks' output are further sinks.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -73,7 +75,10 @@ impl Sinks {
     pub fn open_files(&mut self, job: &Job) -> Result<()> {
         let start = SystemTime::now().duration_since(UNIX_EPOCH);
         let start = start.map_or(0, |since| since.as_secs());
-        let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let own = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
         let mut places: HashMap<PathBuf, usize> = HashMap::new();
         for rank in 0..job.size() {
             let node = job.nodes.of(rank);
@@ -143,14 +148,18 @@ fn create(path: &Path) -> Result<File> {
 
 /// Whether both of our descriptors lead to one file.
 fn same_file() -> bool {
-    let of = |fd| rustix::fs::fstat(fd).ok().map(|stat| (stat.st_dev, stat.st_ino));
+    let of = |fd| {
+        rustix::fs::fstat(fd)
+            .ok()
+            .map(|stat| (stat.st_dev, stat.st_ino))
+    };
     let (out, err) = (of(rustix::stdio::stdout()), of(rustix::stdio::stderr()));
     out.is_some() && out == err
 }
 
 impl Agent<'_> {
-    /// Nobody reads our output any more: the job ends as a program in a shell's pipeline does. Or it cannot be written, which is a
-    /// failure even of a job that has ended well.
+    /// Nobody reads our output any more: the job ends as a program in a shell's pipeline does. Or
+    /// it cannot be written, which is a failure even of a job that has ended well.
     fn reader_gone(&mut self, kind: Kind) {
         match self.sinks.fault() {
             _ if kind != Kind::Out => {}
@@ -177,7 +186,10 @@ impl Agent<'_> {
 
     fn output_lost(&mut self, fault: rustix::io::Errno) {
         let error = std::io::Error::from(fault);
-        let line = format!("error[{}]: cannot write the job's output: {error}", codes::G0305);
+        let line = format!(
+            "error[{}]: cannot write the job's output: {error}",
+            codes::G0305
+        );
         self.say(&line);
     }
 
@@ -221,7 +233,9 @@ impl Agent<'_> {
                 self.slots[rank as usize].stream_mut(kind),
                 self.sinks.of(kind, rank),
             );
-            let Some(source) = &mut stream.source else { break };
+            let Some(source) = &mut stream.source else {
+                break;
+            };
             match source.read(&mut buffer) {
                 Ok(n) if n > 0 => {
                     stream.feed(&buffer[..n], sink);
@@ -346,7 +360,8 @@ impl Agent<'_> {
                     let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
                     let token = Token::Sink(kind).pack();
                     if epoll::modify(&self.epoll, sink.fd(), token, flags).is_err() {
-                        // A regular file cannot be watched, but it never has to be waited for either.
+                        // A regular file cannot be watched, but it never has to be waited for
+                        // either.
                         let _ = epoll::add(&self.epoll, sink.fd(), token, flags);
                     }
                 }
@@ -365,7 +380,9 @@ impl Agent<'_> {
                 self.listen_as_wanted(Kind::Err, rank);
             }
             // Nobody could finish a line while nothing was read.
-            self.sinks.iter_mut().for_each(|sink| sink.pass_goes_on(None));
+            self.sinks
+                .iter_mut()
+                .for_each(|sink| sink.pass_goes_on(None));
             let streams = self
                 .slots
                 .iter_mut()
@@ -374,7 +391,8 @@ impl Agent<'_> {
         }
     }
 
-    /// Shows unfinished lines that are due, and lets those go on that have waited for one long enough.
+    /// Shows unfinished lines that are due, and lets those go on that have waited for one long
+    /// enough.
     pub(super) fn output_due(&mut self, now: Instant) {
         for (slot, rank) in self.slots.iter_mut().zip(0..) {
             for kind in [Kind::Out, Kind::Err] {

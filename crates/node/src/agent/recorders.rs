@@ -1,4 +1,5 @@
-//! What ranks record for readers after their death: kept while the job runs, handed to the launcher where it ends badly.
+//! What ranks record for readers after their death: kept while the job runs, handed to the launcher
+//! where it ends badly.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,14 +35,15 @@ impl Recorders {
 impl Agent<'_> {
     /// Keeps the file of a rank's newest member, if there are descriptors enough for all ranks.
     pub(super) fn keep_recorder(&mut self, rank: u32, member: u32, file: Option<OwnedFd>) {
-        let has_room = || start::open_files_limit() >= FDS_OF_AGENT + 5 * u64::from(self.job.size());
+        let has_room =
+            || start::open_files_limit() >= FDS_OF_AGENT + 5 * u64::from(self.job.size());
         if let Some(file) = file.filter(|_| has_room()) {
             self.recorders.files.insert(rank, (member, file));
         }
     }
 
-    /// Hands the launcher what the ranks of this host have recorded, if the job ended badly: of those that are nearest by
-    /// number to the one to blame.
+    /// Hands the launcher what the ranks of this host have recorded, if the job ended badly: of
+    /// those that are nearest by number to the one to blame.
     pub(super) fn hand_recorders_over(&self) {
         let Some(cause) = self.recorders.cause.filter(|_| self.adopted.is_none()) else {
             return;

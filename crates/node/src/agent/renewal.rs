@@ -1,8 +1,11 @@
-//! An agent's line to the one above it goes on by another connection, and by another network if there is one: where the connection has failed, where nothing was heard
-//! for [`LINE_QUIET`], and where its network is to be left alone (`garonne rail drain`).
+//! An agent's line to the one above it goes on by another connection, and by another network if
+//! there is one: where the connection has failed, where nothing was heard for [`LINE_QUIET`], and
+//! where its network is to be left alone (`garonne rail drain`).
 //!
-//! All addresses are called at once, each round with a higher turn; the first that proves itself is taken, the others are dropped before they have proved anything.
-//! Meanwhile the line before may come to life again, which ends the round. Only the agent below calls; the one above waits (`below`).
+//! All addresses are called at once, each round with a higher turn; the first that proves itself is
+//! taken, the others are dropped before they have proved anything. Meanwhile the line before may
+//! come to life again, which ends the round. Only the agent below calls; the one above waits
+//! (`below`).
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -66,7 +69,10 @@ impl Agent<'_> {
         let Some(up) = &mut self.up else { return };
         let Some(trunk) = &up.trunk else { return };
         let is_silent = trunk.is_down() || now >= trunk.heard() + LINE_QUIET;
-        let in_round = up.renewal.begun.is_some_and(|begun| now < begun + RENEWAL_ROUND);
+        let in_round = up
+            .renewal
+            .begun
+            .is_some_and(|begun| now < begun + RENEWAL_ROUND);
         if in_round && (is_silent || up.renewal.moving) {
             return;
         }
@@ -82,7 +88,8 @@ impl Agent<'_> {
         if !is_silent {
             up.renewal.moves -= 1;
         }
-        let (turn, received, port, reached) = (up.renewal.turn, trunk.received(), up.port, up.reached);
+        let (turn, received, port, reached) =
+            (up.renewal.turn, trunk.received(), up.port, up.reached);
         let parent = up.parent;
         let house = trusted::house(up.secret.clone(), self.id.0.to_ne_bytes(), self.node);
         let house = trusted::house_again(house, turn);
@@ -141,7 +148,8 @@ impl Agent<'_> {
                 up.renewal.calls.clear();
                 (up.renewal.begun, up.renewal.moves) = (None, 0);
                 let trunk = up.trunk.as_mut();
-                let renewed = trunk.is_some_and(|trunk| trunk.renew(&self.epoll, (*line, turn)).is_ok());
+                let renewed =
+                    trunk.is_some_and(|trunk| trunk.renew(&self.epoll, (*line, turn)).is_ok());
                 match renewed {
                     true => {
                         self.show_line(parent);

@@ -1,7 +1,10 @@
-//! When a way is looked for between two hosts whose ranks do not reach each other, and which. Pure: time is an argument.
+//! When a way is looked for between two hosts whose ranks do not reach each other, and which. Pure:
+//! time is an argument.
 //!
-//! Owned by the first agent, which hears that ranks ask for each other's calls. First hosts are asked that reach the one that is called; then, if none has answered, whether the two can meet at the
-//! job's own, and then at others. Bounded by [`SOUGHT_MAX`]; what nobody asks for any more is forgotten.
+//! Owned by the first agent, which hears that ranks ask for each other's calls. First hosts are
+//! asked that reach the one that is called; then, if none has answered, whether the two can meet at
+//! the job's own, and then at others. Bounded by [`SOUGHT_MAX`]; what nobody asks for any more is
+//! forgotten.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -53,12 +56,15 @@ struct Sought {
 }
 
 impl Search {
-    /// A rank of the first node of a pair does not reach one of the second. What is to be done about it now.
+    /// A rank of the first node of a pair does not reach one of the second. What is to be done
+    /// about it now.
     pub(super) fn missed(&mut self, nodes: (u32, u32), now: Instant) -> Seek {
         if self.swept.is_none_or(|swept| now > swept + WAY_FORGETS) {
             self.swept = Some(now);
-            self.sought.retain(|_, known| now <= known.last + WAY_FORGETS);
-            self.settled.retain(|_, settled| now <= *settled + WAY_FORGETS);
+            self.sought
+                .retain(|_, known| now <= known.last + WAY_FORGETS);
+            self.settled
+                .retain(|_, settled| now <= *settled + WAY_FORGETS);
         }
         if self.sought.len() >= SOUGHT_MAX && !self.sought.contains_key(&nodes) {
             return Seek::Nothing;
@@ -79,7 +85,9 @@ impl Search {
         this.last = now;
         match this.asked {
             _ if now < this.since + WAY_AFTER => Seek::Nothing,
-            Some(asked) if now < asked + WAY_FORGETS * this.rounds.clamp(1, WAY_ROUNDS) => this.next(now),
+            Some(asked) if now < asked + WAY_FORGETS * this.rounds.clamp(1, WAY_ROUNDS) => {
+                this.next(now)
+            }
             _ => {
                 this.failed += u32::from(this.venues >= VENUES && !this.told);
                 (this.asked, this.rounds) = (Some(now), this.rounds + 1);
@@ -102,7 +110,8 @@ impl Search {
         lately.is_some_and(|settled| now < *settled + WAY_FORGETS)
     }
 
-    /// Both of two nodes reach one where they can meet, and that expects them: whether they are to be told.
+    /// Both of two nodes reach one where they can meet, and that expects them: whether they are to
+    /// be told.
     pub(super) fn settle(&mut self, two: (u32, u32), now: Instant) -> bool {
         let nodes = ordered(two);
         let is_new = !self.settled.contains_key(&nodes);
@@ -162,10 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn others_are_asked_for_a_way_when_two_have_missed_each_other_for_a_while_and_then_not_for_another() {
+    fn others_are_asked_for_a_way_when_two_have_missed_each_other_for_a_while_and_then_not_for_another()
+     {
         let (mut search, begun) = (Search::default(), Instant::now());
         let seen = each_second(&mut search, begun, 12);
-        let asked: Vec<usize> = (0..12).filter(|second| seen[*second] == Seek::Caller).collect();
+        let asked: Vec<usize> = (0..12)
+            .filter(|second| seen[*second] == Seek::Caller)
+            .collect();
         assert_eq!(asked, [2, 7]);
         // Long after, it is another case.
         let later = begun + WAY_FORGETS * 10;
@@ -189,14 +201,23 @@ mod tests {
                 .all(|two| SECOND * (two[1] - two[0]) == most)
         );
         // Each time to its end.
-        let here = seen.iter().filter(|seek| matches!(seek, Seek::VenueHere(_)));
+        let here = seen
+            .iter()
+            .filter(|seek| matches!(seek, Seek::VenueHere(_)));
         assert!(here.count() + 1 >= asked.len());
         // Nobody has been told of a place: each time others are asked.
         let elsewhere: Vec<u32> = seen.iter().filter_map(elsewhere).collect();
         assert!(elsewhere.len() + 1 >= asked.len());
-        assert!((0..).zip(elsewhere).all(|(before, failed)| failed == before));
+        assert!(
+            (0..)
+                .zip(elsewhere)
+                .all(|(before, failed)| failed == before)
+        );
         let last = begun + SECOND * 199;
-        assert_eq!(search.missed((1, 2), last + WAY_FORGETS + SECOND), Seek::Nothing);
+        assert_eq!(
+            search.missed((1, 2), last + WAY_FORGETS + SECOND),
+            Seek::Nothing
+        );
     }
 
     #[test]
@@ -233,21 +254,30 @@ mod tests {
         assert_eq!(each_second(&mut search, begun, 3)[2], Seek::Caller);
         search.found((1, 2));
         for second in 3..7 {
-            assert_eq!(search.missed((1, 2), begun + SECOND * second), Seek::Nothing);
+            assert_eq!(
+                search.missed((1, 2), begun + SECOND * second),
+                Seek::Nothing
+            );
         }
         assert_eq!(search.missed((1, 2), begun + SECOND * 7), Seek::Caller);
         search.found((1, 2));
-        assert_eq!(search.missed((1, 2), begun + SECOND * 8), Seek::VenueHere(0));
+        assert_eq!(
+            search.missed((1, 2), begun + SECOND * 8),
+            Seek::VenueHere(0)
+        );
     }
 
     #[test]
     fn two_are_told_where_to_meet_once_for_a_while_whoever_of_them_was_missed() {
         let (mut search, begun) = (Search::default(), Instant::now());
         assert!(search.settle((1, 2), begun));
-        assert!(!search.settle((2, 1), begun + SECOND) && search.is_settled((2, 1), begun + SECOND));
+        assert!(
+            !search.settle((2, 1), begun + SECOND) && search.is_settled((2, 1), begun + SECOND)
+        );
         assert!(search.settle((3, 1), begun + SECOND));
         assert!(
-            !search.is_settled((2, 1), begun + WAY_FORGETS) && search.settle((2, 1), begun + WAY_FORGETS)
+            !search.is_settled((2, 1), begun + WAY_FORGETS)
+                && search.settle((2, 1), begun + WAY_FORGETS)
         );
     }
 

@@ -23,7 +23,8 @@ use garonne_rails::tcp::Versions;
 struct Request {
     protocols: Versions,
     rank: u32,
-    /// Process id as the process sees it, and as the kernel says it to us (0: not visible from here).
+    /// Process id as the process sees it, and as the kernel says it to us (0: not visible from
+    /// here).
     pid: (u32, i32),
     version: String,
 }
@@ -112,7 +113,9 @@ impl Agent<'_> {
 
     /// A process of another user is told why it cannot join, if it was invited.
     fn refuse_other_user(&self, bytes: &[u8], socket: BorrowedFd<'_>, uid: u32) {
-        if let Ok(ToAgent::Register { admission, rank, .. }) = ToAgent::decode(bytes)
+        if let Ok(ToAgent::Register {
+            admission, rank, ..
+        }) = ToAgent::decode(bytes)
             && admission == self.admission
         {
             let own = rustix::process::geteuid().as_raw();
@@ -126,7 +129,8 @@ impl Agent<'_> {
 
     fn attach(&mut self, socket: &OwnedFd) {
         // Where no rank runs tools are the only ones to read a board. Without it they say less.
-        if self.worlds.is_empty() && self.hosts.is_some() && self.job.ranks_of(self.node).is_empty() {
+        if self.worlds.is_empty() && self.hosts.is_some() && self.job.ranks_of(self.node).is_empty()
+        {
             let _ = self.new_world(0, LIBRARY_VERSION, 0);
         }
         if let Some(world) = self.worlds.last() {
@@ -158,8 +162,13 @@ impl Agent<'_> {
     }
 
     fn register(&mut self, request: Request, socket: OwnedFd) {
-        // Its predecessor in this place may have said MPI_Finalize on its own socket just before: hear that first.
-        if let Some(holder) = self.slots.get(request.rank as usize).and_then(|slot| slot.member) {
+        // Its predecessor in this place may have said MPI_Finalize on its own socket just before:
+        // hear that first.
+        if let Some(holder) = self
+            .slots
+            .get(request.rank as usize)
+            .and_then(|slot| slot.member)
+        {
             self.serve_member(holder);
         }
         let verdict = self.judge(&request).and_then(|verdict| match verdict {
@@ -196,7 +205,8 @@ impl Agent<'_> {
                     },
                     &[],
                 );
-                // A second process in one place harms nobody; but for a rank that cannot join, the others wait for ever.
+                // A second process in one place harms nobody; but for a rank that cannot join, the
+                // others wait for ever.
                 if code != codes::G0205 && (request.rank as usize) < self.slots.len() {
                     self.kept_out(request.rank, &format!("error[{code}]: {text}"));
                 }
@@ -211,7 +221,10 @@ impl Agent<'_> {
         if !self.is_here(*rank) {
             return Err(Error::misuse(
                 codes::G0212,
-                format!("this job has {} ranks and no rank {rank} here", self.slots.len()),
+                format!(
+                    "this job has {} ranks and no rank {rank} here",
+                    self.slots.len()
+                ),
             ));
         }
         let protocol = agree(PROTOCOLS, request)?;
@@ -220,7 +233,8 @@ impl Agent<'_> {
             .member
             .map(|index| &self.members[index as usize])
         {
-            let alive = !holder.gone && (!holder.direct || self.slots[*rank as usize].ended.is_none());
+            let alive =
+                !holder.gone && (!holder.direct || self.slots[*rank as usize].ended.is_none());
             if alive && (pid.1 == holder.pid || processes::is_ancestor(holder.pid, pid.1)) {
                 return Ok(Verdict::Alone);
             }
@@ -253,7 +267,8 @@ impl Agent<'_> {
         Ok(Verdict::Join { epoch, protocol })
     }
 
-    /// A reading end of the lifeline with a file description of its own: owner and signal are set per description.
+    /// A reading end of the lifeline with a file description of its own: owner and signal are set
+    /// per description.
     fn own_lifeline(&self) -> Result<OwnedFd> {
         use rustix::fs::{Mode, OFlags};
         use std::os::fd::AsRawFd;
@@ -263,7 +278,13 @@ impl Agent<'_> {
             OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
             Mode::empty(),
         )
-        .map_err(|error| Error::system(codes::G0209, "cannot make a lifeline (is /proc mounted?)", error))
+        .map_err(|error| {
+            Error::system(
+                codes::G0209,
+                "cannot make a lifeline (is /proc mounted?)",
+                error,
+            )
+        })
     }
 
     fn welcome(
@@ -275,7 +296,8 @@ impl Agent<'_> {
     ) {
         let slot = &mut self.slots[request.rank as usize];
         let direct = request.pid.1 == slot.pid;
-        // Without room for a descriptor, or from another PID namespace, the end of its socket tells of its death.
+        // Without room for a descriptor, or from another PID namespace, the end of its socket tells
+        // of its death.
         let pidfd = match direct || !self.room_for_pidfds {
             true => None,
             false => Pid::from_raw(request.pid.1)
@@ -298,7 +320,9 @@ impl Agent<'_> {
         let mut fds = vec![world.file.as_fd(), lifeline.as_fd()];
         // What it needs to speak to other hosts: the port that others know of it, and the secret.
         let secret = self.secret().and_then(|secret| secret.lay_down().ok());
-        if let (Some(listener), Some(secret)) = (&self.slots[request.rank as usize].listener, &secret) {
+        if let (Some(listener), Some(secret)) =
+            (&self.slots[request.rank as usize].listener, &secret)
+        {
             fds.extend([listener.as_fd(), secret.as_fd()]);
         }
         reply(socket.as_fd(), &message, &fds);
@@ -347,11 +371,16 @@ impl Agent<'_> {
                     return;
                 }
             };
-            let Some(rank) = self.rank_of(index) else { return };
+            let Some(rank) = self.rank_of(index) else {
+                return;
+            };
             match ToAgent::decode(&received.bytes) {
-                Ok(ToAgent::Recorder) => self.keep_recorder(rank, index, received.fds.into_iter().next()),
+                Ok(ToAgent::Recorder) => {
+                    self.keep_recorder(rank, index, received.fds.into_iter().next())
+                }
                 Ok(message) => self.serve_message(index, rank, message),
-                // A rank that talks nonsense has overwritten itself; it will fail with its own words.
+                // A rank that talks nonsense has overwritten itself; it will fail with its own
+                // words.
                 Err(_) => self.members[index as usize].socket = None,
             }
         }
@@ -374,11 +403,19 @@ impl Agent<'_> {
             ToAgent::Report { text } => self.members[index as usize].report = text,
             ToAgent::Put { key, value } => {
                 let world = &mut self.worlds[epoch];
-                let (ready, waiting) = world.waiting.drain(..).partition(|(_, wanted)| *wanted == key);
+                let (ready, waiting) = world
+                    .waiting
+                    .drain(..)
+                    .partition(|(_, wanted)| *wanted == key);
                 world.waiting = waiting;
                 let ready: Vec<(u32, String)> = ready;
                 for (member, _) in ready {
-                    self.answer(member, &ToRank::Value { value: value.clone() });
+                    self.answer(
+                        member,
+                        &ToRank::Value {
+                            value: value.clone(),
+                        },
+                    );
                 }
                 self.worlds[epoch].store.entry(key).or_insert(value);
             }
@@ -419,9 +456,12 @@ impl Agent<'_> {
         }
     }
 
-    /// Takes from a member's card that it has finalized: its program may have closed the socket by which it would say so.
+    /// Takes from a member's card that it has finalized: its program may have closed the socket by
+    /// which it would say so.
     pub(super) fn see_finalized(&mut self, index: u32) {
-        let Some(rank) = self.rank_of(index) else { return };
+        let Some(rank) = self.rank_of(index) else {
+            return;
+        };
         let epoch = self.members[index as usize].epoch as usize;
         if Card::of(&self.worlds[epoch].board, rank).state() == State::Finalized {
             self.members[index as usize].finalized = true;
@@ -453,10 +493,12 @@ impl Agent<'_> {
     pub(super) fn told_end(&self, index: u32) -> Option<Ended> {
         let member = &self.members[index as usize];
         // Once its wrapper is gone it is a child of ours.
-        processes::end_told_by(member.pidfd.as_ref()?.as_fd()).or_else(|| processes::ended(member.pid))
+        processes::end_told_by(member.pidfd.as_ref()?.as_fd())
+            .or_else(|| processes::ended(member.pid))
     }
 
-    /// Waits for the end of a dead process to be known: nothing but its reaping is reported from now on.
+    /// Waits for the end of a dead process to be known: nothing but its reaping is reported from
+    /// now on.
     pub(super) fn await_reaping(&mut self, index: u32) {
         let member = &mut self.members[index as usize];
         let token = Token::Process(index).pack();
@@ -479,8 +521,8 @@ impl Agent<'_> {
         }
     }
 
-    /// Shows on the board that a rank's process is gone. Not for one that ended well after MPI_Finalize: that is no failure
-    /// that a peer's receive from any source should see.
+    /// Shows on the board that a rank's process is gone. Not for one that ended well after
+    /// MPI_Finalize: that is no failure that a peer's receive from any source should see.
     pub(super) fn mark_gone(&self, rank: u32) {
         // The key that ends the job has ended it: what it waited for is still to be read.
         if self.verdicts.is_interrupt() {

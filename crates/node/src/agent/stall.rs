@@ -1,8 +1,9 @@
-//! Jobs that stand still: whether all ranks of this host sleep and use no processor, asked now and then by the first agent.
-//! Where that is so the agent has the verdict on the job found ([`super::verdict`]), which is printed if it is proven.
+//! Jobs that stand still: whether all ranks of this host sleep and use no processor, asked now and
+//! then by the first agent. Where that is so the agent has the verdict on the job found
+//! ([`super::verdict`]), which is printed if it is proven.
 //!
-//! A look reads one file of `/proc` for each rank of this host, and ranks do nothing for it. Looks come less and less often
-//! while nothing is found.
+//! A look reads one file of `/proc` for each rank of this host, and ranks do nothing for it. Looks
+//! come less and less often while nothing is found.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
@@ -78,7 +79,10 @@ impl Stalls {
 impl Agent<'_> {
     /// Looks, if that is due.
     pub(super) fn look_for_stall(&mut self, now: Instant) {
-        if self.ending.is_some() || self.up.is_some() || self.adopted.is_some() || self.verdicts.is_looking()
+        if self.ending.is_some()
+            || self.up.is_some()
+            || self.adopted.is_some()
+            || self.verdicts.is_looking()
         {
             self.verdicts.stalls.next = None;
             return;
@@ -138,9 +142,11 @@ impl Agent<'_> {
         answer(&self.job.setting(ENV_DEADLOCK)).unwrap_or_default()
     }
 
-    /// The processor time that the ranks of this host have used; `None` if one runs, or has not come to MPI yet.
+    /// The processor time that the ranks of this host have used; `None` if one runs, or has not
+    /// come to MPI yet.
     fn used_by_sleepers(&self) -> Option<u64> {
-        let running = (0..self.slots.len() as u32).filter(|rank| self.slots[*rank as usize].ended.is_none());
+        let running =
+            (0..self.slots.len() as u32).filter(|rank| self.slots[*rank as usize].ended.is_none());
         let mut used = 0;
         for rank in running {
             self.slots[rank as usize].member?;
@@ -177,7 +183,10 @@ mod tests {
 
     #[test]
     fn a_process_sleeps_until_it_is_gone() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
         let until = Instant::now() + Duration::from_secs(20);
         while ticks_of_sleeper(child.id() as i32).is_none() {
             assert!(Instant::now() < until, "it does not sleep");

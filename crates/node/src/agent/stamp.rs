@@ -1,4 +1,5 @@
-//! The time as it stands before a line of output: a pure function of the clock's reading, in UTC, which needs no table of zones.
+//! The time as it stands before a line of output: a pure function of the clock's reading, in UTC,
+//! which needs no table of zones.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

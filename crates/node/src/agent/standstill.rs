@@ -1,7 +1,9 @@
-//! Whether this agent itself stood still: stopped, frozen with its container, suspended with its machine, or without processor time.
+//! Whether this agent itself stood still: stopped, frozen with its container, suspended with its
+//! machine, or without processor time.
 //!
-//! The agents of other hosts take one that stands still for gone and end their part of the job. When this agent goes on it must not blame them.
-//! Only the agent's own turns are looked at: one that lasted longer than the agent was to sleep in it.
+//! The agents of other hosts take one that stands still for gone and end their part of the job.
+//! When this agent goes on it must not blame them. Only the agent's own turns are looked at: one
+//! that lasted longer than the agent was to sleep in it.
 
 use std::time::{Duration, Instant};
 
@@ -11,20 +13,24 @@ use super::Agent;
 use crate::limits::{AGENT_SILENCE_MAX, PING_EVERY};
 use crate::sys;
 
-/// Others may take an agent that stood still for this long for gone: it may have said nothing for some time before.
+/// Others may take an agent that stood still for this long for gone: it may have said nothing for
+/// some time before.
 const TAKEN_FOR_GONE: Duration = AGENT_SILENCE_MAX.saturating_sub(PING_EVERY.saturating_mul(2));
 
-/// How long a standstill explains that lines to other hosts have ended: their ends are read as soon as the agent goes on.
+/// How long a standstill explains that lines to other hosts have ended: their ends are read as soon
+/// as the agent goes on.
 const EXPLAINS: Duration = PING_EVERY;
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
 pub(super) struct Standstill {
-    /// When this agent woke up last, in time since the machine was started, to which a suspended machine's belongs.
+    /// When this agent woke up last, in time since the machine was started, to which a suspended
+    /// machine's belongs.
     awake: Option<Duration>,
     /// For how long it is to sleep, where anything is due.
     wait: Option<Duration>,
-    /// When this agent went on, and how long it had stood still, at the last time that others may have taken it for gone.
+    /// When this agent went on, and how long it had stood still, at the last time that others may
+    /// have taken it for gone.
     last: Option<(Instant, Duration)>,
 }
 
@@ -39,7 +45,10 @@ impl Standstill {
     /// The agent is awake again. Returns for how long it stood still.
     pub fn get_up(&mut self) -> Duration {
         let now = since_boot();
-        let turn = self.awake.replace(now).map(|before| now.saturating_sub(before));
+        let turn = self
+            .awake
+            .replace(now)
+            .map(|before| now.saturating_sub(before));
         let turn = turn.zip(self.wait.take());
         self.note(turn, Instant::now())
     }
@@ -68,7 +77,8 @@ fn since_boot() -> Duration {
 }
 
 impl Agent<'_> {
-    /// This agent has waited for events. Where others may have taken it for gone meanwhile, their ends are heard first: what its ranks say of their peers comes of those.
+    /// This agent has waited for events. Where others may have taken it for gone meanwhile, their
+    /// ends are heard first: what its ranks say of their peers comes of those.
     pub(super) fn wake(&mut self) {
         let stood = self.standstill.get_up();
         if let Some(below) = &mut self.below {
@@ -77,7 +87,10 @@ impl Agent<'_> {
         if stood < TAKEN_FOR_GONE {
             return;
         }
-        let nodes = self.below.as_ref().map_or(Vec::new(), |below| below.nodes());
+        let nodes = self
+            .below
+            .as_ref()
+            .map_or(Vec::new(), |below| below.nodes());
         nodes.into_iter().for_each(|node| self.branch_speaks(node));
     }
 }
@@ -99,7 +112,10 @@ mod tests {
     fn a_standstill_explains_what_ends_right_after_it() {
         let (mut still, now) = (Standstill::default(), Instant::now());
         let short = TAKEN_FOR_GONE / 2;
-        assert_eq!(still.note(Some((short + PING_EVERY, PING_EVERY)), now), short);
+        assert_eq!(
+            still.note(Some((short + PING_EVERY, PING_EVERY)), now),
+            short
+        );
         assert_eq!(still.explains(now), None);
         let long = 2 * AGENT_SILENCE_MAX;
         assert_eq!(still.note(Some((long, PING_EVERY)), now), long - PING_EVERY);

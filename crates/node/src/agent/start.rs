@@ -33,7 +33,8 @@ pub(super) struct Starter<'a> {
     null: OwnedFd,
     nofile: Option<(u64, u64)>,
     number: i32,
-    /// Keys of a terminal are for the launcher alone, which looks at the ranks before it passes them on.
+    /// Keys of a terminal are for the launcher alone, which looks at the ranks before it passes
+    /// them on.
     has_terminal: bool,
 }
 
@@ -127,16 +128,22 @@ impl<'a> Starter<'a> {
             .map(|dir| c_string(dir.as_os_str()))
             .transpose()?;
         if let Some(dir) = &program.dir {
-            // What shells and other launchers do on `cd`: programs that print their directory expect it.
+            // What shells and other launchers do on `cd`: programs that print their directory
+            // expect it.
             env.retain(|(name, _)| name != "PWD");
             env.push((
                 "PWD".into(),
-                std::path::absolute(dir).unwrap_or_else(|_| dir.clone()).into(),
+                std::path::absolute(dir)
+                    .unwrap_or_else(|_| dir.clone())
+                    .into(),
             ));
         }
         let own = Invitation::vars(&self.admission, self.name, self.shared, self.number)?;
         env.retain(|(name, _)| !own.iter().any(|(known, _)| name == known.as_str()));
-        env.extend(own.into_iter().map(|(name, value)| (name.into(), value.into())));
+        env.extend(
+            own.into_iter()
+                .map(|(name, value)| (name.into(), value.into())),
+        );
         let place = ProgramPlace {
             index: i32::try_from(index).unwrap_or(i32::MAX),
             ranks: program.ranks,
@@ -173,7 +180,8 @@ impl<'a> Starter<'a> {
         }
     }
 
-    /// Starts `rank`. `input`: what it reads as standard input, if that is neither nothing nor this process's own.
+    /// Starts `rank`. `input`: what it reads as standard input, if that is neither nothing nor this
+    /// process's own.
     pub fn start(&self, rank: u32, ready: &Ready, input: Option<OwnedFd>) -> Result<Started> {
         let (stdout, stdout_theirs) = pipe()?;
         let (stderr, stderr_theirs) = pipe()?;
@@ -233,7 +241,11 @@ impl<'a> Starter<'a> {
                 Error::system(codes::G0210, what, error)
             }
         })?;
-        Ok(Started { pid, stdout, stderr })
+        Ok(Started {
+            pid,
+            stdout,
+            stderr,
+        })
     }
 }
 
@@ -245,7 +257,8 @@ pub(super) fn raise_nofile() -> Option<(u64, u64)> {
         current: Some(hard),
         maximum: Some(hard),
     };
-    (soft < hard && rustix::process::setrlimit(Resource::Nofile, raised).is_ok()).then_some((soft, hard))
+    (soft < hard && rustix::process::setrlimit(Resource::Nofile, raised).is_ok())
+        .then_some((soft, hard))
 }
 
 /// How many descriptors this process may have.
@@ -257,7 +270,13 @@ pub(super) fn open_files_limit() -> u64 {
 
 /// A pipe whose reading end does not block.
 fn pipe() -> Result<(OwnedFd, OwnedFd)> {
-    let failed = |error| Error::system(codes::G0302, "cannot make a pipe for a rank's output", error);
+    let failed = |error| {
+        Error::system(
+            codes::G0302,
+            "cannot make a pipe for a rank's output",
+            error,
+        )
+    };
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
     rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::NONBLOCK).map_err(failed)?;
     Ok((read, write))
@@ -281,10 +300,12 @@ pub(super) const OF_ONE_HOST: [&str; 8] = [
 ];
 
 fn is_of_one_host(name: &OsStr) -> bool {
-    name.to_str().is_some_and(|name| OF_ONE_HOST.contains(&name))
+    name.to_str()
+        .is_some_and(|name| OF_ONE_HOST.contains(&name))
 }
 
-/// Settings of the library: what they say holds for all ranks of a job, wherever its hosts come from.
+/// Settings of the library: what they say holds for all ranks of a job, wherever its hosts come
+/// from.
 const SETTINGS: [&str; 9] = [
     super::grace::ENV_KILL_AFTER,
     crate::rank::ENV_BACKGROUND,
@@ -297,15 +318,19 @@ const SETTINGS: [&str; 9] = [
     crate::rank::ENV_SHARDS,
 ];
 
-/// What of our environment goes to a host that joins: only what all ranks must agree about. The rest is as it is there.
+/// What of our environment goes to a host that joins: only what all ranks must agree about. The
+/// rest is as it is there.
 pub(super) fn environment_for_guests() -> Vec<(OsString, OsString)> {
     std::env::vars_os()
         .filter(|(name, _)| SETTINGS.iter().any(|known| name == known))
         .collect()
 }
 
-/// The environment of ranks on this host, which has joined: ours, with the settings that came with the job.
-pub(crate) fn environment_of_guest(settings: Vec<(OsString, OsString)>) -> Vec<(OsString, OsString)> {
+/// The environment of ranks on this host, which has joined: ours, with the settings that came with
+/// the job.
+pub(crate) fn environment_of_guest(
+    settings: Vec<(OsString, OsString)>,
+) -> Vec<(OsString, OsString)> {
     let own = std::env::vars_os()
         .filter(|(name, _)| !is_of_one_host(name) && !SETTINGS.iter().any(|known| name == known));
     own.chain(settings).collect()
@@ -329,7 +354,10 @@ impl Ready {
 
     /// Whether its ranks use TCP beside shared memory.
     pub(super) fn uses_both_rails(&self) -> bool {
-        let said = self.env.iter().find(|(name, _)| name == crate::rank::ENV_RAILS);
+        let said = self
+            .env
+            .iter()
+            .find(|(name, _)| name == crate::rank::ENV_RAILS);
         said.is_some_and(|(_, said)| matches!(Rails::parse(said), Ok(Rails::Both)))
     }
 }
@@ -344,8 +372,8 @@ struct PlaceOf {
     helpers: String,
 }
 
-/// The environment of one rank: the shared part, then its place, also under the names that scripts written for other
-/// launchers read.
+/// The environment of one rank: the shared part, then its place, also under the names that scripts
+/// written for other launchers read.
 fn environment(ready: &Ready, place: &PlaceOf) -> Result<Vec<CString>> {
     let (rank, size) = (place.rank.to_string(), place.size.to_string());
     let (here, all_here) = (place.here.to_string(), place.all_here.to_string());

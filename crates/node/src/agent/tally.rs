@@ -1,4 +1,5 @@
-//! What agents note of the ends of ranks, for a launcher that is to tell them: those of other hosts tell the first.
+//! What agents note of the ends of ranks, for a launcher that is to tell them: those of other hosts
+//! tell the first.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -53,7 +54,8 @@ impl Tally {
 
     /// Ranks of another host have ended.
     pub fn note_elsewhere(&mut self, ends: Vec<RankEnd>) {
-        self.elsewhere.extend(ends.into_iter().map(|end| (end.rank, end)));
+        self.elsewhere
+            .extend(ends.into_iter().map(|end| (end.rank, end)));
     }
 
     /// A line of the agent's own: the first that has a code says why the job ends.
@@ -67,7 +69,9 @@ impl Tally {
 impl Agent<'_> {
     /// The ends of all ranks of this host, when everything that is left has been killed.
     pub(super) fn ends_here(&self) -> Vec<RankEnd> {
-        let here = (0..).zip(&self.slots).filter(|(_, slot)| slot.node == self.node);
+        let here = (0..)
+            .zip(&self.slots)
+            .filter(|(_, slot)| slot.node == self.node);
         let end = |(rank, slot): (u32, &Slot)| RankEnd {
             rank,
             process: slot.pid,
@@ -81,7 +85,10 @@ impl Agent<'_> {
     /// Tells how all ranks ended, when everything that is left has been killed.
     pub(super) fn tell_outcome(&self) {
         let Some(sheet) = &self.job.sheet else { return };
-        let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let own = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
         let mut ends = self.tally.elsewhere.clone();
         ends.extend(self.ends_here().into_iter().map(|end| (end.rank, end)));
         let rank = |rank: u32| {
@@ -130,7 +137,9 @@ pub(super) fn failed_to_start(job: &Job, error: &Error) -> i32 {
 /// Exit code of a job that could not start, after the habit of shells.
 pub(super) fn start_error_code(error: &Error) -> i32 {
     match error {
-        Error::System { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => 126,
+        Error::System { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            126
+        }
         error if error.code() == codes::G0210 => 127,
         error if error.code() == codes::G0211 => 2,
         _ => 1,

@@ -1,7 +1,9 @@
-//! Tracebacks of Python: what a rank's standard error holds back while its job may be about to fail, and what several of them come to.
+//! Tracebacks of Python: what a rank's standard error holds back while its job may be about to
+//! fail, and what several of them come to.
 //!
-//! A stream that begins a traceback holds everything from there on, in order, until the job has failed or
-//! [`TRACEBACK_WAIT`](crate::limits::TRACEBACK_WAIT) has passed, at most [`TRACEBACK_BYTES_MAX`]. Nothing here prints.
+//! A stream that begins a traceback holds everything from there on, in order, until the job has
+//! failed or [`TRACEBACK_WAIT`](crate::limits::TRACEBACK_WAIT) has passed, at most
+//! [`TRACEBACK_BYTES_MAX`]. Nothing here prints.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -95,14 +97,16 @@ pub(super) fn apart(held: Vec<(u32, Vec<u8>)>) -> Vec<Group> {
     held.into_iter().map(alone).collect()
 }
 
-/// Puts texts together that are equal but for their ranks' own numbers, and beginnings of a text with it. The groups come in the order of
-/// their first ranks, but for that of the rank `cause`, which is the last and has it as its first.
+/// Puts texts together that are equal but for their ranks' own numbers, and beginnings of a text
+/// with it. The groups come in the order of their first ranks, but for that of the rank `cause`,
+/// which is the last and has it as its first.
 pub(super) fn groups(held: Vec<(u32, Vec<u8>)>, cause: Option<u32>) -> Vec<Group> {
     let mut sorted: Vec<_> = held
         .iter()
         .map(|(rank, text)| (*rank, unnumbered(text, *rank)))
         .collect();
-    // A beginning of a text comes behind it then, with nothing between the two that does not begin with it, too.
+    // A beginning of a text comes behind it then, with nothing between the two that does not begin
+    // with it, too.
     sorted.sort_by(|(one, text), (two, other)| other.cmp(text).then(one.cmp(two)));
     let mut groups: Vec<Group> = Vec::new();
     for (rank, text) in sorted {
@@ -116,7 +120,9 @@ pub(super) fn groups(held: Vec<(u32, Vec<u8>)>, cause: Option<u32>) -> Vec<Group
             }),
         }
     }
-    groups.iter_mut().for_each(|group| group.cut.sort_unstable());
+    groups
+        .iter_mut()
+        .for_each(|group| group.cut.sort_unstable());
     let is_of_cause = |group: &Group| cause.is_some_and(|cause| group.ranks.contains(&cause));
     groups.sort_by_key(|group| (is_of_cause(group), group.ranks[0]));
     if let Some(last) = groups.last_mut().filter(|group| is_of_cause(group)) {
@@ -151,8 +157,12 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }
 
-/// Takes from groups those that only follow from the end of another rank than they are of: what they say in a line, and their ranks.
-pub(super) fn split(groups: Vec<Group>, cause: Option<u32>) -> (Vec<(String, Vec<u32>)>, Vec<Group>) {
+/// Takes from groups those that only follow from the end of another rank than they are of: what
+/// they say in a line, and their ranks.
+pub(super) fn split(
+    groups: Vec<Group>,
+    cause: Option<u32>,
+) -> (Vec<(String, Vec<u32>)>, Vec<Group>) {
     let mut consequences: Vec<(String, Vec<u32>)> = Vec::new();
     let mut others = Vec::new();
     for group in groups {
@@ -173,7 +183,8 @@ pub(super) fn split(groups: Vec<Group>, cause: Option<u32>) -> (Vec<(String, Vec
     (consequences, others)
 }
 
-/// What a traceback says in a line whose exception only follows from the end of another rank; `None`: it may say more.
+/// What a traceback says in a line whose exception only follows from the end of another rank;
+/// `None`: it may say more.
 fn consequence(text: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(text).ok()?;
     let (before, said) = text.split_once(&format!("\n{CONSEQUENCE}"))?;
@@ -252,19 +263,26 @@ mpi4py.MPI.Exception: MPI_ERR_PROC_ABORTED: process 1: it died
         let told = groups(held.clone(), Some(3));
         assert_eq!(told.len(), 2);
         assert_eq!((&told[0].ranks[..], &told[0].cut[..]), (&[2][..], &[][..]));
-        assert_eq!((&told[1].ranks[..], &told[1].cut[..]), (&[3, 0, 4][..], &[1][..]));
+        assert_eq!(
+            (&told[1].ranks[..], &told[1].cut[..]),
+            (&[3, 0, 4][..], &[1][..])
+        );
         assert_eq!(groups(held, None)[0].ranks, [0, 3, 4]);
     }
 
     #[test]
     fn texts_that_name_their_own_rank_are_one() {
-        let text =
-            |rank: u32| format!("T\n a\nRuntimeError: rank {rank} failed, unlike rank 7\n").into_bytes();
+        let text = |rank: u32| {
+            format!("T\n a\nRuntimeError: rank {rank} failed, unlike rank 7\n").into_bytes()
+        };
         let held = vec![(1, text(1)), (11, text(11)), (2, text(2)), (7, text(7))];
         let told = groups(held, Some(2));
         assert_eq!(told.len(), 2, "rank 7 names no other");
         assert_eq!((&told[0].ranks[..], told[0].numbered), (&[7][..], true));
-        assert_eq!((&told[1].ranks[..], told[1].numbered), (&[2, 1, 11][..], true));
+        assert_eq!(
+            (&told[1].ranks[..], told[1].numbered),
+            (&[2, 1, 11][..], true)
+        );
         assert_eq!(told[1].text, text(2));
         assert_eq!(
             unnumbered(b"rank 1, rank 12, rank 1", 1),
@@ -274,7 +292,8 @@ mpi4py.MPI.Exception: MPI_ERR_PROC_ABORTED: process 1: it died
 
     #[test]
     fn an_exception_that_follows_from_another_rank_s_end_is_a_line_and_any_other_is_not() {
-        let wanted = "mpi4py.MPI.Exception: MPI_ERR_PROC_ABORTED: process 1: it died at d.py:9 in exchange";
+        let wanted =
+            "mpi4py.MPI.Exception: MPI_ERR_PROC_ABORTED: process 1: it died at d.py:9 in exchange";
         assert_eq!(consequence(SUFFERED.as_bytes()).as_deref(), Some(wanted));
         assert_eq!(
             consequence(b"Traceback (most recent call last):\nKeyError: 1\n"),

@@ -1,6 +1,7 @@
 //! One agent's line to another: messages, signs of life, and the agent's epoll told what to watch.
 //!
-//! It outlives its connection: when the way there fails, the outer agent makes another (`renewal`), and both sides go on where they were.
+//! It outlives its connection: when the way there fails, the outer agent makes another (`renewal`),
+//! and both sides go on where they were.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -117,7 +118,8 @@ impl Trunk {
         self.down.is_some()
     }
 
-    /// Since when there is no connection because the other side, or something on the way, has reset it.
+    /// Since when there is no connection because the other side, or something on the way, has reset
+    /// it.
     pub fn reset_since(&self) -> Option<Instant> {
         self.down.filter(|_| self.line.is_reset())
     }
@@ -127,7 +129,8 @@ impl Trunk {
         self.turn
     }
 
-    /// Whether a message is not to be sent: what can be left out, where so much waits to leave already, or nothing can leave.
+    /// Whether a message is not to be sent: what can be left out, where so much waits to leave
+    /// already, or nothing can leave.
     pub fn leaves_out(&self, message: &[u8]) -> bool {
         (self.is_down() || self.line.waiting() > LOOK_WAITING_MAX) && shows_ranks(message)
     }
@@ -170,11 +173,13 @@ impl Trunk {
         Ok(!self.wants_room)
     }
 
-    /// The next message that is here. An error: the other side has ended the line; a connection that fails only leaves it without one for a while.
+    /// The next message that is here. An error: the other side has ended the line; a connection
+    /// that fails only leaves it without one for a while.
     pub fn receive(&mut self, epoll: &OwnedFd) -> Result<Option<Vec<u8>>, Lost> {
         let before = self.line.bytes();
         let received = self.line.receive();
-        // Also in the middle of a message: on a slow line it may take longer than the patience with silence.
+        // Also in the middle of a message: on a slow line it may take longer than the patience with
+        // silence.
         if self.line.bytes() != before {
             self.vigil.hear(Instant::now());
         }

@@ -1,8 +1,10 @@
-//! What a job hangs on, said without being asked: before its ranks end because of a signal or of its time.
+//! What a job hangs on, said without being asked: before its ranks end because of a signal or of
+//! its time.
 //!
-//! The agent has its own program find that out (`garonne agent --verdict`), as `garonne who` would, and prints what that
-//! writes. The agent goes on meanwhile, since the program asks it as any tool does. Owned by the first agent of a job; one
-//! program at a time, of at most [`VERDICT_BYTES_MAX`], for as long as its cause allows.
+//! The agent has its own program find that out (`garonne agent --verdict`), as `garonne who` would,
+//! and prints what that writes. The agent goes on meanwhile, since the program asks it as any tool
+//! does. Owned by the first agent of a job; one program at a time, of at most
+//! [`VERDICT_BYTES_MAX`], for as long as its cause allows.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -21,7 +23,8 @@ pub(super) enum Cause {
     Time,
     /// A signal asked for the end. `broadcast`: those of the terminal's process group have it.
     Interrupt { signal: i32, broadcast: bool },
-    /// The ranks of this host have stood still: nothing comes after it unless the verdict is proven.
+    /// The ranks of this host have stood still: nothing comes after it unless the verdict is
+    /// proven.
     Stall,
 }
 
@@ -93,7 +96,8 @@ impl Verdicts {
 }
 
 impl Agent<'_> {
-    /// Has the program look, in place of one that looks already. Returns whether it does: then its end comes within `patience`.
+    /// Has the program look, in place of one that looks already. Returns whether it does: then its
+    /// end comes within `patience`.
     pub(super) fn begin_verdict(&mut self, cause: Cause, patience: Duration) -> bool {
         let begun = !self.gathering && (!self.worlds.is_empty() || self.job.nodes.several());
         if self.up.is_some() || self.adopted.is_some() || !begun {
@@ -136,7 +140,8 @@ impl Agent<'_> {
         }
     }
 
-    /// A child of the agent has ended that may be a program that looks: for a verdict, for who asked, at a crash.
+    /// A child of the agent has ended that may be a program that looks: for a verdict, for who
+    /// asked, at a crash.
     pub(super) fn looker_reaped(&mut self, pid: i32) {
         self.looks.reaped(pid);
         self.crashes.reaped(pid);
@@ -145,7 +150,11 @@ impl Agent<'_> {
 
     /// When one of these programs has had enough time.
     pub(super) fn lookers_due(&self) -> Option<Instant> {
-        let verdicts = self.verdicts.due().into_iter().chain(self.verdicts.stalls.due());
+        let verdicts = self
+            .verdicts
+            .due()
+            .into_iter()
+            .chain(self.verdicts.stalls.due());
         let others = self.looks.due().into_iter().chain(self.crashes.due());
         others.chain(verdicts).min()
     }
@@ -160,7 +169,8 @@ impl Agent<'_> {
         self.look_for_stall(now);
     }
 
-    /// Prints what the program has said, if that is `whole`, and goes on with what it was wanted for.
+    /// Prints what the program has said, if that is `whole`, and goes on with what it was wanted
+    /// for.
     pub(super) fn end_verdict(&mut self, whole: bool) {
         let Some(looking) = self.verdicts.looking.take() else {
             return;

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::limits::{AGENT_SILENCE_MAX, PING_EVERY};
 
-/// Who looks later than this was kept from it, and so may have been those it listens for: by a stop, a frozen container, a machine that slept.
+/// Who looks later than this was kept from it, and so may have been those it listens for: by a
+/// stop, a frozen container, a machine that slept.
 const AWAY: Duration = PING_EVERY.saturating_mul(2);
 
 /// See the module's paragraph. Only time in which this end could hear counts as silence.

@@ -1,4 +1,5 @@
-//! The shared memory that the ranks of one generation of MPI processes get: made when the first of them registers; on a host without ranks, when a tool looks at it.
+//! The shared memory that the ranks of one generation of MPI processes get: made when the first of
+//! them registers; on a host without ranks, when a tool looks at it.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -15,7 +16,8 @@ use crate::limits;
 use crate::sys;
 use crate::wire::Link;
 
-/// Shards that each rank of a world may have. Only addresses are spent on those that nobody uses; on several hosts the memory of each has room for all ranks of the job.
+/// Shards that each rank of a world may have. Only addresses are spent on those that nobody uses;
+/// on several hosts the memory of each has room for all ranks of the job.
 fn shards(ranks: u32, nodes: u32) -> u32 {
     match nodes {
         1 => (limits::INBOXES / ranks).clamp(1, SHARDS_MAX as u32),
@@ -39,7 +41,8 @@ impl Agent<'_> {
             epoch,
             size,
             coll_bytes: self.job.coll_bytes,
-            inbox_bytes: garonne_rails::shm::inbox_bytes(size.min(limits::RANKS_MAX), beside) as u64,
+            inbox_bytes: garonne_rails::shm::inbox_bytes(size.min(limits::RANKS_MAX), beside)
+                as u64,
             shards: shards(size, nodes),
             cpus_milli: placement.cpus_milli,
             bound: !placement.masks.is_empty(),
@@ -57,8 +60,15 @@ impl Agent<'_> {
         // Of other hosts the launcher reads nothing itself.
         if self.job.traced && self.up.is_none() && beside > 0 {
             let message = Link::World.encode();
-            sys::send(self.link.as_fd(), &message, &[file.as_fd()], SendFlags::empty())
-                .map_err(|error| Error::system(codes::G0209, "cannot hand a world to the launcher", error))?;
+            sys::send(
+                self.link.as_fd(),
+                &message,
+                &[file.as_fd()],
+                SendFlags::empty(),
+            )
+            .map_err(|error| {
+                Error::system(codes::G0209, "cannot hand a world to the launcher", error)
+            })?;
         }
         self.show_hosts(&board);
         let version = version.to_owned();

@@ -71,7 +71,11 @@ impl Polls {
             }
             self.asks.len() - 1
         });
-        let Some(known) = self.asks.get_mut(index).filter(|known| known.site == ask.site) else {
+        let Some(known) = self
+            .asks
+            .get_mut(index)
+            .filter(|known| known.site == ask.site)
+        else {
             return;
         };
         for operation in ask.operations {
@@ -119,7 +123,8 @@ impl PollPlace {
         let operations = polls.asks.iter().flat_map(|ask| &ask.operations);
         let operations = operations.take(PENDING_SHOWN).flat_map(operation_words);
         let head = [polls.since_ns, polls.told_ns, polls.told_looks, counts];
-        Part(&self.words[PART..PART + PART_WORDS]).write(head.into_iter().chain(asks).chain(operations));
+        Part(&self.words[PART..PART + PART_WORDS])
+            .write(head.into_iter().chain(asks).chain(operations));
     }
 
     /// The thread has been answered.
@@ -204,7 +209,9 @@ mod tests {
     #[test]
     fn what_threads_ask_for_reads_back_until_it_is_withdrawn_and_places_come_back() {
         let book: &'static Book = Box::leak(Box::default());
-        let places: Vec<_> = (0..POLL_PLACES).map(|_| PollPlace::take(book).unwrap()).collect();
+        let places: Vec<_> = (0..POLL_PLACES)
+            .map(|_| PollPlace::take(book).unwrap())
+            .collect();
         assert!(PollPlace::take(book).is_none());
         let mut polls = Polls {
             since_ns: 5,

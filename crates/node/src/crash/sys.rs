@@ -1,7 +1,8 @@
 //! The handler of signals that end a rank, and its stack.
 //!
-//! Everything that the handler calls may be called from a signal handler: atomics, system calls, and a lock that is only
-//! tried. It asks for no memory and touches no thread-local variable of this library, which might be made at that moment.
+//! Everything that the handler calls may be called from a signal handler: atomics, system calls,
+//! and a lock that is only tried. It asks for no memory and touches no thread-local variable of
+//! this library, which might be made at that moment.
 
 use std::mem::{MaybeUninit, zeroed};
 use std::sync::Arc;
@@ -34,8 +35,8 @@ struct Rank {
 
 static RANK: AtomicPtr<Rank> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Has this process tell its agent of signals that end it and that nobody handles. The calling thread gets a stack for
-/// signal handlers, unless it has one: its own may be full.
+/// Has this process tell its agent of signals that end it and that nobody handles. The calling
+/// thread gets a stack for signal handlers, unless it has one: its own may be full.
 pub(super) fn install(client: Arc<Client>) {
     let card = client.card(client.world().rank);
     let pid = rustix::process::getpid().as_raw_pid();
@@ -44,12 +45,14 @@ pub(super) fn install(client: Arc<Client>) {
     RANK.store(Box::into_raw(rank), Release);
     give_stack();
     for signal in SIGNALS {
-        // SAFETY: all zeroes is a valid value of this plain C structure: no flags, an empty mask, SIG_DFL.
-        let (mut before, mut action): (libc::sigaction, libc::sigaction) = unsafe { (zeroed(), zeroed()) };
+        // SAFETY: all zeroes is a valid value of this plain C structure: no flags, an empty mask,
+        // SIG_DFL.
+        let (mut before, mut action): (libc::sigaction, libc::sigaction) =
+            unsafe { (zeroed(), zeroed()) };
         action.sa_sigaction = on_crash as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: valid places to read from and to write to; the handler lives as long as the process, since this library
-        // is never unloaded, and is one that may run at any time.
+        // SAFETY: valid places to read from and to write to; the handler lives as long as the
+        // process, since this library is never unloaded, and is one that may run at any time.
         unsafe {
             libc::sigfillset(&mut action.sa_mask);
             if libc::sigaction(signal, std::ptr::null(), &mut before) == 0
@@ -61,7 +64,8 @@ pub(super) fn install(client: Arc<Client>) {
     }
 }
 
-/// Gives the calling thread a stack for signal handlers, unless it has one. It stays until the process ends.
+/// Gives the calling thread a stack for signal handlers, unless it has one. It stays until the
+/// process ends.
 fn give_stack() {
     // SAFETY: all zeroes is a valid value of this plain C structure.
     let mut stack: libc::stack_t = unsafe { zeroed() };
@@ -73,7 +77,16 @@ fn give_stack() {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK | libc::MAP_NORESERVE;
     // SAFETY: new memory, which nothing else refers to.
-    let room = unsafe { libc::mmap(std::ptr::null_mut(), CRASH_STACK_BYTES, protection, flags, -1, 0) };
+    let room = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            CRASH_STACK_BYTES,
+            protection,
+            flags,
+            -1,
+            0,
+        )
+    };
     if room == libc::MAP_FAILED {
         return;
     }
@@ -88,7 +101,8 @@ fn give_stack() {
 
 /// Tells the agent, waits until it has seen enough, and lets the signal end the process.
 extern "C" fn on_crash(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands over a valid structure, and so does a handler of the program's that calls this one.
+    // SAFETY: the kernel hands over a valid structure, and so does a handler of the program's that
+    // calls this one.
     let told = unsafe { &*info };
     // SYNC(crash-rank)
     let rank = RANK.load(Acquire);
@@ -101,7 +115,8 @@ extern "C" fn on_crash(signal: i32, info: *mut libc::siginfo_t, context: *mut li
             signal,
             code: told.si_code,
             tid: rustix::thread::gettid().as_raw_pid() as u32,
-            // SAFETY: both fields are at the same place of what the kernel has filled in, and plain numbers.
+            // SAFETY: both fields are at the same place of what the kernel has filled in, and plain
+            // numbers.
             detail: unsafe {
                 match told.si_code > 0 {
                     true => told.si_addr().expose_provenance() as u64,
@@ -115,8 +130,8 @@ extern "C" fn on_crash(signal: i32, info: *mut libc::siginfo_t, context: *mut li
 }
 
 impl Rank {
-    /// Stands still until the agent has seen enough, or for so long. Of several threads that crash the first is told of; the
-    /// others stand with it.
+    /// Stands still until the agent has seen enough, or for so long. Of several threads that crash
+    /// the first is told of; the others stand with it.
     fn stand(&self, crash: &Crash) {
         let word = self.card.crash();
         let first = word.compare_exchange(0, STANDS, Relaxed, Relaxed).is_ok();
@@ -135,14 +150,16 @@ impl Rank {
     }
 }
 
-/// Has the signal come once more, as it came, with nobody who handles it: it ends the process when the handler returns, at
-/// the instruction that it came at.
+/// Has the signal come once more, as it came, with nobody who handles it: it ends the process when
+/// the handler returns, at the instruction that it came at.
 fn end_by(signal: i32, info: *mut libc::siginfo_t) {
     let pid = rustix::process::getpid().as_raw_pid();
     let tid = rustix::thread::gettid().as_raw_pid();
-    // SAFETY: all zeroes is a valid value of this plain C structure: no flags, an empty mask, SIG_DFL.
+    // SAFETY: all zeroes is a valid value of this plain C structure: no flags, an empty mask,
+    // SIG_DFL.
     let default: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-    // SAFETY: reads the structures, which are valid; the signal is blocked until the handler returns.
+    // SAFETY: reads the structures, which are valid; the signal is blocked until the handler
+    // returns.
     unsafe {
         libc::sigaction(signal, &default, std::ptr::null_mut());
         if libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, info) != 0 {

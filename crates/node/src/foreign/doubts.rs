@@ -1,5 +1,6 @@
-//! What ranks that meet by variables see of others that cannot be theirs: another library, another key, another job. Said on standard error as soon as it is likely, since they go on
-//! waiting for minutes, and again in the error if the wait was in vain. Pure but for that line.
+//! What ranks that meet by variables see of others that cannot be theirs: another library, another
+//! key, another job. Said on standard error as soon as it is likely, since they go on waiting for
+//! minutes, and again in the error if the wait was in vain. Pure but for that line.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -91,8 +92,9 @@ pub(super) fn doubt_of_caller(from: IpAddr, fault: &Fault) -> Option<Doubt> {
     Some(Doubt { text, certain })
 }
 
-/// What rank 0 thinks of its own place, where nobody comes: whether MASTER_ADDR, which means these addresses here, leads to this host at all, and whether somebody had a port that it
-/// would have taken first.
+/// What rank 0 thinks of its own place, where nobody comes: whether MASTER_ADDR, which means these
+/// addresses here, leads to this host at all, and whether somebody had a port that it would have
+/// taken first.
 pub(super) fn doubt_of_own_place(
     (address, port): (&str, u16),
     taken: Option<u16>,
@@ -113,7 +115,10 @@ pub(super) fn doubt_of_own_place(
         ),
         None => return None,
     };
-    Some(Doubt { text, certain: false })
+    Some(Doubt {
+        text,
+        certain: false,
+    })
 }
 
 /// What another rank thinks of its own number, where rank 0 of these variables has met all others.
@@ -179,7 +184,8 @@ mod tests {
     fn rank_0_doubts_a_place_that_is_no_address_of_its_host_or_whose_port_somebody_had() {
         let own: IpAddr = "127.0.0.1".parse().unwrap();
         let other: IpAddr = "203.0.113.77".parse().unwrap();
-        let doubt = |taken, host| doubt_of_own_place(("a", 29500), taken, &[host]).map(|doubt| doubt.text);
+        let doubt =
+            |taken, host| doubt_of_own_place(("a", 29500), taken, &[host]).map(|doubt| doubt.text);
         assert_eq!(doubt(None, own), None);
         let elsewhere = doubt(None, other).unwrap();
         assert!(
@@ -215,7 +221,10 @@ mod tests {
         assert_eq!(doubts.news(doubt(), now), None);
         assert_eq!(doubts.news(doubt(), now + Duration::from_secs(1)), None);
         let said = doubts.news(doubt(), now + STRANGERS_STAND).unwrap();
-        assert!(said.contains("10.0.0.2") && said.contains(ENV_KEY), "{said}");
+        assert!(
+            said.contains("10.0.0.2") && said.contains(ENV_KEY),
+            "{said}"
+        );
         assert!(doubts.last().contains(&said));
         assert!(doubts.proved(now + 100 * REFUSAL_STANDS).is_none());
     }

@@ -1,4 +1,5 @@
-//! The key that a user has put into a file, so that processes of his on several hosts know each other.
+//! The key that a user has put into a file, so that processes of his on several hosts know each
+//! other.
 
 use garonne_rails::tcp::{SECRET_BYTES, Secret};
 
@@ -16,8 +17,9 @@ pub(super) fn read() -> Result<Option<Secret>> {
         return Ok(None);
     };
     let shown = path.to_string_lossy().into_owned();
-    let text = bounded::read_text(&path, bounded::KEY_BYTES_MAX)
-        .map_err(|error| Error::system(codes::G0224, format!("{ENV_KEY} names '{shown}'"), error))?;
+    let text = bounded::read_text(&path, bounded::KEY_BYTES_MAX).map_err(|error| {
+        Error::system(codes::G0224, format!("{ENV_KEY} names '{shown}'"), error)
+    })?;
     parse(&text).map(Some).ok_or_else(|| {
         let text = format!(
             "{ENV_KEY} names '{shown}', which does not hold {} hexadecimal digits",

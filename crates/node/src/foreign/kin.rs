@@ -1,6 +1,7 @@
 //! Telling a rank from what it starts, where both have the launcher's variables.
 //!
-//! A rank shows that it is one by an abstract socket that bears its process id: no file, and gone with it. Whoever has such a process above itself is no rank.
+//! A rank shows that it is one by an abstract socket that bears its process id: no file, and gone
+//! with it. Whoever has such a process above itself is no rank.
 
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -12,7 +13,8 @@ use crate::rendezvous::abstract_names;
 
 const PREFIX: &str = "garonne/rank/";
 
-/// Shows that this process is a rank, from now on to its end: what it starts after MPI_Finalize is none either.
+/// Shows that this process is a rank, from now on to its end: what it starts after MPI_Finalize is
+/// none either.
 pub(super) fn mark() {
     static MARK: OnceLock<Option<OwnedFd>> = OnceLock::new();
     // If it cannot be shown, only what it starts will miss it.

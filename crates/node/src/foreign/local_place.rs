@@ -1,7 +1,8 @@
 //! The abstract socket where the ranks of one host meet without a launcher's help.
 //!
-//! Any user of the machine can bind an abstract name before rank 0 does. Rank 0 then takes a name that nobody can know
-//! beforehand, and the others find it in the kernel's table of sockets. The kernel says whose socket each one is.
+//! Any user of the machine can bind an abstract name before rank 0 does. Rank 0 then takes a name
+//! that nobody can know beforehand, and the others find it in the kernel's table of sockets. The
+//! kernel says whose socket each one is.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -51,7 +52,8 @@ pub(super) fn stranger(name: &str) -> Option<String> {
 fn try_connect(name: &str) -> Option<UnixStream> {
     // A full queue of callers refuses this one, instead of having it wait.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let line = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    let line =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
     rustix::net::connect(&line, &address).ok()?;
     let line = UnixStream::from(line);
@@ -64,7 +66,8 @@ fn try_connect_own(name: &str) -> Option<UnixStream> {
     try_connect(name).filter(is_own_user)
 }
 
-/// A connection to a process of this user that listens under one of the names that nobody can know beforehand.
+/// A connection to a process of this user that listens under one of the names that nobody can know
+/// beforehand.
 fn try_connect_further(name: &str) -> Option<UnixStream> {
     let further = format!("{name}/");
     let names = abstract_names();
@@ -72,7 +75,8 @@ fn try_connect_further(name: &str) -> Option<UnixStream> {
     names.find_map(|name| try_connect_own(name))
 }
 
-/// A connection to rank 0, which has taken this name or a further one. The names in use are read only where `thorough`.
+/// A connection to rank 0, which has taken this name or a further one. The names in use are read
+/// only where `thorough`.
 pub(super) fn connect(name: &str, thorough: bool) -> Option<UnixStream> {
     let further = || thorough.then(|| try_connect_further(name)).flatten();
     try_connect_own(name).or_else(further)
@@ -82,7 +86,8 @@ fn bind(name: &str) -> io::Result<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// Takes the name for rank 0, or a further one where a process of another user, or one that does not listen, holds it.
+/// Takes the name for rank 0, or a further one where a process of another user, or one that does
+/// not listen, holds it.
 ///
 /// # Errors
 /// Another job of this user meets there.

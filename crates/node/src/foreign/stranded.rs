@@ -1,4 +1,5 @@
-//! A rank of another launcher's that could not join its job: the launcher is asked to end the job, whose other ranks would wait for this one.
+//! A rank of another launcher's that could not join its job: the launcher is asked to end the job,
+//! whose other ranks would wait for this one.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
@@ -17,22 +18,30 @@ pub(crate) fn keep(exchange: Box<dyn Exchange>) {
     *STRANDED.lock().unwrap_or_else(PoisonError::into_inner) = Some(exchange);
 }
 
-/// Tells the other launcher that started this process, if there is one and [`Client::from_env`](crate::client::Client::from_env) has failed, that the job is to end. It may end this process, too; what
-/// the process has to say is written before.
+/// Tells the other launcher that started this process, if there is one and
+/// [`Client::from_env`](crate::client::Client::from_env) has failed, that the job is to end. It may
+/// end this process, too; what the process has to say is written before.
 pub fn give_up(code: i32) {
-    let stranded = STRANDED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let stranded = STRANDED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
     if let Some(mut exchange) = stranded {
         let_be_read(std::io::stderr().as_fd());
         exchange.abort(code);
     }
 }
 
-/// Waits until a pipe has been read empty, not for ever: launchers that are asked to abort do not look for last words.
+/// Waits until a pipe has been read empty, not for ever: launchers that are asked to abort do not
+/// look for last words.
 pub(crate) fn let_be_read(pipe: BorrowedFd<'_>) {
-    let is_pipe =
-        rustix::fs::fstat(pipe).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
+    let is_pipe = rustix::fs::fstat(pipe)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
     let until = Instant::now() + LAST_WORDS_WAIT;
-    while is_pipe && rustix::io::ioctl_fionread(pipe).is_ok_and(|left| left > 0) && Instant::now() < until {
+    while is_pipe
+        && rustix::io::ioctl_fionread(pipe).is_ok_and(|left| left > 0)
+        && Instant::now() < until
+    {
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,5 +1,6 @@
-//! What ranks that meet by variables send each other: a table of what each has put, or why there is none (docs/formats-job.md, E6). Bounded by [`EXCHANGE_TABLE_MAX`](crate::limits::EXCHANGE_TABLE_MAX),
-//! which whoever reads a message heeds.
+//! What ranks that meet by variables send each other: a table of what each has put, or why there is
+//! none (docs/formats-job.md, E6). Bounded by
+//! [`EXCHANGE_TABLE_MAX`](crate::limits::EXCHANGE_TABLE_MAX), which whoever reads a message heeds.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,9 @@ use crate::wire::{Reader, Writer, damaged};
 pub(super) type Table = HashMap<String, String>;
 
 /// A table, or a part of it.
-pub(super) fn encode<'a>(entries: impl ExactSizeIterator<Item = (&'a String, &'a String)>) -> Vec<u8> {
+pub(super) fn encode<'a>(
+    entries: impl ExactSizeIterator<Item = (&'a String, &'a String)>,
+) -> Vec<u8> {
     let writer = Writer::new(371).raw((entries.len() as u32).to_le_bytes());
     let put = |writer: Writer, (key, value): (&String, &String)| {
         writer.bytes(key.as_bytes()).bytes(value.as_bytes())
@@ -58,7 +61,10 @@ mod tests {
     fn no_prefix_of_a_table_is_one() {
         let entries = Table::from([("a".into(), "b".into()), ("c".into(), String::new())]);
         let bytes = encode(entries.iter());
-        assert_eq!(decode(&bytes).unwrap().into_iter().collect::<Table>(), entries);
+        assert_eq!(
+            decode(&bytes).unwrap().into_iter().collect::<Table>(),
+            entries
+        );
         (0..bytes.len()).for_each(|cut| assert!(decode(&bytes[..cut]).is_err()));
     }
 }

@@ -1,7 +1,9 @@
-//! What the environment says of this process: that a launcher started it as one of several ranks, and how they reach it. Pure.
+//! What the environment says of this process: that a launcher started it as one of several ranks,
+//! and how they reach it. Pure.
 //!
-//! What can be joined comes first. Then come those signs of several ranks that nothing else than a launcher leaves, without a way to meet: such a rank is
-//! refused, since each would be rank 0 of a world of one. Numbers that other tools set as well, such as RANK and WORLD_SIZE alone, are none.
+//! What can be joined comes first. Then come those signs of several ranks that nothing else than a
+//! launcher leaves, without a way to meet: such a rank is refused, since each would be rank 0 of a
+//! world of one. Numbers that other tools set as well, such as RANK and WORLD_SIZE alone, are none.
 
 use super::Standing;
 use super::variables::Where;
@@ -31,7 +33,10 @@ pub(super) enum Way {
     /// Not to it, but to rank 0.
     Variables(Where),
     /// In no way that is understood: what is missing, and what to do instead.
-    Unknown { missing: String, instead: &'static str },
+    Unknown {
+        missing: String,
+        instead: &'static str,
+    },
 }
 
 /// A variable's value.
@@ -85,7 +90,8 @@ pub(super) fn refusal(told: &Told, var: Var<'_>, socket: Socket<'_>) -> Error {
     )
 }
 
-/// All variables without which the process is a world of one: launchers set the numbers of others, too.
+/// All variables without which the process is a world of one: launchers set the numbers of others,
+/// too.
 fn keys(var: Var<'_>, socket: Socket<'_>) -> Vec<&'static str> {
     let mut keys = Vec::new();
     let next = |keys: &[&str]| told(&|name| var(name).filter(|_| !keys.contains(&name)), socket);
@@ -119,7 +125,8 @@ impl Said<'_> {
         self.is_set("SLURM_STEP_ID")
     }
 
-    /// Our own ranks have such numbers for scripts that read them. One whose way to its agent was taken away is a world of one by wish.
+    /// Our own ranks have such numbers for scripts that read them. One whose way to its agent was
+    /// taken away is a world of one by wish.
     fn is_ours(&self, size: &str) -> bool {
         let ours = self.number(ENV_SIZE);
         ours.is_some() && ours == self.number(size)
@@ -165,7 +172,11 @@ impl Said<'_> {
             return None;
         }
         let missing = format!("{size} is {}, and {missing}", self.var(size)?.trim());
-        self.of((launcher, size), (rank, size), Way::Unknown { missing, instead })
+        self.of(
+            (launcher, size),
+            (rank, size),
+            Way::Unknown { missing, instead },
+        )
     }
 
     /// The wire of PMI is a socket that ranks inherit.
@@ -227,7 +238,8 @@ impl Said<'_> {
         self.of((BY_VARIABLES, "WORLD_SIZE"), ("RANK", "WORLD_SIZE"), way)
     }
 
-    /// The wire of PMI was closed on the way. What a rank starts lacks it as well, but has that rank above it.
+    /// The wire of PMI was closed on the way. What a rank starts lacks it as well, but has that
+    /// rank above it.
     fn cut_off(&self) -> Option<Told> {
         let name = self.var("PMI_FD").filter(|_| !self.is_ours("PMI_SIZE"))?;
         let launcher = self.of_pmi();
@@ -258,7 +270,8 @@ impl Said<'_> {
     /// Its own way to exchange anything is a library of its own; so it is with JSM.
     fn pals(&self) -> Option<Told> {
         let rank = self.number("PALS_RANKID")?;
-        // How many there are it says by PMI's variable, or not at all: who is not the first is not alone.
+        // How many there are it says by PMI's variable, or not at all: who is not the first is not
+        // alone.
         let size = ["PALS_SIZE", "PMI_SIZE"].into_iter();
         let size = size.filter_map(|name| self.number(name)).next();
         let standing = Standing {
@@ -462,10 +475,17 @@ mod tests {
                 &pmi[..],
                 ["descriptor 11", "close_fds=False", "unset PMI_SIZE first"],
             ),
-            (&pmi[1..], ["PMI_SIZE is 4", "PMI_PORT", "unset PMI_SIZE first"]),
+            (
+                &pmi[1..],
+                ["PMI_SIZE is 4", "PMI_PORT", "unset PMI_SIZE first"],
+            ),
             (
                 &flux,
-                ["FLUX_JOB_SIZE is 4", "-o pmi=simple", "unset FLUX_JOB_SIZE first"],
+                [
+                    "FLUX_JOB_SIZE is 4",
+                    "-o pmi=simple",
+                    "unset FLUX_JOB_SIZE first",
+                ],
             ),
             (
                 &mvapich,
@@ -488,7 +508,11 @@ mod tests {
                 ],
             ),
             (
-                &[&ranks[..], &[("MASTER_ADDR", "n1"), ("MASTER_PORT", "none")]].concat(),
+                &[
+                    &ranks[..],
+                    &[("MASTER_ADDR", "n1"), ("MASTER_PORT", "none")],
+                ]
+                .concat(),
                 ["rank 1 of 4", "not the number of a port", "WORLD_SIZE"],
             ),
             (

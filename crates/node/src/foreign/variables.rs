@@ -1,9 +1,12 @@
-//! Ranks that are told no more than their number and where rank 0 is: the variables of torchrun, which Kubernetes' operators set as well (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`,
-//! `MASTER_PORT`).
+//! Ranks that are told no more than their number and where rank 0 is: the variables of torchrun,
+//! which Kubernetes' operators set as well (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`).
 //!
-//! There is no launcher to ask, so rank 0 keeps the table: each fence brings what all have put to it, and the whole back. On one host they meet at an abstract socket, where
-//! the kernel says that the other side is the same user's; on several at a port beside that of the variables (which is torch's own), and both sides prove a key that the
-//! user has put into a file. Nothing that comes before that proof is believed; what looks like a rank with another key or library is told to people while there is time, and when it is over.
+//! There is no launcher to ask, so rank 0 keeps the table: each fence brings what all have put to
+//! it, and the whole back. On one host they meet at an abstract socket, where the kernel says that
+//! the other side is the same user's; on several at a port beside that of the variables (which is
+//! torch's own), and both sides prove a key that the user has put into a file. Nothing that comes
+//! before that proof is believed; what looks like a rank with another key or library is told to
+//! people while there is time, and when it is over.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
@@ -18,7 +21,8 @@ use garonne_rails::tcp::{House, listen};
 use rustix::event::{PollFd, PollFlags};
 
 use super::doubts::{
-    Doubts, doubt_of_caller, doubt_of_leader, doubt_of_own_number, doubt_of_own_place, doubt_of_stranger,
+    Doubts, doubt_of_caller, doubt_of_leader, doubt_of_own_number, doubt_of_own_place,
+    doubt_of_stranger,
 };
 use super::key;
 use super::local_place::{self, is_own_user};
@@ -42,7 +46,8 @@ pub(super) struct Where {
     pub run: String,
 }
 
-/// How many times rank 0 is looked for at its own place, for one look at the table of all sockets of the host.
+/// How many times rank 0 is looked for at its own place, for one look at the table of all sockets
+/// of the host.
 const LOOKS_PER_TABLE: u32 = 16;
 
 /// What each puts beside its own, so that two with one number are found.
@@ -57,7 +62,8 @@ pub(super) struct Variables {
     table: Table,
     /// Rank 0 has all others, in any order; another has rank 0.
     lines: Vec<Line>,
-    /// Where rank 0 took in those of its host, until all have what they need: who comes there then is one too many.
+    /// Where rank 0 took in those of its host, until all have what they need: who comes there then
+    /// is one too many.
     door: Option<UnixListener>,
     /// What rank 0 shows on its host from then on.
     sign: Option<UnixDatagram>,
@@ -140,10 +146,12 @@ impl Variables {
         }
     }
 
-    /// Where rank 0 shows that all ranks have met. Another start with the same variables may have done so: it proves nothing.
+    /// Where rank 0 shows that all ranks have met. Another start with the same variables may have
+    /// done so: it proves nothing.
     fn sign_of_all(&self) -> Result<LocalAddr> {
-        LocalAddr::from_abstract_name(self.name_of("met"))
-            .map_err(|error| Error::system(codes::G0219, "no place to show that all have met", error))
+        LocalAddr::from_abstract_name(self.name_of("met")).map_err(|error| {
+            Error::system(codes::G0219, "no place to show that all have met", error)
+        })
     }
 
     /// The abstract name of a socket of these ranks.
@@ -166,7 +174,8 @@ impl Variables {
     }
 
     fn take_near(&self) -> Result<(Vec<Line>, UnixListener)> {
-        let listener = local_place::take(&self.name_of("meet")).map_err(|error| self.told(error))?;
+        let listener =
+            local_place::take(&self.name_of("meet")).map_err(|error| self.told(error))?;
         let unusable = |error| Error::system(codes::G0219, "cannot take the other ranks in", error);
         listener.set_nonblocking(true).map_err(unusable)?;
         let (mut lines, until) = (Vec::new(), Instant::now() + LEADER_WAIT);
@@ -177,7 +186,9 @@ impl Variables {
                     line.set_nonblocking(false).map_err(unusable)?;
                     lines.push(Line::Near(line));
                 }
-                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(unusable(error)),
+                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => {
+                    return Err(unusable(error));
+                }
                 _ => self.in_time(lines.len(), until, &Doubts::default())?,
             }
         }
@@ -213,9 +224,14 @@ impl Variables {
                     let have_met = probe
                         .as_ref()
                         .is_ok_and(|probe| probe.connect_addr(&sign).is_ok());
-                    doubts.hear(doubt_of_own_number(have_met, self.standing.rank), Instant::now());
-                    // Asked for once: calls that it does not take fill its queue, and then it cannot be asked.
-                    stranger = stranger.or_else(|| thorough.then(|| local_place::stranger(&point)).flatten());
+                    doubts.hear(
+                        doubt_of_own_number(have_met, self.standing.rank),
+                        Instant::now(),
+                    );
+                    // Asked for once: calls that it does not take fill its queue, and then it
+                    // cannot be asked.
+                    stranger = stranger
+                        .or_else(|| thorough.then(|| local_place::stranger(&point)).flatten());
                     doubts.hear(
                         doubt_of_stranger(stranger.as_deref(), self.standing.rank),
                         Instant::now(),
@@ -253,11 +269,18 @@ impl Variables {
     /// What MASTER_ADDR means here.
     fn hosts(&self) -> Vec<IpAddr> {
         let found = (self.place.address.as_str(), self.place.port).to_socket_addrs();
-        found.into_iter().flatten().map(|address| address.ip()).collect()
+        found
+            .into_iter()
+            .flatten()
+            .map(|address| address.ip())
+            .collect()
     }
 
     fn take_far(&self) -> Result<Vec<Line>> {
-        let any = [SocketAddr::from(([0u16; 8], 0)), SocketAddr::from(([0u8; 4], 0))];
+        let any = [
+            SocketAddr::from(([0u16; 8], 0)),
+            SocketAddr::from(([0u8; 4], 0)),
+        ];
         let at = |mut address: SocketAddr, port| {
             address.set_port(port);
             listen(address).ok()
@@ -265,17 +288,20 @@ impl Variables {
         let listener = self
             .ports()
             .find_map(|port| at(any[0], port).or_else(|| at(any[1], port)));
-        let listener = listener.ok_or_else(|| self.failed("none of the ports behind that one is free"))?;
+        let listener =
+            listener.ok_or_else(|| self.failed("none of the ports behind that one is free"))?;
         let port = listener.local_addr().map_or(0, |address| address.port());
         let taken = self.ports().take_while(|other| *other != port).next();
         let mut porch = Porch::new(self.house()?, listener);
         let (mut strangers, mut lines): (Vec<usize>, HashMap<u32, Line>) = Default::default();
         let (until, mut doubts) = (Instant::now() + LEADER_WAIT, Doubts::default());
-        let place = doubt_of_own_place((&self.place.address, self.place.port), taken, &self.hosts());
+        let place =
+            doubt_of_own_place((&self.place.address, self.place.port), taken, &self.hosts());
         while lines.len() + 1 < self.standing.size as usize {
             // Where others come the place is right.
             doubts.hear(place.clone().filter(|_| lines.is_empty()), Instant::now());
-            // Callers that are proving themselves have sockets of their own; looking at them is cheaper than a second epoll.
+            // Callers that are proving themselves have sockets of their own; looking at them is
+            // cheaper than a second epoll.
             wait(&[(porch.fd(), PollFlags::IN)], Some(LEADER_LOOK));
             porch.open(&mut |place, _| {
                 strangers.push(place);
@@ -401,7 +427,10 @@ impl Exchange for Variables {
     }
 
     fn nodes(&mut self) -> Result<Option<Vec<u32>>> {
-        Ok(self.place.here.then(|| vec![0; self.standing.size as usize]))
+        Ok(self
+            .place
+            .here
+            .then(|| vec![0; self.standing.size as usize]))
     }
 
     fn put(&mut self, key: &str, value: &str) -> Result<()> {
@@ -540,7 +569,9 @@ mod tests {
         let ranks: Vec<_> = ranks.collect();
         let mut first = exchange(0, "more");
         first.fence().unwrap();
-        ranks.into_iter().for_each(|rank| rank.join().unwrap().unwrap());
+        ranks
+            .into_iter()
+            .for_each(|rank| rank.join().unwrap().unwrap());
         // One that calls before rank 0 is through, and is taken in by nobody.
         let (waits, late) = (
             local_place::connect(&first.name_of("meet"), false),

@@ -1,7 +1,9 @@
-//! The port at which hosts have joined, while the job runs: who comes with the key now is told that it is too late.
+//! The port at which hosts have joined, while the job runs: who comes with the key now is told that
+//! it is too late.
 //!
-//! Owned by the first agent. Who has called and not been heard out when the last host comes is handed over by the room ([`super::room`]), since nobody else hears it.
-//! Bounded as every port is (strangers, time), and by [`LATE_LINES_MAX`] that were told and have not hung up.
+//! Owned by the first agent. Who has called and not been heard out when the last host comes is
+//! handed over by the room ([`super::room`]), since nobody else hears it. Bounded as every port is
+//! (strangers, time), and by [`LATE_LINES_MAX`] that were told and have not hung up.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -22,8 +24,9 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// At the port where so many hosts have joined, with the lines of those who have been told already. The sockets of callers who are inside are handed to
-    /// `watch`, with their places: the room has watched them until now.
+    /// At the port where so many hosts have joined, with the lines of those who have been told
+    /// already. The sockets of callers who are inside are handed to `watch`, with their places: the
+    /// room has watched them until now.
     pub fn new(
         (mut porch, mut told): (Porch, Vec<Trusted>),
         hosts: usize,
@@ -49,7 +52,8 @@ impl Gate {
         self.porch.open(watch);
     }
 
-    /// Goes on with the caller of a place. Who has the key is told; its socket is handed to `forget`, since nothing that it says matters.
+    /// Goes on with the caller of a place. Who has the key is told; its socket is handed to
+    /// `forget`, since nothing that it says matters.
     pub fn look(&mut self, place: usize, forget: &mut dyn FnMut(BorrowedFd<'_>)) {
         let Some((_, mut line)) = self.porch.look(place, |node| node == NO_NODE) else {
             return;
@@ -62,7 +66,8 @@ impl Gate {
                 hosts(self.hosts)
             ),
         };
-        // It stays open until the other side has read this: what a closed socket had not read yet would take these words along.
+        // It stays open until the other side has read this: what a closed socket had not read yet
+        // would take these words along.
         if line.send(&message.encode()).is_ok() {
             self.told.truncate(LATE_LINES_MAX - 1);
             self.told.push_front((Instant::now(), line));

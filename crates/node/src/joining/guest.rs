@@ -1,6 +1,8 @@
-//! The side of a host that joins: calls where the key says, offers its slots, waits until all are there, and is then the agent of its node.
+//! The side of a host that joins: calls where the key says, offers its slots, waits until all are
+//! there, and is then the agent of its node.
 //!
-//! Runs in `garonne join`, which is to this host's ranks what `garonne run` is to those of the first: their launcher, whose end is theirs.
+//! Runs in `garonne join`, which is to this host's ranks what `garonne run` is to those of the
+//! first: their launcher, whose end is theirs.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Instant;
@@ -48,7 +50,8 @@ pub fn join(key: &JoinKey, offer: &Offer, tell: &mut dyn FnMut(News)) -> Result<
                 tell(News::Begins);
                 return leaf::join(errand, line, reached.ip());
             }
-            // All had come while it was let in, and nobody had heard of it: whoever answers next says so.
+            // All had come while it was let in, and nobody had heard of it: whoever answers next
+            // says so.
             None if Instant::now() < until => std::thread::sleep(CUT_PAUSE),
             None => return Err(lost()),
         }
@@ -70,7 +73,10 @@ fn call(key: &JoinKey, house: &House) -> Result<(Trusted, SocketAddr)> {
     addresses.dedup();
     leaf::reach(house, &addresses, (0, leaf::Patience::with_key())).map_err(|missed| {
         failures.extend(missed.tried);
-        let text = format!("no job takes this key where it leads ({})", failures.join("; "));
+        let text = format!(
+            "no job takes this key where it leads ({})",
+            failures.join("; ")
+        );
         Error::peer(codes::G0227, text)
     })
 }
@@ -88,7 +94,8 @@ fn unheard() -> Error {
     Error::peer(codes::G0227, text)
 }
 
-/// Waits as long as the job does, if that has said anything by `until`. `None`: the line has ended before.
+/// Waits as long as the job does, if that has said anything by `until`. `None`: the line has ended
+/// before.
 fn wait(line: &mut Trusted, until: Instant, tell: &mut dyn FnMut(News)) -> Result<Option<Errand>> {
     loop {
         let received = line.push().and_then(|()| line.receive());
@@ -112,7 +119,8 @@ fn wait(line: &mut Trusted, until: Instant, tell: &mut dyn FnMut(News)) -> Resul
         let limit = match line.received() {
             0 if left.is_zero() => return Err(unheard()),
             0 => left,
-            // That the other host is gone the kernel finds out by its probes; a look now and then costs nothing.
+            // That the other host is gone the kernel finds out by its probes; a look now and then
+            // costs nothing.
             _ => GUEST_LOOK,
         };
         let limit = crate::sys::timespec(limit);

@@ -1,8 +1,10 @@
-//! The join key: what a person carries from the host where a job was started to those that are to take part. Pure but for drawing the secret.
+//! The join key: what a person carries from the host where a job was started to those that are to
+//! take part. Pure but for drawing the secret.
 //!
-//! It says where to call and proves that the caller was asked: addresses, a port, and a secret of 128 bits, in one word that is short enough to paste. Letters
-//! are those of Crockford's base 32, which leaves out what looks alike; a checksum at the end finds every wrong letter and every two exchanged ones,
-//! so that a typo is called a typo. Bytes: docs/formats-job.md, clause J1.
+//! It says where to call and proves that the caller was asked: addresses, a port, and a secret of
+//! 128 bits, in one word that is short enough to paste. Letters are those of Crockford's base 32,
+//! which leaves out what looks alike; a checksum at the end finds every wrong letter and every two
+//! exchanged ones, so that a typo is called a typo. Bytes: docs/formats-job.md, clause J1.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -45,7 +47,10 @@ impl Whereabouts {
 
 fn is_name(word: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-    !word.is_empty() && word.len() <= HOST_NAME_MAX && word.bytes().all(letter) && !word.starts_with('-')
+    !word.is_empty()
+        && word.len() <= HOST_NAME_MAX
+        && word.bytes().all(letter)
+        && !word.starts_with('-')
 }
 
 /// See the module's paragraph.
@@ -65,8 +70,9 @@ impl JoinKey {
     /// The system gives no random bytes.
     pub fn new(mut places: Vec<Whereabouts>, port: u16) -> Result<Self> {
         places.truncate(JOIN_ADDRESSES_MAX);
-        let drawn = Secret::generate()
-            .map_err(|error| Error::resource(codes::G0304, format!("cannot draw a join key: {error:?}")))?;
+        let drawn = Secret::generate().map_err(|error| {
+            Error::resource(codes::G0304, format!("cannot draw a join key: {error:?}"))
+        })?;
         let mut seed = [0; SEED];
         seed.copy_from_slice(&drawn.bytes()[..SEED]);
         Ok(Self {
@@ -120,7 +126,8 @@ impl JoinKey {
     /// Whether two keys are one, secret included.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn is_the_same(&self, other: &Self) -> bool {
-        (&self.places, self.port, self.secret.bytes()) == (&other.places, other.port, other.secret.bytes())
+        (&self.places, self.port, self.secret.bytes())
+            == (&other.places, other.port, other.secret.bytes())
     }
 }
 
@@ -164,10 +171,14 @@ fn bytes_of(text: &str) -> std::result::Result<Vec<u8>, String> {
             'i' | 'l' => '1',
             plain => plain,
         };
-        let at = ALPHABET.iter().position(|known| char::from(*known) == plain);
+        let at = ALPHABET
+            .iter()
+            .position(|known| char::from(*known) == plain);
         let Some(value) = at else {
             let shown = letter.escape_default();
-            return Err(format!("it has '{shown}' at place {letters}, which no key has"));
+            return Err(format!(
+                "it has '{shown}' at place {letters}, which no key has"
+            ));
         };
         held = (held << 5 | value as u32) & 0xfff;
         count += 5;
@@ -322,7 +333,12 @@ mod tests {
         }
         let error = JoinKey::read(&format!("{text}u")).unwrap_err().to_string();
         assert!(error.contains("'u'"), "{error}");
-        assert!(JoinKey::read(" \n").unwrap_err().to_string().contains("empty"));
+        assert!(
+            JoinKey::read(" \n")
+                .unwrap_err()
+                .to_string()
+                .contains("empty")
+        );
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! Where the launcher waits for the hosts that are to join: a port, the key that leads to it, and the lines of those who have come.
+//! Where the launcher waits for the hosts that are to join: a port, the key that leads to it, and
+//! the lines of those who have come.
 //!
-//! Used by `garonne run` before the job is decided, since where ranks run depends on what the hosts offer. One thread, one epoll. Bounded: strangers as at every
-//! port, and lines of those who have the key by the hosts asked for and [`GUESTS_SPARE`]. A host that leaves while it waits gives its place back.
+//! Used by `garonne run` before the job is decided, since where ranks run depends on what the hosts
+//! offer. One thread, one epoll. Bounded: strangers as at every port, and lines of those who have
+//! the key by the hosts asked for and [`GUESTS_SPARE`]. A host that leaves while it waits gives its
+//! place back.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -61,7 +64,8 @@ pub enum Waited {
 #[derive(Debug)]
 pub struct Company {
     pub(crate) guests: Vec<(Offer, Trusted)>,
-    /// The port, with those inside who have not proved yet that they have the key: whoever takes it over is to watch them, too.
+    /// The port, with those inside who have not proved yet that they have the key: whoever takes it
+    /// over is to watch them, too.
     pub(crate) porch: Porch,
     /// Lines of those who have it and came too late. They have been told, and may not have read it.
     pub(crate) told: Vec<Trusted>,
@@ -102,8 +106,8 @@ impl Room {
         };
         let key = JoinKey::new(places, port)?;
         let porch = Porch::new(house(key.secret(), 0), listener);
-        let signals =
-            Signals::watch().map_err(|error| Error::system(codes::G0209, "cannot watch signals", error))?;
+        let signals = Signals::watch()
+            .map_err(|error| Error::system(codes::G0209, "cannot watch signals", error))?;
         let (wanted, patience) = (invited.hosts as usize, invited.patience);
         let port = Port {
             key,
@@ -142,7 +146,8 @@ impl Room {
 /// This host's addresses, its own for itself only if there is no other.
 fn own_places() -> Vec<Whereabouts> {
     let all = addresses::own();
-    let (inner, outer): (Vec<_>, Vec<_>) = all.into_iter().partition(|address| address.is_loopback());
+    let (inner, outer): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|address| address.is_loopback());
     let shown = if outer.is_empty() { inner } else { outer };
     shown
         .into_iter()
@@ -193,7 +198,9 @@ impl Waiting {
                 Some(&limit),
             ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(Error::system(codes::G0209, "cannot wait for hosts", error)),
+                Err(error) => {
+                    return Err(Error::system(codes::G0209, "cannot wait for hosts", error));
+                }
             }
             for event in &events {
                 let what = event.data.u64();
@@ -201,7 +208,8 @@ impl Waiting {
                 match what {
                     SIGNALS => {
                         let ends = |signal: &i32| {
-                            [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(signal)
+                            [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]
+                                .contains(signal)
                         };
                         let came: Vec<i32> = std::iter::from_fn(|| signals.next())
                             .map(|signal| signal.number)
@@ -210,7 +218,9 @@ impl Waiting {
                             sys::stop_self();
                         }
                         if let Some(signal) = came.into_iter().find(ends) {
-                            self.refuse_all("whoever started the job has ended it while it waited for hosts");
+                            self.refuse_all(
+                                "whoever started the job has ended it while it waited for hosts",
+                            );
                             return Ok(Waited::Signal(signal));
                         }
                     }
@@ -261,7 +271,8 @@ impl Waiting {
         self.hear(index);
     }
 
-    /// Where the next guest's place is. If all are taken, that of the one who has had it for the longest without a place in the job: it calls again.
+    /// Where the next guest's place is. If all are taken, that of the one who has had it for the
+    /// longest without a place in the job: it calls again.
     fn seat(&mut self) -> usize {
         if let Some(free) = self.guests.iter().position(Option::is_none) {
             return free;
@@ -306,7 +317,10 @@ impl Waiting {
                     guest.offer = Some(offer);
                     self.tell_all();
                 }
-                Err(_) => guest.refuse(codes::G0227, "the job does not understand what this host says"),
+                Err(_) => guest.refuse(
+                    codes::G0227,
+                    "the job does not understand what this host says",
+                ),
             }
         }
     }
@@ -359,7 +373,8 @@ impl Waiting {
         }
     }
 
-    /// All are here. Who has not said yet what it offers hears that now, since nobody listens to it any more.
+    /// All are here. Who has not said yet what it offers hears that now, since nobody listens to it
+    /// any more.
     fn company(self) -> Company {
         let (mut guests, mut told) = (Vec::new(), Vec::new());
         for mut guest in self.guests.into_iter().flatten() {
@@ -527,7 +542,11 @@ mod tests {
         while !callers.is_finished() {
             events.clear();
             let limit = sys::timespec(Duration::from_millis(10));
-            let _ = epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&limit));
+            let _ = epoll::wait(
+                &epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                Some(&limit),
+            );
             for event in &events {
                 match event.data.u64() {
                     PORCH => gate.open(&mut |place, socket| watch(socket, STRANGER | place as u64)),
@@ -545,7 +564,8 @@ mod tests {
         let room = room(1);
         let key = room.key().clone();
         let callers = std::thread::spawn(move || {
-            let mut silent: Vec<Trusted> = (0..=GUESTS_SPARE).map(|_| let_in(called(&key))).collect();
+            let mut silent: Vec<Trusted> =
+                (0..=GUESTS_SPARE).map(|_| let_in(called(&key))).collect();
             let mut last = let_in(called(&key));
             // In the place of the first.
             assert!(said(&mut silent[0]).is_none());
@@ -555,6 +575,9 @@ mod tests {
         });
         let company = all(room);
         callers.join().unwrap();
-        assert_eq!((company.guests.len(), company.told.len()), (1, GUESTS_SPARE));
+        assert_eq!(
+            (company.guests.len(), company.told.len()),
+            (1, GUESTS_SPARE)
+        );
     }
 }

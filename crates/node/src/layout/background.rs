@@ -7,7 +7,8 @@ pub enum Background {
     Unneeded,
     /// The rank's helper does it.
     Helper,
-    /// The rank's helper does what the rank left alone for a time slice or two: no core is to spare.
+    /// The rank's helper does what the rank left alone for a time slice or two: no core is to
+    /// spare.
     Late,
     /// It is switched off ([`crate::rank::ENV_BACKGROUND`]).
     Off,

@@ -1,19 +1,23 @@
-//! What the board has of the MPI calls that threads of a rank entered last: a place for each of some threads, behind the cards of further shards.
+//! What the board has of the MPI calls that threads of a rank entered last: a place for each of
+//! some threads, behind the cards of further shards.
 //!
-//! Every call of every thread stores there, so places are apart from each other and from all that others look at: a line that two cores write costs more than a small message.
+//! Every call of every thread stores there, so places are apart from each other and from all that
+//! others look at: a line that two cores write costs more than a small message.
 
 use super::shard::ShardCard;
 use super::{Relaxed, Shape};
 use garonne_sync::shm::Segment;
 use std::sync::atomic::AtomicU64;
 
-/// Places of a rank. The first is that of the thread that initialised MPI; further threads go round in the others.
+/// Places of a rank. The first is that of the thread that initialised MPI; further threads go round
+/// in the others.
 pub const ENTERED_PLACES: u32 = 16;
 
 /// Bytes of a place: two cache lines, since neighbours are fetched in pairs.
 pub(super) const PLACE_BYTES: usize = 128;
 
-/// The site of the latest call entered; and [`named_call`] of the latest one that said its name, too. Stored at every entry and never cleared while its thread lives. They outlive the process,
+/// The site of the latest call entered; and [`named_call`] of the latest one that said its name,
+/// too. Stored at every entry and never cleared while its thread lives. They outlive the process,
 /// which may have been killed inside.
 pub type Entered = [AtomicU64; 2];
 
@@ -24,7 +28,8 @@ pub(super) fn offset(shape: &Shape, place: u32, rank: u32) -> u64 {
     begin + before * PLACE_BYTES as u64
 }
 
-/// The place of a thread of `rank`: the first has its own for ever, all others go round in the rest.
+/// The place of a thread of `rank`: the first has its own for ever, all others go round in the
+/// rest.
 pub fn place<'a>(board: &'a Segment, shape: &Shape, thread: u32, rank: u32) -> &'a Entered {
     let place = match thread.checked_sub(1) {
         Some(further) => 1 + further % (ENTERED_PLACES - 1),
@@ -41,7 +46,8 @@ pub fn named_call(site: u64, call: u16) -> u64 {
 
 const SITE_BITS: u64 = (1 << 48) - 1;
 
-/// The latest calls of the threads of `rank`, each place once: the site, and the number of the call if it said it.
+/// The latest calls of the threads of `rank`, each place once: the site, and the number of the call
+/// if it said it.
 pub fn latest(board: &Segment, shape: &Shape, rank: u32) -> Vec<(u64, Option<u16>)> {
     let mut calls = Vec::new();
     for index in 0..ENTERED_PLACES {

@@ -1,4 +1,5 @@
-//! What the board has of a rank's further shards: a card each, behind the cards of all ranks, with the bell of who waits there and what was sent.
+//! What the board has of a rank's further shards: a card each, behind the cards of all ranks, with
+//! the bell of who waits there and what was sent.
 
 use super::{CARD_BYTES, Card, HEADER_BYTES, Shape};
 use garonne_sync::shm::Segment;
@@ -60,13 +61,15 @@ impl ShardCard {
         self.at.atomic_u64(COUNTERS).store(address, Relaxed);
     }
 
-    /// The words of messages and bytes sent and messages kept, for the engine of this shard to write.
+    /// The words of messages and bytes sent and messages kept, for the engine of this shard to
+    /// write.
     pub(crate) fn tally(&self) -> Segment {
         self.at.part(TALLY, TALLY_BYTES)
     }
 }
 
-/// Where the engines of all shards of `rank` tell in its memory what they have counted, those that do.
+/// Where the engines of all shards of `rank` tell in its memory what they have counted, those that
+/// do.
 pub fn counters(board: &Segment, shape: &Shape, rank: u32) -> Vec<u64> {
     let further = (1..shape.shards).filter_map(|shard| ShardCard::of(board, shape, shard, rank));
     let further = further.map(|card| card.at.atomic_u64(COUNTERS).load(Relaxed));
@@ -77,7 +80,8 @@ pub fn counters(board: &Segment, shape: &Shape, rank: u32) -> Vec<u64> {
 /// What `rank` has published of what it has sent so far; [`crate::counted`] is fresher.
 pub fn tally(board: &Segment, shape: &Shape, rank: u32) -> Tally {
     let further = (1..shape.shards).filter_map(|shard| ShardCard::of(board, shape, shard, rank));
-    let words = std::iter::once(Card::of(board, rank).tally()).chain(further.map(|card| card.tally()));
+    let words =
+        std::iter::once(Card::of(board, rank).tally()).chain(further.map(|card| card.tally()));
     words.fold(Tally::default(), |sum, words| {
         let word = |index: usize| words.atomic_u64(8 * index).load(Relaxed);
         Tally {

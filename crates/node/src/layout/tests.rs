@@ -56,7 +56,8 @@ fn parts_do_not_overlap() {
     let shape = shape();
     assert!(ShardCard::offset(&shape, 1, 0) >= HEADER_BYTES as u64 + 3 * CARD_BYTES as u64);
     assert!(
-        entered::offset(&shape, 0, 0) >= ShardCard::offset(&shape, 1, 2) + shard::SHARD_CARD_BYTES as u64
+        entered::offset(&shape, 0, 0)
+            >= ShardCard::offset(&shape, 1, 2) + shard::SHARD_CARD_BYTES as u64
     );
     let last = entered::offset(&shape, entered::ENTERED_PLACES - 1, 2);
     assert!(shape.coll_offset() >= last + entered::PLACE_BYTES as u64);
@@ -108,7 +109,10 @@ fn what_a_rank_has_sent_is_counted_in_all_its_shards() {
     };
     assert_eq!(tally(&board, &shape, 2), sum);
     assert_eq!(tally(&board, &shape, 1), Tally::default());
-    assert!(ShardCard::of(&board, &shape, 2, 0).is_none() && ShardCard::of(&board, &shape, 1, 3).is_none());
+    assert!(
+        ShardCard::of(&board, &shape, 2, 0).is_none()
+            && ShardCard::of(&board, &shape, 1, 3).is_none()
+    );
 }
 
 #[test]
@@ -132,13 +136,17 @@ fn the_latest_calls_of_a_ranks_threads_are_told_once_each() {
     );
     let expected = [(0x1000, Some(7)), (0x2000, None), (0x3000, Some(9))];
     assert_eq!(entered::latest(&board, &shape, 1), expected);
-    assert!(entered::latest(&board, &shape, 0).is_empty() && entered::latest(&board, &shape, 2).is_empty());
+    assert!(
+        entered::latest(&board, &shape, 0).is_empty()
+            && entered::latest(&board, &shape, 2).is_empty()
+    );
     // Threads that come and go clear their places, and never that of the one that initialised MPI.
     (1..4 * entered::ENTERED_PLACES).for_each(|thread| enter(thread, 0, 0));
     assert_eq!(entered::latest(&board, &shape, 1), [(0x1000, Some(7))]);
 }
 
-/// Processes of one job compute these each for itself: whoever changes one raises `FORMAT`, and then the number here.
+/// Processes of one job compute these each for itself: whoever changes one raises `FORMAT`, and
+/// then the number here.
 #[test]
 fn a_format_stands_for_what_processes_compute_alike() {
     use garonne_engine::Quotas;
@@ -152,7 +160,11 @@ fn a_format_stands_for_what_processes_compute_alike() {
     let lanes = (limits::LANES, limits::LANE_SLOTS);
     let mailbox = (limits::MAILBOX_SLOTS, limits::MAILBOX_UNITS);
     let shapes = [Shape::common(1024), Shape::own(2, 8), Shape::own(4, 4000)];
-    let rounds = (ROUNDS, WIDE_SETS, shapes.map(|shape| Rounds::bytes(3, shape)));
+    let rounds = (
+        ROUNDS,
+        WIDE_SETS,
+        shapes.map(|shape| Rounds::bytes(3, shape)),
+    );
     let board = [0, 512].map(|lane| Board::bytes(3, lane));
     assert_eq!(
         (

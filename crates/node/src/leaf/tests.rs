@@ -88,7 +88,10 @@ fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
     let first = std::thread::spawn({
         let over = over.clone();
         move || {
-            let mut porch = Porch::new(trusted::house(Secret::from_bytes(&[4; 32]), [1; 16], 0), listener);
+            let mut porch = Porch::new(
+                trusted::house(Secret::from_bytes(&[4; 32]), [1; 16], 0),
+                listener,
+            );
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
                 porch.open(&mut |_, _| true);
                 assert!((0..4).all(|place| porch.look(place, |_| true).is_none()));

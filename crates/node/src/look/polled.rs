@@ -47,11 +47,13 @@ fn put_asked(writer: Writer, asked: &Asked) -> Writer {
     let operations = &asked.operations[..asked.operations.len().min(PENDING_SHOWN)];
     let writer = put_text(writer.raw(asked.call.to_le_bytes()), &asked.place);
     let writer = writer.raw((operations.len() as u32).to_le_bytes());
-    operations.iter().fold(writer, |writer, (operation, place)| {
-        let words = operation_words(operation).into_iter();
-        let writer = words.fold(writer, |writer, word| writer.raw(word.to_le_bytes()));
-        put_text(writer, place)
-    })
+    operations
+        .iter()
+        .fold(writer, |writer, (operation, place)| {
+            let words = operation_words(operation).into_iter();
+            let writer = words.fold(writer, |writer, word| writer.raw(word.to_le_bytes()));
+            put_text(writer, place)
+        })
 }
 
 pub(super) fn read(r: &mut Reader<'_>) -> Result<Vec<Polled>> {
@@ -60,7 +62,11 @@ pub(super) fn read(r: &mut Reader<'_>) -> Result<Vec<Polled>> {
         let (looks, for_ns) = (u64_of(r)?, u64_of(r)?);
         let asks = count(r, 9, ASKS_SHOWN)?;
         let asks = (0..asks).map(|_| read_asked(r)).collect::<Result<_>>()?;
-        Ok(Polled { looks, for_ns, asks })
+        Ok(Polled {
+            looks,
+            for_ns,
+            asks,
+        })
     };
     (0..polls).map(polled).collect()
 }

@@ -1,4 +1,5 @@
-//! How ranks of other hosts have ended, as their agents tell the first (docs/formats-job.md, D5: 347).
+//! How ranks of other hosts have ended, as their agents tell the first (docs/formats-job.md, D5:
+//! 347).
 
 use super::count;
 use crate::error::Result;

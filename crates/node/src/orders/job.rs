@@ -19,7 +19,9 @@ const READ_BY_ALL: u32 = u32::MAX - 1;
 fn put_env(writer: Writer, env: &[(OsString, Option<OsString>)]) -> Writer {
     let writer = writer.raw((env.len() as u32).to_le_bytes());
     env.iter().fold(writer, |writer, (name, value)| {
-        let writer = writer.bytes(name.as_bytes()).raw([u8::from(value.is_some())]);
+        let writer = writer
+            .bytes(name.as_bytes())
+            .raw([u8::from(value.is_some())]);
         writer.bytes(value.as_ref().map_or(b"", |value| value.as_bytes()))
     })
 }
@@ -73,7 +75,10 @@ pub(super) fn put_job(writer: Writer, job: &Job) -> Writer {
         .names
         .iter()
         .fold(writer, |writer, name| writer.bytes(name.as_bytes()));
-    writer = put_numbers(writer, job.nodes.of_rank.iter().map(|node| node.to_le_bytes()));
+    writer = put_numbers(
+        writer,
+        job.nodes.of_rank.iter().map(|node| node.to_le_bytes()),
+    );
     let Policy {
         bind,
         map,

@@ -1,6 +1,8 @@
-//! What agents say to each other has no number of its own: the TCP format's, which their openings agree on, stands for it (docs/formats-job.md, D1). So these bytes may not change while that
-//! number stays: each version that is spoken stands for one sum over all kinds of messages. Who changes a message raises `VERSIONS` (`garonne_rails::tcp::frame`), both ends of it unless
-//! each version's bytes are still written to who speaks that, and adds a row.
+//! What agents say to each other has no number of its own: the TCP format's, which their openings
+//! agree on, stands for it (docs/formats-job.md, D1). So these bytes may not change while that
+//! number stays: each version that is spoken stands for one sum over all kinds of messages. Who
+//! changes a message raises `VERSIONS` (`garonne_rails::tcp::frame`), both ends of it unless each
+//! version's bytes are still written to who speaks that, and adds a row.
 
 use super::tests::{a_place, an_errand, orders, reports};
 use super::*;
@@ -13,7 +15,8 @@ use garonne_trace::seen::{Background, Message, Seen, What};
 use garonne_trace::stream;
 use std::collections::BTreeSet;
 
-/// Versions, and what their messages sum up to. A row stays as it is once a build with it was given to anybody.
+/// Versions, and what their messages sum up to. A row stays as it is once a build with it was given
+/// to anybody.
 const SUMS: [(u16, u64); 5] = [
     (9, 18_348_079_457_839_109_643),
     (10, 10_818_030_693_713_279_332),

@@ -1,4 +1,5 @@
-//! Hosts as agents tell of them: where each is, and the ports of its ranks (docs/formats-job.md, D4).
+//! Hosts as agents tell of them: where each is, and the ports of its ranks (docs/formats-job.md,
+//! D4).
 
 use std::net::IpAddr;
 
@@ -32,7 +33,9 @@ pub struct Seat {
 }
 
 fn put_place(writer: Writer, place: &Place) -> Writer {
-    let writer = writer.bytes(place.name.as_bytes()).raw(place.home.to_le_bytes());
+    let writer = writer
+        .bytes(place.name.as_bytes())
+        .raw(place.home.to_le_bytes());
     put_addresses(writer.raw([u8::from(place.guest)]), &place.addresses)
 }
 

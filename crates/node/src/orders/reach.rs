@@ -1,4 +1,5 @@
-//! What hosts reach each other by, as agents tell it when a network is to be left alone (docs/formats-job.md, D16).
+//! What hosts reach each other by, as agents tell it when a network is to be left alone
+//! (docs/formats-job.md, D16).
 
 use super::count;
 use crate::error::Result;

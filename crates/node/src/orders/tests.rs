@@ -92,7 +92,10 @@ pub(super) fn orders() -> Vec<Order> {
             code: -1,
         },
         Order::Call(a_callback()),
-        Order::Drained(vec!["10.0.0.0/24".parse().unwrap(), "fd00::/64".parse().unwrap()]),
+        Order::Drained(vec![
+            "10.0.0.0/24".parse().unwrap(),
+            "fd00::/64".parse().unwrap(),
+        ]),
         Order::Probe(a_callback()),
         Order::Reach(8),
         Order::Answer(9, "so".into()),
@@ -205,7 +208,9 @@ fn an_errand_of_another_build_is_refused_with_both_named() {
     );
     let both = Versions::from((ours.lowest, ours.highest + 1));
     assert_eq!(
-        Errand::decode(&errand.encode_as(both, LIBRARY)[4..]).unwrap().job,
+        Errand::decode(&errand.encode_as(both, LIBRARY)[4..])
+            .unwrap()
+            .job,
         errand.job
     );
 }
@@ -252,7 +257,9 @@ fn no_prefix_and_no_extension_of_a_message_is_accepted() {
     messages.extend(reports().iter().map(Report::encode));
     for bytes in messages {
         for cut in 0..bytes.len() {
-            assert!(Order::decode(&bytes[..cut]).is_err() && Report::decode(&bytes[..cut]).is_err());
+            assert!(
+                Order::decode(&bytes[..cut]).is_err() && Report::decode(&bytes[..cut]).is_err()
+            );
         }
         let longer = [&bytes[..], &[0]].concat();
         assert!(Order::decode(&longer).is_err() && Report::decode(&longer).is_err());
@@ -261,7 +268,8 @@ fn no_prefix_and_no_extension_of_a_message_is_accepted() {
 
 #[test]
 fn the_inputs_that_fuzzing_begins_with_are_messages() {
-    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/agent_messages");
+    let dir =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/agent_messages");
     let mut read = 0;
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();

@@ -1,6 +1,8 @@
-//! Whether cores of this machine are idle while the job's ranks compute, so that helpers may stay awake on them.
+//! Whether cores of this machine are idle while the job's ranks compute, so that helpers may stay
+//! awake on them.
 //!
-//! Whole cores count, not hardware threads: what runs on the second thread of a core slows down who computes on the first. Decided once, by the helper when it first has something to do, since
+//! Whole cores count, not hardware threads: what runs on the second thread of a core slows down who
+//! computes on the first. Decided once, by the helper when it first has something to do, since
 //! reading what the machine is like takes a tenth of a millisecond for each CPU.
 
 use crate::limits;
@@ -9,7 +11,8 @@ use garonne_topology::machine::Machine;
 use std::path::Path;
 use std::time::Duration;
 
-/// Where helpers of a node's ranks may run, and how many whole cores there have to be for each to have one.
+/// Where helpers of a node's ranks may run, and how many whole cores there have to be for each to
+/// have one.
 #[derive(Clone, Debug)]
 pub(super) struct Idle {
     cpus: CpuSet,
@@ -17,8 +20,9 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Of a node on which so many threads of so many ranks compute, with this much processor time. `helpers`: CPUs for their helpers, if ranks are bound; else these run where the ranks do,
-    /// on `allowed`. `None`: there are none whatever the machine is like.
+    /// Of a node on which so many threads of so many ranks compute, with this much processor time.
+    /// `helpers`: CPUs for their helpers, if ranks are bound; else these run where the ranks do, on
+    /// `allowed`. `None`: there are none whatever the machine is like.
     pub(super) fn of(
         (ranks, threads): (u32, u32),
         cpus_milli: u32,

@@ -1,4 +1,5 @@
-//! The ranks of this node as the shared-memory rail of a shard meets them: inboxes, bells, processes.
+//! The ranks of this node as the shared-memory rail of a shard meets them: inboxes, bells,
+//! processes.
 
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -20,7 +21,8 @@ fn errno_of(error: &Error) -> i32 {
     said.unwrap_or(Errno::NOMEM.raw_os_error())
 }
 
-/// Whether this process, which may have a limited number of addresses, can still have so many bytes of them.
+/// Whether this process, which may have a limited number of addresses, can still have so many bytes
+/// of them.
 fn is_left(bytes: usize) -> bool {
     let limit = rustix::process::getrlimit(Resource::As).current;
     limit.is_none() || Segment::anonymous(bytes).is_ok()
@@ -43,7 +45,8 @@ impl OfJob {
         Self::with(client, 0, own_inbox)
     }
 
-    /// In a shard. Where its inbox finds no room the other ranks are told that none of them is reached in it: it is not to be asked for again.
+    /// In a shard. Where its inbox finds no room the other ranks are told that none of them is
+    /// reached in it: it is not to be asked for again.
     pub(super) fn in_shard(client: Arc<Client>, shard: u32) -> Result<Self> {
         match client.map_shard_inbox(shard, client.world().rank) {
             Ok(own_inbox) => Ok(Self::with(client, shard, own_inbox)),
@@ -102,12 +105,16 @@ impl Neighbours for OfJob {
     }
 
     fn write_unmapped(&self, peer: Peer, at: usize, word: u32) {
-        let _ = self.client.write_shard_inbox(self.shard, peer, at as u64, word);
+        let _ = self
+            .client
+            .write_shard_inbox(self.shard, peer, at as u64, word);
     }
 
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         match self.shard {
-            0 => (peer < self.size).then(|| self.board.part(crate::layout::doorbell_offset(peer), 4)),
+            0 => {
+                (peer < self.size).then(|| self.board.part(crate::layout::doorbell_offset(peer), 4))
+            }
             shard => self.client.shard_card(shard, peer).map(|card| card.bell()),
         }
     }

@@ -1,7 +1,9 @@
 //! Which networks the ranks may use between hosts: `GARONNE_NETWORKS`.
 //!
-//! Words by comma: a network (10.0.1.0/24), an address on one, or the name of an interface of this host; `^` in front of a word forbids it. Pure but for the
-//! environment and the interfaces' names. The lines between agents do not ask here; the agent does before a network is left alone ([`crate::reach`]).
+//! Words by comma: a network (10.0.1.0/24), an address on one, or the name of an interface of this
+//! host; `^` in front of a word forbids it. Pure but for the environment and the interfaces' names.
+//! The lines between agents do not ask here; the agent does before a network is left alone
+//! ([`crate::reach`]).
 
 use std::net::IpAddr;
 
@@ -62,7 +64,11 @@ impl Networks {
             said: said.to_owned(),
             ..Self::default()
         };
-        for word in said.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        for word in said
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+        {
             let (name, list) = match word.strip_prefix('^') {
                 Some(name) => (name, &mut networks.forbidden),
                 None => (word, &mut networks.wanted),
@@ -133,7 +139,10 @@ impl Networks {
 }
 
 fn own_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[cfg(test)]
@@ -165,7 +174,10 @@ mod tests {
     fn what_is_named_is_used_and_what_is_forbidden_is_not() {
         assert_eq!(left("eth1", &ALL).unwrap(), ["10.0.1.2", "fd00:1::2"]);
         assert_eq!(left("^eth1", &ALL).unwrap(), ["10.0.0.2", "192.168.1.2"]);
-        assert_eq!(left("10.0.0.0/16, ^10.0.0.0/24", &ALL).unwrap(), ["10.0.1.2"]);
+        assert_eq!(
+            left("10.0.0.0/16, ^10.0.0.0/24", &ALL).unwrap(),
+            ["10.0.1.2"]
+        );
         assert_eq!(
             left("10.0.0.77,192.168.1.2", &ALL).unwrap(),
             ["10.0.0.2", "192.168.1.2"]

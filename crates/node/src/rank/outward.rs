@@ -1,4 +1,5 @@
-//! A rank's way to the other hosts of its job: made from what its agent handed over, where there are any.
+//! A rank's way to the other hosts of its job: made from what its agent handed over, where there
+//! are any.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -33,7 +34,8 @@ pub(super) struct Outward {
     pub rail: TcpRail,
     /// By rank: it is on this node.
     pub near: Vec<bool>,
-    /// By rank: it is on this node, is not this one, and large data go by TCP as well; empty: to none.
+    /// By rank: it is on this node, is not this one, and large data go by TCP as well; empty: to
+    /// none.
     pub beside: Vec<bool>,
     pub hosts: Hosts,
 }
@@ -124,7 +126,10 @@ fn shares(all_send: bool) -> Vec<(IpAddr, f64)> {
         .iter()
         .filter(|interface| !interface.loopback)
         .collect();
-    let mut names: Vec<&str> = outer.iter().map(|interface| interface.name.as_str()).collect();
+    let mut names: Vec<&str> = outer
+        .iter()
+        .map(|interface| interface.name.as_str())
+        .collect();
     names.sort_unstable();
     names.dedup();
     let devices: Vec<Near> = names
@@ -142,7 +147,8 @@ fn shares(all_send: bool) -> Vec<(IpAddr, f64)> {
     outer.iter().map(share).collect()
 }
 
-/// Where hosts are, as this rank may reach them. Each is looked up when it is wanted: a rank speaks with few of those of a large job.
+/// Where hosts are, as this rank may reach them. Each is looked up when it is wanted: a rank speaks
+/// with few of those of a large job.
 struct Map {
     atlas: Atlas,
     networks: Networks,
@@ -177,7 +183,8 @@ impl Map {
         since
     }
 
-    /// A host with the addresses that may be used: those of the beginning, and behind them those that it has got.
+    /// A host with the addresses that may be used: those of the beginning, and behind them those
+    /// that it has got.
     fn place(&self, node: u32) -> Option<Place> {
         let added = added::len(&self.board) > 0;
         let now = added.then(|| self.since());
@@ -225,7 +232,10 @@ impl Map {
         };
         let found = |side, address| {
             let node = if side == Side::Own { self.node } else { node };
-            since.added.iter().position(|known| *known == (node, address))
+            since
+                .added
+                .iter()
+                .position(|known| *known == (node, address))
         };
         let own = (&self.interfaces[..], &since.interfaces[..]);
         addresses::common_since((&before, &now), self.home, own, found)
@@ -233,7 +243,10 @@ impl Map {
 
     /// Whether there is a host with which this one has several networks in common.
     fn has_several(&self) -> bool {
-        let mut outer = self.interfaces.iter().filter(|interface| !interface.loopback);
+        let mut outer = self
+            .interfaces
+            .iter()
+            .filter(|interface| !interface.loopback);
         let first = outer.next();
         let more = outer.any(|other| first.is_some_and(|first| first.name != other.name));
         more && (0..self.atlas.nodes()).any(|node| self.common(node).len() > 1)
@@ -246,7 +259,8 @@ struct Others {
     board: Segment,
     world: WorldInfo,
     map: Map,
-    /// By address of this host; none where it does not matter. Found out when the first large data leave.
+    /// By address of this host; none where it does not matter. Found out when the first large data
+    /// leave.
     shares: OnceLock<Vec<(IpAddr, f64)>>,
     /// What networks gave another time. Read then, too.
     tuned: OnceLock<Tuned>,
@@ -300,13 +314,17 @@ impl tcp::Hosts for Others {
             return Vec::new();
         }
         let common = self.map.common(node).into_iter();
-        common.map(|address| SocketAddr::new(address, port)).collect()
+        common
+            .map(|address| SocketAddr::new(address, port))
+            .collect()
     }
 
     fn drained(&self) -> u32 {
         // A table that only grows: the sum changes with either.
         let added = added::len(&self.board) as u32;
-        drained::number(&self.board).load(Relaxed).wrapping_add(added)
+        drained::number(&self.board)
+            .load(Relaxed)
+            .wrapping_add(added)
     }
 
     fn is_drained(&self, address: IpAddr) -> bool {
@@ -318,7 +336,9 @@ impl tcp::Hosts for Others {
             true => shares(self.all_send),
             false => Vec::new(),
         });
-        let known = shares.iter().find(|(address, _)| *address == own.to_canonical());
+        let known = shares
+            .iter()
+            .find(|(address, _)| *address == own.to_canonical());
         known.map_or(1.0, |(_, share)| *share)
     }
 
@@ -336,7 +356,8 @@ impl tcp::Hosts for Others {
     }
 
     fn may_be_hidden(&self, peer: Peer) -> bool {
-        // Who has joined may call from where nobody calls in, and may have joined a host where that is so, too.
+        // Who has joined may call from where nobody calls in, and may have joined a host where that
+        // is so, too.
         let node = self.client.card(peer).host().0;
         let guest = |node: u32| self.map.atlas.place(node).is_ok_and(|place| place.guest);
         guest(node) || guest(self.world.node)

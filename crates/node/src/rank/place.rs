@@ -1,6 +1,8 @@
-//! The surroundings of a rank's engines in a real process: how patient they are, and what they show to others.
+//! The surroundings of a rank's engines in a real process: how patient they are, and what they show
+//! to others.
 //!
-//! One [`Place`] for each shard; what others see of the rank is one, whatever shard it is about ([`Shown`]).
+//! One [`Place`] for each shard; what others see of the rank is one, whatever shard it is about
+//! ([`Shown`]).
 
 use super::idle::Idle;
 use super::memory_of;
@@ -81,7 +83,9 @@ impl Shown {
             self.book.show_waiting(all);
         }
         let wait = all.as_ref().map_or_else(Wait::default, said);
-        self.client.card(self.client.world().rank).publish_wait(&wait);
+        self.client
+            .card(self.client.world().rank)
+            .publish_wait(&wait);
     }
 }
 
@@ -155,7 +159,11 @@ impl Surroundings for Place {
     }
 
     fn sleeps(&self, asleep: bool) {
-        self.record(if asleep { Kind::SleepBegin } else { Kind::SleepEnd });
+        self.record(if asleep {
+            Kind::SleepBegin
+        } else {
+            Kind::SleepEnd
+        });
     }
 
     fn process_of(&self, peer: Peer) -> Option<u32> {
@@ -178,7 +186,8 @@ impl Surroundings for Place {
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {
-        // Without an agent to tell, or when the program has closed the way to it, the end of this process is what the launcher sees.
+        // Without an agent to tell, or when the program has closed the way to it, the end of this
+        // process is what the launcher sees.
         let told = self
             .client()
             .is_some_and(|client| client.abort(code, message).is_ok());
@@ -189,7 +198,8 @@ impl Surroundings for Place {
     }
 
     fn seconds(&self) -> f64 {
-        // The node's one monotonic clock, so that ranks may compare their times (MPI_WTIME_IS_GLOBAL).
+        // The node's one monotonic clock, so that ranks may compare their times
+        // (MPI_WTIME_IS_GLOBAL).
         sys::monotonic_ns() as f64 * 1e-9
     }
 }
@@ -214,7 +224,8 @@ fn said(waiting: &Waiting) -> Wait {
             site,
         };
     }
-    let (origin, peer, tag, context, bytes) = match (&waiting.oldest_receive, &waiting.blocked_send) {
+    let (origin, peer, tag, context, bytes) = match (&waiting.oldest_receive, &waiting.blocked_send)
+    {
         (Some((context, peer, tag, origin)), _) => (
             *origin,
             peer.map_or(-1, |peer| peer as i32),
@@ -222,7 +233,9 @@ fn said(waiting: &Waiting) -> Wait {
             *context,
             0,
         ),
-        (None, Some((context, peer, tag, bytes, origin))) => (*origin, *peer as i32, *tag, *context, *bytes),
+        (None, Some((context, peer, tag, bytes, origin))) => {
+            (*origin, *peer as i32, *tag, *context, *bytes)
+        }
         (None, None) => {
             return Wait {
                 since_ns,

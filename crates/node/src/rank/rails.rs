@@ -1,6 +1,8 @@
 //! Which rails carry large data between ranks of one host: `GARONNE_RAILS`.
 //!
-//! Pure but for the environment and the word in the board that shows what the first rank of a host has read there. Ranks ask, and the agent of a job on one host, which opens ports for them only if they are to use any.
+//! Pure but for the environment and the word in the board that shows what the first rank of a host
+//! has read there. Ranks ask, and the agent of a job on one host, which opens ports for them only
+//! if they are to use any.
 
 use std::ffi::OsStr;
 use std::sync::atomic::AtomicU32;
@@ -53,7 +55,8 @@ impl Rails {
         }
     }
 
-    /// Compares what this rank is to use with what the first of its host said, in the board; `ports`: its agent has opened one for it, as for ranks that use TCP.
+    /// Compares what this rank is to use with what the first of its host said, in the board;
+    /// `ports`: its agent has opened one for it, as for ranks that use TCP.
     ///
     /// # Errors
     /// They differ, or the job was started for others.
@@ -67,7 +70,11 @@ impl Rails {
         let (other, theirs) = (
             // Whoever shares the board may have written it.
             (said / 2).saturating_sub(1),
-            if said % 2 == 1 { Self::Both } else { Self::Memory },
+            if said % 2 == 1 {
+                Self::Both
+            } else {
+                Self::Memory
+            },
         );
         let text = match self {
             _ if theirs != self => format!(

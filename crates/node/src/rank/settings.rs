@@ -1,6 +1,8 @@
-//! What is said of connections between hosts: `GARONNE_ENCRYPT`, `GARONNE_OFI`; and what may be said of those and other settings of ranks.
+//! What is said of connections between hosts: `GARONNE_ENCRYPT`, `GARONNE_OFI`; and what may be
+//! said of those and other settings of ranks.
 //!
-//! Ranks ask for what their environment says; the launcher looks beforehand whether that can be understood, since each rank would say so.
+//! Ranks ask for what their environment says; the launcher looks beforehand whether that can be
+//! understood, since each rank would say so.
 
 use std::ffi::OsStr;
 
@@ -16,7 +18,8 @@ use crate::crash::{self, ENV_BACKTRACE};
 use crate::error::{Error, Result};
 use crate::recorder::{self, ENV_RECORD};
 
-/// Whether what ranks of different hosts say to each other is encrypted: the same for all ranks of a job.
+/// Whether what ranks of different hosts say to each other is encrypted: the same for all ranks of
+/// a job.
 pub const ENV_ENCRYPT: &str = "GARONNE_ENCRYPT";
 
 /// Which networks of libfabric large data may use between hosts.
@@ -26,10 +29,14 @@ pub const ENV_OFI: &str = "GARONNE_OFI";
 pub const ENV_INITIAL_ERRHANDLER: &str = "GARONNE_INITIAL_ERRHANDLER";
 
 /// The standard's names of what may be the initial error handler.
-pub const INITIAL_ERRHANDLERS: [&str; 3] = ["mpi_errors_are_fatal", "mpi_errors_abort", "mpi_errors_return"];
+pub const INITIAL_ERRHANDLERS: [&str; 3] = [
+    "mpi_errors_are_fatal",
+    "mpi_errors_abort",
+    "mpi_errors_return",
+];
 
-/// The initial error handler, as its place among [`INITIAL_ERRHANDLERS`]; the first if nothing is said. The standard
-/// compares these names without regard to case.
+/// The initial error handler, as its place among [`INITIAL_ERRHANDLERS`]; the first if nothing is
+/// said. The standard compares these names without regard to case.
 ///
 /// # Errors
 /// It is none of them.
@@ -50,7 +57,8 @@ pub fn initial_errhandler(said: &OsStr) -> Result<usize> {
     })
 }
 
-/// Settings of which [`check`] knows what they may say, as ranks and agent of a job on one host read them,
+/// Settings of which [`check`] knows what they may say, as ranks and agent of a job on one host
+/// read them,
 const OF_ONE_HOST: [&str; 9] = [
     ENV_RAILS,
     ENV_BACKGROUND,
@@ -65,7 +73,8 @@ const OF_ONE_HOST: [&str; 9] = [
 /// and on several also these.
 const OF_SEVERAL_HOSTS: [&str; 2] = [ENV_ENCRYPT, ENV_OFI];
 
-/// The settings that the ranks of a job read, on one host or on `several`, of which [`check`] knows what they may say.
+/// The settings that the ranks of a job read, on one host or on `several`, of which [`check`] knows
+/// what they may say.
 pub fn read_by_ranks(several: bool) -> impl Iterator<Item = &'static str> {
     let more = OF_SEVERAL_HOSTS.into_iter().filter(move |_| several);
     OF_ONE_HOST.into_iter().chain(more)
@@ -130,7 +139,8 @@ fn fabrics_of(said: &OsStr) -> Result<Fabrics> {
     };
     match said.to_string_lossy().trim() {
         "auto" => Ok(Fabrics::Fast),
-        // Nobody has tried it on a network that is faster than TCP, and what the library does there ends the rank if it goes wrong.
+        // Nobody has tried it on a network that is faster than TCP, and what the library does there
+        // ends the rank if it goes wrong.
         "" | "0" | "off" | "no" => Ok(Fabrics::Off),
         said if is_name(said) => Ok(Fabrics::Of(said.to_owned())),
         said => Err(Error::misuse(

@@ -1,6 +1,7 @@
 //! The further shards of a rank of several threads: what opens them, and which processes have any.
 //!
-//! Each is an engine of its own with an inbox and a bell of its own in the world's memory. Between hosts there are none: ranks of a job on several have one connection to each peer.
+//! Each is an engine of its own with an inbox and a bell of its own in the world's memory. Between
+//! hosts there are none: ranks of a job on several have one connection to each peer.
 
 use super::RankHost;
 use super::neighbours::OfJob;
@@ -24,7 +25,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A rank of several threads, as the layers above use it.
 pub type RankShards = Sharded<ComposedRail, Place>;
 
-/// How many shards a rank has whose threads may all be in MPI at once, at most; 1: all its threads share one.
+/// How many shards a rank has whose threads may all be in MPI at once, at most; 1: all its threads
+/// share one.
 pub const ENV_SHARDS: &str = "GARONNE_SHARDS";
 
 fn wished() -> Result<usize> {

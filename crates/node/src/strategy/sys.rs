@@ -1,6 +1,8 @@
-//! Modules of strategies as `garonne_strategy.h` describes them: loading one, and calling its functions.
+//! Modules of strategies as `garonne_strategy.h` describes them: loading one, and calling its
+//! functions.
 //!
-//! Nothing that a module answers is believed beyond its type: lengths, places and ways are checked by who asked. What it is given to write to ends with words that it must leave alone.
+//! Nothing that a module answers is believed beyond its type: lengths, places and ways are checked
+//! by who asked. What it is given to write to ends with words that it must leave alone.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
@@ -115,8 +117,10 @@ pub struct Functions {
 /// # Errors
 /// Why it is none, without its path.
 pub fn load(path: &Path) -> Result<(Functions, Option<String>), String> {
-    let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: runs the initialisers of a library that the user asked for by its path; it is never closed.
+    let name =
+        CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
+    // SAFETY: runs the initialisers of a library that the user asked for by its path; it is never
+    // closed.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
         return Err(said(path));
@@ -166,7 +170,8 @@ fn read(found: *mut c_void) -> Result<Table, String> {
     if !table.is_aligned() {
         return Err(format!("its {} is no table", SYMBOL.to_string_lossy()));
     }
-    // SAFETY: the module exports something at least as long as the two words that every version begins with.
+    // SAFETY: the module exports something at least as long as the two words that every version
+    // begins with.
     let (version, size) = unsafe {
         (
             (&raw const (*table).version).read(),
@@ -184,10 +189,13 @@ fn read(found: *mut c_void) -> Result<Table, String> {
             size_of::<Table>()
         ));
     }
-    // SAFETY: it is as long as it says, and any bytes are such a table; whether they are functions only their author knows.
+    // SAFETY: it is as long as it says, and any bytes are such a table; whether they are functions
+    // only their author knows.
     let table = unsafe { table.read() };
     if table.may_wait.is_none() && table.order.is_none() && table.piece.is_none() {
-        return Err(String::from("it decides nothing: all of its functions are NULL"));
+        return Err(String::from(
+            "it decides nothing: all of its functions are NULL",
+        ));
     }
     Ok(table)
 }
@@ -218,7 +226,8 @@ impl Functions {
             bytes: message.len,
             waiting: message.kept,
         };
-        // SAFETY: the function is of this type by the module's word; the message lives for the call.
+        // SAFETY: the function is of this type by the module's word; the message lives for the
+        // call.
         match unsafe { function(&message) } {
             DECIDED => Answer::Decided(false),
             WAIT => Answer::Decided(true),

@@ -26,7 +26,10 @@ fn samples() -> Vec<ToAgent> {
         ToAgent::Get { key: String::new() },
         ToAgent::Fence,
         ToAgent::Resumed,
-        ToAgent::Call { peer: 3, bulk: true },
+        ToAgent::Call {
+            peer: 3,
+            bulk: true,
+        },
         ToAgent::Apart { peer: 3 },
         ToAgent::Drain {
             network: "10.7.0.0/16".parse().unwrap(),
@@ -74,7 +77,10 @@ fn messages_read_back_as_written() {
         assert_eq!(ToAgent::decode(&message.encode()).unwrap(), message);
     }
     for message in [
-        ToRank::Welcome { protocol: 1, rank: 3 },
+        ToRank::Welcome {
+            protocol: 1,
+            rank: 3,
+        },
         ToRank::Alone,
         ToRank::Refused {
             code: "G0203".into(),
@@ -105,7 +111,10 @@ fn messages_read_back_as_written() {
         Link::World,
         Link::Remains { rank: None },
         Link::Remains { rank: Some(3) },
-        Link::Recorder { rank: 3, process: 7 },
+        Link::Recorder {
+            rank: 3,
+            process: 7,
+        },
     ];
     for link in told {
         assert_eq!(Link::decode(&link.encode()).unwrap(), link);

@@ -1,7 +1,10 @@
-//! Advancing: one look at the rail, what the engine does with it, and the steppers that it is news for.
+//! Advancing: one look at the rail, what the engine does with it, and the steppers that it is news
+//! for.
 //!
-//! Part of `engine_host`. Any thread may advance a host; one at a time runs the steppers, and news that come to another meanwhile are not lost. A look that finds the
-//! engine taken is no look: its holder may look for other things, or for nothing. So whoever is to sleep afterwards looks [`Look::Surely`].
+//! Part of `engine_host`. Any thread may advance a host; one at a time runs the steppers, and news
+//! that come to another meanwhile are not lost. A look that finds the engine taken is no look: its
+//! holder may look for other things, or for nothing. So whoever is to sleep afterwards looks
+//! [`Look::Surely`].
 
 use super::{By, EngineHost, lock};
 use crate::host::{Awaited, Host, Stepper};
@@ -16,7 +19,8 @@ use std::sync::atomic::Ordering;
 pub(super) enum Look {
     /// It is left out: for those who look again before they sleep.
     IfFree,
-    /// It waits, for its turn: the look after arming a bell, before sleep. What came before the bell was armed nobody rings for.
+    /// It waits, for its turn: the look after arming a bell, before sleep. What came before the
+    /// bell was armed nobody rings for.
     Surely,
 }
 
@@ -37,7 +41,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.advance(By::Program, Look::Surely)
     }
 
-    /// The same where several threads share the engine: it is held for moments only, and not while bytes of large messages move.
+    /// The same where several threads share the engine: it is held for moments only, and not while
+    /// bytes of large messages move.
     #[inline(never)]
     fn advance_shared(&self, by: By, look: Look) -> bool {
         self.yield_engine();
@@ -75,7 +80,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         moved
     }
 
-    /// Runs the steppers if something happened since they last ran, or if one looks at memory. `true` if any finished or something happened meanwhile.
+    /// Runs the steppers if something happened since they last ran, or if one looks at memory.
+    /// `true` if any finished or something happened meanwhile.
     pub(super) fn step(&self, completions: u64, by: By) -> bool {
         if self.stepping.load(Ordering::SeqCst) == 0 {
             return false;
@@ -87,18 +93,21 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         self.run_steppers(by)
     }
 
-    /// The same for who looked because it left another open. Among many they are stepped a few times only while their number grows: else to start them all would take the square of that. `false`: they are yet to
-    /// be told.
+    /// The same for who looked because it left another open. Among many they are stepped a few
+    /// times only while their number grows: else to start them all would take the square of that.
+    /// `false`: they are yet to be told.
     pub(super) fn step_if_few(&self, completions: u64) -> bool {
         let open = self.stepping.load(Ordering::SeqCst) as usize;
         if open < OPEN_FEW || open.is_power_of_two() {
             self.step(completions, By::Program);
             return true;
         }
-        self.looking.load(Ordering::SeqCst) == 0 && self.stepped_at.load(Ordering::Acquire) == completions
+        self.looking.load(Ordering::SeqCst) == 0
+            && self.stepped_at.load(Ordering::Acquire) == completions
     }
 
-    /// Runs the steppers; whoever finds another thread at it leaves them to that one, which then runs them once more. `true` if any finished.
+    /// Runs the steppers; whoever finds another thread at it leaves them to that one, which then
+    /// runs them once more. `true` if any finished.
     pub(super) fn run_steppers(&self, by: By) -> bool {
         let mut finished = false;
         self.steppers
@@ -106,8 +115,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
         finished
     }
 
-    /// Steps those that were just attached, and nobody else: what these wait for has not changed by that, and what a first step brings about for others is counted among the
-    /// completions, by which the next look tells them. Whoever finds another thread at it leaves all to that one.
+    /// Steps those that were just attached, and nobody else: what these wait for has not changed by
+    /// that, and what a first step brings about for others is counted among the completions, by
+    /// which the next look tells them. Whoever finds another thread at it leaves all to that one.
     pub(super) fn welcome(&self, by: By) {
         let Some(mut steppers) = self.steppers.begin() else {
             return;
@@ -145,7 +155,12 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// Steps one, if whoever runs it may. `false`: it is over.
-    fn goes_on(&self, stepper: &Arc<dyn Stepper>, (host, by): (&dyn Host, By), run: &mut Run) -> bool {
+    fn goes_on(
+        &self,
+        stepper: &Arc<dyn Stepper>,
+        (host, by): (&dyn Host, By),
+        run: &mut Run,
+    ) -> bool {
         if by == By::Helper && stepper.runs_user_code() {
             run.left = true;
             return true;
@@ -205,8 +220,9 @@ impl Run {
         match awaited {
             Awaited::Stepper(_) => all || ended.any(|stepper| Awaited::end_of(stepper) == awaited),
             Awaited::AnyOf(waiter) => {
-                let is_its =
-                    |stepper: &Arc<dyn Stepper>| stepper.waiter().is_some_and(|noted| noted.is(waiter));
+                let is_its = |stepper: &Arc<dyn Stepper>| {
+                    stepper.waiter().is_some_and(|noted| noted.is(waiter))
+                };
                 all || ended.any(is_its)
             }
             _ => false,

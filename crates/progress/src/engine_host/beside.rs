@@ -1,9 +1,15 @@
-//! The other shards of a rank: how a thread that waits in one of them sees to those in which nobody waits.
+//! The other shards of a rank: how a thread that waits in one of them sees to those in which nobody
+//! waits.
 //!
-//! Part of `engine_host`. A rank of several threads may have several hosts, one for each of its shards ([`crate::sharded`]), and each polls for itself. A thread that waits in one while it left something
-//! open in others looks at those as well; before it sleeps it takes their pollers' roles, arms their bells, and sleeps on all of them at once. Where another thread polls, it leans on that one: who leaves tells
-//! those who lean on it. What other threads left open is theirs, and the helper's; it is looked at now and then all the same, since whoever left it may be gone. Steppers, the helper, and threads
-//! that wait for what may come in any shard are in the first one: there it is told when something completes elsewhere. Nothing of this is paid by a rank of one shard.
+//! Part of `engine_host`. A rank of several threads may have several hosts, one for each of its
+//! shards ([`crate::sharded`]), and each polls for itself. A thread that waits in one while it left
+//! something open in others looks at those as well; before it sleeps it takes their pollers' roles,
+//! arms their bells, and sleeps on all of them at once. Where another thread polls, it leans on
+//! that one: who leaves tells those who lean on it. What other threads left open is theirs, and the
+//! helper's; it is looked at now and then all the same, since whoever left it may be gone.
+//! Steppers, the helper, and threads that wait for what may come in any shard are in the first one:
+//! there it is told when something completes elsewhere. Nothing of this is paid by a rank of one
+//! shard.
 
 use super::advancing::Look;
 use super::left_open::LeftOpen;
@@ -42,7 +48,8 @@ pub(super) struct Beside<R, S> {
     shards: Arc<Shards<R, S>>,
     /// Shards, as bits, whose pollers sleep and lean on who polls this one.
     leaners: AtomicU32,
-    /// Shards, as bits, in which threads left something open that now sit here, or that left it to the helper: who polls here sees to those.
+    /// Shards, as bits, in which threads left something open that now sit here, or that left it to
+    /// the helper: who polls here sees to those.
     relied: AtomicU32,
     /// Who polls here has slept in the place of a poller of the first shard.
     covered_first: AtomicBool,
@@ -80,7 +87,8 @@ impl<R, S> Shards<R, S> {
         })
     }
 
-    /// From now on what completes anywhere is told in the first shard. Before what is awaited is asked after.
+    /// From now on what completes anywhere is told in the first shard. Before what is awaited is
+    /// asked after.
     pub(crate) fn anywhere(&self) -> Anywhere<'_, R, S> {
         self.interest.fetch_add(1, Ordering::SeqCst);
         self.anywhere.fetch_add(1, Ordering::SeqCst);
@@ -176,7 +184,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.beside.get()?.shards.whole.upgrade()
     }
 
-    /// A thread waits here for what may come anywhere: the poller, if there is one, is to look again.
+    /// A thread waits here for what may come anywhere: the poller, if there is one, is to look
+    /// again.
     #[inline]
     pub(crate) fn told_of_anywhere(&self) {
         if self.seats.is_polled() {
@@ -192,7 +201,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// After so many looks that brought nothing: looks at the shards that the thread has to do with and nobody polls. `true`: something moved there.
+    /// After so many looks that brought nothing: looks at the shards that the thread has to do with
+    /// and nobody polls. `true`: something moved there.
     #[inline]
     pub(super) fn look_beside_after(&self, looks: u32) -> bool {
         let Some(beside) = self.beside.get() else {
@@ -224,7 +234,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         moved
     }
 
-    /// Takes the roles of those that the caller has to see to while it sleeps and nobody polls, and arms their bells; leans on who polls the others of those.
+    /// Takes the roles of those that the caller has to see to while it sleeps and nobody polls, and
+    /// arms their bells; leans on who polls the others of those.
     pub(super) fn cover_beside(&self) -> Vec<Covered<R, S>> {
         let Some(beside) = self.beside.get() else {
             return Vec::new();
@@ -250,7 +261,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             for other in others.filter_map(|host| host.covered(beside.shard, all)) {
                 // Those who sit there rely on its poller in turn.
                 which |= other.host.relied();
-                if other.host.beside.get().is_some_and(|beside| beside.shard == 0) {
+                if other
+                    .host
+                    .beside
+                    .get()
+                    .is_some_and(|beside| beside.shard == 0)
+                {
                     beside.covered_first.store(true, Ordering::Relaxed);
                 }
                 covered.push(other);
@@ -280,9 +296,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.sees_beside() || self.left_elsewhere() != 0
     }
 
-    /// Whether the first shard, of which this is none, has steppers, or something open that needs hands, and nobody polls there: waits in any shard see to these.
+    /// Whether the first shard, of which this is none, has steppers, or something open that needs
+    /// hands, and nobody polls there: waits in any shard see to these.
     pub(super) fn is_first_busy(&self) -> bool {
-        // Without the host itself, as a rule: threads of all shards ask this at each wait, and would count themselves in and out.
+        // Without the host itself, as a rule: threads of all shards ask this at each wait, and
+        // would count themselves in and out.
         let first = self.beside.get().filter(|beside| beside.shard != 0);
         first.is_some_and(|Beside { shards, .. }| {
             let waiting = shards.anywhere.load(Ordering::Relaxed);
@@ -301,7 +319,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The other shards in which something may be the calling thread's.
     #[inline]
     fn left_elsewhere(&self) -> u32 {
-        let Some(beside) = self.beside.get() else { return 0 };
+        let Some(beside) = self.beside.get() else {
+            return 0;
+        };
         match beside.others_of_thread() {
             0 => 0,
             left => {
@@ -313,7 +333,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// This one's bit, if something here may be the calling thread's.
     fn left_by_thread(&self) -> u32 {
-        let Some(beside) = self.beside.get() else { return 0 };
+        let Some(beside) = self.beside.get() else {
+            return 0;
+        };
         if self.wants_somebody() {
             return 1 << beside.shard;
         }
@@ -331,9 +353,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// The shards that whoever polls here is to see to for others. Those in which nothing is open any more are forgotten.
+    /// The shards that whoever polls here is to see to for others. Those in which nothing is open
+    /// any more are forgotten.
     fn relied(&self) -> u32 {
-        let Some(beside) = self.beside.get() else { return 0 };
+        let Some(beside) = self.beside.get() else {
+            return 0;
+        };
         let mut which = beside.relied.load(Ordering::SeqCst);
         if which == 0 {
             return 0;
@@ -373,7 +398,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         })
     }
 
-    /// How long to sleep at most after having slept so often, because of what threads may have left open in other shards that are gone.
+    /// How long to sleep at most after having slept so often, because of what threads may have left
+    /// open in other shards that are gone.
     pub(super) fn nap_beside(&self, parks: u32) -> Option<Duration> {
         let beside = self.beside.get()?;
         let mut others = beside.shards.others(beside.shard, u32::MAX);
@@ -393,7 +419,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The poller of this shard has left: those who sleep and leaned on it have to see to it.
     #[inline]
     pub(super) fn resigned(&self) {
-        let Some(beside) = self.beside.get() else { return };
+        let Some(beside) = self.beside.get() else {
+            return;
+        };
         let mut leaners = beside.leaners.load(Ordering::SeqCst);
         if leaners != 0 {
             leaners = beside.leaners.swap(0, Ordering::SeqCst);
@@ -409,7 +437,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// The poller of this shard has left. While it slept in the place of one of the first shard, the helper left the work there to it: what is open is lent again, if nobody would call the helper.
+    /// The poller of this shard has left. While it slept in the place of one of the first shard,
+    /// the helper left the work there to it: what is open is lent again, if nobody would call the
+    /// helper.
     #[inline]
     pub(super) fn lend_first_again(&self) {
         if let Some(beside) = self.beside.get()
@@ -434,7 +464,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// Something completed here, and the engine is in hand: of those who wait in the first shard for what may end in any those are called whose operations are over.
+    /// Something completed here, and the engine is in hand: of those who wait in the first shard
+    /// for what may end in any those are called whose operations are over.
     #[inline]
     pub(super) fn tell_anywhere(&self, shard: &Shard<R>) {
         if let Some(beside) = self.beside.get()
@@ -479,7 +510,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         others.any(|host| !host.seats.is_polled() && host.enter().has_work())
     }
 
-    /// A call that must not wait found nothing here: others may rely on it all the same. `true`: something moved elsewhere.
+    /// A call that must not wait found nothing here: others may rely on it all the same. `true`:
+    /// something moved elsewhere.
     #[inline]
     pub(super) fn looked_in_vain(&self) -> bool {
         if self.beside.get().is_none() {
@@ -489,7 +521,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         looks.is_multiple_of(BESIDE_EVERY) && self.look_beside(By::Program)
     }
 
-    /// The program goes on with this operation of another shard open: as [`EngineHost::left_open`], of the first.
+    /// The program goes on with this operation of another shard open: as [`EngineHost::left_open`],
+    /// of the first.
     #[cold]
     #[inline(never)]
     pub(crate) fn left_open_beside(&self, host: &Arc<Self>, request: Request) {
@@ -514,7 +547,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             .iter()
             .enumerate()
             .all(|(at, (_, others))| at == known || others.is_empty());
-        let nothing_here = lock(&self.lending.open).is_empty() && self.stepping.load(Ordering::Acquire) == 0;
+        let nothing_here =
+            lock(&self.lending.open).is_empty() && self.stepping.load(Ordering::Acquire) == 0;
         let alone = first && only && nothing_here;
         drop(open);
         // The helper leaves it to whoever polls.
@@ -544,7 +578,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     pub(super) fn is_request_open_beside(&self) -> bool {
         let mut open = lock(&self.lending.open_beside);
         // One that goes on is enough; what it leaves unasked is asked after it.
-        open.retain_mut(|(host, operations)| operations.goes_on(|request| host.enter().is_complete(request)));
+        open.retain_mut(|(host, operations)| {
+            operations.goes_on(|request| host.enter().is_complete(request))
+        });
         !open.is_empty()
     }
 }

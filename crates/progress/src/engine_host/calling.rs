@@ -1,4 +1,5 @@
-//! How a rank's helper is called: the words that peers ring, somebody who hears them, where it runs, and the rail that rings for what comes from where nobody can.
+//! How a rank's helper is called: the words that peers ring, somebody who hears them, where it
+//! runs, and the rail that rings for what comes from where nobody can.
 //!
 //! Part of `engine_host`; what the helper is called for, and when, is in `lending`.
 
@@ -71,8 +72,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         call.arm(what);
     }
 
-    /// Has the rail call the helper for what comes from where nobody can call it, if anything open needs that and it does not do so already. When the helper is to look
-    /// even if it is not called.
+    /// Has the rail call the helper for what comes from where nobody can call it, if anything open
+    /// needs that and it does not do so already. When the helper is to look even if it is not
+    /// called.
     pub(super) fn have_rung(&self, shard: &mut Shard<R>, what: For) -> Option<Duration> {
         let needed = what == For::Everything || self.lending.afar.load(Ordering::SeqCst);
         if !needed || self.lending.rings.load(Ordering::SeqCst) {
@@ -83,8 +85,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         limit
     }
 
-    /// The helper leaves the program's processor, where there are others for it: the kernel puts a thread that wakes back to where it was if it finds no idle processor near, and the program would
-    /// stand still meanwhile.
+    /// The helper leaves the program's processor, where there are others for it: the kernel puts a
+    /// thread that wakes back to where it was if it finds no idle processor near, and the program
+    /// would stand still meanwhile.
     pub(super) fn step_aside(&self) {
         let cpu = sys::cpu();
         let cores = self.lending.cores.get();
@@ -96,7 +99,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// Whether whoever polls takes its time from the program: the rail hears of it under the lock under which it is said here.
+    /// Whether whoever polls takes its time from the program: the rail hears of it under the lock
+    /// under which it is said here.
     pub(super) fn be_patient(&self, patient: bool) {
         let mut shard = self.enter();
         if self.lending.patient.swap(patient, Ordering::SeqCst) != patient {

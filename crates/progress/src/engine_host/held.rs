@@ -1,8 +1,10 @@
 //! Taking the engine and giving it back.
 //!
-//! Part of `engine_host`. Where one thread promised to be alone this costs a load and a store. Where several share the engine, a holder does little before it gives it back, and wakes
-//! nobody meanwhile (a woken thread may get the waker's core). Those who want it take turns of several operations: what the engine consists of costs more to fetch from another core than an operation does, so
-//! who finds it held stays away for longer than that takes, and lets its holder go on.
+//! Part of `engine_host`. Where one thread promised to be alone this costs a load and a store.
+//! Where several share the engine, a holder does little before it gives it back, and wakes nobody
+//! meanwhile (a woken thread may get the waker's core). Those who want it take turns of several
+//! operations: what the engine consists of costs more to fetch from another core than an operation
+//! does, so who finds it held stays away for longer than that takes, and lets its holder go on.
 
 use super::EngineHost;
 use crate::host::Awaited;
@@ -58,8 +60,9 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Before the next try. At first twice as long each time; for a turn, and then for several, where others do one thing after the other with it. Then a core is given away each time, since the holder may be on
-    /// this very one.
+    /// Before the next try. At first twice as long each time; for a turn, and then for several,
+    /// where others do one thing after the other with it. Then a core is given away each time,
+    /// since the holder may be on this very one.
     pub(super) fn pass<T>(&mut self, lock: &TryLock<T>) {
         let hold = lock.hold();
         self.contended |= hold == Hold::Work;
@@ -84,7 +87,8 @@ impl Waiting {
     }
 }
 
-/// How often to spin in a [`TURN`]: an idle spin takes some ten nanoseconds on some processors and fifty on others.
+/// How often to spin in a [`TURN`]: an idle spin takes some ten nanoseconds on some processors and
+/// fifty on others.
 fn spins_of_turn() -> u32 {
     const SPINS: u32 = 64;
     static MEASURED: OnceLock<u32> = OnceLock::new();
@@ -95,9 +99,16 @@ fn spins_of_turn() -> u32 {
             begun.elapsed()
         };
         // The least: whatever interrupts makes it longer.
-        let least = (0..4).map(measure).min().unwrap_or_default().as_nanos().max(1);
+        let least = (0..4)
+            .map(measure)
+            .min()
+            .unwrap_or_default()
+            .as_nanos()
+            .max(1);
         let spins = u128::from(SPINS) * TURN.as_nanos() / least;
-        u32::try_from(spins).unwrap_or(SPINS).clamp(SPINS / 4, SPINS * 64)
+        u32::try_from(spins)
+            .unwrap_or(SPINS)
+            .clamp(SPINS / 4, SPINS * 64)
     })
 }
 
@@ -108,7 +119,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.try_enter_for(Hold::Work)
     }
 
-    /// The same of who only looks for news, again and again: it asks first, since a try takes the lock's line from its holder.
+    /// The same of who only looks for news, again and again: it asks first, since a try takes the
+    /// lock's line from its holder.
     #[inline]
     pub(super) fn try_enter_to_look(&self) -> Option<Held<'_, R>> {
         if self.shard.is_held() {
@@ -140,7 +152,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         })
     }
 
-    /// Whether a thread that is woken may get the core of the one that wakes it: a helper, or any where ranks exceed cores.
+    /// Whether a thread that is woken may get the core of the one that wakes it: a helper, or any
+    /// where ranks exceed cores.
     #[inline]
     fn is_crowded(&self) -> bool {
         !self.lending.door.gate.is_kept() || self.surroundings.patience().spins == 0
@@ -178,7 +191,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         shard
     }
 
-    /// Leaves the engine for a moment to those who need it: for who only looks for news. A hint, and bounded: they may not be running.
+    /// Leaves the engine for a moment to those who need it: for who only looks for news. A hint,
+    /// and bounded: they may not be running.
     pub(super) fn yield_engine(&self) {
         for _ in 0..COURTESY_SPINS {
             if self.wanted.load(Ordering::Relaxed) == 0 {
@@ -188,7 +202,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// Something happened in the engine: those ask again whose operations are over, or whose messages have come, and those who wait for anything. They wake when it is free.
+    /// Something happened in the engine: those ask again whose operations are over, or whose
+    /// messages have come, and those who wait for anything. They wake when it is free.
     fn tell(&self, held: &mut Held<'_, R>) {
         let Held { shard, wakes, .. } = held;
         wakes.get_or_insert_with(Postponed::new);
@@ -200,14 +215,16 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             Awaited::Stepper(_) | Awaited::Told(_) | Awaited::Memory(_) => false,
         });
         self.tell_anywhere(shard);
-        // Who is about to sit has asked before and sees that there was news, or will ask with the engine in hand.
+        // Who is about to sit has asked before and sees that there was news, or will ask with the
+        // engine in hand.
         shard.forget_news();
     }
 
     /// Gives the engine back, and tells waiters if something completed.
     #[inline]
     pub(super) fn depart(&self, shard: Held<'_, R>, before: u64) {
-        // Work that an operation left queued is news, too: whoever sleeps in the poller's place has to see to it.
+        // Work that an operation left queued is news, too: whoever sleeps in the poller's place has
+        // to see to it.
         let changed = shard.completions() != before || shard.has_work();
         self.leave(shard, changed);
     }

@@ -1,7 +1,8 @@
 //! Operations that the program left open: whether one of them still goes on.
 //!
-//! Owned by what lends hands (`lending`), one list for each engine. The list is asked after each wait, so asking costs the same
-//! however many operations are on it: an operation that goes on, at the end of the list, answers for all.
+//! Owned by what lends hands (`lending`), one list for each engine. The list is asked after each
+//! wait, so asking costs the same however many operations are on it: an operation that goes on, at
+//! the end of the list, answers for all.
 
 use crate::limits::OPEN_FEW;
 use garonne_engine::api::Request;
@@ -37,7 +38,11 @@ impl LeftOpen {
 
     /// Whether an operation goes on. What is over at the end of the list is forgotten.
     pub(super) fn goes_on(&mut self, is_over: impl Fn(Request) -> bool) -> bool {
-        while self.operations.pop_if(|operation| is_over(*operation)).is_some() {}
+        while self
+            .operations
+            .pop_if(|operation| is_over(*operation))
+            .is_some()
+        {}
         !self.operations.is_empty()
     }
 
@@ -58,10 +63,14 @@ mod tests {
     use std::collections::HashSet;
 
     fn operation(index: u32) -> Request {
-        Request { index, generation: 0 }
+        Request {
+            index,
+            generation: 0,
+        }
     }
 
-    /// How often operations were asked after while `count` were left open and ended in turn, with a question after each.
+    /// How often operations were asked after while `count` were left open and ended in turn, with a
+    /// question after each.
     fn questions(count: u32) -> u64 {
         let (asked, over) = (Cell::new(0u64), Cell::new(0u32));
         let is_over = |operation: Request| {
@@ -83,7 +92,10 @@ mod tests {
     fn a_question_costs_the_same_however_many_are_open() {
         for count in [10_000, 100_000] {
             let each = questions(count) as f64 / f64::from(count);
-            assert!(each < 6.0, "{each} looks at an operation for each of {count}");
+            assert!(
+                each < 6.0,
+                "{each} looks at an operation for each of {count}"
+            );
         }
     }
 
@@ -93,7 +105,9 @@ mod tests {
         let over: HashSet<u32> = (1..100_000).collect();
         open.add(operation(0), |operation| over.contains(&operation.index));
         for index in 1..100_000 {
-            assert!(!open.add(operation(index), |operation| over.contains(&operation.index)));
+            assert!(!open.add(operation(index), |operation| {
+                over.contains(&operation.index)
+            }));
             assert!(open.operations.len() <= OPEN_FEW + 1);
         }
         assert!(open.goes_on(|operation| over.contains(&operation.index)));

@@ -1,12 +1,18 @@
-//! Lending hands: what the program leaves open while it computes, a helper advances: a worker on call (`tasks::on_call`), whose task is a turn at the engine.
+//! Lending hands: what the program leaves open while it computes, a helper advances: a worker on
+//! call (`tasks::on_call`), whose task is a turn at the engine.
 //!
-//! Part of `engine_host`. A call that returns with an operation open that needs hands (a large message, a collective) says so with `leave_open` or `attach`. From then on
-//! the engine's lock is a real one, the gate is lent, and peers call the helper when what they send needs an answer. A thread that waits takes all that back
-//! before it polls, so that nobody is called in vain and its locks cost nothing again. With several threads in MPI the locks are real anyway, and the poller only
-//! takes back the call. Nothing here is paid by a program that leaves nothing open, or only small messages.
+//! Part of `engine_host`. A call that returns with an operation open that needs hands (a large
+//! message, a collective) says so with `leave_open` or `attach`. From then on the engine's lock is
+//! a real one, the gate is lent, and peers call the helper when what they send needs an answer. A
+//! thread that waits takes all that back before it polls, so that nobody is called in vain and its
+//! locks cost nothing again. With several threads in MPI the locks are real anyway, and the poller
+//! only takes back the call. Nothing here is paid by a program that leaves nothing open, or only
+//! small messages.
 //!
-//! Where no core is to spare ([`Surroundings::grace`]) a helper that is called takes its core from a rank that computes, for what the rank would do itself soon. There nobody calls it
-//! at first: it looks by itself, and acts on what the program has left alone for longer. From then on, until the program comes back, it is called.
+//! Where no core is to spare ([`Surroundings::grace`]) a helper that is called takes its core from
+//! a rank that computes, for what the rank would do itself soon. There nobody calls it at first: it
+//! looks by itself, and acts on what the program has left alone for longer. From then on, until the
+//! program comes back, it is called.
 
 use super::advancing::Look;
 use super::calling::Words;
@@ -62,7 +68,8 @@ pub(super) struct Lending<R, S> {
     /// The rail rings for these since the words were armed last.
     pub(super) rings: AtomicBool,
     pub(super) lendings: Lendings,
-    /// How many of those the helper knew when it last looked by itself, the looks in a row at which there were more, and those with nothing lent.
+    /// How many of those the helper knew when it last looked by itself, the looks in a row at which
+    /// there were more, and those with nothing lent.
     pub(super) known: AtomicU32,
     pub(super) put_off: AtomicU32,
     pub(super) vain: AtomicU32,
@@ -71,7 +78,8 @@ pub(super) struct Lending<R, S> {
     pub(super) cpu: AtomicU32,
     /// Where the helper may live.
     pub(super) cores: OnceLock<Cores>,
-    /// Whether lending paid: a helper that lost its core while it had a transfer in hand made a thread of the program wait for it.
+    /// Whether lending paid: a helper that lost its core while it had a transfer in hand made a
+    /// thread of the program wait for it.
     trust: Backoff,
     /// When a thread that came back found the helper inside.
     hindered: Mutex<Option<Instant>>,
@@ -144,15 +152,17 @@ impl<R, S> Lending<R, S> {
         self.epoch.elapsed()
     }
 
-    /// The poller of several threads leaves: whether another relied on it to lend what that left open.
+    /// The poller of several threads leaves: whether another relied on it to lend what that left
+    /// open.
     pub(super) fn was_relied_on(&self) -> bool {
         self.relied_on.load(Ordering::SeqCst) && self.relied_on.swap(false, Ordering::SeqCst)
     }
 }
 
 impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
-    /// From now on what the program leaves open is advanced by a thread of its own, on `cpus`, or where the calling thread may run now. It is started when first needed. Does nothing
-    /// where the rail has no way to call it.
+    /// From now on what the program leaves open is advanced by a thread of its own, on `cpus`, or
+    /// where the calling thread may run now. It is started when first needed. Does nothing where
+    /// the rail has no way to call it.
     pub fn lend_hands(self: &Arc<Self>, cpus: Option<CpuSet>) {
         let Some(memory) = self.enter().rail().hands(self.me) else {
             return;
@@ -161,7 +171,11 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
             word: memory.word(0),
             all: memory.word(4),
         };
-        let (host, its_words, rest) = (Arc::downgrade(self), words.clone(), self.surroundings.rest());
+        let (host, its_words, rest) = (
+            Arc::downgrade(self),
+            words.clone(),
+            self.surroundings.rest(),
+        );
         let cores = Cores::of(cpus);
         let _ = self.lending.cores.set(cores.clone());
         let maker = move || {
@@ -172,14 +186,16 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
             };
             Tasks::on_call(cores.clone(), turns)
         };
-        if self.lending.words.set(words).is_ok() && self.lending.maker.set(Box::new(maker)).is_ok() {
+        if self.lending.words.set(words).is_ok() && self.lending.maker.set(Box::new(maker)).is_ok()
+        {
             self.lending.phase.store(READY, Ordering::Release);
         }
     }
 }
 
 impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
-    /// Ends the helper, until something is left open again. Called by a thread that is in MPI, the last one.
+    /// Ends the helper, until something is left open again. Called by a thread that is in MPI, the
+    /// last one.
     pub fn keep_hands(&self) {
         while !self.take_back() {
             std::thread::yield_now();
@@ -299,7 +315,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if kept && self.lending.trust.begin().is_none() && !self.surroundings.lends_always() {
             return false;
         }
-        let Some(words) = self.words() else { return false };
+        let Some(words) = self.words() else {
+            return false;
+        };
         let call = words.call();
         if self.shared.load(Ordering::Relaxed) {
             // The poller looks at this after it has ceased to be one.
@@ -373,7 +391,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         false
     }
 
-    /// A thread of the program may be about to go away from work that is left: the helper is called, if nobody else sees to it.
+    /// A thread of the program may be about to go away from work that is left: the helper is
+    /// called, if nobody else sees to it.
     #[inline]
     pub(super) fn hand_over(&self) {
         if self.lending.door.gate.is_lent() && !self.seats.is_polled() {
@@ -392,7 +411,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// Keeps the helper out: the caller does its work itself. `false`: it is inside and was asked to leave; until it does, both are at the engine.
+    /// Keeps the helper out: the caller does its work itself. `false`: it is inside and was asked
+    /// to leave; until it does, both are at the engine.
     #[cold]
     #[inline(never)]
     pub(super) fn take_back(&self) -> bool {
@@ -443,11 +463,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// The lock is a real one because hands are lent. `true`: not any more, since nothing is open now.
+    /// The lock is a real one because hands are lent. `true`: not any more, since nothing is open
+    /// now.
     #[cold]
     #[inline(never)]
     pub(super) fn nothing_lent(&self) -> bool {
-        if self.shared.load(Ordering::Relaxed) || !self.lending.door.all_over.load(Ordering::SeqCst) {
+        if self.shared.load(Ordering::Relaxed) || !self.lending.door.all_over.load(Ordering::SeqCst)
+        {
             return false;
         }
         if self.still_open().is_some() {
@@ -458,11 +480,18 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.take_back()
     }
 
-    /// Hands are lent to a helper that is neither awake nor called by anybody, and no thread polls in its place.
+    /// Hands are lent to a helper that is neither awake nor called by anybody, and no thread polls
+    /// in its place.
     pub(super) fn is_helper_uncalled(&self) -> bool {
         let lending = &self.lending;
-        let is_armed = || lending.words.get().is_some_and(|words| words.call().is_armed());
-        // The role of the caller before the looks at the helper: a vigil that ends meanwhile finds nobody there. SYNC(hands-vigil).
+        let is_armed = || {
+            lending
+                .words
+                .get()
+                .is_some_and(|words| words.call().is_armed())
+        };
+        // The role of the caller before the looks at the helper: a vigil that ends meanwhile finds
+        // nobody there. SYNC(hands-vigil).
         !lending.door.gate.is_kept()
             && self.surroundings.grace().is_none()
             && !self.seats.is_polled()
@@ -481,7 +510,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let mut open = lock(&self.lending.open);
         if !open.is_empty() {
             let shard = self.enter();
-            if !open.goes_on(|request| shard.is_complete(request)) && self.lending.afar.load(Ordering::SeqCst)
+            if !open.goes_on(|request| shard.is_complete(request))
+                && self.lending.afar.load(Ordering::SeqCst)
             {
                 self.lending.afar.store(false, Ordering::SeqCst);
             }

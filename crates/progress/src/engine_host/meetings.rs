@@ -1,6 +1,8 @@
-//! What threads of a rank wait for that its engine knows nothing of: collectives through shared memory, probes, constructors.
+//! What threads of a rank wait for that its engine knows nothing of: collectives through shared
+//! memory, probes, constructors.
 //!
-//! Owned by the engine host. A thread notes what it is about to wait for, and withdraws it afterwards. Bounded by the threads that wait.
+//! Owned by the engine host. A thread notes what it is about to wait for, and withdraws it
+//! afterwards. Bounded by the threads that wait.
 
 use garonne_engine::event::{Meeting, Waiting};
 

@@ -1,9 +1,14 @@
-//! How a poller steps aside for threads of its rank that come and go: it lies down on the bell, and leaves its role there.
+//! How a poller steps aside for threads of its rank that come and go: it lies down on the bell, and
+//! leaves its role there.
 //!
-//! Part of `engine_host`. A poller that called another thread, which then got its very core, is in that one's way: it would be switched to and from with each message. So it sleeps at once, on the bell and in
-//! its seat, and whoever begins a wait meanwhile polls in its place ([`EngineHost::relieve`]) and lays the role back when it leaves ([`EngineHost::lay_back`]): armed, looked after once more, and nobody woken. Peers ring only
-//! if nobody came. `garonne_sync::seats` says why no role is lost. What a peer wrote without a fence may have been seen by neither side, so a nap is as short as the first one of any sleeper, and who
-//! lies looks for itself after each in which nobody relieved it.
+//! Part of `engine_host`. A poller that called another thread, which then got its very core, is in
+//! that one's way: it would be switched to and from with each message. So it sleeps at once, on the
+//! bell and in its seat, and whoever begins a wait meanwhile polls in its place
+//! ([`EngineHost::relieve`]) and lays the role back when it leaves ([`EngineHost::lay_back`]):
+//! armed, looked after once more, and nobody woken. Peers ring only if nobody came.
+//! `garonne_sync::seats` says why no role is lost. What a peer wrote without a fence may have been
+//! seen by neither side, so a nap is as short as the first one of any sleeper, and who lies looks
+//! for itself after each in which nobody relieved it.
 
 use super::advancing::Look;
 use super::seated::myself;
@@ -61,7 +66,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.enter().rail().disarm();
     }
 
-    /// The poller leaves its role to the thread that lies on the bell. `false`: nobody does, or there is work that somebody has to see to; the caller has the role still.
+    /// The poller leaves its role to the thread that lies on the bell. `false`: nobody does, or
+    /// there is work that somebody has to see to; the caller has the role still.
     #[inline]
     pub(super) fn lay_back(&self) -> bool {
         self.seats.is_bell_kept() && self.lay_on_bell()
@@ -97,7 +103,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         false
     }
 
-    /// The poller is in the way of threads that it called: it lies down, unless there is something to do. They wake (`wakes`) when that is seen.
+    /// The poller is in the way of threads that it called: it lies down, unless there is something
+    /// to do. They wake (`wakes`) when that is seen.
     pub(super) fn stand_aside(
         &self,
         awaits: &dyn Fn() -> Awaits,
@@ -150,8 +157,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         Aside::Polls
     }
 
-    /// Another thread polls, and is blocked in a receive of the pattern that the caller's has, so that it gets the next message: the caller lies down on the bell, where that one leaves its role when it goes, and
-    /// finds it when it comes back, and nobody is woken. `None`: another lies there, or nobody came and went for a while; the caller had better sit. `seen`: as [`Seat::wait`] wants it.
+    /// Another thread polls, and is blocked in a receive of the pattern that the caller's has, so
+    /// that it gets the next message: the caller lies down on the bell, where that one leaves its
+    /// role when it goes, and finds it when it comes back, and nobody is woken. `None`: another
+    /// lies there, or nobody came and went for a while; the caller had better sit. `seen`: as
+    /// [`Seat::wait`] wants it.
     pub(super) fn lie_beside(&self, awaits: &dyn Fn() -> Awaits, seen: u64) -> Option<Called> {
         let bell = self.source.bell()?;
         if self.seats.is_bell_kept() || self.has_to_see_beside() {
@@ -177,7 +187,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         (!in_vain).then_some(called)
     }
 
-    /// Lies on the bell, whose word was `ticket`, until it is rung and nobody polls, or the seat is called, or nobody comes any more.
+    /// Lies on the bell, whose word was `ticket`, until it is rung and nobody polls, or the seat is
+    /// called, or nobody comes any more.
     fn lie(&self, seat: &mut Seat<'_>, bell: &AtomicU32, mut ticket: u32) -> Called {
         let (mut naps, mut reliefs) = (0, self.reliefs.load(Ordering::Relaxed));
         while !seat.is_called() {
@@ -187,7 +198,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             }
             ticket = begun;
             postponed::flush();
-            self.source.sleep_among(ticket, Some(NAP_ON_BELL), &[seat.word()]);
+            self.source
+                .sleep_among(ticket, Some(NAP_ON_BELL), &[seat.word()]);
             if bell.load(Ordering::SeqCst) != ticket {
                 continue;
             }

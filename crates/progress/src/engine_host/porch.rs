@@ -1,7 +1,9 @@
-//! What a thread does before it sleeps in its seat: where it has a core of its own it looks for a while whether it is called, else it gives its core away some times and asks again.
+//! What a thread does before it sleeps in its seat: where it has a core of its own it looks for a
+//! while whether it is called, else it gives its core away some times and asks again.
 //!
-//! Part of `engine_host`. Where a few threads of a rank share a core whoever polls gets to run so, and nobody has to sleep and be woken. Of many each waits for its turn, and giving way
-//! only goes round among them: then they sit down at once, as they do where it was in vain too often.
+//! Part of `engine_host`. Where a few threads of a rank share a core whoever polls gets to run so,
+//! and nobody has to sleep and be woken. Of many each waits for its turn, and giving way only goes
+//! round among them: then they sit down at once, as they do where it was in vain too often.
 
 use crate::backoff::Backoff;
 use crate::limits::{LINGERERS, LINGERS};
@@ -11,7 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Of one host.
 #[derive(Debug, Default)]
 pub(super) struct Porch {
-    /// Threads that found another polling and wait still. Relaxed everywhere: it only says about how many.
+    /// Threads that found another polling and wait still. Relaxed everywhere: it only says about
+    /// how many.
     waiting: AtomicU32,
     /// Whether giving way pays.
     bet: Backoff,
@@ -26,7 +29,8 @@ impl Porch {
         self.helped.store(0, Ordering::Relaxed);
     }
 
-    /// What a lingering thread waited for has come. Of a poller whose own does not come it is better served if that one steps aside, which it does for those that sit.
+    /// What a lingering thread waited for has come. Of a poller whose own does not come it is
+    /// better served if that one steps aside, which it does for those that sit.
     fn helps(&self) {
         if self.helped.fetch_add(1, Ordering::Relaxed) < LINGERERS {
             self.bet.eased();
@@ -68,7 +72,8 @@ pub(super) struct Lingering<'a> {
 }
 
 impl Lingering<'_> {
-    /// Whether the core is given away once more before the thread sits down. Asked when another polls.
+    /// Whether the core is given away once more before the thread sits down. Asked when another
+    /// polls.
     #[inline]
     pub(super) fn goes_on(&mut self) -> bool {
         self.come();
@@ -87,7 +92,8 @@ impl Lingering<'_> {
             if others.saturating_add(2) <= self.patience.awake {
                 self.looks = self.patience.spins;
             }
-            self.lingers = self.looks == 0 && others < LINGERERS && self.porch.bet.begin().is_some();
+            self.lingers =
+                self.looks == 0 && others < LINGERERS && self.porch.bet.begin().is_some();
         }
     }
 
@@ -181,7 +187,10 @@ mod tests {
     #[test]
     fn as_many_look_as_have_a_core_beside_the_poller() {
         let porch = Porch::default();
-        let four = Patience { awake: 4, ..ONE_CORE };
+        let four = Patience {
+            awake: 4,
+            ..ONE_CORE
+        };
         let mut waits: Vec<_> = (0..4).map(|_| porch.arrive(four)).collect();
         assert!(porch.has_room(four) && !porch.has_room(ONE_CORE));
         let looks: Vec<_> = waits

@@ -1,14 +1,16 @@
 //! How several threads of a rank wait: one polls for all, the others sleep in their seats.
 //!
-//! Part of `engine_host`. Who sits says what it waits for, so that the poller, or whichever thread brings that about, wakes it and nobody else. Who waits for memory that other processes
-//! write lends its look: the poller looks for it whenever it asks for itself, also between arming the bell and sleeping. A poller that leaves hands its role over to one that sits.
-//! With one thread in MPI nothing of this is used. `garonne_sync::seats` says why no wake-up is lost.
+//! Part of `engine_host`. Who sits says what it waits for, so that the poller, or whichever thread
+//! brings that about, wakes it and nobody else. Who waits for memory that other processes write
+//! lends its look: the poller looks for it whenever it asks for itself, also between arming the
+//! bell and sleeping. A poller that leaves hands its role over to one that sits. With one thread in
+//! MPI nothing of this is used. `garonne_sync::seats` says why no wake-up is lost.
 
 use super::EngineHost;
 use crate::host::Awaits;
 use crate::limits::{
-    CATCH_LOOKS, CATCH_ROOM_MAX, CATCH_TURNS, CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST, SEATLESS_NAP,
-    SERVED_BEFORE_ASIDE,
+    CATCH_LOOKS, CATCH_ROOM_MAX, CATCH_TURNS, CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST,
+    SEATLESS_NAP, SERVED_BEFORE_ASIDE,
 };
 use crate::surroundings::{Given, Surroundings};
 use garonne_engine::news;
@@ -114,7 +116,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             if self.poll_for_all(done, Some(awaits)) {
                 return;
             }
-            // It looked for as long as its patience lasts: who lies on the bell sleeps as well as it would.
+            // It looked for as long as its patience lasts: who lies on the bell sleeps as well as
+            // it would.
             patient = false;
         }
     }
@@ -136,8 +139,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         });
     }
 
-    /// The wait of the thread that has the poller's role. `false`: another has it now, and what it waits for may not have come.
-    fn poll_for_all(&self, done: &mut dyn FnMut() -> bool, awaits: Option<&dyn Fn() -> Awaits>) -> bool {
+    /// The wait of the thread that has the poller's role. `false`: another has it now, and what it
+    /// waits for may not have come.
+    fn poll_for_all(
+        &self,
+        done: &mut dyn FnMut() -> bool,
+        awaits: Option<&dyn Fn() -> Awaits>,
+    ) -> bool {
         let role = Role(&self.seats);
         if !self.lending.door.gate.is_kept() {
             self.polls_itself();
@@ -156,7 +164,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         true
     }
 
-    /// A thread polls from now on. If it is blocked in a receive the next message may be its, though another lies on the bell that is blocked in one of the same pattern, since nobody has to be woken then.
+    /// A thread polls from now on. If it is blocked in a receive the next message may be its,
+    /// though another lies on the bell that is blocked in one of the same pattern, since nobody has
+    /// to be woken then.
     fn begins_to_serve(&self, awaits: Option<&dyn Fn() -> Awaits>) {
         let Some(Awaits::Receive(name, pattern)) = awaits.map(|awaits| awaits()) else {
             return self.served.store(OTHER_WAIT, Ordering::Relaxed);
@@ -167,14 +177,16 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// Whether the thread is blocked in a receive of the pattern that who polls receives, too: the next message is that one's, and this thread had better sleep.
+    /// Whether the thread is blocked in a receive of the pattern that who polls receives, too: the
+    /// next message is that one's, and this thread had better sleep.
     fn is_rival(&self, awaits: &dyn Fn() -> Awaits) -> bool {
         let served = self.served.load(Ordering::Relaxed);
         served != OTHER_WAIT
             && matches!(awaits(), Awaits::Receive(_, pattern) if news::word(&pattern) == served)
     }
 
-    /// The poller leaves, and its role goes to who lies on the bell, or to one that sits, if there is one.
+    /// The poller leaves, and its role goes to who lies on the bell, or to one that sits, if there
+    /// is one.
     fn resign(&self, role: Role<'_>) {
         if self.lay_back() {
             return std::mem::forget(role);
@@ -182,16 +194,23 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         drop(role);
         self.resigned();
         self.lend_first_again();
-        // Asked again: another thread may have left something open meanwhile, and trusted the poller.
-        if !self.lending.door.gate.is_kept() || self.lending.was_relied_on() || self.lending.is_any_open() {
+        // Asked again: another thread may have left something open meanwhile, and trusted the
+        // poller.
+        if !self.lending.door.gate.is_kept()
+            || self.lending.was_relied_on()
+            || self.lending.is_any_open()
+        {
             self.lend_again();
         }
     }
 
-    /// Receives a message that comes soon and nothing was posted for, as the poller of all; `None`: nothing was received, take the general way, which posts the receive first. Only where
-    /// nobody polls or who does lies on the bell, and nobody has sat down since the last time, to whom the role would go after each message. What others wait for beside messages is looked after where the role
-    /// is laid back; where nobody lies on the bell there must be no such thing. And only for messages that come whole: what began to come into the memory of a receive that is not posted would go to another that
-    /// is posted meanwhile.
+    /// Receives a message that comes soon and nothing was posted for, as the poller of all; `None`:
+    /// nothing was received, take the general way, which posts the receive first. Only where nobody
+    /// polls or who does lies on the bell, and nobody has sat down since the last time, to whom the
+    /// role would go after each message. What others wait for beside messages is looked after where
+    /// the role is laid back; where nobody lies on the bell there must be no such thing. And only
+    /// for messages that come whole: what began to come into the memory of a receive that is not
+    /// posted would go to another that is posted meanwhile.
     #[inline(never)]
     pub(super) fn recv_quick_among(&self, catch: &Catch) -> Option<Caught> {
         if catch.room > CATCH_ROOM_MAX || self.has_more_to_see_to() {
@@ -215,13 +234,15 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             }
         };
         if caught.is_some() {
-            self.served.store(news::word(&catch.pattern()), Ordering::Relaxed);
+            self.served
+                .store(news::word(&catch.pattern()), Ordering::Relaxed);
         }
         self.resign(role);
         caught
     }
 
-    /// Whether who waits here has to look after anything but messages of this shard, and what the one sees to that lies on the bell.
+    /// Whether who waits here has to look after anything but messages of this shard, and what the
+    /// one sees to that lies on the bell.
     fn has_more_to_see_to(&self) -> bool {
         self.surroundings.patience().spins == 0
             || self.is_watched()
@@ -266,7 +287,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         });
     }
 
-    /// The poller is about to look again: another thread of its rank may need its core first. `calls`: it called so many.
+    /// The poller is about to look again: another thread of its rank may need its core first.
+    /// `calls`: it called so many.
     #[inline]
     pub(super) fn let_run(&self, courtesy: &mut Courtesy, calls: u32) {
         let sat = std::mem::replace(&mut courtesy.sat, self.seats.sat());
@@ -286,7 +308,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         let given = self.surroundings.give_way();
         if calls > 0 {
-            // One that needs little time has sat down since, perhaps before the core was given away: who is woken may get it at once.
+            // One that needs little time has sat down since, perhaps before the core was given
+            // away: who is woken may get it at once.
             let taken = given == Given::Taken || self.seats.sat() != sat;
             self.crowded.store(taken, Ordering::Relaxed);
         }
@@ -297,7 +320,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         courtesy.left = courtesy.gap;
     }
 
-    /// Whether the poller, where each that waits has a core, has called others again and again while nothing came of its own: the one that was called now polls sooner for itself than it is called.
+    /// Whether the poller, where each that waits has a core, has called others again and again
+    /// while nothing came of its own: the one that was called now polls sooner for itself than it
+    /// is called.
     #[inline]
     pub(super) fn serves_others(&self, courtesy: &Courtesy, calls: u32) -> bool {
         calls == 1
@@ -305,7 +330,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             && self.porch.has_room(self.surroundings.patience())
     }
 
-    /// Whether the one thread that was called, of so many, wants this very core, as far as that is known: now and then it is asked anew. Of several most would find the role taken, and sit down again.
+    /// Whether the one thread that was called, of so many, wants this very core, as far as that is
+    /// known: now and then it is asked anew. Of several most would find the role taken, and sit
+    /// down again.
     #[inline]
     pub(super) fn is_in_the_way(&self, calls: u32) -> bool {
         calls == 1
@@ -315,8 +342,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 }
 
-/// When the poller gives its core away, which a thread of this rank may want that it called, or that handed the role over and goes on: after each call, and then ever more rarely
-/// while nobody takes it.
+/// When the poller gives its core away, which a thread of this rank may want that it called, or
+/// that handed the role over and goes on: after each call, and then ever more rarely while nobody
+/// takes it.
 pub(super) struct Courtesy {
     /// Who was called so far.
     called: u32,

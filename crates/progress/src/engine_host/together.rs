@@ -1,4 +1,5 @@
-//! What an engine's host offers to collectives of one node: its rail's shared memory and regions, and a place to say what is met.
+//! What an engine's host offers to collectives of one node: its rail's shared memory and regions,
+//! and a place to say what is met.
 
 use super::{EngineHost, lock};
 use crate::host::Together;
@@ -35,7 +36,8 @@ impl<R: Rail + Send, S: Surroundings> Together for EngineHost<R, S> {
     }
 
     fn lend(&self, name: Token, data: &Data) -> Option<Descriptor> {
-        // The peer of a region only says whose death ends it early; this one's users meet before it ends.
+        // The peer of a region only says whose death ends it early; this one's users meet before it
+        // ends.
         match self.enter().rail().expose(name, self.me, data) {
             Exposing::Ready(descriptor) => Some(descriptor),
             Exposing::Later | Exposing::Unable => None,

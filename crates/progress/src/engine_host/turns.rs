@@ -1,7 +1,10 @@
-//! A turn of the helper: what it does when it was called, looks by itself, or is awake, until nothing moves or somebody of the rank is there.
+//! A turn of the helper: what it does when it was called, looks by itself, or is awake, until
+//! nothing moves or somebody of the rank is there.
 //!
-//! Part of `engine_host`. What is lent to it, and when, is in `lending`; how it is called in `calling`; when it stays awake in `vigil`. A turn ends with the words armed for what is open still, if anything is; that changes
-//! the word, so that there is another turn, which sees what came meanwhile.
+//! Part of `engine_host`. What is lent to it, and when, is in `lending`; how it is called in
+//! `calling`; when it stays awake in `vigil`. A turn ends with the words armed for what is open
+//! still, if anything is; that changes the word, so that there is another turn, which sees what
+//! came meanwhile.
 
 use super::advancing::Look;
 use super::calling::Words;
@@ -33,7 +36,9 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> Duty for Turns<R, S> {
     }
 
     fn turn(&self) -> Next {
-        self.host.upgrade().map_or(Next::Leave, |host| host.take_turn())
+        self.host
+            .upgrade()
+            .map_or(Next::Leave, |host| host.take_turn())
     }
 
     fn looks_on(&self, seen: u32) -> bool {
@@ -136,7 +141,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             }
             let open = self.still_open();
             match (open, self.lending.words.get()) {
-                // The word changes if it was not armed: then there is another turn, which sees what came meanwhile.
+                // The word changes if it was not armed: then there is another turn, which sees what
+                // came meanwhile.
                 (Some(what), Some(words)) => {
                     self.arm(words.call(), what);
                     limit = self.have_rung(&mut self.enter(), what);
@@ -144,12 +150,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 _ => self.lending.door.all_over.store(true, Ordering::SeqCst),
             }
             if self.is_attended(&inside) {
-                // Whoever came meanwhile does the work. If it is gone again when this is looked at once more, what it armed may be what was disarmed here.
+                // Whoever came meanwhile does the work. If it is gone again when this is looked at
+                // once more, what it armed may be what was disarmed here.
                 self.polls_itself();
             } else if open == self.still_open() {
                 break;
             }
-            // What was left open meanwhile may have been armed for more than what this armed for afterwards.
+            // What was left open meanwhile may have been armed for more than what this armed for
+            // afterwards.
         }
         let work = self.enter().has_work() || self.has_work_beside();
         let retry = self.surroundings.retry().filter(|_| work);
@@ -157,18 +165,24 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         limit.map_or(Next::Sleep, Next::Nap)
     }
 
-    /// Hands are lent, for the program took nothing back where it found everything done. The helper goes all the same if nothing is open any more; while something is it stays, since peers may call.
+    /// Hands are lent, for the program took nothing back where it found everything done. The helper
+    /// goes all the same if nothing is open any more; while something is it stays, since peers may
+    /// call.
     fn goes_though_lent(&self) -> bool {
         let gate = &self.lending.door.gate;
-        let Some(inside) = gate.enter() else { return false };
+        let Some(inside) = gate.enter() else {
+            return false;
+        };
         if self.is_attended(&inside) || self.still_open().is_some() {
             return false;
         }
-        // Who left something open before this said that, or finds the helper gone. It is outside by then: no look at the engine.
+        // Who left something open before this said that, or finds the helper gone. It is outside by
+        // then: no look at the engine.
         inside.abandon(|| self.is_any_noted())
     }
 
-    /// A poller may have gone to sleep while the helper was at the engine: what is left to do is its work.
+    /// A poller may have gone to sleep while the helper was at the engine: what is left to do is
+    /// its work.
     fn hand_back(&self) {
         if self.enter().has_work() {
             self.stir();
@@ -190,7 +204,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             spins => spins.min(HELPER_SPINS),
         };
         let patient = most == 0;
-        if self.lending.afar.load(Ordering::SeqCst) && self.lending.patient.load(Ordering::SeqCst) != patient
+        if self.lending.afar.load(Ordering::SeqCst)
+            && self.lending.patient.load(Ordering::SeqCst) != patient
         {
             self.be_patient(patient);
             // Who came meanwhile has asked before that was said.

@@ -1,15 +1,22 @@
-//! A helper that stays awake for a while: after it has worked, and while its rank lends again and again, it looks at the gate instead of sleeping, and while the gate is lent at the engine.
+//! A helper that stays awake for a while: after it has worked, and while its rank lends again and
+//! again, it looks at the gate instead of sleeping, and while the gate is lent at the engine.
 //!
-//! Part of `engine_host`. To be woken takes longer than most messages do (5 to 50 µs in a virtual machine), so where whole cores are idle ([`Surroundings::vigil`]) a helper that was needed lately
-//! is not: who lends sees that it looks ([`Vigil`]), and neither calls it nor has peers call it; it finds what came by itself, also what nobody would call it for. While the gate is kept
-//! it reads words that the program's thread writes only when it lends, and nothing of the engine. It sleeps when nothing was lent and nothing moved for the time of a vigil, and at once,
-//! for longer each time, when others wanted its core: nobody knows of all threads of the program. The program's thread calls a helper that sleeps only when it has lent several times in a row, each soon after the
-//! one before, and ever more rarely where that does not pay.
+//! Part of `engine_host`. To be woken takes longer than most messages do (5 to 50 µs in a virtual
+//! machine), so where whole cores are idle ([`Surroundings::vigil`]) a helper that was needed
+//! lately is not: who lends sees that it looks ([`Vigil`]), and neither calls it nor has peers call
+//! it; it finds what came by itself, also what nobody would call it for. While the gate is kept it
+//! reads words that the program's thread writes only when it lends, and nothing of the engine. It
+//! sleeps when nothing was lent and nothing moved for the time of a vigil, and at once, for longer
+//! each time, when others wanted its core: nobody knows of all threads of the program. The
+//! program's thread calls a helper that sleeps only when it has lent several times in a row, each
+//! soon after the one before, and ever more rarely where that does not pay.
 
 use super::advancing::Look;
 use super::calling::Words;
 use super::{By, EngineHost};
-use crate::limits::{VIGIL_CALLS, VIGIL_CALLS_MOST, VIGIL_GUESS, VIGIL_LOOKS, VIGIL_PAUSE, VIGIL_PAUSE_MOST};
+use crate::limits::{
+    VIGIL_CALLS, VIGIL_CALLS_MOST, VIGIL_GUESS, VIGIL_LOOKS, VIGIL_PAUSE, VIGIL_PAUSE_MOST,
+};
 use crate::surroundings::Surroundings;
 use crate::sys;
 use garonne_engine::rail::Rail;
@@ -21,7 +28,8 @@ use std::time::Duration;
 /// Nobody has asked yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What helper and lender know of vigils. Times are in nanoseconds since the host was made. All but the [`Vigil`] itself are hints: a stale one costs a needless or missed call. What the one writes
+/// What helper and lender know of vigils. Times are in nanoseconds since the host was made. All but
+/// the [`Vigil`] itself are hints: a stale one costs a needless or missed call. What the one writes
 /// often has lines of its own, since the other looks at it all the time.
 #[derive(Debug)]
 pub(super) struct Vigils {
@@ -41,7 +49,8 @@ pub(super) struct Vigils {
 struct Helpers {
     /// Until when it looks on, as far as it knows.
     until: AtomicU64,
-    /// What its word was at the end of the last one, as if armed: unchanged, nobody has called it since.
+    /// What its word was at the end of the last one, as if armed: unchanged, nobody has called it
+    /// since.
     word_then: AtomicU32,
     /// How long it did without the last time that others wanted its core.
     pause: AtomicU64,
@@ -50,7 +59,8 @@ struct Helpers {
 }
 
 impl Helpers {
-    /// A few looks took long: whether others got the core since this was last asked. What the kernel itself does there, or the machine below, is nobody who wants it.
+    /// A few looks took long: whether others got the core since this was last asked. What the
+    /// kernel itself does there, or the machine below, is nobody who wants it.
     fn was_put_aside(&self) -> bool {
         let times = sys::times_put_aside();
         self.put_aside.swap(times, Ordering::Relaxed) != times
@@ -64,7 +74,8 @@ struct Lenders {
     left_at: AtomicU64,
     /// That was within the time of a vigil after the time before.
     often: AtomicBool,
-    /// Lendings in a row that found the helper asleep, each soon after the one before, and how many there are to be before it is called.
+    /// Lendings in a row that found the helper asleep, each soon after the one before, and how many
+    /// there are to be before it is called.
     asleep: AtomicU32,
     calls_after: AtomicU32,
     /// Lendings since it was called that found it awake.
@@ -94,7 +105,8 @@ impl Vigils {
         (length != UNKNOWN && length != 0).then_some(length)
     }
 
-    /// Something is left open now. For the program's thread. That alone keeps no helper awake: the program may wait at once.
+    /// Something is left open now. For the program's thread. That alone keeps no helper awake: the
+    /// program may wait at once.
     pub(super) fn note_left(&self, now: Duration) {
         let now = now.as_nanos() as u64;
         let Lenders { left_at, often, .. } = &*self.lenders;
@@ -128,12 +140,16 @@ impl Vigils {
         if sees {
             let Lenders { asleep, served, .. } = &*self.lenders;
             asleep.store(0, Ordering::Relaxed);
-            served.store(served.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            served.store(
+                served.load(Ordering::Relaxed).wrapping_add(1),
+                Ordering::Relaxed,
+            );
         }
         sees
     }
 
-    /// Hands were lent that the helper does not see: whether it is to be called, so that it is awake the next times.
+    /// Hands were lent that the helper does not see: whether it is to be called, so that it is
+    /// awake the next times.
     pub(super) fn are_to_begin(&self) -> bool {
         let Lenders { asleep, often, .. } = &*self.lenders;
         if !often.load(Ordering::Relaxed) {
@@ -146,7 +162,8 @@ impl Vigils {
         times >= after && self.may_begin()
     }
 
-    /// The helper is to be called, unless others wanted its core lately. What a call costs is to be little beside what comes of it: it is left out for longer each time that too little did.
+    /// The helper is to be called, unless others wanted its core lately. What a call costs is to be
+    /// little beside what comes of it: it is left out for longer each time that too little did.
     fn may_begin(&self) -> bool {
         if self.lent_at() < self.not_before.load(Ordering::Relaxed) {
             return false;
@@ -172,7 +189,9 @@ impl Vigils {
     /// The time of the helper, whose word this is, is up.
     fn end(&self, word: Option<&AtomicU32>) {
         if let Some(word) = word {
-            self.helpers.word_then.store(as_armed(word), Ordering::Relaxed);
+            self.helpers
+                .word_then
+                .store(as_armed(word), Ordering::Relaxed);
         }
         self.kept.end();
     }
@@ -180,8 +199,8 @@ impl Vigils {
     /// Others wanted the helper's core.
     fn were_disturbed(&self, now: u64) {
         let least = VIGIL_PAUSE.as_nanos() as u64;
-        let pause =
-            (2 * self.helpers.pause.load(Ordering::Relaxed)).clamp(least, VIGIL_PAUSE_MOST.as_nanos() as u64);
+        let pause = (2 * self.helpers.pause.load(Ordering::Relaxed))
+            .clamp(least, VIGIL_PAUSE_MOST.as_nanos() as u64);
         self.helpers.pause.store(pause, Ordering::Relaxed);
         self.not_before.store(now + pause, Ordering::Relaxed);
     }
@@ -210,14 +229,17 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         self.lending.now().as_nanos() as u64
     }
 
-    /// A turn of the helper begins: it stays awake from now on, if it was called, or hands were lent lately.
+    /// A turn of the helper begins: it stays awake from now on, if it was called, or hands were
+    /// lent lately.
     pub(super) fn begin_vigil(&self, words: Option<&Words>) {
         let vigils = &self.lending.vigils;
         if vigils.length.load(Ordering::Relaxed) == UNKNOWN {
             let length = self.surroundings.vigil().as_nanos() as u64;
             vigils.length.store(length, Ordering::Relaxed);
         }
-        let Some(length) = vigils.length() else { return };
+        let Some(length) = vigils.length() else {
+            return;
+        };
         let now = self.vigil_now();
         // Else it only looks once more before it sleeps.
         let called = words.is_some_and(|words| {
@@ -263,7 +285,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         Time::IsUp
     }
 
-    /// The helper, which has seen its word as `seen` before its turn, is about to sleep. `true`: there is another turn to take.
+    /// The helper, which has seen its word as `seen` before its turn, is about to sleep. `true`:
+    /// there is another turn to take.
     pub(super) fn keep_vigil(&self, call: Call<'_>, seen: u32) -> bool {
         let lending = &self.lending;
         if !lending.vigils.kept.is_kept() {
@@ -283,13 +306,15 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         lending.door.gate.is_lent()
     }
 
-    /// Whether a turn has something to do. While another thread of the rank polls, the gate stays lent, but the work is that one's: it lends again when it leaves.
+    /// Whether a turn has something to do. While another thread of the rank polls, the gate stays
+    /// lent, but the work is that one's: it lends again when it leaves.
     fn is_hand_wanted(&self) -> bool {
         self.lending.door.gate.is_lent() && !self.lending.is_all_over() && !self.seats.is_polled()
     }
 
-    /// As `work_inside` for a helper that stays awake: until somebody of the rank is there, or nothing that is open is left, or its time is up. That it is as well when the program forks, which
-    /// waits for the end of a turn.
+    /// As `work_inside` for a helper that stays awake: until somebody of the rank is there, or
+    /// nothing that is open is left, or its time is up. That it is as well when the program forks,
+    /// which waits for the end of a turn.
     pub(super) fn work_awake(&self, inside: &Inside<'_>) -> u32 {
         let vigils = &self.lending.vigils;
         let (mut moved, mut looks) = (0u32, self.looks());
@@ -318,7 +343,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     fn end_vigil(&self) {
         let words = self.lending.words.get();
-        self.lending.vigils.end(words.map(|words| words.call().word()));
+        self.lending
+            .vigils
+            .end(words.map(|words| words.call().word()));
     }
 }
 
@@ -326,7 +353,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 mod tests {
     use super::*;
 
-    /// Something is left open at this microsecond, and hands are lent for it: whether a helper that sleeps is called.
+    /// Something is left open at this microsecond, and hands are lent for it: whether a helper that
+    /// sleeps is called.
     fn calls(vigils: &Vigils, micros: u64) -> bool {
         let now = Duration::from_micros(micros);
         vigils.note_left(now);

@@ -1,6 +1,8 @@
-//! How a thread waits that polls: it spins by its budget or gives its core away, for longer where that pays, runs what tasks its process has, arms the rail, polls once more, sleeps.
+//! How a thread waits that polls: it spins by its budget or gives its core away, for longer where
+//! that pays, runs what tasks its process has, arms the rail, polls once more, sleeps.
 //!
-//! Part of `engine_host`, whose module says what a wait promises. How several threads share the waiting is in `seated`.
+//! Part of `engine_host`, whose module says what a wait promises. How several threads share the
+//! waiting is in `seated`.
 
 use super::advancing::Look;
 use super::beside::Covered;
@@ -9,7 +11,8 @@ use super::seated::Courtesy;
 use super::{By, EngineHost};
 use crate::host::{Awaits, Host};
 use crate::limits::{
-    PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, POLITE_ROW, POLITE_SPINS, SPIN_ON_POLLS, YIELDS_IN_VAIN,
+    PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, POLITE_ROW, POLITE_SPINS, SPIN_ON_POLLS,
+    YIELDS_IN_VAIN,
 };
 use crate::surroundings::{Given, Patience, Surroundings};
 use crate::tasks::{self, Keypoint, Passed};
@@ -19,8 +22,10 @@ use garonne_sync::seats::Seats;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// For how long a poller among several threads leaves the engine to others before its next look: for longer each time while these take it between looks. Whatever the engine holds is then not fetched from core
-/// to core with each of their calls. A look that brings something is followed by some at once.
+/// For how long a poller among several threads leaves the engine to others before its next look:
+/// for longer each time while these take it between looks. Whatever the engine holds is then not
+/// fetched from core to core with each of their calls. A look that brings something is followed by
+/// some at once.
 #[derive(Debug, Default)]
 struct Manners {
     /// How often it had been taken after the last look.
@@ -73,8 +78,9 @@ impl Manners {
     }
 }
 
-/// When a poller among several threads asks whether what it waits for has come: each time, or, for what the engine brings about, when something happened since it asked. Whoever has the engine then counts
-/// that as news afterwards, as for those who sit.
+/// When a poller among several threads asks whether what it waits for has come: each time, or, for
+/// what the engine brings about, when something happened since it asked. Whoever has the engine
+/// then counts that as news afterwards, as for those who sit.
 #[derive(Debug, Default)]
 struct Asking {
     seen: u64,
@@ -124,7 +130,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// The poller's turn, until `done`: `true`. `AMONG`: others may sit and rely on it. `awaits`: what it waits for, if it may leave its role to another thread before that: `false`.
+    /// The poller's turn, until `done`: `true`. `AMONG`: others may sit and rely on it. `awaits`:
+    /// what it waits for, if it may leave its role to another thread before that: `false`.
     pub(super) fn poll_until<const AMONG: bool>(
         &self,
         done: &mut dyn FnMut() -> bool,
@@ -133,7 +140,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     ) -> bool {
         let (mut idle, mut parks, mut spins, mut spinning_on) = (0u32, 0u32, patience.spins, None);
         let (mut looks, mut taken, mut tried, mut told) = (false, 0, false, false);
-        let (mut courtesy, mut naps, mut wakes) = (Courtesy::new(&self.seats), Naps::default(), None);
+        let (mut courtesy, mut naps, mut wakes) =
+            (Courtesy::new(&self.seats), Naps::default(), None);
         let (mut asking, mut manners) = (Asking::default(), Manners::new(self.shard.turns()));
         let over = loop {
             if AMONG {
@@ -171,7 +179,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                     self.let_run(&mut courtesy, calls);
                 }
                 // Whom it calls would find it polling, and sit down, before it stands aside.
-                wakes = (awaits.is_some() && self.crowded.load(Ordering::Relaxed)).then(Postponed::new);
+                wakes =
+                    (awaits.is_some() && self.crowded.load(Ordering::Relaxed)).then(Postponed::new);
             }
             if AMONG {
                 manners.wait();
@@ -201,12 +210,19 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 looks = true;
                 self.source.look_on();
             }
-            if idle == 1 && !self.lending.door.gate.is_kept() && !self.shared.load(Ordering::Relaxed) {
+            if idle == 1
+                && !self.lending.door.gate.is_kept()
+                && !self.shared.load(Ordering::Relaxed)
+            {
                 self.take_back_late();
             }
             if idle == patience.spins.saturating_add(1) && patience.spins > 0 {
                 spinning_on = self.spin_on.begin();
-                let more = if spinning_on.is_some() { SPIN_ON_POLLS } else { 0 };
+                let more = if spinning_on.is_some() {
+                    SPIN_ON_POLLS
+                } else {
+                    0
+                };
                 spins = spins.saturating_add(self.enter().transfer_polls().max(more));
             }
             if idle <= spins {
@@ -257,7 +273,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         over
     }
 
-    /// Whether one that gave its core away as often as it is to goes on with that: since when it does is `begun`, and `tried` that it asked whether that pays.
+    /// Whether one that gave its core away as often as it is to goes on with that: since when it
+    /// does is `begun`, and `tried` that it asked whether that pays.
     fn yields_on(&self, begun: &mut Option<Instant>, tried: &mut bool) -> bool {
         let most = self.surroundings.yields_on();
         if most.is_zero() {
@@ -277,7 +294,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    /// Arm, look once more, sleep, for `most` at most, after so many times before. Returns the answer of `done`, if it was asked.
+    /// Arm, look once more, sleep, for `most` at most, after so many times before. Returns the
+    /// answer of `done`, if it was asked.
     fn park<const AMONG: bool>(
         &self,
         done: &mut dyn FnMut() -> bool,
@@ -285,7 +303,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         parks: u32,
     ) -> bool {
         let happened = self.seats.news();
-        let beside = if AMONG { self.cover_beside() } else { Vec::new() };
+        let beside = if AMONG {
+            self.cover_beside()
+        } else {
+            Vec::new()
+        };
         let ticket = self.enter().rail().arm();
         let mut moved = self.advance(By::Program, Look::Surely);
         for other in &beside {
@@ -322,10 +344,15 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         over
     }
 
-    /// How long to sleep at most: queued work that found no room is tried again even if nobody rings.
+    /// How long to sleep at most: queued work that found no room is tried again even if nobody
+    /// rings.
     pub(super) fn retry(&self) -> Option<Duration> {
         let work = self.enter().has_work();
-        if work { self.surroundings.retry() } else { None }
+        if work {
+            self.surroundings.retry()
+        } else {
+            None
+        }
     }
 
     /// Sleeps on the bell, and on those of the shards that are seen to meanwhile.
@@ -346,7 +373,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 mod tests {
     use super::*;
 
-    /// Turns that a poller waits before each of its looks, given how often others took the engine before it and whether it brought something.
+    /// Turns that a poller waits before each of its looks, given how often others took the engine
+    /// before it and whether it brought something.
     fn waits(rounds: &[(u32, bool)]) -> Vec<u32> {
         let (mut turns, mut manners) = (0u32, Manners::new(0));
         let round = |(others, moved): &(u32, bool)| {
@@ -363,7 +391,11 @@ mod tests {
     #[test]
     fn a_poller_leaves_the_engine_to_others_for_longer_while_they_take_it() {
         assert_eq!(waits(&[(0, false); 4]), [0; 4]);
-        assert_eq!(waits(&[(0, true); 40]), [0; 40], "its own turns do not count");
+        assert_eq!(
+            waits(&[(0, true); 40]),
+            [0; 40],
+            "its own turns do not count"
+        );
         let busy = waits(&[(1, false); 10]);
         assert_eq!(busy[..7], [1, 3, 7, 15, 31, 63, 64]);
         assert_eq!(busy[9], POLITE_SPINS);

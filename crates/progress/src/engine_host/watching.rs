@@ -1,7 +1,8 @@
 //! Watching: having the engine tell what happens, for a trace.
 //!
-//! Part of `engine_host`. While somebody watches, the lock is a real one and small messages have no tracks, so that every operation takes the general way,
-//! where it can be told of; the shortest ways ask for neither and pay nothing. Switched by a thread of the program that is in MPI.
+//! Part of `engine_host`. While somebody watches, the lock is a real one and small messages have no
+//! tracks, so that every operation takes the general way, where it can be told of; the shortest
+//! ways ask for neither and pay nothing. Switched by a thread of the program that is in MPI.
 
 use super::{EngineHost, lock};
 use crate::surroundings::Surroundings;

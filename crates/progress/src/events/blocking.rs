@@ -1,7 +1,9 @@
-//! Calls that block, on threads of their own: whatever they wait for, no worker, no event and no other call waits with them.
+//! Calls that block, on threads of their own: whatever they wait for, no worker, no event and no
+//! other call waits with them.
 //!
-//! Threads are started when a call finds none idle, up to [`BLOCKERS`], and leave after [`BLOCKER_IDLE`] without a call. Calls beyond that wait in a queue of
-//! [`CALLS`]. Any thread may submit one; the result is a [`Call`], to be waited for, asked, or tied to a task.
+//! Threads are started when a call finds none idle, up to [`BLOCKERS`], and leave after
+//! [`BLOCKER_IDLE`] without a call. Calls beyond that wait in a queue of [`CALLS`]. Any thread may
+//! submit one; the result is a [`Call`], to be waited for, asked, or tied to a task.
 
 use crate::facade::{AtomicU32, Ordering};
 use crate::limits::{BLOCKER_IDLE, BLOCKERS, CALLS, STACK};
@@ -13,7 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads and what waits for them. Shared by submitters and the threads themselves, which outlive nobody: an idle one leaves.
+/// The threads and what waits for them. Shared by submitters and the threads themselves, which
+/// outlive nobody: an idle one leaves.
 #[derive(Default)]
 pub(crate) struct Blockers {
     state: Mutex<State>,
@@ -53,7 +56,9 @@ impl Blockers {
                 Ok(()) => state.threads += 1,
                 // One that exists comes to it later.
                 Err(_) if state.threads == 0 => {
-                    return Err(Error::Resource("the system gives no thread for a blocking call"));
+                    return Err(Error::Resource(
+                        "the system gives no thread for a blocking call",
+                    ));
                 }
                 Err(_) => {}
             }
@@ -195,7 +200,9 @@ impl<T: Send + 'static> Call<T> {
         self.0.over.load(Ordering::Acquire) == 1
     }
 
-    /// Waits for its end and takes what it returned; `None` if that was taken before, if the call panicked, was never made because everything ended, or goes on in the parent of this forked child.
+    /// Waits for its end and takes what it returned; `None` if that was taken before, if the call
+    /// panicked, was never made because everything ended, or goes on in the parent of this forked
+    /// child.
     pub fn wait(&self) -> Option<T> {
         while !self.is_over() {
             if sys::forks_now() != self.0.forks {

@@ -1,7 +1,12 @@
-//! Who is the thread for events: threads that lead in turn ([`Lead`]). One waits for events and runs what it finds; beside it, from the first run on, one stands in.
+//! Who is the thread for events: threads that lead in turn ([`Lead`]). One waits for events and
+//! runs what it finds; beside it, from the first run on, one stands in.
 //!
-//! The stand-in sleeps until a run of the leader's says that it is long ([`crate::tasks::Tasks::lengthy`]) or takes longer than [`LATE`]. Then it leads, and goes on with all that there is; the other ends its run, and stands in next if nobody does, or leaves.
-//! So does a stand-in that was not wanted for [`STAND_IN_REST`]. Bounded by [`LONG_RUNS`]; a thread that the system refuses is asked for again after [`START_AGAIN`], and until then the leader runs everything itself.
+//! The stand-in sleeps until a run of the leader's says that it is long
+//! ([`crate::tasks::Tasks::lengthy`]) or takes longer than [`LATE`]. Then it leads, and goes on
+//! with all that there is; the other ends its run, and stands in next if nobody does, or leaves. So
+//! does a stand-in that was not wanted for [`STAND_IN_REST`]. Bounded by [`LONG_RUNS`]; a thread
+//! that the system refuses is asked for again after [`START_AGAIN`], and until then the leader runs
+//! everything itself.
 
 use crate::events::reactor::Reactor;
 use crate::facade::{AtomicU32, Mutex, Ordering, lock, thread_local};
@@ -26,7 +31,8 @@ pub(super) struct Crew {
     lead: Lead,
     /// Threads that led when their run began, and lead no longer.
     long: AtomicU32,
-    /// The queue, plus one, of which the leader runs what is wanted now. Whoever takes the lead goes on with that.
+    /// The queue, plus one, of which the leader runs what is wanted now. Whoever takes the lead
+    /// goes on with that.
     urgent: AtomicU32,
     hands: Mutex<Hands>,
 }
@@ -96,7 +102,9 @@ impl Crew {
             hands.over = true;
             std::mem::take(&mut hands.members)
         };
-        members.iter().for_each(|member| member.thread.end(deadline));
+        members
+            .iter()
+            .for_each(|member| member.thread.end(deadline));
     }
 }
 
@@ -111,7 +119,9 @@ impl Reactor {
         let mut hands = lock(&self.crew.hands);
         let its = |other: &Arc<Member>| Arc::ptr_eq(other, member);
         let place = hands.members.iter().position(its).filter(|_| !self.stops());
-        place.map(|place| hands.members.swap_remove(place)).is_some()
+        place
+            .map(|place| hands.members.swap_remove(place))
+            .is_some()
     }
 
     fn start_member(self: &Arc<Self>, hands: &mut Hands, role: Role) -> io::Result<()> {
@@ -202,10 +212,13 @@ impl Reactor {
         Some(turn)
     }
 
-    /// A run on this thread says that it is long: if it is the leader, everything else is the stand-in's at once.
+    /// A run on this thread says that it is long: if it is the leader, everything else is the
+    /// stand-in's at once.
     pub(crate) fn is_long_here(&self) {
         let within = RUNS.with(Cell::get);
-        if within.is_some_and(|(address, run)| address == self.address() && self.crew.lead.turn() == run) {
+        if within
+            .is_some_and(|(address, run)| address == self.address() && self.crew.lead.turn() == run)
+        {
             self.kernel.set_guard(Duration::ZERO);
         }
     }

@@ -1,11 +1,13 @@
-//! What the thread for events sleeps in: one epoll with a bell by which other threads speak to it, the timer, the alarms, and the descriptors that are watched. And what its stand-in sleeps on: a guard, which is set while the
-//! leader is within a run.
+//! What the thread for events sleeps in: one epoll with a bell by which other threads speak to it,
+//! the timer, the alarms, and the descriptors that are watched. And what its stand-in sleeps on: a
+//! guard, which is set while the leader is within a run.
 
 use crate::tasks::Error;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
 };
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -57,7 +59,8 @@ impl Kernel {
             .map_err(failed("cannot make a timer"))
         };
         let kernel = Self {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("cannot make an epoll"))?,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
+                .map_err(failed("cannot make an epoll"))?,
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                 .map_err(failed("cannot make an eventfd"))?,
             timer: timer()?,
@@ -100,7 +103,8 @@ impl Kernel {
         set_to(&self.guard, Duration::ZERO);
     }
 
-    /// Sleeps until the guard's time is over, or for so long. `false`: for so long, or no sleep can be had.
+    /// Sleeps until the guard's time is over, or for so long. `false`: for so long, or no sleep can
+    /// be had.
     pub(super) fn wait_guard(&self, limit: Duration) -> bool {
         let limit = timespec(limit);
         loop {
@@ -117,7 +121,12 @@ impl Kernel {
     }
 
     /// Watches a descriptor.
-    pub(super) fn watch(&self, fd: BorrowedFd<'_>, token: u64, flags: EventFlags) -> Result<(), Error> {
+    pub(super) fn watch(
+        &self,
+        fd: BorrowedFd<'_>,
+        token: u64,
+        flags: EventFlags,
+    ) -> Result<(), Error> {
         epoll::add(&self.epoll, fd, EventData::new_u64(token), flags)
             .map_err(failed("cannot watch this descriptor"))
     }

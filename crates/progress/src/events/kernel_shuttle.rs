@@ -1,4 +1,5 @@
-//! What the thread for events sleeps in where shuttle takes the machine's place (`--cfg shuttle`): a bell, a timer and alarms whose time is over whenever the schedule says so. No descriptors.
+//! What the thread for events sleeps in where shuttle takes the machine's place (`--cfg shuttle`):
+//! a bell, a timer and alarms whose time is over whenever the schedule says so. No descriptors.
 
 use crate::facade::{AtomicU32, Ordering};
 use crate::tasks::Error;
@@ -114,7 +115,11 @@ impl Kernel {
         news.clear();
         loop {
             let word = self.word.load(Ordering::SeqCst);
-            for (bit, what) in [(RUNG, News::Bell), (TIMER, News::Timer), (ALARM, News::Alarm)] {
+            for (bit, what) in [
+                (RUNG, News::Bell),
+                (TIMER, News::Timer),
+                (ALARM, News::Alarm),
+            ] {
                 let comes = word & bit != 0 && (bit == RUNG || thread_rng().gen_bool(0.1));
                 if comes && self.word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
                     news.push(what);

@@ -1,9 +1,13 @@
-//! Events that become tasks (XPaulette's part in PIOMan's family): descriptors, alarms, signals, words of memory, the ends of blocking calls and of tasks.
+//! Events that become tasks (XPaulette's part in PIOMan's family): descriptors, alarms, signals,
+//! words of memory, the ends of blocking calls and of tasks.
 //!
-//! An action is given with its place and urgency, as a task is. `Urgency::Now` promises that it runs as soon as the kernel gives a woken thread of the ordinary class a core,
-//! also while all cores compute; `Urgency::Idle` that an idle core does it, and if there is none, the timer's thread, which asks for a core after one or two of its ticks
-//! ([`crate::limits::TICK`]). A source is watched until its action says [`Next::Stop`] or its [`Watch`] is dropped, after which the action does not run.
-//! Sources that fire again while their action runs are not lost: it runs once more.
+//! An action is given with its place and urgency, as a task is. `Urgency::Now` promises that it
+//! runs as soon as the kernel gives a woken thread of the ordinary class a core, also while all
+//! cores compute; `Urgency::Idle` that an idle core does it, and if there is none, the timer's
+//! thread, which asks for a core after one or two of its ticks ([`crate::limits::TICK`]). A source
+//! is watched until its action says [`Next::Stop`] or its [`Watch`] is dropped, after which the
+//! action does not run. Sources that fire again while their action runs are not lost: it runs once
+//! more.
 
 pub(crate) mod blocking;
 mod crew;
@@ -57,14 +61,17 @@ impl Interest {
     }
 }
 
-/// Pokes a task of another thread's. An event is never lost for want of room: then this thread runs the queue itself.
+/// Pokes a task of another thread's. An event is never lost for want of room: then this thread runs
+/// the queue itself.
 fn deliver(scheduler: &Arc<Scheduler>, task: &Arc<AnyTask>) {
     while let Err(Error::Resource(_)) = crate::tasks::poke(scheduler, task) {
         scheduler.pass(Keypoint::Forced);
     }
 }
 
-/// A source that is watched. Dropping it ends that: afterwards its action does not run, and the drop waits for a run that goes on, unless it is made by it. In a forked child the drop does nothing: it is the parent's.
+/// A source that is watched. Dropping it ends that: afterwards its action does not run, and the
+/// drop waits for a run that goes on, unless it is made by it. In a forked child the drop does
+/// nothing: it is the parent's.
 #[derive(Debug)]
 pub struct Watch {
     source: Source,
@@ -105,7 +112,8 @@ impl Source {
 impl Drop for Watch {
     fn drop(&mut self) {
         if sys::forks_now() != self.forks {
-            // What the parent's threads had in their hands at the fork stays so: nobody waits for that, and the kernel watches for the parent.
+            // What the parent's threads had in their hands at the fork stays so: nobody waits for
+            // that, and the kernel watches for the parent.
             std::mem::forget(self.task.clone());
             return;
         }
@@ -115,7 +123,8 @@ impl Drop for Watch {
     }
 }
 
-/// A source's number, known to its action from the moment on that it is watched. Zero before: no source has that.
+/// A source's number, known to its action from the moment on that it is watched. Zero before: no
+/// source has that.
 type Number = Arc<AtomicU64>;
 
 impl Tasks {
@@ -142,8 +151,10 @@ impl Tasks {
         self.scheduler().reactor().cloned().ok_or(refused)
     }
 
-    /// Calls `action` whenever a descriptor is as asked. A duplicate of it is watched, so it may be closed meanwhile, but stays open in the kernel until the watch ends. What an action leaves unread
-    /// calls it again at once: one that keeps watching reads until there is no more, or it keeps a core busy.
+    /// Calls `action` whenever a descriptor is as asked. A duplicate of it is watched, so it may be
+    /// closed meanwhile, but stays open in the kernel until the watch ends. What an action leaves
+    /// unread calls it again at once: one that keeps watching reads until there is no more, or it
+    /// keeps a core busy.
     pub fn on_descriptor(
         &self,
         (fd, interest): (impl AsFd, Interest),
@@ -177,7 +188,8 @@ impl Tasks {
             if let Some(reactor) = its_reactor.upgrade() {
                 let id = its_number.load(Ordering::Acquire);
                 match (next, its_fd.upgrade()) {
-                    // No lock: this may be a worker of the idle class, which the kernel puts aside with what it holds.
+                    // No lock: this may be a worker of the idle class, which the kernel puts aside
+                    // with what it holds.
                     (Next::Keep, Some(fd)) => reactor.rearm(&fd, flags, id),
                     (Next::Keep, None) => {}
                     (Next::Stop, _) => reactor.forget(id),
@@ -190,7 +202,8 @@ impl Tasks {
         Ok(watch)
     }
 
-    /// Calls `action` after `first`, and then every `period` if there is one. Beats that come while the action still runs are one.
+    /// Calls `action` after `first`, and then every `period` if there is one. Beats that come while
+    /// the action still runs are one.
     pub fn on_alarm(
         &self,
         (first, period): (Duration, Option<Duration>),
@@ -215,9 +228,12 @@ impl Tasks {
         Ok(watch)
     }
 
-    /// Calls `action` with the number of each of these signals that comes. All watches of a signal in this process hear of it, and one may end without the others. No handler is installed:
-    /// the signals are blocked in the calling thread and those that it starts from now on; a thread that exists already and does not block them takes them as before. They stay blocked after
-    /// the last watch, since other threads have them blocked by then, too: what comes stays pending in the kernel, for the next watch.
+    /// Calls `action` with the number of each of these signals that comes. All watches of a signal
+    /// in this process hear of it, and one may end without the others. No handler is installed: the
+    /// signals are blocked in the calling thread and those that it starts from now on; a thread
+    /// that exists already and does not block them takes them as before. They stay blocked after
+    /// the last watch, since other threads have them blocked by then, too: what comes stays pending
+    /// in the kernel, for the next watch.
     #[cfg(not(shuttle))]
     pub fn on_signals(
         &self,
@@ -226,16 +242,22 @@ impl Tasks {
         action: impl Fn(i32, &At) -> Next + Send + Sync + 'static,
     ) -> Result<Watch, Error> {
         let failed = |error: std::io::Error| {
-            Error::System("cannot watch these signals", error.raw_os_error().unwrap_or(0))
+            Error::System(
+                "cannot watch these signals",
+                error.raw_os_error().unwrap_or(0),
+            )
         };
         if !signals.iter().all(|signal| sys::is_told_of(*signal)) {
-            return Err(Error::Misuse("a signal that is not there or cannot be watched"));
+            return Err(Error::Misuse(
+                "a signal that is not there or cannot be watched",
+            ));
         }
         let fd = sys::signal_descriptor(signals).map_err(failed)?;
         let read = fd.try_clone().map_err(failed)?;
         let ear = signals::Ear::new();
         let number = ear.number();
-        let listens = |task: &Arc<AnyTask>| signals::listen(number, signals, self.scheduler(), task);
+        let listens =
+            |task: &Arc<AnyTask>| signals::listen(number, signals, self.scheduler(), task);
         self.on_owned((fd, EventFlags::IN), how, listens, move |at| {
             // One that stopped before its descriptor was watched is called by that once more.
             let Some(heard) = ear.hear(read.as_fd()) else {
@@ -252,8 +274,10 @@ impl Tasks {
         })
     }
 
-    /// Calls `action` with the new value whenever a word of memory is not what it was when the action was last called, at first `expected`. Whoever changes it wakes
-    /// its sleepers with a futex call; without that, changes are noticed after [`crate::limits::WORD_LOOK`]. Changes back to the old value may go unnoticed.
+    /// Calls `action` with the new value whenever a word of memory is not what it was when the
+    /// action was last called, at first `expected`. Whoever changes it wakes its sleepers with a
+    /// futex call; without that, changes are noticed after [`crate::limits::WORD_LOOK`]. Changes
+    /// back to the old value may go unnoticed.
     pub fn on_word(
         &self,
         (word, expected): (Arc<dyn Word>, u32),
@@ -268,7 +292,11 @@ impl Tasks {
         let mut watch = self.action(how, move |at| {
             let value = its_word.word().load(Ordering::Acquire);
             let changed = seen.swap(value, Ordering::Relaxed) != value;
-            let next = if changed { action(value, at) } else { Next::Keep };
+            let next = if changed {
+                action(value, at)
+            } else {
+                Next::Keep
+            };
             if let Some(words) = its_words.upgrade() {
                 let id = its_number.load(Ordering::Acquire);
                 match next {

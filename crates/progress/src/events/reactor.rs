@@ -1,7 +1,11 @@
-//! The thread of the ordinary class: it waits for events, runs what is wanted at once, and looks after tasks for which nobody finds the time.
+//! The thread of the ordinary class: it waits for events, runs what is wanted at once, and looks
+//! after tasks for which nobody finds the time.
 //!
-//! One for each [`Tasks`](crate::tasks::Tasks), started when first needed. It sleeps in a [`Kernel`], and does what others wish for ([`Wishes`](crate::tasks::Wishes)). Events become tasks, which run where their place says, some of them here. While one of those takes long another thread
-//! is this one ([`crew`](super::crew)): what the leader has begun and not done yet lies here, where whoever leads goes on with it. Bounded by the descriptors of the process.
+//! One for each [`Tasks`](crate::tasks::Tasks), started when first needed. It sleeps in a
+//! [`Kernel`], and does what others wish for ([`Wishes`](crate::tasks::Wishes)). Events become
+//! tasks, which run where their place says, some of them here. While one of those takes long
+//! another thread is this one ([`crew`](super::crew)): what the leader has begun and not done yet
+//! lies here, where whoever leads goes on with it. Bounded by the descriptors of the process.
 
 use crate::events::crew::Crew;
 use crate::events::kernel::{FIRST_SOURCE, Kernel, News};
@@ -25,7 +29,8 @@ pub(crate) struct Reactor {
     sources: Mutex<Sources>,
     /// What came and was not seen to yet. Whoever leads takes from it.
     pending: Mutex<VecDeque<Piece>>,
-    /// The nap, in microseconds, after which it comes back to tasks that are wanted now and ask to be run again; 0: it does not. SYNC(urgent-again).
+    /// The nap, in microseconds, after which it comes back to tasks that are wanted now and ask to
+    /// be run again; 0: it does not. SYNC(urgent-again).
     again: AtomicU32,
 }
 
@@ -56,7 +61,8 @@ struct Source {
 
 #[derive(Debug)]
 enum Kind {
-    /// A descriptor of ours. Whoever has it besides, for a moment, is about to have it watched again.
+    /// A descriptor of ours. Whoever has it besides, for a moment, is about to have it watched
+    /// again.
     Descriptor(Arc<OwnedFd>),
     /// An alarm: when it is due (`None`: not set), and how long after that again.
     Alarm(Option<Instant>, Option<Duration>),
@@ -78,7 +84,9 @@ impl Reactor {
             again: AtomicU32::new(0),
         });
         let started = reactor.begin(turn);
-        started.map_err(|error| Error::System("cannot start a thread", error.raw_os_error().unwrap_or(0)))?;
+        started.map_err(|error| {
+            Error::System("cannot start a thread", error.raw_os_error().unwrap_or(0))
+        })?;
         Ok(reactor)
     }
 
@@ -116,7 +124,8 @@ impl Reactor {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Has `task` poked when the descriptor is as asked. Watched once; see `rearm`. Returns the source's number.
+    /// Has `task` poked when the descriptor is as asked. Watched once; see `rearm`. Returns the
+    /// source's number.
     pub(crate) fn watch(
         &self,
         fd: Arc<OwnedFd>,
@@ -129,7 +138,8 @@ impl Reactor {
         let id = sources.number();
         // Before the first event.
         number.store(id, Ordering::Release);
-        self.kernel.watch(fd.as_fd(), id, flags | EventFlags::ONESHOT)?;
+        self.kernel
+            .watch(fd.as_fd(), id, flags | EventFlags::ONESHOT)?;
         let kind = Kind::Descriptor(fd);
         sources.by_id.insert(id, Source { task, kind });
         Ok(id)
@@ -162,9 +172,11 @@ impl Reactor {
         Ok(())
     }
 
-    /// The action of a descriptor is over: it is watched again, unless it was forgotten meanwhile, when the kernel knows it no longer. Takes no lock.
+    /// The action of a descriptor is over: it is watched again, unless it was forgotten meanwhile,
+    /// when the kernel knows it no longer. Takes no lock.
     pub(crate) fn rearm(&self, fd: &OwnedFd, flags: EventFlags, id: u64) {
-        self.kernel.rearm(fd.as_fd(), id, flags | EventFlags::ONESHOT);
+        self.kernel
+            .rearm(fd.as_fd(), id, flags | EventFlags::ONESHOT);
     }
 
     /// The source is watched no longer.
@@ -190,8 +202,13 @@ impl Reactor {
         drop(source);
     }
 
-    /// Leads, from this turn on. Returns the last when all end; `None`: another leads, since a run took long.
-    pub(super) fn lead(self: &Arc<Self>, scheduler: &Arc<Scheduler>, mut turn: Turn) -> Option<Turn> {
+    /// Leads, from this turn on. Returns the last when all end; `None`: another leads, since a run
+    /// took long.
+    pub(super) fn lead(
+        self: &Arc<Self>,
+        scheduler: &Arc<Scheduler>,
+        mut turn: Turn,
+    ) -> Option<Turn> {
         let mut served = Served {
             runs: vec![0; scheduler.tree.areas().len()],
             period: TICK,
@@ -249,8 +266,14 @@ impl Reactor {
         Some(turn)
     }
 
-    /// Pokes a task. An event is never lost for want of room: then this thread runs the queue itself, and comes back to it, or whoever leads then does.
-    fn deliver(self: &Arc<Self>, scheduler: &Arc<Scheduler>, task: Arc<AnyTask>, turn: Turn) -> Option<Turn> {
+    /// Pokes a task. An event is never lost for want of room: then this thread runs the queue
+    /// itself, and comes back to it, or whoever leads then does.
+    fn deliver(
+        self: &Arc<Self>,
+        scheduler: &Arc<Scheduler>,
+        task: Arc<AnyTask>,
+        turn: Turn,
+    ) -> Option<Turn> {
         if let Err(Error::Resource(_)) = tasks::poke(scheduler, &task) {
             lock(&self.pending).push_front(Piece::Told(task));
             return self.within(turn, || {
@@ -266,7 +289,8 @@ impl Reactor {
             let mut sources = lock(&self.sources);
             let now = Instant::now();
             if sources.again.take_if(|at| *at <= now).is_some() {
-                // Before the look: who finds it set leaves what it offered before to this. SYNC(urgent-again).
+                // Before the look: who finds it set leaves what it offered before to this.
+                // SYNC(urgent-again).
                 self.again.swap(0, Ordering::SeqCst);
                 if let Some(racks) = scheduler.urgent.get() {
                     racks.each_waiting(|area| scheduler.wishes.run(area));
@@ -301,9 +325,11 @@ impl Reactor {
         }
     }
 
-    /// How soon it comes back to tasks that are wanted now and ask to be run again, without being told: to all that were offered before this call.
+    /// How soon it comes back to tasks that are wanted now and ask to be run again, without being
+    /// told: to all that were offered before this call.
     pub(crate) fn comes_again(&self) -> Option<Duration> {
-        // It writes, so that it is in one order with the offer and the other side's swap and look. SYNC(urgent-again).
+        // It writes, so that it is in one order with the offer and the other side's swap and look.
+        // SYNC(urgent-again).
         match self.again.fetch_or(0, Ordering::SeqCst) {
             0 => None,
             us => Some(Duration::from_micros(us.into())),
@@ -377,7 +403,8 @@ impl Reactor {
         Some(turn)
     }
 
-    /// The timer: what has waited since the last look without that anybody ran anything of its queue is run here.
+    /// The timer: what has waited since the last look without that anybody ran anything of its
+    /// queue is run here.
     fn look_after(
         self: &Arc<Self>,
         scheduler: &Arc<Scheduler>,

@@ -1,7 +1,10 @@
-//! Who in this process listens to which signals: the kernel tells of a signal once, to whoever reads it first, and all others are to hear of it, too.
+//! Who in this process listens to which signals: the kernel tells of a signal once, to whoever
+//! reads it first, and all others are to hear of it, too.
 //!
-//! Each watch has a descriptor of its own, which wakes its task. The task that comes first reads what there is for everybody who listens, notes it for each, and pokes their tasks, also
-//! those of other [`Tasks`](crate::tasks::Tasks). So no watch depends on the thread, the place or the life of another.
+//! Each watch has a descriptor of its own, which wakes its task. The task that comes first reads
+//! what there is for everybody who listens, notes it for each, and pokes their tasks, also those of
+//! other [`Tasks`](crate::tasks::Tasks). So no watch depends on the thread, the place or the life
+//! of another.
 
 use crate::sys;
 use crate::tasks::{AnyTask, Scheduler};
@@ -21,13 +24,15 @@ struct Listeners {
 
 struct Listener {
     signals: Vec<i32>,
-    /// What came and how often. A signal of the ordinary kind that comes again before it was told of counts once, as in the kernel; the others are queued there, and counted here.
+    /// What came and how often. A signal of the ordinary kind that comes again before it was told
+    /// of counts once, as in the kernel; the others are queued there, and counted here.
     told: BTreeMap<i32, u32>,
     /// Whose task is to be poked. Weak: the task owns the ear.
     task: (Weak<Scheduler>, Weak<AnyTask>),
 }
 
-/// The list, at a moment in which no thread forks: a forked child that makes tasks of its own finds it unlocked.
+/// The list, at a moment in which no thread forks: a forked child that makes tasks of its own finds
+/// it unlocked.
 fn with<T>(f: impl FnOnce(&mut Listeners) -> T) -> T {
     sys::while_nobody_forks(|| f(&mut LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)))
 }
@@ -50,7 +55,8 @@ impl Ear {
         self.0
     }
 
-    /// Reads what waits in a descriptor, for all, and returns what there is for this one: each signal, and how often it came. Pokes the others. `None`: it hears nothing any more.
+    /// Reads what waits in a descriptor, for all, and returns what there is for this one: each
+    /// signal, and how often it came. Pokes the others. `None`: it hears nothing any more.
     pub(super) fn hear(&self, fd: BorrowedFd<'_>) -> Option<BTreeMap<i32, u32>> {
         let (mine, others) = with(|listeners| {
             let mut others = BTreeMap::new();
@@ -101,8 +107,14 @@ impl Listener {
     }
 }
 
-/// From now on the ear of this number hears of these signals, and `task` is poked for it: to be called before its descriptor is watched.
-pub(super) fn listen(number: u64, signals: &[i32], scheduler: &Arc<Scheduler>, task: &Arc<AnyTask>) {
+/// From now on the ear of this number hears of these signals, and `task` is poked for it: to be
+/// called before its descriptor is watched.
+pub(super) fn listen(
+    number: u64,
+    signals: &[i32],
+    scheduler: &Arc<Scheduler>,
+    task: &Arc<AnyTask>,
+) {
     let listener = Listener {
         signals: signals.to_vec(),
         told: BTreeMap::new(),

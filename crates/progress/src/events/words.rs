@@ -1,7 +1,9 @@
-//! Words of memory as event sources: a thread that sleeps on all of them (`futex_waitv`) and pokes a task when one has changed.
+//! Words of memory as event sources: a thread that sleeps on all of them (`futex_waitv`) and pokes
+//! a task when one has changed.
 //!
-//! One thread per [`Tasks`](crate::tasks::Tasks), started with the first word, gone when none is left. A word that nobody wakes with a futex call, or one beyond
-//! what the kernel takes at once, is looked at every [`WORD_LOOK`].
+//! One thread per [`Tasks`](crate::tasks::Tasks), started with the first word, gone when none is
+//! left. A word that nobody wakes with a futex call, or one beyond what the kernel takes at once,
+//! is looked at every [`WORD_LOOK`].
 
 use crate::facade::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::limits::{STACK, WORD_LOOK, WORDS};
@@ -182,12 +184,18 @@ impl Words {
                 let Some(scheduler) = scheduler.upgrade() else {
                     return;
                 };
-                fired.iter().for_each(|task| super::deliver(&scheduler, task));
+                fired
+                    .iter()
+                    .for_each(|task| super::deliver(&scheduler, task));
                 continue;
             }
             // The kernel compares all words again before it sleeps.
             let words: Vec<(&AtomicU32, u32)> = std::iter::once((&self.bell, bell))
-                .chain(sleeping.iter().map(|(word, expected)| (word.word(), *expected)))
+                .chain(
+                    sleeping
+                        .iter()
+                        .map(|(word, expected)| (word.word(), *expected)),
+                )
                 .take(WAIT_ANY_MAX)
                 .collect();
             futex::wait_any(&words, (!sleeping.is_empty()).then_some(WORD_LOOK));

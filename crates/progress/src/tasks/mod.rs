@@ -1,21 +1,30 @@
-//! Tasks: small units of progress work, bound to places in the machine, run by whoever has a core to spare (PIOMan, IEEE Cluster 2009).
+//! Tasks: small units of progress work, bound to places in the machine, run by whoever has a core
+//! to spare (PIOMan, IEEE Cluster 2009).
 //!
-//! A [`Task`] is an object of its owner: what to do, where, how long it may wait. Submitting it allocates nothing. Queues mirror the machine's tree, one per
-//! core, cache, NUMA node, package and one for the machine; whoever passes a keypoint runs what waits on the path from its core to the machine (the paper's Algorithm 1,
-//! with every task of a queue taken in turn, as its text says and its figure does not). Keypoints are: a wait (also in MPI), an idle worker, the timer when all cores
-//! compute, the context switch of a user-level scheduler, and a call that asks for it. Workers are threads of the idle class, started when a submission
-//! finds nobody who would run it, never more than there are cores to spare, asleep when there is nothing to do. A value of type [`Tasks`] owns all this
-//! and ends it when dropped. In a forked child everything is refused.
+//! A [`Task`] is an object of its owner: what to do, where, how long it may wait. Submitting it
+//! allocates nothing. Queues mirror the machine's tree, one per core, cache, NUMA node, package and
+//! one for the machine; whoever passes a keypoint runs what waits on the path from its core to the
+//! machine (the paper's Algorithm 1, with every task of a queue taken in turn, as its text says and
+//! its figure does not). Keypoints are: a wait (also in MPI), an idle worker, the timer when all
+//! cores compute, the context switch of a user-level scheduler, and a call that asks for it.
+//! Workers are threads of the idle class, started when a submission finds nobody who would run it,
+//! never more than there are cores to spare, asleep when there is nothing to do. A value of type
+//! [`Tasks`] owns all this and ends it when dropped. In a forked child everything is refused.
 //!
 //! # The engine and tasks
 //!
-//! An engine's progress is a task, too, of a worker on call ([`on_call`]), which is of the ordinary class: whoever runs it holds the engine's lock, and a worker of the idle class, put aside by the
-//! kernel with the lock in its hands for as long as other threads want the cores, would hold up every thread of its rank. Its word lies in memory that peers change, and only for what needs hands. A
-//! thread that waits in MPI runs the shared tasks of its process before it sleeps ([`shared`]). Tasks that want an engine advanced call `Host::progress`, which only ever tries the lock.
+//! An engine's progress is a task, too, of a worker on call ([`on_call`]), which is of the ordinary
+//! class: whoever runs it holds the engine's lock, and a worker of the idle class, put aside by the
+//! kernel with the lock in its hands for as long as other threads want the cores, would hold up
+//! every thread of its rank. Its word lies in memory that peers change, and only for what needs
+//! hands. A thread that waits in MPI runs the shared tasks of its process before it sleeps
+//! ([`shared`]). Tasks that want an engine advanced call `Host::progress`, which only ever tries
+//! the lock.
 //!
-//! What could become tasks are the copies of a large transfer, outside of the lock: one per piece, place `Around(Numa, cpu of the buffer's core)`, claimed by an atomic
-//! counter in the transfer. A piece that a worker of the idle class has begun cannot be taken from it, though, so only workers with a core to themselves
-//! ([`Class::Ordinary`]) may have such tasks.
+//! What could become tasks are the copies of a large transfer, outside of the lock: one per piece,
+//! place `Around(Numa, cpu of the buffer's core)`, claimed by an atomic counter in the transfer. A
+//! piece that a worker of the idle class has begun cannot be taken from it, though, so only workers
+//! with a core to themselves ([`Class::Ordinary`]) may have such tasks.
 
 mod on_call;
 mod place;
@@ -81,10 +90,14 @@ pub struct At {
 /// How soon a task is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Urgency {
-    /// When a core of its place is idle. If none is for a millisecond or two, a thread of the ordinary class does it, once the kernel gives it a core: where all compute, that may take some milliseconds more.
+    /// When a core of its place is idle. If none is for a millisecond or two, a thread of the
+    /// ordinary class does it, once the kernel gives it a core: where all compute, that may take
+    /// some milliseconds more.
     #[default]
     Idle,
-    /// Now, even where a thread computes: a thread of the ordinary class is woken, and the kernel gives it a core. None of the idle class takes it, since that may be put aside in the midst of its run.
+    /// Now, even where a thread computes: a thread of the ordinary class is woken, and the kernel
+    /// gives it a core. None of the idle class takes it, since that may be put aside in the midst
+    /// of its run.
     Now,
 }
 
@@ -129,8 +142,9 @@ pub struct How {
     pub place: Place,
     /// How soon.
     pub urgency: Urgency,
-    /// For a task that answers [`Step::Again`]: the longest time that it should wait between two runs when those find nothing. Idle workers then nap that long in between. `None`: up
-    /// to [`crate::limits::NAP_LONGEST`].
+    /// For a task that answers [`Step::Again`]: the longest time that it should wait between two
+    /// runs when those find nothing. Idle workers then nap that long in between. `None`: up to
+    /// [`crate::limits::NAP_LONGEST`].
     pub patience: Option<Duration>,
 }
 
@@ -201,7 +215,10 @@ impl Drop for Owner {
 }
 
 /// See [`Tasks::poke`].
-pub(crate) fn poke<W: Work<At>>(scheduler: &Arc<Scheduler>, task: &Arc<Task<W>>) -> Result<(), Error> {
+pub(crate) fn poke<W: Work<At>>(
+    scheduler: &Arc<Scheduler>,
+    task: &Arc<Task<W>>,
+) -> Result<(), Error> {
     scheduler.alive()?;
     if !scheduler.owns(task.racks()) {
         return Err(Refused::Nowhere.into());
@@ -232,7 +249,9 @@ impl Tasks {
 
     /// Finds the place of tasks once for all that are made with it.
     pub fn manner(&self, how: &How) -> Result<Manner, Error> {
-        let us = how.patience.map_or(0, |patience| patience.as_micros().max(1));
+        let us = how
+            .patience
+            .map_or(0, |patience| patience.as_micros().max(1));
         Ok(Manner {
             spot: how.place.on(self.tree())?,
             urgency: how.urgency,
@@ -275,7 +294,8 @@ impl Tasks {
         self.send(task, |area| task.put_shared(area))
     }
 
-    /// As `submit_shared`; a task that is submitted already or runs at this moment is run once more.
+    /// As `submit_shared`; a task that is submitted already or runs at this moment is run once
+    /// more.
     pub fn poke<W: Work<At>>(&self, task: &Arc<Task<W>>) -> Result<(), Error> {
         poke(self.scheduler(), task)
     }
@@ -299,7 +319,8 @@ impl Tasks {
             && placed.urgency == Urgency::Idle
         {
             put(core)?;
-            // It was idle a moment ago. If it still is, it sees the task, at the latest when it leaves.
+            // It was idle a moment ago. If it still is, it sees the task, at the latest when it
+            // leaves.
             if scheduler.polled(core) || task.withdraw() != Withdrawal::Settled(Life::Withdrawn) {
                 return Ok(());
             }
@@ -312,8 +333,9 @@ impl Tasks {
         Ok(())
     }
 
-    /// Waits until a task is settled: runs tasks meanwhile, then sleeps. Returns what became of it; in the task's own run, whose end cannot be waited for there, at
-    /// once that it is pending; so in a forked child, where nobody runs what its parent submitted.
+    /// Waits until a task is settled: runs tasks meanwhile, then sleeps. Returns what became of it;
+    /// in the task's own run, whose end cannot be waited for there, at once that it is pending; so
+    /// in a forked child, where nobody runs what its parent submitted.
     pub fn wait<W: Work<At>>(&self, task: &Task<W>) -> Life {
         if task.runs_here() || self.scheduler().is_of_parent() {
             return task.life();
@@ -330,7 +352,8 @@ impl Tasks {
         self.scheduler().alive()
     }
 
-    /// A keypoint: runs what waits on the way from this core to the machine, each task once, and advances what the ranks of this process have left open. Nothing in a forked child.
+    /// A keypoint: runs what waits on the way from this core to the machine, each task once, and
+    /// advances what the ranks of this process have left open. Nothing in a forked child.
     pub fn schedule(&self, keypoint: Keypoint) -> Tally {
         if self.scheduler().is_of_parent() {
             return Tally::default();
@@ -340,24 +363,27 @@ impl Tasks {
         tally
     }
 
-    /// The keypoint of a user-level scheduler: to be called at its context switches. One load per level when there is nothing to do.
+    /// The keypoint of a user-level scheduler: to be called at its context switches. One load per
+    /// level when there is nothing to do.
     pub fn at_switch(&self) -> Tally {
         self.schedule(Keypoint::Switch)
     }
 
-    /// Says that this thread polls from now on until the poller is dropped: submissions that it will see wake nobody else.
+    /// Says that this thread polls from now on until the poller is dropped: submissions that it
+    /// will see wake nobody else.
     pub fn poller(&self, keypoint: Keypoint) -> Poller<'_> {
         let scheduler = self.scheduler();
         Poller::new(scheduler, scheduler.core_here(), keypoint)
     }
 
-    /// To be held by a task that is about to take long (more than some microseconds): meanwhile its thread does not count as one that polls, and what waits is handed to
-    /// others.
+    /// To be held by a task that is about to take long (more than some microseconds): meanwhile its
+    /// thread does not count as one that polls, and what waits is handed to others.
     pub fn lengthy(&self, at: &At) -> Lengthy<'_> {
         Lengthy::new(self.scheduler(), at)
     }
 
-    /// Tasks settled on each core so far; what a poller has settled since its last 64 turns may be missing.
+    /// Tasks settled on each core so far; what a poller has settled since its last 64 turns may be
+    /// missing.
     pub fn settled(&self) -> Vec<u64> {
         self.scheduler().settled()
     }
@@ -367,13 +393,14 @@ impl Tasks {
         self.scheduler().pool.worker_counts()
     }
 
-    /// As `poller`, for a core that the caller knows: a user-level scheduler's, or a simulated one. `None`: the machine has no such core.
+    /// As `poller`, for a core that the caller knows: a user-level scheduler's, or a simulated one.
+    /// `None`: the machine has no such core.
     pub fn poller_at(&self, core: usize, keypoint: Keypoint) -> Option<Poller<'_>> {
         (core < self.tree().cores()).then(|| Poller::new(self.scheduler(), core, keypoint).fixed())
     }
 
-    /// Ends the workers, withdraws what waits, refuses what is submitted from now on. Waits for workers for a moment only; one that is kept busy by a task goes
-    /// when that ends.
+    /// Ends the workers, withdraws what waits, refuses what is submitted from now on. Waits for
+    /// workers for a moment only; one that is kept busy by a task goes when that ends.
     pub fn stop(&self) {
         self.scheduler().stop();
     }

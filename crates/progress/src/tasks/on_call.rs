@@ -1,16 +1,23 @@
-//! Workers on call: threads of the ordinary class that sleep on a word which others change than those who submit, in another process, say. A rank's engine is advanced by one.
+//! Workers on call: threads of the ordinary class that sleep on a word which others change than
+//! those who submit, in another process, say. A rank's engine is advanced by one.
 //!
-//! What such a worker is called for is one task, a [`Duty`], submitted by whoever sees the call and run at that thread's keypoint like any other: by one thread at a time, taken back when
-//! all ends. It is not for workers of the idle class, because it holds locks: put aside by the kernel with the engine's in its hands, one would hold up every thread of its rank. So it has
-//! queues of its own, of one area, whose only worker this is: they cost no look at the machine (a tenth of a millisecond for each CPU), and no timer, since the kernel gives an ordinary thread a core. Where
-//! the worker's cores are nobody else's it passes the keypoint of the process's shared tasks, too. It costs nothing while nobody calls, and leaves when its duty says that it may.
+//! What such a worker is called for is one task, a [`Duty`], submitted by whoever sees the call and
+//! run at that thread's keypoint like any other: by one thread at a time, taken back when all ends.
+//! It is not for workers of the idle class, because it holds locks: put aside by the kernel with
+//! the engine's in its hands, one would hold up every thread of its rank. So it has queues of its
+//! own, of one area, whose only worker this is: they cost no look at the machine (a tenth of a
+//! millisecond for each CPU), and no timer, since the kernel gives an ordinary thread a core. Where
+//! the worker's cores are nobody else's it passes the keypoint of the process's shared tasks, too.
+//! It costs nothing while nobody calls, and leaves when its duty says that it may.
 
 use crate::facade::{AtomicU32, Mutex, Ordering, lock};
 use crate::limits::REST_TIMES;
 use crate::sys;
 use crate::tasks::scheduler::Scheduler;
 use crate::tasks::worker_pool::{End, Home};
-use crate::tasks::{self, At, Class, Error, How, Keypoint, Place, Settings, Step, Task, Tasks, Work};
+use crate::tasks::{
+    self, At, Class, Error, How, Keypoint, Place, Settings, Step, Task, Tasks, Work,
+};
 use garonne_sync::futex::{self, Wake};
 use garonne_topology::{CpuSet, Tree, machine};
 use std::sync::atomic::AtomicBool;
@@ -39,7 +46,8 @@ pub(crate) trait Duty: Send + Sync + 'static {
     /// It has begun, was called, or its nap is over. Must not block.
     fn turn(&self) -> Next;
 
-    /// The worker has nothing to do and is about to sleep; its word was `seen` before its last turn. It may look for a while instead. `true`: there is another turn to take.
+    /// The worker has nothing to do and is about to sleep; its word was `seen` before its last
+    /// turn. It may look for a while instead. `true`: there is another turn to take.
     fn looks_on(&self, seen: u32) -> bool;
 
     /// Nobody called for a long time. `true`: the worker may go. Asked by the worker alone.
@@ -48,7 +56,8 @@ pub(crate) trait Duty: Send + Sync + 'static {
     /// How long the worker sleeps before it asks that.
     fn rest(&self) -> Duration;
 
-    /// A thread of the program passes a keypoint: it does what a turn would do. The worker may be at it.
+    /// A thread of the program passes a keypoint: it does what a turn would do. The worker may be
+    /// at it.
     fn look(&self);
 }
 
@@ -61,10 +70,13 @@ static DUTIES: std::sync::Mutex<Vec<Known>> = std::sync::Mutex::new(Vec::new());
 static ANY: AtomicBool = AtomicBool::new(false);
 
 fn duties() -> std::sync::MutexGuard<'static, Vec<Known>> {
-    DUTIES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    DUTIES
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A keypoint of the program's: a thread that has the time does what workers on call would have to be called for. One load where there are none.
+/// A keypoint of the program's: a thread that has the time does what workers on call would have to
+/// be called for. One load where there are none.
 #[inline]
 pub(super) fn look() {
     if ANY.load(Ordering::Relaxed) {
@@ -97,7 +109,8 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// These, or, without, wherever the calling thread may run now: one that binds itself later leaves the others to the worker.
+    /// These, or, without, wherever the calling thread may run now: one that binds itself later
+    /// leaves the others to the worker.
     pub(crate) fn of(cpus: Option<CpuSet>) -> Self {
         let allowed = machine::allowed();
         let spare = cpus.as_ref().is_some_and(|cpus| !cpus.meets(&allowed));
@@ -107,7 +120,8 @@ impl Cores {
         }
     }
 
-    /// Where a worker that is on this processor could be instead; `None`: nowhere, or it is not one of these.
+    /// Where a worker that is on this processor could be instead; `None`: nowhere, or it is not one
+    /// of these.
     pub(crate) fn beside(&self, cpu: u32) -> Option<CpuSet> {
         let others: CpuSet = self.cpus.iter().filter(|other| *other != cpu).collect();
         (self.cpus.contains(cpu) && !others.is_empty()).then_some(others)
@@ -187,7 +201,9 @@ impl Tasks {
         let scheduler = self.scheduler();
         scheduler.alive()?;
         let started = scheduler.pool.try_start(scheduler, 0);
-        started.map_err(|error| Error::System("cannot start a thread", error.raw_os_error().unwrap_or(0)))
+        started.map_err(|error| {
+            Error::System("cannot start a thread", error.raw_os_error().unwrap_or(0))
+        })
     }
 }
 
@@ -335,7 +351,10 @@ mod tests {
         }
         tasks.stop();
         drop(tasks);
-        assert!(turns.iter().count() < 8, "it only looks when something changed");
+        assert!(
+            turns.iter().count() < 8,
+            "it only looks when something changed"
+        );
     }
 
     #[test]

@@ -4,14 +4,16 @@ use crate::tasks::Error;
 use garonne_topology::device::{self, Near};
 use garonne_topology::{CpuSet, Kind, Tree};
 
-/// Where a task may run. It is queued at the smallest area of the machine that covers its place, and run by whoever is in that area.
+/// Where a task may run. It is queued at the smallest area of the machine that covers its place,
+/// and run by whoever is in that area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Anywhere on the machine.
     Machine,
     /// The core of this CPU, and nowhere else.
     Core(u32),
-    /// The smallest area of this kind around a CPU: its cache, NUMA node, package. One that this process may not use is as good as another as long as the area has one that it may.
+    /// The smallest area of this kind around a CPU: its cache, NUMA node, package. One that this
+    /// process may not use is as good as another as long as the area has one that it may.
     Around(Kind, u32),
     /// Any of these CPUs.
     Cpus(CpuSet),
@@ -21,8 +23,9 @@ pub enum Place {
     Caller(Kind),
     /// The cores that share a cache with whoever submits it: what suits a task that polls.
     NearCaller,
-    /// The nearest core that has nothing else to do at the moment of submission; if all are busy, whichever is idle first. Suits submissions of small
-    /// messages, which then overlap with the submitter's computation.
+    /// The nearest core that has nothing else to do at the moment of submission; if all are busy,
+    /// whichever is idle first. Suits submissions of small messages, which then overlap with the
+    /// submitter's computation.
     Nearest,
 }
 
@@ -80,7 +83,10 @@ mod tests {
         assert_eq!(cpus(Place::Around(Kind::Cache(3), 5)), "4-5");
         assert_eq!(cpus(Place::Around(Kind::Package, 5)), "4-7");
         assert_eq!(cpus(Place::Cpus(CpuSet::parse("1-2").unwrap())), "0-3");
-        assert_eq!(Place::Caller(Kind::Numa).on(&tree), Ok(Spot::Caller(Kind::Numa)));
+        assert_eq!(
+            Place::Caller(Kind::Numa).on(&tree),
+            Ok(Spot::Caller(Kind::Numa))
+        );
     }
 
     #[test]
@@ -93,7 +99,10 @@ mod tests {
             assert_eq!(found, Ok(Spot::Area(core)), "{cpu}");
         }
         for place in [Place::Core(0), Place::Around(Kind::Numa, 4)] {
-            assert!(matches!(place.on(&tree), Err(Error::Misuse(_))), "{place:?}");
+            assert!(
+                matches!(place.on(&tree), Err(Error::Misuse(_))),
+                "{place:?}"
+            );
         }
     }
 
@@ -106,7 +115,10 @@ mod tests {
             Place::Cpus(CpuSet::new()),
             Place::Device(String::from("no such device")),
         ] {
-            assert!(matches!(place.on(&tree), Err(Error::Misuse(_))), "{place:?}");
+            assert!(
+                matches!(place.on(&tree), Err(Error::Misuse(_))),
+                "{place:?}"
+            );
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The queues of a machine and who looks after them: what [`super::Tasks`] is made of.
 //!
-//! Shared by submitters, waiters, workers and the timer. One queue per area of the tree, numbered alike, for what can wait, and one for what is wanted now ([`urgent`](super::urgent)). Nothing here
-//! blocks but `wait_for`, and nothing allocates after `new` but the start of a thread and the first task that is wanted now.
+//! Shared by submitters, waiters, workers and the timer. One queue per area of the tree, numbered
+//! alike, for what can wait, and one for what is wanted now ([`urgent`](super::urgent)). Nothing
+//! here blocks but `wait_for`, and nothing allocates after `new` but the start of a thread and the
+//! first task that is wanted now.
 
 use crate::events::blocking::Blockers;
 use crate::events::reactor::Reactor;
@@ -75,7 +77,8 @@ impl Scheduler {
             })
             .collect();
         let urgent = UrgentRacks::new(&room);
-        let racks = Racks::new(&room).ok_or(Error::Resource("the machine has too many areas for queues"))?;
+        let racks = Racks::new(&room)
+            .ok_or(Error::Resource("the machine has too many areas for queues"))?;
         let paths: Vec<Box<[u32]>> = (0..tree.cores())
             .map(|core| tree.path(core).map(|area| area as u32).collect())
             .collect();
@@ -113,7 +116,8 @@ impl Scheduler {
         })
     }
 
-    /// Whether this is a forked child's copy: none of its threads is here, and what they held stays held.
+    /// Whether this is a forked child's copy: none of its threads is here, and what they held stays
+    /// held.
     #[inline]
     pub(crate) fn is_of_parent(&self) -> bool {
         sys::forks_now() != self.forks
@@ -164,11 +168,17 @@ impl Scheduler {
         let here = self.core_here();
         self.paths[here].iter().skip(1).find_map(|area| {
             let masks = self.masks[*area as usize].iter().enumerate();
-            masks.filter(|(_, mask)| **mask != 0).find_map(|(index, mask)| {
-                let own = if index == here / 64 { 1 << (here % 64) } else { 0 };
-                let idle = self.roster.word(index) & mask & !own;
-                (idle != 0).then(|| index * 64 + idle.trailing_zeros() as usize)
-            })
+            masks
+                .filter(|(_, mask)| **mask != 0)
+                .find_map(|(index, mask)| {
+                    let own = if index == here / 64 {
+                        1 << (here % 64)
+                    } else {
+                        0
+                    };
+                    let idle = self.roster.word(index) & mask & !own;
+                    (idle != 0).then(|| index * 64 + idle.trailing_zeros() as usize)
+                })
         })
     }
 
@@ -234,7 +244,8 @@ impl Scheduler {
         if let Some(home) = self.pool.call(&self.tree, area, self.core_here())
             && self.wishes.start(home)
         {
-            // A thread has the class of the one that starts it. So that no worker's task starts the one of the ordinary class, that is there before any worker.
+            // A thread has the class of the one that starts it. So that no worker's task starts the
+            // one of the ordinary class, that is there before any worker.
             if self.running().is_none() && !self.timing.swap(true, Ordering::SeqCst) {
                 self.wishes.time();
             }
@@ -244,15 +255,17 @@ impl Scheduler {
         self.time();
     }
 
-    /// Sees to it that what is wished for is done. By the reactor; where there is none, by whoever starts threads. A caller that finds somebody at that leaves the wish to them: it may be
-    /// a signal handler, and have interrupted them. `false`: the system refuses.
+    /// Sees to it that what is wished for is done. By the reactor; where there is none, by whoever
+    /// starts threads. A caller that finds somebody at that leaves the wish to them: it may be a
+    /// signal handler, and have interrupted them. `false`: the system refuses.
     pub(super) fn see_to_wishes(self: &Arc<Self>) -> bool {
         loop {
             if let Some(reactor) = self.running() {
                 reactor.ring();
                 return true;
             }
-            // After the wish; those who hold the lock look at the wishes when they have let go. SYNC(wishes-starting).
+            // After the wish; those who hold the lock look at the wishes when they have let go.
+            // SYNC(wishes-starting).
             fence(Ordering::SeqCst);
             let Ok(starting) = self.starting.try_lock() else {
                 return true;
@@ -272,7 +285,8 @@ impl Scheduler {
         }
     }
 
-    /// What waits on the way from `core` is somebody else's from now on. What asks to be run again has this patience, in microseconds.
+    /// What waits on the way from `core` is somebody else's from now on. What asks to be run again
+    /// has this patience, in microseconds.
     fn hand_over(self: &Arc<Self>, core: usize, patience_us: u32) {
         for area in &self.paths[core] {
             let area = *area as usize;
@@ -288,7 +302,8 @@ impl Scheduler {
         self.reactor.get().filter(|_| !self.stopping())
     }
 
-    /// The thread of the timer and of events, started when first wanted. `None`: the system refuses a thread or descriptors, or it is over. Takes no lock once it runs.
+    /// The thread of the timer and of events, started when first wanted. `None`: the system refuses
+    /// a thread or descriptors, or it is over. Takes no lock once it runs.
     pub(crate) fn reactor(self: &Arc<Self>) -> Option<&Arc<Reactor>> {
         if let Some(reactor) = self.running() {
             return Some(reactor);
@@ -328,7 +343,8 @@ impl Scheduler {
         tally
     }
 
-    /// One walk by somebody who goes away again. What wants to be run again is somebody else's then: a worker that looked meanwhile saw nothing.
+    /// One walk by somebody who goes away again. What wants to be run again is somebody else's
+    /// then: a worker that looked meanwhile saw nothing.
     pub(crate) fn pass(self: &Arc<Self>, keypoint: Keypoint) -> Tally {
         let at = At {
             core: self.core_here(),
@@ -366,10 +382,18 @@ impl Scheduler {
     }
 
     /// Waits for `done`: polls, then sleeps by `sleep`, which is given a limit.
-    pub(crate) fn wait_for(self: &Arc<Self>, done: &dyn Fn() -> bool, sleep: &dyn Fn(Option<Duration>)) {
+    pub(crate) fn wait_for(
+        self: &Arc<Self>,
+        done: &dyn Fn() -> bool,
+        sleep: &dyn Fn(Option<Duration>),
+    ) {
         let (mut poller, mut idle) = (Poller::new(self, self.core_here(), Keypoint::Wait), 0);
         while !done() && idle <= self.spins {
-            idle = if poller.turn().settled > 0 { 0 } else { idle + 1 };
+            idle = if poller.turn().settled > 0 {
+                0
+            } else {
+                idle + 1
+            };
             std::hint::spin_loop();
         }
         drop(poller);
@@ -401,7 +425,8 @@ impl Scheduler {
     }
 }
 
-/// A thread that polls. Its submissions' counterpart: while it lives, tasks on the way from its core to the machine wake nobody else.
+/// A thread that polls. Its submissions' counterpart: while it lives, tasks on the way from its
+/// core to the machine wake nobody else.
 #[derive(Debug)]
 pub struct Poller<'a> {
     scheduler: &'a Arc<Scheduler>,
@@ -444,7 +469,8 @@ impl<'a> Poller<'a> {
         self
     }
 
-    /// Runs what waits, each task once. A queue that other cores share is mostly left to the one of them that watches it.
+    /// Runs what waits, each task once. A queue that other cores share is mostly left to the one of
+    /// them that watches it.
     #[inline]
     pub fn turn(&mut self) -> Tally {
         self.round = self.round.wrapping_add(1);
@@ -465,7 +491,8 @@ impl<'a> Poller<'a> {
             .count(self.at.core, std::mem::take(&mut self.settled));
     }
 
-    /// Queues that it looked at in the last turn, as bits: the lowest its core's, the next that of the area around that, and so on.
+    /// Queues that it looked at in the last turn, as bits: the lowest its core's, the next that of
+    /// the area around that, and so on.
     pub fn looked(&self) -> u32 {
         self.looks.last
     }
@@ -496,7 +523,8 @@ impl Drop for Poller<'_> {
         if self.quiet {
             return;
         }
-        // What was given to this very core because it was idle is done before the core computes again.
+        // What was given to this very core because it was idle is done before the core computes
+        // again.
         if self.scheduler.racks.any_ready(core) {
             self.scheduler.serve(core, &self.at);
         }
@@ -504,7 +532,8 @@ impl Drop for Poller<'_> {
     }
 }
 
-/// A thread that polled, or waited for events, and is busy for a while. See [`super::Tasks::lengthy`].
+/// A thread that polled, or waited for events, and is busy for a while. See
+/// [`super::Tasks::lengthy`].
 #[derive(Debug)]
 pub struct Lengthy<'a> {
     scheduler: &'a Arc<Scheduler>,
@@ -552,7 +581,8 @@ mod tests {
             };
             let task = Arc::new(tasks.task(&how, |_: &At| Step::Done).unwrap());
             let scheduler = tasks.scheduler();
-            // As a signal handler finds it that interrupts the start: on the very thread that holds the lock.
+            // As a signal handler finds it that interrupts the start: on the very thread that holds
+            // the lock.
             let starting = lock(&scheduler.starting);
             tasks.submit_shared(&task).unwrap();
             drop(starting);
@@ -584,7 +614,11 @@ mod tests {
                 tell.send(()).unwrap();
                 task
             });
-            assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(()), "{urgency:?}");
+            assert_eq!(
+                told.recv_timeout(Duration::from_secs(20)),
+                Ok(()),
+                "{urgency:?}"
+            );
             drop(_held);
             tasks.wait(&submitter.join().unwrap());
         }

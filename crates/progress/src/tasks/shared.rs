@@ -1,7 +1,10 @@
-//! The tasks that the libraries of this process share, and the keypoints at which the rank's own threads run them.
+//! The tasks that the libraries of this process share, and the keypoints at which the rank's own
+//! threads run them.
 //!
-//! A thread that waits in MPI and finds nothing to do passes a keypoint before it sleeps, and so does a rank's helper where its cores are nobody else's. Where the process has no tasks that is one load.
-//! Neither holds a lock of the engine meanwhile. A task may wait in MPI in its turn: tasks within tasks are not run there.
+//! A thread that waits in MPI and finds nothing to do passes a keypoint before it sleeps, and so
+//! does a rank's helper where its cores are nobody else's. Where the process has no tasks that is
+//! one load. Neither holds a lock of the engine meanwhile. A task may wait in MPI in its turn:
+//! tasks within tasks are not run there.
 
 use crate::limits::WAIT_NAP;
 use crate::tasks::{Error, Keypoint, Owner, Settings, Tasks};
@@ -18,8 +21,8 @@ fn lock() -> MutexGuard<'static, Weak<Owner>> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The tasks that the libraries of this process share, made when first asked for and ended when nobody has them any longer. In a forked child it stays an
-/// error, as everything is there.
+/// The tasks that the libraries of this process share, made when first asked for and ended when
+/// nobody has them any longer. In a forked child it stays an error, as everything is there.
 pub fn shared() -> Result<Tasks, Error> {
     let mut shared = lock();
     if let Some(owner) = shared.upgrade() {
@@ -94,7 +97,8 @@ mod tests {
         let task = |work: Box<dyn Fn(&At) -> Step + Send + Sync>| {
             Arc::new(tasks.task(&How::at(Place::Machine), work).unwrap())
         };
-        // Those who submit see somebody who polls, so no worker is called and all is left to the keypoint.
+        // Those who submit see somebody who polls, so no worker is called and all is left to the
+        // keypoint.
         let poller = tasks.poller(Keypoint::Forced);
         let inner = task(Box::new(|_| Step::Done));
         let its = (tasks.clone(), inner.clone());

@@ -1,6 +1,8 @@
-//! Random schedules of the whole: queues, roster, workers and their sleep, the thread for events, workers on call; with those who submit, wait, withdraw and end everything.
+//! Random schedules of the whole: queues, roster, workers and their sleep, the thread for events,
+//! workers on call; with those who submit, wait, withdraw and end everything.
 //!
-//! Who runs next is drawn at every atomic operation and lock. A sleep that only a call ends, and that nobody ends, is found as a schedule in which all are blocked. A failure names its seed;
+//! Who runs next is drawn at every atomic operation and lock. A sleep that only a call ends, and
+//! that nobody ends, is found as a schedule in which all are blocked. A failure names its seed;
 //! `GARONNE_SEED=N` runs that one alone, `GARONNE_SEEDS=N` as many.
 
 use crate::events::Next as Then;
@@ -28,7 +30,9 @@ const USUAL: u64 = 500;
 static MACHINE: Mutex<()> = Mutex::new(());
 
 fn schedules(timeless: bool, test: fn()) {
-    let _machine = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _machine = MACHINE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     TIMELESS.store(timeless, std::sync::atomic::Ordering::Relaxed);
     let said = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     let seeds: Vec<u64> = match said("GARONNE_SEED") {
@@ -196,7 +200,9 @@ fn all_at_once() {
             spawn(move || submits(&tasks))
         })
         .collect();
-    submitters.into_iter().for_each(|thread| thread.join().unwrap());
+    submitters
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
     // The last handle waits for all threads.
     drop(tasks);
 }
@@ -267,7 +273,10 @@ fn an_end_while_others_submit_and_wait_leaves_nobody_asleep() {
                             let life = tasks.wait(&task);
                             let done = runs.done.load(Ordering::SeqCst) == runs.wanted;
                             // At the end nobody waits for a run that goes on.
-                            assert!(life == Life::Pending || (life == Life::Done) == done, "{life:?}");
+                            assert!(
+                                life == Life::Pending || (life == Life::Done) == done,
+                                "{life:?}"
+                            );
                         }
                     }
                 })
@@ -334,7 +343,8 @@ fn a_wish_that_comes_while_the_thread_for_events_starts_is_seen() {
     });
 }
 
-/// Beside a run on the thread for events that waits for an alarm, a task that is wanted now and one that can wait.
+/// Beside a run on the thread for events that waits for an alarm, a task that is wanted now and one
+/// that can wait.
 fn a_long_run(says: bool) {
     let tasks = Tasks::new(machine()).unwrap();
     let (begun, others) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -472,7 +482,9 @@ fn a_worker_on_call_hears_every_call_and_may_go_only_while_nobody_calls() {
         tasks.hire().unwrap();
         for _ in 0..3 {
             let gate = &called.gate;
-            while gate.compare_exchange(KEPT, LENT, Ordering::SeqCst, Ordering::SeqCst) == Err(DESERTED) {
+            while gate.compare_exchange(KEPT, LENT, Ordering::SeqCst, Ordering::SeqCst)
+                == Err(DESERTED)
+            {
                 // Before there is one that could retire.
                 let _ = gate.compare_exchange(DESERTED, KEPT, Ordering::SeqCst, Ordering::SeqCst);
                 tasks.hire().unwrap();

@@ -1,18 +1,21 @@
 //! Runs of tasks, told to whoever traces this process.
 //!
-//! One for the process, as the tasks of its libraries are. While nobody listens a run pays for one load. Nothing is decided by what is told. The turns of a worker on call are left out: they are told as turns, by
-//! the engine that they are for.
+//! One for the process, as the tasks of its libraries are. While nobody listens a run pays for one
+//! load. Nothing is decided by what is told. The turns of a worker on call are left out: they are
+//! told as turns, by the engine that they are for.
 
 use super::Step;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Hears of runs, with a clock at hand. Called by the thread that ran: it neither blocks nor runs tasks.
+/// Hears of runs, with a clock at hand. Called by the thread that ran: it neither blocks nor runs
+/// tasks.
 pub trait RunWatcher: Debug + Send + Sync {
     /// Nanoseconds since a fixed point.
     fn moment(&self) -> u64;
-    /// The calling thread ran a task, since that moment, and this is what it said. Of one that panicked nothing is told.
+    /// The calling thread ran a task, since that moment, and this is what it said. Of one that
+    /// panicked nothing is told.
     fn ran(&self, since: u64, step: Step);
 }
 
@@ -39,7 +42,10 @@ pub(super) fn told(run: impl FnOnce() -> Step) -> Step {
 #[cold]
 fn tell(run: impl FnOnce() -> Step) -> Step {
     // Kept for no longer than it takes to copy it: the run may take long.
-    let listener = LISTENER.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let listener = LISTENER
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
     let since = listener.as_ref().map(|listener| listener.moment());
     let step = run();
     if let (Some(listener), Some(since)) = (listener, since) {

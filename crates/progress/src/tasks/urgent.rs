@@ -1,8 +1,12 @@
-//! The queues of what is wanted now. They are apart from the others, because a worker of the idle class must not even take such a task: put aside by the kernel, it would keep it for as long as others want
-//! the cores.
+//! The queues of what is wanted now. They are apart from the others, because a worker of the idle
+//! class must not even take such a task: put aside by the kernel, it would keep it for as long as
+//! others want the cores.
 //!
-//! One per area, made with the first such task. The thread for events is woken for each that is submitted, and any thread of the ordinary class that passes a keypoint may be quicker. What asks to be run
-//! again is looked after by that thread, too, which naps in between: whoever else has run it and goes hands it over. Where the system refuses that thread workers take it: late is better than never.
+//! One per area, made with the first such task. The thread for events is woken for each that is
+//! submitted, and any thread of the ordinary class that passes a keypoint may be quicker. What asks
+//! to be run again is looked after by that thread, too, which naps in between: whoever else has run
+//! it and goes hands it over. Where the system refuses that thread workers take it: late is better
+//! than never.
 
 use crate::events::reactor::Reactor;
 use crate::facade::{AtomicBool, Ordering};
@@ -36,8 +40,9 @@ impl UrgentRacks {
 
     /// The queues, which are there afterwards.
     pub(super) fn racks(&self) -> &Arc<Racks<At>> {
-        self.racks
-            .get_or_init(|| Arc::new(Racks::new(&self.room).expect("the others have that room, too")))
+        self.racks.get_or_init(|| {
+            Arc::new(Racks::new(&self.room).expect("the others have that room, too"))
+        })
     }
 
     /// The queues if there was ever such a task.
@@ -87,14 +92,17 @@ impl Scheduler {
         tally
     }
 
-    /// Runs what is wanted now in one queue. What asks to be run again is the caller's to look after.
+    /// Runs what is wanted now in one queue. What asks to be run again is the caller's to look
+    /// after.
     pub(crate) fn serve_urgent(&self, racks: &Racks<At>, area: usize, at: &At) -> Tally {
         let tally = racks.run(area, self.round(), at);
         self.count(at.core, tally.settled);
         tally
     }
 
-    /// What waits in these queues to be run again is the thread for events' from now on, unless that comes to such tasks soon enough for this patience, in microseconds (0: none of them says): SYNC(urgent-again).
+    /// What waits in these queues to be run again is the thread for events' from now on, unless
+    /// that comes to such tasks soon enough for this patience, in microseconds (0: none of them
+    /// says): SYNC(urgent-again).
     pub(crate) fn hand_over_urgent(self: &Arc<Self>, areas: &[u32], patience_us: u32) {
         let Some(racks) = self.urgent.get() else {
             return;
@@ -107,7 +115,8 @@ impl Scheduler {
             0 => NAP_LONGEST,
             us => Duration::from_micros(us.into()),
         };
-        let comes = |reactor: &Arc<Reactor>| reactor.comes_again().is_some_and(|nap| nap <= patience);
+        let comes =
+            |reactor: &Arc<Reactor>| reactor.comes_again().is_some_and(|nap| nap <= patience);
         if left.peek().is_none() || self.running().is_some_and(comes) {
             return;
         }

@@ -1,12 +1,17 @@
 //! Who looks at a queue that several cores share.
 //!
-//! If every poller looked at it all the time, each task would take its line to all of them, and all would reach for the task: what it costs would grow with the cores. So a shared queue has one
-//! core that watches it. Its pollers look at every turn; all others see in a word that only changes with the office that somebody does, and look rarely: together about once in
-//! [`RARE_TURNS`] turns, however many they are.
+//! If every poller looked at it all the time, each task would take its line to all of them, and all
+//! would reach for the task: what it costs would grow with the cores. So a shared queue has one
+//! core that watches it. Its pollers look at every turn; all others see in a word that only changes
+//! with the office that somebody does, and look rarely: together about once in [`RARE_TURNS`]
+//! turns, however many they are.
 //!
-//! The office is a hint, on which nothing depends but time. A watcher may be put aside by the kernel or busy at any instruction: who looks rarely and finds what nobody comes for takes it, and the office
-//! with it. A poller that leaves resigns, and looks at all its queues, as ever; one that just came looks as well, and so does one whose own thread has put something into a shared queue, for its lines
-//! are there. Who runs most of them becomes the watcher. While nobody is, all look.
+//! The office is a hint, on which nothing depends but time. A watcher may be put aside by the
+//! kernel or busy at any instruction: who looks rarely and finds what nobody comes for takes it,
+//! and the office with it. A poller that leaves resigns, and looks at all its queues, as ever; one
+//! that just came looks as well, and so does one whose own thread has put something into a shared
+//! queue, for its lines are there. Who runs most of them becomes the watcher. While nobody is, all
+//! look.
 
 use crate::facade::{AtomicU32, Ordering};
 use crate::limits::{DOUBT_TURNS, RARE_TURNS, WATCHES_FROM};
@@ -16,7 +21,8 @@ use garonne_sync::pad::CachePadded;
 use garonne_sync::rack::{Racks, Tally};
 use std::cell::Cell;
 
-/// Levels of a path for which a poller remembers something each: machines have four or five, and what it remembers are hints.
+/// Levels of a path for which a poller remembers something each: machines have four or five, and
+/// what it remembers are hints.
 const LEVELS: usize = 8;
 
 const NOBODY: u32 = 0;
@@ -32,7 +38,11 @@ pub(crate) struct Watch(Box<[CachePadded<AtomicU32>]>);
 
 impl Watch {
     pub(crate) fn new(areas: usize) -> Self {
-        Self((0..areas).map(|_| CachePadded(AtomicU32::new(NOBODY))).collect())
+        Self(
+            (0..areas)
+                .map(|_| CachePadded(AtomicU32::new(NOBODY)))
+                .collect(),
+        )
     }
 
     /// As a core's name in an office.
@@ -102,7 +112,8 @@ impl Level {
         }
     }
 
-    /// A rare look: whether something has waited for some turns and nobody has run anything meanwhile.
+    /// A rare look: whether something has waited for some turns and nobody has run anything
+    /// meanwhile.
     #[cold]
     fn missed(&mut self, racks: &Racks<At>, area: usize) -> bool {
         let waits = racks.any_ready(area);
@@ -194,7 +205,8 @@ impl Scheduler {
         tally
     }
 
-    /// Now and then: takes the offices that are free, and those of queues of which this poller runs most.
+    /// Now and then: takes the offices that are free, and those of queues of which this poller runs
+    /// most.
     #[cold]
     pub(super) fn settle_in(&self, core: usize, looks: &mut Looks) {
         let path = self.paths[core].iter().map(|area| *area as usize);

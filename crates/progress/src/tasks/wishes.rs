@@ -1,7 +1,9 @@
-//! What is wanted of the thread for events: that a queue is run at once, that a worker is started, that the timer looks. It may sleep, or not be there yet.
+//! What is wanted of the thread for events: that a queue is run at once, that a worker is started,
+//! that the timer looks. It may sleep, or not be there yet.
 //!
-//! Any thread wishes, a signal handler among them: no lock is taken and nothing allocated. Whoever starts threads, and that thread itself, look here when they are through with what
-//! they do: SYNC(wishes-starting), see `scheduler`. Bounded by areas and homes.
+//! Any thread wishes, a signal handler among them: no lock is taken and nothing allocated. Whoever
+//! starts threads, and that thread itself, look here when they are through with what they do:
+//! SYNC(wishes-starting), see `scheduler`. Bounded by areas and homes.
 
 use crate::facade::{AtomicBool, Ordering};
 use garonne_sync::roster::Bits;

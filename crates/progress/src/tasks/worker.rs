@@ -1,7 +1,8 @@
 //! What a worker does: looks for work, and sleeps when there is none.
 //!
-//! One thread per home. It polls for as long as a look costs less than being woken, then takes its name off the roster, looks once more and sleeps until it is
-//! called. While tasks wait that only ever ask to be run again, it naps in between, for longer and longer.
+//! One thread per home. It polls for as long as a look costs less than being woken, then takes its
+//! name off the roster, looks once more and sleeps until it is called. While tasks wait that only
+//! ever ask to be run again, it naps in between, for longer and longer.
 
 use crate::facade::Ordering;
 use crate::limits::{NAP_FIRST, NAP_LONGEST};
@@ -17,7 +18,11 @@ pub(crate) fn work(scheduler: &Arc<Scheduler>, home: usize) {
     let place = &scheduler.pool.homes[home];
     // Where the kernel refuses, it runs anywhere, and polls for the core that it is on.
     let bound = sys::bind(&place.cpus).is_ok();
-    let core = if bound { place.core } else { scheduler.core_here() };
+    let core = if bound {
+        place.core
+    } else {
+        scheduler.core_here()
+    };
     let mut naps = Naps::default();
     let mut looks = scheduler.spins();
     while !scheduler.stopping() {

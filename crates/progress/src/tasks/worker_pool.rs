@@ -1,7 +1,9 @@
 //! The workers: where they may live, who sleeps, how they are called, started and ended.
 //!
-//! At most one worker per home; one is started when a submission finds nobody awake and nobody asleep who could come. Shared by all threads; the lock is only taken
-//! to start and to end threads. A thread that the system refuses is asked for again after [`START_AGAIN`], not at every submission.
+//! At most one worker per home; one is started when a submission finds nobody awake and nobody
+//! asleep who could come. Shared by all threads; the lock is only taken to start and to end
+//! threads. A thread that the system refuses is asked for again after [`START_AGAIN`], not at every
+//! submission.
 
 use crate::facade::{AtomicU32, Mutex, Ordering, lock};
 use crate::limits::{START_AGAIN, STOP_LIMIT};
@@ -33,7 +35,8 @@ pub enum Class {
 /// See [`offer`].
 static OFFERED: OnceLock<CpuSet> = OnceLock::new();
 
-/// Cores beside this process's own that its workers may use: the spare cores of a bound rank's NUMA node. Counts for tasks that are made afterwards; a second offer does not.
+/// Cores beside this process's own that its workers may use: the spare cores of a bound rank's NUMA
+/// node. Counts for tasks that are made afterwards; a second offer does not.
 pub fn offer(cpus: CpuSet) {
     let _ = OFFERED.set(cpus);
 }
@@ -47,12 +50,14 @@ pub struct Settings {
     pub homes: Vec<CpuSet>,
     /// What the kernel thinks of workers.
     pub class: Class,
-    /// Looks for work of a worker or waiter before it sleeps; 0 where more threads than cores want to run.
+    /// Looks for work of a worker or waiter before it sleeps; 0 where more threads than cores want
+    /// to run.
     pub spins: u32,
 }
 
 impl Settings {
-    /// For this process: a worker may live on each core that it may use, and on those that it was offered ([`offer`]), as far as its quota of processor time goes.
+    /// For this process: a worker may live on each core that it may use, and on those that it was
+    /// offered ([`offer`]), as far as its quota of processor time goes.
     pub fn here() -> Self {
         let tree = match OFFERED.get() {
             Some(cpus) => Tree::over(&allowed().union(cpus)),
@@ -236,12 +241,14 @@ impl WorkerPool {
         self.class
     }
 
-    /// Wakes a worker for a queue, the nearest to `here` that there is. If none sleeps, the home of one that is to be started. Takes no lock.
+    /// Wakes a worker for a queue, the nearest to `here` that there is. If none sleeps, the home of
+    /// one that is to be started. Takes no lock.
     pub(crate) fn call(&self, tree: &Tree, area: usize, here: usize) -> Option<usize> {
         for near in tree.path(here) {
             for word in 0..self.reach[area].len() {
                 loop {
-                    let able = self.sleepers.word(word) & self.reach[near][word] & self.reach[area][word];
+                    let able =
+                        self.sleepers.word(word) & self.reach[near][word] & self.reach[area][word];
                     if able == 0 {
                         break;
                     }
@@ -255,7 +262,8 @@ impl WorkerPool {
         }
         for near in tree.path(here) {
             for word in 0..self.reach[area].len() {
-                let new = !self.started.word(word) & self.reach[near][word] & self.reach[area][word];
+                let new =
+                    !self.started.word(word) & self.reach[near][word] & self.reach[area][word];
                 if new != 0 {
                     return Some(word * 64 + new.trailing_zeros() as usize);
                 }
@@ -295,7 +303,8 @@ impl WorkerPool {
         })
     }
 
-    /// A worker is about to sleep. It looks for work once more, then calls `sleep` with what is returned here, or `awake`.
+    /// A worker is about to sleep. It looks for work once more, then calls `sleep` with what is
+    /// returned here, or `awake`.
     pub(crate) fn drowsy(&self, home: usize) -> u32 {
         let seen = self.homes[home].word.load(Ordering::SeqCst);
         self.sleepers.set(home);
@@ -317,7 +326,9 @@ impl WorkerPool {
     pub(crate) fn worker_counts(&self) -> WorkerCounts {
         let count = |bits: &Bits| {
             let words = 0..self.homes.len().div_ceil(64);
-            words.map(|word| bits.word(word).count_ones() as usize).sum()
+            words
+                .map(|word| bits.word(word).count_ones() as usize)
+                .sum()
         };
         WorkerCounts {
             started: count(&self.started),

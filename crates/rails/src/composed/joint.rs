@@ -1,8 +1,11 @@
-//! Large data by shared memory and TCP at once, between ranks of one host, where that was asked for.
+//! Large data by shared memory and TCP at once, between ranks of one host, where that was asked
+//! for.
 //!
-//! Part of [`ComposedRail`]. Whoever exposes enough for two ways exposes it to both rails and adds the name that TCP has for it to the descriptor of shared memory. The receiver
-//! hands the read to TCP's paths, which cut it into pieces for the connection and for the memory; what falls to the memory is copied here, a chunk in each poll. Everything
-//! else between such ranks goes by shared memory alone, as without this.
+//! Part of [`ComposedRail`]. Whoever exposes enough for two ways exposes it to both rails and adds
+//! the name that TCP has for it to the descriptor of shared memory. The receiver hands the read to
+//! TCP's paths, which cut it into pieces for the connection and for the memory; what falls to the
+//! memory is copied here, a chunk in each poll. Everything else between such ranks goes by shared
+//! memory alone, as without this.
 
 use crate::composed::{ComposedRail, Far, lock};
 use crate::limits::{READ_CHUNK, TCP_SPREAD_LEAST};
@@ -22,7 +25,8 @@ fn join(memory: &Descriptor, cookie: u64) -> Option<Descriptor> {
     fits.then(|| Descriptor::new(memory.cookie, &[memory.blob(), name].concat()))?
 }
 
-/// The names of a region that both rails may read: shared memory's, and TCP's. `None`: only one may.
+/// The names of a region that both rails may read: shared memory's, and TCP's. `None`: only one
+/// may.
 pub(super) fn split(descriptor: &Descriptor) -> Option<(Descriptor, u64)> {
     let blob = descriptor.blob();
     if blob.len() % 8 != NAME {

@@ -1,7 +1,9 @@
-//! The thread that watches the sockets of a rank that sleeps on a doorbell, or whose helper does, and rings when one is ready.
+//! The thread that watches the sockets of a rank that sleeps on a doorbell, or whose helper does,
+//! and rings when one is ready.
 //!
-//! Owned by [`ComposedRail`](super::ComposedRail), which starts it at the first sleep or when hands are first lent. It also sees to it that what is kept, or what a socket did not take at
-//! once, leaves while nobody of the rank looks.
+//! Owned by [`ComposedRail`](super::ComposedRail), which starts it at the first sleep or when hands
+//! are first lent. It also sees to it that what is kept, or what a socket did not take at once,
+//! leaves while nobody of the rank looks.
 
 use super::{lock, try_lock};
 use crate::limits::TCP_NAP;
@@ -50,7 +52,8 @@ const STOP: u64 = 1;
 const KEPT: u64 = 2;
 
 impl Watcher {
-    /// Starts the thread on these processors, or where the caller runs if there are none. It rings nothing before it is armed.
+    /// Starts the thread on these processors, or where the caller runs if there are none. It rings
+    /// nothing before it is armed.
     ///
     /// # Errors
     /// The system gives no descriptor or no thread.
@@ -65,7 +68,12 @@ impl Watcher {
         epoll::add(&*epoll, &*kept, EventData::new_u64(KEPT), EventFlags::IN)?;
         epoll::add(&*epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
         let nothing = EventFlags::ONESHOT;
-        epoll::add(&*epoll, sockets.epoll(), EventData::new_u64(SOCKETS), nothing)?;
+        epoll::add(
+            &*epoll,
+            sockets.epoll(),
+            EventData::new_u64(SOCKETS),
+            nothing,
+        )?;
         let (its_epoll, its_kept, tcp) = (epoll.clone(), kept.clone(), tcp.clone());
         let cpus = cpus.to_vec();
         let thread = sys::without_signals(|| {
@@ -94,7 +102,13 @@ impl Watcher {
     /// From now on the first socket that is ready, or is so already, rings.
     pub(super) fn arm(&self, sockets: &Sockets) -> bool {
         let once = EventFlags::IN | EventFlags::ONESHOT;
-        epoll::modify(&*self.epoll, sockets.epoll(), EventData::new_u64(SOCKETS), once).is_ok()
+        epoll::modify(
+            &*self.epoll,
+            sockets.epoll(),
+            EventData::new_u64(SOCKETS),
+            once,
+        )
+        .is_ok()
     }
 }
 
@@ -120,13 +134,18 @@ fn watch(epoll: &OwnedFd, kept: &OwnedFd, bells: &Bells, tcp: &Mutex<TcpRail>) {
             tv_sec: 0,
             tv_nsec: nap.subsec_nanos() as _,
         });
-        match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), limit.as_ref()) {
+        match epoll::wait(
+            epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            limit.as_ref(),
+        ) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => return,
         }
         if events.is_empty() {
-            // Who has it mostly polls, and sees to what is kept by itself. Waiting for it would make that one call the system when it lets go; so only after a second nap.
+            // Who has it mostly polls, and sees to what is kept by itself. Waiting for it would
+            // make that one call the system when it lets go; so only after a second nap.
             let Some(mut tcp) = try_lock(tcp).or_else(|| busy.then(|| lock(tcp))) else {
                 busy = true;
                 continue;

@@ -1,6 +1,7 @@
 //! Blocks of memory: what a descriptor says of where a region lies, and walks over lists of blocks.
 //!
-//! Used by `region`. What a descriptor says is its sender's claim; the lengths asked for bound what is done with it.
+//! Used by `region`. What a descriptor says is its sender's claim; the lengths asked for bound what
+//! is done with it.
 
 use crate::limits::{REGION_BLOCK_MIN, REGION_BLOCKS_MAX};
 use crate::sys::{self, BLOCKS_PER_CALL, Block, Way};
@@ -12,7 +13,8 @@ use garonne_sync::user::Data;
 pub(crate) enum Whereabouts {
     /// All of it at this address.
     One(usize),
-    /// In two blocks, told at once: a header and its data are the commonest shape, and reading a list costs a system call.
+    /// In two blocks, told at once: a header and its data are the commonest shape, and reading a
+    /// list costs a system call.
     Two([Block; 2]),
     /// In blocks whose list lies at this address, and how many.
     List(usize, usize),
@@ -68,7 +70,11 @@ pub fn read_anything(bytes: &[u8]) {
     let again = whereabouts
         .descriptor(7)
         .map(|descriptor| descriptor.blob() == bytes);
-    assert_eq!(again, Some(true), "what is understood is written as it was read");
+    assert_eq!(
+        again,
+        Some(true),
+        "what is understood is written as it was read"
+    );
     let Whereabouts::Two(blocks) = whereabouts else {
         return;
     };
@@ -144,7 +150,11 @@ impl<'a> Walk<'a> {
     pub(crate) fn gather(&self, mut len: u64, out: &mut Vec<Block>) -> u64 {
         out.clear();
         let asked = len;
-        for (i, block) in self.blocks[self.index..].iter().take(BLOCKS_PER_CALL).enumerate() {
+        for (i, block) in self.blocks[self.index..]
+            .iter()
+            .take(BLOCKS_PER_CALL)
+            .enumerate()
+        {
             let skip = if i == 0 { self.within } else { 0 };
             let take = ((block.len - skip) as u64).min(len);
             if take > 0 {
@@ -166,7 +176,10 @@ impl<'a> Walk<'a> {
 pub(crate) fn within(here: &[Block], there: &[Block], way: Way) -> u64 {
     let (mut local, mut remote) = (Walk::new(here, 0), Walk::new(there, 0));
     let mut moved = 0;
-    while let (Some(a), Some(b)) = (local.blocks.get(local.index), remote.blocks.get(remote.index)) {
+    while let (Some(a), Some(b)) = (
+        local.blocks.get(local.index),
+        remote.blocks.get(remote.index),
+    ) {
         let (at, from) = (a.addr + local.within, b.addr + remote.within);
         let len = (a.len - local.within).min(b.len - remote.within);
         match way {

@@ -1,9 +1,11 @@
-//! The reading side of an inbox: the mailbox and the lanes, merged so that each peer's records keep their order.
+//! The reading side of an inbox: the mailbox and the lanes, merged so that each peer's records keep
+//! their order.
 //!
-//! A writer that sends much is granted a lane while one is free; it keeps the lane as long as it lives. Before its first
-//! record there it notes the mailbox position behind its last record in the mailbox, and the lane is read only once the
-//! mailbox has been read that far. So no record overtakes another, without a handshake. A dead writer's lane is drained
-//! and then granted to the next.
+//! A writer that sends much is granted a lane while one is free; it keeps the lane as long as it
+//! lives. Before its first record there it notes the mailbox position behind its last record in the
+//! mailbox, and the lane is read only once the mailbox has been read that far. So no record
+//! overtakes another, without a handshake. A dead writer's lane is drained and then granted to the
+//! next.
 
 use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES, STORES_FROM};
 use crate::shm::layout::{self, Layout, card};
@@ -78,15 +80,18 @@ impl Inbox {
         self.mailbox.is_empty() && self.lanes.iter().all(|lane| lane.intake.is_empty())
     }
 
-    /// Whether packets from this peer take the time that they will always take: its lane has been filled once, or it will get none.
+    /// Whether packets from this peer take the time that they will always take: its lane has been
+    /// filled once, or it will get none.
     pub(crate) fn is_worn_in(&self, peer: Peer) -> bool {
         let mut lanes = self.lanes.iter();
         let lane = lanes.find(|lane| Peer::from(lane.writer) == peer);
-        lane.map_or(self.lanes.len() >= LANES, |lane| lane.intake.has_been_round())
+        lane.map_or(self.lanes.len() >= LANES, |lane| {
+            lane.intake.has_been_round()
+        })
     }
 
-    /// Shows the next record of a lane, if one lies there whose payload shares its slot, nothing in the mailbox can be older, and its
-    /// header can be true; and takes it if it is accepted.
+    /// Shows the next record of a lane, if one lies there whose payload shares its slot, nothing in
+    /// the mailbox can be older, and its header can be true; and takes it if it is accepted.
     #[inline(always)]
     pub(crate) fn take_ready<A: Accept>(&mut self, accept: A) -> Ready<A::Taken> {
         for lane in &mut self.lanes {
@@ -175,8 +180,9 @@ impl Inbox {
         let mut told = 0;
         while told < budget {
             if told > 0 {
-                // The writer is ahead: what it left lies in its cache, and each line takes as long to come as several take to
-                // handle. Not at first, which would take the line away that it is just writing.
+                // The writer is ahead: what it left lies in its cache, and each line takes as long
+                // to come as several take to handle. Not at first, which would take the line away
+                // that it is just writing.
                 lane.intake.fetch_ahead(FETCH_AHEAD);
             }
             match lane.take(&self.own, &mut self.broken, sink) {
@@ -279,7 +285,8 @@ impl Inbox {
     }
 }
 
-/// As [`deliver`] for a record whose writer chooses by which stores it writes: sees what reading it takes.
+/// As [`deliver`] for a record whose writer chooses by which stores it writes: sees what reading it
+/// takes.
 #[inline(never)]
 fn deliver_long(
     record: Record,

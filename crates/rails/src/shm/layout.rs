@@ -1,8 +1,9 @@
 //! What lies where in an inbox: pure arithmetic, the same in every process of a job.
 //!
-//! `docs/formats.md` says the same in words, clauses S1 to S10. All of an inbox is zero at first, and zero is a valid state
-//! of every word, so peers may write before the owner has started. All inboxes of a node are alike, and their length says how long their
-//! lanes are. Bounded by [`inbox_bytes`].
+//! `docs/formats.md` says the same in words, clauses S1 to S10. All of an inbox is zero at first,
+//! and zero is a valid state of every word, so peers may write before the owner has started. All
+//! inboxes of a node are alike, and their length says how long their lanes are. Bounded by
+//! [`inbox_bytes`].
 
 use crate::limits::{
     LANE_SLOTS, LANE_UNITS, LANES, LANES_UNITS, MAILBOX_SLOTS, MAILBOX_UNITS, REGIONS,
@@ -11,7 +12,8 @@ use crate::limits::{
 use garonne_sync::mailbox::{CARD_BYTES, CONTROL_BYTES, Geometry, Place, UNIT};
 
 const PAGE: usize = 4096;
-/// Address of a word in the owner's memory, and its value: peers probe with it. Address 0: the owner has not started.
+/// Address of a word in the owner's memory, and its value: peers probe with it. Address 0: the
+/// owner has not started.
 pub(crate) const PROBE_ADDR: usize = 8;
 /// See [`PROBE_ADDR`].
 pub(crate) const PROBE_VALUE: usize = 16;
@@ -34,11 +36,14 @@ pub(crate) mod card {
     pub(crate) const GRANT: usize = 8;
     /// Written by the writer: lane it uses, plus one.
     pub(crate) const HELD: usize = 12;
-    /// Written by the writer before it first uses a lane: the mailbox's position behind its last record there.
+    /// Written by the writer before it first uses a lane: the mailbox's position behind its last
+    /// record there.
     pub(crate) const SWITCH: usize = 16;
-    /// Written by the reader: what its copies of the writer's payloads took, two numbers of 32 bits; see `stores`.
+    /// Written by the reader: what its copies of the writer's payloads took, two numbers of 32
+    /// bits; see `stores`.
     pub(crate) const READS: usize = 24;
-    /// Written by the writer, without a mapping: why it has none of this inbox (errno); 0: it said nothing.
+    /// Written by the writer, without a mapping: why it has none of this inbox (errno); 0: it said
+    /// nothing.
     pub(crate) const REFUSED: usize = 32;
 }
 
@@ -59,8 +64,9 @@ const fn ring_bytes(geometry: &Geometry) -> usize {
 /// The mailbox's sizes.
 pub(crate) const MAILBOX: Geometry = geometry(MAILBOX_SLOTS, MAILBOX_UNITS);
 
-const _: () =
-    assert!(LANE_UNITS.is_power_of_two() && LANES_UNITS.is_power_of_two() && LANE_UNITS < LANES_UNITS);
+const _: () = assert!(
+    LANE_UNITS.is_power_of_two() && LANES_UNITS.is_power_of_two() && LANE_UNITS < LANES_UNITS
+);
 
 fn rings(ranks: u32) -> usize {
     (CARDS + ranks as usize * CARD_BYTES).next_multiple_of(PAGE)
@@ -96,7 +102,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Of inboxes of `len` bytes in a job of `ranks`: with the longest lanes that fit. `None`: too short for any.
+    /// Of inboxes of `len` bytes in a job of `ranks`: with the longest lanes that fit. `None`: too
+    /// short for any.
     pub(crate) fn of(len: usize, ranks: u32) -> Option<Self> {
         let units = (LANE_UNITS.ilog2()..=LANES_UNITS.ilog2()).rev();
         let units = units
@@ -116,7 +123,12 @@ impl Layout {
     /// Where a lane lies.
     pub(crate) fn lane(&self, lane: usize) -> Place {
         let ring = rings(self.ranks) + ring_bytes(&MAILBOX) + lane * ring_bytes(&self.lane);
-        place(self.ranks, CONTROLS + (lane + 1) * CONTROL_BYTES, ring, self.lane)
+        place(
+            self.ranks,
+            CONTROLS + (lane + 1) * CONTROL_BYTES,
+            ring,
+            self.lane,
+        )
     }
 }
 
@@ -143,9 +155,11 @@ mod tests {
             let layout = Layout::of(len, ranks).unwrap();
             assert!(card_at(ranks as u16 - 1) + CARD_BYTES <= layout.mailbox().slots);
             let mut end = 0;
-            for place in std::iter::once(layout.mailbox()).chain((0..LANES).map(|n| layout.lane(n))) {
+            for place in std::iter::once(layout.mailbox()).chain((0..LANES).map(|n| layout.lane(n)))
+            {
                 assert!(
-                    place.slots >= end && place.area == place.slots + place.geometry.slots as usize * UNIT
+                    place.slots >= end
+                        && place.area == place.slots + place.geometry.slots as usize * UNIT
                 );
                 end = place.area + place.geometry.units as usize * UNIT;
             }

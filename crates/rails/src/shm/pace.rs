@@ -1,16 +1,19 @@
-//! How fast messages of each length come from each peer by each way of fetching them: measured on what passes anyway.
+//! How fast messages of each length come from each peer by each way of fetching them: measured on
+//! what passes anyway.
 //!
-//! Owned by the rail; decides for the receiving side how the next announced message is fetched. The two virtual cores of
-//! a pair may be near or far from each other and change that while a job runs, and which way is best also depends on where
-//! the data lies (just written by its sender, or long in both caches): so all ways stay known. A way that is not preferred is tried
-//! when what it is expected to lose was earned: a share of the time that messages of its length took. So a long message, of which
-//! a program may send a handful, is hardly ever spent on learning, and a short one that comes often is. What is measured is the whole fetch, from
-//! the decision to the last byte. Bounded by the classes.
+//! Owned by the rail; decides for the receiving side how the next announced message is fetched. The
+//! two virtual cores of a pair may be near or far from each other and change that while a job runs,
+//! and which way is best also depends on where the data lies (just written by its sender, or long
+//! in both caches): so all ways stay known. A way that is not preferred is tried when what it is
+//! expected to lose was earned: a share of the time that messages of its length took. So a long
+//! message, of which a program may send a handful, is hardly ever spent on learning, and a short
+//! one that comes often is. What is measured is the whole fetch, from the decision to the last
+//! byte. Bounded by the classes.
 
 use crate::limits::{
     PACE_CLASSES, PACE_EARNED_MAX, PACE_EARNED_SURE, PACE_EARNED_UNSURE, PACE_FROM_LOG2,
-    PACE_KERNEL_HANDICAP, PACE_LONG_FROM, PACE_RETRY_EVERY, PACE_SURE, PACE_TRIED_ONCE_FROM, PACE_TRIES,
-    PACE_TURNED, PACE_UNMEASURED, SHARE_MIN,
+    PACE_KERNEL_HANDICAP, PACE_LONG_FROM, PACE_RETRY_EVERY, PACE_SURE, PACE_TRIED_ONCE_FROM,
+    PACE_TRIES, PACE_TURNED, PACE_UNMEASURED, SHARE_MIN,
 };
 use garonne_engine::rail::Fetch;
 use std::time::Duration;
@@ -44,7 +47,11 @@ fn price(pace: u32, len: u64) -> i64 {
 
 /// Messages in a row for which a way is tried.
 fn tries(len: u64) -> u32 {
-    if len < PACE_TRIED_ONCE_FROM { PACE_TRIES } else { 1 }
+    if len < PACE_TRIED_ONCE_FROM {
+        PACE_TRIES
+    } else {
+        1
+    }
 }
 
 /// One way in one class.
@@ -60,7 +67,8 @@ struct Cell {
 }
 
 impl Cell {
-    /// A fetch took `now` picoseconds per byte. `true`: that is much quicker than all that is known, or much slower for a while already.
+    /// A fetch took `now` picoseconds per byte. `true`: that is much quicker than all that is
+    /// known, or much slower for a while already.
     fn learn(&mut self, now: u32) -> bool {
         let old = self.pace;
         let (slower, quicker) = (
@@ -76,7 +84,8 @@ impl Cell {
         }
         if !slower {
             self.slower = 0;
-            // Quick ones count more: what slows one transfer down is a preemption as a rule, which says nothing of the way.
+            // Quick ones count more: what slows one transfer down is a preemption as a rule, which
+            // says nothing of the way.
             self.pace = if now <= old {
                 old - (old - now) / 2
             } else {
@@ -149,7 +158,8 @@ impl Pace {
     /// A fetch of `len` bytes took so long.
     pub fn took(&mut self, way: Fetch, len: u64, took: Duration) {
         let (class, way) = (class(len), column(way));
-        let now = (took.as_nanos().saturating_mul(1000) / u128::from(len.max(1))).clamp(1, 1 << 31) as u32;
+        let now = (took.as_nanos().saturating_mul(1000) / u128::from(len.max(1))).clamp(1, 1 << 31)
+            as u32;
         let best = (0..WAYS.len())
             .map(|way| self.guess(class, way))
             .filter(|pace| *pace > 0)
@@ -172,7 +182,8 @@ impl Pace {
             return;
         }
         if known.cells[way].learn(now) {
-            // The cores moved: the other ways gain or lose by that, too, and how much has to be seen.
+            // The cores moved: the other ways gain or lose by that, too, and how much has to be
+            // seen.
             let new = u64::from(known.cells[way].pace);
             for other in (0..WAYS.len()).filter(|other| *other != way) {
                 let cell = &mut known.cells[other];
@@ -193,12 +204,17 @@ impl Pace {
         self.barred[column(way)] = true;
     }
 
-    /// What counts for the pace of a way in a class, or what the nearest shorter class with one says, and how many classes away that is.
+    /// What counts for the pace of a way in a class, or what the nearest shorter class with one
+    /// says, and how many classes away that is.
     fn nearest(&self, class: usize, way: usize) -> (u32, usize) {
         let known = self.classes[..=class].iter().rev().enumerate();
         let known = known.map(|(away, class)| (class.cells[way].pace, away));
-        let (pace, away) = known.into_iter().find(|(pace, _)| *pace > 0).unwrap_or((0, 0));
-        // The kernel's copies leave buffers in the wrong core's caches and lanes cold, which is measured with the messages after them.
+        let (pace, away) = known
+            .into_iter()
+            .find(|(pace, _)| *pace > 0)
+            .unwrap_or((0, 0));
+        // The kernel's copies leave buffers in the wrong core's caches and lanes cold, which is
+        // measured with the messages after them.
         let more = if WAYS[way] == Fetch::Packets {
             0
         } else {
@@ -211,9 +227,10 @@ impl Pace {
         self.nearest(class, way).0
     }
 
-    /// What a way may turn out to take at best: with every class a quarter less than in the one before, since what a message costs beside its
-    /// bytes weighs less. One that is hoped for too much is tried once, one that is not would never be. In long messages the bytes are all that weighs: hope alone would
-    /// have each way tried in the first messages of every new length.
+    /// What a way may turn out to take at best: with every class a quarter less than in the one
+    /// before, since what a message costs beside its bytes weighs less. One that is hoped for too
+    /// much is tried once, one that is not would never be. In long messages the bytes are all that
+    /// weighs: hope alone would have each way tried in the first messages of every new length.
     fn hope(&self, class: usize, way: usize) -> u32 {
         let (pace, away) = self.nearest(class, way);
         let short = class_of_long().saturating_sub(class - away);
@@ -252,10 +269,14 @@ impl Pace {
         let others = (1..=WAYS.len())
             .map(|step| (known.tried + step) % WAYS.len())
             .filter(|way| *way != usual && self.open(*way, len) && able(WAYS[*way]));
-        let unsure = others.clone().filter(|way| known.cells[*way].seen < PACE_SURE);
+        let unsure = others
+            .clone()
+            .filter(|way| known.cells[*way].seen < PACE_SURE);
         let best = self.guess(class, usual);
         let tries = i64::from(tries(len));
-        let lost = |way: usize| price(self.hope(class, way).saturating_sub(best), len).saturating_mul(tries);
+        let lost = |way: usize| {
+            price(self.hope(class, way).saturating_sub(best), len).saturating_mul(tries)
+        };
         let picked = unsure.min_by_key(|way| self.hope(class, *way)).or_else(|| {
             // In turn, but for those that could never be paid for.
             let most = price(best, len).saturating_mul(PACE_EARNED_MAX);
@@ -263,10 +284,12 @@ impl Pace {
             payable.next().filter(|_| known.since >= PACE_RETRY_EVERY)
         });
         let learning = picked.is_some_and(|way| known.cells[way].seen < PACE_SURE);
-        // What nothing at all is known about, or may be best, is tried at once, but not before the usual way has been measured: packets keep to it until then, which
-        // leaves their lane in the caches, and the first message of a length touches its memory for the first time.
+        // What nothing at all is known about, or may be best, is tried at once, but not before the
+        // usual way has been measured: packets keep to it until then, which leaves their lane in
+        // the caches, and the first message of a length touches its memory for the first time.
         // Unless it cannot be gone now, or never runs alone and so is not measured.
-        let begun = known.cells[usual].seen > 0 || !able(WAYS[usual]) || known.since >= PACE_UNMEASURED;
+        let begun =
+            known.cells[usual].seen > 0 || !able(WAYS[usual]) || known.since >= PACE_UNMEASURED;
         let affordable = picked.filter(|way| begun && lost(*way) <= known.earned.max(0));
         let known = &mut self.classes[class];
         (known.learning, known.trying) = (learning, affordable.is_some());
@@ -285,7 +308,10 @@ impl Pace {
     /// Index of a pace in the order of classes and ways, and the pace in picoseconds per byte.
     pub(crate) fn cell(&self, len: u64, way: Fetch) -> (usize, u32) {
         let (class, way) = (class(len), column(way));
-        (class * WAYS.len() + way, self.classes[class].cells[way].pace)
+        (
+            class * WAYS.len() + way,
+            self.classes[class].cells[way].pace,
+        )
     }
 
     /// What is known of messages of `len` bytes, measured in their class.
@@ -323,7 +349,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_gone_now_is_not_gone_for_want_of_anything_known() {
-        assert_eq!(Pace::default().decide(LEN, |way| way == Fetch::Read), Fetch::Read);
+        assert_eq!(
+            Pace::default().decide(LEN, |way| way == Fetch::Read),
+            Fetch::Read
+        );
     }
 
     #[test]
@@ -387,8 +416,8 @@ mod tests {
         }
     }
 
-    /// Fetches so many messages of `len` where each way takes so many nanoseconds. How often each was gone, and the time of all by that of
-    /// the quickest way alone.
+    /// Fetches so many messages of `len` where each way takes so many nanoseconds. How often each
+    /// was gone, and the time of all by that of the quickest way alone.
     fn fetch(pace: &mut Pace, len: u64, count: u64, each: [u64; 4]) -> ([u64; 4], f64) {
         let (mut gone, mut total) = ([0; 4], 0);
         for _ in 0..count {
@@ -397,7 +426,10 @@ mod tests {
             gone[way] += 1;
             total += each[way];
         }
-        (gone, total as f64 / (count * each.iter().min().unwrap()) as f64)
+        (
+            gone,
+            total as f64 / (count * each.iter().min().unwrap()) as f64,
+        )
     }
 
     #[test]
@@ -472,7 +504,12 @@ mod tests {
     #[test]
     fn what_shorter_messages_say_is_not_believed_for_long() {
         let mut pace = seen([80_000, 90_000, 70_000, 240_000]);
-        let (gone, price) = fetch(&mut pace, 4 * LEN, 100, [320_000, 360_000, 280_000, 160_000]);
+        let (gone, price) = fetch(
+            &mut pace,
+            4 * LEN,
+            100,
+            [320_000, 360_000, 280_000, 160_000],
+        );
         assert!(gone[3] > 60 && price < 1.35, "{gone:?} {price}");
     }
 
@@ -511,7 +548,10 @@ mod tests {
 
     #[test]
     fn lengths_fall_into_classes_of_powers_of_two() {
-        assert_eq!([class(0), class(4096), class(8191), class(8192)], [0, 0, 0, 1]);
+        assert_eq!(
+            [class(0), class(4096), class(8191), class(8192)],
+            [0, 0, 0, 1]
+        );
         assert_eq!(class(u64::MAX), PACE_CLASSES - 1);
     }
 }

@@ -1,8 +1,9 @@
 //! The paces from all peers, and the clock that measures them.
 //!
-//! Owned by the rail. One fetch at a time is measured, and only if no other runs beside it: two would slow each other. The clock is read
-//! twice for each message that is measured. What is known is also shown in a table at a fixed place, for those who watch from outside.
-//! Bounded by the peers that announced something.
+//! Owned by the rail. One fetch at a time is measured, and only if no other runs beside it: two
+//! would slow each other. The clock is read twice for each message that is measured. What is known
+//! is also shown in a table at a fixed place, for those who watch from outside. Bounded by the
+//! peers that announced something.
 
 use crate::cost::CostModel;
 use crate::limits::{PACE_CLASSES, PACES_SHOWN};
@@ -12,13 +13,15 @@ use garonne_engine::rail::{Fetch, Token};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// Words of a row: the peer plus one (0: none), then for each class the paces in the order of [`WAYS`], in picoseconds per byte.
+/// Words of a row: the peer plus one (0: none), then for each class the paces in the order of
+/// [`WAYS`], in picoseconds per byte.
 const ROW: usize = 1 + PACE_CLASSES * WAYS.len();
 
 /// Bytes of the table that [`Paces::shown_at`] tells of.
 pub const SHOWN_BYTES: usize = PACES_SHOWN * ROW * 4;
 
-/// The paces in a table that was read from another process, which may be anything: by peer, what is known of each length.
+/// The paces in a table that was read from another process, which may be anything: by peer, what is
+/// known of each length.
 pub fn read_shown(table: &[u8]) -> Vec<(Peer, Vec<(u64, Known)>)> {
     let word = |at: usize| {
         let bytes = table.get(4 * at..4 * at + 4)?;

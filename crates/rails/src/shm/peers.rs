@@ -1,4 +1,5 @@
-//! Who is on this node and where things lie: the [`Neighbours`] that the rail is told, and the writing end to each peer.
+//! Who is on this node and where things lie: the [`Neighbours`] that the rail is told, and the
+//! writing end to each peer.
 
 use crate::limits::COMMONS_BYTES;
 use crate::limits::STORES_FROM;
@@ -25,7 +26,8 @@ pub enum Process {
     Other {
         /// Its process id here.
         pid: u32,
-        /// Whether its id cannot be given to another process while the job runs (its dead body stays unreaped).
+        /// Whether its id cannot be given to another process while the job runs (its dead body
+        /// stays unreaped).
         kept: bool,
     },
     /// Unknown yet, or in another PID namespace: only packets reach it.
@@ -45,11 +47,13 @@ pub trait Neighbours: Send + Sync {
     /// # Errors
     /// `Unreached` where the system has no room for it.
     fn map_inbox(&self, peer: Peer) -> Result<Segment, Error>;
-    /// Writes a word of a peer's inbox that could not be mapped. A peer that this does not reach waits for what does not come.
+    /// Writes a word of a peer's inbox that could not be mapped. A peer that this does not reach
+    /// waits for what does not come.
     fn write_unmapped(&self, _peer: Peer, _at: usize, _word: u32) {}
     /// The doorbell word of a rank: a segment of four bytes. `None`: no such rank.
     fn doorbell(&self, peer: Peer) -> Option<Segment>;
-    /// The two words by which a rank's helper is called (`garonne_sync::hands`): a segment of eight bytes. `None`: it never has one.
+    /// The two words by which a rank's helper is called (`garonne_sync::hands`): a segment of eight
+    /// bytes. `None`: it never has one.
     fn hands(&self, _peer: Peer) -> Option<Segment> {
         None
     }
@@ -57,11 +61,13 @@ pub trait Neighbours: Send + Sync {
     fn process(&self, peer: Peer) -> Process;
     /// Whether the peer's process has ended without finishing properly.
     fn is_gone(&self, peer: Peer) -> bool;
-    /// The memory that all ranks of the node share for collectives, the same and zeroed for all; `None`: there is none.
+    /// The memory that all ranks of the node share for collectives, the same and zeroed for all;
+    /// `None`: there is none.
     fn commons(&self) -> Option<Segment>;
 }
 
-/// Wakes whoever of a rank sleeps, after something that brings no packet: a thread of its program, or its helper if that waits for such things.
+/// Wakes whoever of a rank sleeps, after something that brings no packet: a thread of its program,
+/// or its helper if that waits for such things.
 #[cold]
 pub(crate) fn wake(neighbours: &dyn Neighbours, peer: Peer, what: For) {
     if let Some(bell) = neighbours.doorbell(peer) {
@@ -120,7 +126,9 @@ impl Out {
             stores: Chooser::default(),
             held: 0,
             bell: bell.word(0),
-            hands: neighbours.hands(peer).map(|hands| (hands.word(0), hands.word(4))),
+            hands: neighbours
+                .hands(peer)
+                .map(|hands| (hands.word(0), hands.word(4))),
             grant: own_card.word(card::GRANT),
             inbox,
             card: own_card,
@@ -153,8 +161,8 @@ impl Out {
         self.lane.is_some()
     }
 
-    /// Sends a small record through the lane and wakes the peer, if there is one (a lane once granted stays) and it has room at
-    /// first glance.
+    /// Sends a small record through the lane and wakes the peer, if there is one (a lane once
+    /// granted stays) and it has room at first glance.
     #[inline(always)]
     pub(crate) fn send_inline(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> bool {
         let sent = self
@@ -239,8 +247,11 @@ impl Out {
             self.card
                 .atomic_u32(card::SWITCH)
                 .store(self.mailbox.position(), Ordering::Relaxed);
-            // Ordered before the lane's first stamp, whose Release the reader acquires. SYNC(ring-stamp).
-            self.card.atomic_u32(card::HELD).store(grant, Ordering::Relaxed);
+            // Ordered before the lane's first stamp, whose Release the reader acquires.
+            // SYNC(ring-stamp).
+            self.card
+                .atomic_u32(card::HELD)
+                .store(grant, Ordering::Relaxed);
         }
     }
 }
@@ -264,7 +275,8 @@ impl Threads {
     /// `ranks` ranks that see each other.
     pub fn new(ranks: u32) -> Result<Vec<Self>, Error> {
         let memory = |len| {
-            Segment::anonymous(len).map_err(|_| Error::Resource("no memory for the inboxes of thread ranks"))
+            Segment::anonymous(len)
+                .map_err(|_| Error::Resource("no memory for the inboxes of thread ranks"))
         };
         let inboxes = (0..ranks)
             .map(|_| memory(layout::inbox_bytes(ranks, ranks)))

@@ -1,17 +1,21 @@
 //! Regions: memory that a peer may read or write by descriptor until it is revoked.
 //!
-//! The owner keeps a table in its inbox; an entry's state word holds generation, a closed bit and the number of leases.
-//! A region may be shared: then the entry also counts, in one word, the parts that its owner and its peer have taken to fill, from both
-//! ends, so that none is filled twice and none waits for a side that is busy. A user takes a lease, moves bytes (by `process_vm_readv`/`writev`, or plainly within one process), checks that
-//! the owner lives and the generation stands, and only then counts them. Revoking closes the entry; the memory is the
-//! owner's again when no lease is left or their holder is dead. Protects against error, not malice: one user's processes
-//! can read each other anyway. Bounded by the table, and by the blocks a list may have.
+//! The owner keeps a table in its inbox; an entry's state word holds generation, a closed bit and
+//! the number of leases. A region may be shared: then the entry also counts, in one word, the parts
+//! that its owner and its peer have taken to fill, from both ends, so that none is filled twice and
+//! none waits for a side that is busy. A user takes a lease, moves bytes (by
+//! `process_vm_readv`/`writev`, or plainly within one process), checks that the owner lives and the
+//! generation stands, and only then counts them. Revoking closes the entry; the memory is the
+//! owner's again when no lease is left or their holder is dead. Protects against error, not malice:
+//! one user's processes can read each other anyway. Bounded by the table, and by the blocks a list
+//! may have.
 
 mod ahead;
 mod lift;
 
 use crate::limits::{
-    PART_MIN, READ_CHUNK, REGION_BLOCKS_MAX, REGIONS, SHARE_PART_LEAST, SHARE_PART_MAX, VERDICT_WAIT,
+    PART_MIN, READ_CHUNK, REGION_BLOCKS_MAX, REGIONS, SHARE_PART_LEAST, SHARE_PART_MAX,
+    VERDICT_WAIT,
 };
 use crate::shm::blocks::{Whereabouts, blocks, worthwhile};
 use crate::shm::layout::{self, REGION_BYTES, REGION_TABLE};
@@ -242,7 +246,13 @@ impl Regions {
     }
 
     /// Exposes data that `peer` fills part by part, or both sides do.
-    pub(crate) fn share(&mut self, token: Token, peer: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
+    pub(crate) fn share(
+        &mut self,
+        token: Token,
+        peer: Peer,
+        data: &Data,
+        way: Fetch,
+    ) -> Option<Descriptor> {
         if data.len > u64::from(UNITS_MAX) * PART_UNIT {
             return None;
         }
@@ -271,7 +281,11 @@ impl Regions {
     }
 
     /// Takes a part of shared data, of which `len` bytes are filled, from its front for this side.
-    pub(crate) fn take_part(&mut self, token: Token, len: u64) -> Result<Option<(u64, u64)>, Error> {
+    pub(crate) fn take_part(
+        &mut self,
+        token: Token,
+        len: u64,
+    ) -> Result<Option<(u64, u64)>, Error> {
         let mut entries = self.exposed.iter_mut().enumerate();
         let found = entries.find_map(|(index, entry)| {
             let entry = entry.as_mut().filter(|entry| entry.token == token)?;
@@ -296,7 +310,11 @@ impl Regions {
     }
 
     /// Takes a part of a region that a peer shares from its back, and writes it.
-    pub(crate) fn push(&mut self, neighbours: &dyn Neighbours, bulk: Bulk<'_>) -> Result<Step, Error> {
+    pub(crate) fn push(
+        &mut self,
+        neighbours: &dyn Neighbours,
+        bulk: Bulk<'_>,
+    ) -> Result<Step, Error> {
         let peer = bulk.peer;
         self.probe(neighbours, peer);
         let probes = self.probes.borrow();
@@ -393,7 +411,8 @@ impl Regions {
             .map_err(|error| hear_of_death(&reached, neighbours, bulk.peer, error))
     }
 
-    /// Where the system does not let this process into a peer's memory any more (capabilities were dropped, a filter came), nobody tries again: packets go on.
+    /// Where the system does not let this process into a peer's memory any more (capabilities were
+    /// dropped, a filter came), nobody tries again: packets go on.
     fn hear<T>(&self, peer: Peer, result: &Result<T, Error>) {
         let Err(Error::System { errno, .. }) = result else {
             return;
@@ -406,19 +425,25 @@ impl Regions {
     }
 }
 
-/// Takes units from the back of a shared region of `all` units. `None`: none is left, or its owner withdrew it.
+/// Takes units from the back of a shared region of `all` units. `None`: none is left, or its owner
+/// withdrew it.
 fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<Back> {
     let part = Regions::word(inbox, index, PART).load(Ordering::Relaxed);
     let portion = Portion::from_word(part, (READ_CHUNK / PART_UNIT) as u16);
     Regions::division(inbox, index).take_back(all, portion)
 }
 
-/// Takes a part from the back of a leased region for `bulk`, which holds all of it: offset, length, and whether nothing is left then.
+/// Takes a part from the back of a leased region for `bulk`, which holds all of it: offset, length,
+/// and whether nothing is left then.
 fn take_part_back(reached: &Reached, bulk: &Bulk<'_>) -> Option<(u64, u64, bool)> {
     let (all, index) = (units(bulk.len), bulk.descriptor.cookie as u32 as usize);
     let Back { first, count, last } = take_back(&reached.inbox, index, all)?;
     let from = u64::from(first) * PART_UNIT;
-    Some((from, (u64::from(count) * PART_UNIT).min(bulk.len - from), last))
+    Some((
+        from,
+        (u64::from(count) * PART_UNIT).min(bulk.len - from),
+        last,
+    ))
 }
 
 /// Takes a part from the back of a leased region and writes it.
@@ -429,7 +454,10 @@ fn push_part(
     list: &mut Option<Known>,
 ) -> Result<Step, Error> {
     let Some((from, len, last)) = take_part_back(reached, bulk) else {
-        return Ok(Step { bytes: 0, last: true });
+        return Ok(Step {
+            bytes: 0,
+            last: true,
+        });
     };
     let part = Bulk {
         offset: from,
@@ -445,11 +473,16 @@ fn push_part(
     })
 }
 
-/// Memory that cannot be moved any more belongs to a process that dies, as a rule, and whoever watches it is about to say so: let that be
-/// heard first, so that a job ends with the death and not with what followed from it. The one place where a rail waits, for
-/// [`VERDICT_WAIT`] at most.
+/// Memory that cannot be moved any more belongs to a process that dies, as a rule, and whoever
+/// watches it is about to say so: let that be heard first, so that a job ends with the death and
+/// not with what followed from it. The one place where a rail waits, for [`VERDICT_WAIT`] at most.
 #[cold]
-fn hear_of_death(reached: &Reached, neighbours: &dyn Neighbours, peer: Peer, error: Error) -> Error {
+fn hear_of_death(
+    reached: &Reached,
+    neighbours: &dyn Neighbours,
+    peer: Peer,
+    error: Error,
+) -> Error {
     if reached.process.is_some() && matches!(error, Error::Peer { .. } | Error::PeerMemory { .. }) {
         let until = Instant::now() + VERDICT_WAIT;
         while !neighbours.is_gone(peer) && Instant::now() < until {
@@ -502,15 +535,17 @@ impl<'a> Lease<'a> {
                 return Err(Error::Resource("too many leases on a region"));
             }
             // Acquire: the data as the owner left it when it opened the region. SYNC(region-open).
-            match state.compare_exchange_weak(word, word + 1, Ordering::Acquire, Ordering::Relaxed) {
+            match state.compare_exchange_weak(word, word + 1, Ordering::Acquire, Ordering::Relaxed)
+            {
                 Ok(_) => return Ok(Self { state, generation }),
                 Err(now) => word = now,
             }
         }
     }
 
-    /// After the bytes moved: whether they were the owner's to give, from a process that was the owner. Where the number of
-    /// a process stays its own even after its death, bytes that moved at all moved from or to it.
+    /// After the bytes moved: whether they were the owner's to give, from a process that was the
+    /// owner. Where the number of a process stays its own even after its death, bytes that moved at
+    /// all moved from or to it.
     fn check(&self, reached: &Reached, peer: Peer) -> Result<(), Error> {
         if self.state.load(Ordering::Acquire) >> 32 != self.generation {
             return Err(Error::Peer {
@@ -534,13 +569,15 @@ impl<'a> Lease<'a> {
 
     /// `true`: the owner waits for this.
     fn give_back(self) -> bool {
-        // Release: our accesses are done before the owner counts the lease as gone. SYNC(region-lease).
+        // Release: our accesses are done before the owner counts the lease as gone.
+        // SYNC(region-lease).
         let before = self.state.fetch_sub(1, Ordering::Release);
         before & CLOSED != 0 && before & LEASES == 1
     }
 }
 
-/// Finds out whether and how `peer`'s memory can be reached, by reading a word whose value the peer told.
+/// Finds out whether and how `peer`'s memory can be reached, by reading a word whose value the peer
+/// told.
 fn probe(neighbours: &dyn Neighbours, peer: Peer) -> Probe {
     let inbox = match neighbours.process(peer) {
         Process::Unreachable => return Probe::Open,
@@ -557,11 +594,14 @@ fn probe(neighbours: &dyn Neighbours, peer: Peer) -> Probe {
     let (process, can_write) = match neighbours.process(peer) {
         Process::Same => (None, true),
         Process::Other { pid, kept } => {
-            // The descriptor comes first: if the process lives after a read, the number meant it during the read.
+            // The descriptor comes first: if the process lives after a read, the number meant it
+            // during the read.
             let Ok(process) = sys::ProcessHandle::new(pid) else {
                 return Probe::Denied;
             };
-            let expected = inbox.atomic_u64(layout::PROBE_VALUE).load(Ordering::Relaxed);
+            let expected = inbox
+                .atomic_u64(layout::PROBE_VALUE)
+                .load(Ordering::Relaxed);
             if sys::read_word(pid, addr).ok() != Some(expected) {
                 return Probe::Denied;
             }

@@ -1,4 +1,5 @@
-//! Moving bytes between local memory and a peer's region, block by block, and whose fault it is when nothing moves.
+//! Moving bytes between local memory and a peer's region, block by block, and whose fault it is
+//! when nothing moves.
 //!
 //! Used by the regions, which hold the lease and look after the peer's life; nothing is kept here.
 
@@ -10,7 +11,8 @@ use garonne_engine::rail::Bulk;
 /// The blocks of a peer's region that were read last: peer, cookie, blocks.
 pub(crate) type Known = (Peer, u64, Vec<Block>);
 
-/// Moves what `bulk` says between its local memory and the region at a peer whose process is `pid` (`None`: this one).
+/// Moves what `bulk` says between its local memory and the region at a peer whose process is `pid`
+/// (`None`: this one).
 pub(crate) fn copy_blocks(
     pid: Option<u32>,
     bulk: &Bulk<'_>,
@@ -33,9 +35,9 @@ pub(crate) fn copy_blocks(
         }
         Whereabouts::Two(blocks) => Walk::new(blocks, bulk.offset),
         Whereabouts::List(addr, count) => {
-            let known = list
-                .as_ref()
-                .is_some_and(|(peer, cookie, _)| (*peer, *cookie) == (bulk.peer, bulk.descriptor.cookie));
+            let known = list.as_ref().is_some_and(|(peer, cookie, _)| {
+                (*peer, *cookie) == (bulk.peer, bulk.descriptor.cookie)
+            });
             if !known {
                 let mut blocks = vec![Block::default(); *count];
                 match pid {
@@ -51,7 +53,8 @@ pub(crate) fn copy_blocks(
             }
         }
     };
-    let local_blocks = blocks(bulk.local, bulk.local_offset, bulk.len, usize::MAX).ok_or(damaged.clone())?;
+    let local_blocks =
+        blocks(bulk.local, bulk.local_offset, bulk.len, usize::MAX).ok_or(damaged.clone())?;
     let mut local = Walk::new(&local_blocks, 0);
     let (mut here, mut there) = (Vec::new(), Vec::new());
     let mut left = bulk.len;
@@ -67,7 +70,8 @@ pub(crate) fn copy_blocks(
         let moved = match pid {
             None => within(&here, &there, way),
             Some(pid) => sys::move_between(pid, way, &here, &there)
-                .map_err(|error| refused(bulk.peer, &error, way, &here))? as u64,
+                .map_err(|error| refused(bulk.peer, &error, way, &here))?
+                as u64,
         };
         if moved == 0 {
             return Err(damaged);
@@ -102,8 +106,9 @@ fn refused(peer: Peer, error: &std::io::Error, way: Way, here: &[Block]) -> Erro
 /// What is wrong when the fault is in this process.
 const OWN_BUFFER: &str = "using the memory of this call's own buffer (was it freed, may it only be read, or does it lie on a device?)";
 
-/// Whether the first and the last byte of a block of this process can be read, and written where data comes in: the system is asked to
-/// move each to its own place. Bytes of a receive that is under way are ours to write.
+/// Whether the first and the last byte of a block of this process can be read, and written where
+/// data comes in: the system is asked to move each to its own place. Bytes of a receive that is
+/// under way are ours to write.
 fn is_usable(block: &Block, way: Way) -> bool {
     let usable = |addr: usize| match way {
         Way::Read => sys::move_between(
@@ -133,7 +138,10 @@ mod tests {
             addr: memory.as_mut_ptr().expose_provenance(),
             len: memory.len(),
         };
-        let nothing = Block { addr: 4096, len: 100 };
+        let nothing = Block {
+            addr: 4096,
+            len: 100,
+        };
         let constant = Block {
             addr: READ_ONLY.as_ptr().expose_provenance(),
             len: READ_ONLY.len(),

@@ -1,7 +1,10 @@
-//! Peers that live and to which no way leads from here, or none from them: inboxes that the system had no room to map.
+//! Peers that live and to which no way leads from here, or none from them: inboxes that the system
+//! had no room to map.
 //!
-//! Whoever finds no room for a peer's inbox says so in that inbox without mapping it ([`refuse`]), and both take the other as one from which nothing comes. It
-//! stays so: numbers of envelopes and credits would not fit together any more. Neither is dead, so leases of both go on until they are given back.
+//! Whoever finds no room for a peer's inbox says so in that inbox without mapping it ([`refuse`]),
+//! and both take the other as one from which nothing comes. It stays so: numbers of envelopes and
+//! credits would not fit together any more. Neither is dead, so leases of both go on until they are
+//! given back.
 
 use crate::shm::layout::{self, card};
 use crate::shm::peers::{Neighbours, Out, wake};
@@ -44,7 +47,12 @@ impl Unreached {
     }
 
     /// Opens the writing end to a peer. One that was refused once stays so.
-    pub(super) fn open(&mut self, neighbours: &dyn Neighbours, me: u16, peer: Peer) -> Result<Out, Refusal> {
+    pub(super) fn open(
+        &mut self,
+        neighbours: &dyn Neighbours,
+        me: u16,
+        peer: Peer,
+    ) -> Result<Out, Refusal> {
         if self.of(peer).is_some() {
             return Err(Refusal::Gone);
         }

@@ -1,4 +1,5 @@
-//! Sleeping on the rank's doorbell, with the stages that make up for writers that use no fence, and the sign of who does not sleep.
+//! Sleeping on the rank's doorbell, with the stages that make up for writers that use no fence, and
+//! the sign of who does not sleep.
 
 use crate::shm::layout;
 use garonne_engine::rail::WakeSource;
@@ -46,7 +47,8 @@ impl ShmWake {
         self.stage() != Stage::Nap
     }
 
-    /// The bell was armed anew. Before a deep sleep that needs the barrier once more, ahead of the caller's last poll.
+    /// The bell was armed anew. Before a deep sleep that needs the barrier once more, ahead of the
+    /// caller's last poll.
     pub(crate) fn armed(&self) {
         if self.stage() == Stage::Deep && !futex::barrier_everywhere() {
             self.stage.store(2, Ordering::Relaxed);
@@ -80,10 +82,14 @@ impl WakeSource for ShmWake {
 
     // Relaxed: a hint, and nothing hangs on its order.
     fn look_on(&self) {
-        self.own.atomic_u32(layout::LOOKING).store(1, Ordering::Relaxed);
+        self.own
+            .atomic_u32(layout::LOOKING)
+            .store(1, Ordering::Relaxed);
     }
 
     fn look_away(&self) {
-        self.own.atomic_u32(layout::LOOKING).store(0, Ordering::Relaxed);
+        self.own
+            .atomic_u32(layout::LOOKING)
+            .store(0, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,10 @@
-//! Large data between ranks of one host that use a connection beside shared memory: who copies, and what becomes of a connection that fails.
+//! Large data between ranks of one host that use a connection beside shared memory: who copies, and
+//! what becomes of a connection that fails.
 //!
-//! Part of [`TcpRail`]; called by the rail that has both (`composed`). The paths of such a pair have one more way, the memory, which is there always; so that nobody takes a call, or
-//! that the other side breaks the format, ends the connection and nothing else, and it is tried again as long as there is something to read.
+//! Part of [`TcpRail`]; called by the rail that has both (`composed`). The paths of such a pair
+//! have one more way, the memory, which is there always; so that nobody takes a call, or that the
+//! other side breaks the format, ends the connection and nothing else, and it is tried again as
+//! long as there is something to read.
 
 use crate::tcp::frame::{Ask, MEMORY, Stream};
 use crate::tcp::line::Failure;
@@ -25,7 +28,8 @@ pub(crate) struct Due {
 }
 
 impl TcpRail {
-    /// Peers, by index, whose memory this rank reaches, and to whom only large data go by this rail.
+    /// Peers, by index, whose memory this rank reaches, and to whom only large data go by this
+    /// rail.
     pub(crate) fn set_beside(&mut self, beside: Vec<bool>) {
         self.beside = beside;
     }
@@ -36,7 +40,11 @@ impl TcpRail {
     }
 
     /// Reads a region of such a peer: what `memory` names is the same as what the read names.
-    pub(crate) fn read_beside(&mut self, bulk: &Bulk<'_>, memory: Descriptor) -> Result<Ending, Error> {
+    pub(crate) fn read_beside(
+        &mut self,
+        bulk: &Bulk<'_>,
+        memory: Descriptor,
+    ) -> Result<Ending, Error> {
         let peer = bulk.peer;
         let gone = |_| Error::Peer { peer, what: LOST };
         let remote = self.remote(peer).map_err(gone)?;
@@ -86,7 +94,8 @@ impl TcpRail {
         None
     }
 
-    /// So many bytes of what [`TcpRail::next_copy`] said last of this peer are copied, or cannot be.
+    /// So many bytes of what [`TcpRail::next_copy`] said last of this peer are copied, or cannot
+    /// be.
     pub(crate) fn copied(&mut self, peer: Peer, result: Result<u64, Error>) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;

@@ -1,4 +1,5 @@
-//! What a host between two ranks reads of their calls, and what it says to those whose calls it keeps or joins. Nothing of the proofs is its own: those are the two's.
+//! What a host between two ranks reads of their calls, and what it says to those whose calls it
+//! keeps or joins. Nothing of the proofs is its own: those are the two's.
 //!
 //! Used by `relay`, and by `line` on the side of who calls.
 
@@ -17,7 +18,8 @@ pub(crate) struct Passing {
     pub(crate) consumed: usize,
 }
 
-/// Reads a call between ranks of this job, if its sender knows the secret. `None`: it is not whole. It is not answered: that is for the one called.
+/// Reads a call between ranks of this job, if its sender knows the secret. `None`: it is not whole.
+/// It is not answered: that is for the one called.
 ///
 /// # Errors
 /// It is no such call.

@@ -1,7 +1,9 @@
-//! One connection for large data, asked for by its receiver and streamed from the sender's memory straight into the receiver's.
+//! One connection for large data, asked for by its receiver and streamed from the sender's memory
+//! straight into the receiver's.
 //!
-//! Owned by the pair's `paths`, which say what is asked for here. Nothing is logged: what is missing when a connection breaks goes back to them. Bounded
-//! by what they ask for and by [`TCP_ASKS_MAX`] on the serving side; requests take turns by frames, so none starves another.
+//! Owned by the pair's `paths`, which say what is asked for here. Nothing is logged: what is
+//! missing when a connection breaks goes back to them. Bounded by what they ask for and by
+//! [`TCP_ASKS_MAX`] on the serving side; requests take turns by frames, so none starves another.
 
 pub(crate) mod advance;
 #[cfg(any(test, fuzzing))]
@@ -9,7 +11,9 @@ pub(crate) mod hostile;
 mod patience;
 mod unsent;
 
-use crate::limits::{ADVANCE_LOOKS, TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME};
+use crate::limits::{
+    ADVANCE_LOOKS, TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME,
+};
 use crate::sys::{Block, Way};
 use crate::tcp::bulk::advance::{Advances, Kept};
 use crate::tcp::bulk::patience::tell_from;
@@ -159,7 +163,8 @@ pub(crate) struct Bulk {
     /// The last region of which something came unasked by this connection; 0: none.
     latest: u64,
     serving: VecDeque<Serve>,
-    /// What leaves now, of which `staged_at` bytes have; its end is the head of `leaving`, if there is one.
+    /// What leaves now, of which `staged_at` bytes have; its end is the head of `leaving`, if there
+    /// is one.
     staged: Vec<u8>,
     staged_at: usize,
     /// What leaves behind the body that is leaving.
@@ -187,7 +192,8 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// The blocks of up to `len` bytes of the data's packed stream from `from` on, if they are long enough to be moved from where they lie.
+    /// The blocks of up to `len` bytes of the data's packed stream from `from` on, if they are long
+    /// enough to be moved from where they lie.
     fn of(&mut self, data: &Data, from: u64, len: u64) -> Option<&mut [Block]> {
         let layout = data.layout.as_ref()?;
         self.offsets.clear();
@@ -268,14 +274,16 @@ impl Bulk {
         waited.map(|read| read.rest()).collect()
     }
 
-    /// Gives back what the connection has not brought, without ending it: what still comes goes nowhere.
+    /// Gives back what the connection has not brought, without ending it: what still comes goes
+    /// nowhere.
     pub(crate) fn give_up(&mut self) -> Vec<Piece> {
         let mut rest = Vec::new();
         for read in self.reads.iter_mut().filter(|read| read.is_wanted()) {
             rest.push(read.rest());
             read.goes = Goes::Nowhere;
         }
-        self.reads.retain(|read| read.origin != Origin::Asked(false));
+        self.reads
+            .retain(|read| read.origin != Origin::Asked(false));
         rest
     }
 
@@ -307,7 +315,8 @@ impl Bulk {
         stage(&mut self.next, Kind::Refused, number, 0);
     }
 
-    /// Memory of this region is not touched any more. `true`: the connection has to end, since the peer would take what leaves in its place for the last of what it asked for.
+    /// Memory of this region is not touched any more. `true`: the connection has to end, since the
+    /// peer would take what leaves in its place for the last of what it asked for.
     #[must_use]
     pub(crate) fn revoke(&mut self, cookie: u64) -> bool {
         self.revoke_advance(cookie);
@@ -320,7 +329,11 @@ impl Bulk {
             }
         }
         self.serving = kept;
-        let Some(leaving) = self.leaving.as_mut().filter(|now| now.serve.cookie == cookie) else {
+        let Some(leaving) = self
+            .leaving
+            .as_mut()
+            .filter(|now| now.serve.cookie == cookie)
+        else {
             return false;
         };
         leaving.void = true;
@@ -357,7 +370,8 @@ impl Bulk {
                 return Sent::Enough;
             }
             let step = if !self.staged.is_empty() {
-                // Heads are next to nothing; counted, they would leave as many bytes of a body behind, which then leave alone.
+                // Heads are next to nothing; counted, they would leave as many bytes of a body
+                // behind, which then leave alone.
                 self.flush_staged()
             } else if self.leaving.is_some() {
                 let body = self.flush_body(left);
@@ -520,12 +534,17 @@ impl Bulk {
     fn head(&self) -> Result<Option<Head>, Violation> {
         match self.came.0[..self.came_len].first_chunk::<HEAD>() {
             None => Ok(None),
-            Some(bytes) => Head::decode(bytes, Stream::Bulk(0)).map(Some).ok_or(Violation),
+            Some(bytes) => Head::decode(bytes, Stream::Bulk(0))
+                .map(Some)
+                .ok_or(Violation),
         }
     }
 
     fn fill_body(&mut self, coming: Coming, most: usize) -> Result<(Io, Option<Told>), Violation> {
-        let at = self.reads.iter().position(|read| read.number == coming.number);
+        let at = self
+            .reads
+            .iter()
+            .position(|read| read.number == coming.number);
         let (Some(channel), Some(at)) = (&mut self.channel, at) else {
             return Err(Violation);
         };

@@ -1,4 +1,5 @@
-//! What moves large data on one of a pair's ways: a socket alone, an endpoint of libfabric beside one, or the memory of one host.
+//! What moves large data on one of a pair's ways: a socket alone, an endpoint of libfabric beside
+//! one, or the memory of one host.
 //!
 //! Owned by `paths`, which treat all alike; only what they offer differs.
 
@@ -137,7 +138,8 @@ impl Carrier {
         linked!(self, one => one.cut(), Vec::new())
     }
 
-    /// Gives back what has not come. What still comes goes nowhere; a device that would write it is closed.
+    /// Gives back what has not come. What still comes goes nowhere; a device that would write it is
+    /// closed.
     pub(crate) fn give_up(&mut self) -> Vec<Piece> {
         match self {
             Self::Socket(bulk) => bulk.give_up(),
@@ -168,7 +170,8 @@ impl Carrier {
         linked!(self, one => one.refuse(number), ());
     }
 
-    /// Memory of this region is not touched any more, but for what [`Fabric::lends`] tells of. `true`: the connection has to end.
+    /// Memory of this region is not touched any more, but for what [`Fabric::lends`] tells of.
+    /// `true`: the connection has to end.
     #[must_use]
     pub(crate) fn revoke(&mut self, cookie: u64) -> bool {
         linked!(self, one => one.revoke(cookie), false)

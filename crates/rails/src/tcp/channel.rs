@@ -1,7 +1,8 @@
 //! One open connection: bytes in and out of a socket that never blocks, sealed if the job wants it.
 //!
-//! Owned by a stream of a pair. Sealed traffic is cut into records (clause T10); a record is made only when the one before has left, so
-//! that at most one waits here each way. Whoever sends hands the same bytes again until they are taken.
+//! Owned by a stream of a pair. Sealed traffic is cut into records (clause T10); a record is made
+//! only when the one before has left, so that at most one waits here each way. Whoever sends hands
+//! the same bytes again until they are taken.
 
 use crate::sys::{self, Block, Way};
 use crate::tcp::handshake::Terms;
@@ -52,7 +53,8 @@ struct Seal {
 pub(crate) enum End {
     /// The other side has closed it, or broken its seal.
     Closed,
-    /// The system at the other end, or something on the way that speaks for it, says that there is no such connection.
+    /// The system at the other end, or something on the way that speaks for it, says that there is
+    /// no such connection.
     Reset,
     /// The way there failed.
     Broke,
@@ -258,7 +260,8 @@ impl Channel {
         mem.with(offset, len, |bytes| self.send(bytes, Then::Nothing))
     }
 
-    /// Moves bytes between these blocks of user memory and the socket, in their order, without a copy of ours. `None`: traffic is sealed, so it must be copied.
+    /// Moves bytes between these blocks of user memory and the socket, in their order, without a
+    /// copy of ours. `None`: traffic is sealed, so it must be copied.
     pub(crate) fn move_blocks(&mut self, way: Way, blocks: &mut [Block]) -> Option<Io> {
         if self.seal.is_some() || way == Way::Read && !self.ahead.is_empty() {
             return None;
@@ -304,7 +307,10 @@ impl Channel {
             if let Some(len) = seal.whole() {
                 seal.open.resize(len, 0);
                 seal.open_at = 0;
-                let Ok(opened) = seal.state.read_message(&seal.came[2..2 + len], &mut seal.open) else {
+                let Ok(opened) = seal
+                    .state
+                    .read_message(&seal.came[2..2 + len], &mut seal.open)
+                else {
                     // Nothing of it is ever given away.
                     seal.open.clear();
                     self.end.get_or_insert(End::Closed);
@@ -373,7 +379,8 @@ mod tests {
         }
     }
 
-    /// What comes of two records of which `change` is done to the first's bytes on the way: the answers of three calls, and the bytes.
+    /// What comes of two records of which `change` is done to the first's bytes on the way: the
+    /// answers of three calls, and the bytes.
     fn received(change: impl FnOnce(&mut Vec<u8>)) -> (Vec<Io>, Vec<u8>) {
         let [caller, called] = seals();
         let ((own, way), (back, other)) = (pair(), pair());
@@ -428,6 +435,9 @@ mod tests {
     #[test]
     fn a_sealed_record_that_comes_twice_is_no_record() {
         let (answers, came) = received(|record| record.extend_from_within(..));
-        assert!(matches!(answers[..], [Io::Moved(5), Io::Over, ..]), "{came:?}");
+        assert!(
+            matches!(answers[..], [Io::Moved(5), Io::Over, ..]),
+            "{came:?}"
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! What the TCP rail does when time has passed, and before its owner sleeps: calls that are due, hosts that have fallen silent.
+//! What the TCP rail does when time has passed, and before its owner sleeps: calls that are due,
+//! hosts that have fallen silent.
 //!
-//! Part of [`TcpRail`]; called from its looks at the sockets alone. Nothing here delivers to the engine.
+//! Part of [`TcpRail`]; called from its looks at the sockets alone. Nothing here delivers to the
+//! engine.
 
 use crate::limits::{TCP_AWAY, TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
 use crate::sys;
@@ -32,7 +34,8 @@ impl Worked {
 }
 
 impl TcpRail {
-    /// To be called before anything else is done in a look: what is due for long could not be done, by this side and perhaps by all, who may have been stopped together.
+    /// To be called before anything else is done in a look: what is due for long could not be done,
+    /// by this side and perhaps by all, who may have been stopped together.
     pub(super) fn come_back(&mut self, now: Instant) {
         let Some(time) = self.deadline.map(|due| now.saturating_duration_since(due)) else {
             return;
@@ -71,7 +74,11 @@ impl TcpRail {
                 continue;
             };
             for stream in remote.streams() {
-                let silence = if listen { self.silence(peer, stream) } else { None };
+                let silence = if listen {
+                    self.silence(peer, stream)
+                } else {
+                    None
+                };
                 unconfirmed |= silence.is_some();
                 if silence.is_some_and(|silence| silence > TCP_SILENCE_MAX) {
                     self.cut_short(peer, stream);
@@ -99,8 +106,9 @@ impl TcpRail {
         self.worked = Worked::begin();
     }
 
-    /// While bytes are under way, the hosts they go to are listened for. Of what needs no answer of the peer's, such as acknowledgements, the kernel alone knows whether it
-    /// arrived; as long as it has not, the kernel does not probe, and tries for a quarter of an hour.
+    /// While bytes are under way, the hosts they go to are listened for. Of what needs no answer of
+    /// the peer's, such as acknowledgements, the kernel alone knows whether it arrived; as long as
+    /// it has not, the kernel does not probe, and tries for a quarter of an hour.
     fn listen_again(&mut self, now: Instant) {
         let waiting = |peer: &Peer| {
             self.remotes[*peer as usize]
@@ -112,8 +120,9 @@ impl TcpRail {
         }
     }
 
-    /// What lies in a connection's socket is not sent any more when it is closed: the end of the connection would stand behind it, and the peer would never hear of that where only
-    /// long packets are lost.
+    /// What lies in a connection's socket is not sent any more when it is closed: the end of the
+    /// connection would stand behind it, and the peer would never hear of that where only long
+    /// packets are lost.
     pub(super) fn cut_short(&self, peer: Peer, stream: Stream) {
         let remote = self.remotes[peer as usize].as_ref();
         if let Some(socket) = remote.and_then(|remote| remote.fd(stream)) {
@@ -121,13 +130,15 @@ impl TcpRail {
         }
     }
 
-    /// For how long a peer's host has not confirmed what is under way on a stream; `None`: nothing is.
+    /// For how long a peer's host has not confirmed what is under way on a stream; `None`: nothing
+    /// is.
     fn silence(&self, peer: Peer, stream: Stream) -> Option<Duration> {
         let remote = self.remotes[peer as usize].as_ref()?;
         sys::unanswered(remote.fd(stream)?)
     }
 
-    /// Sockets that hold little of large data, since somebody polled who would have filled them again, take what they have room for.
+    /// Sockets that hold little of large data, since somebody polled who would have filled them
+    /// again, take what they have room for.
     fn fill_sockets(&mut self) {
         for at in 0..self.open.len() {
             let peer = self.open[at];
@@ -138,14 +149,21 @@ impl TcpRail {
                 let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
                     break;
                 };
-                if remote.paths.at(path).bulk.socket_mut().is_some_and(Bulk::is_left) {
+                if remote
+                    .paths
+                    .at(path)
+                    .bulk
+                    .socket_mut()
+                    .is_some_and(Bulk::is_left)
+                {
                     self.flush(peer, Stream::Bulk(path));
                 }
             }
         }
     }
 
-    /// Last words before the owner sleeps: acknowledgements that are owed, deaths that the host knows of, the time to wake up.
+    /// Last words before the owner sleeps: acknowledgements that are owed, deaths that the host
+    /// knows of, the time to wake up.
     pub(crate) fn before_sleep(&mut self) {
         for at in 0..self.open.len() {
             let peer = self.open[at];

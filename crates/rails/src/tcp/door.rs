@@ -1,8 +1,10 @@
 //! The listening port: strangers come in, prove who they are, or leave.
 //!
-//! Owned by the rail. Strangers are bounded in number, bytes and time, and the kernel's queue before them too: a flood costs the job no more than the turns
-//! of [`TCP_ACCEPTS_PER_POLL`]. Who has shown the secret stays when room is needed, for a while; a replayed call shows it, too, but gets no further. While there is no place for
-//! those who wait in the kernel's queue, nobody is woken for them.
+//! Owned by the rail. Strangers are bounded in number, bytes and time, and the kernel's queue
+//! before them too: a flood costs the job no more than the turns of [`TCP_ACCEPTS_PER_POLL`]. Who
+//! has shown the secret stays when room is needed, for a while; a replayed call shows it, too, but
+//! gets no further. While there is no place for those who wait in the kernel's queue, nobody is
+//! woken for them.
 
 use crate::limits::{
     TCP_ACCEPTS_PER_POLL, TCP_BACKLOG, TCP_PROOF_STAYS, TCP_STRANGER_LIMIT, TCP_STRANGERS_MAX,
@@ -34,7 +36,8 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
         AddressFamily::INET6
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(failed)?;
+    let socket =
+        rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(failed)?;
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
     rustix::net::bind(&socket, &address).map_err(failed)?;
     rustix::net::listen(&socket, TCP_BACKLOG).map_err(failed)?;
@@ -72,7 +75,11 @@ impl Door {
     }
 
     /// Lets some in; each takes a place, whose socket is handed to `watch`.
-    pub(crate) fn open(&mut self, now: Instant, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
+    pub(crate) fn open(
+        &mut self,
+        now: Instant,
+        watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool,
+    ) {
         for _ in 0..TCP_ACCEPTS_PER_POLL {
             if self.open_to_one(now, watch).is_none() {
                 return;
@@ -103,7 +110,8 @@ impl Door {
         Some(place)
     }
 
-    /// Hands the sockets of all who are inside to `watch`, with their places: the owner is another from now on, and whoever nobody watches is never heard.
+    /// Hands the sockets of all who are inside to `watch`, with their places: the owner is another
+    /// from now on, and whoever nobody watches is never heard.
     pub(crate) fn hand_over(&mut self, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
         let mut left = false;
         for (place, stranger) in self.strangers.iter_mut().enumerate() {
@@ -116,8 +124,9 @@ impl Door {
         }
     }
 
-    /// A free place; if there is none, that of the oldest who has shown nothing, or else of the oldest who has shown the secret, and had the time to prove it. An error: when that
-    /// will have had it.
+    /// A free place; if there is none, that of the oldest who has shown nothing, or else of the
+    /// oldest who has shown the secret, and had the time to prove it. An error: when that will have
+    /// had it.
     fn place(&self, now: Instant) -> Result<usize, Instant> {
         let standing = |place: &usize| {
             self.strangers[*place]
@@ -171,13 +180,15 @@ impl Door {
         self.strangers.iter().flatten().count()
     }
 
-    /// Who took too long leaves, unless it has said something that nobody has looked at: the time may have been the owner's. When the next one will have.
+    /// Who took too long leaves, unless it has said something that nobody has looked at: the time
+    /// may have been the owner's. When the next one will have.
     pub(crate) fn keep_time(&mut self, now: Instant) -> Option<Instant> {
         let mut left = false;
         for stranger in &mut self.strangers {
             left |= stranger
                 .take_if(|stranger| {
-                    now >= stranger.since() + TCP_STRANGER_LIMIT && !channel::has_come(stranger.socket())
+                    now >= stranger.since() + TCP_STRANGER_LIMIT
+                        && !channel::has_come(stranger.socket())
                 })
                 .is_some();
         }

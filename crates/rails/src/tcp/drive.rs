@@ -1,6 +1,8 @@
-//! What the TCP rail does with its sockets: looks at which are ready, has calls go on, lets strangers in.
+//! What the TCP rail does with its sockets: looks at which are ready, has calls go on, lets
+//! strangers in.
 //!
-//! Part of [`TcpRail`]; called from its polls and before it sleeps. Nothing here delivers to the engine.
+//! Part of [`TcpRail`]; called from its polls and before it sleeps. Nothing here delivers to the
+//! engine.
 
 use crate::limits::TCP_ACCEPTS_PER_POLL;
 use crate::tcp::frame::{ASKED, FABRIC, Process, Reason, Stream};
@@ -78,7 +80,13 @@ impl TcpRail {
         };
         let epoll = &self.wake.epoll;
         epoll::add(epoll, self.door.fd(), Watched::Door.data(), EventFlags::IN).map_err(failed)?;
-        epoll::add(epoll, self.wake.bell(), Watched::Bell.data(), EventFlags::IN).map_err(failed)
+        epoll::add(
+            epoll,
+            self.wake.bell(),
+            Watched::Bell.data(),
+            EventFlags::IN,
+        )
+        .map_err(failed)
     }
 
     pub(super) fn mark_ready(&mut self, peer: Peer) {
@@ -150,7 +158,11 @@ impl TcpRail {
                     .find(|address| works.is_some_and(|(_, other)| other.ip() == address.ip()));
                 works.copied().or_else(|| calls.address(&addresses))
             }
-            Stream::Bulk(path) => self.hosts.networks(peer).get(usize::from(path) - 1).copied(),
+            Stream::Bulk(path) => self
+                .hosts
+                .networks(peer)
+                .get(usize::from(path) - 1)
+                .copied(),
         };
         let Some(address) = address else {
             calls.call = Call::Rest;
@@ -208,7 +220,8 @@ impl TcpRail {
         }
     }
 
-    /// What is to be said of a peer that is given up since calls to it fail like that; where the two cannot have a connection, the hosts hear of it, too.
+    /// What is to be said of a peer that is given up since calls to it fail like that; where the
+    /// two cannot have a connection, the hosts hear of it, too.
     fn why(&self, peer: Peer, failure: &Failure) -> &'static str {
         let Failure::Fault(fault) = failure else {
             return LOST;
@@ -267,7 +280,13 @@ impl TcpRail {
     }
 
     /// A stream of a peer is open, whoever called.
-    fn opened(&mut self, peer: Peer, stream: Stream, channel: super::channel::Channel, theirs: u32) {
+    fn opened(
+        &mut self,
+        peer: Peer,
+        stream: Stream,
+        channel: super::channel::Channel,
+        theirs: u32,
+    ) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
@@ -333,7 +352,11 @@ impl TcpRail {
             let Some(remote) = remotes[peer as usize].as_ref().filter(|_| !asked) else {
                 return Ok(0);
             };
-            if me < peer && remote.call_of(stream).is_some_and(|calls| calls.stands(now)) {
+            if me < peer
+                && remote
+                    .call_of(stream)
+                    .is_some_and(|calls| calls.stands(now))
+            {
                 return Err(Reason::Busy);
             }
             Ok(match stream {
@@ -355,7 +378,14 @@ impl TcpRail {
             return self.wanted_there(peer, stream);
         }
         let data = Watched::Peer(peer, stream).data();
-        if epoll::modify(&self.wake.epoll, newcomer.channel.fd(), data, EventFlags::IN).is_ok() {
+        if epoll::modify(
+            &self.wake.epoll,
+            newcomer.channel.fd(),
+            data,
+            EventFlags::IN,
+        )
+        .is_ok()
+        {
             self.opened(peer, stream, newcomer.channel, newcomer.expected);
         }
     }
@@ -408,8 +438,9 @@ impl TcpRail {
         self.spread(peer);
     }
 
-    /// Which of a peer's addresses is to be called when its open connection by one of several networks in common breaks: that of the next one. The network itself may be why, as
-    /// a tunnel that takes calls and loses all longer packets.
+    /// Which of a peer's addresses is to be called when its open connection by one of several
+    /// networks in common breaks: that of the next one. The network itself may be why, as a tunnel
+    /// that takes calls and loses all longer packets.
     fn by_next_network(&self, peer: Peer, stream: Stream) -> Option<usize> {
         if !matches!(stream, Stream::Small | Stream::Bulk(0)) {
             return None;
@@ -500,7 +531,13 @@ impl TcpRail {
             EventFlags::IN
         };
         if let Some(fd) = remote.fd(stream)
-            && epoll::modify(&self.wake.epoll, fd, Watched::Peer(peer, stream).data(), flags).is_ok()
+            && epoll::modify(
+                &self.wake.epoll,
+                fd,
+                Watched::Peer(peer, stream).data(),
+                flags,
+            )
+            .is_ok()
         {
             remote.calls(stream).watches_room = full;
         }
@@ -532,8 +569,9 @@ impl TcpRail {
                 if watched.turn() != turn {
                     continue;
                 }
-                self.glance
-                    .saw_another(self.hot.map(|hot| Watched::Peer(hot, Stream::Small)) != Some(watched));
+                self.glance.saw_another(
+                    self.hot.map(|hot| Watched::Peer(hot, Stream::Small)) != Some(watched),
+                );
                 match watched {
                     Watched::Bell => {
                         self.wake.hush();
@@ -550,7 +588,8 @@ impl TcpRail {
         }
     }
 
-    /// Lets some in, and hears each at once: who looks seldom would answer it at the next look only.
+    /// Lets some in, and hears each at once: who looks seldom would answer it at the next look
+    /// only.
     fn let_in(&mut self, now: Instant) {
         for _ in 0..TCP_ACCEPTS_PER_POLL {
             let epoll = &self.wake.epoll;

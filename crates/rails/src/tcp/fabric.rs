@@ -1,10 +1,15 @@
-//! Large data by a fast network that libfabric reaches: one more way of a pair, beside those by TCP.
+//! Large data by a fast network that libfabric reaches: one more way of a pair, beside those by
+//! TCP.
 //!
-//! Owned by the pair's `paths`. It has a connection like the others, which proves both ends and says whether the peer lives, since providers do not; over it the receiver asks for
-//! pieces, the owner of the memory registers each and says where it lies, and the receiver reads it by the pair's own endpoint. Nothing stays registered longer than its piece.
-//! Memory of either side is given back when the piece has been read, or when the endpoint is closed, which ends what a device still does: so the endpoint lives
-//! and dies with its connection, and whatever goes wrong ends both; what is missing then comes by another way. Polled by whoever polls the rail, and only while something is under way.
-//! Bounded by what the paths ask for, and by [`TCP_ASKS_MAX`] on the lending side.
+//! Owned by the pair's `paths`. It has a connection like the others, which proves both ends and
+//! says whether the peer lives, since providers do not; over it the receiver asks for pieces, the
+//! owner of the memory registers each and says where it lies, and the receiver reads it by the
+//! pair's own endpoint. Nothing stays registered longer than its piece. Memory of either side is
+//! given back when the piece has been read, or when the endpoint is closed, which ends what a
+//! device still does: so the endpoint lives and dies with its connection, and whatever goes wrong
+//! ends both; what is missing then comes by another way. Polled by whoever polls the rail, and only
+//! while something is under way. Bounded by what the paths ask for, and by [`TCP_ASKS_MAX`] on the
+//! lending side.
 
 pub(crate) mod hello;
 pub(crate) mod opener;
@@ -13,7 +18,8 @@ mod tests;
 pub(crate) mod ways;
 
 use crate::limits::{
-    FABRIC_FAILS_MAX, FABRIC_LOOK, FABRIC_NAP, FABRIC_READ, FABRIC_READS, FABRIC_SILENT_LOOKS, TCP_ASKS_MAX,
+    FABRIC_FAILS_MAX, FABRIC_LOOK, FABRIC_NAP, FABRIC_READ, FABRIC_READS, FABRIC_SILENT_LOOKS,
+    TCP_ASKS_MAX,
 };
 use crate::sys;
 use crate::tcp::bulk::{Piece, Told, stage};
@@ -135,7 +141,10 @@ impl Fabric {
     }
 
     pub(crate) fn backlog(&self) -> u64 {
-        self.reads.iter().map(|read| read.piece.len - read.done).sum()
+        self.reads
+            .iter()
+            .map(|read| read.piece.len - read.done)
+            .sum()
     }
 
     pub(crate) fn moved(&self) -> u64 {
@@ -185,9 +194,10 @@ impl Fabric {
         }
         let hello = match (&self.device, self.unused) {
             (_, Some(why)) => Hello::Nothing(why as u8),
-            (Some(Device { endpoint, .. }), None) => {
-                Hello::Here(endpoint.offer().provider.clone(), endpoint.address().to_vec())
-            }
+            (Some(Device { endpoint, .. }), None) => Hello::Here(
+                endpoint.offer().provider.clone(),
+                endpoint.address().to_vec(),
+            ),
             (None, None) => return,
         };
         let body = hello.encode();
@@ -195,7 +205,8 @@ impl Fabric {
         self.staged.extend_from_slice(&body);
     }
 
-    /// Goes on with a new connection. What the old one has not brought goes back. An endpoint that no connection used yet is used by this one.
+    /// Goes on with a new connection. What the old one has not brought goes back. An endpoint that
+    /// no connection used yet is used by this one.
     pub(crate) fn adopt(&mut self, channel: Channel) -> Vec<Piece> {
         let fresh = if self.channel.is_none() {
             self.device.take()
@@ -232,7 +243,8 @@ impl Fabric {
         self.reads.drain(..).map(|read| read.piece).collect()
     }
 
-    /// Starts a request. The local range is valid until it is told of or given back, and contiguous.
+    /// Starts a request. The local range is valid until it is told of or given back, and
+    /// contiguous.
     pub(crate) fn read(&mut self, piece: Piece, ask: Ask, local: (Data, u64)) {
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
@@ -292,7 +304,11 @@ impl Fabric {
     /// A look has passed. `true`: the peer keeps what was recalled several looks ago.
     pub(crate) fn is_kept_too_long(&mut self) -> bool {
         let mut kept = false;
-        for looks in self.lent.iter_mut().filter_map(|lent| lent.recalled.as_mut()) {
+        for looks in self
+            .lent
+            .iter_mut()
+            .filter_map(|lent| lent.recalled.as_mut())
+        {
             kept |= *looks >= FABRIC_SILENT_LOOKS;
             *looks += 1;
         }
@@ -320,7 +336,8 @@ impl Fabric {
         }
     }
 
-    /// Has the endpoint do what it has to, and takes what came on the connection, up to one thing to tell.
+    /// Has the endpoint do what it has to, and takes what came on the connection, up to one thing
+    /// to tell.
     ///
     /// # Errors
     /// The peer broke the format.
@@ -331,7 +348,11 @@ impl Fabric {
         let Ok(moved) = self.advance() else {
             return Ok((Io::Over, None));
         };
-        if let Some(at) = self.reads.iter().position(|read| read.done == read.piece.len) {
+        if let Some(at) = self
+            .reads
+            .iter()
+            .position(|read| read.done == read.piece.len)
+        {
             let read = self.reads.remove(at);
             self.release(read.prepared);
             stage(&mut self.staged, Kind::Taken, read.number, 0);
@@ -354,14 +375,17 @@ impl Fabric {
         }
     }
 
-    /// Hears what has ended, and begins more. The bytes that came. `Err`: the endpoint, or a read, failed.
+    /// Hears what has ended, and begins more. The bytes that came. `Err`: the endpoint, or a read,
+    /// failed.
     fn advance(&mut self) -> Result<usize, ()> {
         let (Some(device), Some(peer)) = (&mut self.device, self.peer) else {
             return Ok(0);
         };
         let (reads, mut failed, mut moved) = (&mut self.reads, false, 0);
         let mut told = |event: Event<'_>| {
-            let Event::Read(token, result) = event else { return };
+            let Event::Read(token, result) = event else {
+                return;
+            };
             let (number, len) = ((token >> 32) as u32, token & u64::from(u32::MAX));
             failed |= result.is_err();
             if let Some(read) = reads.iter_mut().find(|read| read.number == number) {
@@ -472,8 +496,12 @@ impl Fabric {
                     }
                 }
             }
-            Kind::Declined => Ok(Some(Told::Declined(self.reads.remove(asked(&self.reads)?).piece))),
-            Kind::Refused => Ok(Some(Told::Refused(self.reads.remove(asked(&self.reads)?).piece))),
+            Kind::Declined => Ok(Some(Told::Declined(
+                self.reads.remove(asked(&self.reads)?).piece,
+            ))),
+            Kind::Refused => Ok(Some(Told::Refused(
+                self.reads.remove(asked(&self.reads)?).piece,
+            ))),
             Kind::Taken => {
                 let at = self.lent.iter().position(|lent| lent.number == head.number);
                 let lent = self.lent.remove(at.ok_or(Violation)?);
@@ -513,8 +541,9 @@ impl Fabric {
         Some(why)
     }
 
-    /// Its owner may be about to sleep: the endpoint's descriptor is among those that end the sleep while there is something to hear from it. How long the sleep may
-    /// last; `None`: there is nothing to hear.
+    /// Its owner may be about to sleep: the endpoint's descriptor is among those that end the sleep
+    /// while there is something to hear from it. How long the sleep may last; `None`: there is
+    /// nothing to hear.
     pub(crate) fn before_sleep(&mut self, epoll: &OwnedFd, data: EventData) -> Option<Duration> {
         let needed = self.needs_polls();
         let Device { endpoint, watched } = self.device.as_mut()?;

@@ -1,4 +1,5 @@
-//! How a rail leaves: what was sent reaches the other hosts before it goes, as far as it may wait for that.
+//! How a rail leaves: what was sent reaches the other hosts before it goes, as far as it may wait
+//! for that.
 //!
 //! Part of [`TcpRail`]; bounded by [`TCP_LINGER`].
 
@@ -58,7 +59,9 @@ impl TcpRail {
         }
         match remote.fd(Stream::Small) {
             // The kernel of the other host has it.
-            Some(fd) => remote.link.log.has_unsent() || sys::unacknowledged(fd).is_ok_and(|bytes| bytes > 0),
+            Some(fd) => {
+                remote.link.log.has_unsent() || sys::unacknowledged(fd).is_ok_and(|bytes| bytes > 0)
+            }
             None => !remote.link.log.is_settled(),
         }
     }

@@ -1,7 +1,9 @@
-//! The bytes of the TCP rail: frames of connections that are open, and the messages that open them. Sans-IO.
+//! The bytes of the TCP rail: frames of connections that are open, and the messages that open them.
+//! Sans-IO.
 //!
-//! Used by the other modules of this rail only. `docs/formats-tcp.md` says the same in words, clauses T1 to T24. Nothing here trusts
-//! a length or a number; what is understood is written as it was read. Bounded by [`OPENING_MAX`] and, for frames, by what the rail's kinds allow.
+//! Used by the other modules of this rail only. `docs/formats-tcp.md` says the same in words,
+//! clauses T1 to T24. Nothing here trusts a length or a number; what is understood is written as it
+//! was read. Bounded by [`OPENING_MAX`] and, for frames, by what the rail's kinds allow.
 
 use crate::limits::{TCP_BULK_FRAME, TCP_PACKET_MAX};
 use crate::tcp::fabric::hello::{HELLO_MAX, LENT};
@@ -9,7 +11,8 @@ use crate::tcp::versions::Versions;
 use garonne_engine::limits::SPLIT_WAYS;
 use garonne_engine::rail::Header;
 
-/// Format versions that this library speaks: of the rail, and of what agents say to each other on its connections (`node` holds that to the number by a sum over its messages).
+/// Format versions that this library speaks: of the rail, and of what agents say to each other on
+/// its connections (`node` holds that to the number by a sum over its messages).
 pub const VERSIONS: Versions = Versions {
     lowest: 13,
     highest: 13,
@@ -60,10 +63,12 @@ pub enum Kind {
 /// Numbers of what nobody asked for have this bit, and those of requests do not.
 pub const UNASKED: u32 = 1 << 31;
 
-/// The way that stands for a fast network, which libfabric reaches: its connection carries requests and keys alone.
+/// The way that stands for a fast network, which libfabric reaches: its connection carries requests
+/// and keys alone.
 pub const FABRIC: u8 = SPLIT_WAYS as u8;
 
-/// The way of two ranks of one host that is no connection: the receiver copies from the sender's memory. Such a pair has no further network.
+/// The way of two ranks of one host that is no connection: the receiver copies from the sender's
+/// memory. Such a pair has no further network.
 pub const MEMORY: u8 = 1;
 
 /// Which of a pair's connections.
@@ -71,7 +76,8 @@ pub const MEMORY: u8 = 1;
 pub enum Stream {
     /// Packets.
     Small,
-    /// Bulk data and requests for it: 0 the one that every pair has, the others one for each further network that both hosts are on, below [`SPLIT_WAYS`]; then [`FABRIC`].
+    /// Bulk data and requests for it: 0 the one that every pair has, the others one for each
+    /// further network that both hosts are on, below [`SPLIT_WAYS`]; then [`FABRIC`].
     Bulk(u8),
 }
 
@@ -111,7 +117,8 @@ pub struct Head {
     pub len: u32,
     /// What it is.
     pub kind: Kind,
-    /// Number of the frame among the numbered ones of its direction; of the request on the bulk stream.
+    /// Number of the frame among the numbered ones of its direction; of the request on the bulk
+    /// stream.
     pub number: u32,
     /// Next number expected from the other side; 0 on the bulk stream.
     pub expected: u32,
@@ -130,7 +137,9 @@ impl Head {
 
     /// The head in these bytes, if a frame of that stream can have it.
     pub fn decode(bytes: &[u8; HEAD], stream: Stream) -> Option<Self> {
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         let (len, kind) = (word(0), bytes[4]);
         if bytes[5..8] != [0; 3] {
             return None;
@@ -245,8 +254,9 @@ pub const THIRD: usize = INNER + 16;
 /// Bytes of what both sides tell each other under seal.
 pub const INNER: usize = 8;
 
-/// The number of a world in whose name an agent calls a rank of its node, on behalf of the rank that it names: that one wants to be called, on the
-/// connection's stream. No world of ranks has it.
+/// The number of a world in whose name an agent calls a rank of its node, on behalf of the rank
+/// that it names: that one wants to be called, on the connection's stream. No world of ranks has
+/// it.
 pub const ASKED: u32 = u32::MAX - 1;
 
 /// A process, as formats name it.
@@ -325,7 +335,8 @@ pub enum Reason {
     Sealing = 5,
     /// A host between keeps the call until the one called calls there, too. No end of the attempt.
     Waits = 6,
-    /// A host between has both calls, and joins them: this side is the called one from now on. No end of the attempt either.
+    /// A host between has both calls, and joins them: this side is the called one from now on. No
+    /// end of the attempt either.
     Turn = 7,
 }
 
@@ -446,7 +457,10 @@ impl Opening {
         };
         let half = |at: usize| u16::from_le_bytes([prefix[at], prefix[at + 1]]);
         let (len, versions) = (usize::from(half(8)), Versions::from((half(12), half(14))));
-        if !(PREFIX..=OPENING_MAX).contains(&len) || versions.lowest > versions.highest || prefix[11] != 0 {
+        if !(PREFIX..=OPENING_MAX).contains(&len)
+            || versions.lowest > versions.highest
+            || prefix[11] != 0
+        {
             return Found::Wrong;
         }
         let mut library = Library([0; LIBRARY_BYTES]);
@@ -476,8 +490,9 @@ impl Body {
         match kind {
             1 => {
                 let (clear, first) = bytes.split_at_checked(CALL - PREFIX)?;
-                let word =
-                    |at: usize| u32::from_le_bytes([clear[at], clear[at + 1], clear[at + 2], clear[at + 3]]);
+                let word = |at: usize| {
+                    u32::from_le_bytes([clear[at], clear[at + 1], clear[at + 2], clear[at + 3]])
+                };
                 let mut job = [0; 16];
                 job.copy_from_slice(&clear[..16]);
                 let sealed = match clear[37] {
@@ -512,7 +527,8 @@ impl Body {
     }
 }
 
-/// Reads any bytes as each message and frame: what a peer sends may be anything. What is understood is written as it was read.
+/// Reads any bytes as each message and frame: what a peer sends may be anything. What is understood
+/// is written as it was read.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
     if let Found::Message(opening, len) = Opening::decode(bytes, VERSIONS) {

@@ -1,6 +1,8 @@
-//! Ways for large data by further networks: when they are opened, what is asked for on them, when they are left alone.
+//! Ways for large data by further networks: when they are opened, what is asked for on them, when
+//! they are left alone.
 //!
-//! Part of [`TcpRail`]; called from its polls and its looks. That such a way fails says nothing of the peer.
+//! Part of [`TcpRail`]; called from its polls and its looks. That such a way fails says nothing of
+//! the peer.
 
 use crate::limits::TCP_FURTHER_AGAIN;
 use crate::tcp::TcpRail;
@@ -13,7 +15,8 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 impl TcpRail {
-    /// What is to be read and nobody is asked for is asked for, and ways are opened that are worth it.
+    /// What is to be read and nobody is asked for is asked for, and ways are opened that are worth
+    /// it.
     pub(super) fn spread(&mut self, peer: Peer) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
@@ -22,7 +25,11 @@ impl TcpRail {
             return;
         }
         let splitting = self.gathering.splitting;
-        let consult = self.gathering.splits.as_deref().map(|loaded| (loaded, peer));
+        let consult = self
+            .gathering
+            .splits
+            .as_deref()
+            .map(|loaded| (loaded, peer));
         let mut asked = remote.paths.spread((splitting, consult));
         if let Some(ended) = remote.paths.refused_whole() {
             self.tell_of(peer, ended);
@@ -33,8 +40,9 @@ impl TcpRail {
         }
     }
 
-    /// Leaves the networks that are to be left alone, and may use all others again. What every pair needs is opened anew if there is another network; what was under way is sent
-    /// and asked for again there.
+    /// Leaves the networks that are to be left alone, and may use all others again. What every pair
+    /// needs is opened anew if there is another network; what was under way is sent and asked for
+    /// again there.
     pub(super) fn leave_drained(&mut self) {
         for peer in self.open.clone() {
             let Some(Some(remote)) = self.remotes.get(peer as usize) else {
@@ -47,14 +55,16 @@ impl TcpRail {
         }
     }
 
-    /// Leaves the network of this stream if it is to be left alone; what every pair needs, only if there is another.
+    /// Leaves the network of this stream if it is to be left alone; what every pair needs, only if
+    /// there is another.
     pub(super) fn leave_drained_by(&mut self, peer: Peer, stream: Stream) {
         let drained = self.ends(peer, stream).map(|ends| self.is_drained(ends));
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
         let Some(drained) = drained else {
-            // The address that was to be called next may be another's place by now, and those to be left alone come last.
+            // The address that was to be called next may be another's place by now, and those to be
+            // left alone come last.
             return remote.calls(stream).start_over();
         };
         if let Stream::Bulk(path @ 1..) = stream {
@@ -113,15 +123,24 @@ impl TcpRail {
             let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
                 return;
             };
-            if first.is_some_and(|first| first != network.ip()) && !self.hosts.is_drained(network.ip()) {
+            if first.is_some_and(|first| first != network.ip())
+                && !self.hosts.is_drained(network.ip())
+            {
                 remote.paths.expect_several();
                 self.want(peer, Stream::Bulk(path));
             }
         }
     }
 
-    /// The call by a further network failed: that says nothing of the peer, and it is tried again later as long as there is much to move.
-    pub(super) fn failed_further(&mut self, peer: Peer, stream: Stream, failure: &Failure, now: Instant) {
+    /// The call by a further network failed: that says nothing of the peer, and it is tried again
+    /// later as long as there is much to move.
+    pub(super) fn failed_further(
+        &mut self,
+        peer: Peer,
+        stream: Stream,
+        failure: &Failure,
+        now: Instant,
+    ) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
@@ -158,7 +177,8 @@ mod tests {
         let listeners = [0, 1].map(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap());
         let ports = [0, 1].map(|rank: usize| listeners[rank].local_addr().unwrap().port());
         let mut rails = (0..).zip(listeners).map(|(rank, listener)| {
-            let addresses = ports.map(|port| NETWORKS.map(|network| (network, port).into()).to_vec());
+            let addresses =
+                ports.map(|port| NETWORKS.map(|network| (network, port).into()).to_vec());
             let book = Arc::new(Book {
                 incarnation: |peer| peer,
                 networks: AtomicUsize::new(NETWORKS.len()),
@@ -218,7 +238,8 @@ mod tests {
     }
 
     #[test]
-    fn who_sees_a_connection_end_before_it_hears_that_its_network_is_drained_makes_it_anew_on_another() {
+    fn who_sees_a_connection_end_before_it_hears_that_its_network_is_drained_makes_it_anew_on_another()
+     {
         let [(mut late, hears), (mut early, knows)] = pair();
         let (mut told, mut heard) = (Told::default(), Told::default());
         send(&mut late, 1, b"word", 0, Class::Data).unwrap();

@@ -1,12 +1,15 @@
-//! Small messages that are kept until their rank looks at its sockets, so that they leave in one write.
+//! Small messages that are kept until their rank looks at its sockets, so that they leave in one
+//! write.
 //!
-//! Part of [`TcpRail`]; whether a message may wait the engine's strategy says. What is kept lies in the peer's log, ready to leave, and leaves with whatever else
-//! is sent to the peer, at the rank's next look, or, if that does not come, when the thread that watches sockets finds it there a nap later; so does what a socket did not take at once. Switched
-//! on by whoever owns such a thread; bounded by the strategy's limits and two naps, three beside a rank that polls.
+//! Part of [`TcpRail`]; whether a message may wait the engine's strategy says. What is kept lies in
+//! the peer's log, ready to leave, and leaves with whatever else is sent to the peer, at the rank's
+//! next look, or, if that does not come, when the thread that watches sockets finds it there a nap
+//! later; so does what a socket did not take at once. Switched on by whoever owns such a thread;
+//! bounded by the strategy's limits and two naps, three beside a rank that polls.
 
 use crate::limits::{
-    TCP_BRISK_FOR, TCP_NAP, TCP_NAPS_IDLE, TCP_NAPS_LONGER, TCP_NAPS_STUCK, TCP_SLICE, TCP_SLICE_ALONE,
-    TCP_SLICE_YIELDING,
+    TCP_BRISK_FOR, TCP_NAP, TCP_NAPS_IDLE, TCP_NAPS_LONGER, TCP_NAPS_STUCK, TCP_SLICE,
+    TCP_SLICE_ALONE, TCP_SLICE_YIELDING,
 };
 use crate::tcp::TcpRail;
 use crate::tcp::frame::Stream;
@@ -46,7 +49,8 @@ pub(super) struct Gathering {
     overdue: u64,
 }
 
-/// Whether small messages come and go, so that bulk data must leave them their turn often. Only what moves bulk data reads the clock.
+/// Whether small messages come and go, so that bulk data must leave them their turn often. Only
+/// what moves bulk data reads the clock.
 #[derive(Debug, Default)]
 pub(super) struct Brisk {
     /// One was sent or came since bulk data moved last.
@@ -69,7 +73,8 @@ impl Brisk {
         self.yields = yields;
     }
 
-    /// Whether small messages that came are told of before bulk data move, if those that came last, from the same peer, were not. So where some come in every poll, bulk data are taken in every
+    /// Whether small messages that came are told of before bulk data move, if those that came last,
+    /// from the same peer, were not. So where some come in every poll, bulk data are taken in every
     /// other, from each peer, whatever moves to it and others.
     #[inline]
     pub(super) fn goes_first(&self, went_first: &mut bool) -> bool {
@@ -103,7 +108,13 @@ pub(crate) struct Keeping {
 impl Gathering {
     /// What the strategy that was loaded says of a message, if there is one and it does.
     #[inline]
-    fn asks(&self, peer: Peer, header: &Header, candidate: &Candidate, history: &History) -> Option<bool> {
+    fn asks(
+        &self,
+        peer: Peer,
+        header: &Header,
+        candidate: &Candidate,
+        history: &History,
+    ) -> Option<bool> {
         let loaded = self.loaded.as_ref().filter(|_| !candidate.must_leave())?;
         loaded.may_wait(&Message {
             peer,
@@ -129,7 +140,8 @@ impl TcpRail {
         self.gathering.splitting = splitting;
     }
 
-    /// From now on this strategy is asked what may wait, if anything may at all, and how large data are split.
+    /// From now on this strategy is asked what may wait, if anything may at all, and how large data
+    /// are split.
     pub fn consult(&mut self, loaded: Arc<Loaded>) {
         self.gathering.loaded = loaded.decides().waiting.then(|| loaded.clone());
         self.gathering.splits = loaded.decides().pieces.then_some(loaded);
@@ -145,9 +157,11 @@ impl TcpRail {
         (self.gathering.kept, self.gathering.overdue)
     }
 
-    /// Whether a message of so many bytes would wait for others, as far as that can be said before a strategy that was loaded is asked.
+    /// Whether a message of so many bytes would wait for others, as far as that can be said before
+    /// a strategy that was loaded is asked.
     pub(super) fn may_wait(&self, peer: Peer, len: usize) -> bool {
-        let (Some(leaving), Some(Some(remote))) = (self.gathering.leaving, self.remotes.get(peer as usize))
+        let (Some(leaving), Some(Some(remote))) =
+            (self.gathering.leaving, self.remotes.get(peer as usize))
         else {
             return false;
         };
@@ -165,7 +179,8 @@ impl TcpRail {
     /// A packet was added to the log of a peer.
     #[inline]
     pub(super) fn leaves(&mut self, peer: Peer, header: &Header) {
-        let (Some(leaving), Some(Some(remote))) = (self.gathering.leaving, self.remotes.get(peer as usize))
+        let (Some(leaving), Some(Some(remote))) =
+            (self.gathering.leaving, self.remotes.get(peer as usize))
         else {
             return self.leaves_or_waits(peer, header, false);
         };
@@ -192,7 +207,8 @@ impl TcpRail {
             return;
         };
         let keeping = &mut remote.keeping;
-        // What the engine says by itself (credits, say) leaves at once, and is no part of a series: a message behind it would be kept for others that do not come.
+        // What the engine says by itself (credits, say) leaves at once, and is no part of a series:
+        // a message behind it would be kept for others that do not come.
         if header.is_envelope() {
             if keeping.history.is_fresh() {
                 self.gathering.fresh.push(peer);
@@ -212,7 +228,8 @@ impl TcpRail {
         }
     }
 
-    /// What its socket did not take of what was sent to a peer leaves when the rank looks, or with the naps if it computes.
+    /// What its socket did not take of what was sent to a peer leaves when the rank looks, or with
+    /// the naps if it computes.
     #[inline]
     fn note_rest(&mut self, peer: Peer) {
         if self.rest_of(peer) > 0 && !self.gathering.rest.contains(&peer) {
@@ -275,8 +292,9 @@ impl TcpRail {
         self.gathering.fresh.iter().any(keeps)
     }
 
-    /// A nap is over: what was kept before it began leaves, and what sockets take now of what they did not. How long the next one is; `None`: nothing has been kept for long, and nobody
-    /// needs to look any more until something is.
+    /// A nap is over: what was kept before it began leaves, and what sockets take now of what they
+    /// did not. How long the next one is; `None`: nothing has been kept for long, and nobody needs
+    /// to look any more until something is.
     pub fn nap(&mut self) -> Option<Duration> {
         let over = self.gathering.naps;
         self.gathering.naps = over.wrapping_add(1);

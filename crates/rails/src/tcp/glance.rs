@@ -1,7 +1,10 @@
-//! When a rank that polls looks at all sockets, which is a call of the system beside the one by which it receives.
+//! When a rank that polls looks at all sockets, which is a call of the system beside the one by
+//! which it receives.
 //!
-//! Part of [`TcpRail`](super::TcpRail). Between two looks only the connection that brought something last is received from. Bounded by [`TCP_LOOK_EVERY`] polls that bring nothing, and by
-//! [`TCP_LOOK_SELDOM`] while that connection brings everything; the clock is read only then, and then by one poll in so many.
+//! Part of [`TcpRail`](super::TcpRail). Between two looks only the connection that brought
+//! something last is received from. Bounded by [`TCP_LOOK_EVERY`] polls that bring nothing, and by
+//! [`TCP_LOOK_SELDOM`] while that connection brings everything; the clock is read only then, and
+//! then by one poll in so many.
 
 use crate::limits::{TCP_LOOK_EVERY, TCP_LOOK_SELDOM};
 use std::time::Instant;
@@ -27,7 +30,8 @@ impl Glance {
     pub(super) fn is_due(&mut self, told: u32, now: impl FnOnce() -> Instant) -> bool {
         self.polls = self.polls.wrapping_add(1);
         self.brought |= told > 0;
-        self.polls.is_multiple_of(TCP_LOOK_EVERY) && (told == 0 && !self.may_wait() || self.is_late(now))
+        self.polls.is_multiple_of(TCP_LOOK_EVERY)
+            && (told == 0 && !self.may_wait() || self.is_late(now))
     }
 
     fn may_wait(&self) -> bool {
@@ -58,7 +62,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Polls a microsecond apart up to the next look, of which those whose number this divides tell of something of the one connection.
+    /// Polls a microsecond apart up to the next look, of which those whose number this divides tell
+    /// of something of the one connection.
     fn polls_to_a_look(glance: &mut Glance, brings: u32) -> u32 {
         let begun = Instant::now();
         (1..1000)
@@ -77,7 +82,11 @@ mod tests {
             assert_eq!(polls_to_a_look(&mut glance, 3), seldom);
             glance.ended();
         }
-        assert_eq!(polls_to_a_look(&mut glance, 0), TCP_LOOK_EVERY, "nothing came");
+        assert_eq!(
+            polls_to_a_look(&mut glance, 0),
+            TCP_LOOK_EVERY,
+            "nothing came"
+        );
         glance.saw_another(true);
         glance.saw_another(false);
         glance.ended();
@@ -103,7 +112,8 @@ mod tests {
     #[test]
     fn who_polls_seldom_looks_as_often_as_ever() {
         let (mut glance, begun) = (Glance::default(), Instant::now());
-        let polls = (1u32..).find(|poll| glance.is_due(1, || begun + Duration::from_millis((*poll).into())));
+        let polls = (1u32..)
+            .find(|poll| glance.is_due(1, || begun + Duration::from_millis((*poll).into())));
         assert_eq!(polls, Some(2 * TCP_LOOK_EVERY));
     }
 }

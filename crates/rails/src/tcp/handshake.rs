@@ -1,14 +1,18 @@
-//! Who is on the other end of a connection: mutual proof that both know the job's secret and are who they say. Sans-IO.
+//! Who is on the other end of a connection: mutual proof that both know the job's secret and are
+//! who they say. Sans-IO.
 //!
-//! Noise's pattern NNpsk0 (crate `snow`) with the job's secret as key before the first message; what the caller says in clear of itself,
-//! of whom it calls and what for is bound in as prologue, so a message made for one job, world, rank, incarnation or stream is worth nothing for another.
-//! So is what versions it speaks; the version that each side finds to be the highest of both it tells the other under seal, so nobody on the way makes them use an older one.
-//! Both sides add fresh keys: a replayed call gets an answer that its replayer cannot use, and no connection counts before the caller's proof.
-//! Used by the rail's lines and its door. Bounded: a message has at most [`frame::OPENING_MAX`] bytes, and each is read once.
+//! Noise's pattern NNpsk0 (crate `snow`) with the job's secret as key before the first message;
+//! what the caller says in clear of itself, of whom it calls and what for is bound in as prologue,
+//! so a message made for one job, world, rank, incarnation or stream is worth nothing for another.
+//! So is what versions it speaks; the version that each side finds to be the highest of both it
+//! tells the other under seal, so nobody on the way makes them use an older one. Both sides add
+//! fresh keys: a replayed call gets an answer that its replayer cannot use, and no connection
+//! counts before the caller's proof. Used by the rail's lines and its door. Bounded: a message has
+//! at most [`frame::OPENING_MAX`] bytes, and each is read once.
 
 use crate::tcp::frame::{
-    self, ASKED, Body, CALL, FIRST, Found, INNER, Library, Opening, Process, Reason, SECOND, Stream, THIRD,
-    VERSIONS,
+    self, ASKED, Body, CALL, FIRST, Found, INNER, Library, Opening, Process, Reason, SECOND,
+    Stream, THIRD, VERSIONS,
 };
 use crate::tcp::trusted::AGENTS;
 use crate::tcp::versions::Versions;
@@ -61,12 +65,14 @@ impl Secret {
         Self(Zeroizing::new(*bytes))
     }
 
-    /// Its bytes: for an inherited descriptor or a sealed connection, never for arguments, environment or output.
+    /// Its bytes: for an inherited descriptor or a sealed connection, never for arguments,
+    /// environment or output.
     pub fn bytes(&self) -> &[u8; SECRET_BYTES] {
         &self.0
     }
 
-    /// A descriptor from which one other process may take the secret, once. Closed on exec: whoever starts that process lets it inherit it.
+    /// A descriptor from which one other process may take the secret, once. Closed on exec: whoever
+    /// starts that process lets it inherit it.
     ///
     /// # Errors
     /// The system gives no pipe.
@@ -78,7 +84,8 @@ impl Secret {
         Ok(read)
     }
 
-    /// Takes the secret from an inherited descriptor, and closes it: children of this process do not have it.
+    /// Takes the secret from an inherited descriptor, and closes it: children of this process do
+    /// not have it.
     ///
     /// # Errors
     /// It does not hold exactly a secret.
@@ -132,7 +139,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// As an error of the engine's says it, whose words live as long as the process. They are kept once for each peer that counts as gone for it, and the first such ends the job.
+    /// As an error of the engine's says it, whose words live as long as the process. They are kept
+    /// once for each peer that counts as gone for it, and the first such ends the job.
     pub(crate) fn for_good(&self) -> &'static str {
         Box::leak(format!("there is no connection to it: {self}").into_boxed_str())
     }
@@ -269,7 +277,8 @@ impl House {
         }
     }
 
-    /// As if this library spoke other versions of the format: for tests of what becomes of such a pair.
+    /// As if this library spoke other versions of the format: for tests of what becomes of such a
+    /// pair.
     #[doc(hidden)]
     #[must_use]
     pub fn speaking(self, versions: Versions) -> Self {
@@ -329,7 +338,8 @@ impl Caller {
         let mut call = Opening::own(house.versions, body);
         let clear = call.encode();
         let refused = Error::Resource("the handshake's cryptography has no random bytes");
-        let noise = noise(&house.secret, &clear[..CALL]).and_then(|noise| noise.build_initiator().ok());
+        let noise =
+            noise(&house.secret, &clear[..CALL]).and_then(|noise| noise.build_initiator().ok());
         let Some(mut noise) = noise else {
             return Err(refused);
         };
@@ -374,13 +384,16 @@ impl Caller {
         let mut payload = [0; SECOND];
         let said = self.noise.read_message(&second, &mut payload);
         let said = said.map_err(|_| Fault::NotAuthentic)?;
-        // The versions in clear may have been changed on the way. Then this is not what the other side has found.
+        // The versions in clear may have been changed on the way. Then this is not what the other
+        // side has found.
         let sight = Sight {
             stream: self.stream,
             sealed: house.sealed,
             version: house.agree(opening.versions, opening.library)?,
         };
-        let theirs = sight.expected(&payload[..said]).ok_or(Fault::NotAuthentic)?;
+        let theirs = sight
+            .expected(&payload[..said])
+            .ok_or(Fault::NotAuthentic)?;
         let mut transport = transport(*self.noise)?;
         let mut third = [0; THIRD];
         match transport.write_message(&sight.with(expected), &mut third) {
@@ -440,7 +453,8 @@ fn refusal(house: &House, fault: Fault) -> Heard {
 }
 
 impl Callee {
-    /// Listens to a call. `admit` is asked about callers that know the secret, and says which number of theirs is expected next.
+    /// Listens to a call. `admit` is asked about callers that know the secret, and says which
+    /// number of theirs is expected next.
     ///
     /// # Errors
     /// What came is no call of this job.
@@ -477,14 +491,18 @@ impl Callee {
         }
         let me = &house.me;
         let is_asked = from.world == ASKED && me.world != AGENTS;
-        if (from.job, to) != (me.job, (me.rank, me.incarnation)) || !(from.world == me.world || is_asked) {
+        if (from.job, to) != (me.job, (me.rank, me.incarnation))
+            || !(from.world == me.world || is_asked)
+        {
             return refusal(Fault::Refused(Reason::Other));
         }
-        // Who only asks for a call sends nothing that would be sealed, and does not know what the ranks have agreed on.
+        // Who only asks for a call sends nothing that would be sealed, and does not know what the
+        // ranks have agreed on.
         if sealed != house.sealed && !is_asked {
             return refusal(Fault::Refused(Reason::Sealing));
         }
-        let noise = noise(&house.secret, &bytes[..CALL]).and_then(|noise| noise.build_responder().ok());
+        let noise =
+            noise(&house.secret, &bytes[..CALL]).and_then(|noise| noise.build_responder().ok());
         let mut noise = noise.ok_or(Fault::NotAuthentic)?;
         let mut nothing = [0; FIRST];
         // Only hashes so far: who does not know the secret costs no more.
@@ -520,7 +538,8 @@ impl Callee {
         })
     }
 
-    /// Looks at what followed the answer: the number that the caller expects next, and the bytes its proof took. `None`: not all is here.
+    /// Looks at what followed the answer: the number that the caller expects next, and the bytes
+    /// its proof took. `None`: not all is here.
     ///
     /// # Errors
     /// The caller is not who it said.
@@ -536,7 +555,10 @@ impl Callee {
         let mut payload = [0; THIRD];
         let said = self.transport.read_message(&third, &mut payload);
         let said = said.map_err(|_| Fault::NotAuthentic)?;
-        let expected = self.sight.expected(&payload[..said]).ok_or(Fault::NotAuthentic)?;
+        let expected = self
+            .sight
+            .expected(&payload[..said])
+            .ok_or(Fault::NotAuthentic)?;
         Ok(Some((expected, consumed)))
     }
 

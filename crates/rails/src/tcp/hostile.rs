@@ -1,6 +1,8 @@
-//! What a peer that has proved itself may do: anything. Functions that have bytes of a fuzzer, or of the tests, decide what it sends, in which parts, and what this side does meanwhile.
+//! What a peer that has proved itself may do: anything. Functions that have bytes of a fuzzer, or
+//! of the tests, decide what it sends, in which parts, and what this side does meanwhile.
 //!
-//! Each ends when the peer breaks the format, as its connection does. What they assert: memory stays within its bounds, each step ends, and nothing is touched that was given back.
+//! Each ends when the peer breaks the format, as its connection does. What they assert: memory
+//! stays within its bounds, each step ends, and nothing is touched that was given back.
 
 pub use crate::tcp::bulk::hostile::receive_anything as bulk;
 pub use crate::tcp::fabric::hello::read_anything as hello;
@@ -56,7 +58,9 @@ impl Other {
     /// Takes what has come.
     pub(crate) fn hears(&self) -> Vec<u8> {
         let (mut bytes, mut all) = ([0; 4096], Vec::new());
-        while let Ok((_, got @ 1..)) = rustix::net::recv(&self.0, &mut bytes[..], RecvFlags::DONTWAIT) {
+        while let Ok((_, got @ 1..)) =
+            rustix::net::recv(&self.0, &mut bytes[..], RecvFlags::DONTWAIT)
+        {
             all.extend_from_slice(&bytes[..got]);
         }
         all

@@ -1,6 +1,8 @@
-//! What came over a peer's connections: packets to the engine, bulk data to where they belong, requests for bulk data to whoever serves them.
+//! What came over a peer's connections: packets to the engine, bulk data to where they belong,
+//! requests for bulk data to whoever serves them.
 //!
-//! Part of [`TcpRail`]; called from its polls alone. Packets first, then a slice of bulk data, so that a small message stands behind one slice at most.
+//! Part of [`TcpRail`]; called from its polls alone. Packets first, then a slice of bulk data, so
+//! that a small message stands behind one slice at most.
 
 use crate::limits::TCP_FILLS_MAX;
 use crate::tcp::TcpRail;
@@ -39,14 +41,16 @@ enum Taken {
 }
 
 impl TcpRail {
-    /// What comes next from a peer may be long. To receive in vain from such a socket holds up the kernel, which is about to put something there; the epoll tells of it without.
+    /// What comes next from a peer may be long. To receive in vain from such a socket holds up the
+    /// kernel, which is about to put something there; the epoll tells of it without.
     #[inline]
     pub(super) fn brings_long(&self, peer: Peer) -> bool {
         let remote = self.remotes[peer as usize].as_ref();
         remote.is_some_and(|remote| remote.link.brings_long())
     }
 
-    /// Takes what came from those that are ready, all sockets having been looked at, and delivers up to `budget` packets.
+    /// Takes what came from those that are ready, all sockets having been looked at, and delivers
+    /// up to `budget` packets.
     pub(super) fn take_from_ready(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
         let mut turn = std::mem::take(&mut self.turn);
         std::mem::swap(&mut turn, &mut self.ready);
@@ -64,7 +68,8 @@ impl TcpRail {
         told
     }
 
-    /// Takes what came from a peer and delivers up to `budget` packets. What is left makes it ready again.
+    /// Takes what came from a peer and delivers up to `budget` packets. What is left makes it ready
+    /// again.
     pub(super) fn take_from(
         &mut self,
         (peer, streams): (Peer, Streams),
@@ -142,7 +147,8 @@ impl TcpRail {
         }
     }
 
-    /// A peer from which there is more to take is ready again; of one that counts as gone all was taken else.
+    /// A peer from which there is more to take is ready again; of one that counts as gone all was
+    /// taken else.
     #[inline]
     fn go_on(&mut self, peer: Peer, more: bool, condemned: bool) {
         if more {
@@ -157,7 +163,9 @@ impl TcpRail {
         let Some(remote) = self.remotes[peer as usize].as_ref() else {
             return false;
         };
-        let Stream::Bulk(path) = stream else { return false };
+        let Stream::Bulk(path) = stream else {
+            return false;
+        };
         let path = remote.paths.get(path);
         path.is_some_and(|path| path.bulk.has_to_send() && !path.calls.watches_room)
     }
@@ -187,7 +195,8 @@ impl TcpRail {
                         Ok((got, more)) => {
                             *told += 1;
                             sink.placed(peer, got);
-                            // Of what came behind the rest, and of sealed bytes, the socket does not tell.
+                            // Of what came behind the rest, and of sealed bytes, the socket does
+                            // not tell.
                             last = !more;
                             if last && !remote.link.has_come() {
                                 result = Taken::All;
@@ -195,7 +204,11 @@ impl TcpRail {
                             }
                         }
                         Err(end) => {
-                            result = if end == Io::Over { Taken::Over } else { Taken::All };
+                            result = if end == Io::Over {
+                                Taken::Over
+                            } else {
+                                Taken::All
+                            };
                             break;
                         }
                     }
@@ -260,7 +273,8 @@ impl TcpRail {
     fn take_bulk(&mut self, remote: &mut Remote, (peer, path): (Peer, u8)) -> Taken {
         let mut left = self.brisk.slice(Instant::now);
         while left > 0 {
-            let in_body = |bulk: &mut Carrier| bulk.socket_mut().is_some_and(|bulk| bulk.is_in_body());
+            let in_body =
+                |bulk: &mut Carrier| bulk.socket_mut().is_some_and(|bulk| bulk.is_in_body());
             let stays = self.patient && in_body(&mut remote.paths.at(path).bulk);
             let (got, told) = match remote.paths.at(path).bulk.fill(left) {
                 Ok(step) => step,
@@ -332,8 +346,17 @@ impl TcpRail {
     }
 
     fn asked(&self, bulk: &mut Carrier, peer: Peer, (number, ask): (u32, Ask)) {
-        let region = self.regions.get(&ask.cookie).filter(|region| region.peer == peer);
-        let within = |len: u64| ask.len > 0 && ask.offset.checked_add(ask.len).is_some_and(|end| end <= len);
+        let region = self
+            .regions
+            .get(&ask.cookie)
+            .filter(|region| region.peer == peer);
+        let within = |len: u64| {
+            ask.len > 0
+                && ask
+                    .offset
+                    .checked_add(ask.len)
+                    .is_some_and(|end| end <= len)
+        };
         match region {
             Some(region) if within(region.data.len) => bulk.serve(number, &ask, &region.data),
             _ => bulk.refuse(number),

@@ -1,6 +1,8 @@
-//! What is ready when a listener has something to do: the listener while it is open to callers, and otherwise a clock.
+//! What is ready when a listener has something to do: the listener while it is open to callers, and
+//! otherwise a clock.
 //!
-//! Used by whoever takes calls, and cannot take all of them at any time: there is no place, or the process has no more descriptors. Nobody is woken for those who wait in the kernel's queue then,
+//! Used by whoever takes calls, and cannot take all of them at any time: there is no place, or the
+//! process has no more descriptors. Nobody is woken for those who wait in the kernel's queue then,
 //! again and again, until there may be one.
 
 use crate::limits::TCP_PROOF_STAYS;
@@ -38,7 +40,8 @@ impl Latch {
         ready.unwrap_or(listener.as_fd())
     }
 
-    /// Who calls waits for so long, unless it is opened before. Where that cannot be done it stays open.
+    /// Who calls waits for so long, unless it is opened before. Where that cannot be done it stays
+    /// open.
     pub(crate) fn shut(&mut self, listener: &OwnedFd, wait: Duration) {
         if let Some(bolt) = &mut self.bolt {
             bolt.shut = bolt.clock.set(Some(wait)) && bolt.watch(listener, EventFlags::empty());
@@ -71,7 +74,8 @@ impl Bolt {
     }
 }
 
-/// The next one who calls, for whom there is a place. None: nobody does, or there is nothing left to take it with, and its latch is shut for a while.
+/// The next one who calls, for whom there is a place. None: nobody does, or there is nothing left
+/// to take it with, and its latch is shut for a while.
 pub(crate) fn accept(listener: &OwnedFd, latch: &mut Latch) -> Option<OwnedFd> {
     latch.open(listener);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

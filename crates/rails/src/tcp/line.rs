@@ -1,10 +1,14 @@
-//! Making a connection to a peer: socket, addresses in turn, the calling side of the handshake. Never blocks.
+//! Making a connection to a peer: socket, addresses in turn, the calling side of the handshake.
+//! Never blocks.
 //!
-//! Owned by the rail, one per peer and stream that this side opens. Time is an argument. Where a host between answers that has this side's call and the peer's, and so neither of
-//! the two called ones, it makes this side the called one: the attempt goes on as a stranger's (`stranger`) that nobody but the peer can be.
+//! Owned by the rail, one per peer and stream that this side opens. Time is an argument. Where a
+//! host between answers that has this side's call and the peer's, and so neither of the two called
+//! ones, it makes this side the called one: the attempt goes on as a stranger's (`stranger`) that
+//! nobody but the peer can be.
 
 use crate::limits::{
-    RELAY_HALF_LIMIT, TCP_CONNECT_LIMIT, TCP_PROBE_AFTER_S, TCP_PROBE_EVERY_S, TCP_PROBES, TCP_SEGMENT,
+    RELAY_HALF_LIMIT, TCP_CONNECT_LIMIT, TCP_PROBE_AFTER_S, TCP_PROBE_EVERY_S, TCP_PROBES,
+    TCP_SEGMENT,
 };
 use crate::sys;
 use crate::tcp::between;
@@ -26,7 +30,8 @@ pub(crate) enum Failure {
     Refused,
     /// No answer, no way, or no resources for an attempt.
     Unreachable,
-    /// It was accepted, and closed before the call had left: by one who has no place for more callers, as a rule. That says nothing of who is there.
+    /// It was accepted, and closed before the call had left: by one who has no place for more
+    /// callers, as a rule. That says nothing of who is there.
     Unheard,
     /// It was accepted and then cut, behind the call.
     Cut,
@@ -177,7 +182,8 @@ impl Line {
         self.kept && matches!(self.side, Side::Calling(_))
     }
 
-    /// When it has lasted as long as it may, and what it is then. `None`: whoever has the call answers when it looks, and that its host lives the kernel finds out.
+    /// When it has lasted as long as it may, and what it is then. `None`: whoever has the call
+    /// answers when it looks, and that its host lives the kernel finds out.
     pub(crate) fn limit(&self) -> Option<(Instant, Failure)> {
         match &self.side {
             Side::Called(peer) => Some((peer.since() + RELAY_HALF_LIMIT, Failure::Alone)),

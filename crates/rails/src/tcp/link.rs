@@ -1,12 +1,15 @@
 //! Stream 0 of a pair: packets in order, each once, over one connection after another.
 //!
-//! Owned by the rail, one per peer that was ever spoken to. Numbers live here, above the sockets: what was not acknowledged is kept in the
-//! [`Log`] and sent again on the next connection, what comes twice is passed over. Bounded by the log and the receive buffer; a peer that does not
-//! read makes the log full, which is the sender's back-pressure.
+//! Owned by the rail, one per peer that was ever spoken to. Numbers live here, above the sockets:
+//! what was not acknowledged is kept in the [`Log`] and sent again on the next connection, what
+//! comes twice is passed over. Bounded by the log and the receive buffer; a peer that does not read
+//! makes the log full, which is the sender's back-pressure.
 
 mod pieces;
 
-use crate::limits::{TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_ACK_LATE, TCP_LEAN, TCP_RECEIVE, TCP_UNSENT_MAX};
+use crate::limits::{
+    TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_ACK_LATE, TCP_LEAN, TCP_RECEIVE, TCP_UNSENT_MAX,
+};
 use crate::sys::{self, Block, Way};
 use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::frame::{HEAD, Head, Kind, Stream, header_bytes, header_from};
@@ -19,7 +22,8 @@ use garonne_sync::user::{Scratch, UserMem};
 pub(crate) enum Came {
     /// A packet; its payload is valid until the next call.
     Packet(Header, UserMem, usize),
-    /// So many bytes from the first on of the message that comes in pieces, of which nothing lies here yet: for [`Link::fill_into`], or [`Link::fill`].
+    /// So many bytes from the first on of the message that comes in pieces, of which nothing lies
+    /// here yet: for [`Link::fill_into`], or [`Link::fill`].
     Rest(u64, usize),
     /// A ring, for whoever sleeps; it has done its work by arriving.
     Ring,
@@ -67,7 +71,8 @@ pub(crate) struct Link {
     start: usize,
     end: usize,
     part: Option<Part>,
-    /// A message came in pieces since little came at once: of the next no more is taken in here than what tells where it goes.
+    /// A message came in pieces since little came at once: of the next no more is taken in here
+    /// than what tells where it goes.
     lean: bool,
     /// The last message came in pieces.
     long: bool,
@@ -131,8 +136,14 @@ impl Link {
     }
 
     /// Adds a packet whose payload lies in a block of its own.
-    pub(crate) fn send_block(&mut self, blocks: &mut Blocks, room: (Scratch, usize), header: &Header) {
-        self.log.add(blocks, room, self.expected, &header_bytes(header));
+    pub(crate) fn send_block(
+        &mut self,
+        blocks: &mut Blocks,
+        room: (Scratch, usize),
+        header: &Header,
+    ) {
+        self.log
+            .add(blocks, room, self.expected, &header_bytes(header));
         self.owes_nothing_more(true);
     }
 
@@ -181,7 +192,8 @@ impl Link {
         self.owed_frames > 0
     }
 
-    /// Acknowledges by a frame of its own, if nothing waits to leave that would do it or stand before it.
+    /// Acknowledges by a frame of its own, if nothing waits to leave that would do it or stand
+    /// before it.
     pub(crate) fn acknowledge(&mut self) -> Sent {
         let Some(channel) = &mut self.channel else {
             return Sent::All;
@@ -201,7 +213,8 @@ impl Link {
                 Sent::All
             }
             Io::Later => Sent::All,
-            // A part of a frame cannot be taken back; sixteen bytes that do not fit say that the socket is stuffed, which is rare enough for this.
+            // A part of a frame cannot be taken back; sixteen bytes that do not fit say that the
+            // socket is stuffed, which is rare enough for this.
             Io::Moved(_) | Io::Over => Sent::Over,
         }
     }
@@ -222,7 +235,8 @@ impl Link {
         self.owed_bytes >= TCP_ACK_BYTES || self.owed_frames >= TCP_ACK_FRAMES
     }
 
-    /// Whether an acknowledgement that is due cannot wait any more for something that leaves anyway.
+    /// Whether an acknowledgement that is due cannot wait any more for something that leaves
+    /// anyway.
     pub(crate) fn is_late(&self) -> bool {
         self.owed_bytes >= TCP_ACK_LATE || self.owed_frames >= 2 * TCP_ACK_FRAMES
     }
@@ -260,8 +274,8 @@ impl Link {
         }
     }
 
-    /// Receives the rest of which [`Came::Rest`] told to where it goes, and a little of what is behind it. How many bytes of the rest came, and whether
-    /// there may be more.
+    /// Receives the rest of which [`Came::Rest`] told to where it goes, and a little of what is
+    /// behind it. How many bytes of the rest came, and whether there may be more.
     pub(crate) fn fill_into(&mut self, to: UserMem, len: usize) -> Result<(usize, bool), Io> {
         let (Some(channel), Some(buffer)) = (&mut self.channel, &self.buffer) else {
             return Err(Io::Later);
@@ -315,7 +329,8 @@ impl Link {
         self.owed_frames += 1;
     }
 
-    /// What lies here of the packet that is taken in as it comes, if this connection is in the midst of it.
+    /// What lies here of the packet that is taken in as it comes, if this connection is in the
+    /// midst of it.
     fn next_part(&mut self, mem: UserMem) -> Option<Came> {
         let part = self.part.filter(|part| part.here)?;
         let len = part.left.min(self.end - self.start);
@@ -328,7 +343,8 @@ impl Link {
         Some(Came::Packet(Pieces::tail(part.offset, len), payload, len))
     }
 
-    /// Begins to take in a packet of a message in pieces before all of it is here, or goes on with one that comes again. Of `have` bytes `whole` are the frame's.
+    /// Begins to take in a packet of a message in pieces before all of it is here, or goes on with
+    /// one that comes again. Of `have` bytes `whole` are the frame's.
     fn begin_part(
         &mut self,
         kind: Kind,
@@ -416,14 +432,16 @@ impl Link {
                 return Err(Violation);
             }
             if ahead < 0 {
-                // A replay of what had arrived; its sender did not know, and may have room for nothing else until it does.
+                // A replay of what had arrived; its sender did not know, and may have room for
+                // nothing else until it does.
                 self.owe(whole);
                 continue;
             }
             self.took(whole);
             match head.kind {
                 Kind::Packet => {
-                    let (header, len) = (header_from(&mem.read_array(HEAD as isize)), whole - BEFORE);
+                    let (header, len) =
+                        (header_from(&mem.read_array(HEAD as isize)), whole - BEFORE);
                     if header.len as usize != len {
                         return Err(Violation);
                     }

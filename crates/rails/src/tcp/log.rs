@@ -1,10 +1,13 @@
-//! What was sent to a peer and is not acknowledged: frames in the order of their numbers, kept for replay. Sans-IO.
+//! What was sent to a peer and is not acknowledged: frames in the order of their numbers, kept for
+//! replay. Sans-IO.
 //!
-//! Owned by a link. Frames lie back to back in blocks, ready to leave; a cursor says what the present connection has taken. A large packet has a
-//! block of its own, in which its payload was written by whoever sends it. Bounded by [`TCP_LOG_MAX`] and [`TCP_LOG_RESERVE`].
+//! Owned by a link. Frames lie back to back in blocks, ready to leave; a cursor says what the
+//! present connection has taken. A large packet has a block of its own, in which its payload was
+//! written by whoever sends it. Bounded by [`TCP_LOG_MAX`] and [`TCP_LOG_RESERVE`].
 
 use crate::limits::{
-    TCP_BLOCK, TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_SPARE_BLOCKS, TCP_UNSENT_MAX,
+    TCP_BLOCK, TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_SPARE_BLOCKS,
+    TCP_UNSENT_MAX,
 };
 use crate::tcp::frame::{HEAD, HEADER, Head, Kind};
 use garonne_engine::limits::GATHER_BYTES;
@@ -93,11 +96,12 @@ impl Log {
         !backlog && self.held + HEAD + len <= most
     }
 
-    /// Makes sure of room for a packet that is kept with others and for so many bytes more in long ones, if what waits to leave is as little as what messages leave to be sent together.
+    /// Makes sure of room for a packet that is kept with others and for so many bytes more in long
+    /// ones, if what waits to leave is as little as what messages leave to be sent together.
     pub(crate) fn promise(&mut self, first: usize, more: usize) -> bool {
         let long = more.div_ceil(TCP_PACKET_MAX);
-        let free =
-            self.unsent_len() <= GATHER_BYTES && self.held + BEFORE + first + long * BLOCK <= TCP_LOG_MAX;
+        let free = self.unsent_len() <= GATHER_BYTES
+            && self.held + BEFORE + first + long * BLOCK <= TCP_LOG_MAX;
         self.promised = if free { 1 + long } else { 0 };
         free
     }
@@ -141,7 +145,8 @@ impl Log {
         head.encode()
     }
 
-    /// Adds a frame, copying its payload; its whole must fit into a block. `false`: no memory, and nothing was added.
+    /// Adds a frame, copying its payload; its whole must fit into a block. `false`: no memory, and
+    /// nothing was added.
     pub(crate) fn append(
         &mut self,
         blocks: &mut Blocks,
@@ -157,7 +162,8 @@ impl Log {
         true
     }
 
-    /// Adds a frame whose payload will be written before anything leaves from there: where the frame begins. `None`: no memory, and nothing was added.
+    /// Adds a frame whose payload will be written before anything leaves from there: where the
+    /// frame begins. `None`: no memory, and nothing was added.
     pub(crate) fn append_room(
         &mut self,
         blocks: &mut Blocks,
@@ -191,7 +197,8 @@ impl Log {
         Some(frame)
     }
 
-    /// Adds a packet whose payload lies in `room` behind [`BEFORE`] bytes, or will before anything leaves from there: where its frame begins.
+    /// Adds a packet whose payload lies in `room` behind [`BEFORE`] bytes, or will before anything
+    /// leaves from there: where its frame begins.
     pub(crate) fn add(
         &mut self,
         blocks: &mut Blocks,
@@ -203,8 +210,12 @@ impl Log {
         let mem = room.mem();
         mem.write_array(0, head);
         mem.write_array(HEAD as isize, *header);
-        // An empty block must not stand before it; the cursor, if it was there, is where the new one begins.
-        if self.blocks.back().is_some_and(|block| block.start == block.end)
+        // An empty block must not stand before it; the cursor, if it was there, is where the new
+        // one begins.
+        if self
+            .blocks
+            .back()
+            .is_some_and(|block| block.start == block.end)
             && let Some(empty) = self.blocks.pop_back()
         {
             blocks.give(empty.room);
@@ -256,14 +267,23 @@ impl Log {
     /// A new connection begins with the first frame that is kept.
     pub(crate) fn rewind(&mut self) {
         self.cursor = (0, self.blocks.front().map_or(0, |block| block.start));
-        self.unsent = self.blocks.iter().map(|block| block.end - block.start).sum();
+        self.unsent = self
+            .blocks
+            .iter()
+            .map(|block| block.end - block.start)
+            .sum();
     }
 
-    /// Every frame before `number` has arrived. What is to leave again and came by an earlier connection after all, since the other side said what it had, does not leave again.
+    /// Every frame before `number` has arrived. What is to leave again and came by an earlier
+    /// connection after all, since the other side said what it had, does not leave again.
     ///
     /// # Errors
     /// Some of them never left.
-    pub(crate) fn acknowledge(&mut self, blocks: &mut Blocks, number: u32) -> Result<(), Violation> {
+    pub(crate) fn acknowledge(
+        &mut self,
+        blocks: &mut Blocks,
+        number: u32,
+    ) -> Result<(), Violation> {
         let count = number.wrapping_sub(self.first) as i32;
         if count <= 0 {
             // Said before the last replay, or nothing new.
@@ -280,7 +300,8 @@ impl Log {
         Ok(())
     }
 
-    /// The other side had everything before `number` when this connection was made, whatever has left on it.
+    /// The other side had everything before `number` when this connection was made, whatever has
+    /// left on it.
     pub(crate) fn resume(&mut self, blocks: &mut Blocks, number: u32) -> Result<(), Violation> {
         let left = self.first.wrapping_add(self.left_whole());
         if left.wrapping_sub(self.left_before) as i32 > 0 {
@@ -356,7 +377,8 @@ impl Log {
     }
 }
 
-/// What a frame of so many bytes takes of the bound on its sender's side: a long packet has a block of its own.
+/// What a frame of so many bytes takes of the bound on its sender's side: a long packet has a block
+/// of its own.
 pub(crate) fn held_for(whole: usize) -> usize {
     if whole > BEFORE + TCP_PACKED_MAX {
         BLOCK
@@ -467,7 +489,8 @@ mod tests {
                             take(&wire, &mut expected);
                         }
                         prop_assert_eq!(log.resume(&mut blocks, expected), Ok(()));
-                        // Or arrives only after the other side has said for the next connection what it had.
+                        // Or arrives only after the other side has said for the next connection
+                        // what it had.
                         if amount % 3 == 0 {
                             take(&wire, &mut expected);
                         }

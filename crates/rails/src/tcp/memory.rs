@@ -1,7 +1,10 @@
-//! The way of large data between two ranks of one host by which the receiver copies from the sender's memory: one more beside the connection that the two have.
+//! The way of large data between two ranks of one host by which the receiver copies from the
+//! sender's memory: one more beside the connection that the two have.
 //!
-//! Owned by the pair's `paths`, which ask it for pieces as they ask connections; whoever has the rail for shared memory copies them (`beside`), in the order in which
-//! they were asked for. It never breaks and never stands still: what a connection owes comes by it. Bounded by what the paths ask for.
+//! Owned by the pair's `paths`, which ask it for pieces as they ask connections; whoever has the
+//! rail for shared memory copies them (`beside`), in the order in which they were asked for. It
+//! never breaks and never stands still: what a connection owes comes by it. Bounded by what the
+//! paths ask for.
 
 use crate::tcp::bulk::Piece;
 use garonne_sync::user::Data;
@@ -109,7 +112,10 @@ mod tests {
         // Nobody copies more than there is.
         assert_eq!(memory.copied(41), Some(piece(0, 100)));
         assert_eq!(memory.copied(10), None);
-        assert_eq!((memory.moved(), memory.give_up()), (110, vec![piece(510, 40)]));
+        assert_eq!(
+            (memory.moved(), memory.give_up()),
+            (110, vec![piece(510, 40)])
+        );
         assert!(!memory.is_wanted() && memory.next().is_none() && memory.copied(1).is_none());
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Owned by the way. Time is an argument.
 
-use crate::limits::{TCP_PACE_MEMORY, TCP_SLOW_AGAIN, TCP_SLOW_COST, TCP_SLOW_WAY, TCP_TUNED_COUNTS};
+use crate::limits::{
+    TCP_PACE_MEMORY, TCP_SLOW_AGAIN, TCP_SLOW_COST, TCP_SLOW_WAY, TCP_TUNED_COUNTS,
+};
 use std::time::{Duration, Instant};
 
 /// What a connection has moved, and how fast.
@@ -17,7 +19,8 @@ pub(crate) struct Pace {
     pub(crate) since: Option<(Instant, u64)>,
     /// When a piece came last, and how long it took.
     pub(crate) last: Option<(Instant, Duration)>,
-    /// What the way had been heard to say when silence was last looked for, and how many looks in a row have found the same.
+    /// What the way had been heard to say when silence was last looked for, and how many looks in a
+    /// row have found the same.
     pub(crate) heard: u64,
     pub(crate) silent_looks: u32,
     /// It brings nothing while others do.
@@ -31,7 +34,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// What it moves in a microsecond, and how long it takes to begin, as they were found another time. `false`: it is known better.
+    /// What it moves in a microsecond, and how long it takes to begin, as they were found another
+    /// time. `false`: it is known better.
     pub(crate) fn begin_with(&mut self, (rate, latency): (f64, f64), now: Instant) -> bool {
         if self.rate().is_some() {
             return false;
@@ -58,17 +62,23 @@ impl Pace {
         self.found = true;
         let (took, bytes) = ((now - since).as_secs_f64() * 1e6, (moved - before) as f64);
         self.since = more.then_some((now, moved));
-        // By time, not by pieces: what a queue on the way lets through at once in the beginning says little of what it lets through in the long run.
+        // By time, not by pieces: what a queue on the way lets through at once in the beginning
+        // says little of what it lets through in the long run.
         let kept = (-took / TCP_PACE_MEMORY).exp();
         self.bytes = self.bytes * kept + bytes;
         self.took = self.took * kept + took;
     }
 
-    /// Forgets how fast it was if it is asked for nothing for being so much slower than the fastest, and that was found out some time ago: it may have been a bad moment, and only another
-    /// piece can tell.
+    /// Forgets how fast it was if it is asked for nothing for being so much slower than the
+    /// fastest, and that was found out some time ago: it may have been a bad moment, and only
+    /// another piece can tell.
     pub(crate) fn forget_bad_moment(&mut self, now: Instant, fastest: f64) {
-        let is_slow = self.rate().is_some_and(|rate| rate < fastest * TCP_SLOW_WAY);
-        let due = |(last, took): (Instant, Duration)| now > last + TCP_SLOW_AGAIN.max(took * TCP_SLOW_COST);
+        let is_slow = self
+            .rate()
+            .is_some_and(|rate| rate < fastest * TCP_SLOW_WAY);
+        let due = |(last, took): (Instant, Duration)| {
+            now > last + TCP_SLOW_AGAIN.max(took * TCP_SLOW_COST)
+        };
         if self.since.is_none() && is_slow && self.last.is_some_and(due) {
             (self.bytes, self.took, self.found) = (0.0, 0.0, false);
         }

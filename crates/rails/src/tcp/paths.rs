@@ -1,9 +1,13 @@
-//! The ways of large data between a pair: one connection that every pair has, one for each further network that both hosts are on, and one by libfabric; or, of two ranks of one host, one
+//! The ways of large data between a pair: one connection that every pair has, one for each further
+//! network that both hosts are on, and one by libfabric; or, of two ranks of one host, one
 //! connection and the memory that both reach.
 //!
-//! Owned by the rail, one per peer. What is to be read is cut into pieces, and each is asked for on whichever connection has room for it, as the engine's strategy says
-//! (`strategy::split`) from what each has moved so far; so ratios follow what networks do while they do it. A piece whose connection breaks, or brings nothing while others do, is
-//! asked for again elsewhere. With one way, a read is one piece and no clock is read. Time is an argument. Bounded by what the engine asks for.
+//! Owned by the rail, one per peer. What is to be read is cut into pieces, and each is asked for on
+//! whichever connection has room for it, as the engine's strategy says (`strategy::split`) from
+//! what each has moved so far; so ratios follow what networks do while they do it. A piece whose
+//! connection breaks, or brings nothing while others do, is asked for again elsewhere. With one
+//! way, a read is one piece and no clock is read. Time is an argument. Bounded by what the engine
+//! asks for.
 
 pub(crate) mod tuned;
 mod unasked;
@@ -79,7 +83,8 @@ pub(crate) struct Paths {
     several: bool,
 }
 
-/// How data are split: as the built-in strategy does, or as the one does that was loaded, with the peer.
+/// How data are split: as the built-in strategy does, or as the one does that was loaded, with the
+/// peer.
 type How<'a> = (Splitting, Option<(&'a Loaded, Peer)>);
 
 impl Paths {
@@ -175,7 +180,8 @@ impl Paths {
         self.next_key += 1;
     }
 
-    /// Starts a read of a region that lies in memory which this side reaches, as `memory` says: that is one of the ways.
+    /// Starts a read of a region that lies in memory which this side reaches, as `memory` says:
+    /// that is one of the ways.
     pub(crate) fn read_by_both(
         &mut self,
         (token, ask): (Token, Ask),
@@ -197,7 +203,12 @@ impl Paths {
         let (piece, local, local_offset) = self.get(MEMORY)?.bulk.memory()?.next()?;
         let whole = self.wholes.iter().find(|whole| whole.key == piece.whole)?;
         let offset = whole.ask.offset + piece.at;
-        Some((whole.memory?, offset, (local.clone(), local_offset), piece.len))
+        Some((
+            whole.memory?,
+            offset,
+            (local.clone(), local_offset),
+            piece.len,
+        ))
     }
 
     /// So much of it is copied.
@@ -213,7 +224,10 @@ impl Paths {
             let rest = self.at(path).bulk.give_up();
             self.give_back(rest);
         }
-        let at = self.wholes.iter().position(|whole| whole.key == piece.whole)?;
+        let at = self
+            .wholes
+            .iter()
+            .position(|whole| whole.key == piece.whole)?;
         Some(self.wholes.remove(at).token)
     }
 
@@ -225,7 +239,8 @@ impl Paths {
         self.wholes.drain(..).map(|whole| whole.token).collect()
     }
 
-    /// Memory of this region is not touched any more, but for what is lent to a device. The ways whose connections have to end.
+    /// Memory of this region is not touched any more, but for what is lent to a device. The ways
+    /// whose connections have to end.
     #[must_use]
     pub(crate) fn revoke(&mut self, cookie: u64) -> Vec<u8> {
         let paths = (0..).zip(&mut self.paths);
@@ -272,10 +287,15 @@ impl Paths {
         self.give_back(rest);
     }
 
-    /// Pieces that have to be asked for again. Of a refused read this may have been the last: the next that is told of it says so.
+    /// Pieces that have to be asked for again. Of a refused read this may have been the last: the
+    /// next that is told of it says so.
     pub(crate) fn give_back(&mut self, rest: Vec<Piece>) {
         for piece in rest {
-            if let Some(whole) = self.wholes.iter_mut().find(|whole| whole.key == piece.whole) {
+            if let Some(whole) = self
+                .wholes
+                .iter_mut()
+                .find(|whole| whole.key == piece.whole)
+            {
                 whole.asked -= 1;
                 if !whole.refused {
                     whole.left.push((piece.at, piece.len));
@@ -291,7 +311,10 @@ impl Paths {
             let more = path.bulk.asked() > 0;
             path.pace.came(Instant::now(), path.bulk.moved(), more);
         }
-        let at = self.wholes.iter().position(|whole| whole.key == piece.whole)?;
+        let at = self
+            .wholes
+            .iter()
+            .position(|whole| whole.key == piece.whole)?;
         let whole = &mut self.wholes[at];
         whole.asked -= 1;
         if refused {
@@ -303,7 +326,11 @@ impl Paths {
 
     /// A piece cannot be read by a device: what is left of its read comes by sockets.
     pub(crate) fn declined(&mut self, piece: Piece) {
-        if let Some(whole) = self.wholes.iter_mut().find(|whole| whole.key == piece.whole) {
+        if let Some(whole) = self
+            .wholes
+            .iter_mut()
+            .find(|whole| whole.key == piece.whole)
+        {
             whole.by_sockets = true;
         }
         self.give_back(vec![piece]);
@@ -386,7 +413,11 @@ impl Paths {
                 let index = able.iter().position(|one| one == path).unwrap_or(0);
                 let ways = self.ways(able);
                 let len = if self.wholes[at].ask.len < TCP_SPREAD_LEAST {
-                    if split::first(&ways, len) == index { len } else { 0 }
+                    if split::first(&ways, len) == index {
+                        len
+                    } else {
+                        0
+                    }
                 } else if self.paths[*path].bulk.asked() >= TCP_PIECES {
                     0
                 } else {
@@ -406,8 +437,9 @@ impl Paths {
         asked
     }
 
-    /// Asks for pieces as long as the strategy that was loaded names them. The ways on which something is to be sent, and whether the built-in strategy is to go on: it
-    /// is not if the other says that nothing more should be asked for now.
+    /// Asks for pieces as long as the strategy that was loaded names them. The ways on which
+    /// something is to be sent, and whether the built-in strategy is to go on: it is not if the
+    /// other says that nothing more should be asked for now.
     fn spread_as_told(
         &mut self,
         (usable, sockets): (&[usize], &[usize]),
@@ -450,7 +482,8 @@ impl Paths {
         (asked, false)
     }
 
-    /// The usable ways as a strategy sees them. What is `whole` is not split, and is not kept waiting for room.
+    /// The usable ways as a strategy sees them. What is `whole` is not split, and is not kept
+    /// waiting for room.
     fn lanes(&self, usable: &[usize], whole: Option<u64>) -> Vec<Lane> {
         let lane = |(way, path): (Way, &usize)| {
             let Path { bulk, pace, .. } = &self.paths[*path];
@@ -465,22 +498,34 @@ impl Paths {
                 ..lane
             }
         };
-        self.ways(usable).into_iter().zip(usable).map(lane).collect()
+        self.ways(usable)
+            .into_iter()
+            .zip(usable)
+            .map(lane)
+            .collect()
     }
 
     /// The best known rate; 0: none is known.
     fn fastest(&self, usable: &[usize]) -> f64 {
-        let known = usable.iter().filter_map(|path| self.paths[*path].pace.rate());
+        let known = usable
+            .iter()
+            .filter_map(|path| self.paths[*path].pace.rate());
         known.fold(0.0, f64::max)
     }
 
     fn ways(&self, usable: &[usize]) -> Vec<Way> {
         let fastest = self.fastest(usable);
-        let guess = if fastest > 0.0 { fastest } else { TCP_PATH_RATE };
+        let guess = if fastest > 0.0 {
+            fastest
+        } else {
+            TCP_PATH_RATE
+        };
         let way = |path: &usize| {
             let Path { bulk, pace, .. } = &self.paths[*path];
             Way {
-                rate: pace.rate().unwrap_or(guess * pace.share.unwrap_or(1.0).max(0.1)),
+                rate: pace
+                    .rate()
+                    .unwrap_or(guess * pace.share.unwrap_or(1.0).max(0.1)),
                 latency: pace.latency,
                 backlog: bulk.backlog(),
             }
@@ -494,7 +539,8 @@ impl Paths {
         ranges.map(|(_, len)| len).sum()
     }
 
-    /// The next range that nobody is asked for, and that a socket, or a device, can bring: the index of its read, and its length.
+    /// The next range that nobody is asked for, and that a socket, or a device, can bring: the
+    /// index of its read, and its length.
     fn next_left(&self, socket: bool) -> Option<(usize, u64)> {
         let is_next = |whole: &Whole| !whole.left.is_empty() && (socket || !whole.by_sockets);
         let at = self.wholes.iter().position(is_next)?;
@@ -526,15 +572,19 @@ impl Paths {
         self.paths[path].bulk.read(piece, ask, local);
     }
 
-    /// Looks for ways that have brought nothing since the last such look although something was asked for, while another could: what they owe is asked for elsewhere.
-    /// `true`: there is some.
+    /// Looks for ways that have brought nothing since the last such look although something was
+    /// asked for, while another could: what they owe is asked for elsewhere. `true`: there is some.
     pub(crate) fn listen(&mut self) -> bool {
         let mut silent = Vec::new();
         for (number, path) in self.paths.iter_mut().enumerate() {
             let heard = path.bulk.heard();
             let waits = path.bulk.asked() > 0 && path.bulk.channel().is_some();
             let is_silent = waits && path.pace.heard == heard;
-            path.pace.silent_looks = if is_silent { path.pace.silent_looks + 1 } else { 0 };
+            path.pace.silent_looks = if is_silent {
+                path.pace.silent_looks + 1
+            } else {
+                0
+            };
             let looks = path.bulk.fabric().map_or(1, |_| FABRIC_SILENT_LOOKS);
             if path.pace.silent_looks >= looks && !path.pace.stalls {
                 silent.push(number);
@@ -546,7 +596,8 @@ impl Paths {
             path.pace.heard = if waits { heard } else { u64::MAX };
         }
         let others = |silent: &[usize]| {
-            (0..self.paths.len()).any(|path| !silent.contains(&path) && self.paths[path].is_usable())
+            (0..self.paths.len())
+                .any(|path| !silent.contains(&path) && self.paths[path].is_usable())
         };
         if silent.is_empty() || !others(&silent) {
             return false;
@@ -566,7 +617,8 @@ impl Paths {
         self.paths.iter().map(|path| path.bulk.moved()).collect()
     }
 
-    /// Megabytes that a way was seen to bring in a second, and has brought; 0: not known. What it began with nobody saw now.
+    /// Megabytes that a way was seen to bring in a second, and has brought; 0: not known. What it
+    /// began with nobody saw now.
     pub(crate) fn brought(&self, path: u8) -> (u32, u32) {
         let brought = |path: &Path| {
             (

@@ -12,7 +12,10 @@ use garonne_sync::user::UserMem;
 
 impl TcpRail {
     pub(super) fn flow_of(&mut self, peer: Peer, len: usize) -> Flowing {
-        if len <= TCP_INLINE_MAX || len > TCP_FLOW_MAX || len <= GATHER_EACH_MAX && self.may_wait(peer, len) {
+        if len <= TCP_INLINE_MAX
+            || len > TCP_FLOW_MAX
+            || len <= GATHER_EACH_MAX && self.may_wait(peer, len)
+        {
             return Flowing::No;
         }
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
@@ -21,8 +24,13 @@ impl TcpRail {
         if !remote.link.is_up() {
             return Flowing::No;
         }
-        let first = if len <= TCP_PACKED_MAX { len } else { TCP_FLOW_HEAD };
-        // A block for each long packet, and one in case the first does not fit behind what was sent before.
+        let first = if len <= TCP_PACKED_MAX {
+            len
+        } else {
+            TCP_FLOW_HEAD
+        };
+        // A block for each long packet, and one in case the first does not fit behind what was sent
+        // before.
         if !self.blocks.keep(1 + (len - first).div_ceil(TCP_PACKET_MAX)) {
             return Flowing::No;
         }

@@ -1,9 +1,13 @@
 //! Connections between ranks whose hosts have no network in common, passed on by a third host.
 //!
-//! Owned by an agent of that host. Whoever calls makes the same call as at the rank itself; it shows the job's secret, so strangers get no further, and names the rank. Where this host reaches
-//! that one, all its addresses are called at once, and the first that takes it is gone on with. Where it does not, the two are to meet here: the call is kept, its caller told so, until the other calls its caller here, too, and the two are joined
-//! (`halves`). From then on bytes are moved both ways as they come, a buffer at a time in each direction (`passage`): the ranks prove themselves to each other,
-//! and replay what a broken passage has lost, as on any connection. Never blocks; a [`Relay::turn`] moves a bounded number of bytes.
+//! Owned by an agent of that host. Whoever calls makes the same call as at the rank itself; it
+//! shows the job's secret, so strangers get no further, and names the rank. Where this host reaches
+//! that one, all its addresses are called at once, and the first that takes it is gone on with.
+//! Where it does not, the two are to meet here: the call is kept, its caller told so, until the
+//! other calls its caller here, too, and the two are joined (`halves`). From then on bytes are
+//! moved both ways as they come, a buffer at a time in each direction (`passage`): the ranks prove
+//! themselves to each other, and replay what a broken passage has lost, as on any connection. Never
+//! blocks; a [`Relay::turn`] moves a bounded number of bytes.
 
 mod halves;
 mod passage;
@@ -11,8 +15,8 @@ mod passage;
 use self::halves::{Errand, Halves, Met};
 use self::passage::{Half, Passage, Unheard};
 use crate::limits::{
-    RELAY_PASSAGES_MAX, RELAY_UNHEARD_MAX, TCP_ACCEPTS_PER_POLL, TCP_BRIEF_ADDRESSES, TCP_SILENCE_LOOK,
-    TCP_SILENCE_MAX,
+    RELAY_PASSAGES_MAX, RELAY_UNHEARD_MAX, TCP_ACCEPTS_PER_POLL, TCP_BRIEF_ADDRESSES,
+    TCP_SILENCE_LOOK, TCP_SILENCE_MAX,
 };
 use crate::tcp::alarm::Alarm;
 use crate::tcp::handshake::Secret;
@@ -104,7 +108,12 @@ impl Relay {
             EventFlags::IN,
         )?;
         let clock = Alarm::new()?;
-        epoll::add(&epoll, clock.fd(), EventData::new_u64(CLOCK), EventFlags::IN)?;
+        epoll::add(
+            &epoll,
+            clock.fd(),
+            EventData::new_u64(CLOCK),
+            EventFlags::IN,
+        )?;
         Ok(Self {
             epoll,
             listener,
@@ -140,7 +149,8 @@ impl Relay {
         (self.passages.iter().flatten().count(), self.begun)
     }
 
-    /// Does what is to be done, as far as a turn goes; `lead` says where a call from one rank to another goes. What is left makes [`Relay::fd`] readable.
+    /// Does what is to be done, as far as a turn goes; `lead` says where a call from one rank to
+    /// another goes. What is left makes [`Relay::fd`] readable.
     pub fn turn(&mut self, now: Instant, lead: &dyn Fn(u32, u32) -> Lead) {
         let mut events = Vec::with_capacity(EVENTS);
         let now_or_never = Timespec::default();
@@ -159,7 +169,8 @@ impl Relay {
         self.keep_time(now);
     }
 
-    /// Who was not met in time leaves, and who says nothing, and so do those who are joined with a host that is gone without a word.
+    /// Who was not met in time leaves, and who says nothing, and so do those who are joined with a
+    /// host that is gone without a word.
     fn keep_time(&mut self, now: Instant) {
         for place in self.halves.overdue(now) {
             self.passages[place] = None;
@@ -186,7 +197,8 @@ impl Relay {
         let due = self.halves.due().into_iter().chain(self.listens).min();
         if due != self.rings || due.is_some_and(|due| due <= now) {
             self.rings = due;
-            self.clock.set(due.map(|due| due.saturating_duration_since(now)));
+            self.clock
+                .set(due.map(|due| due.saturating_duration_since(now)));
         }
     }
 
@@ -206,7 +218,8 @@ impl Relay {
         }
     }
 
-    /// A place for one who has not said yet whom it calls. If all of those are taken, one of them gives way, unless its call is here, and nobody has looked.
+    /// A place for one who has not said yet whom it calls. If all of those are taken, one of them
+    /// gives way, unless its call is here, and nobody has looked.
     fn place(&mut self, now: Instant, lead: &dyn Fn(u32, u32) -> Lead) -> usize {
         if let Some(crowded) = self.crowded() {
             self.look((crowded, now), lead);
@@ -219,7 +232,8 @@ impl Relay {
         })
     }
 
-    /// Who gives way if there are too many who have not said whom they call: of the side from which most of them have called, who has been silent for the longest. A rank that computes may be
+    /// Who gives way if there are too many who have not said whom they call: of the side from which
+    /// most of them have called, who has been silent for the longest. A rank that computes may be
     /// silent for as long as strangers are, but does not come in crowds.
     fn crowded(&self) -> Option<usize> {
         let places = self.passages.iter().enumerate();
@@ -237,7 +251,8 @@ impl Relay {
         Some(*place)
     }
 
-    /// Whether one more has room that has said whom it calls, beside those who have; if there is none, who has waited for the longest gives way, unless that is this one's own call.
+    /// Whether one more has room that has said whom it calls, beside those who have; if there is
+    /// none, who has waited for the longest gives way, unless that is this one's own call.
     fn makes_room(&mut self, own: Option<&Errand>) -> bool {
         let heard = |passage: &&Passage| passage.unheard().is_none();
         if self.passages.iter().flatten().filter(heard).count() < RELAY_PASSAGES_MAX {
@@ -260,7 +275,8 @@ impl Relay {
         };
         let was_unheard = passage.unheard().is_some();
         let mut passage = Some(passage);
-        // What a step has brought about the next one uses: a connection of the same host stands at once.
+        // What a step has brought about the next one uses: a connection of the same host stands at
+        // once.
         for _ in 0..3 {
             let Some(one) = passage.take() else { break };
             let (next, more) = one.look((&self.secret, self.job, &self.brief), lead);
@@ -286,7 +302,8 @@ impl Relay {
         }
     }
 
-    /// A call that is to be met here is joined with the one that it waits for, if that is here, or kept.
+    /// A call that is to be met here is joined with the one that it waits for, if that is here, or
+    /// kept.
     fn meet(&mut self, place: usize, half: Half, now: Instant) {
         let errand = half.errand;
         match self.halves.come(errand, place, now) {
@@ -334,7 +351,8 @@ impl Relay {
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
-/// An address has fallen silent. Whether it did before, so shortly that all that was made since has as well, and so long ago that it was not the same time.
+/// An address has fallen silent. Whether it did before, so shortly that all that was made since has
+/// as well, and so long ago that it was not the same time.
 fn fell_again(silent: &mut VecDeque<(IpAddr, Instant)>, address: IpAddr, now: Instant) -> bool {
     let at = silent.iter().position(|(known, _)| *known == address);
     let before = at.and_then(|at| silent.remove(at));

@@ -1,7 +1,7 @@
 //! One peer of the TCP rail: its streams, and the calls that open them again.
 //!
-//! Owned by the rail; made when the peer is first spoken to or calls. Says when a peer counts as gone: by its closed port, by silence, by calls that come to
-//! nothing. Time is an argument.
+//! Owned by the rail; made when the peer is first spoken to or calls. Says when a peer counts as
+//! gone: by its closed port, by silence, by calls that come to nothing. Time is an argument.
 
 use crate::limits::{
     TCP_ASK_AFTER, TCP_ASK_EVERY, TCP_DRAINED_AFTER, TCP_FRUITLESS_MAX, TCP_FRUITLESS_WRONG,
@@ -41,7 +41,8 @@ pub(crate) struct Calls {
     refused_since: Option<Instant>,
     /// Which of the peer's addresses is tried; one that worked is kept.
     address: usize,
-    /// The first of the peer's addresses when one was last tried. None: they are tried in turn all the same.
+    /// The first of the peer's addresses when one was last tried. None: they are tried in turn all
+    /// the same.
     first: Option<SocketAddr>,
     /// The peer's end of the connection that stands, or stood last.
     pub(crate) met: Option<IpAddr>,
@@ -49,7 +50,8 @@ pub(crate) struct Calls {
     asked: Option<Instant>,
     /// Since when the peer asks for our call: it does not reach us.
     wanted_there: Option<Instant>,
-    /// How long a call waits for its answer before it is given up when the peer asks for another. Longer each time: it may be the answer that takes so long.
+    /// How long a call waits for its answer before it is given up when the peer asks for another.
+    /// Longer each time: it may be the answer that takes so long.
     patience: Duration,
     /// The socket is watched for room.
     pub(crate) watches_room: bool,
@@ -97,7 +99,8 @@ impl Calls {
 
     /// The stream is open.
     pub(crate) fn opened(&mut self) {
-        let (address, first, silences) = (self.address, self.first, std::mem::take(&mut self.silences));
+        let (address, first, silences) =
+            (self.address, self.first, std::mem::take(&mut self.silences));
         *self = Self {
             address,
             first,
@@ -135,7 +138,9 @@ impl Calls {
         self.call = Call::At(if higher { now + TCP_HIGHER_WAITS } else { now });
     }
 
-    /// The peer does not reach this side, and wants to be called. So it is called again where a call has stood unanswered: whoever has that is not the peer, or is where the peer does not come.
+    /// The peer does not reach this side, and wants to be called. So it is called again where a
+    /// call has stood unanswered: whoever has that is not the peer, or is where the peer does not
+    /// come.
     pub(crate) fn wanted_there(&mut self, now: Instant) {
         self.wanted_there.get_or_insert(now);
         if self.is_unanswered(now) {
@@ -145,14 +150,17 @@ impl Calls {
         self.want(now);
     }
 
-    /// The peer wants to be called while the stream is open here. Whether it has said so before, and this end alone seems to stand: what was on its way when the stream opened comes once.
+    /// The peer wants to be called while the stream is open here. Whether it has said so before,
+    /// and this end alone seems to stand: what was on its way when the stream opened comes once.
     pub(crate) fn wanted_though_open(&mut self, now: Instant) -> bool {
         now >= *self.wanted_there.get_or_insert(now) + TCP_GIVE_WAY_AFTER
     }
 
     /// Whether a call under way has waited for the peer's answer for so long that it may be lost.
     pub(crate) fn is_unanswered(&self, now: Instant) -> bool {
-        let Call::Out(line) = &self.call else { return false };
+        let Call::Out(line) = &self.call else {
+            return false;
+        };
         let since = line.waits_since();
         since.is_some_and(|since| now >= since + self.patience)
     }
@@ -166,8 +174,9 @@ impl Calls {
         due
     }
 
-    /// An attempt at a peer failed that may well live where no call gets in: that nobody answers at its addresses says nothing then, and whether it lives is
-    /// known otherwise. But if it does not reach this side either, the two will not meet.
+    /// An attempt at a peer failed that may well live where no call gets in: that nobody answers at
+    /// its addresses says nothing then, and whether it lives is known otherwise. But if it does not
+    /// reach this side either, the two will not meet.
     pub(crate) fn failed_hidden(&mut self, failure: &Failure, now: Instant) -> Verdict {
         let gone = self.failed(failure, now);
         if !matches!(failure, Failure::Refused | Failure::Unreachable) {
@@ -180,7 +189,8 @@ impl Calls {
         }
     }
 
-    /// An attempt at a peer failed to which others look for a way: that its port refuses says little until they have had the time for that.
+    /// An attempt at a peer failed to which others look for a way: that its port refuses says
+    /// little until they have had the time for that.
     pub(crate) fn failed_led(&mut self, failure: &Failure, now: Instant) -> Verdict {
         let gone = self.failed(failure, now);
         let sought = self.refused_since.filter(|_| *failure == Failure::Refused);
@@ -190,9 +200,11 @@ impl Calls {
         }
     }
 
-    /// Whether an attempt under way, which nobody has taken yet but a host between, is better given up since a new address comes before all others; that is tried then.
+    /// Whether an attempt under way, which nobody has taken yet but a host between, is better given
+    /// up since a new address comes before all others; that is tried then.
     pub(crate) fn is_led_elsewhere(&mut self, addresses: &[SocketAddr], now: Instant) -> bool {
-        let unheard = matches!(&self.call, Call::Out(line) if line.called().is_none() || line.is_kept());
+        let unheard =
+            matches!(&self.call, Call::Out(line) if line.called().is_none() || line.is_kept());
         let new = unheard && self.is_outdated(addresses);
         if new {
             (self.address, self.patience) = (0, TCP_GIVE_WAY_AFTER);
@@ -216,7 +228,8 @@ impl Calls {
         self.first.is_some() && self.first != addresses.first().copied()
     }
 
-    /// Those of the peer's addresses that may be tried now: none on a network that is to be left alone, as long as there are others and they have not failed for long. Such ones come last.
+    /// Those of the peer's addresses that may be tried now: none on a network that is to be left
+    /// alone, as long as there are others and they have not failed for long. Such ones come last.
     pub(crate) fn may_try<'a>(
         &self,
         addresses: &'a [SocketAddr],
@@ -236,13 +249,16 @@ impl Calls {
         }
     }
 
-    /// The address to try: one that has come before all others since the last try, or the next in turn.
+    /// The address to try: one that has come before all others since the last try, or the next in
+    /// turn.
     pub(crate) fn address(&mut self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
         if self.is_outdated(addresses) {
             self.address = 0;
         }
         self.first = addresses.first().copied();
-        addresses.get(self.address % addresses.len().max(1)).copied()
+        addresses
+            .get(self.address % addresses.len().max(1))
+            .copied()
     }
 
     /// An attempt failed. `true`: the peer counts as gone.
@@ -264,9 +280,9 @@ impl Calls {
             }
             // The other side is calling, and will get through.
             Failure::Fault(Fault::Refused(Reason::Busy)) => false,
-            Failure::Fault(Fault::Versions { .. } | Fault::Library(_) | Fault::Refused(Reason::Sealing)) => {
-                true
-            }
+            Failure::Fault(
+                Fault::Versions { .. } | Fault::Library(_) | Fault::Refused(Reason::Sealing),
+            ) => true,
             Failure::Fault(_) => {
                 self.address += 1;
                 self.fruitless += TCP_FRUITLESS_WRONG;
@@ -277,7 +293,8 @@ impl Calls {
                 self.fruitless += 1;
                 self.fruitless >= TCP_FRUITLESS_MAX
             }
-            // The other side computes, or is on its way: whether it lives is known otherwise. Where to meet is the first of its addresses.
+            // The other side computes, or is on its way: whether it lives is known otherwise. Where
+            // to meet is the first of its addresses.
             Failure::Alone => {
                 self.lost_since = None;
                 self.address = 0;
@@ -308,7 +325,9 @@ impl Calls {
 
     /// What the attempt under way is that has lasted as long as one may.
     pub(crate) fn late(&self, now: Instant) -> Option<Failure> {
-        let Call::Out(line) = &self.call else { return None };
+        let Call::Out(line) = &self.call else {
+            return None;
+        };
         let (limit, failure) = line.limit()?;
         (now >= limit).then_some(failure)
     }
@@ -401,7 +420,9 @@ impl Remote {
 
     /// Bytes are under way on an open stream.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.link.is_up() && !self.link.log.is_settled() || self.paths.is_serving() || self.paths.is_wanted()
+        self.link.is_up() && !self.link.log.is_settled()
+            || self.paths.is_serving()
+            || self.paths.is_wanted()
     }
 }
 
@@ -457,7 +478,8 @@ mod tests {
         calls.away(stopped, asked + stopped);
         let verdict = calls.failed_hidden(&Failure::Unreachable, asked + stopped);
         assert_eq!(verdict, Verdict::Again);
-        let verdict = calls.failed_hidden(&Failure::Unreachable, asked + stopped + TCP_HIDDEN_LIMIT);
+        let verdict =
+            calls.failed_hidden(&Failure::Unreachable, asked + stopped + TCP_HIDDEN_LIMIT);
         assert_eq!(verdict, Verdict::Apart);
     }
 
@@ -558,8 +580,14 @@ mod tests {
         let addresses = [1, 2, 3].map(|last| SocketAddr::from(([10, 0, 0, last], 7)));
         let is_drained = |address: IpAddr| address == addresses[2].ip();
         let (mut calls, begun) = (Calls::default(), Instant::now());
-        assert_eq!(calls.may_try(&addresses, is_drained, begun), &addresses[..2]);
-        assert_eq!(calls.may_try(&addresses[2..], is_drained, begun), &addresses[2..]);
+        assert_eq!(
+            calls.may_try(&addresses, is_drained, begun),
+            &addresses[..2]
+        );
+        assert_eq!(
+            calls.may_try(&addresses[2..], is_drained, begun),
+            &addresses[2..]
+        );
         calls.broke(begun, false);
         let (soon, late) = (begun + TCP_DRAINED_AFTER / 2, begun + TCP_DRAINED_AFTER);
         let _ = calls.failed(&Failure::Unreachable, soon);

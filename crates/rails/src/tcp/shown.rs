@@ -1,7 +1,8 @@
 //! The connections of a rank in a table at a fixed place, for those who watch from outside.
 //!
-//! Owned by the rail, which writes it when a connection opens, breaks, or has moved much. Readers are other processes, which copy it and believe nothing. Bounded
-//! by its rows: connections beyond them are not shown.
+//! Owned by the rail, which writes it when a connection opens, breaks, or has moved much. Readers
+//! are other processes, which copy it and believe nothing. Bounded by its rows: connections beyond
+//! them are not shown.
 
 use crate::limits::TCP_SHOWN;
 use crate::sys;
@@ -12,8 +13,10 @@ use garonne_engine::api::Peer;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Words of a row: the peer plus one (0: none), the stream's code, whether it is open, how often it was opened, both ports, both addresses, what it moves and has moved,
-/// of the one beside an endpoint of libfabric the provider's name and why it is not used, here (low byte) and there (the next), the round trip, what it began with, and the version of the format.
+/// Words of a row: the peer plus one (0: none), the stream's code, whether it is open, how often it
+/// was opened, both ports, both addresses, what it moves and has moved, of the one beside an
+/// endpoint of libfabric the provider's name and why it is not used, here (low byte) and there (the
+/// next), the round trip, what it began with, and the version of the format.
 const ROW: usize = 23;
 const STREAM: usize = 1;
 const OPEN: usize = 2;
@@ -33,7 +36,8 @@ const VERSION: usize = 22;
 /// Bytes of a provider's name that are shown.
 const PROVIDER_BYTES: usize = 16;
 
-/// Bytes of the table: its rows, a word that says why no connection uses libfabric, and one that is not 0 if all are encrypted.
+/// Bytes of the table: its rows, a word that says why no connection uses libfabric, and one that is
+/// not 0 if all are encrypted.
 pub const SHOWN_BYTES: usize = (TCP_SHOWN * ROW + 2) * 4;
 
 /// A connection in such a table.
@@ -51,7 +55,8 @@ pub struct Seen {
     pub opened: u32,
     /// The own and the peer's end.
     pub ends: (SocketAddr, SocketAddr),
-    /// Megabytes of large data that it was seen to bring in a second; 0: not measured, since there is no other to compare with.
+    /// Megabytes of large data that it was seen to bring in a second; 0: not measured, since there
+    /// is no other to compare with.
     pub rate: u32,
     /// Megabytes of large data that it has brought.
     pub moved: u32,
@@ -59,11 +64,14 @@ pub struct Seen {
     pub provider: String,
     /// Why that is not used, on this side and on the other.
     pub unused: (Option<Unused>, Option<Unused>),
-    /// Microseconds of a round trip as the kernel saw it when the connection was opened; 0: not known.
+    /// Microseconds of a round trip as the kernel saw it when the connection was opened; 0: not
+    /// known.
     pub round_trip_us: u32,
-    /// Megabytes in a second that its network gave when it was measured before, with which it began; 0: with nothing.
+    /// Megabytes in a second that its network gave when it was measured before, with which it
+    /// began; 0: with nothing.
     pub tuned: u32,
-    /// The version of the format that both ends use, or used last; 0: it was not opened yet, or does not leave the process.
+    /// The version of the format that both ends use, or used last; 0: it was not opened yet, or
+    /// does not leave the process.
     pub version: u32,
 }
 
@@ -129,7 +137,8 @@ pub fn read_shown(table: &[u8]) -> Vec<Seen> {
     words.chunks_exact(ROW).filter_map(seen).collect()
 }
 
-/// See the module's paragraph. Relaxed: each word is right by itself, and a reader may find a row half old.
+/// See the module's paragraph. Relaxed: each word is right by itself, and a reader may find a row
+/// half old.
 #[derive(Debug)]
 pub(crate) struct Shown(Box<[AtomicU32]>);
 
@@ -172,7 +181,10 @@ impl Shown {
         row[OPEN].store(1, Relaxed);
         row[OPENED].fetch_add(1, Relaxed);
         let Some((own, other)) = ends else { return };
-        row[PORTS].store(u32::from(own.port()) << 16 | u32::from(other.port()), Relaxed);
+        row[PORTS].store(
+            u32::from(own.port()) << 16 | u32::from(other.port()),
+            Relaxed,
+        );
         for (at, end) in [(OWN, own), (OTHER, other)] {
             for (word, bytes) in row[at..at + 4].iter().zip(octets(end.ip()).as_chunks().0) {
                 word.store(u32::from_be_bytes(*bytes), Relaxed);
@@ -235,7 +247,12 @@ impl Shown {
     }
 
     /// Whose endpoint of libfabric moves large data of this peer, or why none does, here and there.
-    pub fn fabric(&self, peer: Peer, provider: &str, (here, there): (Option<Unused>, Option<Unused>)) {
+    pub fn fabric(
+        &self,
+        peer: Peer,
+        provider: &str,
+        (here, there): (Option<Unused>, Option<Unused>),
+    ) {
         let Some(row) = self.row(peer, Stream::Bulk(FABRIC)) else {
             return;
         };
@@ -272,7 +289,8 @@ fn plain(end: SocketAddr) -> SocketAddr {
 }
 
 impl TcpRail {
-    /// The address of the table of connections that [`read_shown`] reads; it stays as long as the rail lives.
+    /// The address of the table of connections that [`read_shown`] reads; it stays as long as the
+    /// rail lives.
     pub fn shown_at(&self) -> usize {
         self.shown.at()
     }
@@ -296,7 +314,8 @@ impl TcpRail {
     pub(super) fn show_round_trip(&self, peer: Peer, stream: Stream) {
         let remote = self.remotes[peer as usize].as_ref();
         let fd = remote.and_then(|remote| remote.fd(stream));
-        self.shown.round_trip(peer, stream, fd.and_then(sys::round_trip));
+        self.shown
+            .round_trip(peer, stream, fd.and_then(sys::round_trip));
     }
 
     pub(super) fn ends(&self, peer: Peer, stream: Stream) -> Option<(SocketAddr, SocketAddr)> {
@@ -326,8 +345,10 @@ mod tests {
             "10.0.0.1:4000".parse().unwrap(),
             "10.0.0.2:65535".parse().unwrap(),
         );
-        let six: (SocketAddr, SocketAddr) =
-            ("[fd00::1]:1".parse().unwrap(), "[fd00::2:3]:2".parse().unwrap());
+        let six: (SocketAddr, SocketAddr) = (
+            "[fd00::1]:1".parse().unwrap(),
+            "[fd00::2:3]:2".parse().unwrap(),
+        );
         shown.opened(7, Stream::Small, Some(four));
         shown.opened(0, Stream::Small, Some(six));
         shown.opened(0, Stream::Bulk(3), Some(six));

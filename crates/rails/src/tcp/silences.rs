@@ -1,11 +1,18 @@
-//! Connections that fall silent one after another although each was made: what the network between does to long packets, and when it is given up.
+//! Connections that fall silent one after another although each was made: what the network between
+//! does to long packets, and when it is given up.
 //!
-//! A way may take calls and lose longer packets without a word: a tunnel whose packets are longer than what carries it lets through, a switch that was set for shorter ones than the hosts behind
-//! it. The handshake is short and passes; what follows does not. So who finds a connection silent that was made after another had been found so calls that address with small segments from then
-//! on. One that has carried long packets before says nothing: a link that fails again and again does not lose those alone. Each side finds that out for itself, whoever calls: the one that sends by the silence, the other by the reset that ends it. Owned by the rail and, of each stream, by its calls. Time is
-//! an argument.
+//! A way may take calls and lose longer packets without a word: a tunnel whose packets are longer
+//! than what carries it lets through, a switch that was set for shorter ones than the hosts behind
+//! it. The handshake is short and passes; what follows does not. So who finds a connection silent
+//! that was made after another had been found so calls that address with small segments from then
+//! on. One that has carried long packets before says nothing: a link that fails again and again
+//! does not lose those alone. Each side finds that out for itself, whoever calls: the one that
+//! sends by the silence, the other by the reset that ends it. Owned by the rail and, of each
+//! stream, by its calls. Time is an argument.
 
-use crate::limits::{TCP_BRIEF_ADDRESSES, TCP_CARRIED, TCP_SEGMENT, TCP_SILENCE_MAX, TCP_SILENT_MAX};
+use crate::limits::{
+    TCP_BRIEF_ADDRESSES, TCP_CARRIED, TCP_SEGMENT, TCP_SILENCE_MAX, TCP_SILENT_MAX,
+};
 use crate::sys;
 use crate::tcp::TcpRail;
 use crate::tcp::channel::{Channel, End};
@@ -22,7 +29,8 @@ use std::time::{Duration, Instant};
 pub(crate) enum How {
     /// Bytes were under way, and the other host confirmed nothing.
     Silent,
-    /// The other host has reset it, as who finds it silent does, or this one's system has given it up.
+    /// The other host has reset it, as who finds it silent does, or this one's system has given it
+    /// up.
     Lost,
     /// Otherwise.
     Ended,
@@ -77,7 +85,8 @@ impl Silences {
         let lived = now.saturating_duration_since(since);
         let is_silent = match ended.how {
             How::Silent => true,
-            // Whoever finds a silence has waited for its end; this side may have heard of the connection later.
+            // Whoever finds a silence has waited for its end; this side may have heard of the
+            // connection later.
             How::Lost => lived >= TCP_SILENCE_MAX / 2,
             How::Ended => false,
         };
@@ -92,7 +101,11 @@ impl Silences {
         if let Some(with) = ended.with.filter(|with| !self.with.contains(with)) {
             self.with.push(with);
         }
-        self.barren = if moved == self.moved { self.barren + 1 } else { 1 };
+        self.barren = if moved == self.moved {
+            self.barren + 1
+        } else {
+            1
+        };
         self.moved = moved;
         match () {
             () if self.barren >= TCP_SILENT_MAX && ended.wanted => Follows::Over,
@@ -105,7 +118,8 @@ impl Silences {
 /// A connection that was silent from its beginning has not lived for longer.
 const LIVED: Duration = TCP_SILENCE_MAX.saturating_mul(2);
 
-/// Addresses to which longer packets are lost; beyond [`TCP_BRIEF_ADDRESSES`] the first is forgotten.
+/// Addresses to which longer packets are lost; beyond [`TCP_BRIEF_ADDRESSES`] the first is
+/// forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct Brief(VecDeque<IpAddr>);
 
@@ -135,7 +149,13 @@ impl Brief {
 
 impl TcpRail {
     /// The connection of a stream is about to be closed. Whether the peer is given up for it.
-    pub(super) fn note_end(&mut self, peer: Peer, stream: Stream, silent: bool, now: Instant) -> bool {
+    pub(super) fn note_end(
+        &mut self,
+        peer: Peer,
+        stream: Stream,
+        silent: bool,
+        now: Instant,
+    ) -> bool {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return false;
         };
@@ -145,7 +165,8 @@ impl TcpRail {
             (false, _) => How::Ended,
         };
         let [confirmed, came] = remote.fd(stream).and_then(sys::carried).unwrap_or_default();
-        // Who sends is the one that finds the silence, and what came the other way says nothing of what it sent.
+        // Who sends is the one that finds the silence, and what came the other way says nothing of
+        // what it sent.
         let carried = if how == How::Silent { confirmed } else { came };
         let (moved, wanted) = (remote.moved(), remote.is_waiting());
         let calls = remote.calls(stream);
@@ -163,7 +184,10 @@ impl TcpRail {
             self.brief.add(address);
         }
         // Of the others there is a way without it.
-        follows == Follows::Over && !stream.is_further() && !stream.is_fabric() && !self.is_beside(peer)
+        follows == Follows::Over
+            && !stream.is_further()
+            && !stream.is_fabric()
+            && !self.is_beside(peer)
     }
 
     /// Connections to a peer are made and bring nothing.
@@ -176,9 +200,12 @@ impl TcpRail {
     /// Whether an open connection has small segments because longer ones do not arrive.
     pub(super) fn is_brief(&self, peer: Peer, stream: Stream) -> bool {
         let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
-        let segment = remote.and_then(|remote| remote.fd(stream)).and_then(sys::segment);
+        let segment = remote
+            .and_then(|remote| remote.fd(stream))
+            .and_then(sys::segment);
         let met = remote.and_then(|remote| remote.call_of(stream)?.met);
-        met.is_some_and(|met| self.brief.has(met)) && segment.is_some_and(|bytes| bytes <= TCP_SEGMENT)
+        met.is_some_and(|met| self.brief.has(met))
+            && segment.is_some_and(|bytes| bytes <= TCP_SEGMENT)
     }
 }
 
@@ -197,12 +224,17 @@ mod tests {
     const NEAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const FAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 1, 1));
 
-    /// Connections that end so, each after so many seconds, and what had been moved by then: what followed from each.
+    /// Connections that end so, each after so many seconds, and what had been moved by then: what
+    /// followed from each.
     fn row(ends: &[(How, IpAddr, u64, u64)]) -> (Vec<Follows>, Silences) {
         row_of(ends, false, true)
     }
 
-    fn row_of(ends: &[(How, IpAddr, u64, u64)], carried: bool, wanted: bool) -> (Vec<Follows>, Silences) {
+    fn row_of(
+        ends: &[(How, IpAddr, u64, u64)],
+        carried: bool,
+        wanted: bool,
+    ) -> (Vec<Follows>, Silences) {
         let (mut silences, mut now) = (Silences::default(), Instant::now());
         let follows = ends.iter().map(|&(how, with, seconds, moved)| {
             silences.opened(now);
@@ -275,7 +307,11 @@ mod tests {
             (0..2).for_each(|_| brief.add(address(n)));
             assert!(brief.has(address(n)) && brief.0.len() == TCP_BRIEF_ADDRESSES.min(n + 1));
         }
-        assert!(!brief.has(address(0)) && brief.has(address(1)) && brief.has(address(TCP_BRIEF_ADDRESSES)));
+        assert!(
+            !brief.has(address(0))
+                && brief.has(address(1))
+                && brief.has(address(TCP_BRIEF_ADDRESSES))
+        );
     }
 
     #[test]

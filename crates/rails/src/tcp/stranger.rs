@@ -1,6 +1,8 @@
-//! One who calls, until it has proved who it is: whoever came in by the door, or whom a host between has led to this side's own call.
+//! One who calls, until it has proved who it is: whoever came in by the door, or whom a host
+//! between has led to this side's own call.
 //!
-//! Owned by the door, or by the line. It keeps at most two openings of what came; how long it may take is its owner's to say.
+//! Owned by the door, or by the line. It keeps at most two openings of what came; how long it may
+//! take is its owner's to say.
 
 use crate::tcp::channel::{self, Channel, Io, Then};
 use crate::tcp::frame::{OPENING_MAX, Process, Reason, Stream};
@@ -28,7 +30,8 @@ pub(crate) struct Newcomer {
     pub(crate) expected: u32,
 }
 
-/// What it has said of itself under seal: the number it expects next, and how many bytes of what came say so.
+/// What it has said of itself under seal: the number it expects next, and how many bytes of what
+/// came say so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proof {
     expected: u32,
@@ -68,7 +71,8 @@ impl Stranger {
         self.since
     }
 
-    /// Takes what came. `admit` is asked about one that has shown the secret, and says which number of its is expected next.
+    /// Takes what came. `admit` is asked about one that has shown the secret, and says which number
+    /// of its is expected next.
     pub(crate) fn look(
         &mut self,
         house: &House,
@@ -102,7 +106,9 @@ impl Stranger {
                     answer,
                     consumed,
                 }) => {
-                    if channel::send(&self.socket, &answer, Then::Nothing) != Io::Moved(answer.len()) {
+                    if channel::send(&self.socket, &answer, Then::Nothing)
+                        != Io::Moved(answer.len())
+                    {
                         return Next::Leaves(None);
                     }
                     self.came.drain(..consumed);

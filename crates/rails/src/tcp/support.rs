@@ -64,7 +64,9 @@ impl Hosts for Book {
     }
     fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
         let addresses = self.in_order(peer).into_iter().cycle();
-        addresses.take(self.networks.load(Ordering::Relaxed)).collect()
+        addresses
+            .take(self.networks.load(Ordering::Relaxed))
+            .collect()
     }
     fn drained(&self) -> u32 {
         self.drained.load(Ordering::Relaxed)
@@ -86,7 +88,8 @@ impl Hosts for Book {
     }
 }
 
-/// A port where calls come to nothing, and nobody says so: its queue is full, and the kernel drops whatever comes.
+/// A port where calls come to nothing, and nobody says so: its queue is full, and the kernel drops
+/// whatever comes.
 pub(crate) struct Hole {
     pub(crate) at: SocketAddr,
     _listener: OwnedFd,

@@ -1,4 +1,5 @@
-//! Strangers and peers that do not keep to the format: none of them crashes, starves or fools a rank.
+//! Strangers and peers that do not keep to the format: none of them crashes, starves or fools a
+//! rank.
 
 mod advance;
 mod flood;
@@ -25,7 +26,8 @@ fn house(secret: &Secret, rank: Peer) -> House {
     House::new(secret.clone(), me, false)
 }
 
-/// Rank 0 as a rail, and what rank 1 has to play by hand: its secret, its listener and rank 0's address.
+/// Rank 0 as a rail, and what rank 1 has to play by hand: its secret, its listener and rank 0's
+/// address.
 struct Stage {
     rail: TcpRail,
     secret: Secret,
@@ -210,7 +212,10 @@ fn an_honest_peer_played_by_hand_is_heard_and_its_repeats_are_passed_over() {
 fn what_is_not_exposed_cannot_be_read() {
     let mut stage = stage();
     let memory = Scratch::new(100).unwrap();
-    let Exposing::Ready(descriptor) = stage.rail.expose(9, 1, &Data::contiguous(memory.mem(), 100)) else {
+    let Exposing::Ready(descriptor) = stage
+        .rail
+        .expose(9, 1, &Data::contiguous(memory.mem(), 100))
+    else {
         panic!("there is room")
     };
     let mut socket = stage.connected(Stream::Bulk(0));
@@ -226,7 +231,16 @@ fn what_is_not_exposed_cannot_be_read() {
         socket
             .write_all(&head(Kind::Ask, frame::ASK as u32, (number, 0)))
             .unwrap();
-        socket.write_all(&Ask { cookie, offset, len }.encode()).unwrap();
+        socket
+            .write_all(
+                &Ask {
+                    cookie,
+                    offset,
+                    len,
+                }
+                .encode(),
+            )
+            .unwrap();
         let mut answer = [0; HEAD];
         stage.read(&mut socket, &mut answer);
         assert_eq!(
@@ -260,7 +274,11 @@ fn a_peer_that_asks_for_ever_and_takes_no_answer_counts_as_gone() {
         offset: 0,
         len: 1,
     };
-    let ask = [&head(Kind::Ask, frame::ASK as u32, (0, 0))[..], &ask.encode()].concat();
+    let ask = [
+        &head(Kind::Ask, frame::ASK as u32, (0, 0))[..],
+        &ask.encode(),
+    ]
+    .concat();
     let asks = ask.repeat(1000);
     rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
     socket.set_nonblocking(true).unwrap();
@@ -289,7 +307,10 @@ fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
     let mut told = Told::default();
     stage.rail.lost(1);
     stage.until(&mut told, |told| !told.done.is_empty());
-    assert!(matches!(told.done[..], [(9, Err(Error::Peer { peer: 1, .. }))]));
+    assert!(matches!(
+        told.done[..],
+        [(9, Err(Error::Peer { peer: 1, .. }))]
+    ));
     let body = [&head(Kind::Bulk, 100, (0, 0))[..], &[7; 100]].concat();
     // It may be cut already.
     let _ = socket.write_all(&body);
@@ -354,7 +375,8 @@ fn an_honest_peer_gets_through_a_flood_of_strangers() {
     let more = |crowd: &mut Vec<TcpStream>| {
         for n in 0..20 {
             // The kernel's queue may be full: then the flood is at its best.
-            let Ok(mut stranger) = TcpStream::connect_timeout(&stage.address, Duration::from_millis(200))
+            let Ok(mut stranger) =
+                TcpStream::connect_timeout(&stage.address, Duration::from_millis(200))
             else {
                 continue;
             };
@@ -444,7 +466,11 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
     use crate::tcp::trusted::{Call, Called, house_of_asking};
     let secret = Secret::generate().unwrap();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let (first, second, closed) = (listen(any).unwrap(), listen(any).unwrap(), listen(any).unwrap());
+    let (first, second, closed) = (
+        listen(any).unwrap(),
+        listen(any).unwrap(),
+        listen(any).unwrap(),
+    );
     let (here, there) = (first.local_addr().unwrap(), second.local_addr().unwrap());
     // Where the second rank is not to be reached.
     let nowhere = closed.local_addr().unwrap();

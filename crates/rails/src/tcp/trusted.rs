@@ -1,10 +1,14 @@
-//! Connections between the agents of a job's hosts: the rail's openings and seals, with whole messages instead of packets.
+//! Connections between the agents of a job's hosts: the rail's openings and seals, with whole
+//! messages instead of packets.
 //!
-//! Used by `node`, never by an engine. A [`Porch`] takes calls in and a [`Call`] makes one; what either gives is a [`Trusted`], both of whose ends have proved the
-//! job's secret and which node they are. All of it is sealed. Never blocks; bounded by [`TRUSTED_MESSAGE_MAX`], and by what its user lets wait in [`Trusted::waiting`].
+//! Used by `node`, never by an engine. A [`Porch`] takes calls in and a [`Call`] makes one; what
+//! either gives is a [`Trusted`], both of whose ends have proved the job's secret and which node
+//! they are. All of it is sealed. Never blocks; bounded by [`TRUSTED_MESSAGE_MAX`], and by what its
+//! user lets wait in [`Trusted::waiting`].
 //!
-//! Messages are numbered, and kept until the other side has said that it has them: when the way fails, both go on over another connection ([`Trusted::renew`]), and nothing
-//! is lost or comes twice. So what is kept is bounded by what its users let be under way without an answer.
+//! Messages are numbered, and kept until the other side has said that it has them: when the way
+//! fails, both go on over another connection ([`Trusted::renew`]), and nothing is lost or comes
+//! twice. So what is kept is bounded by what its users let be under way without an answer.
 
 use crate::limits::TRUSTED_MESSAGE_MAX;
 use crate::tcp::channel::{Channel, End, Io, Then};
@@ -35,13 +39,15 @@ fn agent(job: [u8; 16], world: u32, rank: u32) -> Process {
     }
 }
 
-/// The same, to go on with a line by another connection, the `turn`th of them: who has taken a later one takes no earlier one any more.
+/// The same, to go on with a line by another connection, the `turn`th of them: who has taken a
+/// later one takes no earlier one any more.
 pub fn house_again(mut house: House, turn: u32) -> House {
     house.me.incarnation = turn;
     house
 }
 
-/// What an agent brings to a call to a rank of its node, on behalf of rank `from`, which does not reach that one and wants to be called.
+/// What an agent brings to a call to a rank of its node, on behalf of rank `from`, which does not
+/// reach that one and wants to be called.
 pub fn house_of_asking(secret: crate::tcp::Secret, job: [u8; 16], from: u32) -> House {
     // As between ranks.
     House::new(secret, agent(job, ASKED, from), false)
@@ -58,7 +64,8 @@ pub struct Trusted {
     out_at: usize,
     came: Vec<u8>,
     came_at: usize,
-    /// Messages of which the other side has not said that it has them, the first of them number `kept_from`.
+    /// Messages of which the other side has not said that it has them, the first of them number
+    /// `kept_from`.
     kept: VecDeque<Vec<u8>>,
     kept_from: u32,
     received: u32,
@@ -67,7 +74,8 @@ pub struct Trusted {
     /// What the other side had received when this connection was made.
     theirs: u32,
     over: Option<Lost>,
-    /// The connection before, until something comes by this one: its end is none of the line as long as the other side may not know of this one.
+    /// The connection before, until something comes by this one: its end is none of the line as
+    /// long as the other side may not know of this one.
     before: Option<Channel>,
 }
 
@@ -98,7 +106,8 @@ impl Trusted {
         }
     }
 
-    /// Its socket: readable when something came; to be watched for room while [`Trusted::waiting`] is above 0.
+    /// Its socket: readable when something came; to be watched for room while [`Trusted::waiting`]
+    /// is above 0.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
     }
@@ -118,12 +127,14 @@ impl Trusted {
         let _ = rustix::net::shutdown(self.fd(), rustix::net::Shutdown::Both);
     }
 
-    /// Whether its connection was reset: the process at the other end is gone, or what is on the way has forgotten the connection.
+    /// Whether its connection was reset: the process at the other end is gone, or what is on the
+    /// way has forgotten the connection.
     pub fn is_reset(&self) -> bool {
         self.channel.end() == Some(End::Reset)
     }
 
-    /// How many messages have been received: what [`Call::begin_again`] and [`Porch::look`] tell the other side.
+    /// How many messages have been received: what [`Call::begin_again`] and [`Porch::look`] tell
+    /// the other side.
     pub fn received(&self) -> u32 {
         self.received
     }
@@ -140,7 +151,8 @@ impl Trusted {
         Some((own.try_into().ok()?, other.try_into().ok()?))
     }
 
-    /// Goes on over a new connection, on which nothing has been sent or received, with what the other side has not got.
+    /// Goes on over a new connection, on which nothing has been sent or received, with what the
+    /// other side has not got.
     ///
     /// # Errors
     /// The other side says that it has received what was never sent.
@@ -183,7 +195,8 @@ impl Trusted {
         self.out.extend_from_slice(message);
     }
 
-    /// Sends a message, now or when there is room, or over the next connection. That this one is over, [`Trusted::receive`] tells behind what still came.
+    /// Sends a message, now or when there is room, or over the next connection. That this one is
+    /// over, [`Trusted::receive`] tells behind what still came.
     ///
     /// # Errors
     /// It is longer than [`TRUSTED_MESSAGE_MAX`].
@@ -273,7 +286,9 @@ impl Trusted {
             let Some((head, rest)) = rest.split_first_chunk::<HEAD>() else {
                 return Ok(None);
             };
-            let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+            let word = |at: usize| {
+                u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
+            };
             let (len, number, received) = (word(0) as usize, word(4), word(8));
             if len > TRUSTED_MESSAGE_MAX {
                 return Err(Lost::Over);
@@ -323,20 +338,27 @@ impl Porch {
         self.door.open(Instant::now(), watch);
     }
 
-    /// Hands the sockets of all who are inside to `watch`, as [`Porch::open`] has done: for a porch whose owner is another from now on.
+    /// Hands the sockets of all who are inside to `watch`, as [`Porch::open`] has done: for a porch
+    /// whose owner is another from now on.
     pub fn hand_over(&mut self, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
         self.door.hand_over(watch);
     }
 
-    /// Goes on with the caller of a place. Gives it with the index of its node once it has proved who it is; `expected` says of a node whether it may come.
-    pub fn look(&mut self, place: usize, expected: impl FnOnce(u32) -> bool) -> Option<(u32, Trusted)> {
+    /// Goes on with the caller of a place. Gives it with the index of its node once it has proved
+    /// who it is; `expected` says of a node whether it may come.
+    pub fn look(
+        &mut self,
+        place: usize,
+        expected: impl FnOnce(u32) -> bool,
+    ) -> Option<(u32, Trusted)> {
         let first = |node: u32, turn: u32| (turn == 0 && expected(node)).then_some(0);
         let ((node, _), line) = self.look_again(place, first)?;
         Some((node, line))
     }
 
-    /// The same, for such as may go on with a line by a further connection: `expected` says, of a node and the turn that it names ([`house_again`]), how many messages
-    /// of it were received, if it may come.
+    /// The same, for such as may go on with a line by a further connection: `expected` says, of a
+    /// node and the turn that it names ([`house_again`]), how many messages of it were received, if
+    /// it may come.
     pub fn look_again(
         &mut self,
         place: usize,
@@ -377,7 +399,8 @@ pub enum Called {
     Waits,
     /// It is answered.
     Open(Box<Trusted>),
-    /// It was cut off without a word; what that may mean. Who calls while many others do may call again.
+    /// It was cut off without a word; what that may mean. Who calls while many others do may call
+    /// again.
     Cut(String),
     /// Who answers says why not.
     Refused(Fault),
@@ -406,11 +429,16 @@ impl Call {
         Self::begin_on(house, (address, to, Stream::Small), received)
     }
 
-    /// Asks rank `to` at an address to call the one that `house` names; for bulk data, or for packets.
+    /// Asks rank `to` at an address to call the one that `house` names; for bulk data, or for
+    /// packets.
     ///
     /// # Errors
     /// It cannot even be tried; why.
-    pub fn ask(house: &House, (address, to): (SocketAddr, u32), bulk: bool) -> Result<Self, String> {
+    pub fn ask(
+        house: &House,
+        (address, to): (SocketAddr, u32),
+        bulk: bool,
+    ) -> Result<Self, String> {
         let stream = if bulk { Stream::Bulk(0) } else { Stream::Small };
         Self::begin_on(house, (address, to, stream), 0)
     }
@@ -435,19 +463,29 @@ impl Call {
 
     /// The connection stands and the call has left.
     pub fn has_called(&self) -> bool {
-        self.line.as_ref().is_some_and(|line| line.called().is_some())
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.called().is_some())
     }
 
     /// Goes on after its socket became ready.
     pub fn look(&mut self) -> Called {
         let received = self.received;
-        match self.line.take().map(|line| line.step(received, Instant::now())) {
+        match self
+            .line
+            .take()
+            .map(|line| line.step(received, Instant::now()))
+        {
             Some(Step::Wait(line)) => {
                 self.line = Some(line);
                 Called::Waits
             }
-            Some(Step::Open(channel, theirs)) => Called::Open(Box::new(Trusted::new(channel, theirs))),
-            Some(Step::Failed(failure @ (Failure::Cut | Failure::Unheard))) => Called::Cut(tell(&failure)),
+            Some(Step::Open(channel, theirs)) => {
+                Called::Open(Box::new(Trusted::new(channel, theirs)))
+            }
+            Some(Step::Failed(failure @ (Failure::Cut | Failure::Unheard))) => {
+                Called::Cut(tell(&failure))
+            }
             Some(Step::Failed(Failure::Fault(fault))) => Called::Refused(fault),
             Some(Step::Failed(failure)) => Called::Failed(tell(&failure)),
             None => Called::Failed("it is over".into()),
@@ -460,7 +498,9 @@ fn tell(failure: &Failure) -> String {
         Failure::Refused => "nobody listens there".into(),
         Failure::Unreachable => "it cannot be reached".into(),
         Failure::Alone => "it does not come where both can be met".into(),
-        Failure::Unheard => "it closed the connection at once, as who has too many callers does".into(),
+        Failure::Unheard => {
+            "it closed the connection at once, as who has too many callers does".into()
+        }
         Failure::Cut => "it cut the call off, as who does not know this secret does".into(),
         Failure::Fault(fault) => fault.to_string(),
     }

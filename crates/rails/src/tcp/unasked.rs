@@ -1,6 +1,7 @@
 //! Large data whose beginning leaves with its announcement, and is read before it was asked for.
 //!
-//! Part of [`TcpRail`]. How much of a region comes so its descriptor says; bytes and blocks are `bulk::advance`'s.
+//! Part of [`TcpRail`]. How much of a region comes so its descriptor says; bytes and blocks are
+//! `bulk::advance`'s.
 
 use crate::limits::{ADVANCE_MAX, TCP_EAGER_MAX};
 use crate::tcp::TcpRail;
@@ -16,12 +17,14 @@ pub(super) fn ahead_of(descriptor: &Descriptor) -> Option<u64> {
 }
 
 impl TcpRail {
-    /// Has the first bytes of a region that is about to be announced leave before they are asked for, where that is of use: how many.
+    /// Has the first bytes of a region that is about to be announced leave before they are asked
+    /// for, where that is of use: how many.
     pub(super) fn advance(&mut self, peer: Peer, cookie: u64, data: &Data) -> u64 {
         if data.len <= TCP_EAGER_MAX as u64 || self.is_beside(peer) {
             return 0;
         }
-        // Over several ways what is asked for goes where there is room; what is not cannot be moved to another.
+        // Over several ways what is asked for goes where there is room; what is not cannot be moved
+        // to another.
         if self.no_fabric.is_none() || self.hosts.networks(peer).len() > 1 {
             return 0;
         }

@@ -1,7 +1,9 @@
-//! Where a rank with sockets sleeps: on all of them at once, and on a descriptor by which others wake it.
+//! Where a rank with sockets sleeps: on all of them at once, and on a descriptor by which others
+//! wake it.
 //!
-//! The rail's sockets are in one epoll, level-triggered, so that whatever became ready before the sleep ends it; nothing can be missed between
-//! the last poll and the sleep. The word counts wake-ups from other threads. Shared by all threads of the rank.
+//! The rail's sockets are in one epoll, level-triggered, so that whatever became ready before the
+//! sleep ends it; nothing can be missed between the last poll and the sleep. The word counts
+//! wake-ups from other threads. Shared by all threads of the rank.
 
 use crate::limits::COMPOSED_NAP;
 use garonne_engine::api::Error;
@@ -32,7 +34,8 @@ impl TcpWake {
         };
         use rustix::event::epoll;
         Ok(Self {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("cannot make an epoll"))?,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
+                .map_err(failed("cannot make an epoll"))?,
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                 .map_err(failed("cannot make an eventfd"))?,
             word: AtomicU32::new(0),

@@ -1,5 +1,5 @@
-//! The engine's shortest ways, over the rail that has them, against a model: whether a message goes the quick or the general way
-//! on either side, it gets to the receive that the standard says.
+//! The engine's shortest ways, over the rail that has them, against a model: whether a message goes
+//! the quick or the general way on either side, it gets to the receive that the standard says.
 
 use garonne_engine::api::{Context, Error, Mode, Origin, Pattern, Recv, Send, Started};
 use garonne_engine::event::{self, Event, What};
@@ -78,11 +78,13 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
 }
 
 #[test]
-fn series_of_posted_receives_get_the_messages_in_order_and_lengths_and_errors_are_those_of_the_general_way() {
+fn series_of_posted_receives_get_the_messages_in_order_and_lengths_and_errors_are_those_of_the_general_way()
+ {
     let mut pair = Pair::new(Memory::Readable);
     pair.sender.allow_runs(true);
     for round in 0..20u8 {
-        // Some are posted before, some after their messages; tags alternate, so that lists come and go.
+        // Some are posted before, some after their messages; tags alternate, so that lists come and
+        // go.
         for step in 0..32u8 {
             if round % 2 == 0 {
                 pair.post(Some(i32::from(step % 3)), true);
@@ -184,7 +186,12 @@ fn a_message_in_pieces_goes_to_a_receive_posted_while_it_comes() {
     // It takes the beginning in, which is not for it.
     assert_eq!(pair.receiver.recv_quick(&catch, 0), None);
     assert_eq!(pair.receiver.unexpected(), 0, "half a message is none yet");
-    assert!(pair.receiver.probe(pattern(Some(1), false)).unwrap().is_none());
+    assert!(
+        pair.receiver
+            .probe(pattern(Some(1), false))
+            .unwrap()
+            .is_none()
+    );
     let _ = pair.next(None);
     for (tag, gets) in [(Some(2), None), (None, Some(sent))] {
         let memory = Scratch::new(ROOM as usize).unwrap();
@@ -292,7 +299,8 @@ fn a_track_stops_where_credits_end_and_goes_on_when_they_come_back() {
         sent += 1;
         pair.send(message, true);
     };
-    // More than the quota, so that the last ones wait in the window, which no message of a track may overtake.
+    // More than the quota, so that the last ones wait in the window, which no message of a track
+    // may overtake.
     for _ in 0..3 {
         for _ in 0..3 * ENVELOPES_MAX / 2 {
             send(&mut pair);
@@ -402,7 +410,9 @@ fn of_messages_taken_as_they_lie_ready_none_is_left_out_of_the_events() {
     let first = Scratch::new(8).unwrap();
     send_somehow(&mut pair, &eight_bytes(other, &first));
     while pair.receiver.progress() {}
-    let kept = pair.receiver.recv_quick(&eight_bytes_from(other, 3, &first), 0);
+    let kept = pair
+        .receiver
+        .recv_quick(&eight_bytes_from(other, 3, &first), 0);
     assert!(kept.is_some());
     let had = takes(&pair).len();
     // Streams of one peer have one place, and credits are returned several times.
@@ -533,8 +543,8 @@ fn taken_from_any(pair: &Pair, tag: i32) -> Option<u64> {
 fn a_receive_from_any_source_is_told_with_what_it_took() {
     for len in [4, 3500, 30_000, ROOM as usize] {
         let mut pair = Pair::new(Memory::Readable);
-        // The message is the first of its peer, was kept, comes to a posted receive. One that lies ready
-        // when its receive comes is not noted: nothing may be added to that way.
+        // The message is the first of its peer, was kept, comes to a posted receive. One that lies
+        // ready when its receive comes is not noted: nothing may be added to that way.
         for (tag, way) in (0..).zip(["first", "kept", "posted"]) {
             let named = |pair: &mut Pair| {
                 let sent = Sent { tag, len, fill: 1 };

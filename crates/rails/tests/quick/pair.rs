@@ -2,7 +2,9 @@
 
 use crate::support::ReachedAs;
 use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status, TypeMark};
+use garonne_engine::api::{
+    Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status, TypeMark,
+};
 use garonne_engine::quick::{Catch, Caught, Ended, Small};
 use garonne_engine::shard::Shard;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
@@ -19,8 +21,21 @@ pub(crate) const ORIGIN: Origin = Origin {
 };
 /// Of every receive.
 pub(crate) const ROOM: u32 = 140_000;
-/// Larger than a slot, than a quick send, than a message of one piece, and than an eager message may be.
-pub(crate) const LENGTHS: [usize; 11] = [0, 1, 8, 32, 33, 256, 3500, 9001, 30_000, 50_000, ROOM as usize];
+/// Larger than a slot, than a quick send, than a message of one piece, and than an eager message
+/// may be.
+pub(crate) const LENGTHS: [usize; 11] = [
+    0,
+    1,
+    8,
+    32,
+    33,
+    256,
+    3500,
+    9001,
+    30_000,
+    50_000,
+    ROOM as usize,
+];
 
 /// Byte `at` of a message: another one in each piece.
 pub(crate) fn byte(fill: u8, at: usize) -> u8 {
@@ -50,7 +65,8 @@ pub(crate) struct Pair {
     /// Sent and received by nobody.
     pub(crate) queue: Vec<Sent>,
     pub(crate) posted: Vec<Posted>,
-    /// Sends, receives and posted receives that went the shortest way, and sends that went on a track.
+    /// Sends, receives and posted receives that went the shortest way, and sends that went on a
+    /// track.
     pub(crate) quick: [u32; 4],
 }
 
@@ -134,7 +150,10 @@ impl Pair {
                 self.sending.push((request, memory));
             }
         }
-        let mut open = self.posted.iter_mut().filter(|posted| posted.gets.is_none());
+        let mut open = self
+            .posted
+            .iter_mut()
+            .filter(|posted| posted.gets.is_none());
         match open.find(|posted| posted.tag.is_none_or(|tag| tag == sent.tag)) {
             Some(posted) => posted.gets = Some(sent),
             None => self.queue.push(sent),
@@ -178,7 +197,11 @@ impl Pair {
                 memory,
                 gets,
             }),
-            Started::Done(status) => check(&status, &memory, gets.expect("something came that nobody sent")),
+            Started::Done(status) => check(
+                &status,
+                &memory,
+                gets.expect("something came that nobody sent"),
+            ),
         }
     }
 
@@ -213,7 +236,8 @@ impl Pair {
         panic!("a message did not come")
     }
 
-    /// Waits for a receive by asking for a plain end, as a caller does that knows only the low bits of the generation.
+    /// Waits for a receive by asking for a plain end, as a caller does that knows only the low bits
+    /// of the generation.
     pub(crate) fn wait_plainly(&mut self, request: Request) -> Status {
         let short = Request {
             generation: request.generation % 64,
@@ -259,7 +283,10 @@ impl Pair {
                 self.receiver.progress();
                 self.sender.progress();
             }
-            assert!(self.sender.take(request).unwrap().is_some(), "a send did not end");
+            assert!(
+                self.sender.take(request).unwrap().is_some(),
+                "a send did not end"
+            );
         }
         assert!(self.receiver.is_idle() && self.sender.is_idle());
         self.quick

@@ -41,7 +41,8 @@ impl Layout for Vector {
     }
 }
 
-/// Memory for `len` bytes in blocks of `block`, `stride` apart, of which the last has what is left; and the data there.
+/// Memory for `len` bytes in blocks of `block`, `stride` apart, of which the last has what is left;
+/// and the data there.
 pub fn vector_of(len: u64, block: u64, stride: u64) -> (Scratch, Data) {
     let memory = Scratch::new((len.div_ceil(block) * stride).max(1) as usize).unwrap();
     let data = Data::shaped(memory.mem(), Arc::new(Vector { len, block, stride }));

@@ -1,4 +1,5 @@
-//! The rail that is shared memory to some peers and TCP to others: the suite over both ways, and traffic of two nodes with two ranks each.
+//! The rail that is shared memory to some peers and TCP to others: the suite over both ways, and
+//! traffic of two nodes with two ranks each.
 
 use crate::support;
 use crate::traffic::{self, Plan};
@@ -23,7 +24,9 @@ pub fn ranks(count: u32, per_node: u32, leaving: Leaving) -> Vec<ComposedRail> {
         .zip(0..)
         .map(|((threads, mut tcp), me)| {
             tcp.gather(leaving);
-            let near = (0..count).map(|peer| peer / per_node == me / per_node).collect();
+            let near = (0..count)
+                .map(|peer| peer / per_node == me / per_node)
+                .collect();
             ComposedRail::new(ShmRail::new(Arc::new(threads)).unwrap(), tcp, near)
         })
         .collect()
@@ -36,7 +39,10 @@ struct Two {
 
 impl Two {
     fn new(per_node: u32) -> Self {
-        let rails = ranks(2, per_node, Leaving::Hold).into_iter().map(Some).collect();
+        let rails = ranks(2, per_node, Leaving::Hold)
+            .into_iter()
+            .map(Some)
+            .collect();
         Self { rails, per_node }
     }
 }
@@ -62,7 +68,8 @@ impl World for Two {
         while !self.rail(1).tcp().unwrap().has_left() {
             self.settle();
         }
-        // Its proof and its packet lie in the kernel of rank 0, which takes the connection in before it hears of the death.
+        // Its proof and its packet lie in the kernel of rank 0, which takes the connection in
+        // before it hears of the death.
         (0..3).for_each(|_| self.settle());
         self.rails[1] = None;
         self.rail(0).tcp().unwrap().peer_gone(1);
@@ -91,7 +98,9 @@ fn traffic_of_two_nodes_with_two_ranks_each_arrives_whole() {
     std::thread::scope(|scope| {
         for (me, mut rail) in (0..).zip(ranks(4, 2, Leaving::Adaptive)) {
             let done = &done;
-            scope.spawn(move || traffic::run(&mut rail, (me, 4), plan, done, std::thread::yield_now));
+            scope.spawn(move || {
+                traffic::run(&mut rail, (me, 4), plan, done, std::thread::yield_now)
+            });
         }
     });
 }
@@ -177,8 +186,14 @@ fn what_comes_from_another_node_calls_the_helper_of_a_rank_that_does_not_look() 
                         if me == 0 {
                             (0..PACKETS).for_each(|_| assert_eq!(await_call(&mut rail, me), 1));
                         }
-                        while send(&mut rail, 1 - me, &[n as u8; 20], n * PACKETS + part, Class::Data)
-                            .is_err()
+                        while send(
+                            &mut rail,
+                            1 - me,
+                            &[n as u8; 20],
+                            n * PACKETS + part,
+                            Class::Data,
+                        )
+                        .is_err()
                         {
                             rail.poll(0, &mut Told::default());
                         }

@@ -1,4 +1,5 @@
-//! Connections of the TCP rail that break at random while checksummed traffic runs: nothing is lost, nothing comes twice.
+//! Connections of the TCP rail that break at random while checksummed traffic runs: nothing is
+//! lost, nothing comes twice.
 
 use crate::proxy::{self, Ends, Weather};
 use crate::support;
@@ -9,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Runs the plan between `ranks` whose connections are cut after at most `bytes` bytes each. Returns the cuts.
+/// Runs the plan between `ranks` whose connections are cut after at most `bytes` bytes each.
+/// Returns the cuts.
 pub fn through_cuts((ranks, sealed): (u32, bool), plan: Plan, bytes: u64, leaving: Leaving) -> u32 {
     let weather = Arc::new(Weather::default());
     std::thread::scope(|scope| {
@@ -30,7 +32,8 @@ pub fn through_cuts((ranks, sealed): (u32, bool), plan: Plan, bytes: u64, leavin
     weather.cuts.load(Ordering::Acquire)
 }
 
-/// Runs the plan among these rails, of all ranks, each in a thread, and severs them; once one is through, the weather is calm.
+/// Runs the plan among these rails, of all ranks, each in a thread, and severs them; once one is
+/// through, the weather is calm.
 pub fn talk(rails: Vec<TcpRail>, plan: Plan, weather: &Weather) {
     let (ranks, done) = (rails.len() as u32, AtomicU32::new(0));
     std::thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! Large data by libfabric beside TCP: what of them goes that way, and that nothing is lost or comes twice where that way, or its connection, fails.
+//! Large data by libfabric beside TCP: what of them goes that way, and that nothing is lost or
+//! comes twice where that way, or its connection, fails.
 
 use crate::proxy::{self, Ends, Weather};
 use crate::support::{Book, WithFabrics, house, port};
@@ -58,7 +59,8 @@ impl Given {
     }
 }
 
-/// Runs the plan between two ranks, again and again until rank 0 has seen what it waits for: nobody knows how long it takes to open an endpoint.
+/// Runs the plan between two ranks, again and again until rank 0 has seen what it waits for: nobody
+/// knows how long it takes to open an endpoint.
 fn run(plan: Plan, given: Given, is_enough: impl Fn(&Outcome) -> bool + Sync) -> Outcome {
     let Given {
         fabrics,
@@ -136,8 +138,17 @@ fn large_data_take_it(provider: &str) {
     if !is_there(provider) {
         return;
     }
-    let has_brought = |outcome: &Outcome| outcome.brought.get(WAY).is_some_and(|bytes| *bytes > 1_000_000);
-    let outcome = run(PLAN, Given::fabrics(of(provider), of(provider)), has_brought);
+    let has_brought = |outcome: &Outcome| {
+        outcome
+            .brought
+            .get(WAY)
+            .is_some_and(|bytes| *bytes > 1_000_000)
+    };
+    let outcome = run(
+        PLAN,
+        Given::fabrics(of(provider), of(provider)),
+        has_brought,
+    );
     let brought = &outcome.brought;
     assert!(
         brought.len() > WAY && brought[WAY] > 0 && brought[0] > 0,
@@ -171,7 +182,9 @@ fn nothing_is_lost_or_doubled_whichever_connection_is_cut() {
         ..Given::fabrics(of("tcp"), of("tcp"))
     };
     let has_brought = |outcome: &Outcome| outcome.brought.get(WAY).is_some_and(|bytes| *bytes > 0);
-    let outcome = run(LITTLE, given, |outcome| outcome.cuts > 10 && has_brought(outcome));
+    let outcome = run(LITTLE, given, |outcome| {
+        outcome.cuts > 10 && has_brought(outcome)
+    });
     assert!(
         outcome.cuts > 10 && has_brought(&outcome),
         "{} cuts, {:?}",
@@ -210,7 +223,12 @@ fn sockets_carry_all_where_one_side_has_no_such_way_and_both_say_why() {
         assert!(!seen.open && seen.unused == why, "{other:?}: {seen:?}");
     }
     let given = Given::fabrics(of("no-such-provider"), of("tcp"));
-    let knows = |outcome: &Outcome| outcome.seen.as_ref().is_some_and(|seen| seen.unused.0.is_some());
+    let knows = |outcome: &Outcome| {
+        outcome
+            .seen
+            .as_ref()
+            .is_some_and(|seen| seen.unused.0.is_some())
+    };
     let outcome = run(LITTLE, given, knows);
     assert_eq!(outcome.seen.unwrap().unused.0, Some(Unused::NoProvider));
 }

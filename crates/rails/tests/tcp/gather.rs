@@ -1,4 +1,5 @@
-//! Messages that are kept until their rank looks: in order and each once, whatever connections break; in time, also if the rank never looks.
+//! Messages that are kept until their rank looks: in order and each once, whatever connections
+//! break; in time, also if the rank never looks.
 
 use crate::composed;
 use crate::cuts;
@@ -44,7 +45,10 @@ fn take(rail: &mut impl Rail, count: usize, time: Duration) -> Vec<Vec<u8>> {
     while told.packets.len() < count && begun.elapsed() < time {
         rail.poll(64, &mut told);
     }
-    told.packets.into_iter().map(|(_, _, payload)| payload).collect()
+    told.packets
+        .into_iter()
+        .map(|(_, _, payload)| payload)
+        .collect()
 }
 
 fn numbered(count: u8) -> Vec<Vec<u8>> {
@@ -83,7 +87,10 @@ fn what_is_long_or_urgent_takes_along_what_is_kept() {
     for number in 0..GATHER_BYTES / 1024 {
         send(&mut one, 1, &[8; 1024], number, Class::Data).unwrap();
     }
-    assert!(take(&mut two, 8, SURELY_LOST).len() >= 8, "too much to be kept");
+    assert!(
+        take(&mut two, 8, SURELY_LOST).len() >= 8,
+        "too much to be kept"
+    );
 }
 
 #[test]
@@ -144,7 +151,11 @@ fn what_a_socket_did_not_take_leaves_although_the_rank_never_looks_again() {
         }
         assert!(sent > 1);
         std::thread::sleep(pause);
-        assert_eq!(take(&mut two, sent, SURELY_LOST).len(), sent, "after {pause:?}");
+        assert_eq!(
+            take(&mut two, sent, SURELY_LOST).len(),
+            sent,
+            "after {pause:?}"
+        );
     }
 }
 
@@ -161,7 +172,9 @@ fn traffic_arrives_whole_by_every_strategy() {
         std::thread::scope(|scope| {
             for (me, mut rail) in (0..).zip(composed::ranks(3, 1, leaving)) {
                 let done = &done;
-                scope.spawn(move || traffic::run(&mut rail, (me, 3), plan, done, std::thread::yield_now));
+                scope.spawn(move || {
+                    traffic::run(&mut rail, (me, 3), plan, done, std::thread::yield_now)
+                });
             }
         });
     }

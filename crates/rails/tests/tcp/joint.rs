@@ -1,4 +1,5 @@
-//! Large data between two ranks of one host by shared memory and TCP at once: both bring some, and nothing is lost or comes twice whatever becomes of the connections.
+//! Large data between two ranks of one host by shared memory and TCP at once: both bring some, and
+//! nothing is lost or comes twice whatever becomes of the connections.
 
 use crate::proxy::{self, Ends, Weather};
 use crate::support::{self, Book, house, port};
@@ -48,7 +49,14 @@ impl World for Pair {
 
 #[test]
 fn the_suite_holds_where_large_data_go_by_both() {
-    check_all(|| Pair(joined(support::ranks(2, false)).into_iter().map(Some).collect()));
+    check_all(|| {
+        Pair(
+            joined(support::ranks(2, false))
+                .into_iter()
+                .map(Some)
+                .collect(),
+        )
+    });
 }
 
 const PLAN: Plan = Plan {
@@ -58,8 +66,12 @@ const PLAN: Plan = Plan {
     bulk_max: 8_000_000,
 };
 
-/// Runs the plan between two such ranks, which call each other where `calls_at` says, and returns what each way brought to rank 0.
-fn run(mut calls_at: impl FnMut(Peer, SocketAddr) -> SocketAddr, at_the_end: impl Fn() + Sync) -> Vec<u64> {
+/// Runs the plan between two such ranks, which call each other where `calls_at` says, and returns
+/// what each way brought to rank 0.
+fn run(
+    mut calls_at: impl FnMut(Peer, SocketAddr) -> SocketAddr,
+    at_the_end: impl Fn() + Sync,
+) -> Vec<u64> {
     let tcp = support::ranks_with(2, false, |from, to, address| match from == to {
         true => address,
         false => calls_at(from, address),
@@ -151,7 +163,10 @@ fn fetch(pair: &mut [ComposedRail], number: u32, len: usize) {
         pair[0].poll(16, &mut told);
         pair[1].poll(16, &mut Told::default());
     }
-    assert_eq!((&told.done[..], &told.gone[..]), (&[(7, Ok(()))][..], &[][..]));
+    assert_eq!(
+        (&told.done[..], &told.gone[..]),
+        (&[(7, Ok(()))][..], &[][..])
+    );
     assert_eq!(pair[1].revoke(u64::from(number)), Ending::Now);
     let mut got = vec![0; len];
     target.mem().read(0, &mut got);
@@ -168,7 +183,12 @@ fn a_connection_that_fails_is_used_again_when_it_works_again() {
     // Nobody takes calls there.
     let nowhere = port().1;
     let books: Vec<_> = (0..2)
-        .map(|_| Arc::new(Moving(Book(vec![Vec::new(); 2], Vec::new()), Mutex::new(nowhere))))
+        .map(|_| {
+            Arc::new(Moving(
+                Book(vec![Vec::new(); 2], Vec::new()),
+                Mutex::new(nowhere),
+            ))
+        })
         .collect();
     let rails = (0..2u32).zip(listeners).zip(&books);
     let rails = rails.map(|((me, listener), book)| {

@@ -1,4 +1,5 @@
-//! The TCP rail from outside: the conformance suite, connections that break, hostile strangers, hosts that are network namespaces.
+//! The TCP rail from outside: the conformance suite, connections that break, hostile strangers,
+//! hosts that are network namespaces.
 
 mod composed;
 mod cuts;

@@ -1,4 +1,5 @@
-//! Ranks of which none can be called, and which meet at a host between: the conformance suite, and traffic whose connections break anywhere.
+//! Ranks of which none can be called, and which meet at a host between: the conformance suite, and
+//! traffic whose connections break anywhere.
 
 use crate::cuts;
 use crate::proxy::{self, Ends, Weather};
@@ -68,7 +69,8 @@ impl Between {
             self.calls
                 .extend(Call::ask(&asking, (self.at[to as usize], to), bulk));
         }
-        self.calls.retain_mut(|call| matches!(call.look(), Called::Waits));
+        self.calls
+            .retain_mut(|call| matches!(call.look(), Called::Waits));
     }
 }
 
@@ -143,7 +145,8 @@ impl World for Two {
             self.settle();
         }
         self.rails[1].take().unwrap().sever();
-        // What it has sent is still under way through the host between, and that it is dead nobody but the agents knows.
+        // What it has sent is still under way through the host between, and that it is dead nobody
+        // but the agents knows.
         for _ in 0..1000 {
             self.settle();
         }
@@ -169,7 +172,8 @@ fn the_suite_holds_there_where_traffic_is_sealed() {
     check_all(|| Two::new(true));
 }
 
-/// Runs the plan between ranks whose connections to the host between are cut after at most `bytes` bytes each. Returns the cuts.
+/// Runs the plan between ranks whose connections to the host between are cut after at most `bytes`
+/// bytes each. Returns the cuts.
 fn through_cuts((ranks, sealed): (u32, bool), plan: Plan, bytes: u64) -> u32 {
     let weather = Arc::new(Weather::default());
     std::thread::scope(|scope| {

@@ -1,10 +1,13 @@
-//! Engines over TCP rails: whole messages of all sizes, with sleep between them, and a death in the middle.
+//! Engines over TCP rails: whole messages of all sizes, with sleep between them, and a death in the
+//! middle.
 
 use crate::proxy::{self, Ends, Weather};
 use crate::support;
 use crate::traffic;
 use garonne_engine::Quotas;
-use garonne_engine::api::{Error, Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::api::{
+    Error, Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status,
+};
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_rails::tcp::TcpRail;
@@ -83,7 +86,8 @@ impl Rank {
         assert_eq!((status.error, status.len), (None, len as u64));
     }
 
-    /// Stays until as many ranks as that are through. What has left it may be lost between it and its peer as long as connections break, and nobody else has it.
+    /// Stays until as many ranks as that are through. What has left it may be lost between it and
+    /// its peer as long as connections break, and nobody else has it.
     fn stay(&mut self, ranks: usize, through: &AtomicUsize) {
         through.fetch_add(1, Ordering::AcqRel);
         let begun = Instant::now();
@@ -107,7 +111,8 @@ fn filled(seed: usize, len: usize) -> (Scratch, Data) {
     (memory, data)
 }
 
-/// Both ranks send each other messages of all these sizes, in two orders of sending and receiving, sleeping in between.
+/// Both ranks send each other messages of all these sizes, in two orders of sending and receiving,
+/// sleeping in between.
 fn exchange(rails: Vec<TcpRail>, sizes: &[usize], rounds: usize) {
     let through = &AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -157,7 +162,8 @@ fn many_small_messages_wake_a_sleeper_each_time() {
     exchange(support::ranks(2, false), &[8], 3000);
 }
 
-/// Messages that follow their envelope in packets which are taken in as they come, over connections that break anywhere in them.
+/// Messages that follow their envelope in packets which are taken in as they come, over connections
+/// that break anywhere in them.
 fn pieces_through_cuts(sealed: bool, rounds: usize) -> u32 {
     let weather = Arc::new(Weather::default());
     std::thread::scope(|scope| {

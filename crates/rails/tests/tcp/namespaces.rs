@@ -1,4 +1,5 @@
-//! Hosts that are network namespaces without names, joined by a pair of virtual links: nothing is left behind, whatever happens to the test.
+//! Hosts that are network namespaces without names, joined by a pair of virtual links: nothing is
+//! left behind, whatever happens to the test.
 //!
 //! Needs root and `ip`; where these are missing the tests say so and pass.
 
@@ -39,7 +40,10 @@ impl Net {
                 let done = Command::new(words.next().unwrap()).args(words).output();
                 match done {
                     Ok(done) if done.status.success() => Ok(()),
-                    Ok(done) => Err(format!("'{command}': {}", String::from_utf8_lossy(&done.stderr))),
+                    Ok(done) => Err(format!(
+                        "'{command}': {}",
+                        String::from_utf8_lossy(&done.stderr)
+                    )),
                     Err(error) => Err(format!("'{command}': {error}")),
                 }
             });
@@ -67,7 +71,9 @@ pub fn pair() -> Result<[Net; 2], String> {
         std::process::id(),
         std::os::fd::AsRawFd::as_raw_fd(&hosts[1].0)
     );
-    hosts[0].run(&format!("ip link add wire type veth peer name wire netns {far}"))?;
+    hosts[0].run(&format!(
+        "ip link add wire type veth peer name wire netns {far}"
+    ))?;
     for (n, host) in (1..).zip(&hosts) {
         host.run("ip link set lo up")?;
         host.run(&format!("ip address add 10.77.0.{n}/24 dev wire"))?;
@@ -116,7 +122,8 @@ impl World for Hosts<'_> {
             host.enter();
             rail.iter_mut().for_each(TcpRail::drive);
         }
-        // The suite's patience is a number of looks, and the kernel of a busy machine may deliver late.
+        // The suite's patience is a number of looks, and the kernel of a busy machine may deliver
+        // late.
         std::thread::sleep(Duration::from_micros(100));
     }
     fn kill_second(&mut self) {
@@ -202,20 +209,25 @@ fn links_that_go_down_and_up_lose_and_double_nothing() {
     });
 }
 
-/// Two hosts at a switch that loses packets of more than 1,400 bytes without a word, while both believe that 9,000 arrive. As long as the third lives.
+/// Two hosts at a switch that loses packets of more than 1,400 bytes without a word, while both
+/// believe that 9,000 arrive. As long as the third lives.
 fn lossy() -> Result<([Net; 2], Net), String> {
     let (hosts, switch) = ([fresh()?, fresh()?], fresh()?);
     let process = std::process::id();
     switch.run("ip link add bridge type bridge")?;
     switch.run("ip link set bridge up")?;
     for (n, host) in (1..).zip(&hosts) {
-        let there = format!("/proc/{process}/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&host.0));
+        let there = format!(
+            "/proc/{process}/fd/{}",
+            std::os::fd::AsRawFd::as_raw_fd(&host.0)
+        );
         switch.run(&format!(
             "ip link add port{n} type veth peer name wire netns {there}"
         ))?;
         switch.run(&format!("ip link set port{n} mtu 1400 master bridge up"))?;
         host.run(&format!("ip address add 10.77.0.{n}/24 dev wire"))?;
-        // One segment at a time: what is to be cut by a device later passes a virtual link whatever its length.
+        // One segment at a time: what is to be cut by a device later passes a virtual link whatever
+        // its length.
         host.run("ip link set wire mtu 9000 gso_max_segs 1 up")?;
     }
     Ok((hosts, switch))
@@ -225,7 +237,11 @@ fn lossy() -> Result<([Net; 2], Net), String> {
 fn data_get_through_the_only_network_though_it_loses_long_packets() {
     let (hosts, _switch) = match lossy() {
         Ok(made) => made,
-        Err(why) => return eprintln!("skipped: no network that loses long packets can be made here ({why})"),
+        Err(why) => {
+            return eprintln!(
+                "skipped: no network that loses long packets can be made here ({why})"
+            );
+        }
     };
     let plan = Plan {
         packets: 200,
@@ -240,7 +256,10 @@ fn data_get_through_the_only_network_though_it_loses_long_packets() {
             scope.spawn(move || {
                 hosts[me as usize].enter();
                 traffic::run(&mut rail, (me, 2), plan, done, || {
-                    assert!(begun.elapsed() < Duration::from_secs(120), "nothing arrives");
+                    assert!(
+                        begun.elapsed() < Duration::from_secs(120),
+                        "nothing arrives"
+                    );
                     std::thread::sleep(Duration::from_micros(50));
                 });
                 let shown = shown::read_shown(&rail.shown_table());

@@ -107,16 +107,19 @@ fn a_small_message_behind_a_long_one_is_told_of() {
     const LONG: usize = 250_000;
     let (mut sink, from) = (Placing::new(LONG), Scratch::new(LONG).unwrap());
     let (mut one, mut two) = connected(&mut sink);
-    let mut both = |one: &mut TcpRail, what: &str, sink: &mut Placing, done: fn(&Placing) -> bool| {
-        until(what, || {
-            one.poll(8, &mut Told::default());
-            two.poll(8, sink);
-            done(sink)
-        });
-    };
+    let mut both =
+        |one: &mut TcpRail, what: &str, sink: &mut Placing, done: fn(&Placing) -> bool| {
+            until(what, || {
+                one.poll(8, &mut Told::default());
+                two.poll(8, sink);
+                done(sink)
+            });
+        };
     // From now on it takes in no more at once than tells where a message goes.
     flow(&mut one, LONG, &from);
-    both(&mut one, "the long message", &mut sink, |sink| sink.got == LONG);
+    both(&mut one, "the long message", &mut sink, |sink| {
+        sink.got == LONG
+    });
     for len in [40_000, 60_000, 100_000, LONG] {
         (sink.got, sink.small) = (0, 0);
         flow(&mut one, len, &from);
@@ -168,7 +171,8 @@ fn a_peer_that_brings_something_in_every_poll_keeps_no_other_waiting() {
 
 #[test]
 fn who_only_polls_acknowledges_what_fills_the_senders_log() {
-    // Behind its first packet a little more than half of a long packet's block, of which each takes a whole one of the log.
+    // Behind its first packet a little more than half of a long packet's block, of which each takes
+    // a whole one of the log.
     const LEN: usize = 38_000;
     let (mut sink, from) = (Placing::new(LEN), Scratch::new(LEN).unwrap());
     let (mut one, mut two) = connected(&mut sink);

@@ -1,4 +1,5 @@
-//! Something between two hosts that can go wrong: forwards connections, and cuts or holds them where its seed says.
+//! Something between two hosts that can go wrong: forwards connections, and cuts or holds them
+//! where its seed says.
 
 use crate::traffic::mix;
 use std::io::{ErrorKind, Read, Write};
@@ -38,7 +39,8 @@ struct Forwarded {
     held: Option<Instant>,
 }
 
-/// Starts a proxy to `to` in `scope`; connections are cut after some of `bytes` bytes, often within a frame.
+/// Starts a proxy to `to` in `scope`; connections are cut after some of `bytes` bytes, often within
+/// a frame.
 pub fn start<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     to: SocketAddr,
@@ -53,7 +55,8 @@ pub fn start<'scope>(
     )
 }
 
-/// The same on an address of its own. One in two is held for the time that is given instead of being cut.
+/// The same on an address of its own. One in two is held for the time that is given instead of
+/// being cut.
 pub fn start_on<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     (on, to): (Ipv4Addr, SocketAddr),

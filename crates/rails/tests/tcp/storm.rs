@@ -1,7 +1,10 @@
-//! Worlds of two or three ranks whose connections are cut, reset, stalled, slowed and half closed at random, and whose lines are dark, taken out of use and back, and new, while messages of all
-//! sizes go both ways: none is lost, doubled, changed or out of order, and no memory is touched that is not theirs any more.
+//! Worlds of two or three ranks whose connections are cut, reset, stalled, slowed and half closed
+//! at random, and whose lines are dark, taken out of use and back, and new, while messages of all
+//! sizes go both ways: none is lost, doubled, changed or out of order, and no memory is touched
+//! that is not theirs any more.
 //!
-//! All is drawn from a seed, which is printed with the command that repeats it. `./x soak rails` goes on with new ones.
+//! All is drawn from a seed, which is printed with the command that repeats it. `./x soak rails`
+//! goes on with new ones.
 
 mod lines;
 mod ranks;
@@ -150,7 +153,8 @@ fn rails(world: &World, sky: &Arc<Sky>) -> (Vec<TcpRail>, Vec<Line>) {
             addresses: (0..world.ranks as usize).map(&mut to).collect(),
             sky: sky.clone(),
         };
-        let mut rail = TcpRail::new(house(&secret, me, world.sealed), Arc::new(map), listener).unwrap();
+        let mut rail =
+            TcpRail::new(house(&secret, me, world.sealed), Arc::new(map), listener).unwrap();
         if let Some(leaving) = world.leaving {
             rail.gather(leaving);
         }
@@ -193,7 +197,8 @@ fn storm(seed: u64, exchange: impl Fn(&World, Peer, TcpRail, &Sky, &AtomicU32) +
 
 #[test]
 fn messages_of_all_sizes_come_once_and_whole_in_all_weathers() {
-    let which = "-p garonne-rails --test tcp messages_of_all_sizes_come_once_and_whole_in_all_weathers";
+    let which =
+        "-p garonne-rails --test tcp messages_of_all_sizes_come_once_and_whole_in_all_weathers";
     course(which, 0..6, |seed| {
         storm(seed, |world, me, rail, sky, through| {
             let plan = Plan {
@@ -211,8 +216,7 @@ fn messages_of_all_sizes_come_once_and_whole_in_all_weathers() {
 
 #[test]
 fn packets_and_shaped_bulk_data_come_once_and_whole_in_all_weathers() {
-    let which =
-        "-p garonne-rails --test tcp packets_and_shaped_bulk_data_come_once_and_whole_in_all_weathers";
+    let which = "-p garonne-rails --test tcp packets_and_shaped_bulk_data_come_once_and_whole_in_all_weathers";
     course(which, 0..4, |seed| {
         storm(seed, |world, me, mut rail, sky, through| {
             let plan = traffic::Plan {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 struct Two(Vec<Option<TcpRail>>);
 
-/// Between two looks: the suite's patience is a number of looks, while a death is found out in half a second, and the kernel of a busy machine may
-/// deliver late.
+/// Between two looks: the suite's patience is a number of looks, while a death is found out in half
+/// a second, and the kernel of a busy machine may deliver late.
 const PATIENTLY: Duration = Duration::from_micros(100);
 
 impl Two {
@@ -76,7 +76,8 @@ fn a_death_that_the_host_tells_is_told_after_what_was_sent() {
     assert_eq!((told.packets.len(), told.gone), (2, vec![1]));
 }
 
-/// Rank 0 reads a region of rank 1, which is revoked, and written over, when rank 1 has looked so often without rank 0's taking anything. Whether it has all of it, as it was.
+/// Rank 0 reads a region of rank 1, which is revoked, and written over, when rank 1 has looked so
+/// often without rank 0's taking anything. Whether it has all of it, as it was.
 fn read_and_revoke(world: &mut Two, cookie: u64, (len, looks): (usize, Option<u32>)) -> bool {
     let (source, target) = (Scratch::new(len).unwrap(), Scratch::new(len).unwrap());
     let expected = traffic::bytes(1, 0, cookie as u32, len);
@@ -116,7 +117,10 @@ fn read_and_revoke(world: &mut Two, cookie: u64, (len, looks): (usize, Option<u3
     if worked {
         let mut got = vec![0; len];
         target.mem().read(0, &mut got);
-        assert!(got == expected, "{len} bytes, revoked after {looks:?} looks");
+        assert!(
+            got == expected,
+            "{len} bytes, revoked after {looks:?} looks"
+        );
     }
     worked
 }

@@ -70,7 +70,8 @@ pub fn port() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// `count` ranks that reach each other; `between(from, to, address)` may put something before an address.
+/// `count` ranks that reach each other; `between(from, to, address)` may put something before an
+/// address.
 pub fn ranks_with(
     count: u32,
     sealed: bool,

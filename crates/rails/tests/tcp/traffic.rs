@@ -1,4 +1,5 @@
-//! Traffic between all pairs of a few ranks that notices any byte lost, doubled, changed or out of order.
+//! Traffic between all pairs of a few ranks that notices any byte lost, doubled, changed or out of
+//! order.
 
 use crate::vector::vector_of;
 use garonne_engine::api::Peer;
@@ -37,7 +38,9 @@ pub fn bytes(from: Peer, to: Peer, number: u32, len: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(len + 8);
     let mut at = seed;
     while out.len() < len {
-        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
+        at = at
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(seed | 1);
         out.extend_from_slice(&(at ^ at >> 29).to_le_bytes());
     }
     out.truncate(len);
@@ -120,7 +123,8 @@ fn send(rail: &mut impl Rail, peer: Peer, (kind, number): (u8, u32), bytes: &[u8
     }
 }
 
-/// Runs rank `me` of `ranks` until it has everything and, by `done`, all others have. `idle` is called when nothing happened.
+/// Runs rank `me` of `ranks` until it has everything and, by `done`, all others have. `idle` is
+/// called when nothing happened.
 pub fn run(
     rail: &mut impl Rail,
     (me, ranks): (Peer, u32),
@@ -137,7 +141,11 @@ pub fn run(
     // Regions that are still being withdrawn.
     let mut returning: HashMap<u64, (Peer, Scratch)> = HashMap::new();
     // Memory that came back is used for other things at once.
-    let used = |memory: Scratch| memory.mem().with_mut(0, memory.len(), |bytes| bytes.fill(0xdd));
+    let used = |memory: Scratch| {
+        memory
+            .mem()
+            .with_mut(0, memory.len(), |bytes| bytes.fill(0xdd))
+    };
     let (mut next_read, mut finished) = (1 << 32, false);
     while done.load(Ordering::Acquire) < ranks {
         let mut moved = false;
@@ -158,7 +166,10 @@ pub fn run(
                 }
             }
             // A few regions at a time.
-            if state.told < plan.bulks && state.told - state.given_back < 3 && state.words.is_empty() {
+            if state.told < plan.bulks
+                && state.told - state.given_back < 3
+                && state.words.is_empty()
+            {
                 let number = state.told;
                 let len = bulk_len(&plan, me, peer, number);
                 let token = u64::from(peer) << 32 | u64::from(number) | 1 << 62;
@@ -184,7 +195,11 @@ pub fn run(
         }
         let mut told = Told::default();
         moved |= rail.poll(32, &mut told) > 0;
-        assert!(told.gone.is_empty(), "{:?} of rank {me} count as gone", told.gone);
+        assert!(
+            told.gone.is_empty(),
+            "{:?} of rank {me} count as gone",
+            told.gone
+        );
         let mut ended = told.done;
         for (peer, header, payload) in told.packets {
             let state = with.get_mut(&peer).unwrap();

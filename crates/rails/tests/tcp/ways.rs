@@ -1,4 +1,5 @@
-//! Several ways between two ranks, of which any is cut, held or slow at any time: large data use all of them, and nothing is lost or comes twice.
+//! Several ways between two ranks, of which any is cut, held or slow at any time: large data use
+//! all of them, and nothing is lost or comes twice.
 
 use crate::proxy::{self, Ends, Weather};
 use crate::support::{Book, house, port};
@@ -50,7 +51,12 @@ fn run(plan: Plan, through: Through) -> (Arc<Weather>, Vec<u64>) {
                 firsts.swap(0, 1);
                 all.swap(0, 1);
             }
-            TcpRail::new(house(&secret, me, false), Arc::new(Book(firsts, all)), listener).unwrap()
+            TcpRail::new(
+                house(&secret, me, false),
+                Arc::new(Book(firsts, all)),
+                listener,
+            )
+            .unwrap()
         });
         let rails: Vec<_> = rails.collect();
         let done = AtomicU32::new(0);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Whether a message of so many bytes that lies there is caught without being posted, into so much room.
+/// Whether a message of so many bytes that lies there is caught without being posted, into so much
+/// room.
 fn is_caught(host: &dyn Host, context: Context, room: u32) -> bool {
     let memory = Scratch::new(room as usize).unwrap();
     let catch = Catch {
@@ -38,7 +39,10 @@ fn who_has_more_to_see_to_than_a_short_message_posts_its_receive() {
     let context = at(receiver, 1).context(0);
     let sends = || send(at(sender, 1), 0, 1, 8);
     sends();
-    assert!(!is_caught(receiver, context, 8192), "it might come in pieces");
+    assert!(
+        !is_caught(receiver, context, 8192),
+        "it might come in pieces"
+    );
     assert!(is_caught(receiver, context, 4096));
     sends();
     let open = recv(at(receiver, 2), 0, 2, 8);
@@ -83,7 +87,10 @@ fn answer(at: At<'_>, tag: i32, last: &AtomicBool) {
 }
 
 /// A rank's hosts of so many shards, with the peer's, and a stepper that looks at memory.
-fn beside_a_stepper(shards: usize, body: impl FnOnce(&[Arc<Sharded<LocalRail, Lending>>; 2], &Met)) {
+fn beside_a_stepper(
+    shards: usize,
+    body: impl FnOnce(&[Arc<Sharded<LocalRail, Lending>>; 2], &Met),
+) {
     let first = Fabric::shaken(WORLD, 1);
     let more = (1..shards).map(|shard| first.beside(shard as u64));
     let fabrics: Vec<Arc<Fabric>> = std::iter::once(first.clone()).chain(more).collect();
@@ -99,7 +106,9 @@ fn beside_a_stepper(shards: usize, body: impl FnOnce(&[Arc<Sharded<LocalRail, Le
     std::thread::scope(|scope| {
         scope.spawn(|| {
             hosts[0].attach(met.clone());
-            hosts[0].wait_for(&|| Awaits::end_of(&*met), &mut || met.all.load(Ordering::SeqCst));
+            hosts[0].wait_for(&|| Awaits::end_of(&*met), &mut || {
+                met.all.load(Ordering::SeqCst)
+            });
         });
         body(&hosts, &met);
         met.all.store(true, Ordering::SeqCst);
@@ -107,11 +116,14 @@ fn beside_a_stepper(shards: usize, body: impl FnOnce(&[Arc<Sharded<LocalRail, Le
     });
 }
 
-/// Receives caught after which it is believed, and rounds after which that none is: more than are needed by far.
+/// Receives caught after which it is believed, and rounds after which that none is: more than are
+/// needed by far.
 const ENOUGH: u32 = 10;
 const NEVER: u32 = 20_000;
 
-/// One thread of a rank waits for a stepper that looks at memory, and another exchanges messages in the same shard meanwhile: it comes to receive them without posting, and the stepper is looked at all the while.
+/// One thread of a rank waits for a stepper that looks at memory, and another exchanges messages in
+/// the same shard meanwhile: it comes to receive them without posting, and the stepper is looked at
+/// all the while.
 fn catches_beside_a_stepper(shards: usize) {
     let (mut rounds, mut caught, mut looked) = (0, 0, 0);
     beside_a_stepper(shards, |hosts, met| {

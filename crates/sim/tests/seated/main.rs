@@ -1,11 +1,15 @@
-//! Several threads of a rank that wait at once, under random schedules: each in another way for something of its own, and none sleeps for ever. In one shard, and in several.
+//! Several threads of a rank that wait at once, under random schedules: each in another way for
+//! something of its own, and none sleeps for ever. In one shard, and in several.
 //!
-//! Nothing wakes these threads but what they wait for and the poller's role: a wake-up that is lost hangs the test. Each seed gives every thread other moments to give way at.
+//! Nothing wakes these threads but what they wait for and the poller's role: a wake-up that is lost
+//! hangs the test. Each seed gives every thread other moments to give way at.
 
 mod caught;
 
 use garonne_engine::Quotas;
-use garonne_engine::api::{Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard};
+use garonne_engine::api::{
+    Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard,
+};
 use garonne_engine::quick::Catch;
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
@@ -69,7 +73,8 @@ enum Way {
     Memory,
     /// A stepper of the own rank that ends with a message.
     Stepped,
-    /// Any of a stepper, a message, and what another thread of the rank tells when a message has come to it: until all have come.
+    /// Any of a stepper, a message, and what another thread of the rank tells when a message has
+    /// come to it: until all have come.
     Mixed,
     /// A message, which is sent when the receiver has taken a large one that it does not wait for.
     Leaning,
@@ -132,7 +137,9 @@ impl Receive {
     }
 
     fn awaits(&self) -> Awaits {
-        self.request.get().map_or(Awaits::Anything, Awaits::Operation)
+        self.request
+            .get()
+            .map_or(Awaits::Anything, Awaits::Operation)
     }
 }
 
@@ -206,7 +213,13 @@ fn wait_for_a_mixture(at: At<'_>, tag: i32) {
                 .as_ref()
                 .is_none_or(|steps| steps.over.load(Ordering::SeqCst))
         };
-        let open = || [!has_stepped(), !named.is_over(host), !come.load(Ordering::SeqCst)];
+        let open = || {
+            [
+                !has_stepped(),
+                !named.is_over(host),
+                !come.load(Ordering::SeqCst),
+            ]
+        };
         loop {
             let before = open();
             if before == [false; 3] {
@@ -268,10 +281,15 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
         }
         Way::All => {
             let receives = [0, 1, 2, 3].map(|number| recv(at, number, tag, 8));
-            let first = || receives.iter().find(|receive| receive.request.get().is_some());
-            host.wait_for(&|| first().map_or(Awaits::Anything, Receive::awaits), &mut || {
-                receives.iter().all(|receive| receive.is_over(host))
-            });
+            let first = || {
+                receives
+                    .iter()
+                    .find(|receive| receive.request.get().is_some())
+            };
+            host.wait_for(
+                &|| first().map_or(Awaits::Anything, Receive::awaits),
+                &mut || receives.iter().all(|receive| receive.is_over(host)),
+            );
         }
         Way::Any => {
             let mut receives = Vec::from([0, 1, 2, 3].map(|number| recv(at, number, tag, 8)));
@@ -310,7 +328,8 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
         }
         Way::Mixed => wait_for_a_mixture(at, tag),
         Way::Leaning => {
-            // What is left open in one shard advances while the thread waits in another: its partner sends that only then.
+            // What is left open in one shard advances while the thread waits in another: its
+            // partner sends that only then.
             let leaning = recv(at, 3, tag, LARGE);
             if let Some(request) = leaning.request.get() {
                 host.leave_open(request);
@@ -329,7 +348,9 @@ fn serve(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
         Way::Named | Way::Quick => send(at, 0, tag, 8),
         Way::Probed => send(at, 1, tag, 8),
         Way::Stepped => send(at, 2, tag, 8),
-        Way::Mixed => [1, 0, 2].into_iter().for_each(|number| send(at, number, tag, 8)),
+        Way::Mixed => [1, 0, 2]
+            .into_iter()
+            .for_each(|number| send(at, number, tag, 8)),
         Way::Leaning => {
             send(at, 3, tag, LARGE);
             send(at, 0, tag, 8);
@@ -483,7 +504,8 @@ fn a_callback_that_waits_while_its_thread_polls_is_polled_for() {
     });
 }
 
-/// Rank 0 with several shards, one thread of which sleeps in the first before there is another; `body` is another thread of it. Rank 1 does `peer`.
+/// Rank 0 with several shards, one thread of which sleeps in the first before there is another;
+/// `body` is another thread of it. Rank 1 does `peer`.
 fn beside_a_sleeper(body: impl Fn(At<'_>) + Sync, peer: impl Fn(At<'_>) + Sync) {
     const LAST: i32 = 1000;
     let first = Fabric::new(WORLD);
@@ -536,7 +558,9 @@ fn who_sleeps_already_sees_to_what_comes_anywhere_for_others() {
         // In three shards, the first not among them.
         let receives = [1, 2, 3].map(|number| recv(at, number, 1, 8));
         for _ in 0..receives.len() {
-            let open = receives.iter().filter(|receive| receive.request.get().is_some());
+            let open = receives
+                .iter()
+                .filter(|receive| receive.request.get().is_some());
             let open = open.count();
             at.host.wait_until(&mut || {
                 let left = receives.iter().filter(|receive| !receive.is_over(at.host));

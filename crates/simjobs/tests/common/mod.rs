@@ -39,7 +39,11 @@ pub struct Words {
 impl Words {
     pub fn new(count: u64, value: impl Fn(u64) -> u32) -> Self {
         let memory = Scratch::new(count as usize * 4).expect("memory");
-        (0..count).for_each(|at| memory.mem().write(at as isize * 4, &value(at).to_le_bytes()));
+        (0..count).for_each(|at| {
+            memory
+                .mem()
+                .write(at as isize * 4, &value(at).to_le_bytes())
+        });
         Self {
             memory,
             datatype: Datatype::predefined(codes::UINT32_T).expect("a predefined type"),
@@ -74,10 +78,15 @@ pub fn collectives(comm: &Comm, seed: u64, count: u32) {
     for _ in 0..count {
         let count = [1, 7, 300][random.below(3) as usize];
         match random.below(5) {
-            0 => comm.collective(&Barrier, Origin::default()).expect("barrier"),
+            0 => comm
+                .collective(&Barrier, Origin::default())
+                .expect("barrier"),
             1 => {
                 let root = random.below(u64::from(n)) as u32;
-                let words = Words::new(count, |at| if me == root { at as u32 * 3 + root } else { 0 });
+                let words = Words::new(
+                    count,
+                    |at| if me == root { at as u32 * 3 + root } else { 0 },
+                );
                 comm.collective(
                     &Bcast {
                         buffer: words.all(),
@@ -89,7 +98,10 @@ pub fn collectives(comm: &Comm, seed: u64, count: u32) {
                 assert!((0..count).all(|at| words.at(at) == at as u32 * 3 + root));
             }
             2 => {
-                let (mine, result) = (Words::new(count, |at| me + at as u32), Words::new(count, |_| 0));
+                let (mine, result) = (
+                    Words::new(count, |at| me + at as u32),
+                    Words::new(count, |_| 0),
+                );
                 let call = Allreduce {
                     send: Some(mine.memory.mem()),
                     recv: result.memory.mem(),
@@ -112,7 +124,8 @@ pub fn collectives(comm: &Comm, seed: u64, count: u32) {
                     send: Some(mine.all()),
                     recv: all.of(2),
                 };
-                comm.collective(&call, Origin::default()).expect("allgather");
+                comm.collective(&call, Origin::default())
+                    .expect("allgather");
                 assert!((0..2 * u64::from(n)).all(|at| all.at(at) == at as u32));
             }
             _ => {
@@ -135,7 +148,9 @@ pub fn collectives(comm: &Comm, seed: u64, count: u32) {
 pub fn gossip(comm: &Comm, rounds: u32) {
     let (me, n) = (comm.rank(), comm.size());
     let mut sends = Vec::new();
-    let out: Vec<Scratch> = (1..=rounds).map(|_| Scratch::new(700).expect("memory")).collect();
+    let out: Vec<Scratch> = (1..=rounds)
+        .map(|_| Scratch::new(700).expect("memory"))
+        .collect();
     for (distance, buffer) in (1..=rounds).zip(&out) {
         buffer.mem().write(0, &me.to_le_bytes());
         let data = Data::contiguous(buffer.mem(), 700);
@@ -168,7 +183,9 @@ pub fn gossip(comm: &Comm, rounds: u32) {
         request::wait(send).expect("wait");
     }
     heard.sort_unstable();
-    let mut want: Vec<u32> = (1..=rounds).map(|distance| (me + n - distance) % n).collect();
+    let mut want: Vec<u32> = (1..=rounds)
+        .map(|distance| (me + n - distance) % n)
+        .collect();
     want.sort_unstable();
     assert_eq!(heard, want);
 }
@@ -177,7 +194,8 @@ fn byte(from: u32, number: u32, at: usize) -> u8 {
     (from.wrapping_mul(31) ^ number.wrapping_mul(37)).wrapping_add(at as u32) as u8
 }
 
-/// Everybody sends messages of these lengths to the rank `distance` further, while it receives those of the rank so much before it. Every byte is checked.
+/// Everybody sends messages of these lengths to the rank `distance` further, while it receives
+/// those of the rank so much before it. Every byte is checked.
 pub fn shift(comm: &Comm, distance: u32, lens: &[usize]) {
     let (me, n) = (comm.rank(), comm.size());
     let (to, from) = ((me + distance) % n, (me + n - distance % n) % n);
@@ -201,7 +219,10 @@ pub fn shift(comm: &Comm, distance: u32, lens: &[usize]) {
             mode: SendMode::Standard,
             origin: Origin::default(),
         };
-        let requests = [comm.irecv(recv).expect("irecv"), comm.isend(send).expect("isend")];
+        let requests = [
+            comm.irecv(recv).expect("irecv"),
+            comm.isend(send).expect("isend"),
+        ];
         (requests, out, room)
     });
     let pairs: Vec<_> = pairs.collect();

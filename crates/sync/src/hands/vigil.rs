@@ -1,16 +1,21 @@
 //! Vigils: a helper that does nothing, and looks at its gate instead of sleeping.
 //!
-//! Begun and ended by the helper, asked by whoever lends. One flag; what it means is in the order of its steps and those of the gate.
+//! Begun and ended by the helper, asked by whoever lends. One flag; what it means is in the order
+//! of its steps and those of the gate.
 
 use crate::facade::{AtomicBool, Ordering, fence};
 
-/// Whether a helper that does nothing is awake and looks at its gate, so that nobody has to be asked to call it for what is lent now.
+/// Whether a helper that does nothing is awake and looks at its gate, so that nobody has to be
+/// asked to call it for what is lent now.
 #[derive(Debug)]
 pub struct Vigil(AtomicBool);
 
 impl Vigil {
     /// It is not.
-    #[allow(clippy::new_without_default, reason = "loom's atomics are made at run time")]
+    #[allow(
+        clippy::new_without_default,
+        reason = "loom's atomics are made at run time"
+    )]
     pub fn new() -> Self {
         Self(AtomicBool::new(false))
     }
@@ -28,7 +33,8 @@ impl Vigil {
         }
     }
 
-    /// It does no more, after one last look at its gate and at what is open. For the helper alone, or for who knows that it is gone.
+    /// It does no more, after one last look at its gate and at what is open. For the helper alone,
+    /// or for who knows that it is gone.
     pub fn end(&self) {
         self.0.store(false, Ordering::Relaxed);
         // Before that look: SYNC(hands-vigil).
@@ -51,7 +57,8 @@ mod loom_tests {
 
     /// Hands are lent at the moment at which a helper that was awake goes to sleep.
     #[test]
-    fn a_helper_that_ends_its_vigil_sees_what_is_lent_or_the_lender_knows_that_it_has_to_be_called() {
+    fn a_helper_that_ends_its_vigil_sees_what_is_lent_or_the_lender_knows_that_it_has_to_be_called()
+    {
         loom::model(|| {
             let shared = Arc::new((Gate::new(), Vigil::new()));
             shared.1.begin();

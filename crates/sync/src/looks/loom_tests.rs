@@ -4,7 +4,8 @@ use super::*;
 use crate::facade::{Cell, Notify};
 use loom::sync::Arc;
 
-/// Memory that another process writes, a bell for whoever said that it sleeps, and the seat of the one that lent its look.
+/// Memory that another process writes, a bell for whoever said that it sleeps, and the seat of the
+/// one that lent its look.
 struct Model {
     looks: Looks,
     written: AtomicU32,

@@ -1,6 +1,8 @@
-//! A ring's memory: pointers into a shared segment, checked once, and the words and payload places that they lead to.
+//! A ring's memory: pointers into a shared segment, checked once, and the words and payload places
+//! that they lead to.
 //!
-//! Part of `mailbox`. What a peer may write meanwhile is only loaded and stored, never seen as a reference, but for words that are atomic.
+//! Part of `mailbox`. What a peer may write meanwhile is only loaded and stored, never seen as a
+//! reference, but for words that are atomic.
 
 use crate::facade::{AtomicU32, AtomicU64};
 use crate::ring::{Claim, Geometry, INLINE_MAX, Memory, PLACE_WORD, UNIT};
@@ -69,7 +71,10 @@ impl Segment {
                 .iter()
                 .all(|at| at % UNIT == 0);
         if !sane {
-            return Err(Error::new(ErrorKind::InvalidInput, "a ring of impossible shape"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "a ring of impossible shape",
+            ));
         }
         let at = |offset: usize, len: usize| match offset.checked_add(len) {
             Some(end) if end <= shm.len() => Ok(shm.ptr(offset, len)),
@@ -105,7 +110,8 @@ impl Segment {
 
     #[inline(always)]
     fn word(&self, at: *mut u8) -> &AtomicU64 {
-        // SAFETY: `at` is one of the aligned words that `new` checked to lie in the mapping, alive with `self`.
+        // SAFETY: `at` is one of the aligned words that `new` checked to lie in the mapping, alive
+        // with `self`.
         unsafe { &*at.cast::<AtomicU64>() }
     }
 
@@ -119,14 +125,19 @@ impl Segment {
                 claim.units.min(self.geometry.units - unit) as usize * UNIT,
             )
         } else {
-            (self.slot(claim.slot).wrapping_add(8 + PLACE_WORD * 8), INLINE_MAX)
+            (
+                self.slot(claim.slot).wrapping_add(8 + PLACE_WORD * 8),
+                INLINE_MAX,
+            )
         };
-        // SAFETY: within the mapping by the masks above; the rail keeps the ring while the room is out.
+        // SAFETY: within the mapping by the masks above; the rail keeps the ring while the room is
+        // out.
         (unsafe { UserMem::new(at) }, len)
     }
 }
 
-/// The address of a slot. Made by [`Segment::at`] and [`Segment::behind`] only, so it lies in the mapping, and aligned.
+/// The address of a slot. Made by [`Segment::at`] and [`Segment::behind`] only, so it lies in the
+/// mapping, and aligned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotAt(*mut u8);
 
@@ -158,7 +169,8 @@ pub(super) fn header_at(at: SlotAt) -> [u64; PLACE_WORD] {
 #[inline(always)]
 pub(super) fn put_at(at: SlotAt, header: [u64; PLACE_WORD], place: Option<u64>) {
     let words = at.0.wrapping_add(8).cast::<u64>();
-    // SAFETY: the claimed slot is this writer's alone until its stamp; the words lie in the slot, aligned.
+    // SAFETY: the claimed slot is this writer's alone until its stamp; the words lie in the slot,
+    // aligned.
     unsafe {
         for (i, word) in header.into_iter().enumerate() {
             words.add(i).write_volatile(word);

@@ -1,9 +1,11 @@
 //! How far a lane's writer fills its area: further only as more goes through it.
 
-/// Units that a lane's writer fills before it comes back to the first, to begin with: enough for a message of some dozens of kilobytes beside one that is being read.
+/// Units that a lane's writer fills before it comes back to the first, to begin with: enough for a
+/// message of some dozens of kilobytes beside one that is being read.
 pub(super) const LAP_FIRST: u32 = 4096;
 
-/// Rounds after which it takes twice as many: by then the pages of the next cost a part of what the bytes did.
+/// Rounds after which it takes twice as many: by then the pages of the next cost a part of what the
+/// bytes did.
 const LAP_ROUNDS: u32 = 4;
 
 /// How much of its area a lane's writer fills before it begins anew.
@@ -33,7 +35,8 @@ impl Lap {
     }
 }
 
-/// Times that a lane's writer has to come back to its first unit until it has filled `most` units once.
+/// Times that a lane's writer has to come back to its first unit until it has filled `most` units
+/// once.
 pub(crate) fn rounds_to(most: u32) -> u32 {
     let doublings = most
         .checked_div(LAP_FIRST)

@@ -4,7 +4,8 @@ use super::lap::LAP_FIRST;
 use super::{AREA, Memory, PLACE_WORD, Position, STREAMED, Stores, VOID};
 use crate::facade::{Ordering, fence};
 
-/// What lies at the reader's next slot. A copy; validated against the ring's geometry, its header is not.
+/// What lies at the reader's next slot. A copy; validated against the ring's geometry, its header
+/// is not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<At> {
     pub(crate) writer: u16,
@@ -25,7 +26,8 @@ pub(crate) struct Found<At> {
 pub(crate) enum Look<At> {
     Empty,
     Record(Found<At>),
-    /// A slot that no honest writer publishes; the writer it names is at fault, and it can be passed over.
+    /// A slot that no honest writer publishes; the writer it names is at fault, and it can be
+    /// passed over.
     Broken(u16),
 }
 
@@ -62,7 +64,8 @@ impl<M: Memory> Reader<M> {
         self.next.slot
     }
 
-    /// The payload unit at which the next payload begins, unless it has to skip the rest of the area.
+    /// The payload unit at which the next payload begins, unless it has to skip the rest of the
+    /// area.
     #[inline(always)]
     pub(crate) fn next_unit(&self) -> u32 {
         self.next.unit
@@ -121,8 +124,8 @@ impl<M: Memory> Reader<M> {
         })
     }
 
-    /// Slots from the next one on that lie in a row, which ends before the last position that a stamp can count, and after which the head is worth
-    /// telling: at least one.
+    /// Slots from the next one on that lie in a row, which ends before the last position that a
+    /// stamp can count, and after which the head is worth telling: at least one.
     pub(crate) fn row(&self) -> u32 {
         let (next, slots) = (self.next.slot, self.memory.geometry().slots);
         let row = (slots - (next & (slots - 1))).min((u32::MAX - next).max(1));
@@ -136,7 +139,8 @@ impl<M: Memory> Reader<M> {
         self.next.slot = self.next.slot.wrapping_add(1);
     }
 
-    /// Tells the writers how far the reader is, if that is worth it. `true`: writers wait for room and must be rung.
+    /// Tells the writers how far the reader is, if that is worth it. `true`: writers wait for room
+    /// and must be rung.
     pub(crate) fn publish_worthwhile(&mut self) -> bool {
         self.next.slot.wrapping_sub(self.published.slot) >= self.worth.slot && self.publish_head()
     }
@@ -150,7 +154,8 @@ impl<M: Memory> Reader<M> {
         (slots >= self.worth.slot || units >= self.worth.unit) && self.publish_head()
     }
 
-    /// Passes over a broken slot: its payload claim is unknown, so all units claimed so far count as consumed.
+    /// Passes over a broken slot: its payload claim is unknown, so all units claimed so far count
+    /// as consumed.
     pub(crate) fn pass_over(&mut self) -> bool {
         self.next.slot = self.next.slot.wrapping_add(1);
         self.publish_head()
@@ -160,20 +165,26 @@ impl<M: Memory> Reader<M> {
     #[cold]
     #[inline(never)]
     pub(crate) fn publish_head(&mut self) -> bool {
-        // Release: our reads of what lies below are done before a writer may overwrite it. SYNC(ring-head).
-        self.memory.head().store(self.next.to_word(), Ordering::Release);
+        // Release: our reads of what lies below are done before a writer may overwrite it.
+        // SYNC(ring-head).
+        self.memory
+            .head()
+            .store(self.next.to_word(), Ordering::Release);
         self.published = self.next;
         // Pairs with the fence in `look_again`. SYNC(ring-starved).
         fence(Ordering::SeqCst);
         self.take_starved()
     }
 
-    /// Tells the writers without a fence, when the ring is found empty: a starving writer is then seen by a later call.
+    /// Tells the writers without a fence, when the ring is found empty: a starving writer is then
+    /// seen by a later call.
     #[inline(always)]
     pub(crate) fn publish_idle(&mut self) -> bool {
         if self.published != self.next {
             // SYNC(ring-head).
-            self.memory.head().store(self.next.to_word(), Ordering::Release);
+            self.memory
+                .head()
+                .store(self.next.to_word(), Ordering::Release);
             self.published = self.next;
         }
         self.memory.starved().load(Ordering::Relaxed) != 0 && self.take_starved()
@@ -184,7 +195,8 @@ impl<M: Memory> Reader<M> {
             && self.memory.starved().swap(0, Ordering::AcqRel) != 0
     }
 
-    /// If the next slot is claimed but unpublished and its writer is `gone`, passes over it. `true` if it did.
+    /// If the next slot is claimed but unpublished and its writer is `gone`, passes over it. `true`
+    /// if it did.
     pub(crate) fn skip_gone(&mut self, gone: &mut dyn FnMut(u16) -> bool) -> bool {
         // Acquire: the intents of all claims up to this tail. SYNC(ring-intent).
         let tail = Position::from_word(self.memory.tail().load(Ordering::Acquire));
@@ -199,7 +211,8 @@ impl<M: Memory> Reader<M> {
                 continue;
             }
             if !gone(writer) {
-                // A living writer has the same intent: it owns the slot and will publish, or lost it and will move on.
+                // A living writer has the same intent: it owns the slot and will publish, or lost
+                // it and will move on.
                 return false;
             }
             end = Some(intent);

@@ -68,7 +68,8 @@ fn a_round_serves_again_when_all_have_left_it() {
     });
 }
 
-/// Two members come last at once, and a third, which came before them, is about to be lent hands: either it sees that all have come when it looks once more, or one of them calls.
+/// Two members come last at once, and a third, which came before them, is about to be lent hands:
+/// either it sees that all have come when it looks once more, or one of them calls.
 #[test]
 fn whoever_comes_last_calls_those_who_went_away() {
     use crate::hands::{Call, For};
@@ -81,7 +82,8 @@ fn whoever_comes_last_calls_those_who_went_away() {
                 loom::thread::spawn(move || {
                     flags[me as usize].store(1, Ordering::Release);
                     let come = |member: u32| flags[member as usize].load(Ordering::Acquire) == 1;
-                    is_whole([1 - me], come) && Call::new(&words[0], &words[1]).claim(For::Everything)
+                    is_whole([1 - me], come)
+                        && Call::new(&words[0], &words[1]).claim(For::Everything)
                 })
             })
             .collect();
@@ -94,8 +96,9 @@ fn whoever_comes_last_calls_those_who_went_away() {
     });
 }
 
-/// A member that is early asks for its number, is lent hands, looks once more and goes away to compute; another leaves the number before and comes to its own. Either
-/// the first one saw that its number is free, or it is called.
+/// A member that is early asks for its number, is lent hands, looks once more and goes away to
+/// compute; another leaves the number before and comes to its own. Either the first one saw that
+/// its number is free, or it is called.
 #[test]
 fn who_asks_and_computes_is_called_by_the_time_another_comes_to_that_number() {
     asked_by(1);
@@ -138,7 +141,8 @@ fn asked_by(others: usize) {
                         loom::thread::yield_now();
                     }
                     // It found that all have left more than before.
-                    called |= Asks::default().of_others(Askers(&words[2])) == Asked::Computes && call();
+                    called |=
+                        Asks::default().of_others(Askers(&words[2])) == Asked::Computes && call();
                     called
                 })
             })
@@ -155,7 +159,8 @@ fn asked_by(others: usize) {
     });
 }
 
-/// Two rounds that one collective has for itself, and where all wait for all: no look at what others have left.
+/// Two rounds that one collective has for itself, and where all wait for all: no look at what
+/// others have left.
 struct Own {
     gates: [(AtomicU64, [AtomicU32; 2]); 2],
     cells: [[Cell<u32>; 2]; 2],

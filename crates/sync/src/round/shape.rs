@@ -1,4 +1,5 @@
-//! How rounds are laid out: those of a communicator, and those that a persistent collective has for itself.
+//! How rounds are laid out: those of a communicator, and those that a persistent collective has for
+//! itself.
 
 use super::{ROUNDS, WIDE_SETS};
 use crate::board::{CELL_BYTES, NOTE_BYTES};
@@ -6,7 +7,8 @@ use crate::board::{CELL_BYTES, NOTE_BYTES};
 /// How many rounds there are, and how long their cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// A power of two: how far a member that waits for nobody may be ahead of those that wait for it.
+    /// A power of two: how far a member that waits for nobody may be ahead of those that wait for
+    /// it.
     pub rounds: u32,
     /// Sets of wide cells; divides `rounds`.
     pub sets: u32,
@@ -27,7 +29,8 @@ impl Shape {
         }
     }
 
-    /// That of the rounds of one collective alone, which is started again and again, and of which a member never has two open: cells of at least `len` bytes.
+    /// That of the rounds of one collective alone, which is started again and again, and of which a
+    /// member never has two open: cells of at least `len` bytes.
     pub const fn own(rounds: u32, len: usize) -> Self {
         // As long as the lines of a slot that it needs.
         let (cell, wide) = if len <= CELL_SHORT {

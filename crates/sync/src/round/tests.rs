@@ -60,8 +60,9 @@ struct Member {
     asked: Asks,
 }
 
-/// Members move in any order, each with as many collectives open as it gets; a number is one whose first member others read, or
-/// one that waits for all. What lies in a cell is there until all have left.
+/// Members move in any order, each with as many collectives open as it gets; a number is one whose
+/// first member others read, or one that waits for all. What lies in a cell is there until all have
+/// left.
 #[test]
 fn members_that_come_and_leave_in_any_order_find_what_was_put_down_and_all_get_through() {
     const LAST: u32 = 60;
@@ -115,16 +116,20 @@ fn members_that_come_and_leave_in_any_order_find_what_was_put_down_and_all_get_t
                 let come = match number % 3 {
                     0 => rounds.flag(first, number).raised(number).is_some(),
                     1 => rounds.gate(number).passed(number),
-                    _ => (0..members).all(|other| rounds.flag(other, number).raised(number).is_some()),
+                    _ => (0..members)
+                        .all(|other| rounds.flag(other, number).raised(number).is_some()),
                 };
                 if come {
-                    for other in (0..members).filter(|&other| !number.is_multiple_of(3) || other == first) {
+                    for other in
+                        (0..members).filter(|&other| !number.is_multiple_of(3) || other == first)
+                    {
                         check(&rounds, other, number, len_of(number));
                     }
                     member.open.swap_remove(at);
                     if let Some(through) = member.left.add(number) {
                         let asked = rounds.exit(me).leave(through);
-                        let asks = |odd: u32| all.iter().skip(odd as usize).step_by(2).any(|m| m.asks);
+                        let asks =
+                            |odd: u32| all.iter().skip(odd as usize).step_by(2).any(|m| m.asks);
                         let expected = match (asks(0), asks(1)) {
                             (_, true) => Asked::Computes,
                             (true, false) => Asked::Waits,
@@ -180,11 +185,15 @@ fn numbers_are_left_up_to_where_none_is_missing_and_wrap() {
     assert!(free(ROUNDS - 3, u32::MAX - 2) && !free(ROUNDS - 2, u32::MAX - 2));
 }
 
-/// Members that wait for all, or for the first, in rounds that are theirs alone: each goes on as soon as it can, and finds what the others put down for its number.
+/// Members that wait for all, or for the first, in rounds that are theirs alone: each goes on as
+/// soon as it can, and finds what the others put down for its number.
 #[test]
-fn a_collective_with_rounds_of_its_own_needs_two_where_all_wait_for_all_and_a_look_where_one_goes_ahead() {
+fn a_collective_with_rounds_of_its_own_needs_two_where_all_wait_for_all_and_a_look_where_one_goes_ahead()
+ {
     const LAST: u32 = 40;
-    for (seed, len) in (1..=60u64).flat_map(|seed| [4, 88, 89, 256, 257, 1000].map(|len| (seed, len))) {
+    for (seed, len) in
+        (1..=60u64).flat_map(|seed| [4, 88, 89, 256, 257, 1000].map(|len| (seed, len)))
+    {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let (members, rooted) = (1 + random.below(4) as u32, random.below(2) == 0);
         let shape = Shape::own(if rooted { 4 } else { 2 }, len);
@@ -238,7 +247,10 @@ fn a_shape_that_cannot_be_is_not_sound() {
     for odd in [
         Shape { rounds: 0, ..shape },
         Shape { rounds: 3, ..shape },
-        Shape { rounds: 32, ..shape },
+        Shape {
+            rounds: 32,
+            ..shape
+        },
         Shape { sets: 0, ..shape },
         Shape { cell: 8, ..shape },
         Shape { wide: 100, ..shape },

@@ -1,4 +1,5 @@
-//! Runs over the cells that stand for a ring under loom, with the ring's own writer and reader: what a run takes is one order with the rest of its lane.
+//! Runs over the cells that stand for a ring under loom, with the ring's own writer and reader:
+//! what a run takes is one order with the rest of its lane.
 
 use super::*;
 use crate::ring::Sharing;
@@ -105,7 +106,8 @@ impl In {
     }
 }
 
-/// What goes by runs and what goes beside them arrives whole, once and in one order, while the reader takes it, also where a run takes slots again or less than it was opened for.
+/// What goes by runs and what goes beside them arrives whole, once and in one order, while the
+/// reader takes it, also where a run takes slots again or less than it was opened for.
 #[test]
 fn a_run_and_the_rest_of_its_lane_are_one_order() {
     loom::model(|| {
@@ -132,7 +134,8 @@ fn a_run_and_the_rest_of_its_lane_are_one_order() {
     });
 }
 
-/// Threads that fill one run, one at a time and in whatever order, do it as one would, and so does who ends it.
+/// Threads that fill one run, one at a time and in whatever order, do it as one would, and so does
+/// who ends it.
 #[test]
 fn a_run_goes_from_thread_to_thread() {
     let mut builder = loom::model::Builder::new();
@@ -165,8 +168,9 @@ fn a_run_goes_from_thread_to_thread() {
     });
 }
 
-/// Where two threads use a run at once, against its rules, records may be lost, but each place that it gives is a slot of its lane: also where both took the last one and counted it, and
-/// it is ended and opened anew meanwhile.
+/// Where two threads use a run at once, against its rules, records may be lost, but each place that
+/// it gives is a slot of its lane: also where both took the last one and counted it, and it is
+/// ended and opened anew meanwhile.
 #[test]
 fn no_place_of_a_run_is_outside_its_lane_even_if_two_use_it_at_once() {
     loom::model(|| {
@@ -190,7 +194,9 @@ fn no_place_of_a_run_is_outside_its_lane_even_if_two_use_it_at_once() {
             fill(&run, &model, at);
         }
         // Both were taken by the reader.
-        model.head().store(u64::from(GEOMETRY.slots), Ordering::Release);
+        model
+            .head()
+            .store(u64::from(GEOMETRY.slots), Ordering::Release);
         let other = (run.clone(), model.clone());
         let thread = loom::thread::spawn(move || {
             for _ in 0..2 {

@@ -8,7 +8,8 @@ use crate::shm::{Segment, Word};
 use crate::user::UserMem;
 use std::marker::PhantomData;
 
-/// The words of a record's header, in the halves that its writers have at hand. The low half of a word comes first.
+/// The words of a record's header, in the halves that its writers have at hand. The low half of a
+/// word comes first.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
     /// Halves of the first word.
@@ -46,8 +47,9 @@ impl<'a> Place<'a> {
     #[inline(always)]
     pub fn begin(self, words: Words) -> Begun<'a> {
         let halves = self.0.cast::<u32>();
-        // SAFETY: a place is a slot of the lane (see `Cursor`), aligned, mapped as long as its run lives, and this writer's until its stamp. Volatile
-        // because a mad peer may write there meanwhile.
+        // SAFETY: a place is a slot of the lane (see `Cursor`), aligned, mapped as long as its run
+        // lives, and this writer's until its stamp. Volatile because a mad peer may write there
+        // meanwhile.
         unsafe {
             halves.add(2).write_volatile(words.first[0]);
             halves.add(3).write_volatile(words.first[1]);
@@ -79,7 +81,8 @@ impl Run {
         self.cursor.used()
     }
 
-    /// Addresses of the words of which [`Run::used`] is made: the next slot, the first one, and the payload. A slot has [`crate::ring::UNIT`] bytes.
+    /// Addresses of the words of which [`Run::used`] is made: the next slot, the first one, and the
+    /// payload. A slot has [`crate::ring::UNIT`] bytes.
     pub fn words_at(&self) -> [usize; 3] {
         self.cursor.words_at()
     }
@@ -90,14 +93,17 @@ impl Run {
         self.cursor.next().map(|at| Place(at, PhantomData))
     }
 
-    /// Publishes a record of `len` bytes at `payload`, at most [`INLINE_MAX`], begun in the slot that [`Run::next`] just gave. The reader is to be rung then.
+    /// Publishes a record of `len` bytes at `payload`, at most [`INLINE_MAX`], begun in the slot
+    /// that [`Run::next`] just gave. The reader is to be rung then.
     #[inline(always)]
     pub fn put(&self, begun: Begun<'_>, payload: UserMem, len: usize) {
         let at = begun.0;
         let len = len.min(INLINE_MAX);
-        // SAFETY: what was begun is a slot (see `Place::begin`); its first word is only used as an atomic.
+        // SAFETY: what was begun is a slot (see `Place::begin`); its first word is only used as an
+        // atomic.
         let stamp = unsafe { AtomicU64::from_ptr(at.cast()) };
-        // SAFETY: as above. `len` bytes fit behind the header, and the payload is valid by `UserMem`'s promise and no part of the lane.
+        // SAFETY: as above. `len` bytes fit behind the header, and the payload is valid by
+        // `UserMem`'s promise and no part of the lane.
         self.cursor.fill(stamp, len, || unsafe {
             copy_few(at.add(UNIT - INLINE_MAX), payload, len)
         });

@@ -4,8 +4,8 @@
 
 use super::{Data, Layout, Packed, UserMem};
 
-/// Bytes of the buffer through which finely scattered data goes: half a first-level cache, so that what was packed is
-/// still there when it is unpacked.
+/// Bytes of the buffer through which finely scattered data goes: half a first-level cache, so that
+/// what was packed is still there when it is unpacked.
 const STAGE_BYTES: usize = 16 * 1024;
 
 /// Blocks looked at together when data goes from block to block.
@@ -14,9 +14,9 @@ const BLOCKS_AT_ONCE: usize = 64;
 /// Mean block length from which blocks are copied one by one instead of through the stage.
 const DIRECT_BLOCK_BYTES: u64 = 512;
 
-/// Copies the packed stream of `src` to that of `dst`, as far as both reach, and returns the bytes copied. Neither
-/// shape needs a buffer of the whole: large blocks go straight, small ones through a stage that stays in cache. The two
-/// must not overlap in memory.
+/// Copies the packed stream of `src` to that of `dst`, as far as both reach, and returns the bytes
+/// copied. Neither shape needs a buffer of the whole: large blocks go straight, small ones through
+/// a stage that stays in cache. The two must not overlap in memory.
 pub fn copy(src: &Data, dst: &Data) -> u64 {
     let len = src.len.min(dst.len);
     match (&src.layout, &dst.layout) {
@@ -41,7 +41,8 @@ fn copy_shaped(src: (UserMem, &dyn Layout), dst: (UserMem, &dyn Layout), len: u6
             done += covered;
             continue;
         }
-        // Scattered here means scattered for a while: stay with the stage for many rounds before looking again.
+        // Scattered here means scattered for a while: stay with the stage for many rounds before
+        // looking again.
         let end = len.min(done + 64 * STAGE_BYTES as u64);
         let mut stage = [0; STAGE_BYTES];
         while done < end {
@@ -54,7 +55,11 @@ fn copy_shaped(src: (UserMem, &dyn Layout), dst: (UserMem, &dyn Layout), len: u6
 }
 
 /// Copies `len` bytes between two lists of blocks.
-fn copy_blocks(src: (UserMem, &[(isize, usize)]), dst: (UserMem, &[(isize, usize)]), mut len: usize) {
+fn copy_blocks(
+    src: (UserMem, &[(isize, usize)]),
+    dst: (UserMem, &[(isize, usize)]),
+    mut len: usize,
+) {
     let (mut from, mut to) = (src.1.iter().copied(), dst.1.iter().copied());
     let (mut a, mut b) = ((0, 0), (0, 0));
     while len > 0 {

@@ -68,9 +68,12 @@ fn blocks_at_irregular_offsets_go_and_come_back() {
             .offset(100)
             .scatter_at(20, &offsets, block, Packed::of(&packed));
         let mut expected = vec![0; 1000];
-        offsets.iter().zip(packed.chunks(block)).for_each(|(at, piece)| {
-            expected[(120 + at) as usize..][..block].copy_from_slice(piece);
-        });
+        offsets
+            .iter()
+            .zip(packed.chunks(block))
+            .for_each(|(at, piece)| {
+                expected[(120 + at) as usize..][..block].copy_from_slice(piece);
+            });
         assert_eq!(all(&target), expected);
     }
 }

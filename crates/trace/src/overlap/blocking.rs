@@ -1,7 +1,9 @@
-//! Blocking calls that waited for another rank: nothing of them can hide, but how long the other side was waited for is counted.
+//! Blocking calls that waited for another rank: nothing of them can hide, but how long the other
+//! side was waited for is counted.
 //!
-//! A blocking send or receive is judged with the start of the other side, a blocking collective with the moments at which its
-//! members entered it. A call site gets a row only if a partner was late there. Bounded by [`crate::limits`].
+//! A blocking send or receive is judged with the start of the other side, a blocking collective
+//! with the moments at which its members entered it. A call site gets a row only if a partner was
+//! late there. Bounded by [`crate::limits`].
 
 use super::Row;
 use super::share::{Reason, Share};
@@ -72,15 +74,24 @@ pub(super) struct Blocking {
 }
 
 impl Blocking {
-    /// A blocking send or receive is over; its other side was started at `partner`, if that is known.
-    pub fn message(&mut self, (call, site): (&Name, &Name), during: Span, partner: Option<u64>, bytes: u64) {
+    /// A blocking send or receive is over; its other side was started at `partner`, if that is
+    /// known.
+    pub fn message(
+        &mut self,
+        (call, site): (&Name, &Name),
+        during: Span,
+        partner: Option<u64>,
+        bytes: u64,
+    ) {
         let late = partner.map_or(0, |partner| lateness(during, partner));
         self.add((call, site), late, bytes);
     }
 
     /// A rank has left a call at this moment.
     pub fn left(&mut self, rank: u32, inside: Inside, at: u64) {
-        let Some(name) = inside.collective else { return };
+        let Some(name) = inside.collective else {
+            return;
+        };
         let entered = Entered {
             rank,
             call: inside.call,
@@ -112,7 +123,10 @@ impl Blocking {
         for member in &members {
             // Whoever came after this member had left was not waited for.
             let came = begins.partition_point(|&(begin, _)| begin <= member.during.end);
-            let last = begins[..came].iter().rev().find(|(_, rank)| *rank != member.rank);
+            let last = begins[..came]
+                .iter()
+                .rev()
+                .find(|(_, rank)| *rank != member.rank);
             let late = last.map_or(0, |&(begin, _)| lateness(member.during, begin));
             self.add((&member.call, &member.site), late, 0);
         }
@@ -143,7 +157,8 @@ impl Blocking {
     }
 }
 
-/// How long a call waited for a partner that came at this moment; 0 if that is too little to matter.
+/// How long a call waited for a partner that came at this moment; 0 if that is too little to
+/// matter.
 fn lateness(during: Span, partner: u64) -> u64 {
     let late = partner.min(during.end).saturating_sub(during.begin);
     if late >= LATE_NS { late } else { 0 }

@@ -1,8 +1,9 @@
 //! How much of each nonblocking operation was hidden behind computation, by call site.
 //!
-//! Fed with what was seen of all ranks, each rank's events in their order; gives rows. Follows every operation from its start to its end, joins the two sides of
-//! a message, and judges each side by [`share`]. A nonblocking collective has the moves of the messages that it is made of. Blocking calls count where
-//! a partner was late ([`blocking`]). Bounded by [`crate::limits`].
+//! Fed with what was seen of all ranks, each rank's events in their order; gives rows. Follows
+//! every operation from its start to its end, joins the two sides of a message, and judges each
+//! side by [`share`]. A nonblocking collective has the moves of the messages that it is made of.
+//! Blocking calls count where a partner was late ([`blocking`]). Bounded by [`crate::limits`].
 
 mod blocking;
 pub mod share;
@@ -27,7 +28,8 @@ struct Open {
     context: u32,
     tag: i32,
     moved: Vec<Span>,
-    /// Of a collective: bytes of its messages, sent and received, and those that it moves in shared memory.
+    /// Of a collective: bytes of its messages, sent and received, and those that it moves in shared
+    /// memory.
     bytes: u64,
     /// The collective that it is a part of.
     part_of: Option<u64>,
@@ -91,10 +93,15 @@ impl Row {
             .then(|| (u128::from(self.hidden_ns) * 100 / u128::from(self.moving_ns)) as u64)
     }
 
-    /// The most frequent reason, of those that matter if there are any. Where most was hidden all the same, the one of which most was waited for, if more was
-    /// waited for than moving took; otherwise only one that most operations had: what befell a few is not why the row is as it is.
+    /// The most frequent reason, of those that matter if there are any. Where most was hidden all
+    /// the same, the one of which most was waited for, if more was waited for than moving took;
+    /// otherwise only one that most operations had: what befell a few is not why the row is as it
+    /// is.
     pub fn reason(&self) -> Option<Reason> {
-        if self.percent().is_none_or(|percent| percent < LITTLE_PERCENT) {
+        if self
+            .percent()
+            .is_none_or(|percent| percent < LITTLE_PERCENT)
+        {
             return self.most_frequent();
         }
         let waited = self.waited_ns >= LATE_NS && self.waited_ns > self.moving_ns;
@@ -178,7 +185,10 @@ impl Analysis {
         match &seen.what {
             What::Enter { call, site } => {
                 if rank.threads.len() < THREADS || rank.threads.contains_key(&seen.thread) {
-                    rank.threads.entry(seen.thread).or_default().enter(seen.at_ns);
+                    rank.threads
+                        .entry(seen.thread)
+                        .or_default()
+                        .enter(seen.at_ns);
                     rank.inside
                         .entry(seen.thread)
                         .and_modify(Inside::enter)
@@ -294,7 +304,10 @@ impl Analysis {
                     .get_mut(&ended.rank)
                     .and_then(|rank| rank.open.get_mut(&whole))
                 {
-                    ended.moved.iter().for_each(|span| add(&mut open.moved, *span));
+                    ended
+                        .moved
+                        .iter()
+                        .for_each(|span| add(&mut open.moved, *span));
                     open.bytes = open.bytes.saturating_add(ended.bytes);
                 }
                 return;
@@ -319,7 +332,8 @@ impl Analysis {
                 .map_or_else(Background::default, |rank| rank.background),
             crowded: self.crowded,
         };
-        // Moves of the other side may reach beyond this side's end: its last word is under way then.
+        // Moves of the other side may reach beyond this side's end: its last word is under way
+        // then.
         let moved = ended.moved.iter().map(|span| span.and(ended.open));
         let life = Life {
             open: ended.open,
@@ -341,7 +355,9 @@ impl Analysis {
     pub fn finish(mut self) -> BTreeMap<(Name, Name), Row> {
         let halves: Vec<Ended> = std::mem::take(&mut self.halves).into_values().collect();
         halves.iter().for_each(|ended| self.judge(ended, None));
-        let collectives: Vec<Ended> = std::mem::take(&mut self.collectives).into_values().collect();
+        let collectives: Vec<Ended> = std::mem::take(&mut self.collectives)
+            .into_values()
+            .collect();
         collectives.iter().for_each(|ended| self.judge(ended, None));
         self.rows.extend(self.blocking.finish());
         self.rows
@@ -383,7 +399,8 @@ impl Rank {
                 self.of_collectives.insert(place);
             }
         } else if part_of.is_none() && self.of_collectives.contains(&place) {
-            // By such messages the ranks agree where a communicator's collectives meet, on behalf of the first that calls one.
+            // By such messages the ranks agree where a communicator's collectives meet, on behalf
+            // of the first that calls one.
             return;
         }
         let open = Open {

@@ -1,7 +1,9 @@
-//! How much of one operation was hidden, and when little was, or it was waited for all the same, why: pure functions of the times in its life.
+//! How much of one operation was hidden, and when little was, or it was waited for all the same,
+//! why: pure functions of the times in its life.
 //!
-//! The time that counts is that in which somebody moved the operation's bytes. What of it fell into the program's own code was hidden; what fell into a call
-//! of MPI by the thread that had started the operation was not. An operation that merely stays open while the program computes, and is
+//! The time that counts is that in which somebody moved the operation's bytes. What of it fell into
+//! the program's own code was hidden; what fell into a call of MPI by the thread that had started
+//! the operation was not. An operation that merely stays open while the program computes, and is
 //! moved when it waits at last, has nothing hidden, however long it was open.
 
 use super::spans::{Span, common, total, unite};
@@ -29,7 +31,8 @@ pub enum Reason {
     NotAdvanced,
     /// The program computed for a shorter time than moving the bytes took.
     ShortComputation,
-    /// Most was hidden, and then the program waited while nobody moved the rest: not because the other side started late, as far as is known.
+    /// Most was hidden, and then the program waited while nobody moved the rest: not because the
+    /// other side started late, as far as is known.
     RestLate,
 }
 
@@ -74,7 +77,9 @@ impl Reason {
             Reason::PostedLate => {
                 "post the receive before the computation that comes before it, so that the message finds its place"
             }
-            Reason::WaitedAtOnce => "put work that does not need the data between the start and the wait",
+            Reason::WaitedAtOnce => {
+                "put work that does not need the data between the start and the wait"
+            }
             Reason::PartnerLate => {
                 "the other side should start its part earlier; the ranks may be out of balance"
             }
@@ -150,7 +155,11 @@ pub fn judge(life: Life<'_>, means: Means) -> Share {
     let reason = if little || moving_ns < SMALL_NS {
         Some(reason(&life, means, (moving_ns, waited_ns)))
     } else {
-        kept_waiting(&life, moving_ns, waited_ns.saturating_sub(common(&moved, &waits)))
+        kept_waiting(
+            &life,
+            moving_ns,
+            waited_ns.saturating_sub(common(&moved, &waits)),
+        )
     };
     Share {
         moving_ns,
@@ -160,8 +169,9 @@ pub fn judge(life: Life<'_>, means: Means) -> Share {
     }
 }
 
-/// Why an operation of which most was hidden was waited for longer than all the moving took, if it was: `idle_ns` is what was waited while nobody moved anything.
-/// Of a collective it is not known when others came; since some of it had moved, it need not be that one of them was late.
+/// Why an operation of which most was hidden was waited for longer than all the moving took, if it
+/// was: `idle_ns` is what was waited while nobody moved anything. Of a collective it is not known
+/// when others came; since some of it had moved, it need not be that one of them was late.
 fn kept_waiting(life: &Life<'_>, moving_ns: u64, idle_ns: u64) -> Option<Reason> {
     (idle_ns >= LATE_NS && idle_ns > moving_ns).then_some(match life.partner {
         Some(partner) if partner > life.returned => Reason::PartnerLate,
@@ -171,7 +181,8 @@ fn kept_waiting(life: &Life<'_>, moving_ns: u64, idle_ns: u64) -> Option<Reason>
 
 fn reason(life: &Life<'_>, means: Means, (moving_ns, waited_ns): (u64, u64)) -> Reason {
     if moving_ns < SMALL_NS {
-        // There is nothing to hide, but somebody was waited for. Of a collective it is not known when others came: all that it could wait for is that.
+        // There is nothing to hide, but somebody was waited for. Of a collective it is not known
+        // when others came: all that it could wait for is that.
         let late = life.partner.is_none_or(|partner| partner > life.returned);
         return match late && waited_ns >= LATE_NS {
             true => Reason::PartnerLate,
@@ -179,7 +190,8 @@ fn reason(life: &Life<'_>, means: Means, (moving_ns, waited_ns): (u64, u64)) -> 
         };
     }
     let partner = life.partner.unwrap_or(life.open.begin);
-    // Time in which the program computed while the operation was open, and while both sides were there.
+    // Time in which the program computed while the operation was open, and while both sides were
+    // there.
     let computed_in = |span: Span| {
         let inside: Vec<Span> = life.in_mpi.iter().map(|part| part.and(span)).collect();
         span.len().saturating_sub(total(&inside))
@@ -359,7 +371,10 @@ mod tests {
         };
         let hidden_and_rest = [us(100, 120), us(990, 1000)];
         assert_eq!(most(None, &hidden_and_rest), Some(Reason::RestLate));
-        assert_eq!(most(Some(90 * US), &hidden_and_rest), Some(Reason::PartnerLate));
+        assert_eq!(
+            most(Some(90 * US), &hidden_and_rest),
+            Some(Reason::PartnerLate)
+        );
         assert_eq!(most(Some(5 * US), &hidden_and_rest), Some(Reason::RestLate));
         // What is waited for is the moving itself, or is short beside it.
         assert_eq!(most(None, &[us(10, 500), us(500, 970)]), None);
@@ -387,7 +402,10 @@ mod tests {
     fn what_took_next_to_nothing_is_small() {
         let share = judge(life(&[Span::new(0, SMALL_NS - 1)], &[]), FREE);
         assert_eq!(share.reason, Some(Reason::Small));
-        assert_eq!(judge(life(&[], &[us(0, 1000)]), FREE).reason, Some(Reason::Small));
+        assert_eq!(
+            judge(life(&[], &[us(0, 1000)]), FREE).reason,
+            Some(Reason::Small)
+        );
     }
 
     #[test]

@@ -58,7 +58,9 @@ pub fn unite(spans: &mut Vec<Span>) -> u64 {
 
 /// The length of disjoint spans.
 pub fn total(spans: &[Span]) -> u64 {
-    spans.iter().fold(0, |sum, span| sum.saturating_add(span.len()))
+    spans
+        .iter()
+        .fold(0, |sum, span| sum.saturating_add(span.len()))
 }
 
 /// The time that two lists of sorted, disjoint spans have in common.

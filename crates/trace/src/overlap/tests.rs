@@ -46,7 +46,14 @@ impl Teller<'_> {
         self.start_in(at, side, call, operation, (2, tag));
     }
 
-    fn start_in(&mut self, at: u64, side: Side, call: &str, operation: u64, (context, tag): (u32, i32)) {
+    fn start_in(
+        &mut self,
+        at: u64,
+        side: Side,
+        call: &str,
+        operation: u64,
+        (context, tag): (u32, i32),
+    ) {
         let what = What::Start {
             operation,
             side,
@@ -176,7 +183,10 @@ fn a_blocking_call_whose_partner_was_late_is_counted_and_the_late_one_is_not() {
     assert_eq!(sites, ["MPI_Recv"]);
     let row = rows.values().next().unwrap();
     assert_eq!((row.operations, row.waited_ns), (1, 5000 * US));
-    assert_eq!((row.percent(), row.reason()), (None, Some(Reason::PartnerLate)));
+    assert_eq!(
+        (row.percent(), row.reason()),
+        (None, Some(Reason::PartnerLate))
+    );
     assert!(blocking_story(1).is_empty(), "a message of a collective");
 }
 
@@ -192,7 +202,11 @@ fn members_of_a_blocking_collective_wait_for_the_last_that_comes_before_they_lea
     ];
     for (name, of, begin, end) in entered {
         let mut rank = Teller(&mut analysis, of);
-        let call = if name == "a" { "MPI_Barrier" } else { "MPI_Bcast" };
+        let call = if name == "a" {
+            "MPI_Barrier"
+        } else {
+            "MPI_Bcast"
+        };
         rank.enter(call, begin);
         let name = name.into();
         rank.tell(begin, What::Collective { name });
@@ -236,7 +250,8 @@ fn a_collective_has_the_moves_and_the_bytes_of_its_messages() {
     );
 }
 
-/// A collective of three ranks that meet in shared memory: what a rank moves there bears the collective's own name.
+/// A collective of three ranks that meet in shared memory: what a rank moves there bears the
+/// collective's own name.
 #[test]
 fn a_collective_that_meets_in_memory_has_its_bytes_and_what_was_hidden_of_them() {
     let mut analysis = Analysis::new(false);
@@ -252,7 +267,10 @@ fn a_collective_that_meets_in_memory_has_its_bytes_and_what_was_hidden_of_them()
     let row = row(analysis, "MPI_Iallgather");
     assert_eq!((row.moving_ns, row.hidden_ns), (40 * US, 30 * US));
     // Twice what a work brings, and what the end says.
-    assert_eq!((row.operations, row.bytes, row.reason()), (1, 3 << 20, None));
+    assert_eq!(
+        (row.operations, row.bytes, row.reason()),
+        (1, 3 << 20, None)
+    );
 }
 
 #[test]
@@ -298,7 +316,8 @@ fn why_a_few_operations_were_not_hidden_is_not_why_a_row_is_as_it_is() {
     assert_eq!(row.reason(), Some(Reason::PostedLate));
 }
 
-/// Three receives, two of them hidden whole; the third, in one piece of the same length, comes 2 s after the program has begun to wait for it.
+/// Three receives, two of them hidden whole; the third, in one piece of the same length, comes 2 s
+/// after the program has begun to wait for it.
 #[test]
 fn a_row_that_was_waited_for_has_the_reason_of_the_wait_however_much_was_hidden() {
     let mut analysis = Analysis::new(false);

@@ -118,7 +118,10 @@ fn an_arrow_is_drawn_once_both_ends_are_known_in_either_order() {
         }
         let all = events(&mut timeline);
         assert_eq!(phases(&all, "sf"), ["smessage", "fmessage"]);
-        let arrow: Vec<&Value> = all.iter().filter(|event| event["cat"] == "message").collect();
+        let arrow: Vec<&Value> = all
+            .iter()
+            .filter(|event| event["cat"] == "message")
+            .collect();
         assert_eq!(arrow[0]["id"], arrow[1]["id"]);
         assert_eq!(
             (&arrow[0]["ts"], &arrow[0]["pid"]),
@@ -292,5 +295,9 @@ fn operations_bear_the_name_of_their_communicator() {
     let named: Vec<_> = begun
         .map(|event| event["args"]["communicator"].as_str())
         .collect();
-    assert_eq!(named, [Some("halo"), None], "each rank has names of its own");
+    assert_eq!(
+        named,
+        [Some("halo"), None],
+        "each rank has names of its own"
+    );
 }

@@ -6,10 +6,13 @@
 //! GARONNE_STRATEGY=target/release/libearliest_finish.so mpirun -n 2 --host a,b ./app
 //! ```
 //!
-//! It decides two things. **Large data** over several networks: the next piece goes to the way on which it would end first, and waits for that way if it is busy. Pieces are a part of what is
-//! left, so that all ways end together. **Small messages**: those with a tag of [`URGENT`] and more leave at once, others wait for company. The order of a window is left to Garonne.
+//! It decides two things. **Large data** over several networks: the next piece goes to the way on
+//! which it would end first, and waits for that way if it is busy. Pieces are a part of what is
+//! left, so that all ways end together. **Small messages**: those with a tag of [`URGENT`] and more
+//! leave at once, others wait for company. The order of a window is left to Garonne.
 //!
-//! What it decides are pure functions of plain values, tested here; [`sys`] makes them the functions that `garonne_strategy.h` describes.
+//! What it decides are pure functions of plain values, tested here; [`sys`] makes them the
+//! functions that `garonne_strategy.h` describes.
 
 #[allow(unsafe_code)]
 pub mod sys;
@@ -54,7 +57,8 @@ impl Way {
     }
 }
 
-/// The next piece of `left` bytes, of `least` at least. Waits only for a way that has been asked for something, since others have room.
+/// The next piece of `left` bytes, of `least` at least. Waits only for a way that has been asked
+/// for something, since others have room.
 pub fn piece(ways: &[Way], left: u64, least: u64) -> Next {
     let len = |way: &Way| way.piece(left, least, ways.len());
     let end = |at: &usize| ways[*at].ends(len(&ways[*at]));

@@ -51,7 +51,8 @@ pub struct Piece {
     pub bytes: u64,
 }
 
-/// `struct garonne_strategy`. A function that is not there is `None`; this module has none for orders.
+/// `struct garonne_strategy`. A function that is not there is `None`; this module has none for
+/// orders.
 #[repr(C)]
 pub struct Table {
     version: u32,

@@ -1,4 +1,5 @@
-//! A ring, a non-blocking exchange, collectives, user types and an own operation through the `mpi` crate.
+//! A ring, a non-blocking exchange, collectives, user types and an own operation through the `mpi`
+//! crate.
 
 use mpi::collective::{SystemOperation, UserOperation};
 use mpi::datatype::{Equivalence, UserDatatype};

@@ -1,6 +1,7 @@
 //! What networks faster than TCP libfabric reaches here, which large data between hosts can take.
 //!
-//! The question is put in a process of its own: the library's providers run code at the first question, and nobody knows which are installed.
+//! The question is put in a process of its own: the library's providers run code at the first
+//! question, and nobody knows which are installed.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -45,7 +46,8 @@ fn ask() -> Result<(i32, String), String> {
         .spawn()
         .map_err(failed)?;
     let begun = Instant::now();
-    // What it says is less than a pipe holds, unless there are hundreds of devices; then it counts as not answering.
+    // What it says is less than a pipe holds, unless there are hundreds of devices; then it counts
+    // as not answering.
     while asked.try_wait().map_err(failed)?.is_none() {
         if begun.elapsed() > PATIENCE {
             let _ = asked.kill();
@@ -66,7 +68,12 @@ fn ask() -> Result<(i32, String), String> {
 pub(super) fn found() -> Finding {
     match ask() {
         Ok((0, said)) => told(&said),
-        Ok((_, said)) => finding(WHAT, Verdict::Good, format!("none known: {}", said.trim()), ""),
+        Ok((_, said)) => finding(
+            WHAT,
+            Verdict::Good,
+            format!("none known: {}", said.trim()),
+            "",
+        ),
         Err(why) => finding(
             WHAT,
             Verdict::Good,

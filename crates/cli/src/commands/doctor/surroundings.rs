@@ -1,4 +1,5 @@
-//! What jobs on several hosts find here: addresses, ways to start agents, libraries and limits that only some of them need. None is needed by jobs on this host.
+//! What jobs on several hosts find here: addresses, ways to start agents, libraries and limits that
+//! only some of them need. None is needed by jobs on this host.
 
 use std::net::IpAddr;
 
@@ -18,12 +19,19 @@ pub(super) fn other_hosts() -> Finding {
     const WHAT: &str = "other hosts";
     let networks = addresses::networks();
     let of = |address: IpAddr| {
-        let network = networks.iter().find(|(_, network)| network.contains(&address));
+        let network = networks
+            .iter()
+            .find(|(_, network)| network.contains(&address));
         network.map(|(interface, _)| format!("{address} ({interface})"))
     };
     let found: Vec<String> = addresses::own().into_iter().filter_map(of).collect();
     match found.is_empty() {
-        false => finding(WHAT, Verdict::Good, format!("call at {}", found.join(", ")), ""),
+        false => finding(
+            WHAT,
+            Verdict::Good,
+            format!("call at {}", found.join(", ")),
+            "",
+        ),
         true => finding(
             WHAT,
             Verdict::Degraded,
@@ -83,7 +91,9 @@ pub(super) fn locked_memory() -> Finding {
     const LEAST: u64 = 64 << 20;
     match getrlimit(Resource::Memlock).current {
         None => finding(WHAT, Verdict::Good, "no limit", ""),
-        Some(limit) if limit >= LEAST => finding(WHAT, Verdict::Good, format!("{} MB", limit >> 20), ""),
+        Some(limit) if limit >= LEAST => {
+            finding(WHAT, Verdict::Good, format!("{} MB", limit >> 20), "")
+        }
         Some(limit) => finding(
             WHAT,
             Verdict::Good,
@@ -109,7 +119,9 @@ pub(super) fn hosts_made_here() -> Finding {
         .map(|(_, what)| *what)
         .collect();
     let found = match lacks.is_empty() {
-        true => String::from("network namespaces and tc, as tests and `garonne bench flows` make hosts of"),
+        true => String::from(
+            "network namespaces and tc, as tests and `garonne bench flows` make hosts of",
+        ),
         false => format!(
             "not without {}: tests and `garonne bench flows` between hosts",
             lacks.join(", ")

@@ -1,5 +1,6 @@
-//! `garonne who`: what each rank of a running job does and what that comes to, from what the ranks publish, without their
-//! help; of all hosts that answer. The exit code says what was found (docs/using.md).
+//! `garonne who`: what each rank of a running job does and what that comes to, from what the ranks
+//! publish, without their help; of all hosts that answer. The exit code says what was found
+//! (docs/using.md).
 
 mod watch;
 
@@ -22,7 +23,8 @@ pub struct Args {
     /// Show the stacks of all threads of all ranks of this host, too
     #[arg(long)]
     stacks: bool,
-    /// Look again and again, each 2 or so many seconds, until ranks can never go on or the job has ended
+    /// Look again and again, each 2 or so many seconds, until ranks can never go on or the job has
+    /// ended
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = EVERY, value_parser = watch::seconds)]
     watch: Option<f64>,
 }
@@ -51,13 +53,18 @@ pub fn run(args: &Args) -> i32 {
     code
 }
 
-/// The job that is meant, and the seconds between two looks at it. Behind `--watch` a number that names no job is these seconds.
+/// The job that is meant, and the seconds between two looks at it. Behind `--watch` a number that
+/// names no job is these seconds.
 fn chosen(args: &Args) -> Result<(Visit, Option<f64>), String> {
     const LINE: &str = "garonne who JOB";
     match jobs::choose(args.job.as_ref(), LINE) {
         Ok(visit) => Ok((visit, args.watch)),
         Err(text) => {
-            let word = args.job.as_ref().map(ToString::to_string).unwrap_or_default();
+            let word = args
+                .job
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default();
             match (args.watch, watch::seconds(&word)) {
                 (Some(_), Ok(seconds)) => Ok((jobs::choose(None, LINE)?, Some(seconds))),
                 _ => Err(text),
@@ -85,6 +92,8 @@ fn print(visit: &Visit, found: &Diagnosis, with_stacks: bool) {
     }
     if with_stacks {
         let stacks = places::stacks(visit, &found.all);
-        stacks.iter().for_each(|stack| outln!("\n{}", stack.trim_end()));
+        stacks
+            .iter()
+            .for_each(|stack| outln!("\n{}", stack.trim_end()));
     }
 }

@@ -1,7 +1,9 @@
-//! `garonne who --watch`: the job is looked at again and again, until ranks can never go on or the job has ended.
+//! `garonne who --watch`: the job is looked at again and again, until ranks can never go on or the
+//! job has ended.
 //!
-//! A terminal shows the latest look in the place of the one before. Elsewhere, as in a log, only what has changed is printed, with the
-//! seconds since the first look; times are left out there, since they change always.
+//! A terminal shows the latest look in the place of the one before. Elsewhere, as in a log, only
+//! what has changed is printed, with the seconds since the first look; times are left out there,
+//! since they change always.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Read, stdout};
@@ -125,7 +127,11 @@ impl Changes {
         let ranks = found.all.iter().map(words::timeless).collect();
         let mut lines = self.of_ranks(ranks);
         let more = found.absences();
-        lines.extend(more.iter().filter(|line| !self.more.contains(line)).cloned());
+        lines.extend(
+            more.iter()
+                .filter(|line| !self.more.contains(line))
+                .cloned(),
+        );
         self.more = more;
         let at = format!("{:6.1} s  ", self.begun.elapsed().as_secs_f64());
         lines.iter().map(|line| format!("{at}{line}")).collect()
@@ -139,7 +145,10 @@ impl Changes {
                 changed.entry(doing).or_default().push(rank);
             }
         }
-        let mut changed: Vec<_> = changed.into_iter().map(|(doing, ranks)| (ranks, doing)).collect();
+        let mut changed: Vec<_> = changed
+            .into_iter()
+            .map(|(doing, ranks)| (ranks, doing))
+            .collect();
         changed.sort_unstable();
         let line = |(ranks, doing): &(Vec<u32>, &str)| {
             let noun = if ranks.len() == 1 { "rank" } else { "ranks" };

@@ -165,7 +165,9 @@ fn counts_are_read_from_a_table_and_rubbish_is_read_without_harm() {
         loaded.order(&view);
     }
     let words = loaded.counts.iter();
-    let table: Vec<u8> = words.flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+    let table: Vec<u8> = words
+        .flat_map(|word| word.load(Relaxed).to_le_bytes())
+        .collect();
     assert_eq!(table.len(), counts_bytes(4));
     for peer in 0..4 {
         assert_eq!(read_counts(&table, peer), Some(loaded.counts(peer)));

@@ -1,6 +1,8 @@
-//! Gathers to every rank of the own group. Each starts with the own block in its place (`own` copies it there unless the call is in place).
+//! Gathers to every rank of the own group. Each starts with the own block in its place (`own`
+//! copies it there unless the call is in place).
 //!
-//! All ranks know all block sizes, so every algorithm but recursive doubling serves even and uneven blocks alike.
+//! All ranks know all block sizes, so every algorithm but recursive doubling serves even and uneven
+//! blocks alike.
 
 use super::{gather, minus, plus};
 use crate::coll::blocks::Blocks;
@@ -17,7 +19,8 @@ pub(crate) fn own(p: &mut impl Plan, mine: Option<&Data>, blocks: &Blocks<'_>) -
     }
 }
 
-/// Exchanges growing runs of blocks at distances 1, 2, 4 …; `n` is a power of two and blocks are even. For small and medium data.
+/// Exchanges growing runs of blocks at distances 1, 2, 4 …; `n` is a power of two and blocks are
+/// even. For small and medium data.
 pub(crate) fn recursive_doubling(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let mut have = 1;
@@ -32,7 +35,8 @@ pub(crate) fn recursive_doubling(p: &mut impl Plan, blocks: &Blocks<'_>) -> Resu
     Ok(())
 }
 
-/// Bruck's algorithm: growing packed runs from ever further ranks, `ceil(log2 n)` steps for any n, then one rotation. For small data.
+/// Bruck's algorithm: growing packed runs from ever further ranks, `ceil(log2 n)` steps for any n,
+/// then one rotation. For small data.
 pub(crate) fn bruck(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let mut starts = Vec::with_capacity(n as usize + 1);
@@ -71,7 +75,8 @@ pub(crate) fn bruck(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Blocks travel round a ring: `n - 1` steps, each between neighbours. For large data on many ranks. `block` is each rank's.
+/// Blocks travel round a ring: `n - 1` steps, each between neighbours. For large data on many
+/// ranks. `block` is each rank's.
 pub(crate) fn ring(p: &mut impl Plan, block: &dyn Fn(u32) -> Data) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let (left, right) = (minus(me, 1, n), plus(me, 1, n));
@@ -93,7 +98,8 @@ pub(crate) fn ring(p: &mut impl Plan, block: &dyn Fn(u32) -> Data) -> Result<()>
     Ok(())
 }
 
-/// Pairs of blocks go to the left and the right neighbour in turn: half the steps of the ring, for even n.
+/// Pairs of blocks go to the left and the right neighbour in turn: half the steps of the ring, for
+/// even n.
 pub(crate) fn neighbour_exchange(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let (left, right) = (minus(me, 1, n), plus(me, 1, n));
@@ -103,7 +109,8 @@ pub(crate) fn neighbour_exchange(p: &mut impl Plan, blocks: &Blocks<'_>) -> Resu
     let home = if even { [me, right] } else { [left, me] };
     let mut pair = home;
     for step in 1..n / 2 {
-        // Even ranks turn to the left in odd steps, odd ranks to the right. The pair that arrives is the next one on that side.
+        // Even ranks turn to the left in odd steps, odd ranks to the right. The pair that arrives
+        // is the next one on that side.
         let to_left = even == (step % 2 == 1);
         let away = 2 * step.div_ceil(2);
         let incoming = home.map(|rank| {
@@ -113,13 +120,25 @@ pub(crate) fn neighbour_exchange(p: &mut impl Plan, blocks: &Blocks<'_>) -> Resu
                 plus(rank, away, n)
             }
         });
-        swap(p, if to_left { left } else { right }, &pair, &incoming, blocks)?;
+        swap(
+            p,
+            if to_left { left } else { right },
+            &pair,
+            &incoming,
+            blocks,
+        )?;
         pair = incoming;
     }
     Ok(())
 }
 
-fn swap(p: &mut impl Plan, partner: u32, out: &[u32], into: &[u32], blocks: &Blocks<'_>) -> Result<()> {
+fn swap(
+    p: &mut impl Plan,
+    partner: u32,
+    out: &[u32],
+    into: &[u32],
+    blocks: &Blocks<'_>,
+) -> Result<()> {
     for &rank in into {
         let block = blocks.one(rank);
         if block.len > 0 {
@@ -135,7 +154,8 @@ fn swap(p: &mut impl Plan, partner: u32, out: &[u32], into: &[u32], blocks: &Blo
     p.fence()
 }
 
-/// Everybody sends its block to everybody: one step, all copies side by side. For large blocks on few ranks that share a memory.
+/// Everybody sends its block to everybody: one step, all copies side by side. For large blocks on
+/// few ranks that share a memory.
 pub(crate) fn linear(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
     gather::from_all(p, Side::Own, blocks)?;
     let mine = blocks.one(p.me());

@@ -14,8 +14,9 @@ fn start(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
     }
 }
 
-/// How ranks beyond a power of two take part: of the first `2 * extra` ranks each even one hands its contribution to the odd one
-/// after it, which keeps runs of ranks together, and gets the result from it.
+/// How ranks beyond a power of two take part: of the first `2 * extra` ranks each even one hands
+/// its contribution to the odd one after it, which keeps runs of ranks together, and gets the
+/// result from it.
 #[derive(Clone, Copy)]
 struct Core {
     /// Ranks that take part in the exchange, a power of two.
@@ -51,7 +52,13 @@ impl Core {
     }
 
     /// Takes over the contribution of the even neighbour. `sum` holds the own one, `spare` is room.
-    fn enter(self, p: &mut impl Plan, r: &Reduction<'_>, sum: &Typed<'_>, spare: &Typed<'_>) -> Result<()> {
+    fn enter(
+        self,
+        p: &mut impl Plan,
+        r: &Reduction<'_>,
+        sum: &Typed<'_>,
+        spare: &Typed<'_>,
+    ) -> Result<()> {
         let me = p.me();
         if me >= 2 * self.extra {
             return Ok(());
@@ -80,8 +87,8 @@ impl Core {
     }
 }
 
-/// Exchanges whole vectors with a partner at distances 1, 2, 4 …: `ceil(log2 n)` steps (two more when n is no power of
-/// two). Keeps the order of operands. For small data.
+/// Exchanges whole vectors with a partner at distances 1, 2, 4 …: `ceil(log2 n)` steps (two more
+/// when n is no power of two). Keeps the order of operands. For small data.
 pub(crate) fn recursive_doubling(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
     let core = Core::new(p.size());
     start(p, r)?;
@@ -114,8 +121,8 @@ pub(crate) fn recursive_doubling(p: &mut impl Plan, r: &Reduction<'_>) -> Result
     core.leave(p, r)
 }
 
-/// Recursive halving, then recursive doubling of the slices (Rabenseifner): each rank sends and receives about twice the data, in
-/// `2 log2 n` steps. The operation commutes.
+/// Recursive halving, then recursive doubling of the slices (Rabenseifner): each rank sends and
+/// receives about twice the data, in `2 log2 n` steps. The operation commutes.
 pub(crate) fn halving_doubling(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
     let core = Core::new(p.size());
     start(p, r)?;
@@ -168,8 +175,8 @@ pub(crate) fn halving_doubling(p: &mut impl Plan, r: &Reduction<'_>) -> Result<(
     core.leave(p, r)
 }
 
-/// Slices travel round a ring twice, first to be summed, then to be spread: the least traffic for any n, `2 (n - 1)` steps. The operation
-/// commutes.
+/// Slices travel round a ring twice, first to be summed, then to be spread: the least traffic for
+/// any n, `2 (n - 1)` steps. The operation commutes.
 pub(crate) fn ring(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     start(p, r)?;
@@ -208,8 +215,9 @@ pub(crate) fn ring(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Every rank reduces one slice, taking it from all others directly, and hands it to all others: two steps of `n - 1`
-/// single copies each. For large data on few ranks that share a memory; keeps the order of operands.
+/// Every rank reduces one slice, taking it from all others directly, and hands it to all others:
+/// two steps of `n - 1` single copies each. For large data on few ranks that share a memory; keeps
+/// the order of operands.
 pub(crate) fn sliced(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let slice = |rank: u32| part(r.count, n, rank);

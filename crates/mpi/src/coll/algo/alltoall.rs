@@ -17,9 +17,14 @@ fn own(p: &mut impl Plan, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<()> {
     }
 }
 
-/// All exchanges at once, `batch` ranks at a time so that their number stays bounded. With a batch of 1 this is the pairwise
-/// exchange. Ranks may choose different batches.
-pub(crate) fn linear(p: &mut impl Plan, send: &Blocks<'_>, recv: &Blocks<'_>, batch: u32) -> Result<()> {
+/// All exchanges at once, `batch` ranks at a time so that their number stays bounded. With a batch
+/// of 1 this is the pairwise exchange. Ranks may choose different batches.
+pub(crate) fn linear(
+    p: &mut impl Plan,
+    send: &Blocks<'_>,
+    recv: &Blocks<'_>,
+    batch: u32,
+) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let batch = batch.max(1);
     let mut first = 1;
@@ -48,8 +53,8 @@ pub(crate) fn linear(p: &mut impl Plan, send: &Blocks<'_>, recv: &Blocks<'_>, ba
     if n == 1 { own(p, send, recv) } else { Ok(()) }
 }
 
-/// Every pair of ranks swaps its blocks through one temporary block: for in-place calls, where `blocks` is sent and received. In
-/// round k rank r meets rank k - r.
+/// Every pair of ranks swaps its blocks through one temporary block: for in-place calls, where
+/// `blocks` is sent and received. In round k rank r meets rank k - r.
 pub(crate) fn in_place(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let longest = (0..n)
@@ -75,8 +80,9 @@ pub(crate) fn in_place(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Bruck's algorithm: in step k every block whose distance has bit k set moves 2^k ranks on, `ceil(log2 n)` messages of half the
-/// data. For small even blocks on many ranks. `send` and `recv` may be the same memory.
+/// Bruck's algorithm: in step k every block whose distance has bit k set moves 2^k ranks on,
+/// `ceil(log2 n)` messages of half the data. For small even blocks on many ranks. `send` and `recv`
+/// may be the same memory.
 pub(crate) fn bruck(p: &mut impl Plan, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let block = recv.len(me);

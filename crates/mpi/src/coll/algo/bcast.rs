@@ -1,6 +1,7 @@
 //! Broadcasts: the root's bytes to all ranks of the own group.
 //!
-//! All work on ranges of the packed stream, so the root and the others may describe the same data by different types.
+//! All work on ranges of the packed stream, so the root and the others may describe the same data
+//! by different types.
 
 use super::{Binomial, minus, plus};
 use crate::coll::plan::Plan;
@@ -22,8 +23,8 @@ pub(crate) fn binomial(p: &mut impl Plan, root: u32, data: &Data) -> Result<()> 
     Ok(())
 }
 
-/// Everybody takes the whole from the root: one step, the reads of a single copy go on side by side. For large data on few ranks that
-/// share a memory.
+/// Everybody takes the whole from the root: one step, the reads of a single copy go on side by
+/// side. For large data on few ranks that share a memory.
 pub(crate) fn flat(p: &mut impl Plan, root: u32, data: &Data) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     if me != root {
@@ -36,7 +37,8 @@ pub(crate) fn flat(p: &mut impl Plan, root: u32, data: &Data) -> Result<()> {
     Ok(())
 }
 
-/// Scatters equal pieces down a tree, then gathers them on a ring: every link carries the data about twice, whatever n.
+/// Scatters equal pieces down a tree, then gathers them on a ring: every link carries the data
+/// about twice, whatever n.
 pub(crate) fn scatter_allgather(p: &mut impl Plan, root: u32, data: &Data) -> Result<()> {
     let n = p.size();
     let v = minus(p.me(), root, n);
@@ -64,7 +66,8 @@ pub(crate) fn scatter_allgather(p: &mut impl Plan, root: u32, data: &Data) -> Re
     for step in 0..n.saturating_sub(1) {
         let incoming = pieces(minus(v, step + 1, n), 1);
         let outgoing = pieces(minus(v, step, n), 1);
-        // The binomial scatter left a rank its whole subtree; receiving those pieces again keeps all rounds alike.
+        // The binomial scatter left a rank its whole subtree; receiving those pieces again keeps
+        // all rounds alike.
         let token = if incoming.len > 0 {
             Some(p.recv(left, incoming)?)
         } else {
@@ -80,14 +83,20 @@ pub(crate) fn scatter_allgather(p: &mut impl Plan, root: u32, data: &Data) -> Re
     Ok(())
 }
 
-/// A chain from the root through all ranks, in segments of `segment` bytes: the last rank is `n` segments behind the first, all links
-/// are busy meanwhile. For large data on several ranks.
+/// A chain from the root through all ranks, in segments of `segment` bytes: the last rank is `n`
+/// segments behind the first, all links are busy meanwhile. For large data on several ranks.
 pub(crate) fn chain(p: &mut impl Plan, root: u32, data: &Data, segment: u64) -> Result<()> {
     let n = p.size();
     let v = minus(p.me(), root, n);
     let segment = segment.max(1);
     let segments = data.len.div_ceil(segment);
-    let nth = |index: u64| slice(data, index * segment, segment.min(data.len - index * segment));
+    let nth = |index: u64| {
+        slice(
+            data,
+            index * segment,
+            segment.min(data.len - index * segment),
+        )
+    };
     let (left, right) = (plus(minus(v, 1, n), root, n), plus(plus(v, 1, n), root, n));
     let mut coming = if v > 0 && segments > 0 {
         Some(p.recv(left, nth(0))?)

@@ -107,7 +107,8 @@ pub(crate) fn linear_scatter(
     Ok(())
 }
 
-/// Up a tree with growing packed runs: `ceil(log2 n)` steps, for small blocks. `block` is the packed length of each.
+/// Up a tree with growing packed runs: `ceil(log2 n)` steps, for small blocks. `block` is the
+/// packed length of each.
 pub(crate) fn binomial_gather(
     p: &mut impl Plan,
     root: u32,
@@ -135,7 +136,11 @@ pub(crate) fn binomial_gather(
     for (child, ranks) in place.children() {
         p.recv(
             plus(child, root, n),
-            slice(&whole, u64::from(child - v) * block, u64::from(ranks) * block),
+            slice(
+                &whole,
+                u64::from(child - v) * block,
+                u64::from(ranks) * block,
+            ),
         )?;
     }
     p.copy(mine.clone(), slice(&whole, 0, block))?;
@@ -158,7 +163,10 @@ fn gather_at_root(
             blocks.run(first, ranks)
         } else {
             // The subtree that goes round the end of the ranks lies in two places of the result.
-            let data = Data::contiguous(p.scratch(u64::from(ranks) * block)?, u64::from(ranks) * block);
+            let data = Data::contiguous(
+                p.scratch(u64::from(ranks) * block)?,
+                u64::from(ranks) * block,
+            );
             wrapped = Some((data.clone(), first, ranks));
             data
         };
@@ -216,7 +224,11 @@ pub(crate) fn binomial_scatter(
     for (child, ranks) in place.children().rev() {
         p.send(
             plus(child, root, n),
-            slice(&whole, u64::from(child - v) * block, u64::from(ranks) * block),
+            slice(
+                &whole,
+                u64::from(child - v) * block,
+                u64::from(ranks) * block,
+            ),
         )?;
     }
     p.copy(slice(&whole, 0, block), mine.clone())
@@ -235,7 +247,10 @@ fn scatter_at_root(
         let data = if first + ranks <= n {
             blocks.run(first, ranks)
         } else {
-            let data = Data::contiguous(p.scratch(u64::from(ranks) * block)?, u64::from(ranks) * block);
+            let data = Data::contiguous(
+                p.scratch(u64::from(ranks) * block)?,
+                u64::from(ranks) * block,
+            );
             let before = n - first;
             p.copy(
                 blocks.run(first, before),

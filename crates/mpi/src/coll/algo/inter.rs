@@ -1,6 +1,7 @@
 //! Collectives of an intercommunicator: what happens inside one group, and what goes across.
 //!
-//! Rank 0 of each group speaks for it. Within a group the ordinary algorithms run; tags keep their messages apart from those that go across.
+//! Rank 0 of each group speaks for it. Within a group the ordinary algorithms run; tags keep their
+//! messages apart from those that go across.
 
 use super::{Reduction, barrier, bcast, gather, reduce};
 use crate::coll::blocks::Blocks;
@@ -59,7 +60,12 @@ pub(crate) fn bcast(p: &mut impl Plan, role: Role, data: &Data) -> Result<()> {
 }
 
 /// Every process of the other group sends its block to the root.
-pub(crate) fn gather(p: &mut impl Plan, role: Role, mine: &Data, blocks: &Blocks<'_>) -> Result<()> {
+pub(crate) fn gather(
+    p: &mut impl Plan,
+    role: Role,
+    mine: &Data,
+    blocks: &Blocks<'_>,
+) -> Result<()> {
     match role {
         Role::Root => gather::from_all(p, Side::Across, blocks),
         Role::Peer(rank) if mine.len > 0 => p
@@ -76,7 +82,12 @@ pub(crate) fn gather(p: &mut impl Plan, role: Role, mine: &Data, blocks: &Blocks
 }
 
 /// The root sends a block to every process of the other group.
-pub(crate) fn scatter(p: &mut impl Plan, role: Role, mine: &Data, blocks: &Blocks<'_>) -> Result<()> {
+pub(crate) fn scatter(
+    p: &mut impl Plan,
+    role: Role,
+    mine: &Data,
+    blocks: &Blocks<'_>,
+) -> Result<()> {
     match role {
         Role::Root => gather::to_all(p, Side::Across, blocks),
         Role::Peer(rank) if mine.len > 0 => p
@@ -92,7 +103,8 @@ pub(crate) fn scatter(p: &mut impl Plan, role: Role, mine: &Data, blocks: &Block
     }
 }
 
-/// Every process exchanges a block with every process of the other group: `send` may hold the same block for all.
+/// Every process exchanges a block with every process of the other group: `send` may hold the same
+/// block for all.
 pub(crate) fn alltoall(p: &mut impl Plan, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<()> {
     gather::from_all(p, Side::Across, recv)?;
     gather::to_all(p, Side::Across, send)

@@ -1,7 +1,8 @@
 //! The algorithms, each a function that states its steps to a [`Plan`](super::plan::Plan).
 //!
-//! Called by the entry points in [`super`] and by each other; which one serves a call is decided in [`super::choose`].
-//! Bounded by the number of steps they state: at most a small multiple of the ranks, or of the segments of a pipeline.
+//! Called by the entry points in [`super`] and by each other; which one serves a call is decided in
+//! [`super::choose`]. Bounded by the number of steps they state: at most a small multiple of the
+//! ranks, or of the segments of a pipeline.
 
 pub(super) mod allgather;
 pub(super) mod allreduce;
@@ -49,8 +50,8 @@ pub(super) fn parts(count: u64, of: u32, range: Range<u32>) -> Range<u64> {
     part(count, of, range.start).start..part(count, of, range.end - 1).end
 }
 
-/// A tree of ranks 0..n in which the subtree of rank `v` is a run of ranks that starts at `v`: its parent has the lowest set
-/// bit of `v` cleared.
+/// A tree of ranks 0..n in which the subtree of rank `v` is a run of ranks that starts at `v`: its
+/// parent has the lowest set bit of `v` cleared.
 #[derive(Clone, Copy)]
 pub(super) struct Binomial {
     v: u32,
@@ -63,7 +64,8 @@ impl Binomial {
         Self { v, n }
     }
 
-    /// Distance to the parent, and a bound of the distances to children; for the root the power of two that is not below `n`.
+    /// Distance to the parent, and a bound of the distances to children; for the root the power of
+    /// two that is not below `n`.
     fn reach(self) -> u32 {
         if self.v == 0 {
             self.n.next_power_of_two()

@@ -5,8 +5,8 @@ use crate::coll::plan::Plan;
 use crate::error::Result;
 use garonne_sync::user::UserMem;
 
-/// Up a tree, `ceil(log2 n)` steps. An operation that does not commute goes up a tree rooted at rank 0, whose subtrees are
-/// runs of ranks, and from there to the root.
+/// Up a tree, `ceil(log2 n)` steps. An operation that does not commute goes up a tree rooted at
+/// rank 0, whose subtrees are runs of ranks, and from there to the root.
 pub(crate) fn binomial(p: &mut impl Plan, root: u32, r: &Reduction<'_>) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let top = if r.fold.commutative() { root } else { 0 };
@@ -39,8 +39,8 @@ pub(crate) fn binomial(p: &mut impl Plan, root: u32, r: &Reduction<'_>) -> Resul
     Ok(())
 }
 
-/// Where the contributions of children are received, so that the sum ends in the root's output without copying where that
-/// is possible: the sum moves to the buffer it was last combined into.
+/// Where the contributions of children are received, so that the sum ends in the root's output
+/// without copying where that is possible: the sum moves to the buffer it was last combined into.
 struct Buffers {
     /// The root's own buffer holds the sum all the time.
     in_place: bool,
@@ -81,8 +81,8 @@ impl Buffers {
     }
 }
 
-/// Every rank reduces one slice of the elements, taking it from all others directly, and the root collects the slices.
-/// For large data.
+/// Every rank reduces one slice of the elements, taking it from all others directly, and the root
+/// collects the slices. For large data.
 pub(crate) fn sliced(p: &mut impl Plan, root: u32, r: &Reduction<'_>) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let slice_of = |rank: u32| part(r.count, n, rank);

@@ -7,8 +7,9 @@ use crate::error::Result;
 use garonne_sync::user::UserMem;
 use std::ops::Range;
 
-/// Every rank takes its slice from all others directly and reduces it. `slice_of` gives the elements of each rank's slice, and
-/// `out` is where the own slice's result goes: it must be the own slice of the input itself, or not overlap the input.
+/// Every rank takes its slice from all others directly and reduces it. `slice_of` gives the
+/// elements of each rank's slice, and `out` is where the own slice's result goes: it must be the
+/// own slice of the input itself, or not overlap the input.
 pub(crate) fn direct(
     p: &mut impl Plan,
     r: &Reduction<'_>,

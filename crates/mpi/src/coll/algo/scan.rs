@@ -13,8 +13,9 @@ pub enum Own {
     Excluded,
 }
 
-/// Recursive doubling: ranks at distance 1, 2, 4 … exchange the sums of their blocks of ranks; what comes from lower ranks also goes to
-/// the result. `ceil(log2 n)` steps for any n, operands in rank order.
+/// Recursive doubling: ranks at distance 1, 2, 4 … exchange the sums of their blocks of ranks; what
+/// comes from lower ranks also goes to the result. `ceil(log2 n)` steps for any n, operands in rank
+/// order.
 pub(crate) fn recursive_doubling(p: &mut impl Plan, r: &Reduction<'_>, own: Own) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let whole = |typed: &super::Typed<'_>| typed.data(0, r.count);
@@ -60,8 +61,9 @@ fn start(p: &mut impl Plan, r: &Reduction<'_>, own: Own) -> Result<()> {
     }
 }
 
-/// Each rank waits for the one before it and passes the sum on, in segments of `segment` elements, so that many segments are under way
-/// at once: every element is combined once per rank. For large data.
+/// Each rank waits for the one before it and passes the sum on, in segments of `segment` elements,
+/// so that many segments are under way at once: every element is combined once per rank. For large
+/// data.
 pub(crate) fn chain(p: &mut impl Plan, r: &Reduction<'_>, own: Own, segment: u64) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let (input, result) = (r.input(), r.output());

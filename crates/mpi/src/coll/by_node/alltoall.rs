@@ -1,8 +1,9 @@
 //! An exchange of short blocks between all ranks, in one message from each node to each other.
 //!
-//! The ranks of a node divide the other nodes among themselves. Each rank hands its blocks for a node to the one that is responsible for it; that one sends what
-//! all have for that node in one message, and hands what comes from there to those that it is for. Every block is copied five times, and every
-//! rank needs temporary room for about five times the call's data.
+//! The ranks of a node divide the other nodes among themselves. Each rank hands its blocks for a
+//! node to the one that is responsible for it; that one sends what all have for that node in one
+//! message, and hands what comes from there to those that it is for. Every block is copied five
+//! times, and every rank needs temporary room for about five times the call's data.
 
 use crate::coll::blocks::Blocks;
 use crate::coll::plan::Plan;
@@ -78,7 +79,8 @@ impl Exchange<'_> {
     /// The other nodes that a rank of the own node is responsible for.
     fn nodes_of(&self, index: u32) -> impl Iterator<Item = u32> + '_ {
         let ((own, _), (size, _)) = (self.spread.mine(), self.here());
-        (0..self.spread.nodes()).filter(move |node| *node != own && responsible(size, *node) == index)
+        (0..self.spread.nodes())
+            .filter(move |node| *node != own && responsible(size, *node) == index)
     }
 
     /// How many ranks those have.
@@ -92,8 +94,9 @@ impl Exchange<'_> {
         self.spread.rank(self.spread.mine().0, index)
     }
 
-    /// Blocks for ranks of the own node go there; those for others to who is responsible for their nodes. Returns what was handed to this rank: by rank of
-    /// the own node, then by node, then by rank there.
+    /// Blocks for ranks of the own node go there; those for others to who is responsible for their
+    /// nodes. Returns what was handed to this rank: by rank of the own node, then by node, then by
+    /// rank there.
     fn hand_out(&self, p: &mut dyn Plan, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<Run> {
         let (size, me) = self.here();
         // All is packed before anything arrives where it may have lain.
@@ -135,7 +138,8 @@ impl Exchange<'_> {
         Ok(gathered)
     }
 
-    /// One message to each node that this rank is responsible for, and one from there. Returns what came, by node: by rank there, then by rank of the own node.
+    /// One message to each node that this rank is responsible for, and one from there. Returns what
+    /// came, by node: by rank there, then by rank of the own node.
     fn between_nodes(&self, p: &mut dyn Plan, gathered: &Run) -> Result<Vec<(u32, Run)>> {
         let ((own, me), (size, _)) = (self.spread.mine(), self.here());
         let mine = self.ranks_of(me);
@@ -143,10 +147,15 @@ impl Exchange<'_> {
         let mut arrived = Vec::new();
         for node in self.nodes_of(me) {
             let ranks = u64::from(self.spread.size(node));
-            let there = self.spread.rank(node, responsible(self.spread.size(node), own));
+            let there = self
+                .spread
+                .rank(node, responsible(self.spread.size(node), own));
             let mut leaving = Run::new(p, u64::from(size) * ranks, self.block)?;
             for index in 0..u64::from(size) {
-                p.copy(gathered.from(index * mine + before, ranks), leaving.next(ranks))?;
+                p.copy(
+                    gathered.from(index * mine + before, ranks),
+                    leaving.next(ranks),
+                )?;
             }
             before += ranks;
             let coming = Run::new(p, u64::from(size) * ranks, self.block)?;

@@ -1,8 +1,10 @@
-//! Long reductions whose operands are read from where they lie: each member combines one slice, and takes the others' when all are done.
+//! Long reductions whose operands are read from where they lie: each member combines one slice, and
+//! takes the others' when all are done.
 //!
-//! In the first meeting all show operands and results, which they lend. Then every member reads the operands of its slice and
-//! combines them where it wants the result; in the second meeting they say so, and read the other slices of the
-//! result; in the third they say that they have. In place, a member's result lies in a slice of which nobody else reads operands.
+//! In the first meeting all show operands and results, which they lend. Then every member reads the
+//! operands of its slice and combines them where it wants the result; in the second meeting they
+//! say so, and read the other slices of the result; in the third they say that they have. In place,
+//! a member's result lies in a slice of which nobody else reads operands.
 
 use super::combine::{Operands, Room};
 use super::direct::{Lending, Offer, SHOWN_BYTES, Shown, Wanted};
@@ -70,7 +72,8 @@ impl Lanes<'_> {
         self.settle(taken, || {})
     }
 
-    /// Says whether the own slice is combined, and learns whether all are; `false`: lanes must serve.
+    /// Says whether the own slice is combined, and learns whether all are; `false`: lanes must
+    /// serve.
     fn tell(&self, combined: Result<bool>) -> Result<Result<bool>> {
         let said = self.say(&combined, || {})?;
         if let Some(member) = said.failed {
@@ -104,7 +107,8 @@ impl Lanes<'_> {
         };
         let count = slice.end - slice.start;
         if n == 2 {
-            // Predefined operations commute: what was read is combined with the own operand where that lies.
+            // Predefined operations commute: what was read is combined with the own operand where
+            // that lies.
             for (from, len) in pieces(count, limit::DIRECT_COMBINE as u64 / size) {
                 let by = (from * size) as isize;
                 let (own, result) = (here.offset(by), result.offset(by));
@@ -137,7 +141,10 @@ impl Lanes<'_> {
         for from in self.place.others() {
             let slice = part(r.count, self.members(), from);
             let offset = slice.start * size;
-            let into = Data::contiguous(r.output.offset(offset as isize), (slice.end - slice.start) * size);
+            let into = Data::contiguous(
+                r.output.offset(offset as isize),
+                (slice.end - slice.start) * size,
+            );
             if let Some(theirs) = all.get(from as usize)
                 && !self.read_one(&theirs.results, &Wanted { from, offset, into })?
             {

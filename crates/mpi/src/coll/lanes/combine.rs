@@ -36,8 +36,9 @@ impl Lanes<'_> {
         Ok(())
     }
 
-    /// Combines `count` elements at `here` with those of the other of two members, a little at a time. Predefined operations commute, so what
-    /// `bring` puts somewhere, given by its offset in bytes, is combined with the own operand where that lies.
+    /// Combines `count` elements at `here` with those of the other of two members, a little at a
+    /// time. Predefined operations commute, so what `bring` puts somewhere, given by its offset in
+    /// bytes, is combined with the own operand where that lies.
     fn combine_two(
         &self,
         r: &Reduction<'_>,
@@ -58,8 +59,8 @@ impl Lanes<'_> {
         }
     }
 
-    /// In meeting k contributions to piece k are put down, each member combines its slice of piece k - 1, and afterwards takes
-    /// the other slices of that.
+    /// In meeting k contributions to piece k are put down, each member combines its slice of piece
+    /// k - 1, and afterwards takes the other slices of that.
     pub(super) fn reduce(&self, r: &Reduction<'_>, root: Option<u32>) -> Result<()> {
         let (me, n) = (self.place.me, self.members());
         let takes = root.is_none_or(|root| root == me);
@@ -98,12 +99,16 @@ impl Lanes<'_> {
         let lane = self.place.board.lane(self.place.me, epoch);
         for to in self.place.others() {
             let range = part(count, self.members(), to);
-            let (here, there) = (slots.at(r.input, at + range.start), slots.at(lane, range.start));
+            let (here, there) = (
+                slots.at(r.input, at + range.start),
+                slots.at(lane, range.start),
+            );
             self.put(&slots.data(here, &range), &slots.data(there, &range));
         }
     }
 
-    /// Combines the own slice of the piece that was put down in the last meeting, and puts it down for those who want it.
+    /// Combines the own slice of the piece that was put down in the last meeting, and puts it down
+    /// for those who want it.
     fn combine_slice(
         &self,
         r: &Reduction<'_>,
@@ -137,8 +142,13 @@ impl Lanes<'_> {
         );
     }
 
-    /// Each member puts down what the others combine of their slices of a piece, and combines its own.
-    pub(super) fn reduce_scatter(&self, r: &Reduction<'_>, slice: &dyn Fn(u32) -> Range<u64>) -> Result<()> {
+    /// Each member puts down what the others combine of their slices of a piece, and combines its
+    /// own.
+    pub(super) fn reduce_scatter(
+        &self,
+        r: &Reduction<'_>,
+        slice: &dyn Fn(u32) -> Range<u64>,
+    ) -> Result<()> {
         let (me, n) = (self.place.me, self.members());
         let slots = slots(self.place.board.lane_len(), n, r.shape().size());
         let own = slice(me);
@@ -148,12 +158,18 @@ impl Lanes<'_> {
             false => None,
         };
         let output = aside.as_ref().map_or(r.output, Temporary::mem);
-        let longest = (0..n).map(|member| algo::len(&slice(member))).max().unwrap_or(0);
+        let longest = (0..n)
+            .map(|member| algo::len(&slice(member)))
+            .max()
+            .unwrap_or(0);
         for (at, most) in pieces(longest, slots.each) {
             let epoch = self.next();
             let count = |range: &Range<u64>| algo::len(range).saturating_sub(at).min(most);
             let slot = |member: u32, of: u32| {
-                slots.at(self.place.board.lane(member, epoch), u64::from(of) * slots.each)
+                slots.at(
+                    self.place.board.lane(member, epoch),
+                    u64::from(of) * slots.each,
+                )
             };
             for to in self.place.others() {
                 let range = slice(to);
@@ -195,9 +211,10 @@ impl Lanes<'_> {
         Ok(())
     }
 
-    /// Combines `count` elements of these members in the order of ranks: the own ones at `here`, the others' in
-    /// lanes, the result where it is wanted if it is. What is in lanes is copied out first: peers may write there at any time.
-    /// `then` gets every part of the result with its offset.
+    /// Combines `count` elements of these members in the order of ranks: the own ones at `here`,
+    /// the others' in lanes, the result where it is wanted if it is. What is in lanes is copied out
+    /// first: peers may write there at any time. `then` gets every part of the result with its
+    /// offset.
     fn combine(
         &self,
         r: &Reduction<'_>,
@@ -242,8 +259,8 @@ pub(in crate::coll) struct Operands {
 }
 
 impl Operands {
-    /// Combines `count` elements, a little at a time. `bring` puts part of another's operand somewhere, given by its offset in bytes; `then`
-    /// gets every part of the result.
+    /// Combines `count` elements, a little at a time. `bring` puts part of another's operand
+    /// somewhere, given by its offset in bytes; `then` gets every part of the result.
     pub(in crate::coll) fn combine(
         &self,
         r: &Reduction<'_>,

@@ -1,7 +1,9 @@
 //! Long blocks read from where they lie: their owners lend them, and each reader copies once.
 //!
-//! In the first meeting all show what they lend, after it all read, and in the second they say that they have. Nothing is lent before or
-//! after, and owners are inside the call as long as it is. Where the system refuses somebody what it allowed before, all hear of it in the second meeting, and lanes serve instead. Whoever cannot lend its blocks (they are in place, or in too many
+//! In the first meeting all show what they lend, after it all read, and in the second they say that
+//! they have. Nothing is lent before or after, and owners are inside the call as long as it is.
+//! Where the system refuses somebody what it allowed before, all hear of it in the second meeting,
+//! and lanes serve instead. Whoever cannot lend its blocks (they are in place, or in too many
 //! pieces) shows that, and then lanes serve for all.
 
 use super::{Lanes, pieces};
@@ -69,8 +71,8 @@ pub(super) struct Lending<'a> {
 }
 
 impl<'a> Lending<'a> {
-    /// Lends what is offered; `index` tells the lendings of one collective apart. One collective of a communicator is under way at a
-    /// time.
+    /// Lends what is offered; `index` tells the lendings of one collective apart. One collective of
+    /// a communicator is under way at a time.
     pub fn new(table: &'a Table<'a>, index: u64, offer: &Offer) -> Self {
         let name: Token = 1 << 63 | index << 62 | u64::from(table.comm.context());
         let descriptor = match offer {
@@ -109,7 +111,8 @@ impl Shown {
             Shown::Refused => {}
             Shown::Lent { len, descriptor } => {
                 let blob = descriptor.blob();
-                // A blob of another rail that is too long is none that this node's processes can read.
+                // A blob of another rail that is too long is none that this node's processes can
+                // read.
                 if let Some(place) = bytes[BLOB_AT..].get_mut(..blob.len()) {
                     place.copy_from_slice(blob);
                     bytes[0] = 1;
@@ -127,7 +130,10 @@ impl Shown {
         cell.read(0, &mut bytes);
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]));
         let blob = bytes[BLOB_AT..].get(..usize::from(bytes[1]));
-        match (bytes[0], blob.and_then(|blob| Descriptor::new(word(16), blob))) {
+        match (
+            bytes[0],
+            blob.and_then(|blob| Descriptor::new(word(16), blob)),
+        ) {
             (1, Some(descriptor)) => Shown::Lent {
                 len: word(8),
                 descriptor,
@@ -138,7 +144,8 @@ impl Shown {
 }
 
 impl Lanes<'_> {
-    /// Lends what is offered, reads from the others what is wanted, and does `meanwhile`. `false`: lanes must serve, and nothing was moved.
+    /// Lends what is offered, reads from the others what is wanted, and does `meanwhile`. `false`:
+    /// lanes must serve, and nothing was moved.
     ///
     /// # Errors
     /// `NotSame` as every meeting; what reading met, after all have met again.
@@ -177,10 +184,12 @@ impl Lanes<'_> {
         self.settle(outcome, meanwhile)
     }
 
-    /// Says how the own reading went (`false`: the system refused it), and learns how that of the others did. `false`: lanes must serve, for this call and all that follow.
+    /// Says how the own reading went (`false`: the system refused it), and learns how that of the
+    /// others did. `false`: lanes must serve, for this call and all that follow.
     ///
     /// # Errors
-    /// The own one; that reading was refused here, if another's failed: who has an error does not come to lanes.
+    /// The own one; that reading was refused here, if another's failed: who has an error does not
+    /// come to lanes.
     pub(super) fn settle(&self, own: Result<bool>, meanwhile: impl FnOnce()) -> Result<bool> {
         let said = self.say(&own, meanwhile)?;
         let all = own?;
@@ -198,7 +207,8 @@ impl Lanes<'_> {
         }
     }
 
-    /// Says how the own reading went (`false`: the system refused it), and hears how that of the others did.
+    /// Says how the own reading went (`false`: the system refused it), and hears how that of the
+    /// others did.
     ///
     /// # Errors
     /// `NotSame` as every meeting.
@@ -229,10 +239,9 @@ impl Lanes<'_> {
             return Ok(true);
         };
         let comm = self.table.comm;
-        let peer = comm
-            .group()
-            .peer(wanted.from)
-            .ok_or_else(|| error::Error::new(Class::Intern, format!("no process is rank {}", wanted.from)))?;
+        let peer = comm.group().peer(wanted.from).ok_or_else(|| {
+            error::Error::new(Class::Intern, format!("no process is rank {}", wanted.from))
+        })?;
         let there = len.saturating_sub(wanted.offset);
         for (at, len) in pieces(wanted.into.len.min(there), limit::DIRECT_PIECE) {
             let bulk = Bulk {
@@ -247,7 +256,8 @@ impl Lanes<'_> {
             match comm.process().host.fetch(bulk) {
                 Ok(()) => {}
                 Err(Error::Resource(_)) => return Ok(false),
-                // Memory that is not there is somebody's mistake, and lanes would not find it either.
+                // Memory that is not there is somebody's mistake, and lanes would not find it
+                // either.
                 Err(Error::System { errno, .. }) if errno != EFAULT => return Ok(false),
                 Err(error) => return Err(comm.convert(error)),
             }

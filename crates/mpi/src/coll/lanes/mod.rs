@@ -1,9 +1,12 @@
-//! Larger blocking collectives through the lanes of a board, piece by piece, for communicators whose processes share a node.
+//! Larger blocking collectives through the lanes of a board, piece by piece, for communicators
+//! whose processes share a node.
 //!
-//! Called at the start of blocking collectives with their [`Table`]; says `false` where messages must serve, for the same reasons on
-//! all processes. One meeting of all per piece replaces every other synchronisation, so ranks that share a core switch twice per
-//! piece however many they are; lanes are short enough that pieces stay in caches between writer and readers. Bounded
-//! by the board. A lane of meeting k may be written once k - 1 is passed, and is read before arriving at k + 1.
+//! Called at the start of blocking collectives with their [`Table`]; says `false` where messages
+//! must serve, for the same reasons on all processes. One meeting of all per piece replaces every
+//! other synchronisation, so ranks that share a core switch twice per piece however many they are;
+//! lanes are short enough that pieces stay in caches between writer and readers. Bounded by the
+//! board. A lane of meeting k may be written once k - 1 is passed, and is read before arriving at k
+//! + 1.
 
 mod apart;
 mod combine;
@@ -39,7 +42,8 @@ pub(super) fn lane_len(members: u32) -> usize {
 pub(super) enum Large<'a> {
     /// The bytes of this rank to all.
     Bcast(u32, Data),
-    /// The block of every rank to all, or to one; the own contribution unless it is in place, blocks where they are wanted.
+    /// The block of every rank to all, or to one; the own contribution unless it is in place,
+    /// blocks where they are wanted.
     Gather(u64, Option<Data>, Blocks<'a>, Option<u32>),
     /// The same to all, with blocks whose lengths all ranks know.
     Allgatherv(Option<Data>, Blocks<'a>),
@@ -82,7 +86,9 @@ fn suits_alltoall(lane: usize, members: u32, block: u64) -> bool {
 /// Whether the elements are combined by a predefined operation and lie without gaps.
 pub(super) fn is_plain(r: &Reduction<'_>) -> bool {
     let size = r.shape().size();
-    r.shape().extent() == size as i64 && r.shape().true_bounds() == (0, size as i64) && !r.fold.user()
+    r.shape().extent() == size as i64
+        && r.shape().true_bounds() == (0, size as i64)
+        && !r.fold.user()
 }
 
 impl Large<'_> {
@@ -135,7 +141,9 @@ impl Large<'_> {
             Large::Bcast(_, data) => data.len > 0,
             Large::Gather(block, ..) => *block > 0,
             Large::Allgatherv(_, blocks) => (0..members).any(|rank| blocks.len(rank) > 0),
-            Large::Scatter(block, ..) | Large::Alltoall(block, ..) => suits_alltoall(lane, members, *block),
+            Large::Scatter(block, ..) | Large::Alltoall(block, ..) => {
+                suits_alltoall(lane, members, *block)
+            }
             // Lengths are said in lanes first.
             Large::Uneven(..) => (members as usize + 1) * 8 <= lane,
             Large::Reduce(r, _) | Large::ReduceScatter(r, _) => combines(r),
@@ -205,8 +213,12 @@ impl<'a> Lanes<'a> {
         }
         match large {
             Large::Bcast(root, data) => self.bcast(*root, data),
-            Large::Gather(block, mine, blocks, root) => self.gather(&|_| *block, mine, blocks, *root),
-            Large::Allgatherv(mine, blocks) => self.gather(&|rank| blocks.len(rank), mine, blocks, None),
+            Large::Gather(block, mine, blocks, root) => {
+                self.gather(&|_| *block, mine, blocks, *root)
+            }
+            Large::Allgatherv(mine, blocks) => {
+                self.gather(&|rank| blocks.len(rank), mine, blocks, None)
+            }
             Large::Scatter(block, blocks, mine, root) => self.scatter(*block, blocks, mine, *root),
             Large::Alltoall(block, send, recv) => self.alltoall(*block, send, recv),
             Large::Uneven(..) => Ok(()),
@@ -273,8 +285,8 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Bytes of a piece of `total` where at most `most` fit: two pieces at least, so that one member's copies go on beside another's, if all have a
-    /// core, and no short ones.
+    /// Bytes of a piece of `total` where at most `most` fit: two pieces at least, so that one
+    /// member's copies go on beside another's, if all have a core, and no short ones.
     fn piece(&self, most: u64, total: u64) -> u64 {
         match self.place.style {
             Style::Gate => most,
@@ -287,7 +299,10 @@ impl<'a> Lanes<'a> {
 
     /// `len` bytes of a lane from `at`.
     fn in_lane(&self, member: u32, epoch: u32, at: u64, len: u64) -> Data {
-        Data::contiguous(self.place.board.lane(member, epoch).offset(at as isize), len)
+        Data::contiguous(
+            self.place.board.lane(member, epoch).offset(at as isize),
+            len,
+        )
     }
 
     fn next(&self) -> u32 {

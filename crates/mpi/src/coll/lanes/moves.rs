@@ -47,8 +47,8 @@ impl Lanes<'_> {
         Ok(())
     }
 
-    /// Between a meeting of all and another, the root goes ahead of its readers by as many pieces as there may be meetings under way: each
-    /// has a part of the root's lanes of its own.
+    /// Between a meeting of all and another, the root goes ahead of its readers by as many pieces
+    /// as there may be meetings under way: each has a part of the root's lanes of its own.
     fn stream(&self, root: u32, data: &Data) -> Result<()> {
         const PARTS: u32 = DEPTH / 2;
         self.pass(self.next())?;
@@ -159,7 +159,12 @@ impl Lanes<'_> {
     }
 
     /// The same, read from where the blocks lie; `false`: lanes must serve.
-    pub(super) fn alltoall_directly(&self, block: u64, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<bool> {
+    pub(super) fn alltoall_directly(
+        &self,
+        block: u64,
+        send: &Blocks<'_>,
+        recv: &Blocks<'_>,
+    ) -> Result<bool> {
         let (me, n) = (self.place.me, self.members());
         let offer = match send.one(0).mem == recv.one(0).mem {
             true => Offer::InPlace,
@@ -183,7 +188,10 @@ impl Lanes<'_> {
         sent: &dyn Fn(u32) -> u64,
     ) -> Result<()> {
         let me = self.place.me;
-        let piece = self.piece(share(self.place.board.lane_len(), self.members(), block), block);
+        let piece = self.piece(
+            share(self.place.board.lane_len(), self.members(), block),
+            block,
+        );
         for (at, most) in pieces(block, piece) {
             let epoch = self.next();
             for to in self.place.others() {
@@ -191,7 +199,10 @@ impl Lanes<'_> {
                 self.put(&part, &self.shared((me, to), epoch, (piece, part.len)));
             }
             self.pass_doing(epoch, || {
-                self.keep(&some(&send.one(me), at, most), &some(&recv.one(me), at, most));
+                self.keep(
+                    &some(&send.one(me), at, most),
+                    &some(&recv.one(me), at, most),
+                );
             })?;
             for from in self.place.others() {
                 let part = some(&recv.one(from), at, most.min(sent(from).saturating_sub(at)));
@@ -201,10 +212,12 @@ impl Lanes<'_> {
         Ok(())
     }
 
-    /// In the first meeting every rank says its longest block and how much it has for each other. `false`: too much for lanes.
+    /// In the first meeting every rank says its longest block and how much it has for each other.
+    /// `false`: too much for lanes.
     ///
     /// # Errors
-    /// `Truncate` for a block that is longer than the room for it; all blocks are moved as far as there is room.
+    /// `Truncate` for a block that is longer than the room for it; all blocks are moved as far as
+    /// there is room.
     pub(super) fn uneven(&self, kind: Kind, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<bool> {
         let (me, n, epoch) = (self.place.me, self.members(), self.next());
         let lane = |member| self.place.board.lane(member, epoch);

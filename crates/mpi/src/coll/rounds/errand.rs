@@ -1,7 +1,9 @@
-//! What a nonblocking collective has to do in a round: what a member puts down, who waits for whom, and what it takes.
+//! What a nonblocking collective has to do in a round: what a member puts down, who waits for whom,
+//! and what it takes.
 //!
-//! Made by the calls ([`Planned::errand`](crate::coll::sealed::Planned::errand)) from the program's arguments, kept only where the call
-//! returns before it is over. Pure but for copying; knows no communicator.
+//! Made by the calls ([`Planned::errand`](crate::coll::sealed::Planned::errand)) from the program's
+//! arguments, kept only where the call returns before it is over. Pure but for copying; knows no
+//! communicator.
 
 use super::super::algo::Reduction;
 use super::super::algo::scan::Own;
@@ -233,7 +235,8 @@ pub struct View<'a> {
     /// What a member put down, and how long the place for it is.
     pub cell: &'a dyn Fn(u32) -> UserMem,
     pub cell_len: u64,
-    /// Its wide cell, where it needs more than its small one, and the length of that; 0: there is none.
+    /// Its wide cell, where it needs more than its small one, and the length of that; 0: there is
+    /// none.
     pub wide: &'a dyn Fn(u32) -> UserMem,
     pub wide_len: usize,
     /// What the last combined; `None`: each combines for itself.
@@ -263,7 +266,8 @@ impl View<'_> {
 pub struct Private(Mutex<Option<Scratch>>);
 
 impl Private {
-    /// Calls `f` with `len` bytes, always as many, unless there is no memory: without a few kilobytes nothing goes on in this process.
+    /// Calls `f` with `len` bytes, always as many, unless there is no memory: without a few
+    /// kilobytes nothing goes on in this process.
     fn with(&self, len: u64, f: impl FnOnce(UserMem)) {
         let mut scratch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if scratch.is_none() {
@@ -311,8 +315,11 @@ impl Errand<'_> {
         match self {
             Errand::Parcels(parcels) => parcels.fit(members, wide_len),
             // Each reads only what it gets.
-            Errand::Alltoall(_, recv) => recv.bytes() <= limit::ROUND_MAX && self.len(members) <= wide,
-            // Nobody else can combine these while their ranks compute, and at a gate one of them would do it for all.
+            Errand::Alltoall(_, recv) => {
+                recv.bytes() <= limit::ROUND_MAX && self.len(members) <= wide
+            }
+            // Nobody else can combine these while their ranks compute, and at a gate one of them
+            // would do it for all.
             other if other.runs_user_code() => other.len(members) <= limit::ROUND_SHORT.min(room),
             other => other.len(members) <= room,
         }
@@ -330,13 +337,16 @@ impl Errand<'_> {
             Errand::Allgather(_, Filled::Ragged(ragged)) => ragged.longest,
             Errand::Reduce(combined, _) | Errand::Scan(combined, _) => combined.len(),
             // Its own block a member gives to itself.
-            Errand::Alltoall(_, recv) => recv.bytes().saturating_mul(members.saturating_sub(1).into()),
+            Errand::Alltoall(_, recv) => recv
+                .bytes()
+                .saturating_mul(members.saturating_sub(1).into()),
             Errand::Gather(_, mine, all) => blocks(mine, all),
             Errand::Scatter(_, mine, all) => blocks(mine, all).saturating_mul(members.into()),
         }
     }
 
-    /// After how many numbers the cells that it needs in a communicator's rounds come back; the same for all members.
+    /// After how many numbers the cells that it needs in a communicator's rounds come back; the
+    /// same for all members.
     pub fn comes_after(&self, members: u32) -> u32 {
         // How long the blocks of parcels are not all know.
         let is_wide = matches!(self, Errand::Parcels(_)) || self.len(members) > CELL_BYTES as u64;
@@ -351,7 +361,8 @@ impl Errand<'_> {
         }
     }
 
-    /// Whether what is left of it for a member that computes is worth hands: all members say the same, but where only some know how long blocks are.
+    /// Whether what is left of it for a member that computes is worth hands: all members say the
+    /// same, but where only some know how long blocks are.
     pub fn needs_hands(&self, members: u32) -> bool {
         match self {
             Errand::Parcels(parcels) => parcels.is_long(),
@@ -382,7 +393,8 @@ impl Errand<'_> {
         }
     }
 
-    /// What the member says: the call's own statement, unless it brings another length to an allgather than its counts say.
+    /// What the member says: the call's own statement, unless it brings another length to an
+    /// allgather than its counts say.
     pub fn said(&self, said: Statement, me: u32, members: u32) -> Statement {
         let Errand::Allgather(Some(send), Filled::Ragged(ragged)) = self else {
             return said;
@@ -416,7 +428,9 @@ impl Errand<'_> {
             Errand::Parcels(parcels) => parcels.put(view),
             Errand::Bcast(root, part) if *root == me => put(&part.data()),
             Errand::Reduce(combined, _) | Errand::Scan(combined, _) => {
-                combined.with(|r| typed::copy_by(view.stroke, &r.whole(r.input), &r.whole((view.cell)(me))));
+                combined.with(|r| {
+                    typed::copy_by(view.stroke, &r.whole(r.input), &r.whole((view.cell)(me)))
+                });
             }
             Errand::Allgather(Some(send), _) => put(&send.data()),
             Errand::Allgather(None, filled) => put(&filled.blocks().one(me)),
@@ -431,7 +445,9 @@ impl Errand<'_> {
                 }
             }
             Errand::Gather(_, Some(mine), _) => put(&mine.data()),
-            Errand::Scatter(root, _, Some(all)) if *root == me => put(&all.blocks().run(0, members)),
+            Errand::Scatter(root, _, Some(all)) if *root == me => {
+                put(&all.blocks().run(0, members))
+            }
             Errand::Bcast(..) | Errand::Gather(..) | Errand::Scatter(..) => {}
         }
     }
@@ -440,7 +456,9 @@ impl Errand<'_> {
     pub fn keep_own(&self, view: &View<'_>) {
         let me = view.me;
         match self {
-            Errand::Allgather(Some(send), filled) => typed::copy(&send.data(), &filled.blocks().one(me)),
+            Errand::Allgather(Some(send), filled) => {
+                typed::copy(&send.data(), &filled.blocks().one(me))
+            }
             Errand::Alltoall(Some(send), recv) => {
                 typed::copy(&send.blocks().one(me), &recv.blocks().one(me));
             }
@@ -504,7 +522,9 @@ impl Errand<'_> {
                 let get = |part: Range<u64>, sum: UserMem| get_of(part, sum, &typed::copy);
                 let direct = (!matches!(to, To::Slice(..))).then_some(r.output);
                 match view.result {
-                    Some(result) => get_of(0..r.count, result, &|from, into| view.bring(None, from, into)),
+                    Some(result) => get_of(0..r.count, result, &|from, into| {
+                        view.bring(None, from, into)
+                    }),
                     None => combine(r, combined.len(), view, (0..view.members, direct), get),
                 }
             }),
@@ -551,8 +571,9 @@ impl Errand<'_> {
     }
 }
 
-/// Combines what these members put down in the order of ranks, if there are any, each of `len` bytes. It is copied out first: peers may write it at any time. `get` is given the sum part by part, each with its
-/// elements, unless all of it lies at the second of `operands` already.
+/// Combines what these members put down in the order of ranks, if there are any, each of `len`
+/// bytes. It is copied out first: peers may write it at any time. `get` is given the sum part by
+/// part, each with its elements, unless all of it lies at the second of `operands` already.
 fn combine(
     r: &Reduction<'_>,
     len: u64,
@@ -575,7 +596,8 @@ fn combine(
         return view.private.with(2 * (view.room + ALIGN), |private| {
             let room = Room {
                 mem: private,
-                each: limit::COMBINE_BYTES.min(view.room as usize / ALIGN as usize * ALIGN as usize),
+                each: limit::COMBINE_BYTES
+                    .min(view.room as usize / ALIGN as usize * ALIGN as usize),
             };
             operands.combine(r, r.count, room, bring, |at, some| {
                 if direct.is_none() {
@@ -586,7 +608,10 @@ fn combine(
         });
     }
     view.private.with(2 * (view.room + ALIGN), |private| {
-        let (mut sum, mut next) = (private, private.offset(len.next_multiple_of(ALIGN) as isize));
+        let (mut sum, mut next) = (
+            private,
+            private.offset(len.next_multiple_of(ALIGN) as isize),
+        );
         let Some(first) = members.next() else { return };
         typed::copy(&r.whole((view.cell)(first)), &r.whole(sum));
         for member in members {

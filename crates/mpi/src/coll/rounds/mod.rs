@@ -1,16 +1,27 @@
-//! Nonblocking collectives that meet in shared memory: all but long ones, where all members share a node and have a board.
+//! Nonblocking collectives that meet in shared memory: all but long ones, where all members share a
+//! node and have a board.
 //!
-//! Used by [`Comm::start_collective`](crate::comm::Comm::start_collective). What a member brings it puts down when it starts the call, unless the round is not free yet
-//! ([`garonne_sync::round`]); whoever comes last combines for all (where members are few and have a core each, every one for itself), so who computes meanwhile is waited for by nobody. Then nothing is left
-//! to do but to look, and to take: who waits or tests does so itself, and whoever brings about what others wait for rings once for those who sleep. Only who came too early for its round is a
-//! stepper, from the beginning, and so is who comes before it is known whether there are rounds ([`super::founding`]); and where several threads wait, one that polls looks for all, so there a call becomes a stepper when it is first waited for.
+//! Used by [`Comm::start_collective`](crate::comm::Comm::start_collective). What a member brings it
+//! puts down when it starts the call, unless the round is not free yet ([`garonne_sync::round`]);
+//! whoever comes last combines for all (where members are few and have a core each, every one for
+//! itself), so who computes meanwhile is waited for by nobody. Then nothing is left to do but to
+//! look, and to take: who waits or tests does so itself, and whoever brings about what others wait
+//! for rings once for those who sleep. Only who came too early for its round is a stepper, from the
+//! beginning, and so is who comes before it is known whether there are rounds
+//! ([`super::founding`]); and where several threads wait, one that polls looks for all, so there a
+//! call becomes a stepper when it is first waited for.
 //!
-//! What is longer than [`ROUND_SHORT`](limit::ROUND_SHORT) is worth taking on behalf of a member that computes: such a call is a stepper from the beginning, which the host lends hands for, and whoever brings about what others
-//! wait for calls their helpers as well, once: at a gate the last to come, with flags who sees that all have come.
+//! What is longer than [`ROUND_SHORT`](limit::ROUND_SHORT) is worth taking on behalf of a member
+//! that computes: such a call is a stepper from the beginning, which the host lends hands for, and
+//! whoever brings about what others wait for calls their helpers as well, once: at a gate the last
+//! to come, with flags who sees that all have come.
 //!
-//! Which number meets in which round is a count of the communicator's nonblocking collectives, which all members make in the same order, and whether the data of a call goes this way follows from what
-//! must be the same on all ranks. Members that disagree find different words, as in [`super::table`], and get G0112; calls whose data goes by messages come to a
-//! round only to show what they are, so that of ranks of which only some meet somebody is told. Bounded by the rounds of a board, and by one object for each call that is open.
+//! Which number meets in which round is a count of the communicator's nonblocking collectives,
+//! which all members make in the same order, and whether the data of a call goes this way follows
+//! from what must be the same on all ranks. Members that disagree find different words, as in
+//! [`super::table`], and get G0112; calls whose data goes by messages come to a round only to show
+//! what they are, so that of ranks of which only some meet somebody is told. Bounded by the rounds
+//! of a board, and by one object for each call that is open.
 
 pub(super) mod errand;
 mod moves;
@@ -89,7 +100,8 @@ impl Visits {
         lock(&self.asks).ask_no_more(rounds.askers(), how);
     }
 
-    /// The calls that were not over when they returned and have to be left before this number, which comes `after` so many, may come.
+    /// The calls that were not over when they returned and have to be left before this number,
+    /// which comes `after` so many, may come.
     fn before(&self, number: u32, after: u32) -> Vec<Weak<Open>> {
         let is_before = |open: &&Weak<Open>| {
             let open = open.upgrade();
@@ -98,11 +110,13 @@ impl Visits {
         lock(&self.open).iter().filter(is_before).cloned().collect()
     }
 
-    /// After how many numbers this member may come to `number`. Others may need wide cells for it that come back sooner: they wait until all have left what was there, which a member that
-    /// has nothing open from then does not hinder.
+    /// After how many numbers this member may come to `number`. Others may need wide cells for it
+    /// that come back sooner: they wait until all have left what was there, which a member that has
+    /// nothing open from then does not hinder.
     fn after(&self, number: u32, errand: &Errand<'_>, members: u32) -> u32 {
         let after = errand.comes_after(members);
-        let is_ahead = after < ROUNDS && errand.is_small(members) && self.before(number, after).is_empty();
+        let is_ahead =
+            after < ROUNDS && errand.is_small(members) && self.before(number, after).is_empty();
         if is_ahead { ROUNDS } else { after }
     }
 
@@ -117,7 +131,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts `call` in a round; `None`: messages are to serve, and at most those who disagree will hear of it.
+/// Starts `call` in a round; `None`: messages are to serve, and at most those who disagree will
+/// hear of it.
 pub(super) fn start(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Request>> {
     let comm = wire.comm();
     let place = match node::look_for(comm, wire.origin()) {
@@ -128,14 +143,20 @@ pub(super) fn start(call: &impl Collective, wire: &Wire<'static>) -> Option<Resu
     let errand = call.errand(comm);
     let fits = errand.filter(|errand| errand.fits(comm.size(), place.rounds.wide_len()));
     let by_messages = fits.is_none();
-    let started = start_at(place, fits.unwrap_or(Errand::Show), call.statement(comm), wire);
+    let started = start_at(
+        place,
+        fits.unwrap_or(Errand::Show),
+        call.statement(comm),
+        wire,
+    );
     match started {
         Ok(_) if by_messages => None,
         started => Some(started),
     }
 }
 
-/// Starts `call` before it is known whether there are rounds: what may meet there waits for that in its request, with what it would do by messages.
+/// Starts `call` before it is known whether there are rounds: what may meet there waits for that in
+/// its request, with what it would do by messages.
 #[cold]
 fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Request>> {
     let comm = wire.comm();
@@ -182,7 +203,12 @@ fn visits(comm: &Comm) -> &Visits {
     &comm.0.meeting.visits
 }
 
-fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'static>) -> Result<Request> {
+fn start_at(
+    place: &Place,
+    errand: Errand<'_>,
+    said: Statement,
+    wire: &Wire<'static>,
+) -> Result<Request> {
     let comm = wire.comm();
     let visits = visits(comm);
     let number = visits.next();
@@ -206,8 +232,10 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         open::look_at(&before);
         free = visit.is_free();
     }
-    // By messages, beside the round; begun at once. What was over at once with an error is kept until that is told.
-    let also = also(&errand, place, wire)?.filter(|running| !running.carry() || running.error().is_some());
+    // By messages, beside the round; begun at once. What was over at once with an error is kept
+    // until that is told.
+    let also =
+        also(&errand, place, wire)?.filter(|running| !running.carry() || running.error().is_some());
     let state = match free {
         true => {
             let last = visit.come();
@@ -233,7 +261,8 @@ fn start_at(place: &Place, errand: Errand<'_>, said: Statement, wire: &Wire<'sta
         visits.ask(&place.rounds, open.asks());
     }
     if !free && open.also.get().is_none() && before.is_some_and(|before| before.precedes(&open)) {
-        // Now and then those before it get on, as others come: else a long row of starts would leave all to the wait.
+        // Now and then those before it get on, as others come: else a long row of starts would
+        // leave all to the wait.
         if number.is_multiple_of(ROUNDS / 2) {
             comm.process().host.progress();
         }
@@ -316,7 +345,8 @@ impl Visit<'_> {
         // Release: see above. SYNC(round-through).
         known.store(through, Ordering::Release);
         if through != before && self.asked_by_others() == Asked::Computes {
-            // Who left may not have seen who asks, and nobody gets further than that without a look here.
+            // Who left may not have seen who asks, and nobody gets further than that without a look
+            // here.
             self.place.call_hands();
         }
         is_free(self.number, after, through)
@@ -370,16 +400,25 @@ impl Visit<'_> {
     /// Puts down what this member brings by the stores that are best for that, which it gives.
     fn put(&self, note: &mut [u8; NOTE_BYTES]) -> Stores {
         let (rounds, Place { me, .. }) = (self.rounds, self.place);
-        let long = self.errand.puts(*me, rounds.members()).map(|len| len as usize);
+        let long = self
+            .errand
+            .puts(*me, rounds.members())
+            .map(|len| len as usize);
         let next = |len| {
             let mut writes = lock(&self.visits.writes);
-            writes.prefer_caches(if self.place.apart() { 0 } else { limit::ROUND_DEAR });
+            writes.prefer_caches(if self.place.apart() {
+                0
+            } else {
+                limit::ROUND_DEAR
+            });
             writes.next(len)
         };
         let (stores, timed) = long.map_or((Stores::Cached, false), next);
         note[STATEMENT_BYTES] = stores as u8;
         let begun = timed.then(Instant::now);
-        self.moving(Step::Put, || self.view(stores, |view| self.errand.put(view)));
+        self.moving(Step::Put, || {
+            self.view(stores, |view| self.errand.put(view))
+        });
         if let (Some(begun), Some(len)) = (begun, long) {
             let took = begun.elapsed();
             let told = self.place.others().map(|member| rounds.told_reads(member));
@@ -388,8 +427,8 @@ impl Visit<'_> {
         stores
     }
 
-    /// Puts down what this member brings, comes, and wakes those who waited for that. What the words of those are like whom it saw: at a gate the last to
-    /// come sees all.
+    /// Puts down what this member brings, comes, and wakes those who waited for that. What the
+    /// words of those are like whom it saw: at a gate the last to come sees all.
     fn come(&self) -> Option<Words> {
         let (rounds, Place { me, style, .. }) = (self.rounds, self.place);
         let word = self.said.word();
@@ -423,9 +462,13 @@ impl Visit<'_> {
             }
         };
         match (self.errand.course(), last) {
-            (_, Some(Words::Different)) | (Course::Among, Some(Words::Same)) => self.tell(None, true),
+            (_, Some(Words::Different)) | (Course::Among, Some(Words::Same)) => {
+                self.tell(None, true)
+            }
             (Course::From(root), _) if root == place.me => self.tell(None, true),
-            (Course::To(root), Some(Words::Same)) if root != place.me => self.tell(Some(root), true),
+            (Course::To(root), Some(Words::Same)) if root != place.me => {
+                self.tell(Some(root), true)
+            }
             _ => {}
         }
         last
@@ -435,11 +478,14 @@ impl Visit<'_> {
     fn say_how(&self, view: &View<'_>) {
         if view.result.is_some() && self.errand.len(view.members) >= limit::ROUND_STORES_FROM {
             let streamed = view.stroke == Stroke::Streamed;
-            self.rounds.result(self.number, 0).write(0, &[streamed.into()]);
+            self.rounds
+                .result(self.number, 0)
+                .write(0, &[streamed.into()]);
         }
     }
 
-    /// Wakes those who wait for this member, or one of them. `brings`: what they wait for is there now, so that of those who compute the helpers are called, where the call needs hands.
+    /// Wakes those who wait for this member, or one of them. `brings`: what they wait for is there
+    /// now, so that of those who compute the helpers are called, where the call needs hands.
     fn tell(&self, whom: Option<u32>, brings: bool) {
         let (place, calls) = (self.place, brings && self.calls_hands());
         match whom {
@@ -463,11 +509,15 @@ impl Visit<'_> {
             Course::To(root) if root != place.me => self.tell(Some(root), self.is_seen_whole()),
             Course::From(_) | Course::To(_) => {}
         }
-        let differs = |member| self.word_of(member).is_some_and(|word| word != self.said.word());
+        let differs = |member| {
+            self.word_of(member)
+                .is_some_and(|word| word != self.said.word())
+        };
         place.others().any(differs).then_some(Words::Different)
     }
 
-    /// Whether all have come to a call that needs hands, for one who has: only who sees that calls anybody.
+    /// Whether all have come to a call that needs hands, for one who has: only who sees that calls
+    /// anybody.
     fn is_seen_whole(&self) -> bool {
         self.needs_hands() && is_whole(self.place.others(), |member| self.word_of(member).is_some())
     }
@@ -476,9 +526,11 @@ impl Visit<'_> {
         self.errand.needs_hands(self.rounds.members())
     }
 
-    /// Whether others may need theirs: of uneven blocks the last to come to a gate does not know that.
+    /// Whether others may need theirs: of uneven blocks the last to come to a gate does not know
+    /// that.
     fn calls_hands(&self) -> bool {
-        self.needs_hands() || self.place.style == Style::Gate && matches!(self.errand, Errand::Parcels(_))
+        self.needs_hands()
+            || self.place.style == Style::Gate && matches!(self.errand, Errand::Parcels(_))
     }
 
     /// What `member` came with, if it has.
@@ -486,7 +538,8 @@ impl Visit<'_> {
         self.rounds.flag(member, self.number).raised(self.number)
     }
 
-    /// Whether what this member waits for has come, and what the words were like; `seen` is what [`Self::come`] said.
+    /// Whether what this member waits for has come, and what the words were like; `seen` is what
+    /// [`Self::come`] said.
     fn has_come(&self, seen: Option<Words>) -> Option<Words> {
         let place = self.place;
         let own = self.said.word();
@@ -543,7 +596,8 @@ impl Visit<'_> {
         outcome
     }
 
-    /// The end of a call that is over with that, if what it waits for has come. `seen` as for [`Self::has_come`].
+    /// The end of a call that is over with that, if what it waits for has come. `seen` as for
+    /// [`Self::has_come`].
     fn ended(&self, seen: Option<Words>) -> Option<Result<()>> {
         let outcome = self.end(self.has_come(seen)?);
         self.tell_over();

@@ -1,6 +1,7 @@
 //! How many bytes a member moves in a round, for those who watch: asked only while somebody does.
 //!
-//! Pure. What lies at the member already, and its own block, which is nobody else's, do not count, as in a collective of messages.
+//! Pure. What lies at the member already, and its own block, which is nobody else's, do not count,
+//! as in a collective of messages.
 
 use super::errand::{Errand, To};
 use crate::coll::algo::scan::Own;
@@ -50,13 +51,19 @@ impl Errand<'_> {
             Errand::Reduce(combined, _) | Errand::Scan(combined, _) => combined.bytes(),
             Errand::Allgather(Some(send), _) => send.bytes(),
             Errand::Allgather(None, filled) => filled.blocks().len(me),
-            Errand::Alltoall(_, recv) => recv.bytes().saturating_mul(members.saturating_sub(1).into()),
+            Errand::Alltoall(_, recv) => recv
+                .bytes()
+                .saturating_mul(members.saturating_sub(1).into()),
             Errand::Gather(_, Some(mine), _) => mine.bytes(),
-            Errand::Scatter(root, _, Some(all)) if *root == me => all.bytes().saturating_mul(members.into()),
-            Errand::Parcels(parcels) => parcels.short(true, me, members, wide_len),
-            Errand::Show | Errand::Barrier | Errand::Bcast(..) | Errand::Gather(..) | Errand::Scatter(..) => {
-                0
+            Errand::Scatter(root, _, Some(all)) if *root == me => {
+                all.bytes().saturating_mul(members.into())
             }
+            Errand::Parcels(parcels) => parcels.short(true, me, members, wide_len),
+            Errand::Show
+            | Errand::Barrier
+            | Errand::Bcast(..)
+            | Errand::Gather(..)
+            | Errand::Scatter(..) => 0,
         }
     }
 
@@ -91,17 +98,21 @@ impl Errand<'_> {
             }
             Errand::Allgather(_, filled) => {
                 let (blocks, ranks) = (filled.blocks(), (0..members).filter(|&rank| rank != me));
-                ranks.map(|rank| blocks.len(rank)).fold(0, u64::saturating_add)
+                ranks
+                    .map(|rank| blocks.len(rank))
+                    .fold(0, u64::saturating_add)
             }
             Errand::Alltoall(_, recv) => recv.bytes().saturating_mul(others),
-            Errand::Gather(root, mine, Some(all)) if *root == me => {
-                all.bytes().saturating_mul(others + u64::from(mine.is_some()))
-            }
+            Errand::Gather(root, mine, Some(all)) if *root == me => all
+                .bytes()
+                .saturating_mul(others + u64::from(mine.is_some())),
             Errand::Scatter(root, Some(mine), _) if *root != me => mine.bytes(),
             Errand::Parcels(parcels) => parcels.short(false, me, members, wide_len),
-            Errand::Show | Errand::Barrier | Errand::Bcast(..) | Errand::Gather(..) | Errand::Scatter(..) => {
-                0
-            }
+            Errand::Show
+            | Errand::Barrier
+            | Errand::Bcast(..)
+            | Errand::Gather(..)
+            | Errand::Scatter(..) => 0,
         }
     }
 }
@@ -123,7 +134,10 @@ mod tests {
 
     /// Bytes put down and taken by member 1 of four.
     fn both(errand: &Errand<'_>) -> (u64, u64) {
-        (errand.moves(Step::Put, ROUND), errand.moves(Step::Take, ROUND))
+        (
+            errand.moves(Step::Put, ROUND),
+            errand.moves(Step::Take, ROUND),
+        )
     }
 
     #[test]
@@ -145,10 +159,16 @@ mod tests {
             (20, 60)
         );
         assert_eq!(both(&Errand::Alltoall(Some(part(5)), part(5))), (60, 60));
-        assert_eq!(both(&Errand::Gather(1, Some(part(5)), Some(part(5)))), (20, 80));
+        assert_eq!(
+            both(&Errand::Gather(1, Some(part(5)), Some(part(5)))),
+            (20, 80)
+        );
         assert_eq!(both(&Errand::Gather(0, Some(part(5)), None)), (20, 0));
         // Its own block a root gives to itself.
-        assert_eq!(both(&Errand::Scatter(1, Some(part(5)), Some(part(5)))), (80, 0));
+        assert_eq!(
+            both(&Errand::Scatter(1, Some(part(5)), Some(part(5)))),
+            (80, 0)
+        );
         assert_eq!(both(&Errand::Scatter(0, Some(part(5)), None)), (0, 20));
     }
 }

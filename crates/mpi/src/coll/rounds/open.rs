@@ -1,4 +1,5 @@
-//! A call in a round that was not over when it returned: its request, and where that is needed a stepper.
+//! A call in a round that was not over when it returned: its request, and where that is needed a
+//! stepper.
 //!
 //! Used by [`super`]; see there. Bounded by what the call itself keeps.
 
@@ -22,11 +23,13 @@ use std::sync::{Arc, OnceLock, Weak};
 
 /// How far a call is that was not over when it returned.
 pub(super) enum State {
-    /// Whether there are rounds is not known yet. The calls that have to leave the places that this one needs, and this one by messages, if its data waits for that.
+    /// Whether there are rounds is not known yet. The calls that have to leave the places that this
+    /// one needs, and this one by messages, if its data waits for that.
     Unplaced(Vec<Weak<Open>>, Option<Arc<Running>>),
     /// There is no room in rounds: by messages.
     Sent(Arc<Running>),
-    /// Its places were not free. These calls may still have to leave them first. And the call that comes to its round next, if that is left to this one.
+    /// Its places were not free. These calls may still have to leave them first. And the call that
+    /// comes to its round next, if that is left to this one.
     Early(Vec<Weak<Open>>, Option<Arc<Open>>),
     /// It arrived, and found this.
     Come(Option<Words>),
@@ -42,7 +45,8 @@ impl State {
 
 /// Where a call meets, and what it has to do there.
 pub(super) enum Berth {
-    /// In the rounds of its communicator, in which the calls of all follow each other, when all have left the one so many before.
+    /// In the rounds of its communicator, in which the calls of all follow each other, when all
+    /// have left the one so many before.
     Common(Errand<'static>, u32),
     /// In its own.
     Own(Arc<Seat>),
@@ -118,7 +122,8 @@ impl Open {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Goes as far as it can. A thread that finds another at it leaves it to that one, which then looks once more: what this one was called for may be what that one has passed.
+    /// Goes as far as it can. A thread that finds another at it leaves it to that one, which then
+    /// looks once more: what this one was called for may be what that one has passed.
     pub fn look(&self) {
         self.state.attend(|state| self.go_on(state));
     }
@@ -214,8 +219,14 @@ impl Open {
         })
     }
 
-    /// There are rounds: this call comes to its own, if that has room for it. Else it only shows there what it is.
-    fn go_to(&self, place: &Place, before: Vec<Weak<Open>>, otherwise: Option<Arc<Running>>) -> State {
+    /// There are rounds: this call comes to its own, if that has room for it. Else it only shows
+    /// there what it is.
+    fn go_to(
+        &self,
+        place: &Place,
+        before: Vec<Weak<Open>>,
+        otherwise: Option<Arc<Running>>,
+    ) -> State {
         let comm = self.wire.comm();
         let (errand, after) = match &self.berth {
             Berth::Common(errand, after) => (errand, *after),
@@ -248,7 +259,8 @@ impl Open {
         State::instead(otherwise)
     }
 
-    /// Leaves it to this one, if it is still to come to the round before, to have `next` looked at: of many that are early only those are steppers whose round may be free.
+    /// Leaves it to this one, if it is still to come to the round before, to have `next` looked at:
+    /// of many that are early only those are steppers whose round may be free.
     pub fn precedes(&self, next: &Arc<Open>) -> bool {
         // What another thread looks at just now may come at any moment.
         if next.number != self.number.wrapping_add(ROUNDS) {
@@ -287,7 +299,8 @@ impl Open {
     }
 }
 
-/// Has those of these calls go as far as they can that have come. The others are steppers, and look at those before them.
+/// Has those of these calls go as far as they can that have come. The others are steppers, and look
+/// at those before them.
 pub(super) fn look_at(open: &[Weak<Open>]) {
     for open in open.iter().filter_map(Weak::upgrade) {
         let Some(mut state) = open.state.begin() else {
@@ -394,7 +407,10 @@ impl Completion for Open {
     fn meeting(&self) -> Option<Meeting> {
         let comm = self.wire.comm();
         let awaited = match self.berth.errand().course() {
-            Course::From(root) => comm.group().peer(root).map_or(Awaited::Members, Awaited::Leader),
+            Course::From(root) => comm
+                .group()
+                .peer(root)
+                .map_or(Awaited::Members, Awaited::Leader),
             _ => Awaited::Members,
         };
         (!self.is_over()).then(|| self.wire.meeting(awaited))

@@ -54,7 +54,10 @@ fn who_is_at_a_call_looks_again_for_those_who_found_that() {
 
 #[test]
 fn a_collective_among_others_ends_a_wait_of_a_thread_that_does_not_poll() {
-    let (waits, ended) = ([const { AtomicBool::new(false) }; 2], AtomicBool::new(false));
+    let (waits, ended) = (
+        [const { AtomicBool::new(false) }; 2],
+        AtomicBool::new(false),
+    );
     for (waits, spins) in waits.iter().zip([0, 3]) {
         ended.store(false, Ordering::SeqCst);
         world_of(2, spins, &|comm| {

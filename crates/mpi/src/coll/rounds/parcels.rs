@@ -1,8 +1,11 @@
-//! What a nonblocking collective has to do in a round whose blocks are of lengths that not all members know: exchanges, gathers and scatters of uneven blocks.
+//! What a nonblocking collective has to do in a round whose blocks are of lengths that not all
+//! members know: exchanges, gathers and scatters of uneven blocks.
 //!
-//! Giver and taker of a block know its length alike, and so whether it is short enough for the giver's cells: what all together may be, divided by the most blocks that a member gives.
-//! Longer ones go by messages in the same call. A giver puts down a table that says how long each of its blocks is and where it lies, so that whoever expected something else
-//! hears of it. Used by [`super::errand`]. Bounded by the cells of a member.
+//! Giver and taker of a block know its length alike, and so whether it is short enough for the
+//! giver's cells: what all together may be, divided by the most blocks that a member gives. Longer
+//! ones go by messages in the same call. A giver puts down a table that says how long each of its
+//! blocks is and where it lies, so that whoever expected something else hears of it. Used by
+//! [`super::errand`]. Bounded by the cells of a member.
 
 use super::super::algo::alltoall;
 use super::super::blocks::Blocks;
@@ -17,7 +20,8 @@ use garonne_sync::user::{Data, UserMem};
 /// Who gives to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// All to all. `true`: what a member gives lies where it takes, and its own block is there already.
+    /// All to all. `true`: what a member gives lies where it takes, and its own block is there
+    /// already.
     Exchange(bool),
     /// All to this one.
     Gather(u32),
@@ -78,7 +82,9 @@ impl Cells {
         let end = place.checked_add(len)?;
         match place.checked_sub(CELL_BYTES) {
             None => (end <= CELL_BYTES).then(|| self.small.offset(place as isize)),
-            Some(place) => (end - CELL_BYTES <= self.wide_len).then(|| self.wide.offset(place as isize)),
+            Some(place) => {
+                (end - CELL_BYTES <= self.wide_len).then(|| self.wide.offset(place as isize))
+            }
         }
     }
 }
@@ -112,7 +118,12 @@ impl Plot {
 
 impl Parcels {
     /// All exchange blocks with all.
-    pub(crate) fn exchange(ranks: u32, me: u32, send: Option<Blocks<'_>>, recv: &Blocks<'_>) -> Self {
+    pub(crate) fn exchange(
+        ranks: u32,
+        me: u32,
+        send: Option<Blocks<'_>>,
+        recv: &Blocks<'_>,
+    ) -> Self {
         let list = |blocks: &Blocks<'_>| (0..ranks).map(|rank| blocks.one(rank)).collect();
         let mut take: Vec<_> = list(recv);
         let mut give = send.map_or_else(|| take.clone(), |send| list(&send));
@@ -131,7 +142,10 @@ impl Parcels {
         };
         if parcels.has_table() {
             let end = |end: u64, block: &Data| {
-                end + block.len.min(CELL_BYTES as u64).next_multiple_of(ALIGN as u64)
+                end + block
+                    .len
+                    .min(CELL_BYTES as u64)
+                    .next_multiple_of(ALIGN as u64)
             };
             let table_end = parcels.table_end(ranks) as u64;
             parcels.is_small = parcels.give.iter().fold(table_end, end) <= CELL_BYTES as u64;
@@ -224,7 +238,8 @@ impl Parcels {
                 .iter()
                 .fold(0u64, |sum, block| sum.saturating_add(block.len))
         };
-        all(&self.give).max(all(&self.take)) > limit::ROUND_SHORT && matches!(self.way, Way::Exchange(_))
+        all(&self.give).max(all(&self.take)) > limit::ROUND_SHORT
+            && matches!(self.way, Way::Exchange(_))
     }
 
     /// Bytes that this member may put down for others.
@@ -241,7 +256,9 @@ impl Parcels {
         let longest = self.plot(members, wide_len).longest;
         let blocks = if gives { &self.give } else { &self.take };
         let others = (0..).zip(blocks).filter(|&(rank, _)| rank != me);
-        let lens = others.map(|(_, block)| block.len).filter(|&len| len <= longest);
+        let lens = others
+            .map(|(_, block)| block.len)
+            .filter(|&len| len <= longest);
         lens.fold(0, u64::saturating_add)
     }
 
@@ -340,7 +357,10 @@ impl Parcels {
             true => &*self.take,
             false => &[],
         };
-        for (from, block) in (0..view.members).zip(others).filter(|&(from, _)| from != me) {
+        for (from, block) in (0..view.members)
+            .zip(others)
+            .filter(|&(from, _)| from != me)
+        {
             // Only the root of a scatter gives; in a gather only its root gets here.
             if matches!(self.way, Way::Scatter(root) if root != from) {
                 continue;
@@ -377,7 +397,10 @@ mod tests {
         for wide_len in [0, 256, 1024, 4096] {
             for blocks in 1..200 {
                 let plot = Plot::of(blocks, wide_len);
-                let (table, all) = (blocks as usize * ENTRY, blocks as usize * plot.longest as usize);
+                let (table, all) = (
+                    blocks as usize * ENTRY,
+                    blocks as usize * plot.longest as usize,
+                );
                 if plot.longest == 0 {
                     continue;
                 }

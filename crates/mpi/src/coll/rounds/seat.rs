@@ -1,10 +1,15 @@
 //! Persistent collectives in rounds of their own: short ones, where all members share a node.
 //!
-//! Used by [`super::super::persistent`]. Processes may start what they initialised in different orders, so the rounds of a communicator, which count calls, are of no use; each persistent collective
-//! has a few for itself ([`Shape::own`]), in which its starts follow each other, the same number of them on all members. Rank 0
-//! finds a place in its commons when it initialises one that is short, or none, and tells the others, by a message each; nobody waits for that in a call: who starts before it has heard waits in its request. So all
-//! go the same way in all starts, also where they disagree. A place serves another collective when all members have let it go, with their requests, of which one that is freed under way lives until it is over.
-//! Bounded by [`OWN_ROUNDS_BYTES`](limit::OWN_ROUNDS_BYTES) of rank 0's commons; what finds no room there goes by messages.
+//! Used by [`super::super::persistent`]. Processes may start what they initialised in different
+//! orders, so the rounds of a communicator, which count calls, are of no use; each persistent
+//! collective has a few for itself ([`Shape::own`]), in which its starts follow each other, the
+//! same number of them on all members. Rank 0 finds a place in its commons when it initialises one
+//! that is short, or none, and tells the others, by a message each; nobody waits for that in a
+//! call: who starts before it has heard waits in its request. So all go the same way in all starts,
+//! also where they disagree. A place serves another collective when all members have let it go,
+//! with their requests, of which one that is freed under way lives until it is over. Bounded by
+//! [`OWN_ROUNDS_BYTES`](limit::OWN_ROUNDS_BYTES) of rank 0's commons; what finds no room there goes
+//! by messages.
 
 use super::errand::{Course, Errand};
 use super::open::{Berth, Open, State};
@@ -41,7 +46,8 @@ struct Lent {
     /// There until it is dropped.
     rounds: Option<Rounds>,
     me: u32,
-    /// What a mistaken program brings may be longer than what the lender was told: such a member only comes to show what it is.
+    /// What a mistaken program brings may be longer than what the lender was told: such a member
+    /// only comes to show what it is.
     is_misfit: bool,
     /// At the lender: where they begin.
     lender: Option<(Arc<Boards>, usize)>,
@@ -59,7 +65,8 @@ impl Drop for Lent {
     }
 }
 
-/// What the lender says of the rounds: where they begin in its commons, plus one (0: there are none), how many there are, and the lengths of their cells.
+/// What the lender says of the rounds: where they begin in its commons, plus one (0: there are
+/// none), how many there are, and the lengths of their cells.
 const WORDS: usize = 4;
 
 /// The message that says so, not sent or received yet: all that needs memory of it.
@@ -69,7 +76,8 @@ pub(in crate::coll) struct Word {
 }
 
 impl Word {
-    /// That of a collective on `comm`, if its members may have rounds for it, or are to hear that there are none: what all of them know alike.
+    /// That of a collective on `comm`, if its members may have rounds for it, or are to hear that
+    /// there are none: what all of them know alike.
     ///
     /// # Errors
     /// There is no memory.
@@ -98,14 +106,16 @@ impl Word {
     }
 }
 
-/// A member that is to hear of them, or the lender whose messages have not left, which finalize waits for.
+/// A member that is to hear of them, or the lender whose messages have not left, which finalize
+/// waits for.
 struct Hearing {
     wire: Wire<'static>,
     running: Arc<Running>,
     /// There until it is dropped.
     words: Option<Scratch>,
     is_over: AtomicBool,
-    /// The longest contribution that this member expects to put down; `None`: it expects to meet nobody there.
+    /// The longest contribution that this member expects to put down; `None`: it expects to meet
+    /// nobody there.
     len: Option<u64>,
 }
 
@@ -183,7 +193,8 @@ impl Stepper for Hearing {
     }
 }
 
-/// What a lender still has to say, for [`Process::retire`](crate::process::Process::retire). It keeps nothing alive: whoever waits for the rounds does, or the stepper of what is gone.
+/// What a lender still has to say, for [`Process::retire`](crate::process::Process::retire). It
+/// keeps nothing alive: whoever waits for the rounds does, or the stepper of what is gone.
 struct Owed(Weak<Hearing>);
 
 impl Completion for Owed {
@@ -215,7 +226,9 @@ impl Seat {
         // Begins to find out about a board, of which such rounds need the bells.
         let found = node::look_for(comm, wire.origin());
         let statement = call.statement(comm);
-        let errand = call.errand(comm).filter(|errand| Self::may_have(errand, members));
+        let errand = call
+            .errand(comm)
+            .filter(|errand| Self::may_have(errand, members));
         let len = errand.as_ref().map(|errand| errand.len(members));
         let lent = match (comm.rank(), &errand, found) {
             (0, None, _) | (0, _, Found::Nothing) => Some(None),
@@ -247,7 +260,8 @@ impl Seat {
         Arc::new(seat)
     }
 
-    /// Only what every member takes by itself, however much it computes: short, and of a length that all know.
+    /// Only what every member takes by itself, however much it computes: short, and of a length
+    /// that all know.
     fn may_have(errand: &Errand<'_>, members: u32) -> bool {
         let is_known = !matches!(errand, Errand::Show | Errand::Parcels(_));
         let is_short = errand.len(members) <= limit::ROUND_SHORT && !errand.needs_hands(members);
@@ -327,8 +341,13 @@ impl Seat {
         }
     }
 
-    /// Starts the collective once more; what it would do by messages is `schedule`. `None`: that is to be done.
-    pub fn start(self: &Arc<Self>, wire: &Wire<'static>, schedule: &Arc<Schedule>) -> Option<Request> {
+    /// Starts the collective once more; what it would do by messages is `schedule`. `None`: that is
+    /// to be done.
+    pub fn start(
+        self: &Arc<Self>,
+        wire: &Wire<'static>,
+        schedule: &Arc<Schedule>,
+    ) -> Option<Request> {
         let (process, number) = (wire.comm().process(), self.visits.next());
         let state = match self.found(wire) {
             Found::Nothing => return None,
@@ -351,7 +370,8 @@ impl Seat {
                 };
                 match visit.is_free() {
                     false => {
-                        // Before it is looked at again: who leaves from now on wakes this process if it sleeps.
+                        // Before it is looked at again: who leaves from now on wakes this process
+                        // if it sleeps.
                         self.ask(Asked::Computes);
                         State::Early(Vec::new(), None)
                     }
@@ -360,7 +380,8 @@ impl Seat {
                         match visit.ended(seen) {
                             None => State::Come(seen),
                             Some(Ok(())) => return Some(Request::done(process, Status::EMPTY)),
-                            // Told by the wait or test, so that others started in the same call are started.
+                            // Told by the wait or test, so that others started in the same call are
+                            // started.
                             Some(Err(error)) => State::Over(Some(error)),
                         }
                     }
@@ -369,7 +390,13 @@ impl Seat {
         };
         // What was not put down yet others wait for, also while this member computes.
         let helped = matches!(state, State::Unplaced(..) | State::Early(..));
-        let open = Open::new(Berth::Own(self.clone()), (number, self.said), state, wire, helped);
+        let open = Open::new(
+            Berth::Own(self.clone()),
+            (number, self.said),
+            state,
+            wire,
+            helped,
+        );
         if helped {
             open.kept.store(true, Ordering::Relaxed);
             process.host.attach(open.clone());

@@ -47,7 +47,12 @@ impl Completion for Running {
 
     fn peek(&self) -> Outcome {
         let state = self.state();
-        state.afloat.flight.error.clone().map_or(Ok(Status::EMPTY), Err)
+        state
+            .afloat
+            .flight
+            .error
+            .clone()
+            .map_or(Ok(Status::EMPTY), Err)
     }
 
     fn comm(&self) -> Option<Comm> {

@@ -79,12 +79,17 @@ fn faces(n: u32, program: impl Fn(&Side) + Send + Sync) {
         process.init(ThreadLevel::Multiple).unwrap();
         let world = process.world().unwrap();
         let group = world.rank() % 2;
-        let own = world.split(group as i32, 0, Origin::default()).unwrap().unwrap();
+        let own = world
+            .split(group as i32, 0, Origin::default())
+            .unwrap()
+            .unwrap();
         let peer = PeerLeader {
             comm: &world,
             rank: 1 - group as i32,
         };
-        let comm = own.intercomm_create(0, Some(peer), 3, Origin::default()).unwrap();
+        let comm = own
+            .intercomm_create(0, Some(peer), 3, Origin::default())
+            .unwrap();
         let word = Datatype::predefined(codes::UINT32_T).unwrap();
         let sum = Op::predefined(Predefined::Sum as u16).unwrap();
         for nonblocking in [false, true] {
@@ -251,7 +256,10 @@ fn an_intercommunicator_refuses_scans_and_in_place_calls() {
             op,
         };
         assert_eq!(
-            side.comm.collective(&scan, Origin::default()).unwrap_err().class,
+            side.comm
+                .collective(&scan, Origin::default())
+                .unwrap_err()
+                .class,
             Class::Comm
         );
         let sum = Allreduce {
@@ -262,7 +270,10 @@ fn an_intercommunicator_refuses_scans_and_in_place_calls() {
             op,
         };
         assert_eq!(
-            side.comm.collective(&sum, Origin::default()).unwrap_err().class,
+            side.comm
+                .collective(&sum, Origin::default())
+                .unwrap_err()
+                .class,
             Class::Buffer
         );
     });

@@ -1,4 +1,5 @@
-//! Nonblocking collectives, and a few other calls, of all kinds and lengths with what is to be found afterwards: what [`super::rounds`] has ranks start.
+//! Nonblocking collectives, and a few other calls, of all kinds and lengths with what is to be
+//! found afterwards: what [`super::rounds`] has ranks start.
 
 use super::threads::{Words, word};
 use super::user_operations::{compose, op};
@@ -80,7 +81,8 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
     let from_each = move |index| act.word(block(index).0, me, block(index).1);
     let from_all = move |index| act.word(block(index).0, 0, block(index).1);
     let own = move |index| act.word(me, 0, index);
-    let total = move |index| (0..n).fold(0u32, |sum, from| sum.wrapping_add(act.word(from, 0, index)));
+    let total =
+        move |index| (0..n).fold(0u32, |sum, from| sum.wrapping_add(act.word(from, 0, index)));
     let whole = move |first: u32, last: u32, index| {
         let words = (first..last).map(|from| act.word(from, 0, index));
         words.reduce(compose).unwrap()
@@ -112,7 +114,13 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             };
             let request = comm.start_collective(&allreduce, call);
             let ordered = act.what == 3;
-            let expected = move |index| if ordered { whole(0, n, index) } else { total(index) };
+            let expected = move |index| {
+                if ordered {
+                    whole(0, n, index)
+                } else {
+                    total(index)
+                }
+            };
             (request, Box::new(move || into.check(count, expected)))
         }
         4 => {
@@ -126,7 +134,13 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
                 root: root as i32,
             };
             let request = comm.start_collective(&reduce, call);
-            let expected = move |index| if at_root { whole(0, n, index) } else { own(index) };
+            let expected = move |index| {
+                if at_root {
+                    whole(0, n, index)
+                } else {
+                    own(index)
+                }
+            };
             (request, Box::new(move || into.check(count, expected)))
         }
         5 | 6 => {
@@ -165,25 +179,32 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             (request, Box::new(move || into.check(count, expected)))
         }
         7 => {
-            let into = Words::new(
-                all,
-                |index| if block(index).0 == me { from_all(index) } else { 0 },
-            );
+            let into = Words::new(all, |index| {
+                if block(index).0 == me {
+                    from_all(index)
+                } else {
+                    0
+                }
+            });
             let send = (!in_place).then(|| elements(&mine, count, datatype));
             let recv = elements(&into, count, datatype);
             let request = comm.start_collective(&Allgather { send, recv }, call);
             (request, Box::new(move || into.check(all, from_all)))
         }
         8 => {
-            // Blocks of unequal lengths, which all know: that of rank r is r words shorter, and begins where it would otherwise.
+            // Blocks of unequal lengths, which all know: that of rank r is r words shorter, and
+            // begins where it would otherwise.
             let len = move |rank: u32| count.saturating_sub(rank.into());
             let (counts, displs): (Vec<i32>, Vec<i32>) = (0..n)
                 .map(|rank| (len(rank) as i32, (u64::from(rank) * count) as i32))
                 .unzip();
-            let into = Words::new(
-                all,
-                |index| if block(index).0 == me { from_all(index) } else { 0 },
-            );
+            let into = Words::new(all, |index| {
+                if block(index).0 == me {
+                    from_all(index)
+                } else {
+                    0
+                }
+            });
             let send = (!in_place).then(|| elements(&mine, len(me), datatype));
             let recv = Uneven {
                 mem: into.0.mem(),
@@ -211,10 +232,13 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             (request, Box::new(move || into.check(all, from_each)))
         }
         10 => {
-            let into = Words::new(
-                all,
-                |index| if block(index).0 == me { from_all(index) } else { 0 },
-            );
+            let into = Words::new(all, |index| {
+                if block(index).0 == me {
+                    from_all(index)
+                } else {
+                    0
+                }
+            });
             let gather = Gather {
                 send: (!in_place || !at_root).then(|| elements(&mine, count, datatype)),
                 recv: at_root.then(|| elements(&into, count, datatype)),
@@ -250,8 +274,11 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
                 op: sum,
             };
             let request = comm.start_collective(&reduce_scatter, call);
-            let expected =
-                move |index| (0..n).fold(0u32, |sum, from| sum.wrapping_add(act.word(from, me, index)));
+            let expected = move |index| {
+                (0..n).fold(0u32, |sum, from| {
+                    sum.wrapping_add(act.word(from, me, index))
+                })
+            };
             (request, Box::new(move || into.check(count, expected)))
         }
         13 => {
@@ -292,13 +319,15 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
         }
         15 | 16 => {
             // Blocks of any length from none to a whole one, which only two know each.
-            let len = move |from: u32, to: u32| count * u64::from((from * 3 + to * 5 + act.salt) % 4) / 3;
+            let len =
+                move |from: u32, to: u32| count * u64::from((from * 3 + to * 5 + act.salt) % 4) / 3;
             // In place, what goes and comes is as long.
             let len = move |from: u32, to: u32| match in_place {
                 true => len(from.min(to), from.max(to)),
                 false => len(from, to),
             };
-            let list = |len: &dyn Fn(u32) -> u64| (0..n).map(|rank| len(rank) as i64).collect::<Vec<_>>();
+            let list =
+                |len: &dyn Fn(u32) -> u64| (0..n).map(|rank| len(rank) as i64).collect::<Vec<_>>();
             let (sent, taken) = (list(&|to| len(me, to)), list(&|from| len(from, me)));
             let (places, bytes) = (
                 list(&|rank| u64::from(rank) * count),
@@ -343,7 +372,8 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
         }
         17 | 18 => {
             let len = move |rank: u32| count * u64::from((rank + act.salt) % 4) / 3;
-            let list = |len: &dyn Fn(u32) -> u64| (0..n).map(|rank| len(rank) as i64).collect::<Vec<_>>();
+            let list =
+                |len: &dyn Fn(u32) -> u64| (0..n).map(|rank| len(rank) as i64).collect::<Vec<_>>();
             let (counts, places) = (list(&len), list(&|rank| u64::from(rank) * count));
             let mine_is_there = in_place && at_root;
             let part = |words: &Words| Uneven {
@@ -354,10 +384,13 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             };
             match act.what {
                 17 => {
-                    let into = Words::new(
-                        all,
-                        |index| if block(index).0 == me { from_all(index) } else { 7 },
-                    );
+                    let into = Words::new(all, |index| {
+                        if block(index).0 == me {
+                            from_all(index)
+                        } else {
+                            7
+                        }
+                    });
                     let gatherv = Gatherv {
                         send: (!mine_is_there).then(|| elements(&mine, len(me), datatype)),
                         recv: at_root.then(|| part(&into)),

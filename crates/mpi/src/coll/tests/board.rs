@@ -11,7 +11,8 @@ use garonne_sync::user::Scratch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering as Memory};
 
-/// Ranks that have left a board, finalized and begun again lend another board. They wait for each other outside: the world of the next has the same contexts, which all must have forgotten.
+/// Ranks that have left a board, finalized and begun again lend another board. They wait for each
+/// other outside: the world of the next has the same contexts, which all must have forgotten.
 #[test]
 fn ranks_begin_again_at_another_board() {
     for spins in STYLES {
@@ -177,7 +178,8 @@ fn large(comm: &Comm, count: u64, in_place: bool) {
     let into = Words::new(count, |_| 0);
     let send = at_root.then(|| elements(&out));
     let recv = (!in_place || !at_root).then(|| elements(&into));
-    comm.collective(&Scatter { send, recv, root }, call).unwrap();
+    comm.collective(&Scatter { send, recv, root }, call)
+        .unwrap();
     if recv.is_some() {
         into.check(count, |index| word(root as u32, me, index));
     }
@@ -293,10 +295,14 @@ enum Says<'a> {
     InTime(&'a (dyn Fn(&Comm) -> Result<()> + Sync)),
 }
 
-/// Whether what is told of a disagreement has a side with this rank, `rank 2  ...` or `ranks 0,3-5  ...`.
+/// Whether what is told of a disagreement has a side with this rank, `rank 2  ...` or
+/// `ranks 0,3-5  ...`.
 fn is_told(text: &str, rank: u32) -> bool {
     let of_side = |line: &str| {
-        let listed = line.trim_start().strip_prefix("rank")?.trim_start_matches('s');
+        let listed = line
+            .trim_start()
+            .strip_prefix("rank")?
+            .trim_start_matches('s');
         let (ranks, _) = listed.trim_start().split_once("  ")?;
         Some(ranks.split(',').any(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -309,7 +315,8 @@ fn is_told(text: &str, rank: u32) -> bool {
     text.lines().skip(1).filter_map(of_side).any(|told| told)
 }
 
-/// What each rank is told when one calls another thing than all others, from the first collective of all on.
+/// What each rank is told when one calls another thing than all others, from the first collective
+/// of all on.
 fn disagree(n: u32, theirs: Says<'_>, odd: Says<'_>) -> Vec<String> {
     let said = std::sync::Mutex::new(Vec::new());
     world(n, |comm| {
@@ -378,7 +385,10 @@ fn ranks_that_disagree_about_a_collective_are_all_told_so_and_can_go_on() {
         for text in said {
             assert!(text.starts_with("error[G0112]: "), "{text}");
             assert!(text.contains("MPI_Bcast(8 B, root 0)"), "{text}");
-            assert!(text.contains("MPI_Bcast(400000 B, root 0), 1 of "), "{text}");
+            assert!(
+                text.contains("MPI_Bcast(400000 B, root 0), 1 of "),
+                "{text}"
+            );
         }
         let barrier = |comm: &Comm| comm.collective(&Barrier, Origin::default());
         for text in disagree(
@@ -405,7 +415,10 @@ fn ranks_that_disagree_about_a_collective_are_all_told_so_and_can_go_on() {
             AtOnce(&sum),
             AtOnce(&|comm| allreduce(comm, 1, Predefined::Max)),
         ) {
-            assert!(text.contains("MPI_SUM") && text.contains("MPI_MAX"), "{text}");
+            assert!(
+                text.contains("MPI_SUM") && text.contains("MPI_MAX"),
+                "{text}"
+            );
         }
         // One has nothing to move, and messages would not wait for anybody.
         for text in disagree(n, AtOnce(&sum), AtOnce(&|comm| bcast(comm, 0, 0))) {
@@ -414,7 +427,8 @@ fn ranks_that_disagree_about_a_collective_are_all_told_so_and_can_go_on() {
     }
 }
 
-/// Broadcasts whose root is far ahead of its readers, mixed with everything else, in an order that a seed decides.
+/// Broadcasts whose root is far ahead of its readers, mixed with everything else, in an order that
+/// a seed decides.
 #[test]
 fn a_root_that_goes_ahead_of_its_readers_spoils_nothing() {
     for n in [2, 3, 5] {
@@ -423,8 +437,11 @@ fn a_root_that_goes_ahead_of_its_readers_spoils_nothing() {
             let mut random = sim::Random::new(u64::from(n));
             let memory = Words::new(64, |_| 0);
             for round in 0..30u32 {
-                let (choice, root, count) =
-                    (random.below(24), random.below(n as usize), 1 + random.below(64));
+                let (choice, root, count) = (
+                    random.below(24),
+                    random.below(n as usize),
+                    1 + random.below(64),
+                );
                 let lagging = random.below(n as usize) as u32;
                 match choice {
                     0 => large(comm, 65, false),
@@ -433,7 +450,8 @@ fn a_root_that_goes_ahead_of_its_readers_spoils_nothing() {
                     // Many in a row from one root, one of whose readers comes late.
                     _ => {
                         for again in 0..2 * DEPTH {
-                            let value = |index: u64| word(root as u32, round, index + u64::from(again));
+                            let value =
+                                |index: u64| word(root as u32, round, index + u64::from(again));
                             let mine = comm.rank() == root as u32;
                             memory.fill(count as u64, |index| if mine { value(index) } else { 0 });
                             if comm.rank() == lagging && again % 5 == 0 {
@@ -456,7 +474,8 @@ fn a_root_that_goes_ahead_of_its_readers_spoils_nothing() {
     }
 }
 
-/// A root does not wait for readers that are not there yet; they find what it left, and it waits before it runs over them.
+/// A root does not wait for readers that are not there yet; they find what it left, and it waits
+/// before it runs over them.
 #[test]
 fn a_short_broadcast_does_not_wait_for_its_readers() {
     for spins in STYLES {

@@ -1,4 +1,5 @@
-//! Collectives of ranks on several nodes: right for every placement, and with as little between nodes as they promise.
+//! Collectives of ranks on several nodes: right for every placement, and with as little between
+//! nodes as they promise.
 
 use super::support::*;
 use crate::coll::algo::{Reduction, part};
@@ -238,7 +239,9 @@ fn an_allgather_of_nodes_gives_all_the_blocks_of_all() {
                             false => by_node::allgather(p, spread, &blocks),
                         }
                     });
-                    let want: Vec<_> = (0..n).flat_map(|rank| contribution(rank, len(rank))).collect();
+                    let want: Vec<_> = (0..n)
+                        .flat_map(|rank| contribution(rank, len(rank)))
+                        .collect();
                     for result in &results {
                         assert_eq!(result.elements(), want, "{nodes:?} {count} {even}");
                     }
@@ -254,7 +257,11 @@ fn an_alltoall_of_nodes_transposes_the_blocks_also_in_place() {
     for nodes in PLACEMENTS {
         let n = nodes.len() as u32;
         for (count, in_place) in [(1, false), (1, true), (3, false), (3, true)] {
-            let blocks_of = |me: u32| (0..n).flat_map(|to| block(me, to, count)).collect::<Vec<_>>();
+            let blocks_of = |me: u32| {
+                (0..n)
+                    .flat_map(|to| block(me, to, count))
+                    .collect::<Vec<_>>()
+            };
             let inputs: Vec<_> = (0..n)
                 .map(|me| Buffer::of(SHAPES[me as usize % 2], &blocks_of(me)))
                 .collect();
@@ -266,7 +273,10 @@ fn an_alltoall_of_nodes_transposes_the_blocks_also_in_place() {
                 .collect();
             everywhere(nodes, u64::from(n) + count, |p, spread, me| {
                 let even = |buffer: &Buffer| Blocks::Even {
-                    typed: Typed::new(buffer.mem(), SHAPE_OF[(buffer.shape == Test::Gappy) as usize]),
+                    typed: Typed::new(
+                        buffer.mem(),
+                        SHAPE_OF[(buffer.shape == Test::Gappy) as usize],
+                    ),
                     count,
                 };
                 let recv = even(&outputs[me as usize]);
@@ -317,14 +327,22 @@ fn what_crosses_the_network_grows_with_nodes_and_not_with_their_ranks() {
         };
         let data = buffer.typed().data(0, 4096);
         // Eight nodes: three rounds of eight, or one message into each of seven.
-        assert_eq!(crossing(&nodes, |p, spread| by_node::barrier(p, spread)), (24, 0));
+        assert_eq!(
+            crossing(&nodes, |p, spread| by_node::barrier(p, spread)),
+            (24, 0)
+        );
         assert_eq!(
             crossing(&nodes, |p, spread| by_node::allreduce(p, spread, &r)),
             (24, 24 * 8)
         );
         let short = buffer.typed().data(0, 16);
         assert_eq!(
-            crossing(&nodes, |p, spread| by_node::bcast(p, spread, each + 1, &short)),
+            crossing(&nodes, |p, spread| by_node::bcast(
+                p,
+                spread,
+                each + 1,
+                &short
+            )),
             (7, 7 * short.len)
         );
         assert_eq!(
@@ -342,11 +360,19 @@ fn what_crosses_the_network_grows_with_nodes_and_not_with_their_ranks() {
             typed: buffer.typed(),
             count: 1,
         };
-        let (messages, sent) = crossing(&nodes, |p, spread| by_node::alltoall(p, spread, &blocks, &blocks));
-        assert_eq!((messages, sent), (8 * 7, 8 * 7 * u64::from(each * each) * 8));
-        // Each rank's slice goes as the algorithm for eight has it: twice seven eighths of it out of each node.
+        let (messages, sent) = crossing(&nodes, |p, spread| {
+            by_node::alltoall(p, spread, &blocks, &blocks)
+        });
+        assert_eq!(
+            (messages, sent),
+            (8 * 7, 8 * 7 * u64::from(each * each) * 8)
+        );
+        // Each rank's slice goes as the algorithm for eight has it: twice seven eighths of it out
+        // of each node.
         let long = Reduction { count: 4096, ..r };
-        let (_, sent) = crossing(&nodes, |p, spread| by_node::allreduce_in_slices(p, spread, &long));
+        let (_, sent) = crossing(&nodes, |p, spread| {
+            by_node::allreduce_in_slices(p, spread, &long)
+        });
         let whole = part(4096, 1, 0).count() as u64 * 8;
         assert!(sent <= 8 * 3 * whole, "{each} {sent}");
     }

@@ -80,7 +80,9 @@ fn every_scatter_gives_each_rank_its_block() {
             for root in [0, n / 2, n - 1] {
                 for (seed, algorithm) in algorithms.into_iter().enumerate() {
                     let input = Buffer::of(Test::Gappy, &all_contributions(n, count));
-                    let outputs: Vec<_> = (0..n).map(|rank| Buffer::new(shape_of(rank), count)).collect();
+                    let outputs: Vec<_> = (0..n)
+                        .map(|rank| Buffer::new(shape_of(rank), count))
+                        .collect();
                     run(n, seed as u64, |p, rank| {
                         let mine = outputs[rank as usize].typed().data(0, count);
                         let blocks = if rank == root {
@@ -113,11 +115,18 @@ fn every_allgather_brings_all_blocks_to_all_ranks() {
             |p, b| allgather::neighbour_exchange(p, b),
             |n| n.is_multiple_of(2),
         ),
-        (|p, b| allgather::recursive_doubling(p, b), u32::is_power_of_two),
+        (
+            |p, b| allgather::recursive_doubling(p, b),
+            u32::is_power_of_two,
+        ),
     ];
     for n in 1..=17u32 {
         for count in COUNTS {
-            for (seed, (algorithm, _)) in algorithms.iter().enumerate().filter(|(_, (_, fits))| fits(n)) {
+            for (seed, (algorithm, _)) in algorithms
+                .iter()
+                .enumerate()
+                .filter(|(_, (_, fits))| fits(n))
+            {
                 let inputs: Vec<_> = (0..n)
                     .map(|rank| Buffer::of(shape_of(rank), &contribution(rank, count)))
                     .collect();
@@ -126,7 +135,11 @@ fn every_allgather_brings_all_blocks_to_all_ranks() {
                     .collect();
                 run(n, seed as u64, |p, rank| {
                     let blocks = even(&outputs[rank as usize], count);
-                    allgather::own(p, Some(&inputs[rank as usize].typed().data(0, count)), &blocks)?;
+                    allgather::own(
+                        p,
+                        Some(&inputs[rank as usize].typed().data(0, count)),
+                        &blocks,
+                    )?;
                     algorithm(p, &blocks)
                 });
                 for output in &outputs {
@@ -209,7 +222,9 @@ fn every_alltoall_transposes_the_blocks() {
                     .map(|me| {
                         Buffer::of(
                             shape_of(me),
-                            &(0..n).flat_map(|to| exchanged(me, to, count)).collect::<Vec<_>>(),
+                            &(0..n)
+                                .flat_map(|to| exchanged(me, to, count))
+                                .collect::<Vec<_>>(),
                         )
                     })
                     .collect();
@@ -278,7 +293,11 @@ fn an_uneven_alltoall_may_be_in_place_or_not() {
                             &Test::Gappy
                         },
                     );
-                    (typed, Numbers::Wide(&counts[me as usize]), Numbers::Wide(&displs))
+                    (
+                        typed,
+                        Numbers::Wide(&counts[me as usize]),
+                        Numbers::Wide(&displs),
+                    )
                 };
                 let (typed, counts, displacements) = uneven(&outputs[me as usize]);
                 let recv = Blocks::Uneven {

@@ -78,7 +78,8 @@ fn gather_and_scatter_move_blocks_between_the_root_and_the_other_group() {
             };
             inter::scatter(p, role(group, rank, root), &mine, &blocks)
         });
-        (0..b).for_each(|rank| assert_eq!(targets[rank as usize].elements(), contribution(rank, 3)));
+        (0..b)
+            .for_each(|rank| assert_eq!(targets[rank as usize].elements(), contribution(rank, 3)));
     });
 }
 
@@ -98,11 +99,14 @@ fn reductions_give_each_group_the_sum_of_the_other() {
                 let inputs: Vec<Vec<Buffer>> = (0..2)
                     .map(|group| {
                         (0..sizes[group])
-                            .map(|r| Buffer::of(Test::Gappy, &contribution(member(group, r), count)))
+                            .map(|r| {
+                                Buffer::of(Test::Gappy, &contribution(member(group, r), count))
+                            })
                             .collect()
                     })
                     .collect();
-                let sum = |group: usize| model(op, member(group, 0)..member(group, sizes[group]), count);
+                let sum =
+                    |group: usize| model(op, member(group, 0)..member(group, sizes[group]), count);
                 let reduction = |group: usize, rank: u32, output: UserMem| Reduction {
                     fold: &op,
                     input: inputs[group][rank as usize].mem(),
@@ -124,7 +128,10 @@ fn reductions_give_each_group_the_sum_of_the_other() {
 
                 let results = buffers(count);
                 run_groups(a, b, seed, |p, group, rank| {
-                    inter::allreduce(p, &reduction(group, rank, results[group][rank as usize].mem()))
+                    inter::allreduce(
+                        p,
+                        &reduction(group, rank, results[group][rank as usize].mem()),
+                    )
                 });
                 let slices = buffers(count);
                 let slice = |group: usize, rank: u32| part(count, sizes[group], rank);

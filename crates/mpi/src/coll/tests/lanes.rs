@@ -1,4 +1,5 @@
-//! Collectives with blocks of different lengths, scans and scattered reductions through cells and lanes.
+//! Collectives with blocks of different lengths, scans and scattered reductions through cells and
+//! lanes.
 
 use super::threads::{Words, word, world};
 use crate::coll::*;
@@ -22,12 +23,21 @@ fn places(counts: &[i32]) -> (Vec<i32>, u64) {
     (places.collect(), end as u64)
 }
 
-fn fill(words: &Words, (counts, places): (&[i32], &[i32]), total: u64, value: impl Fn(u32, u64) -> u32) {
+fn fill(
+    words: &Words,
+    (counts, places): (&[i32], &[i32]),
+    total: u64,
+    value: impl Fn(u32, u64) -> u32,
+) {
     words.fill(total, |index| expected((counts, places), index, &value));
 }
 
 /// The word at `index` of a buffer of such blocks; gaps hold 5.
-fn expected((counts, places): (&[i32], &[i32]), index: u64, value: &impl Fn(u32, u64) -> u32) -> u32 {
+fn expected(
+    (counts, places): (&[i32], &[i32]),
+    index: u64,
+    value: &impl Fn(u32, u64) -> u32,
+) -> u32 {
     let block = (0..counts.len()).find(|&block| {
         let start = places[block] as u64;
         (start..start + counts[block] as u64).contains(&index)
@@ -53,7 +63,9 @@ fn uneven(comm: &Comm, unit: u32, in_place: bool) {
     let into: Vec<i32> = (0..n).map(|from| pair(from, me)).collect();
     let ((out_at, out_len), (into_at, into_len)) = (places(&out), places(&into));
     let sent = Words::new(out_len, |_| 5);
-    fill(&sent, (&out, &out_at), out_len, |to, index| word(me, to, index));
+    fill(&sent, (&out, &out_at), out_len, |to, index| {
+        word(me, to, index)
+    });
     let taken = Words::new(into_len, |_| 5);
     if in_place {
         fill(&taken, (&into, &into_at), into_len, |to, index| {
@@ -91,7 +103,10 @@ fn scattered(comm: &Comm, unit: u32, in_place: bool) {
     let (me, n, call) = (comm.rank(), comm.size(), Origin::default());
     let counts: Vec<i32> = (0..n).map(|of| amount(of, 2, unit)).collect();
     let total: u64 = counts.iter().map(|&count| count as u64).sum();
-    let before: u64 = counts[..me as usize].iter().map(|&count| count as u64).sum();
+    let before: u64 = counts[..me as usize]
+        .iter()
+        .map(|&count| count as u64)
+        .sum();
     let sum = |index: u64| (0..n).fold(0u32, |sum, from| sum.wrapping_add(word(from, 3, index)));
 
     let own = Words::new(total + 1, |index| word(me, 3, index));
@@ -121,7 +136,8 @@ fn scattered(comm: &Comm, unit: u32, in_place: bool) {
     comm.collective(&reduced, call).unwrap();
     into.check(each, |index| sum(u64::from(me) * each + index));
 
-    let upto = |last: u32, index| (0..last).fold(0u32, |sum, from| sum.wrapping_add(word(from, 3, index)));
+    let upto =
+        |last: u32, index| (0..last).fold(0u32, |sum, from| sum.wrapping_add(word(from, 3, index)));
     for exclusive in [false, true] {
         let into = Words::new(all, |index| word(me, 3, index));
         let (send, recv, count) = ((!in_place).then(|| own.0.mem()), into.0.mem(), all);
@@ -201,7 +217,8 @@ fn a_block_of_an_uneven_exchange_that_is_too_long_is_an_error_where_there_is_no_
     });
 }
 
-/// Every second word, which is too scattered to be read from where it lies; the others take the words back to back.
+/// Every second word, which is too scattered to be read from where it lies; the others take the
+/// words back to back.
 fn scattered_words(comm: &Comm, count: u64) {
     let word_type = &Datatype::predefined(codes::UINT32_T).unwrap();
     let spread = &Datatype::construct(

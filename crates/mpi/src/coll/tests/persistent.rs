@@ -1,5 +1,6 @@
-//! Persistent collectives: what their numbers promise, and that each rank may start what it has in an order of its own, many times, in rounds or by messages. Ranks are threads over the shared-memory rail;
-//! tests/c/persistent.c has more of it, from C.
+//! Persistent collectives: what their numbers promise, and that each rank may start what it has in
+//! an order of its own, many times, in rounds or by messages. Ranks are threads over the
+//! shared-memory rail; tests/c/persistent.c has more of it, from C.
 
 use super::rounds::seeds;
 use super::threads::{Words, word, world, world_that_ends};
@@ -147,8 +148,9 @@ impl Plan {
         let (me, count, number) = (comm.rank(), self.count, self.started);
         let all = u64::from(comm.size()) * count;
         let block = |index: u64| ((index / count) as u32, index % count);
-        self.input
-            .fill(all, |index| self.word(number, me, block(index).0, block(index).1));
+        self.input.fill(all, |index| {
+            self.word(number, me, block(index).0, block(index).1)
+        });
         let is_giver = self.kind == 1 && me == self.root;
         let before = |index| {
             if is_giver {
@@ -190,12 +192,12 @@ impl Plan {
                 .output
                 .check(count, |index| if is_root { total(index) } else { 7 }),
             5 => self.output.check(count, |index| whole(me + 1, index)),
-            6 => self
-                .output
-                .check(all, |index| self.word(number, block(index).0, 0, block(index).1)),
-            7 => self
-                .output
-                .check(all, |index| self.word(number, block(index).0, me, block(index).1)),
+            6 => self.output.check(all, |index| {
+                self.word(number, block(index).0, 0, block(index).1)
+            }),
+            7 => self.output.check(all, |index| {
+                self.word(number, block(index).0, me, block(index).1)
+            }),
             8 => self.output.check(all, |index| match is_root {
                 true => self.word(number, block(index).0, 0, block(index).1),
                 false => 7,
@@ -230,7 +232,9 @@ fn play(comm: &Comm, seed: u64, plans: u32, times: u32) {
                 plan.check(comm);
             }
         }
-        let waits = plans.iter().all(|plan| plan.is_active() || plan.over == times);
+        let waits = plans
+            .iter()
+            .all(|plan| plan.is_active() || plan.over == times);
         if waits && random.below(3) == 0 {
             // With nothing left to start, whatever is waited for comes.
             let list: Vec<_> = plans.iter().map(|plan| plan.request.as_ref()).collect();
@@ -301,7 +305,8 @@ fn ones_that_come_and_go_share_the_room() {
     });
 }
 
-/// What the others are to hear of a place waits behind what they have not received; who lends it ends MPI only when it has left.
+/// What the others are to hear of a place waits behind what they have not received; who lends it
+/// ends MPI only when it has left.
 #[test]
 fn what_the_others_wait_to_hear_is_owed_by_finalize() {
     const ENVELOPES: u32 = 4;
@@ -408,13 +413,16 @@ fn ranks_that_start_different_ones_are_told() {
         let error = request::wait(&request).unwrap_err();
         assert_eq!(error.class, Class::NotSame, "{error}");
         assert!(
-            error.detail.contains("disagree about persistent collective 1"),
+            error
+                .detail
+                .contains("disagree about persistent collective 1"),
             "{error}"
         );
     });
 }
 
-/// Whoever brings more than there is room for puts nothing down: what lies behind may be another collective's.
+/// Whoever brings more than there is room for puts nothing down: what lies behind may be another
+/// collective's.
 #[test]
 fn what_is_longer_than_its_place_is_not_put_down_over_others() {
     world(3, |comm| {
@@ -487,7 +495,8 @@ fn where_counting_has_come_round_to_one_that_lives_the_new_one_is_refused() {
     });
 }
 
-/// Communicators that come and go give back what rank 0 lent, also where what a member hears of its collective comes after the call.
+/// Communicators that come and go give back what rank 0 lent, also where what a member hears of its
+/// collective comes after the call.
 #[test]
 fn what_is_heard_late_does_not_keep_its_communicator() {
     let begun = AtomicU32::new(0);

@@ -22,7 +22,8 @@ enum Place {
 
 const PLACES: [Place; 2] = [Place::Separate, Place::InPlace];
 
-/// Buffers of all ranks for a reduction. In place, the output holds the contribution and is the input.
+/// Buffers of all ranks for a reduction. In place, the output holds the contribution and is the
+/// input.
 struct Case {
     op: TestOp,
     count: u64,
@@ -219,7 +220,12 @@ fn a_direct_reduce_scatter_leaves_every_rank_its_slice() {
             .collect();
         let slice = |rank: u32| part(count, n, rank);
         run(n, seed, |p, rank| {
-            reduce_scatter::direct(p, &case.reduction(rank), &slice, slices[rank as usize].mem())
+            reduce_scatter::direct(
+                p,
+                &case.reduction(rank),
+                &slice,
+                slices[rank as usize].mem(),
+            )
         });
         let want = model(op, 0..n, count);
         for rank in 0..n {

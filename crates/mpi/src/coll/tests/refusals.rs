@@ -25,7 +25,11 @@ fn a_wrong_root_or_operation_is_refused_by_name() {
         };
         let error = rank.comm.collective(&call, Origin::default()).unwrap_err();
         assert_eq!(error.class, Class::Root);
-        assert!(error.detail.contains("MPI_Bcast: root 2"), "{}", error.detail);
+        assert!(
+            error.detail.contains("MPI_Bcast: root 2"),
+            "{}",
+            error.detail
+        );
         let double = Datatype::predefined(codes::DOUBLE).unwrap();
         let op = Op::predefined(Predefined::Band as u16).unwrap();
         let call = Allreduce {
@@ -36,7 +40,10 @@ fn a_wrong_root_or_operation_is_refused_by_name() {
             op: &op,
         };
         assert_eq!(
-            rank.comm.collective(&call, Origin::default()).unwrap_err().class,
+            rank.comm
+                .collective(&call, Origin::default())
+                .unwrap_err()
+                .class,
             Class::Op
         );
     });

@@ -1,5 +1,5 @@
-//! Nonblocking collectives in rounds: ranks are threads over the shared-memory rail, each with many open at once, waited for in an order of its own, between
-//! blocking collectives and messages.
+//! Nonblocking collectives in rounds: ranks are threads over the shared-memory rail, each with many
+//! open at once, waited for in an order of its own, between blocking collectives and messages.
 
 use super::acts::{Act, Started, elements, start};
 use super::threads::{Words, word, world, world_of, world_that_lends};
@@ -61,7 +61,8 @@ fn end_some(open: &mut Vec<Started>, random: &mut Random) {
     }
 }
 
-/// What all ranks do, by a seed: they start the same in one order, and wait each in an order of its own.
+/// What all ranks do, by a seed: they start the same in one order, and wait each in an order of its
+/// own.
 fn play(comm: &Comm, seed: u64, acts: u32, most_open: usize) {
     let mut common = Random::new(seed);
     let mut random = Random::new(seed * 1000 + u64::from(comm.rank()));
@@ -89,7 +90,8 @@ pub(super) fn seeds(usual: u64) -> std::ops::RangeInclusive<u64> {
     1..=many.and_then(|many| many.parse().ok()).unwrap_or(usual)
 }
 
-/// Has `n` ranks run `program`; a world in which nothing goes on any more is a failure of the test that names it.
+/// Has `n` ranks run `program`; a world in which nothing goes on any more is a failure of the test
+/// that names it.
 fn world_in_time(what: &str, n: u32, program: impl Fn(&Comm) + Send + Sync + 'static) {
     const LIMIT: Duration = Duration::from_secs(100);
     let (over, ended) = mpsc::channel();
@@ -101,7 +103,9 @@ fn world_in_time(what: &str, n: u32, program: impl Fn(&Comm) + Send + Sync + 'st
     match ended.recv_timeout(LIMIT) {
         Ok(()) => {}
         // Its threads stay where they are; they hold nothing that another test needs.
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what}: not over after {} s", LIMIT.as_secs()),
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            panic!("{what}: not over after {} s", LIMIT.as_secs())
+        }
         Err(mpsc::RecvTimeoutError::Disconnected) => panic!("{what}: a rank panicked"),
     }
     ranks.join().unwrap();
@@ -120,7 +124,8 @@ fn calls_that_are_open_at_once_and_waited_for_in_any_order_give_what_messages_wo
     }
 }
 
-/// The same from a communicator's first collective on, while its members still find out whether they have a board: a large one, a small one, or none.
+/// The same from a communicator's first collective on, while its members still find out whether
+/// they have a board: a large one, a small one, or none.
 #[test]
 fn calls_that_come_before_the_board_give_what_messages_would() {
     let (all, small) = (usize::MAX, 48 << 10);
@@ -134,21 +139,26 @@ fn calls_that_come_before_the_board_give_what_messages_would() {
         (9, 0, 12, all),
     ] {
         for seed in seeds(usual) {
-            world_in_time(&format!("{n} ranks, {room} B, seed {seed}"), n, move |comm| {
-                if room != all {
-                    let commons = node::commons(comm).unwrap().len();
-                    comm.process().config.boards.leave_room(room, commons);
-                }
-                play(comm, seed * 37 + u64::from(n), 30, most_open);
-                assert!(comm.0.meeting.is_decided());
-                assert_eq!(comm.0.meeting.has_board(), room > 0);
-                play(comm, seed * 41 + u64::from(n), 20, most_open);
-            });
+            world_in_time(
+                &format!("{n} ranks, {room} B, seed {seed}"),
+                n,
+                move |comm| {
+                    if room != all {
+                        let commons = node::commons(comm).unwrap().len();
+                        comm.process().config.boards.leave_room(room, commons);
+                    }
+                    play(comm, seed * 37 + u64::from(n), 30, most_open);
+                    assert!(comm.0.meeting.is_decided());
+                    assert_eq!(comm.0.meeting.has_board(), room > 0);
+                    play(comm, seed * 41 + u64::from(n), 20, most_open);
+                },
+            );
         }
     }
 }
 
-/// Nobody waits for the others in a call that must not, also where it is the first: rank 0 starts one before the others begin.
+/// Nobody waits for the others in a call that must not, also where it is the first: rank 0 starts
+/// one before the others begin.
 #[test]
 fn a_first_call_that_does_not_wait_waits_for_nobody() {
     let begun = AtomicU32::new(0);
@@ -190,12 +200,16 @@ fn ranks_that_would_go_different_ways_are_not_left_to_wait_for_each_other_untold
         if !long {
             let error = outcome.unwrap_err();
             assert_eq!(error.class, Class::NotSame, "{error}");
-            assert!(error.detail.contains("MPI_Bcast(48000 B, root 1)"), "{error}");
+            assert!(
+                error.detail.contains("MPI_Bcast(48000 B, root 1)"),
+                "{error}"
+            );
         }
     });
 }
 
-/// A block that is longer than its taker expects, short or long: that one is told, and takes no more than it has room for.
+/// A block that is longer than its taker expects, short or long: that one is told, and takes no
+/// more than it has room for.
 #[test]
 fn a_block_that_is_longer_than_expected_is_an_error_at_its_taker() {
     const PLACE: u64 = 12_000;
@@ -244,7 +258,8 @@ fn a_block_that_is_longer_than_expected_is_an_error_at_its_taker() {
     }
 }
 
-/// A member that gives little to a gather of uneven blocks may be as far ahead of its root as in one of even blocks.
+/// A member that gives little to a gather of uneven blocks may be as far ahead of its root as in
+/// one of even blocks.
 #[test]
 fn who_gives_little_goes_ahead_by_all_rounds() {
     const AHEAD: u32 = 16;
@@ -289,7 +304,8 @@ fn who_gives_little_goes_ahead_by_all_rounds() {
     });
 }
 
-/// Who gives little may come sooner than who gives much and needs cells that come back later; not before it has left what that one waits for.
+/// Who gives little may come sooner than who gives much and needs cells that come back later; not
+/// before it has left what that one waits for.
 #[test]
 fn who_gives_little_does_not_wait_for_who_gives_much_in_a_circle() {
     const CALLS: usize = 7;
@@ -323,12 +339,15 @@ fn who_gives_little_does_not_wait_for_who_gives_much_in_a_circle() {
             request::wait(request).unwrap();
         }
         for (call, taken) in (0..).zip(&taken) {
-            taken.check(into[other as usize] as u64, |index| word(other, call, index));
+            taken.check(into[other as usize] as u64, |index| {
+                word(other, call, index)
+            });
         }
     });
 }
 
-/// The same where the message has come before its taker calls: what was over before there was a request is told as well.
+/// The same where the message has come before its taker calls: what was over before there was a
+/// request is told as well.
 #[test]
 fn an_error_that_a_call_meets_at_once_in_its_messages_is_told() {
     const SENT: i32 = 12_000;
@@ -384,7 +403,8 @@ fn an_error_that_a_call_meets_at_once_in_its_messages_is_told() {
     assert_eq!(told.unwrap_err().class, Class::Truncate);
 }
 
-/// A rank that is as far ahead as the rounds let it be, and further: those that come later find what it put down, and it goes on when they do.
+/// A rank that is as far ahead as the rounds let it be, and further: those that come later find
+/// what it put down, and it goes on when they do.
 #[test]
 fn a_rank_that_starts_more_than_there_are_rounds_is_caught_up_with() {
     let behind = AtomicU32::new(0);
@@ -413,7 +433,8 @@ fn a_rank_that_starts_more_than_there_are_rounds_is_caught_up_with() {
     });
 }
 
-/// One thread waits for a message and polls for both; what the other waits for comes first, in memory.
+/// One thread waits for a message and polls for both; what the other waits for comes first, in
+/// memory.
 #[test]
 fn a_thread_that_waits_for_a_call_is_woken_while_another_polls() {
     world(3, |comm| {
@@ -457,10 +478,12 @@ fn a_thread_that_waits_for_a_call_is_woken_while_another_polls() {
     });
 }
 
-/// Ranks that start long calls, more than there are rounds, and look no further: what each needs of the others and has to do itself is done meanwhile.
+/// Ranks that start long calls, more than there are rounds, and look no further: what each needs of
+/// the others and has to do itself is done meanwhile.
 #[test]
 fn long_calls_end_while_all_their_ranks_compute() {
-    // Broadcast, allreduce, allgathers, alltoall, gather, scatter, and both reductions of which each gets a slice.
+    // Broadcast, allreduce, allgathers, alltoall, gather, scatter, and both reductions of which
+    // each gets a slice.
     const LONG: [u32; 9] = [1, 2, 7, 8, 9, 10, 11, 12, 19];
     for n in [2, 3, 5] {
         world_that_lends(n, |comm| {
@@ -477,7 +500,9 @@ fn long_calls_end_while_all_their_ranks_compute() {
             let started: Vec<_> = acts
                 .filter_map(|act| {
                     if random.below(5) == 0 {
-                        std::thread::sleep(std::time::Duration::from_micros(random.below(500) as u64));
+                        std::thread::sleep(std::time::Duration::from_micros(
+                            random.below(500) as u64
+                        ));
                     }
                     start(comm, act)
                 })
@@ -486,7 +511,10 @@ fn long_calls_end_while_all_their_ranks_compute() {
                 let begun = std::time::Instant::now();
                 while !started.request.over() {
                     // A program in which nothing goes on any more.
-                    assert!(begun.elapsed().as_secs() < 120, "call {number} does not end");
+                    assert!(
+                        begun.elapsed().as_secs() < 120,
+                        "call {number} does not end"
+                    );
                     std::thread::yield_now();
                 }
             }
@@ -555,7 +583,8 @@ fn disagree(comm: &Comm, with_board: bool) {
     play(comm, 7, 20, 10);
 }
 
-/// Threads of every rank, each with a communicator of its own, in blocking and nonblocking calls at once: none waits for another's.
+/// Threads of every rank, each with a communicator of its own, in blocking and nonblocking calls at
+/// once: none waits for another's.
 #[test]
 fn threads_with_communicators_of_their_own_do_not_get_into_each_others_way() {
     const THREADS: u32 = 6;

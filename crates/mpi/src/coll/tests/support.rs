@@ -7,8 +7,8 @@ use crate::error::Result;
 use garonne_sync::user::{Data, Layout, Packed, Scratch, UserMem};
 use std::sync::Arc;
 
-/// Elements of 8 bytes, either back to back or as two words of 4 bytes at 4 and 16 within an extent of 24, the lower bound
-/// being at -4.
+/// Elements of 8 bytes, either back to back or as two words of 4 bytes at 4 and 16 within an extent
+/// of 24, the lower bound being at -4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
     Dense,
@@ -25,7 +25,11 @@ impl Shape for Test {
     }
 
     fn true_bounds(&self) -> (i64, i64) {
-        if *self == Test::Dense { (0, 8) } else { (4, 20) }
+        if *self == Test::Dense {
+            (0, 8)
+        } else {
+            (4, 20)
+        }
     }
 
     fn data(&self, mem: UserMem, count: u64) -> Data {
@@ -87,7 +91,10 @@ pub enum TestOp {
 /// What an operation does to two elements.
 pub fn combine(op: TestOp, left: [u32; 2], right: [u32; 2]) -> [u32; 2] {
     match op {
-        TestOp::Add(_) => [left[0].wrapping_add(right[0]), left[1].wrapping_add(right[1])],
+        TestOp::Add(_) => [
+            left[0].wrapping_add(right[0]),
+            left[1].wrapping_add(right[1]),
+        ],
         TestOp::Compose(_) => [
             left[0].wrapping_mul(right[0]),
             left[0].wrapping_mul(right[1]).wrapping_add(left[1]),
@@ -97,7 +104,10 @@ pub fn combine(op: TestOp, left: [u32; 2], right: [u32; 2]) -> [u32; 2] {
 
 impl Fold for TestOp {
     fn fold(&self, left: UserMem, into: UserMem, count: u64) {
-        let (left, into) = (Typed::new(left, self.shape()), Typed::new(into, self.shape()));
+        let (left, into) = (
+            Typed::new(left, self.shape()),
+            Typed::new(into, self.shape()),
+        );
         for index in 0..count as i64 {
             let right = words(&packed(&into.data(index, 1)))[0];
             let result = combine(*self, words(&packed(&left.data(index, 1)))[0], right);
@@ -127,7 +137,10 @@ impl Fold for TestOp {
 /// The elements in packed bytes.
 pub fn words(bytes: &[u8]) -> Vec<[u32; 2]> {
     let word = |b: &[u8]| u32::from_le_bytes(b.try_into().unwrap());
-    bytes.chunks(8).map(|b| [word(&b[..4]), word(&b[4..])]).collect()
+    bytes
+        .chunks(8)
+        .map(|b| [word(&b[..4]), word(&b[4..])])
+        .collect()
 }
 
 /// The packed bytes of elements.
@@ -164,7 +177,10 @@ impl Buffer {
     /// Holding these elements.
     pub fn of(shape: Test, elements: &[[u32; 2]]) -> Self {
         let buffer = Self::new(shape, elements.len() as u64);
-        buffer.typed().data(0, buffer.count).unpack(0, &bytes(elements));
+        buffer
+            .typed()
+            .data(0, buffer.count)
+            .unpack(0, &bytes(elements));
         buffer
     }
 
@@ -226,7 +242,12 @@ pub fn run(n: u32, seed: u64, plan: impl Fn(&mut Recorder, u32) -> Result<()>) {
 }
 
 /// Plans one collective on every rank of two groups (the second may be empty) and carries it out.
-pub fn run_groups(a: u32, b: u32, seed: u64, plan: impl Fn(&mut Recorder, usize, u32) -> Result<()>) {
+pub fn run_groups(
+    a: u32,
+    b: u32,
+    seed: u64,
+    plan: impl Fn(&mut Recorder, usize, u32) -> Result<()>,
+) {
     if let Err(what) = world(a, b, seed, plan).run() {
         panic!("{a} + {b} ranks, seed {seed}: {what}");
     }
@@ -243,7 +264,12 @@ pub fn run_barrier(a: u32, b: u32, seed: u64, plan: impl Fn(&mut Recorder) -> Re
     }
 }
 
-fn world(a: u32, b: u32, seed: u64, plan: impl Fn(&mut Recorder, usize, u32) -> Result<()>) -> World {
+fn world(
+    a: u32,
+    b: u32,
+    seed: u64,
+    plan: impl Fn(&mut Recorder, usize, u32) -> Result<()>,
+) -> World {
     let mut schedules: Vec<Schedule> = Vec::new();
     for (group, size, across) in [(0, a, b), (1, b, a)] {
         for rank in 0..size {

@@ -1,4 +1,5 @@
-//! Worlds whose ranks are threads over the shared-memory rail, and buffers of words of which each says whose it is.
+//! Worlds whose ranks are threads over the shared-memory rail, and buffers of words of which each
+//! says whose it is.
 
 use crate::coll::*;
 use crate::process::{Config, Process, ThreadLevel};
@@ -12,7 +13,8 @@ use garonne_sync::user::Scratch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering as Memory};
 
-/// Looks so often, gives way a little, then sleeps: so that being woken by a doorbell is tried as well.
+/// Looks so often, gives way a little, then sleeps: so that being woken by a doorbell is tried as
+/// well.
 struct Impatient {
     spins: u32,
     /// What is left open has a helper at once, always.
@@ -77,10 +79,16 @@ fn host(
     impatient: Impatient,
 ) -> Arc<ImpatientHost> {
     let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
-    Arc::new(EngineHost::new(Shard::new(rail, me, n, quotas), me, n, impatient))
+    Arc::new(EngineHost::new(
+        Shard::new(rail, me, n, quotas),
+        me,
+        n,
+        impatient,
+    ))
 }
 
-/// Ranks that do nothing more once they have finalized, as processes that compute then; a peer may have so many envelopes on its way to one.
+/// Ranks that do nothing more once they have finalized, as processes that compute then; a peer may
+/// have so many envelopes on its way to one.
 pub(super) fn world_that_ends(n: u32, envelopes: u32, program: impl Fn(&Comm) + Send + Sync) {
     let quotas = Quotas {
         envelopes,
@@ -103,7 +111,11 @@ pub(super) fn world_that_ends(n: u32, envelopes: u32, program: impl Fn(&Comm) + 
     });
 }
 
-pub(super) fn ranks_of(n: u32, (spins, lends): (u32, bool), rank: &(impl Fn(Arc<dyn Host>) + Send + Sync)) {
+pub(super) fn ranks_of(
+    n: u32,
+    (spins, lends): (u32, bool),
+    rank: &(impl Fn(Arc<dyn Host>) + Send + Sync),
+) {
     let neighbours = Threads::new(n).unwrap();
     let leaving = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -146,7 +158,9 @@ impl Words {
     }
 
     pub(super) fn fill(&self, count: u64, value: impl Fn(u64) -> u32) {
-        let bytes: Vec<u8> = (0..count).flat_map(|index| value(index).to_ne_bytes()).collect();
+        let bytes: Vec<u8> = (0..count)
+            .flat_map(|index| value(index).to_ne_bytes())
+            .collect();
         self.0.mem().write(0, &bytes);
     }
 

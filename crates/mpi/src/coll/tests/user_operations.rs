@@ -9,7 +9,8 @@ use garonne_sync::user::UserMem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Composes the maps x -> ax + b of the integers modulo 2^16, of which a word holds a and b: the order of operands matters.
+/// Composes the maps x -> ax + b of the integers modulo 2^16, of which a word holds a and b: the
+/// order of operands matters.
 pub(super) struct Compose<'a> {
     calls: &'a AtomicU32,
 }
@@ -47,7 +48,10 @@ fn factor(rank: u32, index: u64) -> u32 {
 }
 
 fn product(ranks: std::ops::Range<u32>, index: u64) -> u32 {
-    ranks.map(|rank| factor(rank, index)).reduce(compose).unwrap()
+    ranks
+        .map(|rank| factor(rank, index))
+        .reduce(compose)
+        .unwrap()
 }
 
 pub(super) fn op(calls: &'static AtomicU32) -> Op {
@@ -112,7 +116,10 @@ fn at_a_gate_the_last_to_come_combines_small_contributions_for_all() {
     world_of(n, 0, &|comm| {
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
         let op = &op(&CALLS);
-        let (input, output) = (Words::new(2, |_| factor(comm.rank(), 0)), Words::new(2, |_| 0));
+        let (input, output) = (
+            Words::new(2, |_| factor(comm.rank(), 0)),
+            Words::new(2, |_| 0),
+        );
         for _ in 0..rounds {
             let (send, recv) = (Some(input.0.mem()), output.0.mem());
             let call = Allreduce {

@@ -66,7 +66,8 @@ fn members_that_measure_different_times_learn_the_same_and_lose_no_data() {
         let learned = Mutex::new(BTreeSet::new());
         world(n, |comm| {
             for turn in 0..24 {
-                // One is late each time, and so measures something else than the rest; lengths of two classes take turns.
+                // One is late each time, and so measures something else than the rest; lengths of
+                // two classes take turns.
                 if turn % n == comm.rank() {
                     std::thread::yield_now();
                 }

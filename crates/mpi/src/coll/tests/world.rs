@@ -1,5 +1,6 @@
-//! The calls themselves on ranks that are threads, over real engines, datatypes and operations: seeds choose the calls, their types,
-//! counts, roots and forms; a naive model says what must come out.
+//! The calls themselves on ranks that are threads, over real engines, datatypes and operations:
+//! seeds choose the calls, their types, counts, roots and forms; a naive model says what must come
+//! out.
 
 use super::support::{Buffer, Test, TestOp, bytes, combine, contribution, element, model, words};
 use crate::coll::sim::{Random, packed};
@@ -18,7 +19,10 @@ fn datatype(shape: Test) -> Datatype {
     let word = Datatype::predefined(codes::UINT32_T).unwrap();
     let make = |constructor| Datatype::construct(constructor, Form::Int).unwrap();
     match shape {
-        Test::Dense => make(Constructor::Contiguous { count: 2, old: word }),
+        Test::Dense => make(Constructor::Contiguous {
+            count: 2,
+            old: word,
+        }),
         Test::Gappy => {
             let old = make(Constructor::Hindexed {
                 blocklengths: vec![1, 1],
@@ -165,9 +169,12 @@ fn gather_and_scatter(rank: &mut Rank) {
     }
 }
 
-/// Counts that differ between ranks, and displacements with a hole after each block, blocks in reverse order.
+/// Counts that differ between ranks, and displacements with a hole after each block, blocks in
+/// reverse order.
 fn uneven(n: u32, salt: u32, unit: i32) -> (Vec<i32>, Vec<i64>, u64) {
-    let counts: Vec<i32> = (0..n).map(|rank| ((rank + salt) % 4) as i32 * unit).collect();
+    let counts: Vec<i32> = (0..n)
+        .map(|rank| ((rank + salt) % 4) as i32 * unit)
+        .collect();
     let mut displs = vec![0; n as usize];
     let mut next = 0;
     for rank in (0..n as usize).rev() {
@@ -241,7 +248,9 @@ fn all_gather(rank: &mut Rank) {
     let output = Buffer::new(all, count * u64::from(n));
     let in_place = rank.flip();
     if in_place {
-        let own = output.typed().data((u64::from(rank.me()) * count) as i64, count);
+        let own = output
+            .typed()
+            .data((u64::from(rank.me()) * count) as i64, count);
         own.unpack(0, &bytes(&contribution(rank.me(), count)));
     }
     let send = (!in_place).then(|| elements!(input, count, &mine_type));
@@ -299,7 +308,8 @@ fn all_to_all(rank: &mut Rank) {
     });
     assert_eq!(output.elements(), incoming);
 
-    let bytes_of = |shape: Test| -> Vec<i64> { displs.iter().map(|displ| displ * shape.extent()).collect() };
+    let bytes_of =
+        |shape: Test| -> Vec<i64> { displs.iter().map(|displ| displ * shape.extent()).collect() };
     let (mine_displs, all_displs) = (bytes_of(mine), bytes_of(all));
     let (mine_types, all_types) = (vec![mine_type; n as usize], vec![all_type; n as usize]);
     let output = if in_place {
@@ -477,7 +487,10 @@ fn reduce_scatters(rank: &mut Rank) {
         datatype,
         op,
     });
-    assert_eq!(result.elements()[..mine as usize], want(before as u64, mine));
+    assert_eq!(
+        result.elements()[..mine as usize],
+        want(before as u64, mine)
+    );
 
     let each = rank.count();
     let input = Buffer::of(shape, &contribution(me, each * u64::from(n)));
@@ -559,7 +572,12 @@ fn random_sequences_of_collectives_between_nodes_give_what_the_model_says() {
     for (seed, n) in [3, 4, 6, 9].into_iter().enumerate() {
         on_nodes(n, |rank| rank / 2, seed as u64, call_at_random);
         on_nodes(n, |rank| rank % 3, seed as u64 + 10, call_at_random);
-        on_nodes(n, |rank| u32::from(rank > 1), seed as u64 + 20, call_at_random);
+        on_nodes(
+            n,
+            |rank| u32::from(rank > 1),
+            seed as u64 + 20,
+            call_at_random,
+        );
     }
 }
 
@@ -582,7 +600,9 @@ fn many_nonblocking_collectives_are_under_way_at_once() {
                 buffer: elements!(buffer, 1, &datatype),
                 root: index % rank.n() as i32,
             };
-            rank.comm.start_collective(&call, Origin::default()).unwrap()
+            rank.comm
+                .start_collective(&call, Origin::default())
+                .unwrap()
         });
         let requests: Vec<_> = started.collect();
         let list: Vec<_> = requests.iter().rev().map(Some).collect();

@@ -12,7 +12,10 @@ const TWO: Open = Open {
     streamed: false,
     library: false,
 };
-const THREE: Open = Open { direct: true, ..TWO };
+const THREE: Open = Open {
+    direct: true,
+    ..TWO
+};
 const ALL: Open = Open {
     direct: true,
     messages: true,
@@ -31,7 +34,11 @@ fn calls(ways: &mut Ways, open: Open, count: u32, ns: [u64; WAYS.len()]) -> [u32
     for _ in 0..count {
         let (way, timed) = ways.decide(SORT, open);
         gone[way] += 1;
-        ways.over((SORT, open), way, timed.then(|| Duration::from_nanos(ns[way])));
+        ways.over(
+            (SORT, open),
+            way,
+            timed.then(|| Duration::from_nanos(ns[way])),
+        );
     }
     gone
 }
@@ -48,7 +55,8 @@ fn every_open_way_is_tried_and_the_quickest_is_kept_to() {
         let mut ways = Ways::default();
         let gone = calls(&mut ways, ALL, 1000, ns);
         assert!(
-            gone.iter().all(|count| *count >= u32::from(limit::WAYS_SURE)),
+            gone.iter()
+                .all(|count| *count >= u32::from(limit::WAYS_SURE)),
             "{gone:?}"
         );
         assert!(others_than(best, gone) <= 60, "{best}: {gone:?}");
@@ -60,7 +68,12 @@ fn a_way_that_is_not_open_is_never_gone() {
     let mut ways = Ways::default();
     let gone = calls(&mut ways, TWO, 1000, [9, 9, 1, 1, 1, 1, 1]);
     assert_eq!(gone[2..], [0; 5]);
-    calls(&mut ways, ALL, 1000, [9, 9, 1, 1, 1, 1, 1].map(|us| us * 10_000));
+    calls(
+        &mut ways,
+        ALL,
+        1000,
+        [9, 9, 1, 1, 1, 1, 1].map(|us| us * 10_000),
+    );
     let gone = calls(&mut ways, TWO, 1000, [9, 9, 1, 1, 1, 1, 1]);
     assert_eq!(gone[2..], [0; 5]);
 }
@@ -104,7 +117,12 @@ fn most_short_calls_read_no_clock() {
 #[test]
 fn a_length_never_seen_goes_the_way_of_shorter_ones_and_learns_in_its_turn() {
     let mut ways = Ways::default();
-    calls(&mut ways, THREE, 200, [300_000, 100_000, 200_000, 0, 0, 0, 0]);
+    calls(
+        &mut ways,
+        THREE,
+        200,
+        [300_000, 100_000, 200_000, 0, 0, 0, 0],
+    );
     let longer = Sort {
         len: 16 * SORT.len,
         ..SORT
@@ -187,6 +205,9 @@ fn nothing_is_learned_of_a_call_that_somebody_could_not_time() {
 #[test]
 fn lengths_fall_into_classes_of_powers_of_two() {
     let class = |len| Sort { len, ..SORT }.class();
-    assert_eq!([class(0), class(8192), class(16383), class(16384)], [0, 0, 0, 1]);
+    assert_eq!(
+        [class(0), class(8192), class(16383), class(16384)],
+        [0, 0, 0, 1]
+    );
     assert_eq!(class(u64::MAX), limit::WAYS_CLASSES - 1);
 }

@@ -10,7 +10,10 @@ fn named(code: u16) -> Datatype {
 #[test]
 fn a_vector_of_a_thousand_million_blocks_costs_nothing() {
     let vector = named(codes::DOUBLE).vector(1_000_000_000, 1, 2).unwrap();
-    assert_eq!((vector.size(), vector.extent()), (8_000_000_000, 15_999_999_992));
+    assert_eq!(
+        (vector.size(), vector.extent()),
+        (8_000_000_000, 15_999_999_992)
+    );
     let both = Datatype::structure(&[1, 1], &[0, 8], &[vector.clone(), vector]).unwrap();
     assert_eq!(both.elements(), 2_000_000_000);
     let data = both.data(UserMem::null(), 3).unwrap();
@@ -71,7 +74,8 @@ fn every_code_of_the_abi_has_its_size_in_its_bits_where_it_is_fixed() {
 
 #[test]
 fn set_bounds_win_over_data_also_in_enclosing_types() {
-    // MPI 5.0, section 5.1.7: bounds that were set stay in effect in types built from the resized one.
+    // MPI 5.0, section 5.1.7: bounds that were set stay in effect in types built from the resized
+    // one.
     let inner = named(codes::INT).resized(-3, 9).unwrap();
     let twice = inner.contiguous(2).unwrap();
     assert_eq!(
@@ -100,11 +104,17 @@ fn equal_neighbours_become_one_run() {
 fn what_does_not_fit_64_bits_is_refused() {
     let double = named(codes::DOUBLE);
     assert_eq!(double.contiguous(i64::MAX).unwrap_err().class, Class::Arg);
-    assert_eq!(double.vector(2, 1, i64::MAX / 4).unwrap_err().class, Class::Arg);
+    assert_eq!(
+        double.vector(2, 1, i64::MAX / 4).unwrap_err().class,
+        Class::Arg
+    );
     assert_eq!(double.resized(i64::MAX, 1).unwrap_err().class, Class::Arg);
     assert_eq!(double.contiguous(-1).unwrap_err().class, Class::Count);
     assert_eq!(
-        double.data(UserMem::null(), u64::MAX / 4).unwrap_err().class,
+        double
+            .data(UserMem::null(), u64::MAX / 4)
+            .unwrap_err()
+            .class,
         Class::Count
     );
     let gaps = double.vector(2, 1, 2).unwrap();
@@ -157,7 +167,10 @@ fn contents_return_the_arguments_in_the_form_of_the_call() {
     let int = named(codes::INT);
     let vector = int.hvector(3, 2, 40).unwrap();
     let contents = vector.contents();
-    assert_eq!((contents.integers, contents.addresses), (vec![3, 2], vec![40]));
+    assert_eq!(
+        (contents.integers, contents.addresses),
+        (vec![3, 2], vec![40])
+    );
     assert_eq!(contents.types, std::slice::from_ref(&int));
     assert_eq!(vector.envelope().combiner as i32, 105);
     let constructor = Constructor::Hvector {
@@ -264,15 +277,25 @@ fn the_canonical_form_is_big_endian_and_has_the_standards_sizes() {
         [0xff, 0xff, 0xff, 0xfe]
     );
     assert_eq!(
-        of(codes::LONG, &(1i64 << 40).to_ne_bytes()).unwrap_err().class,
+        of(codes::LONG, &(1i64 << 40).to_ne_bytes())
+            .unwrap_err()
+            .class,
         Class::Conversion
     );
-    assert_eq!(of(codes::WCHAR, &0x20acu32.to_ne_bytes()).unwrap(), [0x20, 0xac]);
     assert_eq!(
-        of(codes::WCHAR, &0x1f600u32.to_ne_bytes()).unwrap_err().class,
+        of(codes::WCHAR, &0x20acu32.to_ne_bytes()).unwrap(),
+        [0x20, 0xac]
+    );
+    assert_eq!(
+        of(codes::WCHAR, &0x1f600u32.to_ne_bytes())
+            .unwrap_err()
+            .class,
         Class::Conversion
     );
-    assert_eq!(of(codes::LOGICAL, &7i32.to_ne_bytes()).unwrap(), [0, 0, 0, 1]);
+    assert_eq!(
+        of(codes::LOGICAL, &7i32.to_ne_bytes()).unwrap(),
+        [0, 0, 0, 1]
+    );
     let double_int = [&1f64.to_ne_bytes()[..], &3i32.to_ne_bytes()[..]].concat();
     assert_eq!(
         of(codes::DOUBLE_INT, &double_int).unwrap(),
@@ -344,7 +367,10 @@ fn only_structures_are_padded_and_padding_of_parts_counts() {
         Datatype::structure(&[1, 1], &[0, at], &[first.clone(), second.clone()]).unwrap()
     };
     assert_eq!(
-        (pair(8, &double, &char).extent(), pair(1, &char, &double).extent()),
+        (
+            pair(8, &double, &char).extent(),
+            pair(1, &char, &double).extent()
+        ),
         (16, 16)
     );
     let padded = pair(8, &double, &char);
@@ -355,6 +381,12 @@ fn only_structures_are_padded_and_padding_of_parts_counts() {
         ),
         (28, 24)
     );
-    assert_eq!(named(codes::INT).hindexed(&[1, 1], &[0, 3]).unwrap().extent(), 7);
+    assert_eq!(
+        named(codes::INT)
+            .hindexed(&[1, 1], &[0, 3])
+            .unwrap()
+            .extent(),
+        7
+    );
     assert_eq!(named(codes::LONG_INT).extent(), 16);
 }

@@ -1,4 +1,5 @@
-//! Digests tell types apart as far as the standard wants them apart, and never by how a type was made.
+//! Digests tell types apart as far as the standard wants them apart, and never by how a type was
+//! made.
 
 use crate::datatype::basic::Basic;
 use crate::datatype::{Constructor, Datatype, Form, Leaf, codes};
@@ -73,6 +74,9 @@ fn bytes_and_nothing_agree_with_all() {
     let (byte, double) = (named(codes::BYTE), named(codes::DOUBLE));
     assert_eq!(byte.mark(8), TypeMark::NONE);
     assert_eq!(double.mark(0), TypeMark::NONE);
-    assert_eq!(structure(&[(1, &double), (3, &byte)]).mark(1), TypeMark::NONE);
+    assert_eq!(
+        structure(&[(1, &double), (3, &byte)]).mark(1),
+        TypeMark::NONE
+    );
     assert!(!TypeMark::NONE.contradicts(double.mark(1), true));
 }

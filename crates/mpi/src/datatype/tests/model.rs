@@ -66,7 +66,12 @@ impl Naive {
 
     /// With the extent of a C structure.
     fn padded(mut self) -> Self {
-        let align = self.map.iter().map(|entry| entry.1.align()).max().unwrap_or(1);
+        let align = self
+            .map
+            .iter()
+            .map(|entry| entry.1.align())
+            .max()
+            .unwrap_or(1);
         self.natural = self
             .natural
             .map(|(lb, ub)| (lb, lb + ((ub - lb) as u64).next_multiple_of(align) as i64));
@@ -149,12 +154,15 @@ pub fn sample(basic: Basic, seed: u8) -> Vec<u8> {
             bytes.resize(16, 0);
             bytes
         }
-        Basic::F128 => (0x3fff_u128 << 112 | u128::from(seed)).to_ne_bytes().to_vec(),
+        Basic::F128 => (0x3fff_u128 << 112 | u128::from(seed))
+            .to_ne_bytes()
+            .to_vec(),
         other => unreachable!("the generator does not make {other:?}"),
     }
 }
 
-/// The same value as the standard writes it in the canonical form, worked out by hand for each kind.
+/// The same value as the standard writes it in the canonical form, worked out by hand for each
+/// kind.
 pub fn canonical(basic: Basic, seed: u8) -> Vec<u8> {
     let small = i16::from(seed) - 100;
     match basic {
@@ -173,7 +181,9 @@ pub fn canonical(basic: Basic, seed: u8) -> Vec<u8> {
             let exponent = 0x4000_u128 | u128::from(seed);
             (exponent << 112 | fraction << 49).to_be_bytes().to_vec()
         }
-        Basic::F128 => (0x3fff_u128 << 112 | u128::from(seed)).to_be_bytes().to_vec(),
+        Basic::F128 => (0x3fff_u128 << 112 | u128::from(seed))
+            .to_be_bytes()
+            .to_vec(),
         other => unreachable!("the generator does not make {other:?}"),
     }
 }
@@ -217,7 +227,10 @@ pub fn made() -> impl Strategy<Value = Made> {
 fn structure(fields: Vec<(Made, i64, i64)>) -> Made {
     let lengths: Vec<i64> = fields.iter().map(|field| field.1).collect();
     let displacements: Vec<i64> = fields.iter().map(|field| field.2).collect();
-    let types: Vec<Datatype> = fields.iter().map(|field| field.0.datatype.clone()).collect();
+    let types: Vec<Datatype> = fields
+        .iter()
+        .map(|field| field.0.datatype.clone())
+        .collect();
     let mut naive = Naive::default();
     fields
         .iter()
@@ -263,10 +276,13 @@ fn step() -> impl Strategy<Value = Step> {
         (0i64..5, 0i64..4, -50i64..70).prop_map(|(c, b, s)| Step::Hvector(c, b, s)),
         list().prop_map(Step::Indexed),
         list().prop_map(Step::Hindexed),
-        (0i64..4, prop::collection::vec(-6i64..12, 0..6)).prop_map(|(b, d)| Step::IndexedBlock(b, d)),
-        (0i64..4, prop::collection::vec(-60i64..90, 0..6)).prop_map(|(b, d)| Step::HindexedBlock(b, d)),
+        (0i64..4, prop::collection::vec(-6i64..12, 0..6))
+            .prop_map(|(b, d)| Step::IndexedBlock(b, d)),
+        (0i64..4, prop::collection::vec(-60i64..90, 0..6))
+            .prop_map(|(b, d)| Step::HindexedBlock(b, d)),
         (-30i64..30, 0i64..120).prop_map(|(lb, extent)| Step::Resized(lb, extent)),
-        (prop::collection::vec(dim, 1..4), order()).prop_map(|(dims, order)| Step::Subarray(dims, order)),
+        (prop::collection::vec(dim, 1..4), order())
+            .prop_map(|(dims, order)| Step::Subarray(dims, order)),
         (prop::collection::vec(ddim, 1..4), any::<usize>(), order())
             .prop_map(|(dims, rank, order)| Step::Darray(dims, rank, order)),
     ]
@@ -331,7 +347,10 @@ fn apply(old: Made, step: Step) -> Made {
                 naive,
             )
         }
-        Step::Resized(lb, extent) => (d.resized(lb, extent).unwrap(), n.clone().bounded(lb, lb + extent)),
+        Step::Resized(lb, extent) => (
+            d.resized(lb, extent).unwrap(),
+            n.clone().bounded(lb, lb + extent),
+        ),
         Step::Subarray(dims, order) => subarray(&old, &dims, order),
         Step::Darray(dims, rank, order) => darray(&old, &dims, rank, order),
     };

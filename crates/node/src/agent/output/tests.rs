@@ -61,7 +61,11 @@ fn the_two_streams_of_a_rank_do_not_share_a_line_of_one_sink() {
 
 #[test]
 fn a_shown_part_of_a_line_is_ended_before_another_rank_speaks_and_its_rest_is_tagged_again() {
-    let (mut one, mut two, mut sink) = (stream_of(1, Tags::Rank), stream_of(2, Tags::Rank), collector());
+    let (mut one, mut two, mut sink) = (
+        stream_of(1, Tags::Rank),
+        stream_of(2, Tags::Rank),
+        collector(),
+    );
     one.feed(b"part", &mut sink);
     one.emit(&mut sink);
     two.feed(b"line\n", &mut sink);
@@ -78,7 +82,11 @@ fn a_shown_part_of_a_line_is_ended_before_another_rank_speaks_and_its_rest_is_ta
 
 #[test]
 fn without_tags_the_last_bytes_of_ranks_stay_as_they_are_but_an_open_line_is_ended() {
-    let (mut one, mut two, mut sink) = (stream_of(1, Tags::None), stream_of(2, Tags::None), collector());
+    let (mut one, mut two, mut sink) = (
+        stream_of(1, Tags::None),
+        stream_of(2, Tags::None),
+        collector(),
+    );
     one.feed(b"part", &mut sink);
     one.emit(&mut sink);
     two.feed(b"line\nx", &mut sink);
@@ -113,7 +121,10 @@ fn others_wait_with_bounded_memory_while_a_long_line_passes_and_then_one_after_t
     three.resume(&mut sink);
     let text = String::from_utf8(sink.pending.clone()).unwrap();
     let lines: Vec<_> = text.lines().map(|line| (&line[..5], line.len())).collect();
-    let (long, longer) = (LINE_BYTES_MAX + 6, LINE_BYTES_MAX.next_multiple_of(1000) + 5);
+    let (long, longer) = (
+        LINE_BYTES_MAX + 6,
+        LINE_BYTES_MAX.next_multiple_of(1000) + 5,
+    );
     assert_eq!(lines[0], ("|[1] ", long));
     assert_eq!((lines[1], lines[2]), (("[2] b", longer), ("[3] s", 9)));
     assert_eq!((lines.len(), three.due().is_some()), (3, true));
@@ -121,7 +132,11 @@ fn others_wait_with_bounded_memory_while_a_long_line_passes_and_then_one_after_t
 
 #[test]
 fn a_rank_that_never_ends_its_line_does_not_silence_the_others() {
-    let (mut one, mut two, mut sink) = (stream_of(1, Tags::None), stream_of(2, Tags::None), collector());
+    let (mut one, mut two, mut sink) = (
+        stream_of(1, Tags::None),
+        stream_of(2, Tags::None),
+        collector(),
+    );
     one.feed(&[b'a'; LINE_BYTES_MAX], &mut sink);
     two.feed(b"line\n", &mut sink);
     sink.look_at_pass(Instant::now() + LINE_PASSES_WAIT);

@@ -1,6 +1,7 @@
 //! Starting a process without copying the parent's page tables.
 //!
-//! Called by the agent only, for each rank. Every function is a thin layer over system calls whose contract is in its comment.
+//! Called by the agent only, for each rank. Every function is a thin layer over system calls whose
+//! contract is in its comment.
 
 use std::ffi::CString;
 use std::io;
@@ -13,7 +14,8 @@ use crate::sys::Signals;
 pub struct Exec<'a> {
     /// File to execute.
     pub path: &'a CString,
-    /// Whether a shell runs it where the system cannot: a script without a first line that names its interpreter.
+    /// Whether a shell runs it where the system cannot: a script without a first line that names
+    /// its interpreter.
     pub by_shell: bool,
     /// Arguments, the first being the program's name.
     pub argv: &'a [CString],
@@ -71,10 +73,12 @@ pub enum SpawnError {
     Exec(io::Error),
 }
 
-/// Starts a program as a child that dies with this process, and returns its process id once it is running.
+/// Starts a program as a child that dies with this process, and returns its process id once it is
+/// running.
 ///
-/// The child borrows this process's memory until it executes (as `posix_spawn` does), so the cost does not grow with
-/// the parent's memory. All signals that are watched must be blocked in the caller.
+/// The child borrows this process's memory until it executes (as `posix_spawn` does), so the cost
+/// does not grow with the parent's memory. All signals that are watched must be blocked in the
+/// caller.
 pub fn spawn(exec: &Exec<'_>) -> Result<i32, SpawnError> {
     let argv = pointers(exec.argv);
     let mut shell_argv = vec![c"/bin/sh".as_ptr(), exec.path.as_ptr()];
@@ -92,9 +96,9 @@ pub fn spawn(exec: &Exec<'_>) -> Result<i32, SpawnError> {
     };
     let mut stack = vec![0u128; STACK_BYTES / 16];
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: CLONE_VFORK suspends this thread until the child has executed or ended, so `shared` and `stack` outlive
-    // the child's use and nobody else touches them; the stack grows down from its aligned end and is large enough for
-    // `child`, which calls nothing but system calls.
+    // SAFETY: CLONE_VFORK suspends this thread until the child has executed or ended, so `shared`
+    // and `stack` outlive the child's use and nobody else touches them; the stack grows down from
+    // its aligned end and is large enough for `child`, which calls nothing but system calls.
     let pid = unsafe {
         libc::clone(
             child,
@@ -121,8 +125,8 @@ pub fn spawn(exec: &Exec<'_>) -> Result<i32, SpawnError> {
 
 /// The child between clone and exec.
 extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `spawn` passes a pointer to its `Shared` and is suspended while this runs; only async-signal-safe calls
-    // are made, on arguments prepared before.
+    // SAFETY: `spawn` passes a pointer to its `Shared` and is suspended while this runs; only
+    // async-signal-safe calls are made, on arguments prepared before.
     unsafe {
         let shared = &mut *shared.cast::<Shared<'_>>();
         let exec = shared.exec;
@@ -165,8 +169,16 @@ extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
         if shared.errno == 0 {
             // Rust's runtime ignores it, which a program would inherit.
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-            libc::sigprocmask(libc::SIG_SETMASK, &exec.signals.before, std::ptr::null_mut());
-            libc::execve(exec.path.as_ptr(), shared.argv.as_ptr(), shared.envp.as_ptr());
+            libc::sigprocmask(
+                libc::SIG_SETMASK,
+                &exec.signals.before,
+                std::ptr::null_mut(),
+            );
+            libc::execve(
+                exec.path.as_ptr(),
+                shared.argv.as_ptr(),
+                shared.envp.as_ptr(),
+            );
             if exec.by_shell && *libc::__errno_location() == libc::ENOEXEC {
                 libc::execve(
                     c"/bin/sh".as_ptr(),
@@ -185,7 +197,8 @@ extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
 /// # Safety
 /// Only between clone and exec.
 unsafe fn prepare_descriptors(exec: &Exec<'_>) -> bool {
-    // SAFETY: dup2 on open descriptors; the sources are above 2 (the agent opened 0 to 2 first), so no target is one.
+    // SAFETY: dup2 on open descriptors; the sources are above 2 (the agent opened 0 to 2 first), so
+    // no target is one.
     unsafe {
         let place = |from: RawFd, to: RawFd| match from == to {
             true => libc::fcntl(to, libc::F_SETFD, 0) != -1,
@@ -194,6 +207,8 @@ unsafe fn prepare_descriptors(exec: &Exec<'_>) -> bool {
         exec.stdin.is_none_or(|fd| place(fd.as_raw_fd(), 0))
             && place(exec.stdout.as_raw_fd(), 1)
             && place(exec.stderr.as_raw_fd(), 2)
-            && exec.pass.is_none_or(|(fd, number)| place(fd.as_raw_fd(), number))
+            && exec
+                .pass
+                .is_none_or(|(fd, number)| place(fd.as_raw_fd(), number))
     }
 }

@@ -1,7 +1,9 @@
-//! The functions of libpmix that a rank calls, found at run time. PMIx has no wire protocol of its own that could be spoken instead.
+//! The functions of libpmix that a rank calls, found at run time. PMIx has no wire protocol of its
+//! own that could be spoken instead.
 //!
-//! Layouts are those of `pmix_common.h`, versions 3 to 5. Values are only built with room for the largest variant, and only read up to the one that was asked for,
-//! so their size, which differs between versions, does not matter.
+//! Layouts are those of `pmix_common.h`, versions 3 to 5. Values are only built with room for the
+//! largest variant, and only read up to the one that was asked for, so their size, which differs
+//! between versions, does not matter.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
@@ -73,7 +75,8 @@ type Abort = unsafe extern "C" fn(c_int, *const c_char, *const Proc, usize) -> c
 type Put = unsafe extern "C" fn(u8, *const c_char, *const Value) -> c_int;
 type Commit = unsafe extern "C" fn() -> c_int;
 type Fence = unsafe extern "C" fn(*const Proc, usize, *const Info, usize) -> c_int;
-type Get = unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
+type Get =
+    unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
 
 /// The library, loaded for as long as the process lives.
 pub struct Library {
@@ -115,8 +118,10 @@ impl Library {
     /// # Errors
     /// What the loader says, or the function that is missing.
     pub fn open(path: &Path) -> Result<Self, String> {
-        let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
-        // SAFETY: runs the initialisers of a library that the user's launcher uses itself; it is never closed.
+        let name =
+            CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
+        // SAFETY: runs the initialisers of a library that the user's launcher uses itself; it is
+        // never closed.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             // SAFETY: the text lives until the next call of the loader by this thread.
@@ -192,8 +197,17 @@ impl Library {
     fn get(&self, of: &Proc, key: &CStr, only_here: bool) -> Result<*const Value, Status> {
         let optional = Info::set(c"pmix.optional");
         let mut value = std::ptr::null_mut();
-        // SAFETY: process, key and flag live for the call, which writes one pointer to a value that is ours.
-        done(unsafe { (self.get)(of, key.as_ptr(), &optional, usize::from(only_here), &mut value) })?;
+        // SAFETY: process, key and flag live for the call, which writes one pointer to a value that
+        // is ours.
+        done(unsafe {
+            (self.get)(
+                of,
+                key.as_ptr(),
+                &optional,
+                usize::from(only_here),
+                &mut value,
+            )
+        })?;
         match value.is_null() {
             true => Err(Status(0)),
             false => Ok(value),
@@ -203,7 +217,8 @@ impl Library {
     /// A number that the launcher has told of a process.
     pub fn number(&self, of: &Proc, key: &CStr) -> Option<u32> {
         let value = self.get(of, key, true).ok()?;
-        // SAFETY: the library gave the value; its kind says which variant its data are. It is never freed: there are few.
+        // SAFETY: the library gave the value; its kind says which variant its data are. It is never
+        // freed: there are few.
         unsafe {
             match (&raw const (*value).kind).read() {
                 UINT32 | RANK => Some((&raw const (*value).data).cast::<u32>().read()),

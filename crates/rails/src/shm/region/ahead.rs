@@ -1,8 +1,11 @@
-//! Regions announced ahead: a receiver offers its data to the sender of a message that is still to come.
+//! Regions announced ahead: a receiver offers its data to the sender of a message that is still to
+//! come.
 //!
-//! Part of the regions. The data is a shared region of which the owner takes nothing as long as it is offered, and all of it or nothing when
-//! it withdraws ([`Division::withdraw`]). So exactly one of both sides gets it, whatever each knows of the other; a writer whose
-//! offer was withdrawn, revoked or given to somebody else finds that out before it moves a byte. Bounded by the region table.
+//! Part of the regions. The data is a shared region of which the owner takes nothing as long as it
+//! is offered, and all of it or nothing when it withdraws ([`Division::withdraw`]). So exactly one
+//! of both sides gets it, whatever each knows of the other; a writer whose offer was withdrawn,
+//! revoked or given to somebody else finds that out before it moves a byte. Bounded by the region
+//! table.
 
 use super::{Exposed, Lease, Probe, Regions, give_back, hear_of_death};
 use crate::limits::REGIONS;
@@ -37,7 +40,8 @@ impl Regions {
         Handover::Mine
     }
 
-    /// Takes the first part of data that a peer offered ahead, and writes it. `None`: it is not to be had any more.
+    /// Takes the first part of data that a peer offered ahead, and writes it. `None`: it is not to
+    /// be had any more.
     pub(crate) fn write_ahead(
         &mut self,
         neighbours: &dyn Neighbours,
@@ -69,13 +73,18 @@ impl Regions {
         }
     }
 
-    /// Whether `peer` says that it looks for messages just now. A hint. Without its memory nothing depends on it.
+    /// Whether `peer` says that it looks for messages just now. A hint. Without its memory nothing
+    /// depends on it.
     pub(crate) fn looks(&self, neighbours: &dyn Neighbours, peer: Peer) -> bool {
         self.probe(neighbours, peer);
         match self.probes.borrow().get(peer as usize) {
             // Relaxed: a stale answer costs time only.
             Some(Probe::Works(reached)) => {
-                reached.inbox.atomic_u32(layout::LOOKING).load(Ordering::Relaxed) != 0
+                reached
+                    .inbox
+                    .atomic_u32(layout::LOOKING)
+                    .load(Ordering::Relaxed)
+                    != 0
             }
             _ => true,
         }

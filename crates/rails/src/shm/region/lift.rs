@@ -1,7 +1,8 @@
 //! Copies that any thread carries out without the rail, under a lease that was taken with it.
 //!
-//! Part of the regions. A load keeps the peer's mapping and its lease, so that the rail may meanwhile forget the peer; the lease goes back when the load is dropped, carried or
-//! not. What is checked after the bytes moved is what every use of a region checks.
+//! Part of the regions. A load keeps the peer's mapping and its lease, so that the rail may
+//! meanwhile forget the peer; the lease goes back when the load is dropped, carried or not. What is
+//! checked after the bytes moved is what every use of a region checks.
 
 use super::{Lease, Probe, Reached, Regions, hear_of_death, take_part_back};
 use crate::shm::peers::Neighbours;

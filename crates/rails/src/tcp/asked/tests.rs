@@ -1,4 +1,5 @@
-//! What a rank does that is asked for its call while it has one under way, or is connected as it seems to it.
+//! What a rank does that is asked for its call while it has one under way, or is connected as it
+//! seems to it.
 
 use super::*;
 use crate::conformance::{Told, send};
@@ -74,11 +75,13 @@ impl Scene {
 
     fn poll(&mut self) {
         self.rail.poll(16, &mut Told::default());
-        self.asks.retain_mut(|ask| matches!(ask.look(), Called::Waits));
+        self.asks
+            .retain_mut(|ask| matches!(ask.look(), Called::Waits));
         std::thread::sleep(Duration::from_micros(200));
     }
 
-    /// Polls until `done` gives something, for longer than any delay of a machine with too much to do.
+    /// Polls until `done` gives something, for longer than any delay of a machine with too much to
+    /// do.
     fn until<T>(&mut self, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
         for _ in 0..100_000 {
             if let Some(done) = done(self) {
@@ -92,7 +95,8 @@ impl Scene {
     /// Rank 1's agent asks rank 0 for its call, and is heard.
     fn ask(&mut self) {
         let asking = house_of_asking(self.secret.clone(), JOB, 1);
-        self.asks.push(Call::ask(&asking, (self.here, 0), false).unwrap());
+        self.asks
+            .push(Call::ask(&asking, (self.here, 0), false).unwrap());
         self.until(|scene| scene.asks.is_empty().then_some(()));
     }
 
@@ -141,11 +145,15 @@ fn is_over(socket: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn who_is_asked_calls_again_where_a_call_has_stood_unanswered_for_a_while_and_later_the_next_time() {
+fn who_is_asked_calls_again_where_a_call_has_stood_unanswered_for_a_while_and_later_the_next_time()
+{
     let mut scene = Scene::new();
     let (mut first, _) = scene.call();
     scene.ask();
-    assert!(scene.is_calm() && !is_over(&mut first), "it was given up at once");
+    assert!(
+        scene.is_calm() && !is_over(&mut first),
+        "it was given up at once"
+    );
     scene.wait();
     assert!(scene.is_calm());
     scene.ask();
@@ -186,7 +194,10 @@ fn a_call_whose_answer_is_there_is_not_given_up_because_nobody_has_looked() {
     std::thread::sleep(Duration::from_millis(10));
     scene.rail.must_look = true;
     scene.rail.poll(16, &mut Told::default());
-    assert!(scene.rail.ends(1, Stream::Small).is_some(), "it was given up");
+    assert!(
+        scene.rail.ends(1, Stream::Small).is_some(),
+        "it was given up"
+    );
     scene.rail.sever();
     other.sever();
 }
@@ -220,12 +231,16 @@ fn who_was_led_to_a_call_that_proves_nothing_calls_again_when_it_is_asked() {
     let asked = Instant::now();
     scene.ask();
     let (_second, _) = scene.call();
-    assert!(asked.elapsed() < RELAY_HALF_LIMIT / 2, "not for being asked");
+    assert!(
+        asked.elapsed() < RELAY_HALF_LIMIT / 2,
+        "not for being asked"
+    );
     scene.rail.sever();
 }
 
 #[test]
-fn whose_call_is_cut_asks_for_the_other_s_since_who_cut_it_may_be_a_host_between_that_reaches_nobody() {
+fn whose_call_is_cut_asks_for_the_other_s_since_who_cut_it_may_be_a_host_between_that_reaches_nobody()
+ {
     let mut scene = Scene::new();
     let asked = |scene: &Scene| scene.book.asked.lock().unwrap().len();
     for _ in 0..2 {
@@ -251,7 +266,10 @@ fn a_call_that_a_host_between_keeps_is_asked_for_now_and_then() {
     }
     // One when it hears that it is kept, and then each time that it is due.
     let due = begun.elapsed().as_micros() / TCP_KEPT_ASKS_EVERY.as_micros();
-    assert!((asked(&scene) - before) as u128 <= due + 1, "it asks without end");
+    assert!(
+        (asked(&scene) - before) as u128 <= due + 1,
+        "it asks without end"
+    );
     assert!(!is_over(&mut first));
     scene.rail.sever();
 }
@@ -299,7 +317,11 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
     assert!(scene.is_calm() && end(&scene.rail, 1) == first);
     // Its way is gone, and nobody tells rank 0, which goes on sending there.
     let remote = other.remotes[0].as_ref().unwrap();
-    let gone = remote.fd(Stream::Small).unwrap().try_clone_to_owned().unwrap();
+    let gone = remote
+        .fd(Stream::Small)
+        .unwrap()
+        .try_clone_to_owned()
+        .unwrap();
     other.broke(0, Stream::Small);
     send(&mut scene.rail, 1, b"more", 0, Class::Data).unwrap();
     scene.wait();
@@ -353,7 +375,8 @@ impl OneWay {
         (Relay::new(port, self.secret.clone(), JOB).unwrap(), here)
     }
 
-    /// Whether rank 1 gets what rank 0 has to say, where rank 0 calls it at the one address, and it rank 0 at the other; rank 0 looks each `every`, and `between` is done all the time.
+    /// Whether rank 1 gets what rank 0 has to say, where rank 0 calls it at the one address, and it
+    /// rank 0 at the other; rank 0 looks each `every`, and `between` is done all the time.
     fn arrives(
         self,
         (of_one, of_zero): (SocketAddr, SocketAddr),

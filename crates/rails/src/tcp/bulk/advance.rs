@@ -1,9 +1,13 @@
 //! The beginning of large data, which leaves before anybody asks for it.
 //!
-//! Part of [`Bulk`]. Who announces a region has its first bytes follow at once, on the connection on which they would be asked for; the announcement says how many. So nobody waits
-//! for a request, and who computes finds them in its system when it looks. A read that begins takes them to where they belong, whether they are there or still to come. What comes before its
-//! read waits in the socket for some looks, since its announcement may be on its way, and then in a block of the rank's [`Keep`]; where there is none it is dropped and asked for as ever, and
-//! its sender is told, which sends nothing unasked for a while. Bounded by one region of each side of a pair at a time, [`ADVANCE_MAX`] bytes of it, and [`ADVANCES_KEPT`] blocks of a rank.
+//! Part of [`Bulk`]. Who announces a region has its first bytes follow at once, on the connection
+//! on which they would be asked for; the announcement says how many. So nobody waits for a request,
+//! and who computes finds them in its system when it looks. A read that begins takes them to where
+//! they belong, whether they are there or still to come. What comes before its read waits in the
+//! socket for some looks, since its announcement may be on its way, and then in a block of the
+//! rank's [`Keep`]; where there is none it is dropped and asked for as ever, and its sender is
+//! told, which sends nothing unasked for a while. Bounded by one region of each side of a pair at a
+//! time, [`ADVANCE_MAX`] bytes of it, and [`ADVANCES_KEPT`] blocks of a rank.
 
 use super::{Bulk, Goes, Origin, Piece, Read, Told, stage};
 use crate::limits::{ADVANCE_MAX, ADVANCE_PASSES, ADVANCE_PASSES_MAX, ADVANCES_KEPT};
@@ -107,7 +111,8 @@ impl Drop for Kept {
 impl Bulk {
     // The side whose memory it is.
 
-    /// Has the first bytes of a region that is about to be announced leave unasked, if that can be: how many, or 0.
+    /// Has the first bytes of a region that is about to be announced leave unasked, if that can be:
+    /// how many, or 0.
     pub(crate) fn advance(&mut self, cookie: u64, data: &Data) -> u64 {
         if self.channel.is_none() || self.advances.out.is_some() || self.has_to_send() {
             return 0;
@@ -125,7 +130,8 @@ impl Bulk {
         len
     }
 
-    /// Says that so many first bytes of a region come, or, of 0, that none of it and of those before it do.
+    /// Says that so many first bytes of a region come, or, of 0, that none of it and of those
+    /// before it do.
     fn stage_advance(&mut self, cookie: u64, len: u64) -> Ask {
         let ask = Ask {
             cookie,
@@ -137,7 +143,8 @@ impl Bulk {
         ask
     }
 
-    /// What was to leave unasked has to be asked for, since the connection is another. Sent again, on connections that break soon it would take all they carry. The other side is told on each
+    /// What was to leave unasked has to be asked for, since the connection is another. Sent again,
+    /// on connections that break soon it would take all they carry. The other side is told on each
     /// connection, since nobody knows whether it heard of it on a former one.
     pub(super) fn end_advance(&mut self) {
         self.advances.out = None;
@@ -176,7 +183,8 @@ impl Bulk {
 
     // The side that reads it.
 
-    /// The beginning of a region comes unasked, or does not after all. What was to come so and has to be asked for is told.
+    /// The beginning of a region comes unasked, or does not after all. What was to come so and has
+    /// to be asked for is told.
     pub(super) fn advanced(&mut self, number: u32, ask: Ask) -> Result<Option<Told>, Violation> {
         let sane = number == number_of(ask.cookie) && ask.offset == 0;
         if !sane || ask.len > ADVANCE_MAX {
@@ -184,10 +192,14 @@ impl Bulk {
         }
         if ask.len == 0 {
             self.latest = self.latest.max(ask.cookie);
-            let never_comes =
-                |read: &mut Read| read.origin == Origin::Unasked(false) && read.ask.cookie <= ask.cookie;
+            let never_comes = |read: &mut Read| {
+                read.origin == Origin::Unasked(false) && read.ask.cookie <= ask.cookie
+            };
             // What was given up is asked for already.
-            let unsent = self.reads.extract_if(.., never_comes).filter(Read::is_wanted);
+            let unsent = self
+                .reads
+                .extract_if(.., never_comes)
+                .filter(Read::is_wanted);
             return Ok(Some(Told::Unsent(unsent.map(|read| read.rest()).collect())));
         }
         // Its sender has withdrawn the former one, all of which came.
@@ -198,11 +210,16 @@ impl Bulk {
         {
             return Err(Violation);
         }
-        self.reads.retain(|read| read.origin != Origin::Unasked(true));
+        self.reads
+            .retain(|read| read.origin != Origin::Unasked(true));
         if let Some(read) = self.reads.iter_mut().find(|read| read.number == number) {
             read.origin = Origin::Unasked(true);
             self.latest = ask.cookie;
-            return if read.ask == ask { Ok(None) } else { Err(Violation) };
+            return if read.ask == ask {
+                Ok(None)
+            } else {
+                Err(Violation)
+            };
         }
         self.latest = ask.cookie;
         // Its read may have begun when the connection was not known here, and have asked for it.
@@ -223,7 +240,8 @@ impl Bulk {
         Ok(None)
     }
 
-    /// A read begins whose first bytes its sender sends unasked: `ask` names them. If anything is found of them, they go to `local`, which is valid until it is told of or given back.
+    /// A read begins whose first bytes its sender sends unasked: `ask` names them. If anything is
+    /// found of them, they go to `local`, which is valid until it is told of or given back.
     pub(crate) fn bind(&mut self, piece: Piece, ask: Ask, local: (Data, u64)) -> Bound {
         if self.channel.is_none() {
             return Bound::No;
@@ -269,12 +287,14 @@ impl Bulk {
         Bound::Coming
     }
 
-    /// What came of this number, for which there is no read, waits here; without a block it is dropped.
+    /// What came of this number, for which there is no read, waits here; without a block it is
+    /// dropped.
     pub(crate) fn keep(&mut self, number: u32, block: Option<Kept>) {
         if block.is_none() {
             stage(&mut self.next, Kind::Unkept, number, 0);
         }
-        let waits = |read: &&mut Read| read.number == number && matches!(read.goes, Goes::Parked(_));
+        let waits =
+            |read: &&mut Read| read.number == number && matches!(read.goes, Goes::Parked(_));
         if let Some(read) = self.reads.iter_mut().find(waits) {
             read.goes = block.map_or(Goes::Nowhere, Goes::Kept);
         }
@@ -288,7 +308,8 @@ mod tests {
     use crate::tcp::hostile::Other;
 
     #[test]
-    fn that_nothing_comes_unasked_is_told_on_each_connection_since_the_former_may_have_broken_before() {
+    fn that_nothing_comes_unasked_is_told_on_each_connection_since_the_former_may_have_broken_before()
+     {
         let mut bulk = Bulk::default();
         let memory = Scratch::new(100).unwrap();
         let data = Data::contiguous(memory.mem(), 100);
@@ -306,7 +327,16 @@ mod tests {
                 expected: 0,
             };
             let (cookie, offset, len) = (3, 0, 0);
-            let word = [&head.encode()[..], &Ask { cookie, offset, len }.encode()].concat();
+            let word = [
+                &head.encode()[..],
+                &Ask {
+                    cookie,
+                    offset,
+                    len,
+                }
+                .encode(),
+            ]
+            .concat();
             assert_eq!(other.hears(), word);
         }
     }
@@ -320,7 +350,15 @@ mod tests {
         let (whole, at, len) = (7, 0, 100);
         let (piece, cookie, offset) = (Piece { whole, at, len }, 3, 0);
         assert_eq!(
-            bulk.bind(piece, Ask { cookie, offset, len }, local),
+            bulk.bind(
+                piece,
+                Ask {
+                    cookie,
+                    offset,
+                    len
+                },
+                local
+            ),
             Bound::Coming
         );
         assert_eq!(bulk.give_up(), [piece]);
@@ -331,8 +369,21 @@ mod tests {
             expected: 0,
         };
         let (offset, len) = (0, 0);
-        other.says(&[&head.encode()[..], &Ask { cookie, offset, len }.encode()].concat());
-        let told: Vec<_> = (0..4).filter_map(|_| bulk.fill(HEAD + ASK).unwrap().1).collect();
+        other.says(
+            &[
+                &head.encode()[..],
+                &Ask {
+                    cookie,
+                    offset,
+                    len,
+                }
+                .encode(),
+            ]
+            .concat(),
+        );
+        let told: Vec<_> = (0..4)
+            .filter_map(|_| bulk.fill(HEAD + ASK).unwrap().1)
+            .collect();
         assert_eq!(told, [Told::Unsent(Vec::new())]);
         assert!(bulk.reads.is_empty());
     }

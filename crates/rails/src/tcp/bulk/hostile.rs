@@ -1,4 +1,5 @@
-//! Anything that a peer may send to [`Bulk`], in any parts, while this side reads, lends, withdraws and gives up.
+//! Anything that a peer may send to [`Bulk`], in any parts, while this side reads, lends, withdraws
+//! and gives up.
 
 use super::*;
 use crate::limits::TCP_LOOK_EVERY;
@@ -12,7 +13,13 @@ const COOKIES: u64 = 6;
 const LENT: u64 = 3;
 /// Bytes of a lent region, and at most of a read.
 const REGION: u64 = 300;
-const KINDS: [Kind; 5] = [Kind::Ask, Kind::Bulk, Kind::Refused, Kind::Advance, Kind::Unkept];
+const KINDS: [Kind; 5] = [
+    Kind::Ask,
+    Kind::Bulk,
+    Kind::Refused,
+    Kind::Advance,
+    Kind::Unkept,
+];
 /// Is behind a buffer, and in it once it was given back.
 const OWN: u8 = 0xdd;
 /// Bytes behind a buffer.
@@ -86,12 +93,18 @@ impl Stage {
         let cookie = u64::from(story.byte()?) % COOKIES;
         let (len, bound) = (u64::from(story.byte()?) + 1, story.byte()? % 2 == 0);
         let memory = Scratch::new(len as usize + BEHIND)?;
-        memory.mem().with_mut(0, memory.len(), |bytes| bytes.fill(OWN));
+        memory
+            .mem()
+            .with_mut(0, memory.len(), |bytes| bytes.fill(OWN));
         let local = (Data::contiguous(memory.mem(), len), 0);
         let (whole, at) = (self.next_whole, 0);
         self.next_whole += 1;
         let (piece, offset) = (Piece { whole, at, len }, 0);
-        let ask = Ask { cookie, offset, len };
+        let ask = Ask {
+            cookie,
+            offset,
+            len,
+        };
         self.open.push(Local {
             whole,
             memory,
@@ -111,7 +124,10 @@ impl Stage {
 
     /// A read is over or given back: its memory is somebody else's.
     fn over(&mut self, piece: Piece) {
-        let at = self.open.iter().position(|local| local.whole == piece.whole);
+        let at = self
+            .open
+            .iter()
+            .position(|local| local.whole == piece.whole);
         let local = self.open.swap_remove(at.expect("each read ends once"));
         assert!(piece.at + piece.len <= local.len as u64);
         local.memory.mem().with_mut(0, local.memory.len(), |bytes| {

@@ -1,6 +1,7 @@
 //! Waiting for much of what comes, where every look takes its time from a program that computes.
 //!
-//! Part of [`Bulk`]. The kernel tells of a socket only when so many bytes are there, and gives them room; never of more than surely comes, so nothing is waited for in vain.
+//! Part of [`Bulk`]. The kernel tells of a socket only when so many bytes are there, and gives them
+//! room; never of more than surely comes, so nothing is waited for in vain.
 
 use super::Bulk;
 use crate::limits::TCP_LOW_WATER;
@@ -8,7 +9,8 @@ use crate::sys;
 use crate::tcp::channel::Channel;
 
 impl Bulk {
-    /// The socket tells when there is much of the body that is coming, and of no less. `false`: it tells of whatever there is.
+    /// The socket tells when there is much of the body that is coming, and of no less. `false`: it
+    /// tells of whatever there is.
     pub(crate) fn wait_for_much(&mut self) -> bool {
         let (Some(channel), Some(coming)) = (&self.channel, self.coming) else {
             return false;

@@ -1,6 +1,7 @@
 //! How much of large data a socket takes before it leaves.
 //!
-//! Part of [`Bulk`]. What waits there has left the caches when it leaves; but it leaves without anybody's help. So a socket holds little of it only while somebody polls who would fill it again
+//! Part of [`Bulk`]. What waits there has left the caches when it leaves; but it leaves without
+//! anybody's help. So a socket holds little of it only while somebody polls who would fill it again
 //! at once.
 
 use super::Bulk;
@@ -46,7 +47,8 @@ impl Bulk {
         self.unsent.ended = None;
     }
 
-    /// Whoever sent is about to poll no more. Whether its socket is to be filled, since it holds little for somebody who polls.
+    /// Whoever sent is about to poll no more. Whether its socket is to be filled, since it holds
+    /// little for somebody who polls.
     pub(crate) fn is_left(&mut self) -> bool {
         self.nobody_polls();
         self.holds_little() && self.is_serving()

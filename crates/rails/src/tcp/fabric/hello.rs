@@ -1,4 +1,5 @@
-//! What the two sides of a way by libfabric tell each other first: who their endpoints are, or why there is none. Sans-IO; nothing here trusts a length.
+//! What the two sides of a way by libfabric tell each other first: who their endpoints are, or why
+//! there is none. Sans-IO; nothing here trusts a length.
 
 use crate::limits::{FABRIC_ADDRESS, FABRIC_NAME};
 
@@ -98,7 +99,8 @@ impl Hello {
     }
 }
 
-/// Reads any bytes as what a side says of its endpoint. What is understood is written as it was read.
+/// Reads any bytes as what a side says of its endpoint. What is understood is written as it was
+/// read.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
     if let Some(hello) = Hello::decode(bytes) {

@@ -1,7 +1,9 @@
-//! Opens endpoints of libfabric away from the rank: loading the library and opening a device take tens of milliseconds, in which messages are to move.
+//! Opens endpoints of libfabric away from the rank: loading the library and opening a device take
+//! tens of milliseconds, in which messages are to move.
 //!
-//! Owned by the rail. A thread lives while something is to be opened; what it made waits here until the rail looks, which its bell asks for. Nothing is loaded before the
-//! first large data, nor where the setting or the machine say that there is nothing to find.
+//! Owned by the rail. A thread lives while something is to be opened; what it made waits here until
+//! the rail looks, which its bell asks for. Nothing is loaded before the first large data, nor
+//! where the setting or the machine say that there is nothing to find.
 
 use crate::sys;
 use crate::tcp::fabric::hello::Unused;
@@ -164,6 +166,8 @@ fn open(
     };
     let own = own.filter(|_| matches!(offer.base(), "tcp" | "udp" | "sockets" | "net"));
     let own = own.map(|own| own.to_string());
-    let offers = library.offers(Some(&provider), own.as_deref()).map_err(none)?;
+    let offers = library
+        .offers(Some(&provider), own.as_deref())
+        .map_err(none)?;
     Endpoint::open_for_reads(&offers).map_err(none)
 }

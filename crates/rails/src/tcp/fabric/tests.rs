@@ -1,4 +1,5 @@
-//! Reads by libfabric's `tcp` provider between two rails of one thread: any range, whatever breaks in the middle, and memory that is asked back while it is lent.
+//! Reads by libfabric's `tcp` provider between two rails of one thread: any range, whatever breaks
+//! in the middle, and memory that is asked back while it is lent.
 
 use crate::conformance::Told;
 use crate::tcp::fabric::ways::STREAM;
@@ -49,7 +50,8 @@ struct Pair {
 impl Pair {
     /// `None`: there is no such provider here.
     fn new() -> Option<Self> {
-        if let Err(error) = Library::load().and_then(|library| library.offers(Some("tcp"), Some("127.0.0.1")))
+        if let Err(error) =
+            Library::load().and_then(|library| library.offers(Some("tcp"), Some("127.0.0.1")))
         {
             eprintln!("skipped: {error}");
             return None;
@@ -135,7 +137,10 @@ impl Pair {
     }
 
     fn ended(&mut self, token: u64) -> bool {
-        let at = self.told[0].done.iter().position(|(done, _)| *done == token);
+        let at = self.told[0]
+            .done
+            .iter()
+            .position(|(done, _)| *done == token);
         at.is_some_and(|at| self.told[0].done.remove(at).1.is_ok())
     }
 
@@ -179,7 +184,8 @@ impl Pair {
         fabric.is_some_and(super::Fabric::is_serving)
     }
 
-    /// Begins a read, of which the owner has lent something that the reader does not know of yet. No socket carries any of it before: which way is quicker is not the question.
+    /// Begins a read, of which the owner has lent something that the reader does not know of yet.
+    /// No socket carries any of it before: which way is quicker is not the question.
     fn lend(&mut self) -> u64 {
         let paths = |pair: &mut Self, drained| {
             let remote = pair.rail(0).remotes[1].as_mut().unwrap();
@@ -255,7 +261,10 @@ fn the_reads_of_a_peer_that_dies_in_the_middle_fail_and_their_memory_is_left_alo
     pair.source.mem().with_mut(0, LEN, |bytes| bytes.fill(0xdd));
     pair.until("the death", |pair| !pair.told[0].gone.is_empty());
     let ended = pair.told[0].done.iter().find(|(done, _)| *done == token);
-    assert!(ended.is_some_and(|(_, result)| result.is_err()), "{ended:?}");
+    assert!(
+        ended.is_some_and(|(_, result)| result.is_err()),
+        "{ended:?}"
+    );
     let left = pair.local.mem().with(0, LEN, <[u8]>::to_vec);
     for _ in 0..50 {
         pair.poll(0);

@@ -1,6 +1,8 @@
-//! The rail's part of ways by libfabric: when one is opened, what becomes of endpoints that were opened elsewhere, and memory that comes back late.
+//! The rail's part of ways by libfabric: when one is opened, what becomes of endpoints that were
+//! opened elsewhere, and memory that comes back late.
 //!
-//! Part of [`TcpRail`]; called from its polls and its looks. That such a way fails says nothing of the peer.
+//! Part of [`TcpRail`]; called from its polls and its looks. That such a way fails says nothing of
+//! the peer.
 
 use crate::limits::{FABRIC_ENDPOINTS, TCP_FURTHER_AGAIN, TCP_SILENCE_LOOK};
 use crate::tcp::fabric::Fabric;
@@ -18,14 +20,19 @@ pub(in crate::tcp) const STREAM: Stream = Stream::Bulk(FABRIC);
 
 impl TcpRail {
     fn fabric_mut(&mut self, peer: Peer) -> Option<&mut Fabric> {
-        self.remotes.get_mut(peer as usize)?.as_mut()?.paths.fabric_mut()
+        self.remotes
+            .get_mut(peer as usize)?
+            .as_mut()?
+            .paths
+            .fabric_mut()
     }
 
     fn fabric(&self, peer: Peer) -> Option<&Fabric> {
         self.remotes.get(peer as usize)?.as_ref()?.paths.fabric()
     }
 
-    /// Large data are to be read from this peer: the way by libfabric is opened, where there may be one.
+    /// Large data are to be read from this peer: the way by libfabric is opened, where there may be
+    /// one.
     pub(in crate::tcp) fn want_fabric(&mut self, peer: Peer) {
         if self.no_fabric.is_some() {
             return;
@@ -73,7 +80,10 @@ impl TcpRail {
         let Some(fabric) = self.fabric_mut(peer) else {
             return;
         };
-        match (fabric.has_device() || fabric.opening, why.or(fabric.unused().0)) {
+        match (
+            fabric.has_device() || fabric.opening,
+            why.or(fabric.unused().0),
+        ) {
             (true, _) => {}
             (false, Some(why)) => fabric.equip(Err(why)),
             (false, None) => self.open_endpoint(peer),
@@ -103,7 +113,8 @@ impl TcpRail {
         }
     }
 
-    /// Whether a call for such a way may be made now: there is an endpoint. Has one opened otherwise.
+    /// Whether a call for such a way may be made now: there is an endpoint. Has one opened
+    /// otherwise.
     pub(in crate::tcp) fn may_call_fabric(&mut self, peer: Peer) -> bool {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return false;

@@ -132,7 +132,10 @@ fn an_answer_without_the_secret_is_refused() {
     assert!(hear(&impostor, &bytes).is_err());
     // It invents one.
     let made_up = Opening::own(VERSIONS, Body::Answer([5; SECOND])).encode();
-    assert!(matches!(caller.answered(&made_up, 0), Err(Fault::NotAuthentic)));
+    assert!(matches!(
+        caller.answered(&made_up, 0),
+        Err(Fault::NotAuthentic)
+    ));
 }
 
 #[test]
@@ -156,12 +159,16 @@ fn a_replayed_call_gets_nowhere() {
 fn a_call_is_bound_to_its_job_world_rank_incarnation_and_stream() {
     let (near, far) = houses(false);
     let (_, honest) = call(&near);
-    // Job, world, rank, incarnation of both, stream, sealing: whatever is changed on the way, it is refused or not authentic.
+    // Job, world, rank, incarnation of both, stream, sealing: whatever is changed on the way, it is
+    // refused or not authentic.
     for at in frame::PREFIX..CALL {
         let mut bytes = honest.clone();
         bytes[at] ^= 1;
         let heard = Callee::hear(&far, &bytes, |_, _| panic!("byte {at} is not bound"));
-        assert!(matches!(heard, Ok(Heard::Refused(..)) | Err(_)), "byte {at}");
+        assert!(
+            matches!(heard, Ok(Heard::Refused(..)) | Err(_)),
+            "byte {at}"
+        );
     }
 }
 
@@ -179,7 +186,8 @@ fn another_library_is_refused_by_name_on_both_sides() {
     }
 }
 
-/// What becomes of a call between two that speak such versions, of which `change` is done to each message on its way: the version that both use.
+/// What becomes of a call between two that speak such versions, of which `change` is done to each
+/// message on its way: the version that both use.
 fn meet(
     ours: (u16, u16),
     theirs: (u16, u16),
@@ -196,7 +204,12 @@ fn meet(
     };
     change(&mut bytes);
     match (caller.answered(&bytes, 0), callee) {
-        (Ok(Answered::Done { terms, mut proof, .. }), Ok(mut callee)) => {
+        (
+            Ok(Answered::Done {
+                terms, mut proof, ..
+            }),
+            Ok(mut callee),
+        ) => {
             change(&mut proof);
             callee
                 .proved(&proof)
@@ -220,15 +233,20 @@ fn both_use_the_highest_version_that_both_speak() {
         ((6, 7), (6, 7), 7),
         ((1, 9), (3, 8), 8),
     ] {
-        assert_eq!(meet(ours, theirs, |_| ()), Ok(version), "{ours:?} {theirs:?}");
+        assert_eq!(
+            meet(ours, theirs, |_| ()),
+            Ok(version),
+            "{ours:?} {theirs:?}"
+        );
     }
 }
 
 #[test]
 fn versions_without_overlap_are_refused_by_name_on_both_sides() {
     for (ours, theirs) in [((4, 5), (6, 7)), ((6, 7), (4, 5)), ((6, 6), (9, 11))] {
-        let Err((Some(there), here)) = meet(ours, theirs, |bytes| bytes[16..24].copy_from_slice(b"elsewise"))
-        else {
+        let Err((Some(there), here)) = meet(ours, theirs, |bytes| {
+            bytes[16..24].copy_from_slice(b"elsewise")
+        }) else {
             panic!("it must be refused")
         };
         for (fault, own, other) in [(here, ours, theirs), (there, theirs, ours)] {
@@ -254,7 +272,8 @@ fn nobody_on_the_way_makes_them_use_an_older_version() {
     let said = |bytes: &mut Vec<u8>, versions: [u8; 2]| {
         bytes[12..16].copy_from_slice(&[versions[0], 0, versions[1], 0]);
     };
-    // In the first message alone, in the second, in both; of each what is said is narrower, wider, or something else.
+    // In the first message alone, in the second, in both; of each what is said is narrower, wider,
+    // or something else.
     for versions in [[6, 6], [5, 6], [5, 7], [7, 8], [6, 8], [1, 9]] {
         for which in 1..8 {
             let mut at = 0;
@@ -282,7 +301,11 @@ fn nobody_on_the_way_makes_them_use_an_older_version() {
             at += 1;
         })
     };
-    assert_eq!(lower(0), Err((None, Fault::NotAuthentic)), "the call is bound");
+    assert_eq!(
+        lower(0),
+        Err((None, Fault::NotAuthentic)),
+        "the call is bound"
+    );
     assert_eq!(
         lower(1),
         Err((None, Fault::NotAuthentic)),
@@ -292,7 +315,8 @@ fn nobody_on_the_way_makes_them_use_an_older_version() {
 
 #[test]
 fn a_refusal_of_versions_that_its_sender_speaks_is_not_believed() {
-    // Who changes the versions of a call has it refused, but not by name: that attempt alone is over.
+    // Who changes the versions of a call has it refused, but not by name: that attempt alone is
+    // over.
     let mut at = 0;
     let met = meet((6, 7), (6, 7), |bytes| {
         if at == 0 {

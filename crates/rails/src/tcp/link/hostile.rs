@@ -1,4 +1,5 @@
-//! Anything that a peer may send to a [`Link`], in any parts and over one connection after another, while this side sends, too.
+//! Anything that a peer may send to a [`Link`], in any parts and over one connection after another,
+//! while this side sends, too.
 
 use super::*;
 use crate::limits::{TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_PACKET_MAX};
@@ -36,7 +37,11 @@ impl Stage {
             Kind::Bye,
         ][usize::from(kind % 6)];
         // Most are the next one.
-        let off = if number < 0xc0 { 0 } else { i32::from(number as i8) };
+        let off = if number < 0xc0 {
+            0
+        } else {
+            i32::from(number as i8)
+        };
         let mut head = Head {
             len: 0,
             kind,

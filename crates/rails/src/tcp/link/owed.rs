@@ -1,4 +1,5 @@
-//! Acknowledgements that are owed, and when they are due by themselves: a sender whose log is full waits for them, whatever else it has to send.
+//! Acknowledgements that are owed, and when they are due by themselves: a sender whose log is full
+//! waits for them, whatever else it has to send.
 
 use super::tests::brings;
 use super::*;

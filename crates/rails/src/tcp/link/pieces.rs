@@ -10,9 +10,15 @@ use garonne_engine::rail::Pieces;
 use garonne_sync::user::UserMem;
 
 impl Link {
-    /// Adds the packets of a message whose bytes lie in user memory, and sends as much of them from there as the socket takes. They are copied for replay only then,
-    /// while the other side takes them in. `false`: not now, and nothing happened.
-    pub(crate) fn send_pieces(&mut self, blocks: &mut Blocks, pieces: &Pieces, mem: UserMem) -> bool {
+    /// Adds the packets of a message whose bytes lie in user memory, and sends as much of them from
+    /// there as the socket takes. They are copied for replay only then, while the other side takes
+    /// them in. `false`: not now, and nothing happened.
+    pub(crate) fn send_pieces(
+        &mut self,
+        blocks: &mut Blocks,
+        pieces: &Pieces,
+        mem: UserMem,
+    ) -> bool {
         let ready = |channel: &&mut Channel| !channel.is_sealed();
         let Some(channel) = self.channel.as_mut().filter(ready) else {
             return false;
@@ -57,7 +63,8 @@ impl Link {
     }
 }
 
-/// Sends what a socket takes of these blocks: so many bytes. One that took a part may take more at once; what it does not take leaves from the copy.
+/// Sends what a socket takes of these blocks: so many bytes. One that took a part may take more at
+/// once; what it does not take leaves from the copy.
 fn send_all(channel: &mut Channel, mut blocks: &mut [Block]) -> usize {
     let mut moved = 0;
     while !blocks.is_empty()

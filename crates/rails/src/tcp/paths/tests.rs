@@ -18,13 +18,26 @@ fn a_way_that_was_just_opened_is_not_taken_for_silent() {
         .collect();
     let mut paths = Paths::default();
     let open = |paths: &mut Paths, path: u8| {
-        let own = pairs[usize::from(path)].as_ref().unwrap().0.try_clone().unwrap();
+        let own = pairs[usize::from(path)]
+            .as_ref()
+            .unwrap()
+            .0
+            .try_clone()
+            .unwrap();
         paths.adopt(path, Channel::new(own, Terms::plain(), Vec::new()));
     };
     open(&mut paths, 0);
     open(&mut paths, 1);
     let (cookie, offset, len) = (1, 0, 64 << 20);
-    paths.read(9, Ask { cookie, offset, len }, (Data::empty(), 0));
+    paths.read(
+        9,
+        Ask {
+            cookie,
+            offset,
+            len,
+        },
+        (Data::empty(), 0),
+    );
     assert_eq!(paths.spread((Splitting::default(), None)), 0b11);
     // Another that could bring what they owe.
     open(&mut paths, 2);
@@ -43,11 +56,20 @@ fn the_strategy_says_which_ways_are_asked() {
         let mut paths = Paths::default();
         for path in [0, 1] {
             let flags = SocketFlags::NONBLOCK;
-            let (own, _) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+            let (own, _) =
+                socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
             paths.adopt(path, Channel::new(own, Terms::plain(), Vec::new()));
         }
         let (cookie, offset, len) = (1, 0, 64 << 20);
-        paths.read(9, Ask { cookie, offset, len }, (Data::empty(), 0));
+        paths.read(
+            9,
+            Ask {
+                cookie,
+                offset,
+                len,
+            },
+            (Data::empty(), 0),
+        );
         assert_eq!(paths.spread((splitting, None)), asked, "{splitting:?}");
     }
 }

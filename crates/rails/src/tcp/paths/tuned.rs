@@ -1,4 +1,5 @@
-//! What ways of large data begin with, where that was found another time, and what they are found to give now.
+//! What ways of large data begin with, where that was found another time, and what they are found
+//! to give now.
 //!
 //! Part of [`Paths`].
 
@@ -30,7 +31,8 @@ impl Paths {
 }
 
 impl TcpRail {
-    /// From now on nothing is begun with but what this rail finds itself: for who measures. To be called before large data come.
+    /// From now on nothing is begun with but what this rail finds itself: for who measures. To be
+    /// called before large data come.
     pub fn measure_anew(&mut self) {
         self.anew = true;
     }
@@ -58,7 +60,12 @@ impl TcpRail {
     }
 
     /// A way is open: it begins with what was found another time, if anything was.
-    pub(in crate::tcp) fn begin_tuned(&mut self, peer: Peer, path: u8, ends: (SocketAddr, SocketAddr)) {
+    pub(in crate::tcp) fn begin_tuned(
+        &mut self,
+        peer: Peer,
+        path: u8,
+        ends: (SocketAddr, SocketAddr),
+    ) {
         if self.anew || Stream::Bulk(path).is_fabric() {
             return;
         }

@@ -1,4 +1,5 @@
-//! What of large data leaves, and comes, before anybody asks for it, on the one way of a pair that has no other.
+//! What of large data leaves, and comes, before anybody asks for it, on the one way of a pair that
+//! has no other.
 //!
 //! Part of [`Paths`]; the bytes are `bulk::advance`'s.
 
@@ -10,7 +11,8 @@ use garonne_engine::rail::Token;
 use garonne_sync::user::Data;
 
 impl Paths {
-    /// Starts a read of which `ahead` bytes come unasked, as the region's announcement says. How it ended, if all of it is here.
+    /// Starts a read of which `ahead` bytes come unasked, as the region's announcement says. How it
+    /// ended, if all of it is here.
     pub(crate) fn read_advanced(
         &mut self,
         (token, ask, ahead): (Token, Ask, u64),
@@ -36,7 +38,8 @@ impl Paths {
             .flatten()
     }
 
-    /// Has the first bytes of a region leave before anybody asks for them, where the pair has one way: how many.
+    /// Has the first bytes of a region leave before anybody asks for them, where the pair has one
+    /// way: how many.
     pub(crate) fn advance(&mut self, cookie: u64, data: &Data) -> u64 {
         let bulk = match &mut self.paths[..] {
             [only] if !self.several => only.bulk.socket_mut(),
@@ -47,13 +50,19 @@ impl Paths {
 
     /// Whether something of that has not been tried to send; it has after this.
     pub(crate) fn takes_advance(&mut self) -> bool {
-        let first = self.paths.first_mut().and_then(|path| path.bulk.socket_mut());
+        let first = self
+            .paths
+            .first_mut()
+            .and_then(|path| path.bulk.socket_mut());
         first.is_some_and(Bulk::takes_advance)
     }
 
     /// Sockets tell of whatever there is.
     pub(crate) fn hurry(&mut self) {
-        let sockets = self.paths.iter_mut().filter_map(|path| path.bulk.socket_mut());
+        let sockets = self
+            .paths
+            .iter_mut()
+            .filter_map(|path| path.bulk.socket_mut());
         sockets.for_each(Bulk::hurry);
     }
 }

@@ -1,6 +1,8 @@
-//! Calls that wait at a host between for the call of the one whom they call. Pure: places are its owner's, time is an argument.
+//! Calls that wait at a host between for the call of the one whom they call. Pure: places are its
+//! owner's, time is an argument.
 //!
-//! Two calls belong together if each calls the other's caller, in the same world and on the same stream. A call like one that waits takes that one's part: whoever calls again has given up the
+//! Two calls belong together if each calls the other's caller, in the same world and on the same
+//! stream. A call like one that waits takes that one's part: whoever calls again has given up the
 //! first. Bounded by its owner's places, of which each has one call at most.
 
 use crate::limits::RELAY_HALF_LIMIT;
@@ -24,7 +26,9 @@ pub(crate) struct Errand {
 impl Errand {
     /// `None`: it calls its own rank.
     pub(crate) fn of(call: &Passing) -> Option<Self> {
-        let Passing { from, to, stream, .. } = *call;
+        let Passing {
+            from, to, stream, ..
+        } = *call;
         (from.rank != to.0).then_some(Self {
             world: from.world,
             from: (from.rank, from.incarnation),
@@ -42,7 +46,8 @@ impl Errand {
         }
     }
 
-    /// Of two that belong together, this one's call stands, and the other's caller is the called one: as between ranks that call each other at once (T7).
+    /// Of two that belong together, this one's call stands, and the other's caller is the called
+    /// one: as between ranks that call each other at once (T7).
     pub(crate) fn stands(&self) -> bool {
         self.from.0 < self.to.0
     }
@@ -66,11 +71,16 @@ impl Halves {
     pub(crate) fn come(&mut self, errand: Errand, place: usize, now: Instant) -> Met {
         match self.0.remove(&errand.turned()) {
             Some((other, _)) => Met::With(other),
-            None => Met::Waits(self.0.insert(errand, (place, now)).map(|(before, _)| before)),
+            None => Met::Waits(
+                self.0
+                    .insert(errand, (place, now))
+                    .map(|(before, _)| before),
+            ),
         }
     }
 
-    /// The place of the call that has waited for the longest, of all but this one's, and gives way to others; it waits no more. Its caller calls again.
+    /// The place of the call that has waited for the longest, of all but this one's, and gives way
+    /// to others; it waits no more. Its caller calls again.
     pub(crate) fn give_way(&mut self, to: Option<&Errand>) -> Option<usize> {
         let others = self.0.iter().filter(|(errand, _)| Some(*errand) != to);
         let (oldest, _) = others.min_by_key(|(_, (_, since))| *since)?;
@@ -126,12 +136,27 @@ mod tests {
     #[test]
     fn two_that_call_each_other_meet_on_the_same_stream_alone_and_once() {
         let (mut halves, now) = (Halves::default(), Instant::now());
-        assert_eq!(halves.come(call(1, 2, Stream::Small), 0, now), Met::Waits(None));
-        assert_eq!(halves.come(call(2, 1, Stream::Bulk(0)), 1, now), Met::Waits(None));
-        assert_eq!(halves.come(call(2, 3, Stream::Small), 2, now), Met::Waits(None));
+        assert_eq!(
+            halves.come(call(1, 2, Stream::Small), 0, now),
+            Met::Waits(None)
+        );
+        assert_eq!(
+            halves.come(call(2, 1, Stream::Bulk(0)), 1, now),
+            Met::Waits(None)
+        );
+        assert_eq!(
+            halves.come(call(2, 3, Stream::Small), 2, now),
+            Met::Waits(None)
+        );
         assert_eq!(halves.come(call(2, 1, Stream::Small), 3, now), Met::With(0));
-        assert_eq!(halves.come(call(2, 1, Stream::Small), 4, now), Met::Waits(None));
-        assert_eq!(halves.come(call(1, 2, Stream::Bulk(0)), 5, now), Met::With(1));
+        assert_eq!(
+            halves.come(call(2, 1, Stream::Small), 4, now),
+            Met::Waits(None)
+        );
+        assert_eq!(
+            halves.come(call(1, 2, Stream::Bulk(0)), 5, now),
+            Met::With(1)
+        );
     }
 
     #[test]
@@ -145,7 +170,10 @@ mod tests {
                 from: (2, 1),
                 ..other
             },
-            Errand { to: (1, 1), ..other },
+            Errand {
+                to: (1, 1),
+                ..other
+            },
         ] {
             assert!(matches!(halves.come(odd, 1, now), Met::Waits(_)), "{odd:?}");
         }
@@ -197,7 +225,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes: nobody is met twice, nobody who has gone is met, and those who wait are never more than those who have come.
+        /// Whatever comes and goes: nobody is met twice, nobody who has gone is met, and those who
+        /// wait are never more than those who have come.
         #[test]
         fn whoever_is_met_waits_at_that_place(steps in prop::collection::vec((0u32..4, 0u32..4, any::<bool>()), 0..60)) {
             let (mut halves, now) = (Halves::default(), Instant::now());

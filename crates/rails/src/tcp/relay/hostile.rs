@@ -1,4 +1,5 @@
-//! A caller that knows the job's secret and one that is called, which send, stop and close as they like, with a [`Relay`] between them; or two that call each other there.
+//! A caller that knows the job's secret and one that is called, which send, stop and close as they
+//! like, with a [`Relay`] between them; or two that call each other there.
 
 use super::*;
 use crate::tcp::between;
@@ -31,7 +32,9 @@ struct End {
 
 impl End {
     fn step(&mut self, what: u8, story: &mut Story) {
-        let Some(socket) = &mut self.socket else { return };
+        let Some(socket) = &mut self.socket else {
+            return;
+        };
         match what % 8 {
             0..=3 if !self.has_shut => {
                 let bytes = story.bytes(usize::from(what / 8) * 5 + 1);
@@ -62,7 +65,9 @@ pub fn pass_anything_on(bytes: &[u8]) {
     let secret = Secret::from_bytes(&[9; 32]);
     let mut relay = Relay::new(port, secret.clone(), JOB).expect("a descriptor");
     let (called, called_at) = listener();
-    called.set_nonblocking(true).expect("a port that does not block");
+    called
+        .set_nonblocking(true)
+        .expect("a port that does not block");
     let lead = |_, _| Lead::To(vec![called_at]);
     let me = Process {
         job: JOB,
@@ -108,7 +113,8 @@ pub fn pass_anything_on(bytes: &[u8]) {
     }
 }
 
-/// Has two that are to meet do what these bytes say, each with a proper call most often: what comes of it is the call of the lower rank for the higher, behind a word that it is the called one, and
+/// Has two that are to meet do what these bytes say, each with a proper call most often: what comes
+/// of it is the call of the lower rank for the higher, behind a word that it is the called one, and
 /// then what each has sent; or less.
 pub fn meet_anyhow(bytes: &[u8]) {
     let (port, address) = listener();

@@ -5,7 +5,8 @@
 use super::Lead;
 use super::halves::Errand;
 use crate::limits::{
-    RELAY_BUFFER, RELAY_BUFFERS_PER_TURN, RELAY_HALF_LIMIT, TCP_CARRIED, TCP_CONNECT_LIMIT, TCP_SILENCE_MAX,
+    RELAY_BUFFER, RELAY_BUFFERS_PER_TURN, RELAY_HALF_LIMIT, TCP_CARRIED, TCP_CONNECT_LIMIT,
+    TCP_SILENCE_MAX,
 };
 use crate::sys;
 use crate::tcp::between::{self, Passing};
@@ -51,7 +52,8 @@ impl Lane {
         self.at < self.len
     }
 
-    /// Moves what can be moved, a buffer at most. Whether anything was; an error: the passage is over.
+    /// Moves what can be moved, a buffer at most. Whether anything was; an error: the passage is
+    /// over.
     fn flow(&mut self, from: &OwnedFd, to: &OwnedFd) -> Result<bool, Errno> {
         let mut moved = false;
         if !self.holds() && !self.ended {
@@ -98,8 +100,11 @@ impl Half {
         channel::send(&self.caller, &word, Then::Nothing) == Io::Moved(word.len())
     }
 
-    /// Joins two that call each other, of which this one has come later: the one whose call does not stand is told that it is the called one, and gets the other's call. The other one is told that it is
-    /// kept, whoever was here before it: whether the one that it meets is the one called it knows when it is answered, and until then it goes on asking for that one's call. `None`: it has hung up.
+    /// Joins two that call each other, of which this one has come later: the one whose call does
+    /// not stand is told that it is the called one, and gets the other's call. The other one is
+    /// told that it is kept, whoever was here before it: whether the one that it meets is the one
+    /// called it knows when it is answered, and until then it goes on asking for that one's call.
+    /// `None`: it has hung up.
     pub(super) fn join(self, other: Self) -> Option<Passage> {
         if self.errand.stands() && !self.tell() {
             return None;
@@ -117,7 +122,8 @@ impl Half {
     }
 }
 
-/// Whose an address is, as far as it says so: of IPv6 a host has as many as it likes in its network of 64 bits.
+/// Whose an address is, as far as it says so: of IPv6 a host has as many as it likes in its network
+/// of 64 bits.
 pub(super) fn side_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() >> 64 << 64).into(),
@@ -130,7 +136,8 @@ pub(super) fn side_of(address: IpAddr) -> IpAddr {
 pub(super) struct Unheard {
     caller: OwnedFd,
     came: Vec<u8>,
-    /// Since when it is here, and from which side it has called ([`side_of`]), if the kernel still knows.
+    /// Since when it is here, and from which side it has called ([`side_of`]), if the kernel still
+    /// knows.
     pub(super) since: Instant,
     pub(super) from: Option<IpAddr>,
 }
@@ -170,17 +177,27 @@ pub(super) enum Passage {
 }
 
 impl Passage {
-    fn begin(caller: OwnedFd, came: Vec<u8>, addresses: &[SocketAddr], brief: &Brief) -> Option<Self> {
+    fn begin(
+        caller: OwnedFd,
+        came: Vec<u8>,
+        addresses: &[SocketAddr],
+        brief: &Brief,
+    ) -> Option<Self> {
         let connect = |address: &SocketAddr| {
             let called = line::connect_with(address, brief.longest_to(address.ip())).ok()?;
             let _ = sockopt::set_tcp_user_timeout(&called, TCP_CONNECT_LIMIT.as_millis() as u32);
             Some(called)
         };
         let called: Vec<OwnedFd> = addresses.iter().filter_map(connect).collect();
-        (!called.is_empty()).then_some(Self::Calling { caller, came, called })
+        (!called.is_empty()).then_some(Self::Calling {
+            caller,
+            came,
+            called,
+        })
     }
 
-    /// Goes on with reaching the one called: who takes the call first has it, and the others are let go. A caller that has hung up needs nobody any more.
+    /// Goes on with reaching the one called: who takes the call first has it, and the others are
+    /// let go. A caller that has hung up needs nobody any more.
     fn reach(caller: OwnedFd, came: Vec<u8>, mut called: Vec<OwnedFd>) -> Option<Self> {
         if has_hung_up(&caller) {
             return None;
@@ -196,9 +213,17 @@ impl Passage {
                 let lanes = Box::new([Lane::new(&came), Lane::new(&[])]);
                 let ends = [caller, called];
                 let doubted = false;
-                Some(Self::Flowing { ends, lanes, doubted })
+                Some(Self::Flowing {
+                    ends,
+                    lanes,
+                    doubted,
+                })
             }
-            None => (!called.is_empty()).then_some(Self::Calling { caller, came, called }),
+            None => (!called.is_empty()).then_some(Self::Calling {
+                caller,
+                came,
+                called,
+            }),
         }
     }
 
@@ -219,7 +244,8 @@ impl Passage {
         }
     }
 
-    /// Goes on; gives what it is afterwards, unless it is over, and whether there is more to do at once.
+    /// Goes on; gives what it is afterwards, unless it is over, and whether there is more to do at
+    /// once.
     pub(super) fn look(
         self,
         (secret, job, brief): (&Secret, [u8; 16], &Brief),
@@ -242,7 +268,11 @@ impl Passage {
                 }
             }
             Self::Waiting(half) => (half.is_there().then_some(Self::Waiting(half)), false),
-            Self::Calling { caller, came, called } => {
+            Self::Calling {
+                caller,
+                came,
+                called,
+            } => {
                 let reached = Self::reach(caller, came, called);
                 let flows = reached.as_ref().is_some_and(Self::flows);
                 (reached, flows)
@@ -269,7 +299,11 @@ impl Passage {
                 if lanes.iter().all(|lane| lane.closed) {
                     return (None, false);
                 }
-                let flowing = Self::Flowing { ends, lanes, doubted };
+                let flowing = Self::Flowing {
+                    ends,
+                    lanes,
+                    doubted,
+                };
                 (Some(flowing), more)
             }
         }
@@ -294,8 +328,9 @@ impl Passage {
         matches!(self, Self::Calling { .. })
     }
 
-    /// Whether something may keep it waiting in vain, and whether that is so: who has not said whom it calls had the time to, or the host at one of its ends confirms nothing of what is
-    /// under way there, and counts as gone. What lies there is not sent any more then.
+    /// Whether something may keep it waiting in vain, and whether that is so: who has not said whom
+    /// it calls had the time to, or the host at one of its ends confirms nothing of what is under
+    /// way there, and counts as gone. What lies there is not sent any more then.
     pub(super) fn listen(&mut self, now: Instant) -> (bool, bool) {
         if let Some(unheard) = self.unheard() {
             return (true, now >= unheard.since + RELAY_HALF_LIMIT);
@@ -319,7 +354,8 @@ impl Passage {
         (waits, over)
     }
 
-    /// The address of the called one whose host confirms nothing, if it did not carry long packets before.
+    /// The address of the called one whose host confirms nothing, if it did not carry long packets
+    /// before.
     pub(super) fn silent_called(&self) -> Option<IpAddr> {
         let Self::Flowing {
             ends: [_, called], ..
@@ -340,8 +376,12 @@ impl Passage {
                 vec![(caller.as_fd(), EventFlags::IN)]
             }
             Self::Calling { caller, called, .. } => {
-                let called = called.iter().map(|called| (called.as_fd(), EventFlags::OUT));
-                called.chain([(caller.as_fd(), EventFlags::RDHUP)]).collect()
+                let called = called
+                    .iter()
+                    .map(|called| (called.as_fd(), EventFlags::OUT));
+                called
+                    .chain([(caller.as_fd(), EventFlags::RDHUP)])
+                    .collect()
             }
             Self::Flowing { ends, lanes, .. } => {
                 let end = |end: usize| {
@@ -357,7 +397,8 @@ impl Passage {
     }
 }
 
-/// Whether a caller that waits for the one called has closed its end: it says nothing before it is answered, and so will say nothing.
+/// Whether a caller that waits for the one called has closed its end: it says nothing before it is
+/// answered, and so will say nothing.
 fn has_hung_up(caller: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(caller, PollFlags::RDHUP)];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)

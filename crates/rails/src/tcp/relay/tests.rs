@@ -39,11 +39,17 @@ fn call_of(secret: &Secret, job: [u8; 16], (from, to): (u32, u32)) -> Vec<u8> {
         incarnation: 0,
     };
     let house = House::new(secret.clone(), me, false);
-    handshake::Caller::call(&house, (to, 0), Stream::Small).unwrap().1
+    handshake::Caller::call(&house, (to, 0), Stream::Small)
+        .unwrap()
+        .1
 }
 
 /// Has the relay turn until `done` gives something.
-fn until<T>(relay: &mut Relay, lead: &dyn Fn(u32, u32) -> Lead, mut done: impl FnMut() -> Option<T>) -> T {
+fn until<T>(
+    relay: &mut Relay,
+    lead: &dyn Fn(u32, u32) -> Lead,
+    mut done: impl FnMut() -> Option<T>,
+) -> T {
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
         relay.turn(Instant::now(), lead);
@@ -74,7 +80,13 @@ fn what_is_said_arrives_both_ways_and_its_end_too() {
         ((), address)
     };
     // The first address leads nowhere.
-    let lead = |_, rank: u32| Lead::To(if rank == 3 { vec![nobody, at] } else { Vec::new() });
+    let lead = |_, rank: u32| {
+        Lead::To(if rank == 3 {
+            vec![nobody, at]
+        } else {
+            Vec::new()
+        })
+    };
     let mut caller = TcpStream::connect(here).unwrap();
     let opening = call(&secret, JOB);
     let (first, rest) = opening.split_at(opening.len() / 2);
@@ -104,7 +116,9 @@ fn what_is_said_arrives_both_ways_and_its_end_too() {
     assert!(back == data);
     assert_eq!(relay.passages(), (1, 1));
     drop(called);
-    until(&mut relay, &lead, || take(&mut caller, &mut back).then_some(()));
+    until(&mut relay, &lead, || {
+        take(&mut caller, &mut back).then_some(())
+    });
     until(&mut relay, &lead, || Some(()));
     assert_eq!(relay.passages(), (0, 1));
 }
@@ -269,10 +283,13 @@ fn an_end_that_has_failed_while_the_other_is_silent_keeps_nobody_busy() {
     rank.set_nonblocking(true).unwrap();
     let mut called = until(&mut relay, &lead, || rank.accept().ok()).0;
     called.set_nonblocking(true).unwrap();
-    // The caller is gone, and what still goes to it is answered by a reset; the called one does not look, and closes nothing.
+    // The caller is gone, and what still goes to it is answered by a reset; the called one does not
+    // look, and closes nothing.
     drop(caller);
     let mut got = Vec::new();
-    until(&mut relay, &lead, || take(&mut called, &mut got).then_some(()));
+    until(&mut relay, &lead, || {
+        take(&mut called, &mut got).then_some(())
+    });
     called.write_all(b"word").unwrap();
     std::thread::sleep(Duration::from_millis(20));
     let mut turns = 0;
@@ -331,15 +348,21 @@ fn two_that_call_each_other_are_joined_and_the_higher_is_the_called_one() {
             true => other.has(&[&turn, &call]).then_some(()),
             false => one.has(&[&waits, &turn, &call]).then_some(()),
         });
-        // The lower one is told that it is kept in any case: it is not known yet whether the other is who it says.
-        let lower = if first.0 < second.0 { &mut one } else { &mut other };
+        // The lower one is told that it is kept in any case: it is not known yet whether the other
+        // is who it says.
+        let lower = if first.0 < second.0 {
+            &mut one
+        } else {
+            &mut other
+        };
         until(&mut relay, &meets, || lower.has(&[&waits]).then_some(()));
         one.socket.write_all(b"from the first").unwrap();
         other.socket.write_all(b"from the second").unwrap();
         until(&mut relay, &meets, || {
             take(&mut one.socket, &mut one.got);
             take(&mut other.socket, &mut other.got);
-            let all = one.got.ends_with(b"from the second") && other.got.ends_with(b"from the first");
+            let all =
+                one.got.ends_with(b"from the second") && other.got.ends_with(b"from the first");
             all.then_some(())
         });
         assert_eq!(relay.passages(), (2, 3));
@@ -372,8 +395,9 @@ fn who_is_not_met_in_time_is_sent_away_and_costs_nothing_more() {
 fn who_hangs_up_says_more_or_calls_again_while_it_waits_is_met_no_more() {
     let (mut relay, here, secret) = relay();
     let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
-    let came =
-        |relay: &mut Relay, party: &mut Party| until(relay, &meets, || party.has(&[&waits]).then_some(()));
+    let came = |relay: &mut Relay, party: &mut Party| {
+        until(relay, &meets, || party.has(&[&waits]).then_some(()))
+    };
     let mut gone = Party::new(here, &secret, (1, 2));
     came(&mut relay, &mut gone);
     drop(gone);
@@ -393,7 +417,9 @@ fn who_hangs_up_says_more_or_calls_again_while_it_waits_is_met_no_more() {
     assert_eq!(relay.passages().0, 1);
     let mut other = Party::new(here, &secret, (2, 1));
     let call = again.call.clone();
-    until(&mut relay, &meets, || other.has(&[&turn, &call]).then_some(()));
+    until(&mut relay, &meets, || {
+        other.has(&[&turn, &call]).then_some(())
+    });
 }
 
 #[test]
@@ -478,12 +504,20 @@ const ALONE: &str = "GARONNE_TEST_ALONE";
 #[test]
 fn a_host_between_without_descriptors_rests_and_takes_the_call_later() {
     if std::env::var_os(ALONE).is_none() {
-        let name = "tcp::relay::tests::a_host_between_without_descriptors_rests_and_takes_the_call_later";
+        let name =
+            "tcp::relay::tests::a_host_between_without_descriptors_rests_and_takes_the_call_later";
         let this = std::env::current_exe().unwrap();
         let mut alone = std::process::Command::new(this);
-        let ended = alone.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+        let ended = alone
+            .args(["--exact", name])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-        return assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+        return assert!(
+            ended.status.success() && said.contains("1 passed"),
+            "{said}"
+        );
     }
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let (mut relay, here, secret) = relay();
@@ -544,7 +578,10 @@ fn an_address_that_falls_silent_once_for_several_or_hours_later_does_not_do_so_a
         assert!(!fell_again(&mut silent, other, begun));
         fell_again(&mut silent, address, begun + Duration::from_secs(seconds))
     };
-    assert_eq!([0, 2, 10, 20, 3600].map(after), [false, false, true, true, false]);
+    assert_eq!(
+        [0, 2, 10, 20, 3600].map(after),
+        [false, false, true, true, false]
+    );
     let mut silent = VecDeque::new();
     for n in 0..2 * TCP_BRIEF_ADDRESSES as u32 {
         fell_again(&mut silent, IpAddr::from(n.to_be_bytes()), Instant::now());

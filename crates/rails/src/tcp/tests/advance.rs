@@ -1,4 +1,5 @@
-//! The beginning of large data that leaves unasked: what a rail sends so, and what it makes of what a peer does.
+//! The beginning of large data that leaves unasked: what a rail sends so, and what it makes of what
+//! a peer does.
 
 use super::*;
 use crate::limits::{ADVANCE_PASSES, ADVANCES_KEPT};
@@ -16,7 +17,14 @@ fn announced(cookie: u64, ahead: u64) -> Descriptor {
 fn advance(cookie: u64, len: u64) -> Vec<u8> {
     let mut bytes = head(Kind::Advance, ASK as u32, (UNASKED | cookie as u32, 0)).to_vec();
     let offset = 0;
-    bytes.extend_from_slice(&Ask { cookie, offset, len }.encode());
+    bytes.extend_from_slice(
+        &Ask {
+            cookie,
+            offset,
+            len,
+        }
+        .encode(),
+    );
     bytes
 }
 
@@ -44,7 +52,10 @@ impl Stage {
         };
         let room = self.rail.claim(1, 0, Class::Control).unwrap();
         self.rail.commit(room, &announce);
-        (descriptor.cookie, unasked::ahead_of(&descriptor).unwrap_or(0))
+        (
+            descriptor.cookie,
+            unasked::ahead_of(&descriptor).unwrap_or(0),
+        )
     }
 
     /// The next request that rank 1 gets.
@@ -101,7 +112,9 @@ fn the_first_megabyte_of_a_region_follows_its_announcement_and_the_rest_waits_to
     assert!(came == expected);
     // The peer had no place for it: nothing more comes unasked for a while.
     let number = UNASKED | cookie as u32;
-    socket.write_all(&head(Kind::Unkept, 0, (number, 0))).unwrap();
+    socket
+        .write_all(&head(Kind::Unkept, 0, (number, 0)))
+        .unwrap();
     stage.polls(20, &mut Told::default());
     stage.rail.revoke(2);
     for _ in 0..ADVANCE_PASSES {
@@ -160,7 +173,8 @@ fn what_comes_unasked_goes_where_its_read_says_whenever_that_begins() {
             };
             writes(&mut socket, &mut stage, &stream[..first]);
             let local = Scratch::new(400_000).unwrap();
-            let spaced: std::sync::Arc<dyn garonne_sync::user::Layout> = std::sync::Arc::new(Spaced);
+            let spaced: std::sync::Arc<dyn garonne_sync::user::Layout> =
+                std::sync::Arc::new(Spaced);
             let target = match shaped {
                 false => Data::contiguous(local.mem(), 350_000),
                 true => Data::shaped(local.mem(), spaced),
@@ -225,7 +239,11 @@ fn without_a_place_it_is_dropped_and_asked_for_and_its_sender_is_told() {
     assert_eq!(answer, head(Kind::Unkept, 0, (UNASKED | 8, 0)));
     drop(blocks);
     let local = Scratch::new(100_000).unwrap();
-    stage.reads(5, &announced(8, 100_000), &Data::contiguous(local.mem(), 100_000));
+    stage.reads(
+        5,
+        &announced(8, 100_000),
+        &Data::contiguous(local.mem(), 100_000),
+    );
     let (number, ask) = stage.asked(&mut socket);
     assert_eq!((ask.cookie, ask.offset, ask.len), (8, 0, 100_000));
     socket.write_all(&data(number, &bytes)).unwrap();
@@ -240,7 +258,11 @@ fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
     let mut socket = stage.connected(Stream::Bulk(0));
     let bytes = pattern(100_000);
     let local = Scratch::new(100_000).unwrap();
-    stage.reads(5, &announced(8, 100_000), &Data::contiguous(local.mem(), 100_000));
+    stage.reads(
+        5,
+        &announced(8, 100_000),
+        &Data::contiguous(local.mem(), 100_000),
+    );
     let mut stream = advance(8, 100_000);
     stream.extend(data(UNASKED | 8, &bytes));
     socket.write_all(&stream[..50_000]).unwrap();
@@ -255,8 +277,13 @@ fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
     socket.write_all(&data(number, &bytes[got..])).unwrap();
     stage.has_read(5, &local, &bytes);
     stage.all_blocks();
-    // What was announced before what came last, and did not come, was withdrawn: it is asked for, and that is refused.
-    stage.reads(5, &announced(7, 100_000), &Data::contiguous(local.mem(), 100_000));
+    // What was announced before what came last, and did not come, was withdrawn: it is asked for,
+    // and that is refused.
+    stage.reads(
+        5,
+        &announced(7, 100_000),
+        &Data::contiguous(local.mem(), 100_000),
+    );
     assert_eq!(stage.asked(&mut socket).1.cookie, 7);
     stage.rail.sever();
 }
@@ -269,7 +296,11 @@ fn what_was_to_come_on_a_former_connection_is_asked_for_when_its_sender_says_tha
     let bytes = pattern(100_000);
     let local = Scratch::new(100_000).unwrap();
     // Announced with bytes that the former connection has swallowed.
-    stage.reads(5, &announced(8, 60_000), &Data::contiguous(local.mem(), 100_000));
+    stage.reads(
+        5,
+        &announced(8, 60_000),
+        &Data::contiguous(local.mem(), 100_000),
+    );
     let (rest, ask) = stage.asked(&mut socket);
     assert_eq!((ask.offset, ask.len), (60_000, 40_000));
     socket.write_all(&data(rest, &bytes[60_000..])).unwrap();
@@ -282,7 +313,11 @@ fn what_was_to_come_on_a_former_connection_is_asked_for_when_its_sender_says_tha
     socket.write_all(&data(number, &bytes[..60_000])).unwrap();
     stage.has_read(5, &local, &bytes);
     // Of a read that begins later it is known.
-    stage.reads(6, &announced(8, 60_000), &Data::contiguous(local.mem(), 60_000));
+    stage.reads(
+        6,
+        &announced(8, 60_000),
+        &Data::contiguous(local.mem(), 60_000),
+    );
     assert_eq!(stage.asked(&mut socket).1.len, 60_000);
     stage.rail.sever();
 }
@@ -292,7 +327,11 @@ fn a_region_that_is_withdrawn_before_it_was_all_sent_is_refused_to_its_read() {
     let mut stage = stage();
     let mut socket = stage.connected(Stream::Bulk(0));
     let local = Scratch::new(100_000).unwrap();
-    stage.reads(5, &announced(8, 100_000), &Data::contiguous(local.mem(), 100_000));
+    stage.reads(
+        5,
+        &announced(8, 100_000),
+        &Data::contiguous(local.mem(), 100_000),
+    );
     socket.write_all(&advance(8, 100_000)).unwrap();
     socket
         .write_all(&head(Kind::Refused, 0, (UNASKED | 8, 0)))
@@ -315,7 +354,11 @@ fn who_is_patient_takes_what_comes_when_there_is_much_of_it_or_all() {
     let bytes = pattern(3 * MB);
     let local = Scratch::new(3 * MB).unwrap();
     stage.rail.be_patient(true);
-    stage.reads(5, &announced(0, 0), &Data::contiguous(local.mem(), 3 * MB as u64));
+    stage.reads(
+        5,
+        &announced(0, 0),
+        &Data::contiguous(local.mem(), 3 * MB as u64),
+    );
     let (number, _) = stage.asked(&mut socket);
     let brought = |stage: &Stage| stage.rail.brought_by(1)[0] as usize;
     let (first, rest) = bytes.split_at(MB);
@@ -360,7 +403,14 @@ fn who_is_patient_takes_what_comes_when_there_is_much_of_it_or_all() {
 fn advances_that_break_the_format_end_their_peer() {
     let with = |cookie: u64, number: u32, offset: u64, len: u64| {
         let mut bytes = head(Kind::Advance, ASK as u32, (number, 0)).to_vec();
-        bytes.extend_from_slice(&Ask { cookie, offset, len }.encode());
+        bytes.extend_from_slice(
+            &Ask {
+                cookie,
+                offset,
+                len,
+            }
+            .encode(),
+        );
         bytes
     };
     let two = [advance(1, 10), advance(2, 10)].concat();

@@ -1,4 +1,5 @@
-//! Peers that have proved themselves and send more than anybody wants, and callers for whom there is no place: neither keeps a rank busy.
+//! Peers that have proved themselves and send more than anybody wants, and callers for whom there
+//! is no place: neither keeps a rank busy.
 
 use super::*;
 use crate::limits::{TCP_FILLS_MAX, TCP_PROOF_STAYS, TCP_RECEIVE, TCP_STRANGERS_MAX};
@@ -45,7 +46,8 @@ fn a_look_ends_however_many_words_come_and_what_is_behind_them_comes_all_the_sam
     stage.rail.sever();
 }
 
-/// A door whose places are all taken by callers who have shown the secret, at `now`, and one more who calls.
+/// A door whose places are all taken by callers who have shown the secret, at `now`, and one more
+/// who calls.
 struct Crowd {
     door: Door,
     inside: Vec<TcpStream>,
@@ -117,7 +119,12 @@ fn nobody_is_woken_for_callers_for_whom_there_is_no_place_until_there_is_one() {
     drop(crowd.inside.remove(0));
     let secret = Secret::generate().unwrap();
     while crowd.door.strangers_inside() == TCP_STRANGERS_MAX {
-        assert!(crowd.door.look(0, &house(&secret, 0), |_, _| Ok(0)).is_none());
+        assert!(
+            crowd
+                .door
+                .look(0, &house(&secret, 0), |_, _| Ok(0))
+                .is_none()
+        );
     }
     assert!(is_readable(&crowd.door, 60));
     assert_eq!(crowd.open(now), 1);

@@ -1,4 +1,5 @@
-//! Small messages and large data of one peer, each in its turn, and how much of large data waits in a socket.
+//! Small messages and large data of one peer, each in its turn, and how much of large data waits in
+//! a socket.
 
 use super::*;
 
@@ -14,7 +15,9 @@ impl Stage {
             len: lent.len,
         };
         let head = head(Kind::Ask, frame::ASK as u32, (0, 0));
-        socket.write_all(&[&head[..], &ask.encode()].concat()).unwrap();
+        socket
+            .write_all(&[&head[..], &ask.encode()].concat())
+            .unwrap();
     }
 }
 
@@ -51,7 +54,10 @@ fn a_poll_that_leaves_bulk_data_to_the_next_says_that_it_moved_some() {
 fn a_small_message_is_told_of_before_large_data_move() {
     const LEN: usize = 400_000;
     let mut stage = stage();
-    let (mut small, mut large) = (stage.connected(Stream::Small), stage.connected(Stream::Bulk(0)));
+    let (mut small, mut large) = (
+        stage.connected(Stream::Small),
+        stage.connected(Stream::Bulk(0)),
+    );
     let memory = Scratch::new(LEN).unwrap();
     let local = Data::contiguous(memory.mem(), LEN as u64);
     stage.reads(9, &Descriptor::new(5, &[]).unwrap(), &local);
@@ -65,7 +71,9 @@ fn a_small_message_is_told_of_before_large_data_move() {
         let head = head(Kind::Packet, HEADER as u32, (number, 0));
         [&head[..], &frame::header_bytes(&header)].concat()
     };
-    large.write_all(&head(Kind::Bulk, LEN as u32, (0, 0))).unwrap();
+    large
+        .write_all(&head(Kind::Bulk, LEN as u32, (0, 0)))
+        .unwrap();
     stage.rail.brisk.small(&header);
     for round in 0..3 {
         let before = moved(&stage);
@@ -95,7 +103,10 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
     const ROUNDS: u32 = 100;
     const EACH: usize = 1000;
     let mut stage = stage();
-    let (mut small, mut large) = (stage.connected(Stream::Small), stage.connected(Stream::Bulk(0)));
+    let (mut small, mut large) = (
+        stage.connected(Stream::Small),
+        stage.connected(Stream::Bulk(0)),
+    );
     let memory = [LEN, LENT].map(|len| (Scratch::new(len).unwrap(), len as u64));
     let [local, lent] = memory
         .each_ref()
@@ -107,7 +118,9 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
         ..Header::default()
     };
     stage.is_asked(&mut large, &lent);
-    large.write_all(&head(Kind::Bulk, LEN as u32, (0, 0))).unwrap();
+    large
+        .write_all(&head(Kind::Bulk, LEN as u32, (0, 0)))
+        .unwrap();
     stage.rail.brisk.small(&header);
     stage.polls(10, &mut Told::default());
     large.set_nonblocking(true).unwrap();
@@ -130,7 +143,10 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
         assert_eq!(told.packets.len(), 1);
     }
     let moved = stage.rail.brought_by(1)[0];
-    assert!(moved >= u64::from(ROUNDS / 2 - 1) * EACH as u64, "{moved} bytes");
+    assert!(
+        moved >= u64::from(ROUNDS / 2 - 1) * EACH as u64,
+        "{moved} bytes"
+    );
     stage.rail.sever();
 }
 
@@ -191,7 +207,9 @@ fn of_what_leaves_unasked_a_socket_takes_all_also_right_behind_other_large_data(
         let bulk = remote.paths.at(0).bulk.socket_mut().unwrap();
         assert!(!bulk.is_serving() && !bulk.holds_little());
         stage.rail.revoke(token);
-        large.read_exact(&mut [0; 2 * HEAD + frame::ASK + LEN]).unwrap();
+        large
+            .read_exact(&mut [0; 2 * HEAD + frame::ASK + LEN])
+            .unwrap();
     }
     stage.rail.sever();
 }

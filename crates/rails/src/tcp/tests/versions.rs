@@ -5,7 +5,8 @@ use crate::tcp::frame::Library;
 use crate::tcp::shown::{Seen, read_shown};
 use crate::tcp::trusted::{self, Call, Called, Porch};
 
-/// What comes of a message from a rank that speaks the first versions to one that speaks the second: the versions that both show, or what the caller was told.
+/// What comes of a message from a rank that speaks the first versions to one that speaks the
+/// second: the versions that both show, or what the caller was told.
 fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], Fault> {
     let secret = Secret::generate().unwrap();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -54,7 +55,11 @@ fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], Fault> {
 
 #[test]
 fn ranks_use_the_highest_version_of_both_and_show_it() {
-    for (ours, theirs, version) in [((6, 7), (6, 6), 6), ((6, 6), (6, 7), 6), ((6, 7), (5, 8), 7)] {
+    for (ours, theirs, version) in [
+        ((6, 7), (6, 6), 6),
+        ((6, 6), (6, 7), 6),
+        ((6, 7), (5, 8), 7),
+    ] {
         assert_eq!(meet(ours, theirs), Ok([version; 2]));
     }
 }
@@ -77,8 +82,9 @@ fn call(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u16; 2], [String; 2]> {
     let secret = Secret::generate().unwrap();
     let listener = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let address = listener.local_addr().unwrap();
-    let house =
-        |node, versions: (u16, u16)| trusted::house(secret.clone(), [7; 16], node).speaking(versions.into());
+    let house = |node, versions: (u16, u16)| {
+        trusted::house(secret.clone(), [7; 16], node).speaking(versions.into())
+    };
     let mut porch = Porch::new(house(0, theirs), listener);
     let mut call = Call::begin(&house(3, ours), address, 0).unwrap();
     let (mut near, mut far, mut place) = (None, None, None);

@@ -36,7 +36,9 @@ fn connect(
             Called::Failed(_) | Called::Refused(_) | Called::Cut(_) => return None,
             Called::Open(near) => {
                 while far.is_none() {
-                    far = porch.look_again(place.unwrap(), expected).map(|(_, far)| far);
+                    far = porch
+                        .look_again(place.unwrap(), expected)
+                        .map(|(_, far)| far);
                 }
                 return far.map(|far| (*near, far));
             }
@@ -46,11 +48,14 @@ fn connect(
     None
 }
 
-/// Has both sides send and receive, and changes the connection now and then: cut anywhere, or while it still works.
+/// Has both sides send and receive, and changes the connection now and then: cut anywhere, or while
+/// it still works.
 fn change_connections(seed: u64) {
     let mut state = seed;
     let mut random = move |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (state >> 33) % below
     };
     let secret = Secret::generate().unwrap();
@@ -164,7 +169,10 @@ fn who_does_not_know_the_secret_gets_no_connection() {
 fn a_message_longer_than_agreed_is_not_sent() {
     let secret = Secret::generate().unwrap();
     let (mut near, _far) = pair(&secret, &secret).unwrap();
-    assert_eq!(near.send(&vec![0; TRUSTED_MESSAGE_MAX + 1]), Err(Lost::Over));
+    assert_eq!(
+        near.send(&vec![0; TRUSTED_MESSAGE_MAX + 1]),
+        Err(Lost::Over)
+    );
 }
 
 #[test]
@@ -174,7 +182,8 @@ fn more_callers_than_places_all_come_in_and_none_is_cut_off() {
     let listener = crate::tcp::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = listener.local_addr().unwrap();
     let mut porch = Porch::new(house(secret.clone(), [7; 16], 0), listener);
-    let call = |node| Call::begin(&house(secret.clone(), [7; 16], node as u32), address, 0).unwrap();
+    let call =
+        |node| Call::begin(&house(secret.clone(), [7; 16], node as u32), address, 0).unwrap();
     let mut calls: Vec<Option<Call>> = (0..CALLERS).map(|node| Some(call(node))).collect();
     // They stand and have said their first words before anybody listens.
     while !calls.iter().flatten().all(Call::has_called) {
@@ -215,7 +224,8 @@ fn more_callers_than_places_all_come_in_and_none_is_cut_off() {
     assert_eq!(opened.len(), CALLERS);
 }
 
-/// What stands before a message is part of the format, as the messages are (`node::orders::pinned`): who changes it raises `frame::VERSIONS`.
+/// What stands before a message is part of the format, as the messages are
+/// (`node::orders::pinned`): who changes it raises `frame::VERSIONS`.
 #[test]
 fn before_a_message_stand_its_length_its_number_and_how_many_were_received() {
     let secret = Secret::generate().unwrap();

@@ -1,7 +1,9 @@
-//! Lines between ranks in bad weather: each passes connections on, and cuts, resets, stalls, slows or half closes them, or is dark as a whole for a while, as a seed says.
+//! Lines between ranks in bad weather: each passes connections on, and cuts, resets, stalls, slows
+//! or half closes them, or is dark as a whole for a while, as a seed says.
 //!
-//! One thread serves all lines of a world. What happens to a connection is drawn when so many bytes have passed, so most often in the midst of a frame, and now and then by the clock,
-//! so also to one that is idle. Everything ends by itself within seconds.
+//! One thread serves all lines of a world. What happens to a connection is drawn when so many bytes
+//! have passed, so most often in the midst of a frame, and now and then by the clock, so also to
+//! one that is idle. Everything ends by itself within seconds.
 
 use garonne_sim::random::Random;
 use rustix::net::sockopt::set_socket_linger;
@@ -59,7 +61,8 @@ pub struct Climate {
     pub every: Duration,
     /// Lines of the world, of which any may be taken out of use and back.
     pub lines: u8,
-    /// It is over when so much went wrong: what stands still then stands still for good, and the next break does not mend it.
+    /// It is over when so much went wrong: what stands still then stands still for good, and the
+    /// next break does not mend it.
     pub ails: u32,
 }
 
@@ -89,7 +92,8 @@ impl Half {
         most: usize,
         now: Instant,
     ) -> std::io::Result<usize> {
-        if self.stalls.is_some_and(|until| now < until) || self.next.is_some_and(|next| now < next) {
+        if self.stalls.is_some_and(|until| now < until) || self.next.is_some_and(|next| now < next)
+        {
             return Ok(0);
         }
         let mut most = most.min(BUFFER);
@@ -181,7 +185,11 @@ impl Passage {
                 return false;
             }
             3 => {
-                let end = if dice.one_in(2) { &self.near } else { &self.far };
+                let end = if dice.one_in(2) {
+                    &self.near
+                } else {
+                    &self.far
+                };
                 return end.shutdown(Shutdown::Write).is_ok();
             }
             4 => (self.there.stalls, self.back.stalls) = (Some(until), Some(until)),
@@ -270,7 +278,8 @@ impl Line {
         }
         sky.ails.fetch_add(1, Ordering::Relaxed);
         if dice.one_in(6) {
-            self.dark = Some(now + Duration::from_micros(dice.below(climate.lasts.as_micros() as u64)));
+            self.dark =
+                Some(now + Duration::from_micros(dice.below(climate.lasts.as_micros() as u64)));
             self.passages.clear();
             return;
         }
@@ -306,7 +315,8 @@ impl Line {
     }
 }
 
-/// Takes a line out of use or back, or one into use that was not there: what `garonne rail` has ranks told.
+/// Takes a line out of use or back, or one into use that was not there: what `garonne rail` has
+/// ranks told.
 fn change(sky: &Sky, climate: &Climate, dice: &mut Random) {
     let all = (1 << climate.lines) - 1;
     let (present, drained) = (

@@ -1,12 +1,16 @@
-//! Ranks that exchange messages of all sizes and notice every byte that is lost, doubled, changed, out of order, or written or read when its memory is somebody else's again.
+//! Ranks that exchange messages of all sizes and notice every byte that is lost, doubled, changed,
+//! out of order, or written or read when its memory is somebody else's again.
 //!
-//! What is sent is a pure function of (from, to, number); when ranks post, look, sleep and compute is drawn from the seed, too.
+//! What is sent is a pure function of (from, to, number); when ranks post, look, sleep and compute
+//! is drawn from the seed, too.
 
 use crate::storm::lines::Sky;
 use crate::traffic::mix;
 use crate::vector::vector_of;
 use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status};
+use garonne_engine::api::{
+    Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status,
+};
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
 use garonne_rails::tcp::TcpRail;
@@ -20,7 +24,8 @@ use std::time::{Duration, Instant};
 
 /// Longer than anything that goes wrong lasts: whoever sleeps that long was not woken.
 const SURELY_LOST: Duration = Duration::from_secs(20);
-/// And whoever gets not a byte for so long hangs, as does a world that has not ended after so many times that.
+/// And whoever gets not a byte for so long hangs, as does a world that has not ended after so many
+/// times that.
 const SURELY_HANGS: Duration = Duration::from_secs(30);
 const TIMES_THAT: u32 = 8;
 const CONTEXT: u32 = 2;
@@ -52,9 +57,10 @@ pub struct Plan {
 
 impl Plan {
     fn roll(&self, from: Peer, to: Peer, number: u32) -> Random {
-        Random::new(mix(
-            self.seed ^ mix(u64::from(from) << 48 | u64::from(to) << 40 | u64::from(number))
-        ))
+        Random::new(mix(self.seed
+            ^ mix(u64::from(from) << 48
+                | u64::from(to) << 40
+                | u64::from(number))))
     }
 
     /// Tag and length.
@@ -230,7 +236,9 @@ impl<'a> Rank<'a> {
         let (tag, len) = self.plan.message(peer, self.me, number);
         let room = len + if self.dice.one_in(4) { 64 } else { 0 };
         let (memory, data) = memory_for(room, &mut self.dice);
-        memory.mem().with_mut(0, memory.len(), |bytes| bytes.fill(USED));
+        memory
+            .mem()
+            .with_mut(0, memory.len(), |bytes| bytes.fill(USED));
         let started = self.shard.recv(Recv {
             pattern: Pattern {
                 context: CONTEXT,
@@ -254,7 +262,13 @@ impl<'a> Rank<'a> {
         let index = u32::MAX;
         let (request, ended) = match started {
             Started::Pending(request) => (request, None),
-            Started::Done(status) => (Request { index, generation: 0 }, Some(status)),
+            Started::Done(status) => (
+                Request {
+                    index,
+                    generation: 0,
+                },
+                Some(status),
+            ),
         };
         let open = Open {
             peer,
@@ -345,7 +359,8 @@ impl<'a> Rank<'a> {
 
     fn is_through(&self) -> bool {
         let all = 2 * self.plan.messages;
-        self.peers().all(|peer| self.with[peer as usize].done == all)
+        self.peers()
+            .all(|peer| self.with[peer as usize].done == all)
     }
 
     /// Sleeps until somebody wakes it, as a rank that waits does.
@@ -370,7 +385,8 @@ impl<'a> Rank<'a> {
         self.shard.rail().disarm();
     }
 
-    /// Computes for some milliseconds, with or without somebody who looks after its sockets meanwhile.
+    /// Computes for some milliseconds, with or without somebody who looks after its sockets
+    /// meanwhile.
     fn compute(&mut self) {
         let helped = self.dice.one_in(2);
         for _ in 0..1 + self.dice.below(8) {
@@ -391,7 +407,12 @@ impl<'a> Rank<'a> {
                 } else {
                     (self.me, open.peer)
                 };
-                (from, to, open.number, self.plan.message(from, to, open.number).1)
+                (
+                    from,
+                    to,
+                    open.number,
+                    self.plan.message(from, to, open.number).1,
+                )
             })
             .collect();
         let seen = shown::read_shown(&self.shard.rail().shown_table());
@@ -418,7 +439,9 @@ impl<'a> Rank<'a> {
     /// Exchanges everything; `through` counts the ranks that have.
     pub fn run(mut self, through: &AtomicU32) {
         let mut is_through = false;
-        while through.load(Ordering::Acquire) < self.plan.ranks && !self.sky.stop.load(Ordering::Acquire) {
+        while through.load(Ordering::Acquire) < self.plan.ranks
+            && !self.sky.stop.load(Ordering::Acquire)
+        {
             let mut moved = self.start();
             moved |= self.shard.progress();
             moved |= self.take();
@@ -427,7 +450,8 @@ impl<'a> Rank<'a> {
                 through.fetch_add(1, Ordering::AcqRel);
             }
             if is_through {
-                // What has left it may be lost as long as connections break, and nobody else has it.
+                // What has left it may be lost as long as connections break, and nobody else has
+                // it.
                 self.last = Instant::now();
             }
             if self.hangs() {
