@@ -15,8 +15,10 @@ import sys
 ROOT = pathlib.Path(os.environ["GARONNE_ROOT"])
 RECORD = ROOT / "tools/unsafe.txt"
 # Where unsafe code may live (ARCHITECTURE.md): these crates, and files named sys.rs anywhere.
-UNSAFE_HOMES = ("crates/sync/", "crates/mpi-abi/", "crates/rails-ofi/")
-LINES_MAX = 600
+UNSAFE_HOMES = ("crates/base/sync/", "crates/mpi/mpi-abi/", "crates/transports/ofi/")
+LINES_MAX = 800
+# Longer files, each with the reason why it is one thing: `path: reason`.
+LONG = ROOT / "tools/long_files.txt"
 # Package registries and mirrors are the machine's own settings, and no path of a developer's machine belongs here.
 FORBIDDEN = re.compile(r"crates\.io|pypi\.org|pythonhosted|npmjs|snapshot\.debian|deb\.debian\.org|/home/\w+/|/work/\w+/|[\u2014]")
 # A repository of some ten megabytes; longer means that it does not come at all.
@@ -79,13 +81,13 @@ def check_unsafe(files, record):
 
 
 def check_files(files):
-    long = []
+    long, excused = [], {line.split(":")[0] for line in LONG.read_text().splitlines()} if LONG.exists() else set()
     for path in files:
         if path.endswith((".rs", ".py", ".c")):
             count = (ROOT / path).read_text(errors="replace").count("\n")
-            if count > LINES_MAX:
+            if count > LINES_MAX and path not in excused:
                 long.append(f"{path}: {count} lines")
-    step(f"source files of at most {LINES_MAX} lines", not long, "\n".join(long))
+    step(f"source files of at most {LINES_MAX} lines, or with a reason in tools/long_files.txt", not long, "\n".join(long))
     words = []
     for path in files:
         if pathlib.Path(path).suffix in TEXT | {""} and path not in ("tools/lint.py", "Cargo.lock") and not path.endswith("/Cargo.lock"):

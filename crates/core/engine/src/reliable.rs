@@ -1,0 +1,327 @@
+//! Reliability for rails that lose, repeat, reorder or change what they carry: checksums,
+//! numbering, acknowledgement, retransmission; sans-IO.
+//!
+//! Owned by a lossy rail, one [`Link`] per peer, over however many ways lead there; time is an
+//! argument in nanoseconds of any clock. A link delivers every packet once and in order, or says
+//! that the peer is lost. What a medium may change travels as [`Frame::encode`] makes it, and what
+//! does not come out of [`Frame::decode`] is as good as lost: it is sent again. Bounded: at most
+//! [`WINDOW`] packets unacknowledged on the sending side and as many kept early on the receiving
+//! side, [`RESERVE`] of them for control packets only.
+
+mod frame;
+
+use crate::rail::Class;
+pub use frame::{Frame, Packet, open, seal};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Packets under way at most: covers a hundred microseconds of a fast link with small packets.
+pub const WINDOW: usize = 64;
+/// Of these, what data packets may not use: control makes data flow.
+pub const RESERVE: usize = 16;
+/// First wait for an acknowledgement: several round trips of a local network.
+const RETRY_FIRST_NS: u64 = 200_000;
+/// Longest wait for an acknowledgement.
+const RETRY_MAX_NS: u64 = 50_000_000;
+/// Transmissions of one packet, while nothing comes from its peer, before that counts as lost. A
+/// peer that is slow, or loses most of what comes, answers now and then.
+const TRIES_MAX: u32 = 24;
+/// So long after its first transmission a packet makes its peer count as lost if nothing at all
+/// comes from that: the sum of the waits above, 0.85 seconds. What comes back sooner has lost
+/// nothing. A peer that falls silent later, when waits are long already, is lost within
+/// [`LOST_WITHIN_NS`].
+pub const LOST_AFTER_NS: u64 = waits_ns();
+/// The longest time that a silent peer does not count as lost, while something is under way to it.
+pub const LOST_WITHIN_NS: u64 = RETRY_MAX_NS * (TRIES_MAX as u64 + 1);
+
+const fn waits_ns() -> u64 {
+    let (mut sum_ns, mut wait_ns, mut tries) = (0, RETRY_FIRST_NS, 0);
+    while tries < TRIES_MAX {
+        sum_ns += wait_ns;
+        wait_ns = if wait_ns * 2 < RETRY_MAX_NS {
+            wait_ns * 2
+        } else {
+            RETRY_MAX_NS
+        };
+        tries += 1;
+    }
+    sum_ns
+}
+
+/// The peer did not answer for as long as is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+#[derive(Debug)]
+struct Sent {
+    packet: Packet,
+    again_at_ns: u64,
+    wait_ns: u64,
+    /// Transmissions since something came from the peer, which was the frame of this count.
+    tries: u32,
+    heard: u64,
+}
+
+/// Both directions between this side and one peer.
+#[derive(Debug, Default)]
+pub struct Link {
+    /// Unacknowledged packets; the first has number `first`.
+    sent: VecDeque<Sent>,
+    first: u64,
+    /// Next number to deliver.
+    next: u64,
+    early: BTreeMap<u64, Packet>,
+    owes_acknowledgement: bool,
+    /// Frames that came.
+    heard: u64,
+}
+
+impl Link {
+    /// Whether a packet of this class may be sent now.
+    pub fn has_room(&self, class: Class) -> bool {
+        self.sent.len()
+            < if class == Class::Data {
+                WINDOW - RESERVE
+            } else {
+                WINDOW
+            }
+    }
+
+    /// Every packet with a smaller number was acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.first
+    }
+
+    /// Everything sent was acknowledged.
+    pub fn is_settled(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    /// Numbers a packet and gives the frame to transmit.
+    pub fn send(&mut self, packet: Packet, now_ns: u64) -> Frame {
+        let number = self.first + self.sent.len() as u64;
+        let again_at_ns = now_ns + RETRY_FIRST_NS;
+        self.sent.push_back(Sent {
+            packet: packet.clone(),
+            again_at_ns,
+            wait_ns: RETRY_FIRST_NS,
+            tries: 1,
+            heard: self.heard,
+        });
+        self.owes_acknowledgement = false;
+        Frame {
+            acknowledged: self.next,
+            packet: Some((number, packet)),
+        }
+    }
+
+    /// Takes a frame in and appends what may be delivered now to `deliver`, in order.
+    pub fn receive(&mut self, frame: Frame, deliver: &mut Vec<Packet>) {
+        self.heard += 1;
+        // An acknowledgement of what was never sent is a mad peer's; it frees nothing.
+        if frame.acknowledged <= self.first + self.sent.len() as u64 {
+            while self.first < frame.acknowledged {
+                self.sent.pop_front();
+                self.first += 1;
+            }
+        }
+        let Some((number, packet)) = frame.packet else {
+            return;
+        };
+        self.owes_acknowledgement = true;
+        if number >= self.next && number < self.next + WINDOW as u64 {
+            self.early.entry(number).or_insert(packet);
+        }
+        while let Some(packet) = self.early.remove(&self.next) {
+            self.next += 1;
+            deliver.push(packet);
+        }
+    }
+
+    /// Appends what has to be transmitted now: acknowledgements owed, packets not acknowledged in
+    /// time.
+    ///
+    /// # Errors
+    /// [`Lost`] when a packet was tried too often and nothing came.
+    pub fn due(&mut self, now_ns: u64, transmit: &mut Vec<Frame>) -> Result<(), Lost> {
+        let (first, next) = (self.first, self.next);
+        for (at, sent) in self.sent.iter_mut().enumerate() {
+            if sent.again_at_ns > now_ns {
+                continue;
+            }
+            if sent.heard != self.heard {
+                (sent.heard, sent.tries) = (self.heard, 0);
+            }
+            if sent.tries >= TRIES_MAX {
+                return Err(Lost);
+            }
+            sent.tries += 1;
+            sent.wait_ns = (sent.wait_ns * 2).min(RETRY_MAX_NS);
+            sent.again_at_ns = now_ns + sent.wait_ns;
+            transmit.push(Frame {
+                acknowledged: next,
+                packet: Some((first + at as u64, sent.packet.clone())),
+            });
+            self.owes_acknowledgement = false;
+        }
+        if std::mem::take(&mut self.owes_acknowledgement) {
+            transmit.push(Frame {
+                acknowledged: next,
+                packet: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// When `due` has something to do again, if nothing arrives before.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.sent.iter().map(|sent| sent.again_at_ns).min()
+    }
+}
+
+/// Reads any bytes as a frame, and as frames of a peer whose checksums are right: first a byte that
+/// says how long the frame is, then so many bytes. A link that hears them keeps its bounds.
+#[cfg(any(test, fuzzing))]
+pub fn receive_anything(bytes: &[u8]) {
+    if let Some(frame) = Frame::decode(bytes) {
+        assert_eq!(frame.encode(), bytes);
+    }
+    let (mut link, mut now_ns, mut rest) = (Link::default(), 0, bytes);
+    let (mut delivered, mut out) = (Vec::new(), Vec::new());
+    while let Some((len, after)) = rest.split_first() {
+        let (frame, after) = after.split_at(after.len().min(usize::from(*len)));
+        rest = after;
+        if link.has_room(Class::Data) {
+            let packet = Packet {
+                header: Default::default(),
+                payload: Vec::new(),
+            };
+            link.send(packet, now_ns);
+        }
+        let before = delivered.len() as u64;
+        if let Some(frame) = Frame::decode(&seal(frame)) {
+            assert_eq!(frame.encode(), seal(&frame.encode()[4..]));
+            link.receive(frame, &mut delivered);
+        }
+        assert!(link.sent.len() <= WINDOW && link.early.len() < WINDOW);
+        assert_eq!(link.next, delivered.len() as u64);
+        assert!(link.next - before <= WINDOW as u64);
+        now_ns = link.deadline_ns().unwrap_or(now_ns);
+        out.clear();
+        if link.due(now_ns, &mut out).is_err() {
+            return;
+        }
+        assert!(out.len() <= WINDOW);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rail::Header;
+    use proptest::prelude::*;
+
+    fn packet(number: u32) -> Packet {
+        Packet {
+            header: Header {
+                sequence: number,
+                len: 3,
+                ..Header::default()
+            },
+            payload: vec![number as u8; 3],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_packet_arrives_once_and_in_order_through_loss_damage_repeats_and_reordering(
+            fates in proptest::collection::vec((0u8..10, any::<u32>()), 1..400), count in 1u32..120,
+        ) {
+            let (mut near, mut far) = (Link::default(), Link::default());
+            let mut fates = fates.into_iter();
+            let (mut sent, mut now, mut arrived) = (0, 0, Vec::new());
+            // Frames on the medium: (towards far, bytes). The fate of each: lost, doubled, delayed,
+            // changed or passed; then the medium heals.
+            let mut medium: VecDeque<(bool, Vec<u8>)> = VecDeque::new();
+            for _ in 0..200_000 {
+                if sent < count && near.has_room(Class::Data) {
+                    medium.push_back((true, near.send(packet(sent), now).encode()));
+                    sent += 1;
+                }
+                if let Some((to_far, mut bytes)) = medium.pop_front() {
+                    let (fate, which) = fates.next().unwrap_or((9, 0));
+                    match fate {
+                        0 | 1 => continue,
+                        2 => medium.push_back((to_far, bytes.clone())),
+                        3 => { medium.push_back((to_far, bytes)); continue }
+                        4 => {
+                            let at = which as usize % (bytes.len() * 8);
+                            bytes[at / 8] ^= 1 << (at % 8);
+                        }
+                        _ => {}
+                    }
+                    let frame = Frame::decode(&bytes);
+                    prop_assert_eq!(frame.is_none(), fate == 4);
+                    let Some(frame) = frame else { continue };
+                    if to_far { far.receive(frame, &mut arrived) } else { near.receive(frame, &mut Vec::new()) }
+                }
+                now += 10_000;
+                let mut out = Vec::new();
+                near.due(now, &mut out).unwrap();
+                medium.extend(out.drain(..).map(|frame| (true, frame.encode())));
+                far.due(now, &mut out).unwrap();
+                medium.extend(out.drain(..).map(|frame| (false, frame.encode())));
+                if sent == count && near.is_settled() {
+                    break;
+                }
+            }
+            prop_assert!(near.is_settled());
+            prop_assert_eq!(arrived, (0..count).map(packet).collect::<Vec<_>>());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_heard_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            receive_anything(&bytes);
+        }
+    }
+
+    #[test]
+    fn kept_inputs_are_read_without_harm() {
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../../fuzz/seeds/lossy_frames");
+        let inputs = std::fs::read_dir(&dir).unwrap();
+        let count = inputs
+            .map(|input| receive_anything(&std::fs::read(input.unwrap().path()).unwrap()))
+            .count();
+        assert!(count > 0, "{}", dir.display());
+    }
+
+    #[test]
+    fn a_peer_that_never_answers_is_lost() {
+        let mut link = Link::default();
+        link.send(packet(0), 0);
+        let mut now_ns = 0;
+        while link.due(now_ns, &mut Vec::new()).is_ok() {
+            now_ns = link.deadline_ns().expect("a packet is under way");
+        }
+        assert_eq!(now_ns, LOST_AFTER_NS);
+    }
+
+    #[test]
+    fn a_peer_that_misses_most_of_what_comes_but_answers_is_not_lost() {
+        let (mut near, mut far) = (Link::default(), Link::default());
+        near.send(packet(0), 0);
+        let mut now_ns = 0;
+        for _ in 0..10 * TRIES_MAX {
+            now_ns = near.deadline_ns().expect("the packet is under way");
+            near.due(now_ns, &mut Vec::new()).expect("the peer answers");
+            near.receive(far.send(packet(0), now_ns), &mut Vec::new());
+        }
+        let silent_ns = now_ns;
+        while near.due(now_ns, &mut Vec::new()).is_ok() {
+            now_ns = near.deadline_ns().expect("the packet is under way");
+        }
+        assert!(now_ns - silent_ns <= LOST_WITHIN_NS);
+    }
+}

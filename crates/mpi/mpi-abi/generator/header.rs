@@ -1,0 +1,88 @@
+//! Writes `include/mpi.h` and `docs/conformance.md` from the tables.
+
+use crate::table::{Function, Group, Value};
+use std::fmt::Write;
+
+/// The C header: `template` with its two marked places filled in.
+pub fn header(template: &str, groups: &[Group], functions: &[Function]) -> String {
+    template
+        .replace("@constants@\n", &constants(groups))
+        .replace("@prototypes@\n", &prototypes(functions))
+}
+
+fn constants(groups: &[Group]) -> String {
+    let mut out = String::new();
+    for group in groups {
+        let mut what = group.what.clone();
+        what[..1].make_ascii_uppercase();
+        writeln!(out, "/* {what} */").unwrap();
+        for (name, value) in &group.entries {
+            let text = match value {
+                Value::Alias(other) => other.clone(),
+                Value::Number(n) if group.ctype == "int" && n.starts_with('-') => format!("({n})"),
+                Value::Number(n) if group.ctype == "int" => n.clone(),
+                Value::Number(n) => format!("(({}){n})", group.ctype),
+            };
+            writeln!(out, "#define {name:<34} {text}").unwrap();
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn prototypes(functions: &[Function]) -> String {
+    let mut out = String::new();
+    let mut chapter = "";
+    for f in functions {
+        if f.chapter != chapter {
+            chapter = &f.chapter;
+            writeln!(out, "\n/* {chapter} */").unwrap();
+        }
+        writeln!(out, "{};", f.prototype).unwrap();
+        let profiled = f
+            .prototype
+            .replacen(&format!("{}(", f.name), &format!("P{}(", f.name), 1);
+        writeln!(out, "{profiled};").unwrap();
+    }
+    out
+}
+
+/// Implemented and missing functions per chapter.
+pub fn conformance(functions: &[Function]) -> String {
+    let done = functions.iter().filter(|f| f.implemented).count();
+    let mut chapters: Vec<&str> = Vec::new();
+    for f in functions {
+        if !chapters.contains(&f.chapter.as_str()) {
+            chapters.push(&f.chapter);
+        }
+    }
+    let mut out = String::from("# Conformance to MPI 5.0\n\n");
+    writeln!(
+        out,
+        "Generated from `crates/mpi/mpi-abi/abi/functions.txt`; do not edit. The library exports all {} functions of the standard \
+         ABI (and the same under `PMPI_`): {done} are implemented. One that is not yet there raises \
+         `MPI_ERR_UNSUPPORTED_OPERATION`, by name, on the error handler of the object it was called for.\n",
+        functions.len()
+    )
+    .unwrap();
+    out.push_str("| chapter | implemented | not yet |\n|---|---|---|\n");
+    for chapter in &chapters {
+        let of = || functions.iter().filter(|f| f.chapter == *chapter);
+        let have = of().filter(|f| f.implemented).count();
+        writeln!(out, "| {chapter} | {have} | {} |", of().count() - have).unwrap();
+    }
+    for chapter in &chapters {
+        writeln!(out, "\n## {chapter}").unwrap();
+        for (title, wanted) in [("Implemented", true), ("Not yet", false)] {
+            let names: Vec<String> = functions
+                .iter()
+                .filter(|f| f.chapter == *chapter && f.implemented == wanted)
+                .map(|f| format!("`{}`", f.name))
+                .collect();
+            if !names.is_empty() {
+                writeln!(out, "\n{title}: {}.", names.join(", ")).unwrap();
+            }
+        }
+    }
+    out
+}

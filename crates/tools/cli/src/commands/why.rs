@@ -1,0 +1,393 @@
+//! `garonne why`: why something is as it is. Each thing that can be asked about is a function here.
+
+use super::{elsewhere, jobs};
+use clap_complete::engine::ArgValueCandidates;
+use comfy_table::{Table, presets};
+use garonne_node::settings::SETTINGS;
+use garonne_node::visit::Visit;
+use garonne_node::wish::Page;
+use garonne_node::{
+    layout::{Background, Card, Shape},
+    placement, rank,
+};
+use garonne_rails::shm::{Known, pace::WAYS, paces};
+use garonne_sync::shm::Segment;
+use garonne_topology::binding::Policy;
+use garonne_topology::{Machine, quota};
+use serde_json::json;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    thing: Thing,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Thing {
+    /// Why ranks would be bound as they are, were a job started now
+    Binding {
+        /// Number of ranks
+        #[arg(short, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+        n: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// How data is copied and fetched, from what was measured here
+    Costs {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Which way each rank of a running job fetches large messages from each peer, and what it has
+    /// measured
+    Paces {
+        /// The job, by its name or its launcher's process id (garonne ps); not needed if one job
+        /// runs
+        #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+        job: Option<jobs::Wanted>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Which way the messages of a rank of a running job go to each peer: rail, addresses,
+    /// connections
+    Gate {
+        /// The rank, on whichever host of the job
+        rank: u32,
+        /// The job, by its name or its launcher's process id (garonne ps); not needed if one job
+        /// runs
+        #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+        job: Option<jobs::Wanted>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Whether the communication of each rank of a running job advances while the rank computes,
+    /// and if not, why not
+    Background {
+        /// The job, by its name or its launcher's process id (garonne ps); not needed if one job
+        /// runs
+        #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+        job: Option<jobs::Wanted>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// The settings, their values, and where these come from
+    Settings {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub fn run(args: &Args) -> i32 {
+    match &args.thing {
+        Thing::Binding { n, json } => binding(*n, *json),
+        Thing::Costs { json } => super::tune::show_kept(*json),
+        Thing::Paces { job, json } => {
+            let here = |_: &Visit, shape: &Shape, board: &Segment| paces_of(shape, board, *json);
+            of_world(
+                (job.as_ref(), "garonne why paces JOB"),
+                (Page::Paces, *json),
+                here,
+            )
+        }
+        Thing::Gate { rank, job, json } => {
+            let line = format!("garonne why gate {rank} JOB");
+            let here = |visit: &Visit, shape: &Shape, board: &Segment| {
+                super::why_gate::show(visit, (shape, board), *rank, *json)
+            };
+            of_world((job.as_ref(), &line), (Page::Gate(*rank), *json), here)
+        }
+        Thing::Background { job, json } => {
+            let here =
+                |_: &Visit, shape: &Shape, board: &Segment| background_of(shape, board, *json);
+            of_world(
+                (job.as_ref(), "garonne why background JOB"),
+                (Page::Background, *json),
+                here,
+            )
+        }
+        Thing::Settings { json } => settings(*json),
+    }
+}
+
+/// What `here` says of the newest world of a running job, which is named as [`jobs::choose`] has
+/// it; or what other hosts say, if what is asked for is of their ranks.
+fn of_world(
+    (job, line): (Option<&jobs::Wanted>, &str),
+    (page, as_json): (Page, bool),
+    here: impl FnOnce(&Visit, &Shape, &Segment) -> i32,
+) -> i32 {
+    let said = jobs::choose(job, line).and_then(|visit| {
+        let is_here = match page {
+            Page::Gate(rank) => visit.runs_here(rank),
+            Page::Paces | Page::Background | Page::Rail | Page::Map => visit.has_ranks_here(),
+        };
+        match &visit.world {
+            Some((shape, board)) if is_here => Ok(here(&visit, shape, board)),
+            Some(_) => elsewhere::show(&visit, page, as_json),
+            None => Err(jobs::not_begun(&visit)),
+        }
+    });
+    said.unwrap_or_else(|text| super::fail(&text))
+}
+
+/// The paces of the ranks of this host.
+pub fn paces_of(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
+    let mut rows = Vec::new();
+    for to in 0..shape.size {
+        let card = Card::of(board, to);
+        let table = (card.paces() != 0 && card.pid() != 0)
+            .then(|| rank::memory_of(card.pid(), card.paces(), paces::SHOWN_BYTES))
+            .flatten();
+        for (from, lengths) in paces::read_shown(&table.unwrap_or_default()) {
+            rows.extend(
+                lengths
+                    .into_iter()
+                    .map(|(len, known)| (to, from, len, known)),
+            );
+        }
+    }
+    if as_json {
+        let row = |(to, from, len, known): &(u32, u32, u64, Known)| {
+            json!({ "rank": to, "from": from, "bytes": len,
+            "ns_per_kb": { "read": known.paces[0], "push": known.paces[1], "share": known.paces[2], "packets": known.paces[3] },
+            "best": format!("{:?}", known.preferred).to_lowercase() })
+        };
+        return super::print_json(&rows.iter().map(row).collect::<Vec<_>>());
+    }
+    if rows.is_empty() {
+        under_way(shape, board)
+            .iter()
+            .for_each(|line| outln!("{line}"));
+        outln!(
+            "no rank has received to its end a message from its own host that its sender announced (those are longer than about 16 KB).\nWhat goes by a network, from other hosts or within one (GARONNE_RAILS=shm,tcp), has one way, with no choice to show: garonne why gate N"
+        );
+        return 0;
+    }
+    outln!(
+        "nanoseconds per kilobyte of messages from this length up to twice as long, as measured by their receivers"
+    );
+    let mut table = Table::new();
+    let ways = WAYS.map(|way| format!("{way:?}").to_lowercase());
+    let mut header = vec!["rank".to_owned(), "from".into(), "bytes".into()];
+    header.extend(ways);
+    header.push("best".into());
+    table.load_preset(presets::NOTHING).set_header(header);
+    for (to, from, len, known) in rows {
+        let mut cells = vec![to.to_string(), from.to_string(), len.to_string()];
+        let paces = known.paces.iter();
+        cells.extend(paces.map(|pace| pace.map_or("-".into(), |pace| format!("{pace:.1}"))));
+        cells.push(format!("{:?}", known.preferred).to_lowercase());
+        table.add_row(cells);
+    }
+    outln!("{}", table.trim_fmt());
+    outln!(
+        "read: the receiver reads the sender's memory; push: the sender writes; share: both; packets: through a ring, both copying"
+    );
+    0
+}
+
+/// Length from which on senders announce messages, about.
+const ANNOUNCED_BYTES: u64 = 16 << 10;
+
+/// The large messages that ranks of this host wait for, a line for each: their paces are known when
+/// they have come.
+fn under_way(shape: &Shape, board: &Segment) -> Vec<String> {
+    let line = |rank: u32| {
+        let wait = Card::of(board, rank).wait()?;
+        let call = garonne_node::calls::name(wait.call).filter(|_| wait.bytes > ANNOUNCED_BYTES)?;
+        let peer = match wait.peer {
+            0.. => format!(" with rank {} of its communicator", wait.peer),
+            _ => String::new(),
+        };
+        Some(format!(
+            "rank {rank} waits in {call} for a message of {} bytes{peer}, which has not come yet: its pace is not known",
+            wait.bytes
+        ))
+    };
+    (0..shape.size).filter_map(line).collect()
+}
+
+/// Who advances the communication of the ranks of this host.
+pub fn background_of(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
+    let near = |rank: &u32| shape.nodes < 2 || Card::of(board, *rank).host().0 == shape.node;
+    let ranks: Vec<_> = (0..shape.size)
+        .filter(near)
+        .map(|rank| (rank, Card::of(board, rank).background()))
+        .collect();
+    if as_json {
+        let row = |(rank, (state, turns)): &(u32, (Background, u32))| json!({ "rank": rank, "advances": !matches!(state, Background::Off | Background::Refused(_)), "because": because(*state), "turns": turns });
+        return super::print_json(&ranks.iter().map(row).collect::<Vec<_>>());
+    }
+    for (rank, (state, turns)) in &ranks {
+        outln!("rank {rank}: {}; called {turns} times", because(*state));
+    }
+    0
+}
+
+fn because(state: Background) -> String {
+    match state {
+        Background::Unneeded => {
+            "nothing was left open so far that needs hands (a large message or a collective, nonblocking)"
+                .into()
+        }
+        Background::Helper => {
+            "a thread of the library advances what is open while the program computes".into()
+        }
+        Background::Late => {
+            "a thread of the library advances what is open once the program has computed for some milliseconds: the ranks leave no core to it"
+                .into()
+        }
+        Background::Off => {
+            format!(
+                "only calls advance communication: {}=0 switches the rest off",
+                rank::ENV_BACKGROUND
+            )
+        }
+        Background::Refused(errno) => format!(
+            "only calls advance communication: the system gave no thread ({}); see ulimit -u and the pids limit of the control group",
+            std::io::Error::from_raw_os_error(errno)
+        ),
+    }
+}
+
+fn binding(ranks: u32, as_json: bool) -> i32 {
+    let machine = Machine::discover();
+    let quota = quota::cpu_milli().map(|milli| f64::from(milli) / 1000.0);
+    let taken = placement::taken(None);
+    let placed = placement::place(ranks, &Policy::default());
+    let sets: Vec<String> = placed.sets.iter().map(ToString::to_string).collect();
+    if as_json {
+        return super::print_json(&json!({
+            "ranks": ranks, "usable_cpus": machine.cpus().to_string(), "cores": machine.cores().len(), "quota_cores": quota,
+            "taken_cpus": taken.to_string(), "bound_to": sets, "reason": placed.reason,
+        }));
+    }
+    outln!(
+        "usable CPUs        {} ({})",
+        machine.cpus(),
+        counted(machine.cores().len() as f64, "core")
+    );
+    outln!(
+        "quota              {}",
+        quota.map_or("none".into(), |cores| counted(cores, "core"))
+    );
+    outln!(
+        "taken by others    {}",
+        if taken.is_empty() {
+            "none".into()
+        } else {
+            taken.to_string()
+        }
+    );
+    let ranks = counted(f64::from(ranks), "rank");
+    match sets.is_empty() {
+        true => outln!("{ranks:<18} not bound: {}", placed.reason),
+        false => outln!(
+            "{ranks:<18} bound to CPU {}: {}",
+            sets.join(" | "),
+            placed.reason
+        ),
+    }
+    0
+}
+
+/// A number with its noun.
+fn counted(number: f64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1.0 { "" } else { "s" })
+}
+
+fn settings(as_json: bool) -> i32 {
+    let rows = SETTINGS.map(|(name, default, help)| match std::env::var(name) {
+        Ok(value) => (name, value, "environment", help),
+        Err(_) => (name, default.to_owned(), "default", help),
+    });
+    if as_json {
+        let rows = rows.map(|(name, value, origin, help)| json!({ "name": name, "value": value, "origin": origin, "help": help }));
+        return super::print_json(&rows);
+    }
+    for (name, value, origin, help) in rows {
+        outln!("{name} = {value}  ({origin})  {help}");
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use garonne_node::settings::INTERNAL;
+
+    /// The variables that a source file names as a whole literal.
+    fn named(source: &str) -> impl Iterator<Item = &str> {
+        source.split('"').filter(|word| {
+            word.strip_prefix("GARONNE_").is_some_and(|rest| {
+                !rest.is_empty()
+                    && rest
+                        .bytes()
+                        .all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+            })
+        })
+    }
+
+    fn sources(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(dir).unwrap().flatten() {
+            match entry.path() {
+                path if path.is_dir() => sources(&path, found),
+                path if path.extension().is_some_and(|ending| ending == "rs") => found.push(path),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn every_variable_that_the_code_reads_is_a_setting_or_internal() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut files = Vec::new();
+        for folder in std::fs::read_dir(crates).unwrap().flatten() {
+            for part in std::fs::read_dir(folder.path()).unwrap().flatten() {
+                let src = part.path().join("src");
+                if src.is_dir() {
+                    sources(&src, &mut files);
+                }
+            }
+        }
+        let mut seen = 0;
+        for file in files {
+            let source = std::fs::read_to_string(&file).unwrap();
+            for name in named(&source) {
+                let known = SETTINGS.iter().any(|(setting, ..)| *setting == name)
+                    || INTERNAL.contains(&name)
+                    || name.starts_with("GARONNE_TEST_");
+                assert!(
+                    known,
+                    "{name}, which {} names, is neither a setting nor internal",
+                    file.display()
+                );
+                seen += 1;
+            }
+        }
+        assert!(seen > 20, "{seen}");
+    }
+
+    #[test]
+    fn the_defaults_shown_are_those_that_hold() {
+        let default = |name: &str| {
+            SETTINGS
+                .iter()
+                .find(|(setting, ..)| *setting == name)
+                .unwrap()
+                .1
+        };
+        assert_eq!(default(rank::ENV_BACKGROUND), "1");
+        assert_eq!(default(rank::ENV_OFI), "off");
+        assert_eq!(default(rank::ENV_RAILS), "shm");
+        assert_eq!(
+            default(garonne_node::tree::ENV_FAN_OUT),
+            garonne_node::limits::FAN_OUT.to_string()
+        );
+    }
+}
