@@ -7,6 +7,9 @@ from ..runner import Case, Failure, Outcome, check
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
 SEED = re.compile(r"^GARONNE_SEED=(\d+) does it again", re.M)
 FAILED = re.compile(r"^test (\S.*) \.\.\. FAILED", re.M)
+# A target that a signal ended has no result line of its own; what it wrote last says why.
+ABORTED = re.compile(r"^error: test failed, to rerun pass `(.+)`\n\nCaused by:\n\s+process didn't exit successfully: .*\((signal.*)\)$", re.M)
+FATAL = re.compile(r"^(?:fatal runtime error: .*|thread .* has overflowed its stack)$", re.M)
 # A fresh build of every dependency on two cores takes most of it, and some machines are three times slower than others.
 LIMIT_S = 2400
 
@@ -45,12 +48,15 @@ def cargo_test(context, extra, env=None, name=None):
     result = context.execute(name, ["cargo", "test", "--no-fail-fast", *extra], timeout=LIMIT_S, env=context.environment(env))
     counts = [tuple(map(int, match)) for match in RESULT.findall(result.output)]
     passed, failed, ignored = (sum(column) for column in zip(*counts)) if counts else (0, 0, 0)
-    if failed == 0:
+    aborted = ABORTED.findall(result.output)
+    if failed == 0 and not aborted:
         check(result)
     if not counts:
         raise Failure(f"cargo test reported no results (log: {result.log})")
     outcomes = [Outcome(name, "passed", count=passed)]
     outcomes += [Outcome(f"rust: {test}", "failed", f"log: {result.log}") for test in FAILED.findall(result.output)]
+    why = "; ".join(dict.fromkeys(FATAL.findall(result.output)))
+    outcomes += [Outcome(f"rust: {target}", "failed", f"{signal} {why} (log: {result.log})") for target, signal in aborted]
     if failed and len(outcomes) == 1:
         outcomes.append(Outcome(name, "failed", f"{failed} failed (log: {result.log})", count=failed))
     if ignored and not context.soak:

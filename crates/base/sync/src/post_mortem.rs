@@ -136,42 +136,70 @@ impl<T> Placed<T> {
 
     /// A value in a slot of the area, or on the heap.
     pub fn new(area: Option<&Arc<Area>>, value: T) -> Self {
+        Self::placed(
+            area,
+            // SAFETY: the memory is free, large enough and aligned.
+            |at| unsafe { at.write(value) },
+        )
+    }
+
+    /// A value whose bytes are all zero, in a slot of the area or on the heap. The value is made
+    /// where it stays, so it may be larger than a thread's stack.
+    pub fn zeroed(area: Option<&Arc<Area>>) -> Self
+    where
+        T: bytemuck::Zeroable,
+    {
+        Self::placed(
+            area,
+            // SAFETY: the memory is free, large enough and aligned; zeros are a value of the type.
+            |at| unsafe { at.write_bytes(0, 1) },
+        )
+    }
+
+    /// Takes memory for a value, and has it filled by `fill`, which must write the whole value.
+    fn placed(area: Option<&Arc<Area>>, fill: impl FnOnce(*mut T)) -> Self {
         const { Self::FITS };
         let slot = area.and_then(|area| {
             let slot = area.take(size_of::<Inner<T>>())?;
             Some((area, slot))
         });
         let Some((area, slot)) = slot else {
-            let inner = Box::new(Inner {
-                owners: AtomicUsize::new(1),
-                home: None,
-                value,
-            });
-            return Self {
-                at: NonNull::from(Box::leak(inner)),
-            };
+            let at = Box::into_raw(Box::<Inner<T>>::new_uninit()).cast::<Inner<T>>();
+            // SAFETY: the box's memory is for such a value, and nobody else's.
+            unsafe { Self::fill(at, None, 1, fill) };
+            return Self { at: at_of(at) };
         };
         let at = area.memory.ptr(slot.offset, slot.bytes).cast::<Inner<T>>();
         let home = Some(Home {
             area: area.clone(),
             slot,
         });
-        let inner = Inner {
-            owners: AtomicUsize::new(0),
-            home,
-            value,
-        };
         // SAFETY: the slot is free, large enough and aligned, and mapped as long as `home` keeps
         // its area.
-        unsafe { at.write(inner) };
+        unsafe { Self::fill(at, home, 0, fill) };
         // A reader that comes after this process's death, wherever that was, and finds an owner
         // finds the value.
         compiler_fence(Ordering::Release);
         // SAFETY: as above; the value was written.
         unsafe { &(*at).owners }.store(1, Ordering::Relaxed);
-        match NonNull::new(at) {
-            Some(at) => Self { at },
-            None => unreachable!("memory is mapped elsewhere"),
+        Self { at: at_of(at) }
+    }
+
+    /// Fills memory for a value part by part.
+    ///
+    /// # Safety
+    /// `at` is aligned, large enough, and nobody else's.
+    unsafe fn fill(
+        at: *mut Inner<T>,
+        home: Option<Home>,
+        owners: usize,
+        fill: impl FnOnce(*mut T),
+    ) {
+        // SAFETY: as the caller says.
+        unsafe {
+            (&raw mut (*at).owners).write(AtomicUsize::new(owners));
+            (&raw mut (*at).home).write(home);
+            fill(&raw mut (*at).value);
         }
     }
 
@@ -188,6 +216,13 @@ impl<T> Placed<T> {
     fn inner(&self) -> &Inner<T> {
         // SAFETY: this owner keeps it.
         unsafe { self.at.as_ref() }
+    }
+}
+
+fn at_of<T>(at: *mut T) -> NonNull<T> {
+    match NonNull::new(at) {
+        Some(at) => at,
+        None => unreachable!("memory lies elsewhere"),
     }
 }
 
@@ -289,6 +324,23 @@ mod tests {
             drop(one);
             assert_eq!(Arc::strong_count(&alive), 1);
         }
+    }
+
+    #[test]
+    fn a_value_of_zeros_may_be_larger_than_the_stack() {
+        const WORDS: usize = 1 << 17;
+        let (area, _file) = Area::new(b"", &[size_of::<[u64; WORDS]>() + VALUE_AT]).unwrap();
+        let make = move || {
+            for area in [Some(&area), None] {
+                let value = Placed::<[AtomicU64; WORDS]>::zeroed(area);
+                assert!(value.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+                value[WORDS - 1].store(1, Ordering::Relaxed);
+            }
+            let again = Placed::<[AtomicU64; WORDS]>::zeroed(Some(&area));
+            assert_eq!(again[WORDS - 1].load(Ordering::Relaxed), 0, "a used slot");
+        };
+        let small = std::thread::Builder::new().stack_size(128 << 10);
+        small.spawn(make).unwrap().join().unwrap();
     }
 
     #[test]

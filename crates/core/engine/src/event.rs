@@ -70,7 +70,7 @@ pub struct Event {
 }
 
 /// An event as it lies in the ring: 32 bytes, in which each word is stored as it is at hand.
-#[derive(Debug)]
+#[derive(Debug, bytemuck::Zeroable)]
 #[repr(C)]
 struct Record {
     len: AtomicU64,
@@ -81,19 +81,6 @@ struct Record {
     /// Call below what: [`act`].
     act: AtomicU16,
     kind: AtomicU8,
-}
-
-impl Record {
-    const fn empty() -> Self {
-        Self {
-            len: AtomicU64::new(0),
-            site: AtomicU64::new(0),
-            parties: AtomicU64::new(0),
-            tag: AtomicI32::new(0),
-            act: AtomicU16::new(0),
-            kind: AtomicU8::new(0),
-        }
-    }
 }
 
 /// Bits of an act that tell the call.
@@ -121,7 +108,7 @@ pub(crate) fn what_of(act: u16) -> What {
 }
 
 /// The ring, written by one thread at a time: its words need no order.
-#[derive(Debug)]
+#[derive(Debug, bytemuck::Zeroable)]
 #[repr(C)]
 pub(crate) struct Log {
     ring: [Record; EVENTS],
@@ -178,12 +165,7 @@ pub struct Events(Placed<Log>);
 impl Events {
     /// No events so far; their ring lies in this area, if there is one and it has room.
     pub(crate) fn new(area: Option<&Arc<Area>>) -> Self {
-        let log = Log {
-            ring: [const { Record::empty() }; EVENTS],
-            newest: AtomicU64::new(0),
-            at: AtomicU64::new(0),
-        };
-        Self(Placed::new(area, log))
+        Self(Placed::zeroed(area))
     }
 
     /// Where the newest trail lies, 0: there is none.
