@@ -136,7 +136,7 @@ impl<T> Placed<T> {
 
     /// A value in a slot of the area, or on the heap.
     pub fn new(area: Option<&Arc<Area>>, value: T) -> Self {
-        Self::placed(
+        Self::make(
             area,
             // SAFETY: the memory is free, large enough and aligned.
             |at| unsafe { at.write(value) },
@@ -149,7 +149,7 @@ impl<T> Placed<T> {
     where
         T: bytemuck::Zeroable,
     {
-        Self::placed(
+        Self::make(
             area,
             // SAFETY: the memory is free, large enough and aligned; zeros are a value of the type.
             |at| unsafe { at.write_bytes(0, 1) },
@@ -157,7 +157,7 @@ impl<T> Placed<T> {
     }
 
     /// Takes memory for a value, and has it filled by `fill`, which must write the whole value.
-    fn placed(area: Option<&Arc<Area>>, fill: impl FnOnce(*mut T)) -> Self {
+    fn make(area: Option<&Arc<Area>>, fill: impl FnOnce(*mut T)) -> Self {
         const { Self::FITS };
         let slot = area.and_then(|area| {
             let slot = area.take(size_of::<Inner<T>>())?;
