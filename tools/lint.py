@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`./x lint`: formatting, clippy, AArch64, unsafe code, file lengths, forbidden words, dependencies.
 
-`./x lint --audit` also installs the auditor and fetches its database of advisories. `./x lint --record` writes the counts of unsafe blocks to tools/unsafe.txt after a reviewed change.
+`./x lint --places` prints where each count of readability is. `./x lint --audit` also installs the auditor and fetches its database of advisories. `./x lint --record` writes the counts of unsafe blocks and of readability to tools/unsafe.txt and tools/readability.txt after a reviewed change.
 """
 
 import json
@@ -11,6 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
+
+import readability
 
 ROOT = pathlib.Path(os.environ["GARONNE_ROOT"])
 RECORD = ROOT / "tools/unsafe.txt"
@@ -177,6 +179,7 @@ def main():
     run("rustfmt", ["cargo", "fmt", "--all", "--check"])
     check_unsafe(files, record)
     check_files(files)
+    readability.check(ROOT, files, step, record, "--places" in sys.argv)
     check_dependencies("--audit" in sys.argv)
     if "--quick" not in sys.argv:
         run("clippy", ["cargo", "clippy", "-q", "--workspace", "--all-targets", "--", "-D", "warnings"])
