@@ -12,8 +12,8 @@
 use crate::call::Call;
 use crate::own_word::own_word;
 use crate::thunk::Site;
-use garonne_node::client::Client;
-use garonne_node::layout::entered::{Entered, named_call};
+use garonne_node::client::AgentClient;
+use garonne_node::layout::entered::{LastCall, named_call};
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::ptr;
@@ -42,11 +42,11 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    static garonne_entered_nowhere: Entered;
+    static garonne_entered_nowhere: LastCall;
 }
 
 /// Keeps the board mapped for ever.
-static CLIENT: OnceLock<Arc<Client>> = OnceLock::new();
+static CLIENT: OnceLock<Arc<AgentClient>> = OnceLock::new();
 
 /// Threads get places of the rank.
 static FOLLOWS: AtomicBool = AtomicBool::new(false);
@@ -56,12 +56,12 @@ static PLACED: AtomicU32 = AtomicU32::new(0);
 
 /// Where the calling thread stores.
 #[inline(always)]
-fn own() -> *const Entered {
+fn own() -> *const LastCall {
     own_word!("garonne_entered")
 }
 
 #[cfg(target_arch = "x86_64")]
-fn set_own(words: *const Entered) {
+fn set_own(words: *const LastCall) {
     // SAFETY: writes this thread's instance of the eight-byte word defined above.
     unsafe {
         asm!(
@@ -75,7 +75,7 @@ fn set_own(words: *const Entered) {
 }
 
 #[cfg(target_arch = "aarch64")]
-fn set_own(words: *const Entered) {
+fn set_own(words: *const LastCall) {
     // SAFETY: writes this thread's instance of the eight-byte word defined above.
     unsafe {
         asm!(
@@ -91,12 +91,12 @@ fn set_own(words: *const Entered) {
     }
 }
 
-fn nowhere() -> *const Entered {
+fn nowhere() -> *const LastCall {
     &raw const garonne_entered_nowhere
 }
 
 #[inline(always)]
-fn words() -> &'static Entered {
+fn words() -> &'static LastCall {
     // SAFETY: the words above, or those of the board, which `CLIENT` keeps mapped.
     unsafe { &*own() }
 }
@@ -154,7 +154,7 @@ fn take_place() {
 }
 
 /// The threads of this rank have places from now on, the calling one the first.
-pub(crate) fn follow(client: &Arc<Client>) {
+pub(crate) fn follow(client: &Arc<AgentClient>) {
     CLIENT.get_or_init(|| client.clone());
     FOLLOWS.store(true, Ordering::Relaxed);
     if ptr::eq(own(), nowhere()) {

@@ -12,7 +12,7 @@ use crate::handle::MPI_Request;
 use crate::request;
 use crate::thunk::call_site;
 use garonne_engine::event::{PENDING_SHOWN, Pending};
-use garonne_node::book::{ASKS_SHOWN, Ask, PollPlace, Polls};
+use garonne_node::book::{ASKS_SHOWN, PollReport, PollSlot, PolledCall};
 use garonne_node::rank;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
@@ -37,8 +37,8 @@ struct Looks {
 /// What a thread shows, and where.
 #[derive(Default)]
 struct Telling {
-    place: Option<PollPlace>,
-    polls: Polls,
+    place: Option<PollSlot>,
+    polls: PollReport,
 }
 
 thread_local! {
@@ -101,7 +101,7 @@ fn tell(looks: &Looks, call: Call, asked: &dyn Fn(&mut Asked)) {
         if count.is_power_of_two() || looks.shown.get().is_none() {
             polls.asks.clear();
         }
-        polls.add(Ask {
+        polls.add(PolledCall {
             call: call.0,
             site: call_site(),
             operations: operations.0,

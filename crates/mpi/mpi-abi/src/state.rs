@@ -148,7 +148,8 @@ pub(crate) fn env_pairs() -> Vec<(String, String)> {
             .map(|dir| dir.display().to_string())
             .unwrap_or_default(),
     );
-    let ranks = garonne_node::rendezvous::ProgramPlace::from_env().map_or(1, |place| place.ranks);
+    let ranks =
+        garonne_node::rendezvous::ProgramPosition::from_env().map_or(1, |place| place.ranks);
     add("maxprocs", ranks.to_string());
     add("arch", std::env::consts::ARCH.into());
     add("host", crate::env::processor_name());

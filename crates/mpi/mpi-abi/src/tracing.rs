@@ -11,7 +11,7 @@ use crate::state::forked;
 use crate::world;
 use garonne_engine::api::{Origin, TypeMark};
 use garonne_engine::watch::Watcher;
-use garonne_node::tracing::{Tracer, Wanted};
+use garonne_node::tracing::{TraceRecorder, TraceRequest};
 use garonne_progress::tasks::watch_runs;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ static SOMETHING: AtomicU32 = AtomicU32::new(1);
 /// The word that wrappers look at.
 static LOOK: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const NOTHING).cast_mut());
 
-static TRACER: OnceLock<Arc<Tracer>> = OnceLock::new();
+static TRACER: OnceLock<Arc<TraceRecorder>> = OnceLock::new();
 
 thread_local! {
     /// The wrapper that was just recorded is about to call itself.
@@ -50,7 +50,7 @@ pub(crate) enum Oddity {
 }
 
 /// Calls are looked at from now on as the board of this rank's job says.
-pub(crate) fn follow(tracer: &Arc<Tracer>) {
+pub(crate) fn follow(tracer: &Arc<TraceRecorder>) {
     let known = TRACER.get_or_init(|| tracer.clone());
     look_at(if known.is_on() {
         &SOMETHING
@@ -82,7 +82,7 @@ pub(crate) fn oddity(call: Call) -> Oddity {
         return Oddity::None;
     };
     let now = tracer.now();
-    let wanted = tracer.wanted(now) == Wanted::Yes;
+    let wanted = tracer.wanted(now) == TraceRequest::Yes;
     if wanted != tracer.is_on() {
         tracer.switch(wanted, || {
             world::watch(if wanted { Some(tracer.clone()) } else { None });

@@ -8,10 +8,10 @@ use garonne_mpi::coll::Boards;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
 use garonne_mpi::process::{Config, ThreadLevel};
-use garonne_node::client::Client;
-use garonne_node::layout::State;
+use garonne_node::client::AgentClient;
+use garonne_node::layout::RankState;
 use garonne_node::rank::{Rank, RankHost, RankShards};
-use garonne_node::rendezvous::ProgramPlace;
+use garonne_node::rendezvous::ProgramPosition;
 use garonne_progress::host::Host;
 use garonne_sync::trylock::OneThread;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -132,7 +132,7 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
     }
     Ok(Config {
         node,
-        appnum: ProgramPlace::from_env()
+        appnum: ProgramPosition::from_env()
             .filter(|_| launched)
             .map(|place| place.index),
         // A job has as many places as ranks: there are no slots.
@@ -151,13 +151,13 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
 
 /// Why a rank will receive nothing more; `None`: it may. One that waits in `MPI_Finalize` asleep
 /// may still be sent to, but starts no receive.
-fn receives_no_more(client: &Client, peer: Peer) -> Option<&'static str> {
+fn receives_no_more(client: &AgentClient, peer: Peer) -> Option<&'static str> {
     let card = client.card(peer);
     match card.state() {
-        State::Finalized => Some("has called MPI_Finalize"),
-        State::Gone => Some("has ended"),
-        State::Absent => None,
-        State::Running => {
+        RankState::Finalized => Some("has called MPI_Finalize"),
+        RankState::Gone => Some("has ended"),
+        RankState::Absent => None,
+        RankState::Running => {
             let sleeps = card.wait().is_some_and(|wait| wait.call != 0);
             let last = Call::named("MPI_Finalize")
                 .filter(|finalize| client.entered_last(peer, finalize.0));

@@ -12,7 +12,7 @@ use garonne_sync::shm::Segment;
 
 use crate::layout;
 use crate::limits::ADDED_MAX;
-use crate::orders::Place;
+use crate::orders::HostEndpoint;
 
 /// Bytes of an entry: its node, and an address of 16 bytes, IPv4 mapped into IPv6.
 const ENTRY: usize = 20;
@@ -21,7 +21,7 @@ const ENTRY: usize = 20;
 const _: () = assert!(layout::ADDED + 4 + ADDED_MAX * ENTRY <= layout::HEADER_BYTES);
 
 /// A host, by its node, and an address that it has got.
-pub type Added = (u32, IpAddr);
+pub type NewAddress = (u32, IpAddr);
 
 /// How many entries there are.
 pub fn len(board: &Segment) -> usize {
@@ -38,7 +38,7 @@ fn place(at: usize) -> usize {
 }
 
 /// What is in the table now.
-pub fn read(board: &Segment) -> Vec<Added> {
+pub fn read(board: &Segment) -> Vec<NewAddress> {
     let entry = |at: usize| {
         let (mut node, mut octets) = ([0; 4], [0; 16]);
         board.read(place(at), &mut node);
@@ -52,7 +52,7 @@ pub fn read(board: &Segment) -> Vec<Added> {
 }
 
 /// Gives hosts the addresses that they have got.
-pub(crate) fn complete(places: &mut [Place], list: &[Added]) {
+pub(crate) fn complete(places: &mut [HostEndpoint], list: &[NewAddress]) {
     for (node, address) in list {
         if let Some(place) = places.get_mut(*node as usize)
             && !place.addresses.contains(address)
@@ -64,7 +64,7 @@ pub(crate) fn complete(places: &mut [Place], list: &[Added]) {
 
 /// Adds what a list has beyond the table. Only the node's agent does; it has always the same list,
 /// which only grows.
-pub(crate) fn show(board: &Segment, list: &[Added]) {
+pub(crate) fn show(board: &Segment, list: &[NewAddress]) {
     let shown = number(board).load(Relaxed) as usize;
     for (at, (node, address)) in list.iter().enumerate().take(ADDED_MAX).skip(shown) {
         let octets = match address {
@@ -89,7 +89,7 @@ mod tests {
             0 => IpAddr::from((0x0a00_0000 + node).to_be_bytes()),
             _ => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, node as u16]),
         };
-        let list: Vec<Added> = (0..2 * ADDED_MAX as u32)
+        let list: Vec<NewAddress> = (0..2 * ADDED_MAX as u32)
             .map(|node| (node, address(node)))
             .collect();
         for shown in [0, 1, 3, 3, ADDED_MAX, 2 * ADDED_MAX] {

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::ADDRESSES_MAX;
-use crate::orders::Place;
+use crate::orders::HostEndpoint;
 pub use sys::{Interface, interfaces};
 
 /// What this host offers: addresses that others may reach, those of the host itself last.
@@ -122,14 +122,14 @@ pub fn home() -> Result<u64> {
 }
 
 /// Puts the addresses of all these places into the order in which to try them from here.
-pub fn order_all(places: &mut [Place]) {
+pub fn order_all(places: &mut [HostEndpoint]) {
     let (home, own) = (home().ok(), interfaces().unwrap_or_default());
     for place in places {
         place.addresses = order(place, home, &own);
     }
 }
 
-fn order(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
+fn order(place: &HostEndpoint, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
     let is_own = |address: &IpAddr| own.iter().any(|interface| interface.address == *address);
     if home == Some(place.home) {
         // One host: its own address for itself is there always, and not watched by firewalls.
@@ -154,26 +154,30 @@ fn order(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
 }
 
 /// A network that this host and a place have in common.
-struct Common<'a> {
+struct CommonNetwork<'a> {
     network: IpNet,
     own: &'a Interface,
     there: IpAddr,
 }
 
 /// The networks in common, one for each interface of this host, in the order of their numbers.
-fn in_common<'a>(place: &Place, home: Option<u64>, own: &'a [Interface]) -> Vec<Common<'a>> {
+fn in_common<'a>(
+    place: &HostEndpoint,
+    home: Option<u64>,
+    own: &'a [Interface],
+) -> Vec<CommonNetwork<'a>> {
     if home == Some(place.home) {
         return Vec::new();
     }
     let is_own = |address: &IpAddr| own.iter().any(|interface| interface.address == *address);
-    let mut found: Vec<Common<'_>> = own
+    let mut found: Vec<CommonNetwork<'_>> = own
         .iter()
         .filter(|interface| leads_out(interface))
         .filter_map(|own| {
             let network = network_of(own)?;
             let there = |address: &&IpAddr| network.contains(*address) && !is_own(address);
             let there = *place.addresses.iter().find(there)?;
-            Some(Common {
+            Some(CommonNetwork {
                 network,
                 own,
                 there,
@@ -184,7 +188,7 @@ fn in_common<'a>(place: &Place, home: Option<u64>, own: &'a [Interface]) -> Vec<
     // A second address of an interface, as a rule that of the other family, is no second wire;
     // neither is a second interface in one network, for the system sends by one of them.
     let (mut names, mut networks) = (Vec::new(), Vec::new());
-    found.retain(|Common { network, own, .. }| {
+    found.retain(|CommonNetwork { network, own, .. }| {
         let is_new = !names.contains(&own.name) && !networks.contains(network);
         names.push(own.name.clone());
         networks.push(*network);
@@ -196,7 +200,7 @@ fn in_common<'a>(place: &Place, home: Option<u64>, own: &'a [Interface]) -> Vec<
 /// A place's address on each network that this host is on as well, one for each interface of this
 /// host; in an order that both hosts find, if they have the same networks. None of this host's own
 /// node.
-pub fn common(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
+pub fn common(place: &HostEndpoint, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
     let found = in_common(place, home, own);
     found.into_iter().map(|common| common.there).collect()
 }
@@ -205,10 +209,10 @@ pub fn common(place: &Place, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr
 /// none changes its place: by when the later of both ends was found, as `since` says of an address
 /// (of the node that it is told, this one or the other).
 pub fn common_since(
-    (before, now): (&Place, &Place),
+    (before, now): (&HostEndpoint, &HostEndpoint),
     home: Option<u64>,
     (own_before, own_now): (&[Interface], &[Interface]),
-    since: impl Fn(Side, IpAddr) -> Option<usize>,
+    since: impl Fn(WhichHost, IpAddr) -> Option<usize>,
 ) -> Vec<IpAddr> {
     let first = in_common(before, home, own_before);
     let mut later = in_common(now, home, own_now);
@@ -217,7 +221,9 @@ pub fn common_since(
             .iter()
             .any(|old| old.network == new.network || old.own.name == new.own.name)
     });
-    later.sort_by_key(|new| since(Side::Own, new.own.address).max(since(Side::Other, new.there)));
+    later.sort_by_key(|new| {
+        since(WhichHost::Own, new.own.address).max(since(WhichHost::Other, new.there))
+    });
     first
         .into_iter()
         .chain(later)
@@ -227,7 +233,7 @@ pub fn common_since(
 
 /// One of two hosts, seen from one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum WhichHost {
     /// The one that asks.
     Own,
     /// The one that it asks about.
@@ -249,8 +255,8 @@ mod tests {
         }
     }
 
-    fn place(home: u64, addresses: &[&str]) -> Place {
-        Place {
+    fn place(home: u64, addresses: &[&str]) -> HostEndpoint {
+        HostEndpoint {
             name: String::new(),
             home,
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
@@ -308,7 +314,7 @@ mod tests {
         };
         let here_place = place(1, &refs(here_texts.leak()));
         let there_place = place(2, &refs(there_texts.leak()));
-        let found = |place: &Place, home, own: &[Interface]| -> Vec<String> {
+        let found = |place: &HostEndpoint, home, own: &[Interface]| -> Vec<String> {
             common(place, Some(home), own)
                 .iter()
                 .map(IpAddr::to_string)
@@ -345,12 +351,12 @@ mod tests {
                     .map(|at| hosts[of].1[*at].clone())
                     .collect()
             };
-            let place_of = |interfaces: &[Interface]| Place {
+            let place_of = |interfaces: &[Interface]| HostEndpoint {
                 addresses: interfaces.iter().map(|one| one.address).collect(),
                 ..place(hosts[other].0, &[])
             };
             let since = |side, address| {
-                let host = if side == Side::Own { own } else { other };
+                let host = if side == WhichHost::Own { own } else { other };
                 added.iter().position(|known| *known == (host, address))
             };
             let found = common_since(

@@ -2,7 +2,8 @@
 //! have nothing in common.
 //!
 //! The name ([`JobId`]) is public: it is the same on all hosts and goes over networks as it is. An
-//! [`Admission`] belongs to one agent, which hands it to the ranks of its host and to nobody else.
+//! [`RegistrationSecret`] belongs to one agent, which hands it to the ranks of its host and to
+//! nobody else.
 
 use std::fmt;
 
@@ -17,9 +18,9 @@ const BYTES: usize = 16;
 
 /// What a process must know to register with an agent as one of its ranks.
 #[derive(Clone)]
-pub struct Admission([u8; BYTES]);
+pub struct RegistrationSecret([u8; BYTES]);
 
-impl Admission {
+impl RegistrationSecret {
     /// A new one.
     pub(crate) fn draw() -> Result<Self> {
         random().map(Self)
@@ -32,7 +33,7 @@ impl Admission {
         Some(Self(number.to_be_bytes()))
     }
 
-    /// See [`Admission::parse`].
+    /// See [`RegistrationSecret::parse`].
     pub(crate) fn text(&self) -> String {
         format!("{:032x}", u128::from_be_bytes(self.0))
     }
@@ -47,15 +48,15 @@ impl Admission {
 }
 
 /// Takes as long wherever the two differ.
-impl PartialEq for Admission {
+impl PartialEq for RegistrationSecret {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }
 
-impl Eq for Admission {}
+impl Eq for RegistrationSecret {}
 
-impl fmt::Debug for Admission {
+impl fmt::Debug for RegistrationSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Admission(..)")
     }
@@ -88,16 +89,19 @@ mod tests {
 
     #[test]
     fn an_admission_reads_back_and_no_two_are_alike() {
-        let (one, two) = (Admission::draw().unwrap(), Admission::draw().unwrap());
-        assert_eq!(Admission::parse(&one.text()), Some(one.clone()));
-        assert_eq!(Admission::from_bytes(one.bytes()), one);
+        let (one, two) = (
+            RegistrationSecret::draw().unwrap(),
+            RegistrationSecret::draw().unwrap(),
+        );
+        assert_eq!(RegistrationSecret::parse(&one.text()), Some(one.clone()));
+        assert_eq!(RegistrationSecret::from_bytes(one.bytes()), one);
         assert_ne!(one, two);
         assert!(!format!("{one:?}").contains(&one.text()));
     }
 
     #[test]
     fn other_texts_are_no_admission() {
-        let one = Admission::from_bytes([0xab; BYTES]).text();
+        let one = RegistrationSecret::from_bytes([0xab; BYTES]).text();
         let (cut, signed) = (one[1..].to_owned(), format!("+{}", &one[1..]));
         for text in [
             "",
@@ -106,7 +110,7 @@ mod tests {
             &format!("{one}0"),
             &one.replace('a', "g"),
         ] {
-            assert_eq!(Admission::parse(text), None, "{text}");
+            assert_eq!(RegistrationSecret::parse(text), None, "{text}");
         }
     }
 }

@@ -17,25 +17,25 @@ use garonne_topology::binding::{BindTo, Policy};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::admission::Admission;
+use crate::admission::RegistrationSecret;
 use crate::agent;
 use crate::client::private_pair;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::job::{Job, Program, Stdin};
+use crate::job::{Job, Program, StdinReaders};
 use crate::limits::{AGENT_START_WAIT, FAN_OUT_MAX, HOSTS_MAX, MESSAGE_BYTES_MAX, RANKS_MAX};
-use crate::nodes::Nodes;
+use crate::nodes::NodeMap;
 use crate::orders::{addresses, put_addresses, put_numbers, ranks};
-use crate::rendezvous::JobName;
-use crate::sys::{self, Forked, Signals};
-use crate::wire::{Reader, Writer, damaged};
+use crate::rendezvous::AgentSocketName;
+use crate::sys::{self, ForkSide, SignalFd};
+use crate::wire::{MessageReader, MessageWriter, damaged};
 use crate::{job_name, placement, processes};
 
 pub use crate::foreign::key::ENV_KEY;
 
 /// Whom an agent is to adopt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Adoption {
+pub(crate) struct AdoptionRequest {
     /// Name of their launcher.
     pub launcher: String,
     /// What they run, for tools.
@@ -52,18 +52,18 @@ pub(crate) struct Adoption {
 
 /// Where the agent of a host is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settled {
+pub(crate) struct AgentLocation {
     /// By what name its ranks find it.
-    pub name: JobName,
+    pub name: AgentSocketName,
     /// Identity of its network, which its ranks must share.
     pub home: u64,
     /// What admits to it.
-    pub admission: Admission,
+    pub admission: RegistrationSecret,
 }
 
 /// Where an agent takes the calls of those that report to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Porch {
+pub(crate) struct ChildListener {
     /// Where it listens.
     pub port: u16,
     /// Its addresses.
@@ -73,7 +73,7 @@ pub(crate) struct Porch {
 /// What makes the job one, and where its first agent is; as an agent is told it, where the one is
 /// that it reports to.
 #[derive(Clone, Debug)]
-pub(crate) struct First {
+pub(crate) struct RootAgent {
     /// Version of its library.
     pub version: String,
     /// The job.
@@ -91,10 +91,10 @@ pub(crate) struct First {
 /// Ranks whose nodes go in one message: it is half as long as the longest.
 const RANKS_PER_MESSAGE: usize = MESSAGE_BYTES_MAX / 8;
 
-impl Adoption {
+impl AdoptionRequest {
     /// The messages that say it: what all ranks have in common, then their nodes.
     pub fn encode(&self) -> Vec<Vec<u8>> {
-        let head = Writer::new(361)
+        let head = MessageWriter::new(361)
             .bytes(self.launcher.as_bytes())
             .bytes(self.program.as_bytes())
             .raw(self.parent.to_le_bytes())
@@ -103,7 +103,7 @@ impl Adoption {
             .raw((self.of_rank.len() as u32).to_le_bytes());
         let part = |nodes: &[u32]| {
             let nodes = nodes.iter().map(|node| node.to_le_bytes());
-            put_numbers(Writer::new(364), nodes).0
+            put_numbers(MessageWriter::new(364), nodes).0
         };
         let parts = self.of_rank.chunks(RANKS_PER_MESSAGE).map(part);
         std::iter::once(head.0).chain(parts).collect()
@@ -115,7 +115,7 @@ impl Adoption {
     /// One is damaged, or does not come.
     pub fn decode(mut next: impl FnMut() -> Result<Vec<u8>>) -> Result<Self> {
         let head = next()?;
-        let (kind, mut r) = Reader::new(&head)?;
+        let (kind, mut r) = MessageReader::new(&head)?;
         if kind != 361 {
             return Err(damaged("it asks for no adoption"));
         }
@@ -147,7 +147,7 @@ impl Adoption {
 
     /// The nodes of some ranks.
     fn nodes(message: &[u8]) -> Result<Vec<u32>> {
-        let (kind, mut r) = Reader::new(message)?;
+        let (kind, mut r) = MessageReader::new(message)?;
         if kind != 364 {
             return Err(damaged("it does not say where ranks are"));
         }
@@ -168,11 +168,11 @@ impl Adoption {
         }]);
         job.command = format!("{} ({ranks} ranks of {})", self.program, self.launcher);
         job.started_s = job_name::now_s();
-        job.stdin = Stdin::Nobody;
+        job.stdin = StdinReaders::Nobody;
         job.fan_out = self.fan_out;
         let nodes = self.of_rank.iter().max().map_or(1, |last| last + 1);
         if nodes > 1 {
-            job.nodes = Nodes {
+            job.nodes = NodeMap {
                 names: (0..nodes)
                     .map(|node| format!("node {node} of the job"))
                     .collect(),
@@ -183,9 +183,9 @@ impl Adoption {
     }
 }
 
-impl Settled {
+impl AgentLocation {
     pub fn encode(&self) -> Vec<u8> {
-        Writer::new(362)
+        MessageWriter::new(362)
             .bytes(self.name.0.as_bytes())
             .raw(self.home.to_le_bytes())
             .raw(self.admission.bytes())
@@ -193,30 +193,30 @@ impl Settled {
     }
 
     pub fn decode(message: &[u8]) -> Result<Self> {
-        let (kind, mut r) = Reader::new(message)?;
+        let (kind, mut r) = MessageReader::new(message)?;
         if kind != 362 {
             return Err(damaged("it does not say where an agent is"));
         }
         let settled = Self {
-            name: JobName(r.text()?),
+            name: AgentSocketName(r.text()?),
             home: u64::from_le_bytes(r.raw()?),
-            admission: Admission::from_bytes(r.raw()?),
+            admission: RegistrationSecret::from_bytes(r.raw()?),
         };
         r.end(settled)
     }
 }
 
-impl Porch {
+impl ChildListener {
     pub fn encode(&self) -> Vec<u8> {
         put_addresses(
-            Writer::new(365).raw(self.port.to_le_bytes()),
+            MessageWriter::new(365).raw(self.port.to_le_bytes()),
             &self.addresses,
         )
         .0
     }
 
     pub fn decode(message: &[u8]) -> Result<Self> {
-        let (kind, mut r) = Reader::new(message)?;
+        let (kind, mut r) = MessageReader::new(message)?;
         if kind != 365 {
             return Err(damaged("it does not say where an agent takes calls"));
         }
@@ -228,13 +228,13 @@ impl Porch {
     }
 }
 
-impl First {
+impl RootAgent {
     pub fn encode(&self) -> Vec<u8> {
         let secret = self
             .secret
             .as_ref()
             .map_or([0; SECRET_BYTES], |secret| *secret.bytes());
-        let writer = Writer::new(363)
+        let writer = MessageWriter::new(363)
             .bytes(self.version.as_bytes())
             .raw(self.job.to_le_bytes())
             .raw([u8::from(self.secret.is_some())])
@@ -245,7 +245,7 @@ impl First {
     }
 
     pub fn decode(message: &[u8]) -> Result<Self> {
-        let (kind, mut r) = Reader::new(message)?;
+        let (kind, mut r) = MessageReader::new(message)?;
         if kind != 363 {
             return Err(damaged("it does not say where the first agent is"));
         }
@@ -266,19 +266,19 @@ impl First {
 
 /// An agent that was started, and the line to it.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedAgent {
     line: OwnedFd,
-    pub settled: Settled,
+    pub settled: AgentLocation,
     /// If it is the first.
-    pub first: Option<First>,
+    pub first: Option<RootAgent>,
     /// If others report to it, but it is not the first.
-    pub porch: Option<Porch>,
+    pub porch: Option<ChildListener>,
 }
 
-impl Started {
+impl StartedAgent {
     /// Tells it where the agent is that it reports to. The line is to be kept until its first rank
     /// has registered.
-    pub fn go(self, first: &First) -> Result<OwnedFd> {
+    pub fn go(self, first: &RootAgent) -> Result<OwnedFd> {
         let told = sys::send(self.line.as_fd(), &first.encode(), &[], SendFlags::empty());
         told.map_err(|error| Error::system(codes::G0220, "the agent of this host is gone", error))?;
         Ok(self.line)
@@ -286,7 +286,7 @@ impl Started {
 }
 
 /// Starts an agent on this host.
-pub(crate) fn start(adoption: &Adoption) -> Result<Started> {
+pub(crate) fn start(adoption: &AdoptionRequest) -> Result<StartedAgent> {
     let program = program()?;
     let (ours, theirs) = private_pair()?;
     let child = Command::new(&program)
@@ -310,13 +310,16 @@ pub(crate) fn start(adoption: &Adoption) -> Result<Started> {
     // be told of this one.
     let _ = child.wait();
     let mut answer = receive(&ours, &failed("no answer from"))?;
-    let (first, porch) = (First::decode(&answer).ok(), Porch::decode(&answer).ok());
+    let (first, porch) = (
+        RootAgent::decode(&answer).ok(),
+        ChildListener::decode(&answer).ok(),
+    );
     if first.is_some() || porch.is_some() {
         answer = receive(&ours, &failed("half an answer from"))?;
     }
-    Ok(Started {
+    Ok(StartedAgent {
         line: ours,
-        settled: Settled::decode(&answer)?,
+        settled: AgentLocation::decode(&answer)?,
         first,
         porch,
     })
@@ -407,15 +410,15 @@ fn serve_ranks() -> Result<i32> {
             .map(|message| message.bytes)
             .map_err(failed("nobody says whom to adopt"))
     };
-    let adoption = Adoption::decode(message).map_err(|_| {
+    let adoption = AdoptionRequest::decode(message).map_err(|_| {
         let text =
             "nobody to adopt; `garonne agent --adopt` is started by ranks of other launchers, not by hand";
         Error::misuse(codes::G0220, text)
     })?;
     // Whoever started us is a rank: it shall not find a child of which it knows nothing.
     match sys::fork().map_err(failed("cannot detach the agent"))? {
-        Forked::Parent(_) => return Ok(0),
-        Forked::Child => {}
+        ForkSide::Parent(_) => return Ok(0),
+        ForkSide::Child => {}
     }
     // Neither the keys of a terminal nor what a launcher sends to its ranks are for us: we end when
     // they have ended.
@@ -423,7 +426,7 @@ fn serve_ranks() -> Result<i32> {
     let _ = std::env::set_current_dir("/");
     placement::release();
     processes::adopt_orphans().map_err(failed("cannot become the parent of orphans"))?;
-    let signals = Signals::watch().map_err(failed("cannot watch signals"))?;
+    let signals = SignalFd::watch().map_err(failed("cannot watch signals"))?;
     let mut job = adoption.job();
     let node = adoption.of_rank[adoption.leader as usize];
     let unbound = Policy {
@@ -441,11 +444,11 @@ pub(crate) fn read_anything(bytes: &[u8]) {
     let mut parts = bytes.chunks(bytes.len() / 2 + 1).map(<[u8]>::to_vec);
     let next = || parts.next().ok_or_else(|| damaged("it ends"));
     let _ = (
-        Adoption::decode(next),
-        Adoption::nodes(bytes),
-        Porch::decode(bytes),
-        Settled::decode(bytes),
-        First::decode(bytes),
+        AdoptionRequest::decode(next),
+        AdoptionRequest::nodes(bytes),
+        ChildListener::decode(bytes),
+        AgentLocation::decode(bytes),
+        RootAgent::decode(bytes),
     );
     crate::foreign::read_anything(bytes);
 }
@@ -455,14 +458,14 @@ mod tests {
     use super::*;
     use crate::wire::LIBRARY_VERSION;
 
-    fn read(messages: &[Vec<u8>]) -> Result<Adoption> {
+    fn read(messages: &[Vec<u8>]) -> Result<AdoptionRequest> {
         let mut messages = messages.iter().cloned();
-        Adoption::decode(|| messages.next().ok_or_else(|| damaged("it ends")))
+        AdoptionRequest::decode(|| messages.next().ok_or_else(|| damaged("it ends")))
     }
 
     #[test]
     fn messages_read_back_and_no_prefix_of_one_is_accepted() {
-        let adoption = Adoption {
+        let adoption = AdoptionRequest {
             launcher: "a launcher".into(),
             program: "prog".into(),
             parent: 17,
@@ -479,18 +482,18 @@ mod tests {
         );
         assert_eq!(read(&messages).unwrap(), adoption);
         assert!(read(&messages[..2]).is_err());
-        let porch = Porch {
+        let porch = ChildListener {
             port: 4001,
             addresses: vec!["10.0.0.2".parse().unwrap()],
         };
-        assert_eq!(Porch::decode(&porch.encode()).unwrap(), porch);
-        let settled = Settled {
-            name: JobName("garonne/job/1/2".into()),
+        assert_eq!(ChildListener::decode(&porch.encode()).unwrap(), porch);
+        let settled = AgentLocation {
+            name: AgentSocketName("garonne/job/1/2".into()),
             home: 99,
-            admission: Admission::from_bytes([4; 16]),
+            admission: RegistrationSecret::from_bytes([4; 16]),
         };
-        assert_eq!(Settled::decode(&settled.encode()).unwrap(), settled);
-        let first = First {
+        assert_eq!(AgentLocation::decode(&settled.encode()).unwrap(), settled);
+        let first = RootAgent {
             version: LIBRARY_VERSION.into(),
             job: 5,
             secret: Some(Secret::from_bytes(&[3; SECRET_BYTES])),
@@ -498,7 +501,7 @@ mod tests {
             port: 4000,
             addresses: vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()],
         };
-        let again = First::decode(&first.encode()).unwrap();
+        let again = RootAgent::decode(&first.encode()).unwrap();
         assert_eq!((again.job, again.port, again.addresses.len()), (5, 4000, 2));
         assert_eq!(again.secret.unwrap().bytes(), &[3; SECRET_BYTES]);
         for bytes in [
@@ -509,16 +512,16 @@ mod tests {
         ] {
             for cut in 0..bytes.len() {
                 assert!(read(&[bytes[..cut].to_vec()]).is_err());
-                assert!(Porch::decode(&bytes[..cut]).is_err());
-                assert!(Settled::decode(&bytes[..cut]).is_err());
-                assert!(First::decode(&bytes[..cut]).is_err());
+                assert!(ChildListener::decode(&bytes[..cut]).is_err());
+                assert!(AgentLocation::decode(&bytes[..cut]).is_err());
+                assert!(RootAgent::decode(&bytes[..cut]).is_err());
             }
         }
     }
 
     #[test]
     fn a_leader_that_is_no_rank_is_refused() {
-        let adoption = Adoption {
+        let adoption = AdoptionRequest {
             launcher: String::new(),
             program: String::new(),
             parent: 1,

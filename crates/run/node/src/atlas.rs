@@ -10,14 +10,14 @@ use garonne_sync::shm::Segment;
 
 use crate::error::Result;
 use crate::limits::PLACE_BYTES_MAX;
-use crate::orders::{Place, decode_place, encode_place};
+use crate::orders::{HostEndpoint, decode_place, encode_place};
 use crate::wire::damaged;
 
 /// Bytes of a number.
 const NUMBER: usize = 4;
 
 /// The table of these hosts.
-pub(crate) fn encode(places: &[Place]) -> Vec<u8> {
+pub(crate) fn encode(places: &[HostEndpoint]) -> Vec<u8> {
     let entries: Vec<_> = places.iter().map(encode_place).collect();
     let mut at = (places.len() + 1) * NUMBER;
     let mut table = Vec::with_capacity(at + entries.iter().map(Vec::len).sum::<usize>());
@@ -33,7 +33,7 @@ pub(crate) fn encode(places: &[Place]) -> Vec<u8> {
 }
 
 /// The entry of a node in a table of so many bytes, of which `read` copies some out.
-fn find(read: impl Fn(usize, &mut [u8]), bytes: usize, node: u32) -> Result<Place> {
+fn find(read: impl Fn(usize, &mut [u8]), bytes: usize, node: u32) -> Result<HostEndpoint> {
     let index = (node as usize + 2).checked_mul(NUMBER);
     let index = index
         .filter(|end| *end <= bytes)
@@ -54,12 +54,12 @@ fn find(read: impl Fn(usize, &mut [u8]), bytes: usize, node: u32) -> Result<Plac
 
 /// See the module's paragraph.
 #[derive(Clone, Debug)]
-pub(crate) struct Atlas {
+pub(crate) struct HostTable {
     at: Segment,
     nodes: u32,
 }
 
-impl Atlas {
+impl HostTable {
     /// The table of so many nodes that lies there.
     pub fn new(at: Segment, nodes: u32) -> Self {
         Self { at, nodes }
@@ -74,7 +74,7 @@ impl Atlas {
     ///
     /// # Errors
     /// There is no such node, or its entry is damaged.
-    pub fn place(&self, node: u32) -> Result<Place> {
+    pub fn place(&self, node: u32) -> Result<HostEndpoint> {
         if node >= self.nodes {
             return Err(damaged("there is no such host"));
         }
@@ -95,8 +95,8 @@ pub(crate) fn read_anything(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    fn places(count: u32) -> Vec<Place> {
-        let place = |node: u32| Place {
+    fn places(count: u32) -> Vec<HostEndpoint> {
+        let place = |node: u32| HostEndpoint {
             name: format!("h{node}"),
             home: u64::from(node),
             addresses: vec![
@@ -114,7 +114,7 @@ mod tests {
             let (places, table) = (places(count), encode(&places(count)));
             let memory = Segment::anonymous(table.len()).unwrap();
             memory.write(0, &table);
-            let atlas = Atlas::new(memory, count);
+            let atlas = HostTable::new(memory, count);
             for (node, place) in places.iter().enumerate() {
                 assert_eq!(atlas.place(node as u32).unwrap(), *place);
             }

@@ -9,10 +9,10 @@ use rustix::net::sockopt;
 
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::sys::Received;
+use crate::sys::ReceivedMessage;
 
 /// The user id of who sent a message, if the kernel can name it here.
-pub(crate) fn user_of(message: &Received) -> Option<u32> {
+pub(crate) fn user_of(message: &ReceivedMessage) -> Option<u32> {
     message.sender.map(|(_, user)| user)
 }
 

@@ -18,7 +18,7 @@ use crate::limits::COMMS_SHOWN;
 use crate::printable;
 
 mod polls;
-pub use polls::{ASKS_SHOWN, Ask, POLL_PLACES, PollPlace, Polls};
+pub use polls::{ASKS_SHOWN, POLL_PLACES, PollReport, PollSlot, PolledCall};
 
 /// Words of an operation.
 pub(crate) const OPERATION_WORDS: usize = 4;
@@ -53,11 +53,11 @@ const THREADS: u64 = 1 << 33;
 
 /// The writer's side.
 #[derive(Debug)]
-pub struct Book(Box<[AtomicU64]>);
+pub struct WaitReport(Box<[AtomicU64]>);
 
 /// The operations of a rank that waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Operations {
+pub struct PendingOperations {
     /// Those that are listed.
     pub list: Vec<Pending>,
     /// There are more.
@@ -70,18 +70,18 @@ pub struct Operations {
 
 /// A communicator as its member shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Communicator {
+pub struct CommReport {
     /// Its name, perhaps cut; empty if it has none.
     pub name: String,
     /// Its members.
-    pub group: Group,
+    pub group: CommGroup,
     /// Its counters.
-    pub counts: Counters,
+    pub counts: CollectiveCounters,
 }
 
 /// How many collectives a member of a communicator has entered there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counters {
+pub enum CollectiveCounters {
     /// They lie at this address of the rank's memory, 32 bits each.
     At(u64),
     /// So many, before it ended.
@@ -90,10 +90,10 @@ pub enum Counters {
 
 /// The members of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
+pub enum CommGroup {
     /// Not told.
     Untold,
-    /// As [`Members::Strided`].
+    /// As [`CommMembers::Strided`].
     Strided {
         /// Process of rank 0.
         first: u32,
@@ -112,9 +112,9 @@ pub enum Group {
 }
 
 /// Words that change together: the first is odd while they do.
-struct Part<'a>(&'a [AtomicU64]);
+struct SeqlockWords<'a>(&'a [AtomicU64]);
 
-impl Part<'_> {
+impl SeqlockWords<'_> {
     fn write(&self, words: impl IntoIterator<Item = u64>) {
         let Some((seq, fields)) = self.0.split_first() else {
             return;
@@ -130,7 +130,7 @@ impl Part<'_> {
     }
 }
 
-impl Default for Book {
+impl Default for WaitReport {
     fn default() -> Self {
         Self(
             std::iter::repeat_with(AtomicU64::default)
@@ -140,7 +140,7 @@ impl Default for Book {
     }
 }
 
-impl Book {
+impl WaitReport {
     /// Where it lies in this process; it stays there.
     pub fn address(&self) -> u64 {
         self.0.as_ptr().addr() as u64
@@ -153,10 +153,11 @@ impl Book {
             .iter()
             .flat_map(|word| word.load(Relaxed).to_ne_bytes())
             .collect();
-        let copied = Copied::new(&bytes, &bytes);
+        let copied = WaitReportCopy::new(&bytes, &bytes);
         let named = |number| {
             let known = copied.communicator(number)?;
-            let is_named = matches!(known.counts, Counters::At(_)) && !known.name.is_empty();
+            let is_named =
+                matches!(known.counts, CollectiveCounters::At(_)) && !known.name.is_empty();
             is_named.then_some((number, known.name))
         };
         copied.numbers().into_iter().filter_map(named).collect()
@@ -180,7 +181,7 @@ impl Book {
             .chain(operations)
             .chain(unused)
             .chain(kept);
-        Part(&self.0[..WAIT_WORDS]).write(words);
+        SeqlockWords(&self.0[..WAIT_WORDS]).write(words);
     }
 
     /// Shows a communicator, or how far it had come when it ended. By one thread at a time for each
@@ -192,7 +193,7 @@ impl Book {
             if place[1].load(Acquire) == u64::from(number) + 1 {
                 let counts = known.counts.iter().map(|count| count.load(Relaxed).into());
                 let head = [u64::from(number) + 1, GONE, 0, 0, 0];
-                Part(place).write(head.into_iter().chain(counts));
+                SeqlockWords(place).write(head.into_iter().chain(counts));
             }
             return;
         }
@@ -221,7 +222,7 @@ impl Book {
             known.counts.as_ptr().addr() as u64,
             end as u64,
         ];
-        Part(place).write(head.into_iter().chain(name));
+        SeqlockWords(place).write(head.into_iter().chain(name));
     }
 }
 
@@ -287,12 +288,12 @@ pub(crate) fn kept(words: &[u64; KEPT_WORDS]) -> Kept {
 
 /// A copy of another process's book.
 #[derive(Clone, Debug)]
-pub struct Copied {
+pub struct WaitReportCopy {
     first: Vec<u64>,
     again: Vec<u64>,
 }
 
-impl Copied {
+impl WaitReportCopy {
     /// Of two copies of its bytes, the second taken after the first.
     pub fn new(first: &[u8], again: &[u8]) -> Self {
         let words = |bytes: &[u8]| {
@@ -320,12 +321,12 @@ impl Copied {
     }
 
     /// What the rank waits for, or last waited for.
-    pub fn operations(&self) -> Option<Operations> {
+    pub fn operations(&self) -> Option<PendingOperations> {
         let ([head, count], lists) = self.part(0, WAIT_WORDS)?.split_first_chunk()?;
         let (list, messages) = lists.split_at_checked(OPERATIONS_WORDS)?;
         let shown = (*head as u32 as usize).min(PENDING_SHOWN);
         let count = (*count as usize).min(KEPT_SHOWN);
-        Some(Operations {
+        Some(PendingOperations {
             list: list
                 .as_chunks()
                 .0
@@ -356,7 +357,7 @@ impl Copied {
     }
 
     /// The communicator of this number.
-    pub fn communicator(&self, number: u32) -> Option<Communicator> {
+    pub fn communicator(&self, number: u32) -> Option<CommReport> {
         let [known, shape, members, counts, len, name @ ..] =
             self.part(comm_place(number), COMM_WORDS)?
         else {
@@ -372,25 +373,25 @@ impl Copied {
             .collect();
         let size = (shape >> 32) as u32;
         let group = match *shape as u32 {
-            1 => Group::Strided {
+            1 => CommGroup::Strided {
                 first: *members as u32,
                 stride: (members >> 32) as u32,
                 size,
             },
-            2 => Group::At {
+            2 => CommGroup::At {
                 address: *members,
                 size,
             },
-            _ => Group::Untold,
+            _ => CommGroup::Untold,
         };
-        Some(Communicator {
+        Some(CommReport {
             name: printable::line(&String::from_utf8_lossy(&bytes)),
             group,
             counts: match *shape {
-                GONE => Counters::Last(std::array::from_fn(|index| {
+                GONE => CollectiveCounters::Last(std::array::from_fn(|index| {
                     name.get(index).map_or(0, |word| *word as u32)
                 })),
-                _ => Counters::At(*counts),
+                _ => CollectiveCounters::At(*counts),
             },
         })
     }
@@ -401,7 +402,7 @@ impl Copied {
 pub fn read_anything(bytes: &[u8]) {
     let (half, _) = bytes.split_at(bytes.len() / 2);
     for again in [bytes, half] {
-        let copied = Copied::new(bytes, again);
+        let copied = WaitReportCopy::new(bytes, again);
         let shown = copied
             .operations()
             .map_or(0, |operations| operations.list.len());
@@ -424,15 +425,15 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::sync::atomic::Ordering::SeqCst;
 
-    fn bytes(book: &Book) -> Vec<u8> {
+    fn bytes(book: &WaitReport) -> Vec<u8> {
         book.0
             .iter()
             .flat_map(|word| word.load(SeqCst).to_ne_bytes())
             .collect()
     }
 
-    fn copied(book: &Book) -> Copied {
-        Copied::new(&bytes(book), &bytes(book))
+    fn copied(book: &WaitReport) -> WaitReportCopy {
+        WaitReportCopy::new(&bytes(book), &bytes(book))
     }
 
     static COUNTS: Counts = [const { AtomicU32::new(7) }; 4];
@@ -451,7 +452,7 @@ mod tests {
 
     #[test]
     fn operations_read_back_as_they_were_shown() {
-        let book = Book::default();
+        let book = WaitReport::default();
         let receive = Pending {
             context: 8,
             tag: Some(-7),
@@ -485,7 +486,7 @@ mod tests {
         waiting.kept[0] = message;
         waiting.operations[..2].copy_from_slice(&[receive, send]);
         book.show_waiting(&waiting);
-        let expected = Operations {
+        let expected = PendingOperations {
             list: vec![receive, send],
             more: true,
             threads: false,
@@ -496,21 +497,24 @@ mod tests {
 
     #[test]
     fn a_communicator_is_shown_until_it_is_no_more_or_another_takes_its_place() {
-        let book = Book::default();
+        let book = WaitReport::default();
         book.show_communicator(5, &known("halo_x"));
         let shown = copied(&book).communicator(5).unwrap();
         assert_eq!(
             (shown.name.as_str(), shown.group),
             (
                 "halo_x",
-                Group::Strided {
+                CommGroup::Strided {
                     first: 3,
                     stride: 2,
                     size: 4
                 }
             )
         );
-        assert_eq!(shown.counts, Counters::At(COUNTS.as_ptr().addr() as u64));
+        assert_eq!(
+            shown.counts,
+            CollectiveCounters::At(COUNTS.as_ptr().addr() as u64)
+        );
         let gone = Known {
             members: Members::Gone,
             ..known("")
@@ -531,20 +535,23 @@ mod tests {
         let ended = copied(&book).communicator(other).unwrap();
         assert_eq!(
             (ended.name.as_str(), ended.counts),
-            ("", Counters::Last([7; 4]))
+            ("", CollectiveCounters::Last([7; 4]))
         );
     }
 
     #[test]
     fn what_changes_while_it_is_read_is_left_out() {
-        let book = Book::default();
+        let book = WaitReport::default();
         book.show_communicator(1, &known("a"));
         let before = bytes(&book);
         book.show_communicator(1, &known("b"));
-        assert_eq!(Copied::new(&before, &bytes(&book)).communicator(1), None);
+        assert_eq!(
+            WaitReportCopy::new(&before, &bytes(&book)).communicator(1),
+            None
+        );
         book.0[comm_place(1)].fetch_add(1, SeqCst);
         assert_eq!(copied(&book).communicator(1), None);
-        assert_eq!(Copied::new(&[], &[1; 9]).operations(), None);
+        assert_eq!(WaitReportCopy::new(&[], &[1; 9]).operations(), None);
     }
 
     #[test]

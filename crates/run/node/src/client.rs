@@ -1,9 +1,9 @@
 //! A rank's connection to its agent: registration, the world's shared memory, the end of the job.
 //!
-//! Owned by the MPI library of one process, which makes at most one [`Client`] at a time. It opens
-//! three descriptors, all close-on-exec (a private socket, the memory file, the lifeline), starts
-//! no thread, prints nothing and never ends the process itself; the kernel does, when the agent is
-//! gone. In a forked child every call is refused.
+//! Owned by the MPI library of one process, which makes at most one [`AgentClient`] at a time. It
+//! opens three descriptors, all close-on-exec (a private socket, the memory file, the lifeline),
+//! starts no thread, prints nothing and never ends the process itself; the kernel does, when the
+//! agent is gone. In a forked child every call is refused.
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,14 +15,14 @@ use garonne_sync::shm::{Access, Segment};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::atlas::Atlas;
+use crate::atlas::HostTable;
 use crate::error::{Error, Result};
-use crate::foreign::{self, Exchange, meeting, stranded};
-use crate::layout::entered::{self, Entered};
-use crate::layout::{self, Card, JobId, Shape, ShardCard, State};
-use crate::rendezvous::Invitation;
+use crate::foreign::{self, LauncherExchange, meeting, stranded};
+use crate::layout::entered::{self, LastCall};
+use crate::layout::{self, JobId, RankBlock, RankState, ShardBlock, WorldShape};
+use crate::rendezvous::JobEnvironment;
 use crate::wire::{self, ToAgent, ToRank, cut};
-use crate::{codes, crash::Crash, limits, memory, probe, processes, sys};
+use crate::{codes, crash::CrashReport, limits, memory, probe, processes, sys};
 
 pub use crate::foreign::stranded::give_up;
 
@@ -67,35 +67,35 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A registered rank.
 #[derive(Debug)]
-pub struct Client {
+pub struct AgentClient {
     control: Mutex<KeptFd>,
     /// What both sides of that speak.
     protocol: u16,
     // Held open, never read: its end is this process's end.
     _lifeline: KeptFd,
     file: KeptFd,
-    shape: Shape,
+    shape: WorldShape,
     rank: u32,
     board: Segment,
     own_inbox: Segment,
     here: u32,
     /// Until it is taken: what the way to other hosts begins with.
-    outward: Mutex<Option<Outward>>,
+    outward: Mutex<Option<NetworkHandover>>,
     /// The launcher, if it is another than ours, until it was told that this rank needs it no more.
-    exchange: Mutex<Option<Box<dyn Exchange>>>,
+    exchange: Mutex<Option<Box<dyn LauncherExchange>>>,
     guard: sys::ForkGuard,
 }
 
 /// What a rank of a job on several hosts was handed for speaking to the others.
 #[derive(Debug)]
-pub struct Outward {
+pub struct NetworkHandover {
     /// Where they call.
     pub listener: TcpListener,
     /// What both sides prove.
     pub secret: Secret,
 }
 
-impl Client {
+impl AgentClient {
     /// Joins the job that the environment names. `None`: there is none, or this process was started
     /// by a rank without being one; it is then a world of one, without an agent. A rank of another
     /// launcher's is refused.
@@ -108,7 +108,7 @@ impl Client {
     #[doc(hidden)]
     pub fn from_env_as(version: &str, protocols: Versions) -> Result<Option<Self>> {
         let version = (version, protocols);
-        match Invitation::from_env()? {
+        match JobEnvironment::from_env()? {
             None => {
                 foreign::exchange()?.map_or(Ok(None), |exchange| Self::adopted(exchange, version))
             }
@@ -117,7 +117,10 @@ impl Client {
     }
 
     /// As a rank of another launcher's.
-    fn adopted(mut exchange: Box<dyn Exchange>, version: (&str, Versions)) -> Result<Option<Self>> {
+    fn adopted(
+        mut exchange: Box<dyn LauncherExchange>,
+        version: (&str, Versions),
+    ) -> Result<Option<Self>> {
         let registered = meeting::meet(exchange.as_mut()).and_then(|met| {
             let client = Self::register(&met.invitation, version);
             drop(met.line);
@@ -136,7 +139,7 @@ impl Client {
     }
 
     fn register(
-        invitation: &Invitation,
+        invitation: &JobEnvironment,
         (version, protocols): (&str, Versions),
     ) -> Result<Option<Self>> {
         let guard = sys::ForkGuard::new().map_err(|e| {
@@ -203,7 +206,7 @@ impl Client {
         let outward = match outward {
             None if shape.nodes > 1 => return Err(no_room()),
             None => None,
-            Some((listener, secret)) => Some(Outward {
+            Some((listener, secret)) => Some(NetworkHandover {
                 listener: TcpListener::from(listener),
                 secret: Secret::take(secret).map_err(|error| {
                     Error::peer(
@@ -216,7 +219,7 @@ impl Client {
         let here = match shape.nodes {
             1 => shape.size,
             _ => (0..shape.size)
-                .filter(|rank| Card::of(&board, *rank).host().0 == shape.node)
+                .filter(|rank| RankBlock::of(&board, *rank).host().0 == shape.node)
                 .count() as u32,
         };
         let own_inbox = memory::map(
@@ -228,9 +231,9 @@ impl Client {
         if let Some(launcher) = invitation.agent.launcher() {
             probe::allow_siblings_below(launcher as i32);
         }
-        let card = Card::of(&board, rank);
+        let card = RankBlock::of(&board, rank);
         card.set_pid(pid, processes::own_space(), sys::monotonic_ns());
-        card.set_state(State::Running);
+        card.set_state(RankState::Running);
         Ok(Some(Self {
             control: Mutex::new(KeptFd::new(ours)),
             protocol,
@@ -264,12 +267,12 @@ impl Client {
     }
 
     /// What the way to other hosts begins with; `None` in a job of one, and when it was taken.
-    pub fn take_outward(&self) -> Option<Outward> {
+    pub fn take_outward(&self) -> Option<NetworkHandover> {
         lock(&self.outward).take()
     }
 
     /// Where the job's hosts are, for jobs on several.
-    pub(crate) fn atlas(&self) -> Result<Atlas> {
+    pub(crate) fn atlas(&self) -> Result<HostTable> {
         if self.shape.hosts_bytes == 0 {
             return Err(Error::peer(
                 codes::G0301,
@@ -281,7 +284,7 @@ impl Client {
             self.shape.hosts_bytes,
             Access::Read,
         )?;
-        Ok(Atlas::new(table, self.shape.nodes))
+        Ok(HostTable::new(table, self.shape.nodes))
     }
 
     /// Header and cards of the world.
@@ -290,13 +293,13 @@ impl Client {
     }
 
     /// The card of a rank. `rank` must be below the world's size.
-    pub fn card(&self, rank: u32) -> Card {
-        Card::of(&self.board, rank)
+    pub fn card(&self, rank: u32) -> RankBlock {
+        RankBlock::of(&self.board, rank)
     }
 
     /// Where this thread of this rank stores the latest MPI call that it entered: see
     /// [`entered::place`].
-    pub fn own_entered(&self, thread: u32) -> &Entered {
+    pub fn own_entered(&self, thread: u32) -> &LastCall {
         entered::place(&self.board, &self.shape, thread, self.rank)
     }
 
@@ -357,8 +360,8 @@ impl Client {
 
     /// The card of a rank in one of its further shards; `None`: there is no such shard, or no such
     /// rank.
-    pub(crate) fn shard_card(&self, shard: u32, rank: u32) -> Option<ShardCard> {
-        ShardCard::of(&self.board, &self.shape, shard, rank)
+    pub(crate) fn shard_card(&self, shard: u32, rank: u32) -> Option<ShardBlock> {
+        ShardBlock::of(&self.board, &self.shape, shard, rank)
     }
 
     /// Maps the inbox of a rank in a shard, zeroed when the job began.
@@ -439,7 +442,7 @@ impl Client {
     /// likes.
     pub fn finalized(&self) -> Result<()> {
         self.check_owner()?;
-        self.card(self.rank).set_state(State::Finalized);
+        self.card(self.rank).set_state(RankState::Finalized);
         // Where the program has closed what leads to the agent, the agent reads it from the card.
         if self.can_tell()? {
             self.tell(&ToAgent::Finalized)?;
@@ -450,11 +453,11 @@ impl Client {
         Ok(())
     }
 
-    /// Tells the agent that this process uses MPI again after [`Client::finalized`]: it owes an
-    /// MPI_Finalize once more.
+    /// Tells the agent that this process uses MPI again after [`AgentClient::finalized`]: it owes
+    /// an MPI_Finalize once more.
     pub fn resumed(&self) -> Result<()> {
         self.check_owner()?;
-        self.card(self.rank).set_state(State::Running);
+        self.card(self.rank).set_state(RankState::Running);
         match self.can_tell()? {
             true => self.tell(&ToAgent::Resumed),
             false => Ok(()),
@@ -489,7 +492,7 @@ impl Client {
         Ok(())
     }
 
-    fn take_exchange(&self) -> Option<Box<dyn Exchange>> {
+    fn take_exchange(&self) -> Option<Box<dyn LauncherExchange>> {
         lock(&self.exchange).take()
     }
 
@@ -522,7 +525,7 @@ impl Client {
 
     /// Tells the agent of a signal that ends this process; returns whether it could be told. May be
     /// called from a signal handler.
-    pub(crate) fn tell_crash(&self, crash: &Crash) -> bool {
+    pub(crate) fn tell_crash(&self, crash: &CrashReport) -> bool {
         self.try_send(&crash.message(self.protocol), &[])
     }
 
@@ -623,7 +626,7 @@ fn receive(control: &KeptFd) -> Result<ToRank> {
     decode(&message)
 }
 
-pub(crate) fn decode(message: &sys::Received) -> Result<ToRank> {
+pub(crate) fn decode(message: &sys::ReceivedMessage) -> Result<ToRank> {
     if message.bytes.is_empty() {
         return Err(Error::peer(
             codes::G0209,

@@ -5,7 +5,7 @@
 
 /// The long story of one error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Code {
+pub struct ErrorCode {
     /// For instance `G0201`.
     pub id: &'static str,
     /// One line, as in the error message.
@@ -19,7 +19,7 @@ pub struct Code {
 }
 
 /// Finds a code by its name, in any case, with or without the leading `G`.
-pub fn find(name: &str) -> Option<&'static Code> {
+pub fn find(name: &str) -> Option<&'static ErrorCode> {
     let digits = name.trim().trim_start_matches(['g', 'G']);
     CODES
         .iter()
@@ -30,7 +30,7 @@ macro_rules! codes {
     ($($id:ident: $title:literal, $what:literal, $whence:literal, $todo:literal;)*) => {
         $(#[doc = $title] pub const $id: &str = stringify!($id);)*
         /// All codes, in order.
-        pub const CODES: &[Code] = &[$(Code { id: stringify!($id), title: $title, what: $what, whence: $whence, todo: $todo },)*];
+        pub const CODES: &[ErrorCode] = &[$(ErrorCode { id: stringify!($id), title: $title, what: $what, whence: $whence, todo: $todo },)*];
     };
 }
 

@@ -8,27 +8,27 @@
 use garonne_engine::counters;
 use garonne_sync::shm::Segment;
 
-use crate::layout::{self, Card, Shape, State, Tally};
+use crate::layout::{self, RankBlock, RankState, SentTotals, WorldShape};
 use crate::rank::memory_of;
 
 /// What a rank has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct SentCounters {
     /// What it has sent, and messages that nobody has asked for, as it published them last.
-    pub tally: Tally,
+    pub tally: SentTotals,
     /// Changes with messages that it receives; 0: not known.
     pub received: u64,
 }
 
 /// What a rank of this host has counted so far.
-pub fn of(board: &Segment, shape: &Shape, rank: u32) -> Counted {
+pub fn of(board: &Segment, shape: &WorldShape, rank: u32) -> SentCounters {
     let published = layout::tally(board, shape, rank);
-    let card = Card::of(board, rank);
-    let mut counted = Counted {
+    let card = RankBlock::of(board, rank);
+    let mut counted = SentCounters {
         tally: published,
         received: 0,
     };
-    if card.state() != State::Running || card.pid() == 0 {
+    if card.state() != RankState::Running || card.pid() == 0 {
         return counted;
     }
     let pid = card.pid();

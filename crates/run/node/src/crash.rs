@@ -2,7 +2,7 @@
 //! that its agent has it examined from outside before it ends.
 //!
 //! The rank installs a handler in MPI_Init for signals that nobody handles (`crash/sys.rs`). The
-//! thread that gets one sends a [`Crash`] to the agent, waits for at most
+//! thread that gets one sends a [`CrashReport`] to the agent, waits for at most
 //! [`CRASH_WAIT`](crate::limits::CRASH_WAIT), and lets the signal end the process as without a
 //! handler. Nothing is installed in processes without an agent, nor where [`ENV_BACKTRACE`] is 0.
 
@@ -13,10 +13,10 @@ mod handler;
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use crate::client::Client;
+use crate::client::AgentClient;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::wire::{self, Reader};
+use crate::wire::{self, MessageReader};
 
 /// Whether a crashed rank is examined before it ends.
 pub const ENV_BACKTRACE: &str = "GARONNE_BACKTRACE";
@@ -33,7 +33,7 @@ pub(crate) const MAY_END: u32 = 2;
 
 /// A signal that ends a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Crash {
+pub struct CrashReport {
     /// Its number.
     pub signal: i32,
     /// Why it came: `si_code`.
@@ -46,7 +46,7 @@ pub struct Crash {
     pub context: u64,
 }
 
-impl Crash {
+impl CrashReport {
     /// Its fields as the message has them, made without memory from the heap.
     pub(crate) fn fields(&self) -> [u8; FIELDS_BYTES] {
         let mut fields = [0; FIELDS_BYTES];
@@ -69,7 +69,7 @@ impl Crash {
         message
     }
 
-    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self> {
+    pub(crate) fn read(r: &mut MessageReader<'_>) -> Result<Self> {
         Ok(Self {
             signal: r.u32()? as i32,
             code: r.u32()? as i32,
@@ -111,7 +111,7 @@ impl Crash {
 ///
 /// # Errors
 /// The environment says neither yes nor no.
-pub(crate) fn watch(client: &Arc<Client>) -> Result<()> {
+pub(crate) fn watch(client: &Arc<AgentClient>) -> Result<()> {
     if is_wanted(&std::env::var_os(ENV_BACKTRACE).unwrap_or_default())? {
         handler::install(client.clone());
     }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_a_handler_sends_is_read_as_what_it_saw_and_so_is_its_word() {
-        let crash = Crash {
+        let crash = CrashReport {
             signal: libc::SIGSEGV,
             code: -6,
             tid: 77,
@@ -150,8 +150,8 @@ mod tests {
         let encoded = ToAgent::Crashed(crash).encode_in(1);
         assert_eq!(crash.message(1)[..], encoded);
         assert_eq!(ToAgent::decode(&encoded).unwrap(), ToAgent::Crashed(crash));
-        assert_eq!(Crash::parse(&crash.word()), Some(crash));
-        assert_eq!(Crash::parse("11:1:77:8"), None);
-        assert_eq!(Crash::parse("11:1:77:8:9:1"), None);
+        assert_eq!(CrashReport::parse(&crash.word()), Some(crash));
+        assert_eq!(CrashReport::parse("11:1:77:8"), None);
+        assert_eq!(CrashReport::parse("11:1:77:8:9:1"), None);
     }
 }

@@ -19,7 +19,7 @@ const OURS: &[u8] = b"garonne_";
 
 /// What a file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Elf {
+pub struct ElfSummary {
     /// The libraries that it needs, by their names.
     pub needed: Vec<String>,
     /// Its own name as a library.
@@ -33,7 +33,7 @@ pub struct Elf {
 }
 
 /// Reads a file. `None`: it is no program or library, or cannot be read.
-pub fn read(path: &Path) -> Option<Elf> {
+pub fn read(path: &Path) -> Option<ElfSummary> {
     let data = ReadCache::new(File::open(path).ok()?);
     match FileKind::parse(&data).ok()? {
         FileKind::Elf64 => of::<FileHeader64<object::Endianness>>(&data),
@@ -62,11 +62,13 @@ fn loader_of<Header: FileHeader<Endian = object::Endianness>>(
     Some(String::from_utf8_lossy(path).into_owned())
 }
 
-fn of<Header: FileHeader<Endian = object::Endianness>>(data: &ReadCache<File>) -> Option<Elf> {
+fn of<Header: FileHeader<Endian = object::Endianness>>(
+    data: &ReadCache<File>,
+) -> Option<ElfSummary> {
     let header = Header::parse(data).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, data).ok()?;
-    let mut elf = Elf::default();
+    let mut elf = ElfSummary::default();
     if let Some((entries, link)) = sections.dynamic(endian, data).ok()? {
         let strings = sections.strings(endian, data, link).ok()?;
         for entry in entries {

@@ -18,12 +18,12 @@ const LOOK: Duration = Duration::from_millis(1);
 const LOOKS_MOST: u32 = 100;
 
 /// A line of words without memory from the heap; what is too long is cut off.
-struct Line {
+struct LineBuffer {
     bytes: [u8; 320],
     len: usize,
 }
 
-impl fmt::Write for Line {
+impl fmt::Write for LineBuffer {
     fn write_str(&mut self, words: &str) -> fmt::Result {
         let room = &mut self.bytes[self.len..];
         let len = words.len().min(room.len());
@@ -36,12 +36,12 @@ impl fmt::Write for Line {
 /// The limit on a process's addresses, and how many of them this one uses, in KB as `ulimit -v`
 /// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Addresses {
+struct AddressLimit {
     limit_kb: u64,
     used_kb: Option<u64>,
 }
 
-impl Addresses {
+impl AddressLimit {
     /// `None`: there is no limit.
     fn of_this_process() -> Option<Self> {
         let limit_kb = getrlimit(Resource::As).current? / 1024;
@@ -52,7 +52,7 @@ impl Addresses {
     }
 }
 
-impl fmt::Display for Addresses {
+impl fmt::Display for AddressLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "this process may have {} KB of addresses", self.limit_kb)?;
         if let Some(used) = self.used_kb {
@@ -81,7 +81,7 @@ fn used_kb() -> Option<u64> {
 
 /// Of a refusal of memory: what the limit is. Empty if there is none.
 pub(crate) fn hint() -> String {
-    Addresses::of_this_process().map_or_else(String::new, |addresses| format!("; {addresses}"))
+    AddressLimit::of_this_process().map_or_else(String::new, |addresses| format!("; {addresses}"))
 }
 
 /// The heap of this process has no more: says so, once, and ends the process.
@@ -95,7 +95,7 @@ pub fn end(size: usize) {
             std::thread::sleep(LOOK);
         }
     } else {
-        let mut line = Line {
+        let mut line = LineBuffer {
             bytes: [0; 320],
             len: 0,
         };
@@ -107,7 +107,7 @@ pub fn end(size: usize) {
             line,
             "error[{code}]: host '{host}': no memory for {size} bytes"
         );
-        match Addresses::of_this_process() {
+        match AddressLimit::of_this_process() {
             Some(addresses) => {
                 let _ = writeln!(line, "; {addresses}");
             }
@@ -129,11 +129,11 @@ mod tests {
     fn a_limit_on_addresses_is_named_with_what_is_used_and_a_long_line_is_cut_off() {
         let used = used_kb().unwrap();
         assert!(used > 1000);
-        let addresses = Addresses {
+        let addresses = AddressLimit {
             limit_kb: 17_200,
             used_kb: Some(17_001),
         };
-        let mut line = Line {
+        let mut line = LineBuffer {
             bytes: [0; 320],
             len: 0,
         };

@@ -1,9 +1,9 @@
 //! Ranks that another launcher started: they are found out by what it left in their environment,
 //! and brought together under agents of ours.
 //!
-//! A launcher that is understood offers an [`Exchange`]: which rank this is, and a table that all
-//! ranks write and read. What they do with it is in [`meeting`]. Ranks of launchers that are not
-//! understood are refused, instead of becoming N worlds of one.
+//! A launcher that is understood offers an [`LauncherExchange`]: which rank this is, and a table
+//! that all ranks write and read. What they do with it is in [`meeting`]. Ranks of launchers that
+//! are not understood are refused, instead of becoming N worlds of one.
 
 mod doubts;
 pub(crate) mod key;
@@ -21,25 +21,25 @@ mod variables;
 use std::fmt::Debug;
 
 use crate::error::Result;
-use pmi::Pmi;
-use pmix::Pmix;
-use told::{Way, refusal, told};
-use variables::Variables;
+use pmi::PmiClient;
+use pmix::PmixClient;
+use told::{ExchangeMethod, refusal, told};
+use variables::EnvExchange;
 
 /// Which of how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct RankAndSize {
     pub rank: u32,
     pub size: u32,
 }
 
 /// What a launcher offers to the ranks that it started.
-pub(crate) trait Exchange: Debug + Send {
+pub(crate) trait LauncherExchange: Debug + Send {
     /// Its name, for messages.
     fn launcher(&self) -> &str;
 
     /// Which rank this is.
-    fn standing(&self) -> Standing;
+    fn standing(&self) -> RankAndSize;
 
     /// The node of each rank, by any numbers; `None`: it does not say.
     fn nodes(&mut self) -> Result<Option<Vec<u32>>>;
@@ -68,7 +68,7 @@ pub(crate) trait Exchange: Debug + Send {
 ///
 /// # Errors
 /// It is not understood, or does not answer.
-pub(crate) fn exchange() -> Result<Option<Box<dyn Exchange>>> {
+pub(crate) fn exchange() -> Result<Option<Box<dyn LauncherExchange>>> {
     let var = |name: &str| std::env::var(name).ok();
     let Some(told) = told(&var, &socket) else {
         return Ok(None);
@@ -78,22 +78,24 @@ pub(crate) fn exchange() -> Result<Option<Box<dyn Exchange>>> {
         return Ok(None);
     }
     kin::mark();
-    let exchange: Box<dyn Exchange> = match &told.way {
-        Way::Inherited(number, inode) => Box::new(Pmi::inherited(
+    let exchange: Box<dyn LauncherExchange> = match &told.way {
+        ExchangeMethod::Inherited(number, inode) => Box::new(PmiClient::inherited(
             told.launcher,
             (*number, *inode),
             told.standing,
         )?),
-        Way::Called(port, id) => match Pmi::called(told.launcher, port, id)? {
+        ExchangeMethod::Called(port, id) => match PmiClient::called(told.launcher, port, id)? {
             Some(exchange) => Box::new(exchange),
             None => return Ok(None),
         },
-        Way::Pmix => match Pmix::join(told.launcher)? {
+        ExchangeMethod::Pmix => match PmixClient::join(told.launcher)? {
             Some(exchange) => Box::new(exchange),
             None => return Ok(None),
         },
-        Way::Variables(place) => Box::new(Variables::new(told.standing, place.clone())),
-        Way::Unknown { .. } => return Err(refusal(&told, &var, &socket)),
+        ExchangeMethod::Variables(place) => {
+            Box::new(EnvExchange::new(told.standing, place.clone()))
+        }
+        ExchangeMethod::Unknown { .. } => return Err(refusal(&told, &var, &socket)),
     };
     Ok(Some(exchange))
 }
@@ -131,10 +133,10 @@ pub fn read_any_launcher(bytes: &[u8]) {
     let Some(told) = told(&var, &socket) else {
         return;
     };
-    let Standing { rank, size } = told.standing;
-    if let Way::Variables(place) = &told.way {
+    let RankAndSize { rank, size } = told.standing;
+    if let ExchangeMethod::Variables(place) = &told.way {
         assert!(rank < size);
-        let _ = Variables::new(told.standing, place.clone()).read_own();
+        let _ = EnvExchange::new(told.standing, place.clone()).read_own();
     }
     // One that was called, and one of PMIx, hear later how many there are.
     assert!(size > 1 && (rank < size || size == u32::MAX), "{told:?}");

@@ -6,23 +6,23 @@ use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::limits::SEATS_MAX;
-use crate::nodes::Nodes;
-use crate::orders::{Place, Seat};
-use crate::tree::Tree;
+use crate::nodes::NodeMap;
+use crate::orders::{HostEndpoint, NodeEndpoints};
+use crate::tree::AgentTree;
 use crate::wire::damaged;
 
 /// See the module's paragraph.
 #[derive(Clone, Debug)]
-pub struct Gathering {
-    tree: Tree,
+pub struct AgentCheckin {
+    tree: AgentTree,
     node: u32,
-    seats: BTreeMap<u32, Seat>,
+    seats: BTreeMap<u32, NodeEndpoints>,
     told: bool,
 }
 
-impl Gathering {
+impl AgentCheckin {
     /// At a node, of which nothing is known yet either.
-    pub fn new(tree: Tree, node: u32) -> Self {
+    pub fn new(tree: AgentTree, node: u32) -> Self {
         Self {
             tree,
             node,
@@ -35,7 +35,7 @@ impl Gathering {
     ///
     /// # Errors
     /// It speaks for others than those below it, or twice of one.
-    pub fn take(&mut self, from: u32, seats: Vec<Seat>) -> Result<()> {
+    pub fn take(&mut self, from: u32, seats: Vec<NodeEndpoints>) -> Result<()> {
         for seat in seats {
             let fits = match from == self.node {
                 true => seat.node == from,
@@ -73,7 +73,7 @@ impl Gathering {
 
     /// What is to be said above, in messages of at most [`SEATS_MAX`] hosts: once, when all are
     /// ready.
-    pub fn tell(&mut self) -> Vec<Vec<Seat>> {
+    pub fn tell(&mut self) -> Vec<Vec<NodeEndpoints>> {
         if self.told || !self.is_whole() {
             return Vec::new();
         }
@@ -83,7 +83,7 @@ impl Gathering {
 }
 
 /// Hosts as they go into messages.
-pub fn in_parts(mut seats: Vec<Seat>) -> Vec<Vec<Seat>> {
+pub fn in_parts(mut seats: Vec<NodeEndpoints>) -> Vec<Vec<NodeEndpoints>> {
     let mut parts = Vec::new();
     while seats.len() > SEATS_MAX {
         let rest = seats.split_off(SEATS_MAX);
@@ -95,7 +95,7 @@ pub fn in_parts(mut seats: Vec<Seat>) -> Vec<Vec<Seat>> {
 
 /// Gives hosts of one name (machines that nobody named, containers) those by which the user calls
 /// them.
-pub fn name_apart(seats: &mut [Seat], nodes: &Nodes) {
+pub fn name_apart(seats: &mut [NodeEndpoints], nodes: &NodeMap) {
     let mut known: HashMap<String, usize> = HashMap::new();
     for seat in &*seats {
         *known.entry(seat.place.name.clone()).or_default() += 1;
@@ -111,7 +111,7 @@ pub fn name_apart(seats: &mut [Seat], nodes: &Nodes) {
 ///
 /// # Errors
 /// Some are missing, or have other ranks than the job gives them.
-pub fn table(seats: Vec<Seat>, nodes: &Nodes) -> Result<(Vec<Place>, Vec<u16>)> {
+pub fn table(seats: Vec<NodeEndpoints>, nodes: &NodeMap) -> Result<(Vec<HostEndpoint>, Vec<u16>)> {
     let wrong = || damaged("the hosts are not those of the job");
     let mut places = Vec::with_capacity(seats.len());
     let mut ports = Vec::with_capacity(seats.len());
@@ -138,25 +138,25 @@ pub fn table(seats: Vec<Seat>, nodes: &Nodes) -> Result<(Vec<Place>, Vec<u16>)> 
 mod tests {
     use super::*;
 
-    fn seat(node: u32) -> Seat {
-        Seat {
+    fn seat(node: u32) -> NodeEndpoints {
+        NodeEndpoints {
             node,
-            place: Place {
+            place: HostEndpoint {
                 name: "localhost".into(),
-                ..Place::default()
+                ..HostEndpoint::default()
             },
             ports: vec![node as u16 + 1],
         }
     }
 
-    fn seats(nodes: impl IntoIterator<Item = u32>) -> Vec<Seat> {
+    fn seats(nodes: impl IntoIterator<Item = u32>) -> Vec<NodeEndpoints> {
         nodes.into_iter().map(seat).collect()
     }
 
     #[test]
     fn a_node_speaks_when_all_below_it_have() {
-        let tree = Tree::new(8, 0, 2);
-        let mut inner = Gathering::new(tree, 1);
+        let tree = AgentTree::new(8, 0, 2);
+        let mut inner = AgentCheckin::new(tree, 1);
         inner.take(1, seats([1])).unwrap();
         inner.take(4, seats([4])).unwrap();
         assert!(!inner.is_whole() && inner.tell().is_empty());
@@ -170,27 +170,29 @@ mod tests {
 
     #[test]
     fn who_speaks_for_others_than_its_own_is_refused() {
-        let tree = Tree::new(8, 0, 2);
+        let tree = AgentTree::new(8, 0, 2);
         for (from, node) in [(3, 4), (3, 0), (7, 7), (2, 2), (1, 3), (3, 99)] {
             assert!(
-                Gathering::new(tree, 1).take(from, seats([node])).is_err(),
+                AgentCheckin::new(tree, 1)
+                    .take(from, seats([node]))
+                    .is_err(),
                 "{from} {node}"
             );
         }
-        let mut inner = Gathering::new(tree, 1);
+        let mut inner = AgentCheckin::new(tree, 1);
         assert!(inner.take(3, seats([3, 3])).is_err());
     }
 
     #[test]
     fn many_hosts_go_in_several_messages_and_none_is_missed() {
-        let tree = Tree::new(3000, 0, 2999);
-        let mut first = Gathering::new(tree, 0);
+        let tree = AgentTree::new(3000, 0, 2999);
+        let mut first = AgentCheckin::new(tree, 0);
         for node in 0..3000 {
             first.take(node, seats([node])).unwrap();
         }
         let parts = first.tell();
         assert!(parts.len() == 3 && parts.iter().all(|part| part.len() <= SEATS_MAX));
-        let nodes = Nodes {
+        let nodes = NodeMap {
             names: (0..3000).map(|node| format!("n{node}")).collect(),
             of_rank: (0..3000).rev().collect(),
         };

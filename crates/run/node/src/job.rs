@@ -9,10 +9,10 @@ use garonne_topology::binding::Policy;
 
 use crate::job_name;
 use crate::limits;
-use crate::nodes::Nodes;
-use crate::outcome::Sheet;
+use crate::nodes::NodeMap;
+use crate::outcome::OutcomeFile;
 use crate::output_files::OutputFiles;
-use crate::tree::Tree;
+use crate::tree::AgentTree;
 
 /// One program of the job (they are separated by `:` on the command line).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Program {
 
 /// What stands before each line of output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tags {
+pub enum OutputTags {
     /// Nothing.
     #[default]
     None,
@@ -41,7 +41,7 @@ pub enum Tags {
 
 /// Whether lines of output begin with the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stamps {
+pub enum OutputTimes {
     /// They do not.
     #[default]
     None,
@@ -51,7 +51,7 @@ pub enum Stamps {
 
 /// What becomes of a rank's standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Streams {
+pub enum StderrMode {
     /// It goes to the launcher's.
     #[default]
     Apart,
@@ -61,7 +61,7 @@ pub enum Streams {
 
 /// Whether ranks' tags are coloured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Colour {
+pub enum TagColour {
     /// Plain.
     #[default]
     Never,
@@ -71,7 +71,7 @@ pub enum Colour {
 
 /// Who reads the launcher's standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stdin {
+pub enum StdinReaders {
     /// This rank, directly.
     Rank(u32),
     /// All ranks, each a copy of it.
@@ -82,7 +82,7 @@ pub enum Stdin {
 
 /// Where the ranks run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct PlacementOptions {
     /// Per rank the CPUs it is bound to, as words of a mask; empty: not bound. No entries: nobody
     /// is bound.
     pub masks: Vec<Vec<u64>>,
@@ -106,19 +106,19 @@ pub struct Job {
     /// When it was started, in seconds since 1970; 0: not known.
     pub started_s: u64,
     /// What stands before each line of output.
-    pub tags: Tags,
+    pub tags: OutputTags,
     /// Whether lines begin with the time.
-    pub stamps: Stamps,
+    pub stamps: OutputTimes,
     /// What becomes of standard error.
-    pub streams: Streams,
+    pub streams: StderrMode,
     /// Whether tags are coloured.
-    pub colour: Colour,
+    pub colour: TagColour,
     /// Who reads standard input.
-    pub stdin: Stdin,
+    pub stdin: StdinReaders,
     /// Files of the launcher's host that take what ranks write.
     pub files: OutputFiles,
     /// Where the agent tells how the job ended, if somebody wants to know.
-    pub sheet: Option<Sheet>,
+    pub sheet: Option<OutcomeFile>,
     /// Why this host cannot run its ranks, found before its agent has a line by which to say so.
     pub fault: Option<String>,
     /// What the ranks of this host do not get of the binding that was asked for, where the launcher
@@ -127,13 +127,13 @@ pub struct Job {
     /// Ends the job after this long.
     pub timeout: Option<Duration>,
     /// Where the ranks run.
-    pub placement: Placement,
+    pub placement: PlacementOptions,
     /// Bytes of the collective area.
     pub coll_bytes: u64,
     /// Whether the ranks record what they do from the start, for the launcher to read.
     pub traced: bool,
     /// The hosts, and which ranks are where.
-    pub nodes: Nodes,
+    pub nodes: NodeMap,
     /// How many agents report to one, at most.
     pub fan_out: u32,
     /// How many of the hosts, the last ones, have joined.
@@ -183,20 +183,20 @@ impl Job {
             command,
             name: String::new(),
             started_s: 0,
-            tags: Tags::None,
-            stamps: Stamps::None,
-            streams: Streams::Apart,
-            colour: Colour::Never,
-            stdin: Stdin::Rank(0),
+            tags: OutputTags::None,
+            stamps: OutputTimes::None,
+            streams: StderrMode::Apart,
+            colour: TagColour::Never,
+            stdin: StdinReaders::Rank(0),
             files: OutputFiles::default(),
             sheet: None,
             fault: None,
             shortfall: None,
             timeout: None,
-            placement: Placement::default(),
+            placement: PlacementOptions::default(),
             coll_bytes: coll_bytes(ranks),
             traced: false,
-            nodes: Nodes::default(),
+            nodes: NodeMap::default(),
             fan_out: limits::FAN_OUT,
             guests: 0,
             starter: Vec::new(),
@@ -238,8 +238,8 @@ impl Job {
     }
 
     /// Which agent reports to which.
-    pub fn tree(&self) -> Tree {
-        Tree::new(self.nodes.names.len() as u32, self.guests, self.fan_out)
+    pub fn tree(&self) -> AgentTree {
+        AgentTree::new(self.nodes.names.len() as u32, self.guests, self.fan_out)
     }
 
     /// The program of each rank, as an index.

@@ -17,8 +17,8 @@ use garonne_rails::tcp::{House, Secret};
 
 use crate::error::Result;
 use crate::limits;
-use crate::orders::Errand;
-use crate::wire::{Reader, Writer, damaged};
+use crate::orders::AgentBootstrap;
+use crate::wire::{MessageReader, MessageWriter, damaged};
 
 /// Names the file that holds the key where `garonne join` is given none.
 pub const ENV_JOIN_KEY: &str = "GARONNE_JOIN_KEY";
@@ -36,7 +36,7 @@ pub(crate) fn house(secret: &Secret, node: u32) -> House {
 
 /// What a host offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct HostOffer {
     /// Its name.
     pub name: String,
     /// How many ranks it takes before the next host's turn.
@@ -45,25 +45,25 @@ pub struct Offer {
 
 /// From the job to a host that wants to join.
 #[derive(Clone, Debug)]
-pub(crate) enum ToGuest {
+pub(crate) enum ToJoiner {
     /// It has a place; so many of so many hosts are here.
     Wait { came: u32, wanted: u32 },
     /// It cannot take part.
     Refused { code: String, text: String },
     /// All are here: the line is its agent's from now on.
-    Errand(Box<Errand>),
+    Errand(Box<AgentBootstrap>),
 }
 
-impl Offer {
+impl HostOffer {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        Writer::new(381)
+        MessageWriter::new(381)
             .bytes(self.name.as_bytes())
             .raw(self.slots.to_le_bytes())
             .0
     }
 
     pub(crate) fn decode(message: &[u8]) -> Result<Self> {
-        let (kind, mut r) = Reader::new(message)?;
+        let (kind, mut r) = MessageReader::new(message)?;
         if kind != 381 {
             return Err(damaged("it is no offer"));
         }
@@ -79,38 +79,41 @@ impl Offer {
     }
 }
 
-impl ToGuest {
+impl ToJoiner {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
-            ToGuest::Wait { came, wanted } => {
-                Writer::new(382)
+            ToJoiner::Wait { came, wanted } => {
+                MessageWriter::new(382)
                     .raw(came.to_le_bytes())
                     .raw(wanted.to_le_bytes())
                     .0
             }
-            ToGuest::Refused { code, text } => {
-                Writer::new(383)
+            ToJoiner::Refused { code, text } => {
+                MessageWriter::new(383)
                     .bytes(code.as_bytes())
                     .bytes(text.as_bytes())
                     .0
             }
             // On this line every message has its length already.
-            ToGuest::Errand(errand) => errand.encode().split_off(4),
+            ToJoiner::Errand(errand) => errand.encode().split_off(4),
         }
     }
 
     pub(crate) fn decode(message: &[u8]) -> Result<Self> {
-        let (kind, mut r) = Reader::new(message)?;
+        let (kind, mut r) = MessageReader::new(message)?;
         let said = match kind {
-            382 => ToGuest::Wait {
+            382 => ToJoiner::Wait {
                 came: r.u32()?,
                 wanted: r.u32()?,
             },
-            383 => ToGuest::Refused {
+            383 => ToJoiner::Refused {
                 code: r.text()?,
                 text: r.text()?,
             },
-            _ => return Errand::decode(message).map(|errand| ToGuest::Errand(Box::new(errand))),
+            _ => {
+                return AgentBootstrap::decode(message)
+                    .map(|errand| ToJoiner::Errand(Box::new(errand)));
+            }
         };
         r.end(said)
     }
@@ -119,7 +122,7 @@ impl ToGuest {
 /// Reads any bytes as each kind of message, and as the text of a key.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
-    let _ = (Offer::decode(bytes), ToGuest::decode(bytes));
+    let _ = (HostOffer::decode(bytes), ToJoiner::decode(bytes));
     let text = String::from_utf8_lossy(bytes);
     if let Ok(key) = key::JoinKey::read(&text) {
         // Whatever is accepted is written back as something that means the same.
@@ -135,12 +138,12 @@ mod tests {
 
     #[test]
     fn what_both_sides_say_reads_back_and_no_part_of_it_does() {
-        let offer = Offer {
+        let offer = HostOffer {
             name: "n1".into(),
             slots: 4,
         };
-        assert_eq!(Offer::decode(&offer.encode()).unwrap(), offer);
-        let errand = Errand {
+        assert_eq!(HostOffer::decode(&offer.encode()).unwrap(), offer);
+        let errand = AgentBootstrap {
             job: 7,
             secret: Secret::generate().unwrap(),
             node: 2,
@@ -151,31 +154,31 @@ mod tests {
             addresses: vec![],
         };
         let said = [
-            ToGuest::Wait { came: 1, wanted: 2 },
-            ToGuest::Refused {
+            ToJoiner::Wait { came: 1, wanted: 2 },
+            ToJoiner::Refused {
                 code: "G0227".into(),
                 text: "full".into(),
             },
-            ToGuest::Errand(Box::new(errand)),
+            ToJoiner::Errand(Box::new(errand)),
         ];
         for message in said {
             let bytes = message.encode();
-            let again = ToGuest::decode(&bytes).unwrap();
+            let again = ToJoiner::decode(&bytes).unwrap();
             assert_eq!(format!("{again:?}"), format!("{message:?}"));
-            assert!((0..bytes.len()).all(|cut| ToGuest::decode(&bytes[..cut]).is_err()));
+            assert!((0..bytes.len()).all(|cut| ToJoiner::decode(&bytes[..cut]).is_err()));
         }
         let bytes = offer.encode();
-        assert!((0..bytes.len()).all(|cut| Offer::decode(&bytes[..cut]).is_err()));
+        assert!((0..bytes.len()).all(|cut| HostOffer::decode(&bytes[..cut]).is_err()));
     }
 
     #[test]
     fn offers_of_nothing_and_names_that_would_garble_a_line_are_refused() {
         for (name, slots) in [("a", 0), ("a", u32::MAX), ("", 1), ("a b", 1), ("a\nb", 1)] {
-            let offer = Offer {
+            let offer = HostOffer {
                 name: name.into(),
                 slots,
             };
-            assert!(Offer::decode(&offer.encode()).is_err(), "{offer:?}");
+            assert!(HostOffer::decode(&offer.encode()).is_err(), "{offer:?}");
         }
     }
 

@@ -5,8 +5,8 @@
 //! them that survives ends what is left: the launcher what guard and agent leave, the agent what it
 //! started, the guard what both of the others would have ended.
 //!
-//! It keeps a hand on the agent's connections to those of other hosts, too ([`Lines`]): so they end
-//! as connections do that somebody ends, also where the agent is killed.
+//! It keeps a hand on the agent's connections to those of other hosts, too ([`AgentConnections`]):
+//! so they end as connections do that somebody ends, also where the agent is killed.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,19 +16,19 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::{PidfdFlags, WaitOptions};
 
-use crate::agent::{self, Beginning};
+use crate::agent::{self, AgentStart};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::joining::room::Company;
+use crate::joining::room::JoinedHosts;
 use crate::limits;
 use crate::processes;
-use crate::sys::{self, Forked, Signals};
-use crate::wire::Link;
+use crate::sys::{self, ForkSide, SignalFd};
+use crate::wire::LauncherMessage;
 
 /// What a launcher tells while its job runs.
 #[derive(Debug)]
-pub enum Event {
+pub enum LauncherEvent {
     /// The job's processes are apart from this one: from now on it may start threads.
     Begun,
     /// Of a traced job, the memory file of a world of this host, before any rank has joined it.
@@ -53,9 +53,13 @@ pub enum Event {
 
 /// Runs a job to its end, perhaps with hosts that have joined, which are the last of its nodes, and
 /// returns its exit code. The calling process must have one thread until `event` is called first.
-pub fn launch(job: &Job, company: Option<Company>, event: &mut dyn FnMut(Event)) -> Result<i32> {
-    let beginning = company.map_or(Beginning::Plain, |company| {
-        Beginning::Joined(Box::new(company))
+pub fn launch(
+    job: &Job,
+    company: Option<JoinedHosts>,
+    event: &mut dyn FnMut(LauncherEvent),
+) -> Result<i32> {
+    let beginning = company.map_or(AgentStart::Plain, |company| {
+        AgentStart::Joined(Box::new(company))
     });
     launch_as(job, beginning, event)
 }
@@ -63,8 +67,8 @@ pub fn launch(job: &Job, company: Option<Company>, event: &mut dyn FnMut(Event))
 /// The same; another host's launcher is but the parent of the agent there.
 pub(crate) fn launch_as(
     job: &Job,
-    beginning: Beginning,
-    event: &mut dyn FnMut(Event),
+    beginning: AgentStart,
+    event: &mut dyn FnMut(LauncherEvent),
 ) -> Result<i32> {
     if job.size() == 0 || job.size() > limits::RANKS_MAX {
         let text = format!("{} ranks: a job has 1 to {}", job.size(), limits::RANKS_MAX);
@@ -73,7 +77,7 @@ pub(crate) fn launch_as(
     let failed =
         |what: &'static str| move |error: std::io::Error| Error::system(codes::G0209, what, error);
     processes::adopt_orphans().map_err(failed("cannot become the parent of orphans"))?;
-    let signals = Signals::watch().map_err(failed("cannot watch signals"))?;
+    let signals = SignalFd::watch().map_err(failed("cannot watch signals"))?;
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -83,15 +87,15 @@ pub(crate) fn launch_as(
     .map_err(|error| Error::system(codes::G0209, "cannot make a socket for the agent", error))?;
     let launcher = rustix::process::getpid().as_raw_pid();
     match sys::fork().map_err(|error| processes::too_many("cannot start the agent", &error))? {
-        Forked::Child => {
+        ForkSide::Child => {
             drop(ours);
             guard(job, launcher, theirs, signals, beginning)
         }
-        Forked::Parent(guard) => {
+        ForkSide::Parent(guard) => {
             // The agent tells us of its lines to other hosts itself, also of those that it makes
             // later.
             drop((theirs, beginning));
-            event(Event::Begun);
+            event(LauncherEvent::Begun);
             attend(guard, &ours, &signals, event)
         }
     }
@@ -99,18 +103,18 @@ pub(crate) fn launch_as(
 
 /// The process between launcher and agent. It does nothing but wait for the agent's end: should
 /// launcher and agent be killed at one time, what they leave becomes its child.
-fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals, beginning: Beginning) -> ! {
+fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: SignalFd, beginning: AgentStart) -> ! {
     // Without it a job is as safe as its launcher and agent are: not worth refusing one.
     let _ = processes::adopt_orphans();
     let code = match sys::fork() {
-        Ok(Forked::Child) => match signals.renew() {
+        Ok(ForkSide::Child) => match signals.renew() {
             Ok(signals) => agent::run(job, launcher, &link, &signals, beginning),
             Err(error) => {
                 let error = Error::system(codes::G0209, "the agent cannot watch signals", error);
                 agent::not_begun(job, &link, &error)
             }
         },
-        Ok(Forked::Parent(agent)) => {
+        Ok(ForkSide::Parent(agent)) => {
             // The launcher sees the end of the link when the agent is gone.
             drop((link, signals, beginning));
             wait_for(agent);
@@ -130,10 +134,10 @@ fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: Signals, beginning: B
 fn attend(
     guard: i32,
     link: &OwnedFd,
-    signals: &Signals,
-    event: &mut dyn FnMut(Event),
+    signals: &SignalFd,
+    event: &mut dyn FnMut(LauncherEvent),
 ) -> Result<i32> {
-    let mut lines = Lines::default();
+    let mut lines = AgentConnections::default();
     let pidfd = rustix::process::Pid::from_raw(guard)
         .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
     loop {
@@ -158,13 +162,13 @@ fn attend(
         }
         if ready[1] || ready.get(2) == Some(&true) {
             match hear((guard, link), event, &mut lines) {
-                Heard::Done(code) => {
+                AgentMessage::Done(code) => {
                     wait_for(guard);
                     lines.end();
                     return Ok(code);
                 }
-                Heard::Nothing if ready.get(2) != Some(&true) => {}
-                Heard::Nothing | Heard::End => {
+                AgentMessage::Nothing if ready.get(2) != Some(&true) => {}
+                AgentMessage::Nothing | AgentMessage::End => {
                     lines.end_with_agent();
                     return bury();
                 }
@@ -173,12 +177,12 @@ fn attend(
     }
 }
 
-fn pass_signals_on(link: &OwnedFd, signals: &Signals) {
+fn pass_signals_on(link: &OwnedFd, signals: &SignalFd) {
     while let Some(signal) = signals.next() {
         if signal.number == libc::SIGCHLD {
             continue;
         }
-        let message = Link::Signal {
+        let message = LauncherMessage::Signal {
             signal: signal.number,
             broadcast: signal.from_kernel,
         };
@@ -190,7 +194,7 @@ fn pass_signals_on(link: &OwnedFd, signals: &Signals) {
 }
 
 /// What the agent said.
-enum Heard {
+enum AgentMessage {
     /// The job is over.
     Done(i32),
     /// Nothing that ends it.
@@ -200,32 +204,38 @@ enum Heard {
 }
 
 /// Hears the agent out, as far as it has spoken.
-fn hear((guard, link): (i32, &OwnedFd), event: &mut dyn FnMut(Event), lines: &mut Lines) -> Heard {
+fn hear(
+    (guard, link): (i32, &OwnedFd),
+    event: &mut dyn FnMut(LauncherEvent),
+    lines: &mut AgentConnections,
+) -> AgentMessage {
     loop {
         let message = match sys::recv(link.as_fd(), RecvFlags::DONTWAIT) {
             Ok(message) => message,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Heard::Nothing,
-            Err(_) => return Heard::End,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                return AgentMessage::Nothing;
+            }
+            Err(_) => return AgentMessage::End,
         };
-        match Link::decode(&message.bytes) {
-            Ok(Link::Done { code }) => return Heard::Done(code),
-            Ok(Link::World) => message
+        match LauncherMessage::decode(&message.bytes) {
+            Ok(LauncherMessage::Done { code }) => return AgentMessage::Done(code),
+            Ok(LauncherMessage::World) => message
                 .fds
                 .into_iter()
-                .for_each(|world| event(Event::World(world))),
-            Ok(Link::Remains { rank }) => message
+                .for_each(|world| event(LauncherEvent::World(world))),
+            Ok(LauncherMessage::Remains { rank }) => message
                 .fds
                 .into_iter()
-                .for_each(|world| event(Event::Remains { world, rank })),
-            Ok(Link::Recorder { rank, process }) => {
-                let recorder = |file| Event::Recorder {
+                .for_each(|world| event(LauncherEvent::Remains { world, rank })),
+            Ok(LauncherMessage::Recorder { rank, process }) => {
+                let recorder = |file| LauncherEvent::Recorder {
                     rank,
                     process,
                     file,
                 };
                 message.fds.into_iter().map(recorder).for_each(&mut *event);
             }
-            Ok(Link::Line { node }) => {
+            Ok(LauncherMessage::Line { node }) => {
                 lines.agent = lines
                     .agent
                     .or_else(|| processes::children_of(guard).first().copied());
@@ -234,7 +244,7 @@ fn hear((guard, link): (i32, &OwnedFd), event: &mut dyn FnMut(Event), lines: &mu
                     .into_iter()
                     .for_each(|line| lines.keep(node, line));
             }
-            _ => return Heard::End,
+            _ => return AgentMessage::End,
         }
     }
 }
@@ -245,13 +255,13 @@ fn hear((guard, link): (i32, &OwnedFd), event: &mut dyn FnMut(Event), lines: &mu
 /// may as well come from something on the way, which a line survives. While this process has them,
 /// too, they are not reset: it ends them, and the other side knows at once that this agent is gone.
 #[derive(Debug, Default)]
-struct Lines {
+struct AgentConnections {
     kept: HashMap<u32, OwnedFd>,
     /// The agent, known once it has a line: the guard's only child.
     agent: Option<i32>,
 }
 
-impl Lines {
+impl AgentConnections {
     /// In the place of the one before, which the agent has left.
     fn keep(&mut self, node: u32, line: OwnedFd) {
         if self.kept.len() < limits::LINES_KEPT || self.kept.contains_key(&node) {

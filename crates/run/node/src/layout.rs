@@ -21,9 +21,9 @@ use garonne_sync::shm::Segment;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits;
-use crate::strategy::Followed;
-pub use background::Background;
-pub use shard::{ShardCard, Tally, counters, tally};
+use crate::strategy::ActiveStrategy;
+pub use background::AsyncProgressState;
+pub use shard::{SentTotals, ShardBlock, counters, tally};
 
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
@@ -144,7 +144,7 @@ impl std::fmt::Display for JobId {
 
 /// What the agent decides about a world before its first rank joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct WorldShape {
     /// The job.
     pub job: JobId,
     /// Which world of the job this is: 0, or more when a script runs MPI programs one after the
@@ -172,7 +172,7 @@ pub struct Shape {
     pub hosts_bytes: u64,
 }
 
-impl Shape {
+impl WorldShape {
     fn aligned(bytes: u64) -> u64 {
         bytes.next_multiple_of(PART_ALIGN)
     }
@@ -304,7 +304,7 @@ impl Shape {
 
 /// What a rank does, as seen by others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum RankState {
     /// Not registered yet.
     Absent,
     /// Between MPI_Init and MPI_Finalize.
@@ -315,29 +315,29 @@ pub enum State {
     Gone,
 }
 
-impl State {
+impl RankState {
     pub(crate) fn code(self) -> u32 {
         match self {
-            State::Absent => 0,
-            State::Running => 1,
-            State::Finalized => 2,
-            State::Gone => 3,
+            RankState::Absent => 0,
+            RankState::Running => 1,
+            RankState::Finalized => 2,
+            RankState::Gone => 3,
         }
     }
 
     pub(crate) fn from_code(code: u32) -> Self {
         match code {
-            0 => State::Absent,
-            1 => State::Running,
-            2 => State::Finalized,
-            _ => State::Gone,
+            0 => RankState::Absent,
+            1 => RankState::Running,
+            2 => RankState::Finalized,
+            _ => RankState::Gone,
         }
     }
 }
 
 /// What a rank waits for. Numbers that mean nothing for a call are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wait {
+pub struct WaitInfo {
     /// Number of the MPI call (index in the table of the ABI's functions), 0: waits for nothing.
     pub call: u32,
     /// Rank of the peer in the communicator (or -1: any source, or all members of a collective; or
@@ -361,11 +361,11 @@ pub const LAGGARDS: i32 = -2;
 
 /// A rank's card on the board.
 #[derive(Clone, Debug)]
-pub struct Card {
+pub struct RankBlock {
     at: Segment,
 }
 
-impl Card {
+impl RankBlock {
     /// The card of `rank` on a board that covers header and cards.
     pub fn of(board: &Segment, rank: u32) -> Self {
         Self {
@@ -386,14 +386,14 @@ impl Card {
 
     /// Whether the rank's communication advances while it computes, and how often its helper was
     /// called and moved something.
-    pub fn background(&self) -> (Background, u32) {
+    pub fn background(&self) -> (AsyncProgressState, u32) {
         let turns = self.at.atomic_u32(card::HELPER_TURNS).load(Relaxed);
         let code = self.at.atomic_u32(card::HELPER).load(Relaxed);
-        (Background::from_code(code), turns)
+        (AsyncProgressState::from_code(code), turns)
     }
 
     /// Tells it. Called by the rank.
-    pub fn set_background(&self, background: Background) {
+    pub fn set_background(&self, background: AsyncProgressState) {
         self.at
             .atomic_u32(card::HELPER)
             .store(background.code(), Relaxed);
@@ -423,8 +423,8 @@ impl Card {
     }
 
     /// What the rank does.
-    pub fn state(&self) -> State {
-        State::from_code(self.at.atomic_u32(card::STATE).load(Acquire))
+    pub fn state(&self) -> RankState {
+        RankState::from_code(self.at.atomic_u32(card::STATE).load(Acquire))
     }
 
     /// Whether the agent is the parent of the rank's process: a dead one then stays unreaped until
@@ -464,7 +464,7 @@ impl Card {
         self.at.atomic_u32(card::PID).store(pid, Release);
     }
 
-    pub(crate) fn set_state(&self, state: State) {
+    pub(crate) fn set_state(&self, state: RankState) {
         self.at.atomic_u32(card::STATE).store(state.code(), Release);
     }
 
@@ -484,7 +484,7 @@ impl Card {
     }
 
     /// Publishes what this rank waits for. Only the rank itself may call it, one thread at a time.
-    pub fn publish_wait(&self, wait: &Wait) {
+    pub fn publish_wait(&self, wait: &WaitInfo) {
         let seq = self.at.atomic_u32(card::WAIT_SEQ);
         let next = seq.load(Relaxed).wrapping_add(1) | 1;
         seq.store(next, Relaxed);
@@ -515,12 +515,12 @@ impl Card {
     }
 
     /// What the rank waits for: `None` if it kept changing while being read.
-    pub fn wait(&self) -> Option<Wait> {
+    pub fn wait(&self) -> Option<WaitInfo> {
         let seq = self.at.atomic_u32(card::WAIT_SEQ);
         for _ in 0..64 {
             // SYNC(card-wait)
             let before = seq.load(Acquire);
-            let wait = Wait {
+            let wait = WaitInfo {
                 call: self.at.atomic_u32(card::WAIT_CALL).load(Relaxed),
                 peer: self.at.atomic_u32(card::WAIT_PEER).load(Relaxed) as i32,
                 tag: self.at.atomic_u32(card::WAIT_TAG).load(Relaxed) as i32,
@@ -567,11 +567,11 @@ impl Card {
     }
 
     /// Which strategy the rank follows; `None`: not told.
-    pub fn followed(&self) -> Option<Followed> {
-        Followed::from_word(self.at.atomic_u64(card::ANSWERS).load(Relaxed))
+    pub fn followed(&self) -> Option<ActiveStrategy> {
+        ActiveStrategy::from_word(self.at.atomic_u64(card::ANSWERS).load(Relaxed))
     }
 
-    pub(crate) fn set_followed(&self, followed: Followed) {
+    pub(crate) fn set_followed(&self, followed: ActiveStrategy) {
         self.at
             .atomic_u64(card::ANSWERS)
             .store(followed.word(), Relaxed);

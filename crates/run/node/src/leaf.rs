@@ -17,14 +17,14 @@ use garonne_topology::CpuSet;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::addresses;
-use crate::agent::{Beginning, Outer, start};
+use crate::agent::{AgentStart, RootConnection, start};
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::job::{Job, Placement};
+use crate::job::{Job, PlacementOptions};
 use crate::launcher;
 use crate::layout::JobId;
 use crate::limits::{BUSY_WAIT, CALL_WAIT, CUT_PAUSE, CUT_PAUSE_MAX, CUT_WAIT, ERRAND_BYTES_MAX};
-use crate::orders::{Errand, Order};
+use crate::orders::{AgentBootstrap, AgentCommand};
 use crate::placement;
 use crate::rank_slots;
 
@@ -45,7 +45,7 @@ fn serve_errand() -> Result<i32> {
     let house = trusted::house(errand.secret.clone(), errand.job.to_ne_bytes(), errand.node);
     let until = Instant::now() + BUSY_WAIT;
     let input = std::io::stdin();
-    let whom = Whom {
+    let whom = ConnectTarget {
         node: errand.parent,
         name: &errand.above,
         port: errand.port,
@@ -55,7 +55,7 @@ fn serve_errand() -> Result<i32> {
     loop {
         let (mut line, reached) = call(&house, &errand.addresses, &whom)?;
         match receive_job(&mut line)? {
-            Some(job) => return obey(errand, job, line, (reached, Manner::Started)),
+            Some(job) => return obey(errand, job, line, (reached, AgentOrigin::Started)),
             // It was answered, but its proof came when its place was gone.
             None if Instant::now() < until => {}
             None => return Err(closed()),
@@ -69,7 +69,7 @@ fn closed() -> Error {
 
 /// How an agent came to be that of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum AgentOrigin {
     /// The job has started it: its ranks run as on the job's own host, in the same directory and
     /// environment.
     Started,
@@ -79,19 +79,19 @@ pub(crate) enum Manner {
 
 /// Is told the job on the line that a host which joins has made, and runs its part of it. Returns
 /// the code of this process.
-pub(crate) fn join(errand: Errand, mut line: Trusted, reached: IpAddr) -> Result<i32> {
+pub(crate) fn join(errand: AgentBootstrap, mut line: Trusted, reached: IpAddr) -> Result<i32> {
     let job = receive_job(&mut line)?.ok_or_else(closed)?;
-    obey(errand, job, line, (reached, Manner::Guest))
+    obey(errand, job, line, (reached, AgentOrigin::Guest))
 }
 
 /// Runs this node's part of the job that the first agent has told on its line.
 fn obey(
-    errand: Errand,
+    errand: AgentBootstrap,
     mut job: Job,
     line: Trusted,
-    (reached, manner): (IpAddr, Manner),
+    (reached, manner): (IpAddr, AgentOrigin),
 ) -> Result<i32> {
-    if manner == Manner::Guest {
+    if manner == AgentOrigin::Guest {
         job.env = Some(start::environment_of_guest(
             job.env.take().unwrap_or_default(),
         ));
@@ -118,7 +118,7 @@ fn obey(
         job.shortfall = placed.shortfall(&job.policy).filter(|_| !ranks.is_empty());
         job.placement = spread(&placed.placement, &ranks, job.size());
     }
-    let outer = Outer {
+    let outer = RootConnection {
         job: JobId(errand.job),
         node: errand.node,
         secret: errand.secret,
@@ -126,14 +126,14 @@ fn obey(
         parent: errand.parent,
         reached,
         port: errand.port,
-        guest: manner == Manner::Guest,
+        guest: manner == AgentOrigin::Guest,
         porch: None,
     };
-    launcher::launch_as(&job, Beginning::Outer(Box::new(outer)), &mut drop)
+    launcher::launch_as(&job, AgentStart::Outer(Box::new(outer)), &mut drop)
 }
 
 /// The placement of some of a job's ranks as one of all, of which the others are not here.
-pub fn spread(placed: &Placement, ranks: &[u32], size: u32) -> Placement {
+pub fn spread(placed: &PlacementOptions, ranks: &[u32], size: u32) -> PlacementOptions {
     if placed.masks.is_empty() {
         return placed.clone();
     }
@@ -145,14 +145,14 @@ pub fn spread(placed: &Placement, ranks: &[u32], size: u32) -> Placement {
     for (cpus, rank) in placed.helpers.iter().zip(ranks) {
         helpers[*rank as usize].clone_from(cpus);
     }
-    Placement {
+    PlacementOptions {
         masks,
         helpers,
         ..placed.clone()
     }
 }
 
-fn read_errand(mut from: impl Read) -> Result<Errand> {
+fn read_errand(mut from: impl Read) -> Result<AgentBootstrap> {
     let failed = |error| {
         let text = "no errand on standard input; `garonne agent` is started by `garonne run --host`, not by hand";
         Error::system(codes::G0216, text, error)
@@ -166,12 +166,12 @@ fn read_errand(mut from: impl Read) -> Result<Errand> {
     }
     let mut bytes = vec![0; len];
     from.read_exact(&mut bytes).map_err(failed)?;
-    Errand::decode(&bytes)
+    AgentBootstrap::decode(&bytes)
 }
 
 /// Who is to be called.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whom<'a> {
+pub(crate) struct ConnectTarget<'a> {
     /// Its node.
     pub node: u32,
     /// The name of its host.
@@ -187,18 +187,18 @@ pub(crate) struct Whom<'a> {
 
 /// How long those are called again who do not answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience<'a> {
+pub(crate) struct ConnectDeadlines<'a> {
     /// Where calls are cut off.
     pub cut: Duration,
     /// Where nobody is reached: a link may just be down for a while.
     pub missed: Duration,
     /// Addresses where nobody is reached are called again as long as another has not answered.
     pub beside: bool,
-    /// See [`Whom::sender`].
+    /// See [`ConnectTarget::sender`].
     pub sender: Option<BorrowedFd<'a>>,
 }
 
-impl Patience<'_> {
+impl ConnectDeadlines<'_> {
     /// Of one who has a key that may be another job's, or an old one.
     pub fn with_key() -> Self {
         Self {
@@ -224,9 +224,9 @@ impl Patience<'_> {
 pub(crate) fn call(
     house: &House,
     addresses: &[IpAddr],
-    whom: &Whom<'_>,
+    whom: &ConnectTarget<'_>,
 ) -> Result<(Trusted, IpAddr)> {
-    let Whom { node, port, .. } = *whom;
+    let ConnectTarget { node, port, .. } = *whom;
     let (named, called): (Vec<IpAddr>, Vec<IpAddr>) = addresses
         .iter()
         .partition(|one| addresses::is_link_local(one));
@@ -234,7 +234,7 @@ pub(crate) fn call(
         .iter()
         .map(|address| SocketAddr::new(*address, port))
         .collect();
-    let patience = Patience {
+    let patience = ConnectDeadlines {
         cut: whom.busy,
         // What a host has for itself alone is none of it from another one, however long that is
         // tried.
@@ -284,7 +284,7 @@ fn only(link_local: &[IpAddr], tried: &str) -> String {
 
 /// Why nobody was reached.
 #[derive(Debug, Default)]
-pub(crate) struct Missed {
+pub(crate) struct ConnectError {
     /// By address.
     pub tried: Vec<String>,
     /// What somebody who answered said.
@@ -294,7 +294,7 @@ pub(crate) struct Missed {
 }
 
 /// A call that came to nothing, and is made again.
-struct Again {
+struct RetriedCall {
     address: SocketAddr,
     at: Instant,
     /// How long after the last time.
@@ -309,15 +309,15 @@ struct Again {
 pub(crate) fn reach(
     house: &House,
     addresses: &[SocketAddr],
-    (node, patience): (u32, Patience<'_>),
-) -> std::result::Result<(Trusted, SocketAddr), Box<Missed>> {
+    (node, patience): (u32, ConnectDeadlines<'_>),
+) -> std::result::Result<(Trusted, SocketAddr), Box<ConnectError>> {
     let begun = Instant::now();
     let (mut until, cut_until) = (begun + CALL_WAIT, begun + patience.cut);
     let missed_until = begun + patience.missed;
     let mut failures: Vec<String> = Vec::new();
     let (mut refused, mut cut) = (None, None);
     let mut calls = Vec::new();
-    let mut again: Vec<Again> = Vec::new();
+    let mut again: Vec<RetriedCall> = Vec::new();
     let jitter = Duration::from_millis(u64::from(std::process::id() % 32));
     // At once, as if a call had failed before.
     let mut due: Vec<(SocketAddr, Duration)> =
@@ -326,7 +326,7 @@ pub(crate) fn reach(
         for (address, pause) in due.drain(..) {
             match Call::begin(house, address, node) {
                 Ok(call) => calls.push((address, pause, call)),
-                Err(why) => again.push(Again {
+                Err(why) => again.push(RetriedCall {
                     address,
                     at: Instant::now() + pause + jitter,
                     pause,
@@ -335,7 +335,7 @@ pub(crate) fn reach(
                 }),
             }
         }
-        let over = |one: &mut Again| match one.cut {
+        let over = |one: &mut RetriedCall| match one.cut {
             // That one was kept for long and then cut off says less than what comes of the next.
             true => one.at >= cut_until && one.pause > CUT_PAUSE,
             false => one.at >= missed_until && (!patience.beside || calls.is_empty()),
@@ -357,7 +357,7 @@ pub(crate) fn reach(
         let ready = ready(&calls, limit);
         let mut waiting = Vec::new();
         for ((address, pause, mut call), ready) in calls.into_iter().zip(ready) {
-            let fails = |why, cut| Again {
+            let fails = |why, cut| RetriedCall {
                 address,
                 at: Instant::now() + pause + jitter,
                 pause,
@@ -397,7 +397,7 @@ pub(crate) fn reach(
             .map(|one| format!("{}: {}", one.address, one.why)),
     );
     let last_cut = again.iter().find(|one| one.cut).map(|one| one.address);
-    Err(Box::new(Missed {
+    Err(Box::new(ConnectError {
         tried: failures,
         refused,
         cut: cut.or(last_cut),
@@ -430,8 +430,8 @@ fn receive_job(line: &mut Trusted) -> Result<Option<Job>> {
             return Ok(None);
         };
         if let Some(message) = received {
-            return match Order::decode(&message)? {
-                Order::Job(job) => Ok(Some(*job)),
+            return match AgentCommand::decode(&message)? {
+                AgentCommand::Job(job) => Ok(Some(*job)),
                 _ => Err(Error::peer(
                     codes::G0216,
                     "the launcher does not say what is to be run",

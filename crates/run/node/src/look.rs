@@ -12,18 +12,18 @@ use std::sync::Arc;
 use garonne_engine::event::{KEPT_SHOWN, PENDING_SHOWN};
 
 use crate::book::{
-    KEPT_WORDS, OPERATION_WORDS, Operations, kept, kept_words, operation, operation_words,
+    KEPT_WORDS, OPERATION_WORDS, PendingOperations, kept, kept_words, operation, operation_words,
 };
 use crate::error::Result;
-use crate::layout::{State, Wait};
+use crate::layout::{RankState, WaitInfo};
 use crate::limits::{
     COMMS_SHOWN, LOOK_BYTES_MAX, LOOK_RANKS_DETAILED_BYTES, LOOK_TEXT_MAX, RANKS_MAX,
 };
 use crate::printable;
-use crate::wire::{Reader, Writer, damaged};
+use crate::wire::{MessageReader, MessageWriter, damaged};
 
 mod polled;
-pub use polled::{Asked, Polled};
+pub use polled::{PolledOperation, PollingThread};
 
 const KIND: u16 = 342;
 const MORE: u32 = 1 << 30;
@@ -34,13 +34,13 @@ const COMMS_MAX: usize = 2 * PENDING_SHOWN + KEPT_SHOWN + 1;
 
 /// What a rank shows of itself, and what the system says about its process.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rank {
+pub struct RankSnapshot {
     /// Which.
     pub rank: u32,
     /// Its process, 0 before it registered.
     pub pid: u32,
     /// What it does.
-    pub state: State,
+    pub state: RankState,
     /// Which CPU it is bound to.
     pub cpu: Option<u32>,
     /// Letter of the process state as in `ps`.
@@ -48,7 +48,7 @@ pub struct Rank {
     /// Processor time so far, in seconds.
     pub cpu_seconds: f64,
     /// What it waits for; times are of its host's clock.
-    pub wait: Option<Wait>,
+    pub wait: Option<WaitInfo>,
     /// Where its book lies in its memory; 0: not told, and never told to another host.
     pub book: u64,
     /// Messages that it has sent.
@@ -61,7 +61,7 @@ pub struct Rank {
 
 /// The members of a communicator, as ranks of the job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Members {
+pub enum CommMembers {
     /// Not told.
     Untold,
     /// Each so far from the one before.
@@ -79,7 +79,7 @@ pub enum Members {
 
 /// A communicator as its member shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Comm {
+pub struct CommSnapshot {
     /// Its number.
     pub number: u32,
     /// Its name; empty if it has none.
@@ -87,14 +87,14 @@ pub struct Comm {
     /// How many members it has; `None`: an intercommunicator.
     pub size: Option<u32>,
     /// Its members.
-    pub members: Members,
+    pub members: CommMembers,
 }
 
 /// A rank, and what it waits for in detail.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct DetailedSnapshot {
     /// The rank.
-    pub rank: Rank,
+    pub rank: RankSnapshot,
     /// For how long it has waited.
     pub waited_ns: u64,
     /// Bytes of it are on their way between hosts.
@@ -102,7 +102,7 @@ pub struct Seen {
     /// Where in its program it waits.
     pub place: Option<String>,
     /// Its operations; `None`: they could not be read.
-    pub operations: Option<Operations>,
+    pub operations: Option<PendingOperations>,
     /// Where in its program each operation was started, where several threads wait; else empty.
     pub operation_places: Vec<String>,
     /// Where in the sender's program each message was sent that nobody has asked for; empty where
@@ -112,29 +112,29 @@ pub struct Seen {
     /// received, by operation; empty where none did.
     pub takers: Vec<String>,
     /// What its threads ask for again and again without waiting.
-    pub polls: Vec<Polled>,
+    pub polls: Vec<PollingThread>,
     /// The communicators of its wait, its operations and its polls, as far as they could be read.
-    pub comms: Vec<Comm>,
+    pub comms: Vec<CommSnapshot>,
     /// How many collectives it has entered, by communicator.
-    pub entered: Vec<Entered>,
+    pub entered: Vec<CollectivesEntered>,
 }
 
 /// How many collectives a rank has entered on a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entered {
+pub struct CollectivesEntered {
     /// The communicator's number.
     pub number: u32,
     /// By what they are ([`garonne_progress::surroundings::Counted`]).
     pub counts: [u32; 4],
 }
 
-impl Seen {
+impl DetailedSnapshot {
     /// A rank of which nothing is known.
     pub fn unseen(rank: u32) -> Self {
-        let rank = Rank {
+        let rank = RankSnapshot {
             rank,
             pid: 0,
-            state: State::Absent,
+            state: RankState::Absent,
             cpu: None,
             process: None,
             cpu_seconds: 0.0,
@@ -160,12 +160,12 @@ impl Seen {
     }
 }
 
-impl Members {
+impl CommMembers {
     /// All of them, where they are told.
     pub fn list(&self) -> Option<Vec<u32>> {
         match self {
-            Members::Untold => None,
-            Members::Strided {
+            CommMembers::Untold => None,
+            CommMembers::Strided {
                 first,
                 stride,
                 size,
@@ -174,7 +174,7 @@ impl Members {
                     .map(|index| first.wrapping_add(index.wrapping_mul(*stride)))
                     .collect(),
             ),
-            Members::List(list) => Some(list.to_vec()),
+            CommMembers::List(list) => Some(list.to_vec()),
         }
     }
 }
@@ -186,7 +186,7 @@ fn optional(number: Option<u32>) -> [u8; 4] {
         .to_le_bytes()
 }
 
-fn put_text(writer: Writer, text: &str) -> Writer {
+fn put_text(writer: MessageWriter, text: &str) -> MessageWriter {
     let mut end = text.len().min(LOOK_TEXT_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -194,7 +194,7 @@ fn put_text(writer: Writer, text: &str) -> Writer {
     writer.bytes(&text.as_bytes()[..end])
 }
 
-fn put_texts(writer: Writer, texts: &[String], most: usize) -> Writer {
+fn put_texts(writer: MessageWriter, texts: &[String], most: usize) -> MessageWriter {
     let texts = &texts[..texts.len().min(most)];
     let writer = writer.raw((texts.len() as u32).to_le_bytes());
     texts
@@ -202,7 +202,7 @@ fn put_texts(writer: Writer, texts: &[String], most: usize) -> Writer {
         .fold(writer, |writer, text| put_text(writer, text))
 }
 
-fn put_rank(writer: Writer, seen: &Seen) -> Writer {
+fn put_rank(writer: MessageWriter, seen: &DetailedSnapshot) -> MessageWriter {
     let rank = &seen.rank;
     let writer = writer
         .raw(rank.rank.to_le_bytes())
@@ -233,7 +233,11 @@ fn put_rank(writer: Writer, seen: &Seen) -> Writer {
         .raw(seen.waited_ns.to_le_bytes())
 }
 
-fn put_details(writer: Writer, seen: &Seen, lists: &HashMap<Arc<[u32]>, u32>) -> Writer {
+fn put_details(
+    writer: MessageWriter,
+    seen: &DetailedSnapshot,
+    lists: &HashMap<Arc<[u32]>, u32>,
+) -> MessageWriter {
     let writer = put_text(writer, seen.place.as_deref().unwrap_or_default());
     let writer = match &seen.operations {
         None => writer.raw(u32::MAX.to_le_bytes()),
@@ -266,29 +270,29 @@ fn put_details(writer: Writer, seen: &Seen, lists: &HashMap<Arc<[u32]>, u32>) ->
         let writer =
             put_text(writer.raw(comm.number.to_le_bytes()), &comm.name).raw(optional(comm.size));
         match &comm.members {
-            Members::Strided {
+            CommMembers::Strided {
                 first,
                 stride,
                 size,
             } => [1, *first, *stride, *size]
                 .into_iter()
                 .fold(writer, |writer, word| writer.raw(word.to_le_bytes())),
-            Members::List(list) => match lists.get(list) {
+            CommMembers::List(list) => match lists.get(list) {
                 Some(index) => writer.raw(2u32.to_le_bytes()).raw(index.to_le_bytes()),
                 None => writer.raw(0u32.to_le_bytes()),
             },
-            Members::Untold => writer.raw(0u32.to_le_bytes()),
+            CommMembers::Untold => writer.raw(0u32.to_le_bytes()),
         }
     })
 }
 
 /// Bytes of a look. Lists of members that several ranks show are written once.
-pub fn encode(all: &[Seen]) -> Vec<u8> {
+pub fn encode(all: &[DetailedSnapshot]) -> Vec<u8> {
     let mut room = LOOK_RANKS_DETAILED_BYTES;
     let mut lists: HashMap<Arc<[u32]>, u32> = HashMap::new();
     let mut in_order = Vec::new();
     for comm in all.iter().flat_map(|seen| &seen.comms) {
-        if let Members::List(list) = &comm.members
+        if let CommMembers::List(list) = &comm.members
             && !lists.contains_key(list)
             // Half of the room at most, so that no rank loses its operations to them.
             && let Some(left) = room.checked_sub(list.len() * 4 + 4)
@@ -299,7 +303,7 @@ pub fn encode(all: &[Seen]) -> Vec<u8> {
             in_order.push(Arc::clone(list));
         }
     }
-    let writer = Writer::new(KIND).raw((in_order.len() as u32).to_le_bytes());
+    let writer = MessageWriter::new(KIND).raw((in_order.len() as u32).to_le_bytes());
     let writer = in_order.iter().fold(writer, |writer, list| {
         let writer = writer.raw((list.len() as u32).to_le_bytes());
         list.iter()
@@ -308,7 +312,7 @@ pub fn encode(all: &[Seen]) -> Vec<u8> {
     let writer = writer.raw((all.len() as u32).to_le_bytes());
     let writer = all.iter().fold(writer, |writer, seen| {
         let writer = put_rank(writer, seen);
-        let details = put_details(Writer(Vec::new()), seen, &lists).0;
+        let details = put_details(MessageWriter(Vec::new()), seen, &lists).0;
         match room.checked_sub(details.len()) {
             Some(left) => {
                 room = left;
@@ -339,13 +343,13 @@ pub fn page(bytes: &[u8]) -> Result<std::result::Result<String, String>> {
     }
 }
 
-fn text(r: &mut Reader<'_>) -> Result<String> {
+fn text(r: &mut MessageReader<'_>) -> Result<String> {
     let text = r.text()?;
     Ok(printable::line(&text).chars().take(LOOK_TEXT_MAX).collect())
 }
 
 /// How many things follow, each of at least `least` bytes.
-fn count(r: &mut Reader<'_>, least: usize, most: usize) -> Result<usize> {
+fn count(r: &mut MessageReader<'_>, least: usize, most: usize) -> Result<usize> {
     let count = r.u32()? as usize;
     if count > most || count > r.left() / least {
         return Err(damaged("it announces more than it holds"));
@@ -353,24 +357,24 @@ fn count(r: &mut Reader<'_>, least: usize, most: usize) -> Result<usize> {
     Ok(count)
 }
 
-fn read_texts(r: &mut Reader<'_>, most: usize) -> Result<Vec<String>> {
+fn read_texts(r: &mut MessageReader<'_>, most: usize) -> Result<Vec<String>> {
     let count = count(r, 1, most)?;
     (0..count).map(|_| text(r)).collect()
 }
 
-fn u64_of(r: &mut Reader<'_>) -> Result<u64> {
+fn u64_of(r: &mut MessageReader<'_>) -> Result<u64> {
     r.raw().map(u64::from_le_bytes)
 }
 
-fn flag(r: &mut Reader<'_>) -> Result<bool> {
+fn flag(r: &mut MessageReader<'_>) -> Result<bool> {
     r.raw().map(|byte| byte != [0])
 }
 
-fn read_wait(r: &mut Reader<'_>) -> Result<(Option<Wait>, u64)> {
+fn read_wait(r: &mut MessageReader<'_>) -> Result<(Option<WaitInfo>, u64)> {
     if !flag(r)? {
         return Ok((None, 0));
     }
-    let wait = Wait {
+    let wait = WaitInfo {
         call: r.u32()?,
         peer: r.u32()? as i32,
         tag: r.u32()? as i32,
@@ -383,7 +387,7 @@ fn read_wait(r: &mut Reader<'_>) -> Result<(Option<Wait>, u64)> {
 }
 
 /// A rank without details.
-fn read_rank(r: &mut Reader<'_>) -> Result<Seen> {
+fn read_rank(r: &mut MessageReader<'_>) -> Result<DetailedSnapshot> {
     let (rank, pid) = (r.u32()?, r.u32()?);
     let [state] = r.raw()?;
     let cpu = r.u32()?.checked_sub(1);
@@ -395,10 +399,10 @@ fn read_rank(r: &mut Reader<'_>) -> Result<Seen> {
     let [sent_messages, sent_bytes, unexpected] = [u64_of(r)?, u64_of(r)?, u64_of(r)?];
     let moves = flag(r)?;
     let (wait, waited_ns) = read_wait(r)?;
-    let rank = Rank {
+    let rank = RankSnapshot {
         rank,
         pid,
-        state: State::from_code(state.into()),
+        state: RankState::from_code(state.into()),
         cpu,
         process: Some(char::from(letter)).filter(char::is_ascii_alphabetic),
         cpu_seconds,
@@ -408,15 +412,15 @@ fn read_rank(r: &mut Reader<'_>) -> Result<Seen> {
         sent_bytes,
         unexpected,
     };
-    Ok(Seen {
+    Ok(DetailedSnapshot {
         rank,
         waited_ns,
         moves,
-        ..Seen::unseen(0)
+        ..DetailedSnapshot::unseen(0)
     })
 }
 
-fn read_operations(r: &mut Reader<'_>) -> Result<Option<Operations>> {
+fn read_operations(r: &mut MessageReader<'_>) -> Result<Option<PendingOperations>> {
     let head = r.u32()?;
     if head == u32::MAX {
         return Ok(None);
@@ -441,7 +445,7 @@ fn read_operations(r: &mut Reader<'_>) -> Result<Option<Operations>> {
         }
         messages.push(kept(&words));
     }
-    Ok(Some(Operations {
+    Ok(Some(PendingOperations {
         list,
         kept: messages,
         more: head & MORE != 0,
@@ -449,11 +453,11 @@ fn read_operations(r: &mut Reader<'_>) -> Result<Option<Operations>> {
     }))
 }
 
-fn read_comm(r: &mut Reader<'_>, lists: &[Arc<[u32]>]) -> Result<Comm> {
+fn read_comm(r: &mut MessageReader<'_>, lists: &[Arc<[u32]>]) -> Result<CommSnapshot> {
     let (number, name, size) = (r.u32()?, text(r)?, r.u32()?.checked_sub(1));
     let members = match r.u32()? {
-        0 => Members::Untold,
-        1 => Members::Strided {
+        0 => CommMembers::Untold,
+        1 => CommMembers::Strided {
             first: r.u32()?,
             stride: r.u32()?,
             size: Some(r.u32()?)
@@ -463,11 +467,11 @@ fn read_comm(r: &mut Reader<'_>, lists: &[Arc<[u32]>]) -> Result<Comm> {
         2 => lists
             .get(r.u32()? as usize)
             .cloned()
-            .map(Members::List)
+            .map(CommMembers::List)
             .ok_or_else(|| damaged("there is no such list of members"))?,
         _ => return Err(damaged("members are of no known kind")),
     };
-    Ok(Comm {
+    Ok(CommSnapshot {
         number,
         name,
         size,
@@ -479,11 +483,11 @@ fn read_comm(r: &mut Reader<'_>, lists: &[Arc<[u32]>]) -> Result<Comm> {
 ///
 /// # Errors
 /// It is damaged.
-pub fn decode(message: &[u8]) -> Result<Vec<Seen>> {
+pub fn decode(message: &[u8]) -> Result<Vec<DetailedSnapshot>> {
     if message.len() > LOOK_BYTES_MAX {
         return Err(damaged("it is too long"));
     }
-    let (kind, mut r) = Reader::new(message)?;
+    let (kind, mut r) = MessageReader::new(message)?;
     if kind != KIND {
         return Err(damaged("it is no look"));
     }
@@ -510,7 +514,7 @@ pub fn decode(message: &[u8]) -> Result<Vec<Seen>> {
             for _ in 0..count(&mut r, 20, COMMS_SHOWN)? {
                 let number = r.u32()?;
                 let counts = [r.u32()?, r.u32()?, r.u32()?, r.u32()?];
-                seen.entered.push(Entered { number, counts });
+                seen.entered.push(CollectivesEntered { number, counts });
             }
             for _ in 0..count(&mut r, 16, COMMS_MAX)? {
                 seen.comms.push(read_comm(&mut r, &lists)?);

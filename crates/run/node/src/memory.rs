@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use garonne_sync::shm::{Access, Segment};
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use crate::atlas::Atlas;
+use crate::atlas::HostTable;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::layout::{self, Shape};
+use crate::layout::{self, WorldShape};
 
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
@@ -16,7 +16,7 @@ const SEALS: SealFlags = SealFlags::SHRINK
 
 /// Makes the memory file of a world, publishes its header and seals its size. Pages exist only once
 /// touched.
-pub fn create(shape: &Shape) -> Result<(OwnedFd, Segment)> {
+pub fn create(shape: &WorldShape) -> Result<(OwnedFd, Segment)> {
     let failed = |error: rustix::io::Errno| {
         Error::system(codes::G0301, "cannot make the world's shared memory", error)
     };
@@ -74,7 +74,7 @@ pub fn map_beyond(board: &Segment, offset: u64, len: u64) -> Result<Segment> {
 }
 
 /// Maps the table of hosts of a verified file.
-pub fn atlas(file: BorrowedFd<'_>, shape: &Shape) -> Result<Atlas> {
+pub fn atlas(file: BorrowedFd<'_>, shape: &WorldShape) -> Result<HostTable> {
     if shape.hosts_bytes == 0 {
         return Err(Error::peer(
             codes::G0301,
@@ -82,11 +82,11 @@ pub fn atlas(file: BorrowedFd<'_>, shape: &Shape) -> Result<Atlas> {
         ));
     }
     let table = map(file, shape.hosts_offset(), shape.hosts_bytes, Access::Read)?;
-    Ok(Atlas::new(table, shape.nodes))
+    Ok(HostTable::new(table, shape.nodes))
 }
 
 /// Writes the table of hosts of a new world, which has as many bytes as its shape says.
-pub fn write_atlas(file: BorrowedFd<'_>, shape: &Shape, table: &[u8]) -> Result<()> {
+pub fn write_atlas(file: BorrowedFd<'_>, shape: &WorldShape, table: &[u8]) -> Result<()> {
     if !table.is_empty() {
         map(
             file,
@@ -100,7 +100,7 @@ pub fn write_atlas(file: BorrowedFd<'_>, shape: &Shape, table: &[u8]) -> Result<
 }
 
 /// Verifies a file, reads its header and maps header and cards.
-pub fn open(file: BorrowedFd<'_>, access: Access) -> Result<(Shape, Segment)> {
+pub fn open(file: BorrowedFd<'_>, access: Access) -> Result<(WorldShape, Segment)> {
     let len = verify(file)?;
     if len < layout::HEADER_BYTES as u64 {
         return Err(Error::peer(
@@ -108,7 +108,7 @@ pub fn open(file: BorrowedFd<'_>, access: Access) -> Result<(Shape, Segment)> {
             "the world's shared memory is too small for its header",
         ));
     }
-    let shape = Shape::read(
+    let shape = WorldShape::read(
         &map(file, 0, layout::HEADER_BYTES as u64, Access::Read)?,
         len,
     )?;
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_world_is_opened_as_it_was_made_and_its_size_is_fixed() {
-        let shape = Shape {
+        let shape = WorldShape {
             job: JobId(3),
             epoch: 0,
             size: 2,

@@ -8,7 +8,7 @@ use crate::limits;
 
 /// A host that the user named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct HostSpec {
     /// The name, as whoever starts its agent understands it.
     pub name: String,
     /// How many ranks it takes before the next host's turn.
@@ -19,7 +19,7 @@ pub struct Host {
 
 /// The order in which hosts take ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mapping {
+pub enum HostOrder {
     /// A host takes as many as it has slots, then the next.
     #[default]
     Slots,
@@ -30,20 +30,20 @@ pub enum Mapping {
 /// The nodes of a job and where its ranks are. Node 0 is the launcher's, also if it has no ranks.
 /// Empty: there is no other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Nodes {
+pub struct NodeMap {
     /// Names by node, as the user gave them.
     pub names: Vec<String>,
     /// Nodes by rank.
     pub of_rank: Vec<u32>,
 }
 
-impl Nodes {
+impl NodeMap {
     /// Gives `ranks` ranks to hosts, round and round if there are more than slots. Hosts of one
     /// name are one host.
     ///
     /// # Errors
     /// There are more hosts than one launcher starts, or no slots.
-    pub fn assign(hosts: &[Host], ranks: u32, mapping: Mapping) -> Result<Self> {
+    pub fn assign(hosts: &[HostSpec], ranks: u32, mapping: HostOrder) -> Result<Self> {
         let mut nodes = vec![(String::from("this host"), 0u32)];
         let mut turns: Vec<u32> = Vec::new();
         let mut known: HashMap<&str, usize> = HashMap::new();
@@ -79,8 +79,8 @@ impl Nodes {
         let mut of_rank = Vec::with_capacity(ranks.min(limits::RANKS_MAX) as usize);
         for node in turns.iter().cycle() {
             let take = match mapping {
-                Mapping::Slots => nodes[*node as usize].1,
-                Mapping::Turns => 1,
+                HostOrder::Slots => nodes[*node as usize].1,
+                HostOrder::Turns => 1,
             };
             let left = ranks.min(limits::RANKS_MAX) as usize - of_rank.len();
             if left == 0 {
@@ -189,8 +189,8 @@ pub fn listed(ranks: &[u32]) -> String {
 mod tests {
     use super::*;
 
-    fn host(name: &str, slots: u32) -> Host {
-        Host {
+    fn host(name: &str, slots: u32) -> HostSpec {
+        HostSpec {
             name: name.into(),
             slots,
             own: name == "here",
@@ -200,16 +200,16 @@ mod tests {
     #[test]
     fn ranks_fill_slots_or_take_turns_and_go_round_when_there_are_more() {
         let hosts = [host("a", 2), host("b", 1)];
-        let of = |ranks, mapping| Nodes::assign(&hosts, ranks, mapping).unwrap().of_rank;
-        assert_eq!(of(3, Mapping::Slots), [1, 1, 2]);
-        assert_eq!(of(5, Mapping::Slots), [1, 1, 2, 1, 1]);
-        assert_eq!(of(4, Mapping::Turns), [1, 2, 1, 2]);
+        let of = |ranks, mapping| NodeMap::assign(&hosts, ranks, mapping).unwrap().of_rank;
+        assert_eq!(of(3, HostOrder::Slots), [1, 1, 2]);
+        assert_eq!(of(5, HostOrder::Slots), [1, 1, 2, 1, 1]);
+        assert_eq!(of(4, HostOrder::Turns), [1, 2, 1, 2]);
     }
 
     #[test]
     fn the_own_host_is_node_0_and_a_name_twice_is_one_host() {
         let hosts = [host("a", 1), host("here", 2), host("a", 1)];
-        let nodes = Nodes::assign(&hosts, 4, Mapping::Slots).unwrap();
+        let nodes = NodeMap::assign(&hosts, 4, HostOrder::Slots).unwrap();
         assert_eq!(nodes.names, ["here", "a"]);
         assert_eq!(nodes.of_rank, [1, 1, 0, 0]);
         assert_eq!(nodes.ranks_of(0, 4), [2, 3]);
@@ -218,22 +218,22 @@ mod tests {
     #[test]
     fn more_hosts_than_ranks_are_refused_with_the_number() {
         let hosts: Vec<_> = (0..20_000).map(|at| host(&format!("h{at}"), 1)).collect();
-        let error = Nodes::assign(&hosts, 200, Mapping::Slots).unwrap_err();
+        let error = NodeMap::assign(&hosts, 200, HostOrder::Slots).unwrap_err();
         assert_eq!(error.code(), codes::G0306);
         assert!(error.to_string().contains("20000 hosts"), "{error}");
     }
 
     #[test]
     fn ranks_are_shared_out_by_slots_and_nobody_goes_without() {
-        assert_eq!(Nodes::share(&[4, 4], 8), [4, 4]);
-        assert_eq!(Nodes::share(&[8, 2], 5), [4, 1]);
-        assert_eq!(Nodes::share(&[4, 4], 3), [2, 1]);
-        assert_eq!(Nodes::share(&[64, 1, 1], 4), [2, 1, 1]);
-        assert_eq!(Nodes::share(&[0, 3, 3], 4), [0, 2, 2]);
-        assert_eq!(Nodes::share(&[2, 2], 9), [5, 4]);
-        assert_eq!(Nodes::share(&[5, 5], 1), [1, 0]);
+        assert_eq!(NodeMap::share(&[4, 4], 8), [4, 4]);
+        assert_eq!(NodeMap::share(&[8, 2], 5), [4, 1]);
+        assert_eq!(NodeMap::share(&[4, 4], 3), [2, 1]);
+        assert_eq!(NodeMap::share(&[64, 1, 1], 4), [2, 1, 1]);
+        assert_eq!(NodeMap::share(&[0, 3, 3], 4), [0, 2, 2]);
+        assert_eq!(NodeMap::share(&[2, 2], 9), [5, 4]);
+        assert_eq!(NodeMap::share(&[5, 5], 1), [1, 0]);
         for ranks in 0..40 {
-            let shares = Nodes::share(&[3, 0, 7, 1], ranks);
+            let shares = NodeMap::share(&[3, 0, 7, 1], ranks);
             assert_eq!(shares.iter().sum::<u32>(), ranks);
             assert!(
                 ranks < 3
@@ -250,7 +250,7 @@ mod tests {
         let names = ["a", "b", "a", "a-2"].map(String::from);
         let taken = [String::from("b")];
         assert_eq!(
-            Nodes::names_apart(&names, &taken),
+            NodeMap::names_apart(&names, &taken),
             ["a", "b-2", "a-2", "a-2-2"]
         );
     }

@@ -23,7 +23,7 @@ const PAGE: u64 = 4096;
 
 /// What a rank left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Notes {
+pub struct ProgramMap {
     /// The first word of its command line; empty if it did not say.
     pub program: String,
     /// Lines as in its `maps` file.
@@ -99,7 +99,7 @@ fn compose(program: &str, maps: &str) -> String {
 }
 
 /// Reads the notes at the beginning of `area`.
-pub fn read(area: &Segment) -> Notes {
+pub fn read(area: &Segment) -> ProgramMap {
     // SYNC(trace-notes)
     let said = area.atomic_u64(0).load(Acquire);
     let len = said.min((layout::NOTES_BYTES - TEXT) as u64);
@@ -107,7 +107,7 @@ pub fn read(area: &Segment) -> Notes {
     area.read(TEXT, &mut bytes);
     let text = String::from_utf8_lossy(&bytes);
     let (program, objects) = text.split_once('\n').unwrap_or_default();
-    Notes {
+    ProgramMap {
         program: program.to_owned(),
         objects: objects.to_owned(),
     }
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_process_is_found_by_what_it_left() {
         let area = area();
-        assert_eq!(read(&area), Notes::default());
+        assert_eq!(read(&area), ProgramMap::default());
         write(&area);
         let notes = read(&area);
         let own = std::env::args().next().unwrap();
@@ -179,7 +179,7 @@ mod tests {
         let area = area();
         area.write(TEXT, &vec![0xff; layout::NOTES_BYTES - TEXT]);
         area.atomic_u64(0).store(u64::MAX, Release);
-        assert_eq!(read(&area), Notes::default());
+        assert_eq!(read(&area), ProgramMap::default());
         area.write(TEXT + 1, b"\n");
         assert_eq!(read(&area).program, "\u{fffd}");
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a job ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct JobOutcome {
     /// The ranks, in order; none: they were not started, or the agent was killed.
     pub ranks: Vec<RankOutcome>,
     /// The line that tells why the job was ended, with its code.
@@ -37,9 +37,9 @@ pub struct RankOutcome {
 
 /// The file by which an outcome reaches the launcher's process.
 #[derive(Clone, Debug)]
-pub struct Sheet(Arc<File>);
+pub struct OutcomeFile(Arc<File>);
 
-impl Sheet {
+impl OutcomeFile {
     /// An empty one, made before the agent is forked.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Sheet {
     }
 
     /// Tells it. What cannot be told is not known then.
-    pub fn write(&self, outcome: &Outcome) {
+    pub fn write(&self, outcome: &JobOutcome) {
         let mut file = &*self.0;
         let text = serde_json::to_vec(outcome).unwrap_or_default();
         let _ = file
@@ -59,7 +59,7 @@ impl Sheet {
     }
 
     /// What was told, if anything was.
-    pub fn read(&self) -> Outcome {
+    pub fn read(&self) -> JobOutcome {
         let (mut file, mut text) = (&*self.0, Vec::new());
         let read = file
             .seek(SeekFrom::Start(0))
@@ -76,9 +76,9 @@ mod tests {
 
     #[test]
     fn what_is_told_is_read_and_an_agent_that_tells_nothing_leaves_nothing() {
-        let sheet = Sheet::new().unwrap();
-        assert_eq!(sheet.read(), Outcome::default());
-        let outcome = Outcome {
+        let sheet = OutcomeFile::new().unwrap();
+        assert_eq!(sheet.read(), JobOutcome::default());
+        let outcome = JobOutcome {
             ranks: vec![RankOutcome {
                 rank: 3,
                 signal: Some("SIGSEGV".into()),

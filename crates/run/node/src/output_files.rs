@@ -20,7 +20,7 @@ pub struct OutputFiles {
 
 /// What stands for a rank in patterns.
 #[derive(Clone, Copy, Debug)]
-pub struct Named<'a> {
+pub struct PatternValues<'a> {
     /// Its number.
     pub rank: u32,
     /// The name of its host.
@@ -84,7 +84,7 @@ pub fn strange(pattern: &OsStr) -> Option<String> {
 }
 
 /// The file that a pattern names for a rank.
-pub fn path(pattern: &OsStr, named: Named<'_>) -> PathBuf {
+pub fn path(pattern: &OsStr, named: PatternValues<'_>) -> PathBuf {
     let mut path = Vec::new();
     let mut bytes = pattern.as_bytes().iter();
     while let Some(byte) = bytes.next() {
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn named(pattern: &OsStr) -> String {
-        let named = Named {
+        let named = PatternValues {
             rank: 7,
             host: "n1",
             node: 2,

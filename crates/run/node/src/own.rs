@@ -17,7 +17,7 @@ use rustix::process::{Pid, WaitOptions};
 
 use crate::addresses::{self, Interface};
 use crate::limits::NAMES_WAIT;
-use crate::sys::{self, Forked};
+use crate::sys::{self, ForkSide};
 
 /// Of each name whether it is this host's. `ask`: of those that are no addresses the system is
 /// asked, as whoever starts processes on hosts by their names would. The calling process has one
@@ -70,7 +70,7 @@ fn answers(names: &[&str], find: &dyn Fn(&str) -> bool) -> Vec<bool> {
         return Vec::new();
     };
     match sys::fork() {
-        Ok(Forked::Child) => {
+        Ok(ForkSide::Child) => {
             for name in names {
                 let answer = [u8::from(find(name))];
                 if rustix::io::write(&write, &answer).is_err() {
@@ -79,7 +79,7 @@ fn answers(names: &[&str], find: &dyn Fn(&str) -> bool) -> Vec<bool> {
             }
             sys::exit_now(0)
         }
-        Ok(Forked::Parent(child)) => {
+        Ok(ForkSide::Parent(child)) => {
             drop(write);
             let heard = hear(read, names.len());
             sys::kill(child, libc::SIGKILL);

@@ -12,7 +12,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use garonne_topology::binding::{Available, BindTo, Plan, Policy, plan};
 use garonne_topology::{CpuSet, Machine, quota};
 
-use crate::job::Placement;
+use crate::job::PlacementOptions;
 use crate::rendezvous::abstract_names;
 
 const PREFIX: &str = "garonne/cpus/";
@@ -21,9 +21,9 @@ const ATTEMPTS: u32 = 3;
 
 /// The decision, and the claim that others see while it is kept.
 #[derive(Debug)]
-pub struct Placed {
+pub struct PlacementClaim {
     /// What the agent obeys.
-    pub placement: Placement,
+    pub placement: PlacementOptions,
     /// Why, in a few words.
     pub reason: String,
     /// CPU sets per rank; empty if nobody is bound.
@@ -31,7 +31,7 @@ pub struct Placed {
     _claim: Option<OwnedFd>,
 }
 
-impl Placed {
+impl PlacementClaim {
     /// What ranks do not get of a binding that was asked for, in words that follow their numbers.
     pub fn shortfall(&self, policy: &Policy) -> Option<String> {
         if !policy.asks_for_binding() {
@@ -70,7 +70,7 @@ pub(crate) fn release() {
 }
 
 /// Decides for a job of `ranks` ranks.
-pub fn place(ranks: u32, policy: &Policy) -> Placed {
+pub fn place(ranks: u32, policy: &Policy) -> PlacementClaim {
     let machine = Machine::discover();
     let threads = machine.pus.len() as u32 * 1000;
     let cpus_milli = quota::cpu_milli().map_or(threads, |quota| quota.min(threads));
@@ -127,7 +127,7 @@ pub fn place(ranks: u32, policy: &Policy) -> Placed {
 
 /// Ranks that somebody has placed, each on these CPUs; their helpers run where nobody was placed,
 /// or anywhere.
-pub(crate) fn pin(sets: Vec<CpuSet>) -> Placed {
+pub(crate) fn pin(sets: Vec<CpuSet>) -> PlacementClaim {
     let machine = Machine::discover();
     let threads = machine.pus.len() as u32 * 1000;
     let cpus_milli = quota::cpu_milli().map_or(threads, |quota| quota.min(threads));
@@ -142,10 +142,15 @@ pub(crate) fn pin(sets: Vec<CpuSet>) -> Placed {
     placed
 }
 
-fn placed(sets: Vec<CpuSet>, cpus_milli: u32, reason: String, claim: Option<OwnedFd>) -> Placed {
+fn placed(
+    sets: Vec<CpuSet>,
+    cpus_milli: u32,
+    reason: String,
+    claim: Option<OwnedFd>,
+) -> PlacementClaim {
     let masks = sets.iter().map(|set| set.words().to_vec()).collect();
-    Placed {
-        placement: Placement {
+    PlacementClaim {
+        placement: PlacementOptions {
             masks,
             cpus_milli,
             helpers: Vec::new(),

@@ -5,13 +5,13 @@ use std::io;
 use garonne_sync::shm::Access;
 
 use crate::error::Result;
-use crate::layout::{JobId, Shape};
+use crate::layout::{JobId, WorldShape};
 use crate::{memory, processes, sys};
 
 /// Makes, seals, verifies and maps shared memory as a job does.
 pub fn shared_memory() -> Result<()> {
     use std::os::fd::AsFd;
-    let shape = Shape {
+    let shape = WorldShape {
         job: JobId(0),
         epoch: 0,
         size: 1,

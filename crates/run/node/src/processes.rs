@@ -16,19 +16,19 @@ use crate::sys;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ProcessExit {
     /// With this exit status.
     Exit(i32),
     /// By this signal.
     Signal(i32),
 }
 
-impl Ended {
+impl ProcessExit {
     /// The exit code that a shell would report.
     pub fn code(self) -> i32 {
         match self {
-            Ended::Exit(code) => code,
-            Ended::Signal(signal) => 128 + signal,
+            ProcessExit::Exit(code) => code,
+            ProcessExit::Signal(signal) => 128 + signal,
         }
     }
 }
@@ -107,21 +107,21 @@ pub fn is_ancestor(ancestor: i32, pid: i32) -> bool {
 
 /// The end of a child if it has ended. It stays unreaped: nobody else can get its process id until
 /// [`kill_all`].
-pub fn ended(pid: i32) -> Option<Ended> {
+pub fn ended(pid: i32) -> Option<ProcessExit> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let status = rustix::process::waitid(WaitId::Pid(Pid::from_raw(pid)?), options).ok()??;
-    let code = status.exit_status().map(Ended::Exit);
-    code.or_else(|| status.terminating_signal().map(Ended::Signal))
+    let code = status.exit_status().map(ProcessExit::Exit);
+    code.or_else(|| status.terminating_signal().map(ProcessExit::Signal))
 }
 
 /// The end of a process that may be no child of this one: known once its parent has reaped it, and
 /// only to newer kernels.
-pub fn end_told_by(pidfd: BorrowedFd<'_>) -> Option<Ended> {
+pub fn end_told_by(pidfd: BorrowedFd<'_>) -> Option<ProcessExit> {
     sys::wait_status(pidfd).map(of_status)
 }
 
 /// The end of a process that nobody has reaped yet, whoever's child it is.
-pub fn end_unreaped(pid: i32) -> Option<Ended> {
+pub fn end_unreaped(pid: i32) -> Option<ProcessExit> {
     let stat = stat_of(pid)?;
     let fields: Vec<&str> = stat.split_ascii_whitespace().collect();
     // The state is the third field of proc(5), the status the last but none (52).
@@ -129,10 +129,10 @@ pub fn end_unreaped(pid: i32) -> Option<Ended> {
     (*fields.first()? == "Z").then_some(of_status(status))
 }
 
-fn of_status(status: i32) -> Ended {
+fn of_status(status: i32) -> ProcessExit {
     match libc::WIFSIGNALED(status) {
-        true => Ended::Signal(libc::WTERMSIG(status)),
-        false => Ended::Exit(libc::WEXITSTATUS(status)),
+        true => ProcessExit::Signal(libc::WTERMSIG(status)),
+        false => ProcessExit::Exit(libc::WEXITSTATUS(status)),
     }
 }
 
@@ -239,11 +239,11 @@ mod tests {
         while ended(pid).is_none() {
             std::thread::yield_now();
         }
-        assert_eq!(end_unreaped(pid), Some(Ended::Signal(9)));
+        assert_eq!(end_unreaped(pid), Some(ProcessExit::Signal(9)));
         assert_eq!(end_unreaped(me), None);
         assert_eq!(
             ended(pid),
-            Some(Ended::Signal(9)),
+            Some(ProcessExit::Signal(9)),
             "and it can be asked again, since it is not reaped"
         );
         child.wait().unwrap();

@@ -2,8 +2,8 @@
 //!
 //! Owned by the C edge, which enters once and leaves once per process. What the shared-memory rail
 //! and the engine's host need to know of their surroundings (inboxes, doorbells, patience, how to
-//! end the job) is answered here from the [`Client`]; a world of one answers it from plain memory
-//! and never meets an agent.
+//! end the job) is answered here from the [`AgentClient`]; a world of one answers it from plain
+//! memory and never meets an agent.
 
 mod idle;
 mod neighbours;
@@ -13,15 +13,15 @@ mod place;
 pub(crate) mod rails;
 pub mod settings;
 mod shards;
-use idle::Idle;
-use neighbours::OfJob;
+use idle::IdleCores;
+use neighbours::SegmentPeers;
 pub use networks::ENV_NETWORKS;
-pub use place::{Place, Shown, poll_place};
+pub use place::{PublishedState, RankEnvironment, poll_place};
 pub use rails::ENV_RAILS;
 pub use settings::{
     ENV_ENCRYPT, ENV_INITIAL_ERRHANDLER, ENV_OFI, INITIAL_ERRHANDLERS, initial_errhandler,
 };
-use shards::Further;
+use shards::ShardFactory;
 pub use shards::{ENV_SHARDS, RankShards};
 
 use std::ffi::OsStr;
@@ -45,32 +45,32 @@ use garonne_rails::shm::{ShmRail, Threads};
 use garonne_topology::CpuSet;
 use garonne_topology::machine::allowed;
 
-use crate::client::{Client, WorldInfo};
+use crate::client::{AgentClient, WorldInfo};
 use crate::codes;
 use crate::crash;
 use crate::error::{Error, Result};
-use crate::layout::{Background, State};
+use crate::layout::{AsyncProgressState, RankState};
 use crate::limits;
 use crate::recorder;
 use crate::rendezvous::ENV_HELPERS;
-use crate::strategy::{Chosen, Followed, Module};
-use crate::tracing::Tracer;
+use crate::strategy::{ActiveStrategy, StrategyChoice, StrategyModule};
+use crate::tracing::TraceRecorder;
 
 /// The engine of a rank of this node, as the layers above use it.
-pub type RankHost = EngineHost<ComposedRail, Place>;
+pub type RankHost = EngineHost<ComposedRail, RankEnvironment>;
 
 /// A process that has become a rank.
 pub struct Rank {
     /// Its engine.
     pub host: Arc<RankHost>,
     /// Its job; `None` in a world of one that nobody launched.
-    pub client: Option<Arc<Client>>,
+    pub client: Option<Arc<AgentClient>>,
     /// What records while somebody traces the job; `None` without a job.
-    pub tracer: Option<Arc<Tracer>>,
+    pub tracer: Option<Arc<TraceRecorder>>,
     /// The hosts of a job on several.
-    pub hosts: Option<Hosts>,
+    pub hosts: Option<JobHosts>,
     /// What its further shards are made of, until there may be some.
-    further: Option<Further>,
+    further: Option<ShardFactory>,
     shards: Option<Arc<RankShards>>,
     /// The strategy that was loaded, whose counts others look at.
     _loaded: Option<Arc<Loaded>>,
@@ -78,7 +78,7 @@ pub struct Rank {
 
 /// What a rank of a job on several hosts knows of them.
 #[derive(Clone, Debug)]
-pub struct Hosts {
+pub struct JobHosts {
     /// The ranks that share this one's node, itself included, in order.
     pub near: Vec<u32>,
     /// The name of this rank's host, which no other of the job has.
@@ -88,7 +88,7 @@ pub struct Hosts {
 impl Rank {
     /// Joins the job that the environment names, or starts a world of one.
     pub fn enter() -> Result<Self> {
-        match Client::from_env()? {
+        match AgentClient::from_env()? {
             Some(client) => Self::of_job(Arc::new(client)),
             None => {
                 warn_of_unknown_settings();
@@ -99,10 +99,10 @@ impl Rank {
 
     /// What decides when and in which order messages leave, and how large data are split.
     fn strategy(world: u32) -> Result<(BuiltIn, Option<Arc<Loaded>>)> {
-        Ok(match Chosen::from_environment()? {
-            Chosen::BuiltIn(one) => (one, None),
-            Chosen::Module(path) => {
-                let module = Box::new(Module::open(&path)?);
+        Ok(match StrategyChoice::from_environment()? {
+            StrategyChoice::BuiltIn(one) => (one, None),
+            StrategyChoice::Module(path) => {
+                let module = Box::new(StrategyModule::open(&path)?);
                 (
                     BuiltIn::default(),
                     Some(Arc::new(Loaded::new(module, world))),
@@ -111,38 +111,39 @@ impl Rank {
         })
     }
 
-    fn of_job(client: Arc<Client>) -> Result<Self> {
+    fn of_job(client: Arc<AgentClient>) -> Result<Self> {
         let world = client.world();
         let (built_in, loaded) = Self::strategy(world.size)?;
         let wish = background()?;
         crash::watch(&client)?;
-        let mut rail = ShmRail::new(Arc::new(OfJob::new(client.clone()))).map_err(no_rail)?;
-        let outward = outward::Outward::new(&client, built_in)?;
+        let mut rail =
+            ShmRail::new(Arc::new(SegmentPeers::new(client.clone()))).map_err(no_rail)?;
+        let outward = outward::RemoteHosts::new(&client, built_in)?;
         if let Some(costs) = CostModel::load() {
             costs.apply();
             rail.begin_with(&costs);
         }
-        let shown = Arc::new(Shown::new(client.clone()));
-        let tracer = Arc::new(Tracer::new(client.clone(), shown.book()));
+        let shown = Arc::new(PublishedState::new(client.clone()));
+        let tracer = Arc::new(TraceRecorder::new(client.clone(), shown.book()));
         client.card(world.rank).set_book(shown.book().address());
         tracer.introduce();
         let helpers = std::env::var(ENV_HELPERS).ok();
         let helpers = helpers.and_then(|cpus| CpuSet::parse(&cpus));
-        let place = Place {
+        let place = RankEnvironment {
             shard: 0,
             shown: Some(shown),
             tracer: Some(tracer.clone()),
             patience: patience(world.oversubscribed(), world.nodes > 1, awake(&world)),
-            lends_always: wish == Wish::Always,
+            lends_always: wish == AsyncProgressSetting::Always,
             grace: match wish {
-                Wish::Always => None,
+                AsyncProgressSetting::Always => None,
                 _ => grace(
                     u64::from(world.here) * u64::from(computing_threads()),
                     world.cpus_milli,
                 ),
             },
             idle: match world.nodes {
-                1 => Idle::of(
+                1 => IdleCores::of(
                     (world.here, computing_threads()),
                     world.cpus_milli,
                     helpers.as_ref(),
@@ -178,8 +179,8 @@ impl Rank {
             shard.consult(loaded.clone());
         }
         let followed = loaded.as_ref().map_or_else(
-            || Followed::BuiltIn(built_in),
-            |loaded| Followed::Module(loaded.at() as u64),
+            || ActiveStrategy::BuiltIn(built_in),
+            |loaded| ActiveStrategy::Module(loaded.at() as u64),
         );
         client.card(world.rank).set_followed(followed);
         shard.show_in(client.card(world.rank).tally());
@@ -189,7 +190,7 @@ impl Rank {
         client
             .card(world.rank)
             .set_events(shard.events().address() as u64);
-        let further = Further::new(
+        let further = ShardFactory::new(
             Some(client.clone()),
             place.clone(),
             (built_in, loaded.clone()),
@@ -199,10 +200,12 @@ impl Rank {
         if let Some(spare) = helpers.as_ref().filter(|cpus| !cpus.meets(&allowed())) {
             tasks::offer(spare.clone());
         }
-        if wish != Wish::Off {
+        if wish != AsyncProgressSetting::Off {
             host.lend_hands(helpers);
         } else {
-            client.card(world.rank).set_background(Background::Off);
+            client
+                .card(world.rank)
+                .set_background(AsyncProgressState::Off);
         }
         Ok(Self {
             host,
@@ -218,14 +221,14 @@ impl Rank {
     fn alone() -> Result<Self> {
         // There is nobody to send anything to; a setting that is wrong is one all the same.
         let (built_in, loaded) = Self::strategy(1)?;
-        rails::Rails::from_environment()?;
+        rails::BulkTransports::from_environment()?;
         let threads = Threads::new(1).map_err(no_rail)?.pop();
         let neighbours = threads.ok_or(Error::resource(
             codes::G0304,
             "no memory for a world of one",
         ))?;
         let rail = ShmRail::new(Arc::new(neighbours)).map_err(no_rail)?;
-        let place = Place {
+        let place = RankEnvironment {
             shard: 0,
             shown: None,
             tracer: None,
@@ -234,7 +237,7 @@ impl Rank {
             grace: None,
             idle: None,
         };
-        let further = Further::new(None, place.clone(), (built_in, loaded.clone()))?;
+        let further = ShardFactory::new(None, place.clone(), (built_in, loaded.clone()))?;
         let host = Arc::new(EngineHost::new(
             Shard::new(ComposedRail::of_node(rail), 0, 1, Quotas::for_world(1)),
             0,
@@ -324,15 +327,22 @@ impl Rank {
         let owed = self
             .host
             .inspect(|shard| shard.rail().tcp().map_or(Vec::new(), |tcp| tcp.owed()));
-        owed.iter()
-            .any(|peer| matches!(client.card(*peer).state(), State::Absent | State::Running))
+        owed.iter().any(|peer| {
+            matches!(
+                client.card(*peer).state(),
+                RankState::Absent | RankState::Running
+            )
+        })
     }
 
     /// Whether a rank is done with MPI, for now or for ever.
     fn has_left(&self, peer: Peer) -> bool {
         let client = self.client.as_ref();
         client.is_some_and(|client| {
-            matches!(client.card(peer).state(), State::Finalized | State::Gone)
+            matches!(
+                client.card(peer).state(),
+                RankState::Finalized | RankState::Gone
+            )
         })
     }
 
@@ -366,17 +376,17 @@ fn warn_of_unknown_settings() {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum AsyncProgressSetting {
     Off,
     On,
     Always,
 }
 
-fn background() -> Result<Wish> {
+fn background() -> Result<AsyncProgressSetting> {
     background_of(&std::env::var_os(ENV_BACKGROUND).unwrap_or_default())
 }
 
-fn background_of(said: &OsStr) -> Result<Wish> {
+fn background_of(said: &OsStr) -> Result<AsyncProgressSetting> {
     wish(&said.to_string_lossy()).ok_or_else(|| {
         Error::misuse(
             codes::G0225,
@@ -386,11 +396,11 @@ fn background_of(said: &OsStr) -> Result<Wish> {
 }
 
 /// What is wished for by this word, if it is one.
-fn wish(said: &str) -> Option<Wish> {
+fn wish(said: &str) -> Option<AsyncProgressSetting> {
     match said.trim().to_ascii_lowercase().as_str() {
-        "0" | "off" | "no" => Some(Wish::Off),
-        "always" => Some(Wish::Always),
-        "" | "1" | "on" | "yes" => Some(Wish::On),
+        "0" | "off" | "no" => Some(AsyncProgressSetting::Off),
+        "always" => Some(AsyncProgressSetting::Always),
+        "" | "1" | "on" | "yes" => Some(AsyncProgressSetting::On),
         _ => None,
     }
 }
@@ -462,10 +472,10 @@ mod tests {
     #[test]
     fn only_what_there_is_can_be_wished_for() {
         for (said, wanted) in [
-            ("", Wish::On),
-            (" 1", Wish::On),
-            ("Off", Wish::Off),
-            ("always", Wish::Always),
+            ("", AsyncProgressSetting::On),
+            (" 1", AsyncProgressSetting::On),
+            ("Off", AsyncProgressSetting::Off),
+            ("always", AsyncProgressSetting::Always),
         ] {
             assert_eq!(wish(said), Some(wanted), "{said}");
         }

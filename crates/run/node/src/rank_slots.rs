@@ -12,7 +12,7 @@ use garonne_topology::{CpuSet, Machine};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::placement::{self, Placed};
+use crate::placement::{self, PlacementClaim};
 
 /// The places of all ranks, one after the other.
 pub(crate) const ENV_SLOTS: &str = "GARONNE_SLOTS";
@@ -34,7 +34,7 @@ pub fn give(job: &mut Job, places: &[String]) {
 ///
 /// # Errors
 /// The host does not have such a place; which rank, and what there is.
-pub fn place(job: &Job, here: &[u32]) -> Option<Result<Placed>> {
+pub fn place(job: &Job, here: &[u32]) -> Option<Result<PlacementClaim>> {
     let env = &job.programs.first()?.env;
     let (_, said) = env
         .iter()

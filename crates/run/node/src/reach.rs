@@ -15,11 +15,11 @@ use ipnet::IpNet;
 
 use crate::addresses;
 use crate::limits::{ADDRESSES_MAX, KINDS_MAX};
-use crate::rank::networks::Networks;
+use crate::rank::networks::AllowedNetworks;
 
 /// An address of a host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Own {
+pub struct InterfaceAddress {
     /// The address, with the bits of its network.
     pub at: IpNet,
     /// Ranks may use it.
@@ -31,10 +31,10 @@ pub struct Own {
 }
 
 /// The addresses of this host now, for ranks of which `GARONNE_NETWORKS` says this.
-pub(crate) fn own(said: Option<&str>) -> Vec<Own> {
+pub(crate) fn own(said: Option<&str>) -> Vec<InterfaceAddress> {
     let networks = addresses::networks();
     // What is not understood ended the job before it began.
-    let setting = said.and_then(|said| Networks::parse(said, &networks).ok());
+    let setting = said.and_then(|said| AllowedNetworks::parse(said, &networks).ok());
     let setting = setting.unwrap_or_default();
     let table = |name| std::fs::read_to_string(name).unwrap_or_default();
     let routed = routed(&table("/proc/net/route"), &table("/proc/net/ipv6_route"));
@@ -49,7 +49,7 @@ pub(crate) fn own(said: Option<&str>) -> Vec<Own> {
         let leads_on = beyond
             && usable
             && routed.contains(&(interface.name.clone(), interface.address.is_ipv6()));
-        Some(Own {
+        Some(InterfaceAddress {
             at,
             usable,
             leads_on,
@@ -78,18 +78,18 @@ fn routed(four: &str, six: &str) -> HashSet<(String, bool)> {
 
 /// A host of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Host {
+pub struct HostNetworks {
     /// Identity of its network: two nodes with the same share it.
     pub home: u64,
     /// What it says it has.
-    pub own: Vec<Own>,
+    pub own: Vec<InterfaceAddress>,
     /// The node that its agent reports to; the first has none.
     pub above: Option<usize>,
 }
 
 /// What would come of leaving a network alone, of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum DisableEffect {
     /// It is this host's last.
     Last(usize),
     /// It is all that the ranks of these two have in common, and no third host leads between them.
@@ -100,13 +100,13 @@ pub enum Loss {
 
 /// What a host is on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Side {
+struct NetworkSet {
     networks: BTreeSet<IpNet>,
     /// From there routers lead on, for IPv4 and for IPv6.
     leads_on: [bool; 2],
 }
 
-impl Side {
+impl NetworkSet {
     fn meets(&self, other: &Self) -> bool {
         let overlap = |one: &IpNet| {
             let mut others = other.networks.iter();
@@ -118,9 +118,9 @@ impl Side {
 }
 
 /// Hosts that are on the same networks before and after.
-struct Kind {
-    before: Side,
-    after: Side,
+struct HostClass {
+    before: NetworkSet,
+    after: NetworkSet,
     first: usize,
 }
 
@@ -128,19 +128,24 @@ struct Kind {
 /// several would, what is found at `asker`, and else the first. Of what has no link nothing is left
 /// that works; but a link may be missing for a moment only, also that of the network that is to be
 /// left alone.
-pub fn loss(hosts: &[Host], drained: &[IpNet], network: &IpNet, asker: usize) -> Option<Loss> {
+pub fn loss(
+    hosts: &[HostNetworks],
+    drained: &[IpNet],
+    network: &IpNet,
+    asker: usize,
+) -> Option<DisableEffect> {
     loss_of(hosts, drained, network, asker, |_| true)
         .or_else(|| loss_of(hosts, drained, network, asker, |own| own.linked))
 }
 
 /// The same as far as these count.
 fn loss_of(
-    hosts: &[Host],
+    hosts: &[HostNetworks],
     drained: &[IpNet],
     network: &IpNet,
     asker: usize,
-    counts: fn(&Own) -> bool,
-) -> Option<Loss> {
+    counts: fn(&InterfaceAddress) -> bool,
+) -> Option<DisableEffect> {
     // An address that another host has as well (a bridge of containers, as a rule) is no network to
     // others.
     let mut homes: HashMap<IpAddr, HashSet<u64>> = HashMap::new();
@@ -150,13 +155,13 @@ fn loss_of(
         }
     }
     let later: Vec<IpNet> = drained.iter().chain([network]).copied().collect();
-    let side = |host: &Host, out: &[IpNet], of_ranks: bool| {
+    let side = |host: &HostNetworks, out: &[IpNet], of_ranks: bool| {
         let left = host.own.iter().filter(|own| {
             let address = own.at.addr();
             let is_its = homes[&address].len() == 1 && counts(own);
             (own.usable || !of_ranks) && is_its && !addresses::is_of(out, address)
         });
-        Side {
+        NetworkSet {
             leads_on: [false, true].map(|six| {
                 let mut leading = left.clone().filter(|own| own.leads_on);
                 leading.any(|own| own.at.addr().is_ipv6() == six)
@@ -164,9 +169,11 @@ fn loss_of(
             networks: left.map(|own| own.at.trunc()).collect(),
         }
     };
-    let sides =
-        |host: &Host, of_ranks| (side(host, drained, of_ranks), side(host, &later, of_ranks));
-    let of_ranks: Vec<(Side, Side)> = hosts.iter().map(|host| sides(host, true)).collect();
+    let sides = |host: &HostNetworks, of_ranks| {
+        (side(host, drained, of_ranks), side(host, &later, of_ranks))
+    };
+    let of_ranks: Vec<(NetworkSet, NetworkSet)> =
+        hosts.iter().map(|host| sides(host, true)).collect();
     let loses_all = |node: &usize| {
         let (before, after) = &of_ranks[*node];
         !before.networks.is_empty() && after.networks.is_empty()
@@ -177,7 +184,7 @@ fn loss_of(
             .chain(0..hosts.len())
     };
     if let Some(node) = nodes().find(loses_all) {
-        return Some(Loss::Last(node));
+        return Some(DisableEffect::Last(node));
     }
     for (node, host) in hosts.iter().enumerate() {
         let Some(above) = host.above.filter(|above| hosts[*above].home != host.home) else {
@@ -186,32 +193,32 @@ fn loss_of(
         let ((before, after), (above_before, above_after)) =
             (sides(host, false), sides(&hosts[above], false));
         if before.meets(&above_before) && !after.meets(&above_after) {
-            return Some(Loss::Agents(above, node));
+            return Some(DisableEffect::Agents(above, node));
         }
     }
-    let mut kinds: Vec<Kind> = Vec::new();
+    let mut kinds: Vec<HostClass> = Vec::new();
     let mut known = HashSet::new();
     for (first, sides) in of_ranks.iter().enumerate() {
         if known.insert(sides) {
             let (before, after) = sides.clone();
-            kinds.push(Kind {
+            kinds.push(HostClass {
                 before,
                 after,
                 first,
             });
         }
     }
-    parted(&kinds).map(|(one, other)| Loss::Parted(one, other))
+    parted(&kinds).map(|(one, other)| DisableEffect::Parted(one, other))
 }
 
 /// The first two that reached each other, and would not any more. (Those of one kind do as long as
 /// they are on anything.)
-fn parted(kinds: &[Kind]) -> Option<(usize, usize)> {
+fn parted(kinds: &[HostClass]) -> Option<(usize, usize)> {
     if kinds.len() > KINDS_MAX {
         return None;
     }
-    let joined = |meet: fn(&Kind, &Kind) -> bool| -> Vec<Vec<bool>> {
-        let of = |one: &Kind| kinds.iter().map(|other| meet(one, other)).collect();
+    let joined = |meet: fn(&HostClass, &HostClass) -> bool| -> Vec<Vec<bool>> {
+        let of = |one: &HostClass| kinds.iter().map(|other| meet(one, other)).collect();
         kinds.iter().map(of).collect()
     };
     let before = joined(|one, other| one.before.meets(&other.before));
@@ -237,24 +244,24 @@ mod tests {
 
     /// A host on networks of 24 bits; those with `-` ranks may not use, from those with `>` a
     /// router leads on, and those with `!` have no link.
-    fn host(home: u64, addresses: &[&str]) -> Host {
+    fn host(home: u64, addresses: &[&str]) -> HostNetworks {
         let own = |text: &&str| {
             let address: IpAddr = text.trim_matches(['-', '>', '!']).parse().unwrap();
-            Own {
+            InterfaceAddress {
                 at: IpNet::new(address, 24).unwrap(),
                 usable: !text.starts_with('-'),
                 leads_on: text.ends_with('>'),
                 linked: !text.starts_with('!'),
             }
         };
-        Host {
+        HostNetworks {
             home,
             own: addresses.iter().map(own).collect(),
             above: None,
         }
     }
 
-    fn loses(hosts: &[Host], drained: &[&str], network: &str) -> Option<Loss> {
+    fn loses(hosts: &[HostNetworks], drained: &[&str], network: &str) -> Option<DisableEffect> {
         let drained: Vec<IpNet> = drained.iter().map(|text| text.parse().unwrap()).collect();
         loss(hosts, &drained, &network.parse().unwrap(), hosts.len() - 1)
     }
@@ -268,15 +275,21 @@ mod tests {
         assert_eq!(loses(&two, &[], "10.0.1.0/24"), None);
         assert_eq!(
             loses(&two, &["10.0.1.0/24"], "10.0.0.0/24"),
-            Some(Loss::Last(1))
+            Some(DisableEffect::Last(1))
         );
-        assert_eq!(loses(&two, &[], "10.0.0.0/23"), Some(Loss::Last(1)));
+        assert_eq!(
+            loses(&two, &[], "10.0.0.0/23"),
+            Some(DisableEffect::Last(1))
+        );
         let row = [
             host(1, &["10.0.0.1"]),
             host(2, &["10.0.0.2", "10.0.2.1"]),
             host(3, &["10.0.2.2"]),
         ];
-        assert_eq!(loses(&row, &[], "10.0.0.0/24"), Some(Loss::Last(0)));
+        assert_eq!(
+            loses(&row, &[], "10.0.0.0/24"),
+            Some(DisableEffect::Last(0))
+        );
         // Who is on none of them loses nothing, and what is left alone already is so again.
         assert_eq!(loses(&row, &[], "10.0.9.0/24"), None);
         assert_eq!(loses(&row, &["10.0.2.0/24"], "10.0.2.0/24"), None);
@@ -285,7 +298,10 @@ mod tests {
             host(1, &["10.0.0.1", "172.17.0.1"]),
             host(2, &["10.0.0.2", "172.17.0.1"]),
         ];
-        assert_eq!(loses(&bridges, &[], "10.0.0.0/24"), Some(Loss::Last(1)));
+        assert_eq!(
+            loses(&bridges, &[], "10.0.0.0/24"),
+            Some(DisableEffect::Last(1))
+        );
         let twice = ["10.0.0.1", "10.0.1.1"];
         let nodes_of_one = [
             host(1, &twice),
@@ -301,7 +317,10 @@ mod tests {
             host(1, &["10.0.0.1", "-10.0.1.1"]),
             host(2, &["10.0.0.2", "-10.0.1.2"]),
         ];
-        assert_eq!(loses(&two, &[], "10.0.0.0/24"), Some(Loss::Last(1)));
+        assert_eq!(
+            loses(&two, &[], "10.0.0.0/24"),
+            Some(DisableEffect::Last(1))
+        );
         assert_eq!(loses(&two, &[], "10.0.1.0/24"), None);
         let one_sided = [
             host(1, &["10.0.0.1", "10.0.1.1", "10.0.5.1"]),
@@ -309,7 +328,7 @@ mod tests {
         ];
         assert_eq!(
             loses(&one_sided, &[], "10.0.0.0/24"),
-            Some(Loss::Parted(0, 1))
+            Some(DisableEffect::Parted(0, 1))
         );
     }
 
@@ -319,19 +338,25 @@ mod tests {
             host(1, &["10.0.0.1", "!10.0.1.1"]),
             host(2, &["10.0.0.2", "10.0.1.2"]),
         ];
-        assert_eq!(loses(&two, &[], "10.0.0.0/24"), Some(Loss::Last(0)));
+        assert_eq!(
+            loses(&two, &[], "10.0.0.0/24"),
+            Some(DisableEffect::Last(0))
+        );
         // It may itself be left alone, but not where it is the last, however short its link is
         // away.
         assert_eq!(loses(&two, &[], "10.0.1.0/24"), None);
         assert_eq!(
             loses(&two, &["10.0.0.0/24"], "10.0.1.0/24"),
-            Some(Loss::Last(1))
+            Some(DisableEffect::Last(1))
         );
         let third = [
             host(1, &["10.0.0.1", "!10.0.1.1", "10.0.2.1"]),
             host(2, &["10.0.0.2", "10.0.1.2", "10.0.3.2"]),
         ];
-        assert_eq!(loses(&third, &[], "10.0.0.0/24"), Some(Loss::Parted(0, 1)));
+        assert_eq!(
+            loses(&third, &[], "10.0.0.0/24"),
+            Some(DisableEffect::Parted(0, 1))
+        );
         assert_eq!(loses(&third, &[], "10.0.2.0/24"), None);
         // A bridge that has its link on one of both is that of both still.
         let bridges = [
@@ -339,7 +364,10 @@ mod tests {
             host(2, &["10.0.0.2", "!172.17.0.1"]),
         ];
         assert_eq!(loses(&bridges, &[], "172.17.0.0/24"), None);
-        assert_eq!(loses(&bridges, &[], "10.0.0.0/24"), Some(Loss::Last(1)));
+        assert_eq!(
+            loses(&bridges, &[], "10.0.0.0/24"),
+            Some(DisableEffect::Last(1))
+        );
     }
 
     #[test]
@@ -349,7 +377,10 @@ mod tests {
             host(2, &["10.0.0.2", "10.0.2.1"]),
         );
         let two = [one.clone(), other.clone()];
-        assert_eq!(loses(&two, &[], "10.0.0.0/24"), Some(Loss::Parted(0, 1)));
+        assert_eq!(
+            loses(&two, &[], "10.0.0.0/24"),
+            Some(DisableEffect::Parted(0, 1))
+        );
         let led = [
             one.clone(),
             other.clone(),
@@ -359,7 +390,7 @@ mod tests {
         // The way through the third one is not taken away behind that either.
         assert_eq!(
             loses(&led, &["10.0.0.0/24"], "10.0.1.0/24"),
-            Some(Loss::Last(0))
+            Some(DisableEffect::Last(0))
         );
         let more = [
             host(1, &["10.0.0.1", "10.0.1.1", "10.0.7.1"]),
@@ -368,7 +399,7 @@ mod tests {
         ];
         assert_eq!(
             loses(&more, &["10.0.0.0/24"], "10.0.1.0/24"),
-            Some(Loss::Parted(0, 1))
+            Some(DisableEffect::Parted(0, 1))
         );
         // Two hosts between are one too many.
         let far = [
@@ -377,7 +408,10 @@ mod tests {
             host(3, &["10.0.1.3", "10.0.3.3"]),
             host(4, &["10.0.2.4", "10.0.3.4"]),
         ];
-        assert_eq!(loses(&far, &[], "10.0.0.0/24"), Some(Loss::Parted(0, 1)));
+        assert_eq!(
+            loses(&far, &[], "10.0.0.0/24"),
+            Some(DisableEffect::Parted(0, 1))
+        );
         // Nor are two taken from each other that already have nothing in common.
         assert_eq!(loses(&far[..1], &[], "10.0.0.0/24"), None);
         let apart = [host(1, &["10.0.0.1", "10.0.1.1"]), host(2, &["10.0.2.1"])];
@@ -394,13 +428,13 @@ mod tests {
         let one_way = [two[0].clone(), host(2, &["10.0.0.2>", "10.0.2.1"])];
         assert_eq!(
             loses(&one_way, &[], "10.0.0.0/24"),
-            Some(Loss::Parted(0, 1))
+            Some(DisableEffect::Parted(0, 1))
         );
         // By IPv4 from one, and by IPv6 from the other.
         let strange = [two[0].clone(), host(2, &["10.0.0.2", "fd00::1>"])];
         assert_eq!(
             loses(&strange, &[], "10.0.0.0/24"),
-            Some(Loss::Parted(0, 1))
+            Some(DisableEffect::Parted(0, 1))
         );
         let both = [host(1, &["10.0.0.1", "fd01::1>"]), strange[1].clone()];
         assert_eq!(loses(&both, &[], "10.0.0.0/24"), None);
@@ -414,7 +448,10 @@ mod tests {
             host(3, &["10.0.1.3", "10.0.2.3"]),
         ];
         led[1].above = Some(0);
-        assert_eq!(loses(&led, &[], "10.0.0.0/24"), Some(Loss::Agents(0, 1)));
+        assert_eq!(
+            loses(&led, &[], "10.0.0.0/24"),
+            Some(DisableEffect::Agents(0, 1))
+        );
         led[0].own.extend(host(1, &["-10.0.4.1"]).own);
         led[1].own.extend(host(2, &["-10.0.4.2"]).own);
         assert_eq!(loses(&led, &[], "10.0.0.0/24"), None);

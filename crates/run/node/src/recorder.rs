@@ -3,7 +3,7 @@
 //!
 //! A rank makes the area when it joins its job and hands the descriptor to its agent, which keeps
 //! it while the job runs. Where the job ends badly the agent hands those of its host to the
-//! launcher ([`crate::launcher::Event`]).
+//! launcher ([`crate::launcher::LauncherEvent`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,10 +15,10 @@ use garonne_engine::post_mortem::{self, AREA_BYTES, Recorded};
 use garonne_sync::post_mortem::Area;
 use garonne_sync::shm::{Access, Segment};
 
-use crate::client::Client;
+use crate::client::AgentClient;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::layout::{self, Shape, Wait};
+use crate::layout::{self, WaitInfo, WorldShape};
 use crate::{memory, notes};
 
 /// Whether ranks record their last events for readers after their death.
@@ -47,7 +47,7 @@ pub fn is_wanted(said: &OsStr) -> Result<bool> {
 ///
 /// # Errors
 /// The setting says what it may not.
-pub(crate) fn area_of(client: &Client) -> Result<Option<Arc<Area>>> {
+pub(crate) fn area_of(client: &AgentClient) -> Result<Option<Arc<Area>>> {
     if !is_wanted(&std::env::var_os(ENV_RECORD).unwrap_or_default())? {
         return Ok(None);
     }
@@ -71,13 +71,13 @@ pub fn read(file: &OwnedFd, most: usize) -> Option<Recorded> {
 
 /// The memory of a world after its end: what its ranks were doing last.
 #[derive(Debug)]
-pub struct Remains {
+pub struct FlightRecording {
     file: OwnedFd,
-    shape: Shape,
+    shape: WorldShape,
     board: Segment,
 }
 
-impl Remains {
+impl FlightRecording {
     /// Of the memory file of a world.
     ///
     /// # Errors
@@ -88,13 +88,13 @@ impl Remains {
     }
 
     /// The world.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &WorldShape {
         &self.shape
     }
 
     /// What a rank waited for, if it did.
-    pub fn wait(&self, rank: u32) -> Option<Wait> {
-        let card = layout::Card::of(&self.board, rank);
+    pub fn wait(&self, rank: u32) -> Option<WaitInfo> {
+        let card = layout::RankBlock::of(&self.board, rank);
         card.wait().filter(|wait| wait.since_ns != 0)
     }
 

@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::net::SocketAddrUnix;
 
-use crate::admission::Admission;
+use crate::admission::RegistrationSecret;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::JobId;
@@ -36,9 +36,9 @@ const PREFIX: &str = "garonne/job/";
 
 /// Abstract name of an agent's socket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct JobName(pub String);
+pub struct AgentSocketName(pub String);
 
-impl JobName {
+impl AgentSocketName {
     /// The name for a job of this process: the launcher's process id makes it readable, random
     /// digits make it unique.
     pub fn new(launcher: u32, job: JobId) -> Self {
@@ -62,13 +62,13 @@ impl JobName {
 }
 
 /// The jobs that run on this machine (in this network namespace), oldest first.
-pub fn jobs() -> Vec<JobName> {
+pub fn jobs() -> Vec<AgentSocketName> {
     let mut jobs: Vec<_> = abstract_names()
         .into_iter()
         .filter(|name| name.starts_with(PREFIX))
-        .map(JobName)
+        .map(AgentSocketName)
         .collect();
-    jobs.sort_by_key(JobName::launcher);
+    jobs.sort_by_key(AgentSocketName::launcher);
     jobs.dedup();
     jobs
 }
@@ -87,7 +87,7 @@ pub(crate) fn abstract_names() -> Vec<String> {
 }
 
 /// A socket connected to the agent of `name`.
-pub(crate) fn connect(name: &JobName) -> Result<OwnedFd> {
+pub(crate) fn connect(name: &AgentSocketName) -> Result<OwnedFd> {
     let gone = |error| {
         Error::system(
             codes::G0212,
@@ -104,14 +104,14 @@ pub(crate) fn connect(name: &JobName) -> Result<OwnedFd> {
 }
 
 /// The name that an agent's socket is bound to.
-pub(crate) fn name_of(socket: BorrowedFd<'_>) -> Option<JobName> {
+pub(crate) fn name_of(socket: BorrowedFd<'_>) -> Option<AgentSocketName> {
     let address: SocketAddrUnix = rustix::net::getsockname(socket).ok()?.try_into().ok()?;
     let name = std::str::from_utf8(address.abstract_name()?).ok()?;
-    Some(JobName(name.to_owned()))
+    Some(AgentSocketName(name.to_owned()))
 }
 
 /// The agent's socket, and the one that ranks inherit.
-pub(crate) fn bind(name: &JobName) -> Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn bind(name: &AgentSocketName) -> Result<(OwnedFd, OwnedFd)> {
     let failed = |error| Error::system(codes::G0209, "cannot make the agent's socket", error);
     let listener = UnixDatagram::bind_addr(&name.address()?).map_err(failed)?;
     let shared = UnixDatagram::unbound().map_err(failed)?;
@@ -124,14 +124,14 @@ pub(crate) fn bind(name: &JobName) -> Result<(OwnedFd, OwnedFd)> {
 
 /// Which of the job's programs a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProgramPlace {
+pub struct ProgramPosition {
     /// Its place on the command line, from 0 (`MPI_APPNUM`).
     pub index: i32,
     /// Ranks that run it (`maxprocs`).
     pub ranks: u32,
 }
 
-impl ProgramPlace {
+impl ProgramPosition {
     /// What the environment says; `None` outside a job, or if it is damaged: nothing depends on it.
     pub fn from_env() -> Option<Self> {
         std::env::var_os(ENV_AGENT)?;
@@ -148,7 +148,7 @@ impl ProgramPlace {
     }
 }
 
-impl std::fmt::Display for ProgramPlace {
+impl std::fmt::Display for ProgramPosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.index, self.ranks)
     }
@@ -156,18 +156,18 @@ impl std::fmt::Display for ProgramPlace {
 
 /// What the environment says about the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invitation {
+pub struct JobEnvironment {
     /// What admits to the job.
-    pub admission: Admission,
+    pub admission: RegistrationSecret,
     /// Rank of this process.
     pub rank: u32,
     /// Name of the agent.
-    pub agent: JobName,
+    pub agent: AgentSocketName,
     /// Number and inode of the inherited socket.
     pub inherited: Option<(RawFd, u64)>,
 }
 
-impl Invitation {
+impl JobEnvironment {
     /// Reads the environment; `None` if it names no job.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_vars(|name| std::env::var(name).ok())
@@ -185,7 +185,7 @@ impl Invitation {
             Error::misuse(codes::G0212, text)
         };
         let admission = var(ENV_JOB)
-            .and_then(|text| Admission::parse(&text))
+            .and_then(|text| RegistrationSecret::parse(&text))
             .ok_or_else(|| bad(ENV_JOB))?;
         let rank = var(ENV_RANK)
             .and_then(|text| text.parse().ok())
@@ -197,7 +197,7 @@ impl Invitation {
         Ok(Some(Self {
             admission,
             rank,
-            agent: JobName(agent),
+            agent: AgentSocketName(agent),
             inherited,
         }))
     }
@@ -213,8 +213,8 @@ impl Invitation {
     /// The variables that tell a rank of this job about it. `number` is where it finds the
     /// inherited socket.
     pub(crate) fn vars(
-        admission: &Admission,
-        agent: &JobName,
+        admission: &RegistrationSecret,
+        agent: &AgentSocketName,
         shared: &OwnedFd,
         number: RawFd,
     ) -> Result<Vec<(String, String)>> {
@@ -235,28 +235,29 @@ mod tests {
 
     #[test]
     fn the_place_of_a_program_reads_back_and_nonsense_is_none() {
-        let place = ProgramPlace { index: 2, ranks: 5 };
-        assert_eq!(ProgramPlace::parse(&place.to_string()), Some(place));
+        let place = ProgramPosition { index: 2, ranks: 5 };
+        assert_eq!(ProgramPosition::parse(&place.to_string()), Some(place));
         for text in ["", "2", "2:", ":5", "-1:5", "1:0", "1:5:6", "99999999999:1"] {
-            assert_eq!(ProgramPlace::parse(text), None, "{text}");
+            assert_eq!(ProgramPosition::parse(text), None, "{text}");
         }
     }
 
     #[test]
     fn without_variables_there_is_no_job() {
-        assert_eq!(Invitation::from_vars(|_| None).unwrap(), None);
+        assert_eq!(JobEnvironment::from_vars(|_| None).unwrap(), None);
     }
 
     #[test]
     fn half_an_invitation_is_an_error_that_names_the_variable() {
         let error =
-            Invitation::from_vars(|name| (name == ENV_AGENT).then(|| "x".into())).unwrap_err();
+            JobEnvironment::from_vars(|name| (name == ENV_AGENT).then(|| "x".into())).unwrap_err();
         assert!(error.to_string().contains(ENV_JOB), "{error}");
     }
 
     #[test]
     fn a_bound_name_is_listed_and_knows_its_launcher() {
-        let name = JobName::new(4_000_001, JobId(u128::from(std::process::id()) << 64 | 77));
+        let name =
+            AgentSocketName::new(4_000_001, JobId(u128::from(std::process::id()) << 64 | 77));
         let _sockets = bind(&name).unwrap();
         assert!(jobs().contains(&name));
         assert_eq!(name.launcher(), Some(4_000_001));

@@ -24,14 +24,14 @@ pub const ENV_STRATEGY: &str = "GARONNE_STRATEGY";
 
 /// What the setting says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Chosen {
+pub enum StrategyChoice {
     /// A built-in strategy.
     BuiltIn(BuiltIn),
     /// The module in this file; what it does not decide, the default does.
     Module(PathBuf),
 }
 
-impl Chosen {
+impl StrategyChoice {
     /// Reads a value of the setting.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Chosen {
 
 /// What a rank shows of the strategy that it follows, in a word on its card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Followed {
+pub enum ActiveStrategy {
     /// A built-in one.
     BuiltIn(BuiltIn),
     /// A module; where the counts of its answers lie in the rank's own memory. What it does not
@@ -70,7 +70,7 @@ pub enum Followed {
     Module(u64),
 }
 
-impl Followed {
+impl ActiveStrategy {
     /// Nothing lies below this address in any process.
     const LOWEST: u64 = 4096;
 
@@ -107,12 +107,12 @@ impl Followed {
 
 /// A strategy of somebody else's, loaded into this process for as long as it lives.
 #[derive(Debug)]
-pub struct Module {
-    functions: sys::Functions,
+pub struct StrategyModule {
+    functions: sys::ModuleFunctions,
     name: String,
 }
 
-impl Module {
+impl StrategyModule {
     /// Loads the module in a file. Runs the file's initialisers, as every loading of a library
     /// does.
     ///
@@ -145,7 +145,7 @@ impl Module {
     }
 }
 
-impl Strategy for Module {
+impl Strategy for StrategyModule {
     fn decides(&self) -> Decides {
         self.functions.decides()
     }
@@ -172,18 +172,18 @@ mod tests {
         for one in BuiltIn::ALL {
             let said = format!(" {} ", one.name());
             assert_eq!(
-                Chosen::read(OsStr::new(&said)).unwrap(),
-                Chosen::BuiltIn(one)
+                StrategyChoice::read(OsStr::new(&said)).unwrap(),
+                StrategyChoice::BuiltIn(one)
             );
         }
         for path in ["/opt/lib.so", "./lib.so", "adaptive/", "a b/c.so"] {
             assert_eq!(
-                Chosen::read(OsStr::new(path)).unwrap(),
-                Chosen::Module(path.into())
+                StrategyChoice::read(OsStr::new(path)).unwrap(),
+                StrategyChoice::Module(path.into())
             );
         }
         for other in ["", "sometimes", "lib.so"] {
-            let error = Chosen::read(OsStr::new(other)).unwrap_err();
+            let error = StrategyChoice::read(OsStr::new(other)).unwrap_err();
             assert_eq!(error.code(), codes::G0225);
             assert!(
                 error
@@ -196,12 +196,18 @@ mod tests {
 
     #[test]
     fn what_is_followed_is_read_from_its_word() {
-        let all = BuiltIn::ALL.map(Followed::BuiltIn).into_iter();
-        for followed in all.chain([Followed::Module(4096), Followed::Module(u64::MAX)]) {
-            assert_eq!(Followed::from_word(followed.word()), Some(followed));
+        let all = BuiltIn::ALL.map(ActiveStrategy::BuiltIn).into_iter();
+        for followed in all.chain([
+            ActiveStrategy::Module(4096),
+            ActiveStrategy::Module(u64::MAX),
+        ]) {
+            assert_eq!(ActiveStrategy::from_word(followed.word()), Some(followed));
         }
         assert_eq!(
-            (Followed::from_word(0), Followed::from_word(4095)),
+            (
+                ActiveStrategy::from_word(0),
+                ActiveStrategy::from_word(4095)
+            ),
             (None, None)
         );
     }
@@ -209,7 +215,7 @@ mod tests {
     #[test]
     fn a_file_that_is_no_module_is_refused_with_its_name_and_the_reason() {
         let refused = |path: &str, why: &str| {
-            let error = Module::open(Path::new(path)).unwrap_err();
+            let error = StrategyModule::open(Path::new(path)).unwrap_err();
             assert_eq!(error.code(), codes::G0230);
             let text = error.to_string();
             assert!(text.contains(path) && text.contains(why), "{text}");

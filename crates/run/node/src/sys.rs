@@ -27,7 +27,7 @@ pub fn timespec(duration: Duration) -> Timespec {
 
 /// One message as received.
 #[derive(Debug, Default)]
-pub struct Received {
+pub struct ReceivedMessage {
     /// Its bytes; empty at the end of the stream.
     pub bytes: Vec<u8>,
     /// Descriptors that came with it, close-on-exec.
@@ -61,7 +61,7 @@ pub fn send(
 
 /// Receives one message. Descriptors for which there is no room in this process are dropped by the
 /// kernel.
-pub fn recv(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Received> {
+pub fn recv(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<ReceivedMessage> {
     // Room for what is there only: the longest message takes eight pages, which a rank that starts
     // would touch for a few bytes.
     let there = loop {
@@ -98,9 +98,9 @@ pub fn recv(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Received> {
         ));
     }
     bytes.truncate(got.bytes);
-    let mut received = Received {
+    let mut received = ReceivedMessage {
         bytes,
-        ..Received::default()
+        ..ReceivedMessage::default()
     };
     for message in control.drain() {
         match message {
@@ -260,7 +260,7 @@ fn watched_set() -> libc::sigset_t {
 
 /// A signal taken from the descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Signal {
+pub struct ReceivedSignal {
     /// Its number.
     pub number: i32,
     /// Whether the kernel sent it (a key on the terminal: then the whole process group has it).
@@ -269,18 +269,18 @@ pub struct Signal {
 
 /// The descriptor of the watched signals, and the signal mask as it was before.
 #[derive(Debug)]
-pub struct Signals {
+pub struct SignalFd {
     fd: OwnedFd,
     pub(crate) before: libc::sigset_t,
 }
 
-impl std::os::fd::AsFd for Signals {
+impl std::os::fd::AsFd for SignalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Signals {
+impl SignalFd {
     /// The same for a forked child: a descriptor of its own, and the mask that its parent started
     /// with.
     pub fn renew(self) -> io::Result<Self> {
@@ -324,14 +324,14 @@ impl Signals {
     }
 
     /// The next pending signal.
-    pub fn next(&self) -> Option<Signal> {
+    pub fn next(&self) -> Option<ReceivedSignal> {
         // SAFETY: all zeroes is a valid value of this plain C structure, and the read is bounded by
         // its size.
         unsafe {
             let mut info: libc::signalfd_siginfo = std::mem::zeroed();
             let size = std::mem::size_of_val(&info);
             let got = libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size);
-            let signal = Signal {
+            let signal = ReceivedSignal {
                 number: info.ssi_signo as i32,
                 from_kernel: info.ssi_code == libc::SI_KERNEL,
             };
@@ -390,7 +390,7 @@ pub fn wait_status(pidfd: BorrowedFd<'_>) -> Option<i32> {
 
 /// Which side of a fork this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forked {
+pub enum ForkSide {
     /// The new process.
     Child,
     /// The old process, with the child's id.
@@ -399,12 +399,12 @@ pub enum Forked {
 
 /// Forks. The process must have one thread (the launcher has): then the child may go on as an
 /// ordinary program.
-pub fn fork() -> io::Result<Forked> {
+pub fn fork() -> io::Result<ForkSide> {
     // SAFETY: with a single thread no lock is held by another, so the child is as good as the
     // parent.
     match unsafe { libc::fork() } {
-        0 => Ok(Forked::Child),
-        pid if pid > 0 => Ok(Forked::Parent(pid)),
+        0 => Ok(ForkSide::Child),
+        pid if pid > 0 => Ok(ForkSide::Parent(pid)),
         _ => Err(io::Error::last_os_error()),
     }
 }

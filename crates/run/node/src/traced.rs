@@ -13,12 +13,12 @@ use garonne_sync::shm::{Access, Segment};
 use garonne_trace::record::Record;
 
 use crate::error::Result;
-use crate::layout::{self, Card, Shape, Wait};
+use crate::layout::{self, RankBlock, WaitInfo, WorldShape};
 use crate::{limits, memory, notes, sys};
 
 /// From where on to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum ReadFrom {
     /// All that is still there.
     Beginning,
     /// What comes from now on.
@@ -27,7 +27,7 @@ pub enum From {
 
 /// One rank's journal.
 #[derive(Debug)]
-struct Ring {
+struct RankTrace {
     area: Segment,
     journal: Segment,
     place: Place,
@@ -37,18 +37,18 @@ struct Ring {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub struct Traced {
-    shape: Shape,
+pub struct TraceReader {
+    shape: WorldShape,
     board: Segment,
-    rings: Vec<Ring>,
+    rings: Vec<RankTrace>,
 }
 
-impl Traced {
+impl TraceReader {
     /// Opens the memory file of a world.
     ///
     /// # Errors
     /// It is none, or cannot be mapped.
-    pub fn open(file: &OwnedFd, from: From) -> Result<Self> {
+    pub fn open(file: &OwnedFd, from: ReadFrom) -> Result<Self> {
         let (shape, board) = memory::open(file.as_fd(), Access::ReadWrite)?;
         let ring = |rank| {
             let area = memory::map(
@@ -59,10 +59,10 @@ impl Traced {
             )?;
             let journal = area.part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
             let mut place = Place::default();
-            if from == From::Now {
+            if from == ReadFrom::Now {
                 place.skip_to_end(&journal);
             }
-            Ok(Ring {
+            Ok(RankTrace {
                 area,
                 journal,
                 place,
@@ -78,7 +78,7 @@ impl Traced {
     }
 
     /// The world.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &WorldShape {
         &self.shape
     }
 
@@ -88,13 +88,13 @@ impl Traced {
     }
 
     /// A rank's card.
-    pub fn card(&self, rank: u32) -> Card {
-        Card::of(&self.board, rank)
+    pub fn card(&self, rank: u32) -> RankBlock {
+        RankBlock::of(&self.board, rank)
     }
 
     /// What a rank waits for, with the number and the return address of the call that it is in;
     /// `None` if it does not wait.
-    pub fn waits(&self, rank: u32) -> Option<(Wait, u16, u64)> {
+    pub fn waits(&self, rank: u32) -> Option<(WaitInfo, u16, u64)> {
         let wait = self.card(rank).wait().filter(|wait| wait.since_ns != 0)?;
         // The wait says what was asked for; the program may be in another call, which waits for
         // that.
@@ -161,7 +161,7 @@ mod tests {
     use garonne_trace::record::Kind;
 
     fn world() -> OwnedFd {
-        let shape = Shape {
+        let shape = WorldShape {
             job: JobId(3),
             epoch: 0,
             size: 2,
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn each_rank_is_read_from_its_own_journal_and_what_is_nonsense_is_passed_over() {
         let file = world();
-        let mut traced = Traced::open(&file, From::Beginning).unwrap();
+        let mut traced = TraceReader::open(&file, ReadFrom::Beginning).unwrap();
         let area = ring(&file, 1);
         let journal = area.part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
         journal::write(
@@ -215,7 +215,7 @@ mod tests {
         );
         assert_eq!(seen, [(1, Kind::TurnBegin), (1, Kind::TurnEnd)]);
         assert_eq!(
-            Traced::open(&file, From::Now)
+            TraceReader::open(&file, ReadFrom::Now)
                 .unwrap()
                 .read(1, true, &mut |_| panic!("nothing new")),
             0
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn what_was_lost_is_told_once() {
         let file = world();
-        let mut traced = Traced::open(&file, From::Beginning).unwrap();
+        let mut traced = TraceReader::open(&file, ReadFrom::Beginning).unwrap();
         let journal = ring(&file, 0).part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
         for _ in 0..layout::JOURNAL.slots() + 5 {
             journal::write(
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn notes_of_any_length_are_read_within_their_room() {
         let file = world();
-        let traced = Traced::open(&file, From::Beginning).unwrap();
+        let traced = TraceReader::open(&file, ReadFrom::Beginning).unwrap();
         let area = ring(&file, 0);
         area.write(8, "55d0-55d1 r-xp 0 fe:00 11 /halo ü\n".as_bytes());
         for len in [0, 5, 35, layout::NOTES_BYTES as u64, u64::MAX] {
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn ranks_are_asked_for_a_while_only() {
         let file = world();
-        let traced = Traced::open(&file, From::Now).unwrap();
+        let traced = TraceReader::open(&file, ReadFrom::Now).unwrap();
         let (_, board) = memory::open(file.as_fd(), Access::ReadWrite).unwrap();
         assert_eq!(board.atomic_u32(layout::TRACE_WORD).load(Relaxed), 0);
         traced.ask();

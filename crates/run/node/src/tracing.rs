@@ -2,9 +2,9 @@
 //! outlives the process.
 //!
 //! Owned by the rank. Nothing is recorded, and none of this memory but the notes about the program
-//! touched, until the board asks for it ([`Tracer::is_wanted`]): a word that is not zero, and a
-//! time until which it counts. Whoever traces moves that time on, so a tracer that was killed is
-//! forgotten by itself. Called by any thread of the rank; never waits. Bounded by the journal
+//! touched, until the board asks for it ([`TraceRecorder::is_wanted`]): a word that is not zero,
+//! and a time until which it counts. Whoever traces moves that time on, so a tracer that was killed
+//! is forgotten by itself. Called by any thread of the rank; never waits. Bounded by the journal
 //! ([`garonne_trace::limits::RECORDS`]).
 
 use std::cell::Cell;
@@ -19,14 +19,14 @@ use garonne_sync::journal;
 use garonne_sync::shm::{Segment, Word};
 use garonne_trace::record::{Kind, Record, Side};
 
-use crate::book::Book;
-use crate::client::Client;
+use crate::book::WaitReport;
+use crate::client::AgentClient;
 use crate::limits::FRUITLESS_RUN_NS;
 use crate::{layout, notes, sys};
 
 /// What a look at the board says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum TraceRequest {
     /// Nothing is to be recorded.
     No,
     /// All is.
@@ -35,10 +35,10 @@ pub enum Wanted {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub struct Tracer {
-    client: Arc<Client>,
+pub struct TraceRecorder {
+    client: Arc<AgentClient>,
     /// Where the names of the rank's communicators stand.
-    book: &'static Book,
+    book: &'static WaitReport,
     word: Word,
     on: AtomicBool,
     /// Notes and journal.
@@ -60,9 +60,9 @@ fn thread() -> u32 {
     })
 }
 
-impl Tracer {
+impl TraceRecorder {
     /// The tracer of the rank that `client` registered, with the book that the rank shows.
-    pub fn new(client: Arc<Client>, book: &'static Book) -> Self {
+    pub fn new(client: Arc<AgentClient>, book: &'static WaitReport) -> Self {
         Self {
             word: client.board().word(layout::TRACE_WORD),
             client,
@@ -93,19 +93,19 @@ impl Tracer {
 
     /// Whether somebody traces at the moment `now`. A word that nobody answers for any more is
     /// cleared.
-    pub fn wanted(&self, now: u64) -> Wanted {
+    pub fn wanted(&self, now: u64) -> TraceRequest {
         let seen = self.word.load(Acquire);
         let until: &AtomicU64 = layout::trace_until(self.client.board_ref());
         if seen == 0 {
-            return Wanted::No;
+            return TraceRequest::No;
         }
         if until.load(Acquire) >= now {
-            return Wanted::Yes;
+            return TraceRequest::Yes;
         }
         // A tracer that comes at this moment stores its time before its word, which is another one
         // then.
         let _ = self.word.compare_exchange(seen, 0, AcqRel, Relaxed);
-        Wanted::No
+        TraceRequest::No
     }
 
     /// Begins or ceases to record. `change` switches what else there is to switch, and is called
@@ -220,7 +220,7 @@ fn about(kind: Kind, operation: &Watched) -> Option<Record> {
     })
 }
 
-impl RunWatcher for Tracer {
+impl RunWatcher for TraceRecorder {
     fn moment(&self) -> u64 {
         sys::monotonic_ns()
     }
@@ -241,7 +241,7 @@ impl RunWatcher for Tracer {
     }
 }
 
-impl Watcher for Tracer {
+impl Watcher for TraceRecorder {
     fn now(&self) -> u64 {
         sys::monotonic_ns()
     }

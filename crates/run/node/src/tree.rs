@@ -33,13 +33,13 @@ pub fn fan_out_from_environment() -> Result<u32> {
 
 /// See the module's paragraph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tree {
+pub struct AgentTree {
     nodes: u32,
     guests: u32,
     fan_out: u32,
 }
 
-impl Tree {
+impl AgentTree {
     /// Over so many nodes, of which the last `guests` have joined.
     pub fn new(nodes: u32, guests: u32, fan_out: u32) -> Self {
         let nodes = nodes.max(1);
@@ -140,20 +140,20 @@ mod tests {
 
     #[test]
     fn a_few_hosts_all_report_to_the_first_and_many_in_levels() {
-        let few = Tree::new(33, 0, FAN_OUT);
+        let few = AgentTree::new(33, 0, FAN_OUT);
         assert_eq!((few.children(0), few.has_children(1)), (1..33, false));
-        let more = Tree::new(34, 0, FAN_OUT);
+        let more = AgentTree::new(34, 0, FAN_OUT);
         assert_eq!(
             (more.parent(33), more.children(1), more.count(1)),
             (Some(1), 33..34, 2)
         );
-        let many = Tree::new(16_384, 0, FAN_OUT);
+        let many = AgentTree::new(16_384, 0, FAN_OUT);
         assert_eq!((many.depth(16_383), many.children(0)), (3, 1..33));
     }
 
     #[test]
     fn hosts_that_have_joined_report_to_the_first() {
-        let tree = Tree::new(10, 4, 2);
+        let tree = AgentTree::new(10, 4, 2);
         assert_eq!(tree.children(0), 1..3);
         assert_eq!(tree.children(2), 5..6);
         for guest in 6..10 {
@@ -173,7 +173,7 @@ mod tests {
     proptest! {
         #[test]
         fn parents_and_children_agree_and_every_way_leads_there(nodes in 1u32..400, guests in 0u32..20, fan_out in 2u32..9) {
-            let tree = Tree::new(nodes, guests, fan_out);
+            let tree = AgentTree::new(nodes, guests, fan_out);
             let mut reports = 0;
             for node in 0..nodes {
                 for child in tree.children(node) {

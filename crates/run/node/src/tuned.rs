@@ -21,7 +21,7 @@ const FORMAT: u32 = 1;
 
 /// What a host gets by a network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Network {
+pub struct MeasuredNetwork {
     /// Its own network.
     pub own: String,
     /// The network of who sends: the same, or an address where both have none in common.
@@ -32,7 +32,7 @@ pub struct Network {
     pub round_trip_us: f64,
 }
 
-impl Network {
+impl MeasuredNetwork {
     /// What was found between two addresses, of which the first is this host's.
     pub fn between(own: IpAddr, other: IpAddr, (mb_per_s, round_trip_us): (f64, f64)) -> Self {
         let known = addresses::networks();
@@ -61,13 +61,13 @@ impl Network {
 
 /// See the module's paragraph.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Networks {
+pub struct MeasuredNetworks {
     format: u32,
     /// Those measured last stand last.
-    pub networks: Vec<Network>,
+    pub networks: Vec<MeasuredNetwork>,
 }
 
-impl Default for Networks {
+impl Default for MeasuredNetworks {
     fn default() -> Self {
         Self {
             format: FORMAT,
@@ -76,7 +76,7 @@ impl Default for Networks {
     }
 }
 
-impl Networks {
+impl MeasuredNetworks {
     /// What is kept.
     pub fn load() -> Self {
         let read = Self::path().and_then(|path| bounded::read(path, bounded::LIST_BYTES_MAX).ok());
@@ -96,9 +96,9 @@ impl Networks {
 
     /// The network between two addresses, of which the first is this host's: of several the
     /// narrowest.
-    pub fn find(&self, own: IpAddr, other: IpAddr) -> Option<&Network> {
+    pub fn find(&self, own: IpAddr, other: IpAddr) -> Option<&MeasuredNetwork> {
         let (own, other) = (own.to_canonical(), other.to_canonical());
-        let of = |network: &Network| {
+        let of = |network: &MeasuredNetwork| {
             let (here, there) = network.holds(own, other)?;
             Some((there.prefix_len(), here.prefix_len()))
         };
@@ -115,14 +115,14 @@ impl Networks {
     ///
     /// # Errors
     /// No home, or what the file system says (a read-only home is no reason not to run).
-    pub fn keep(measured: &[Network]) -> Result<PathBuf> {
+    pub fn keep(measured: &[MeasuredNetwork]) -> Result<PathBuf> {
         let mut kept = Self::load();
         kept.add(measured);
         cost::keep(Self::path(), &serde_json::to_vec_pretty(&kept)?)
     }
 
-    fn add(&mut self, measured: &[Network]) {
-        let is_new = |old: &Network| {
+    fn add(&mut self, measured: &[MeasuredNetwork]) {
+        let is_new = |old: &MeasuredNetwork| {
             measured
                 .iter()
                 .any(|new| (&new.own, &new.other) == (&old.own, &old.other))
@@ -138,7 +138,7 @@ impl Networks {
 /// others may write.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
-    if let Some(kept) = Networks::parse(bytes) {
+    if let Some(kept) = MeasuredNetworks::parse(bytes) {
         let (own, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         if let Some(found) = kept.find(own, other) {
             assert!(found.mb_per_s > 0.0 && found.round_trip_us >= 0.0);
@@ -150,8 +150,8 @@ pub fn read_anything(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    fn network(own: &str, other: &str, mb_per_s: f64) -> Network {
-        Network {
+    fn network(own: &str, other: &str, mb_per_s: f64) -> MeasuredNetwork {
+        MeasuredNetwork {
             own: own.into(),
             other: other.into(),
             mb_per_s,
@@ -159,14 +159,14 @@ mod tests {
         }
     }
 
-    fn found(kept: &Networks, own: &str, other: &str) -> Option<f64> {
+    fn found(kept: &MeasuredNetworks, own: &str, other: &str) -> Option<f64> {
         let found = kept.find(own.parse().unwrap(), other.parse().unwrap());
         found.map(|network| network.mb_per_s)
     }
 
     #[test]
     fn the_narrowest_network_that_both_addresses_are_in_is_found() {
-        let mut kept = Networks::default();
+        let mut kept = MeasuredNetworks::default();
         kept.add(&[
             network("10.0.0.0/8", "10.0.0.0/8", 100.0),
             network("10.7.0.0/16", "10.7.0.0/16", 200.0),
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_is_measured_again_takes_the_place_of_what_was_and_the_oldest_goes() {
-        let mut kept = Networks::default();
+        let mut kept = MeasuredNetworks::default();
         for number in 0..TUNED_MAX + 10 {
             let name = format!("10.{}.{}.0/24", number / 256, number % 256);
             kept.add(&[network(&name, &name, 1.0)]);
@@ -199,11 +199,11 @@ mod tests {
             let text = format!(
                 "{{\"format\":1,\"networks\":[{{\"own\":\"10.0.0.0/8\",\"other\":\"10.0.0.0/8\",\"mb_per_s\":{number},\"round_trip_us\":1.0}}]}}"
             );
-            let kept = Networks::parse(text.as_bytes()).unwrap();
+            let kept = MeasuredNetworks::parse(text.as_bytes()).unwrap();
             assert_eq!(found(&kept, "10.0.0.1", "10.0.0.2"), None, "{number}");
             read_anything(text.as_bytes());
             assert_eq!(
-                Networks::parse(text.replace("\"format\":1", "\"format\":2").as_bytes()),
+                MeasuredNetworks::parse(text.replace("\"format\":1", "\"format\":2").as_bytes()),
                 None
             );
         }

@@ -16,20 +16,20 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 use crate::client::{decode, private_pair, refusal, unexpected};
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::layout::{self, Card, Shape};
-use crate::look::{self, Seen};
-use crate::orders::Place;
+use crate::layout::{self, RankBlock, WorldShape};
+use crate::look::{self, DetailedSnapshot};
+use crate::orders::HostEndpoint;
 use crate::rendezvous;
-use crate::sys::Received;
+use crate::sys::ReceivedMessage;
 use crate::wire::{ToAgent, ToRank, damaged};
-use crate::wish::Wish;
+use crate::wish::Query;
 use crate::{added, believed, limits, memory, notes, printable, sys};
 
 /// A read-only look at a running job, for tools.
 #[derive(Debug)]
-pub struct Visit {
+pub struct QueryClient {
     /// Its name.
-    pub name: rendezvous::JobName,
+    pub name: rendezvous::AgentSocketName,
     /// The user whose job it is.
     pub user: u32,
     /// The job's name for people, the same on all its hosts.
@@ -45,18 +45,18 @@ pub struct Visit {
     /// Names of the job's hosts, by node; none where there is one.
     pub hosts: Vec<String>,
     /// Shape and board of its newest world; `None` before any rank of this host called MPI_Init.
-    pub world: Option<(Shape, Segment)>,
+    pub world: Option<(WorldShape, Segment)>,
     /// The memory file of that world.
     pub file: Option<OwnedFd>,
 }
 
-impl Visit {
+impl QueryClient {
     /// Whether this rank of the job is one of this host, or of none: nobody else would know of it.
     pub fn runs_here(&self, rank: u32) -> bool {
         let Some((shape, board)) = &self.world else {
             return true;
         };
-        shape.nodes < 2 || rank >= shape.size || Card::of(board, rank).host().0 == shape.node
+        shape.nodes < 2 || rank >= shape.size || RankBlock::of(board, rank).host().0 == shape.node
     }
 
     /// Where the objects of a rank's process are or were mapped, as in a `maps` file; empty if it
@@ -75,7 +75,8 @@ impl Visit {
         let Some((shape, board)) = &self.world else {
             return false;
         };
-        shape.nodes < 2 || (0..shape.size).any(|rank| Card::of(board, rank).host().0 == shape.node)
+        shape.nodes < 2
+            || (0..shape.size).any(|rank| RankBlock::of(board, rank).host().0 == shape.node)
     }
 }
 
@@ -85,7 +86,7 @@ impl Visit {
 /// # Errors
 /// It cannot be left alone: why, with the hosts. [`Error::Timeout`] where a host of the job does
 /// not answer, and so nothing changes.
-pub fn drain(name: &rendezvous::JobName, network: IpNet, drained: bool) -> Result<()> {
+pub fn drain(name: &rendezvous::AgentSocketName, network: IpNet, drained: bool) -> Result<()> {
     let message = ToAgent::Drain { network, drained };
     let late = "a host of the job does not answer, so nothing has changed; somebody may have stopped it (garonne who)";
     match ask_on(
@@ -106,7 +107,7 @@ pub fn drain(name: &rendezvous::JobName, network: IpNet, drained: bool) -> Resul
 ///
 /// # Errors
 /// The job's table of hosts is damaged.
-pub fn places(visit: &Visit) -> Result<Vec<Place>> {
+pub fn places(visit: &QueryClient) -> Result<Vec<HostEndpoint>> {
     let (Some((shape, board)), Some(file)) = (&visit.world, &visit.file) else {
         return Ok(Vec::new());
     };
@@ -119,7 +120,7 @@ pub fn places(visit: &Visit) -> Result<Vec<Place>> {
 }
 
 /// Whether one of these hosts has an address in that network.
-pub fn is_on(places: &[Place], network: &IpNet) -> bool {
+pub fn is_on(places: &[HostEndpoint], network: &IpNet) -> bool {
     let mut addresses = places.iter().flat_map(|place| &place.addresses);
     addresses.any(|address| network.contains(address))
 }
@@ -141,12 +142,12 @@ fn in_time(mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
 ///
 /// # Errors
 /// As [`places`].
-pub fn gets_network(visit: &Visit, network: &IpNet) -> Result<bool> {
+pub fn gets_network(visit: &QueryClient, network: &IpNet) -> Result<bool> {
     in_time(|| Ok(is_on(&places(visit)?, network)))
 }
 
 /// Refuses what a process has sent that does not speak for this job.
-fn believe(name: &rendezvous::JobName, message: &Received) -> Result<()> {
+fn believe(name: &rendezvous::AgentSocketName, message: &ReceivedMessage) -> Result<()> {
     let user = believed::user_of(message);
     if believed::is_believed_of(user, name.launcher()) {
         return Ok(());
@@ -157,7 +158,7 @@ fn believe(name: &rendezvous::JobName, message: &Received) -> Result<()> {
 }
 
 /// What an agent answers.
-struct Answer {
+struct AgentAnswer {
     message: ToRank,
     /// What the message carries.
     fds: Vec<OwnedFd>,
@@ -177,10 +178,10 @@ const AGENT_ALONE: (Duration, &str) = (
 /// Sends one message to the agent of a job, and gives its answer. An error of [`Error::Timeout`]
 /// says `late`.
 fn ask_on(
-    name: &rendezvous::JobName,
+    name: &rendezvous::AgentSocketName,
     message: &ToAgent,
     (patience, late): (Duration, &str),
-) -> Result<Answer> {
+) -> Result<AgentAnswer> {
     let hello = rendezvous::connect(name)?;
     let (ours, theirs) = private_pair()?;
     believed::ask_for_senders(&ours)?;
@@ -205,7 +206,7 @@ fn ask_on(
         })?;
     believe(name, &reply)?;
     let user = believed::user_of(&reply);
-    Ok(Answer {
+    Ok(AgentAnswer {
         message: decode(&reply)?,
         fds: reply.fds,
         socket: ours,
@@ -215,8 +216,8 @@ fn ask_on(
 
 /// What hosts answer that were asked what their ranks show.
 #[derive(Debug)]
-pub struct Around {
-    name: rendezvous::JobName,
+pub struct JobAnswers {
+    name: rendezvous::AgentSocketName,
     socket: OwnedFd,
     until: Instant,
     /// The node of this host.
@@ -230,7 +231,7 @@ pub struct Around {
 /// # Errors
 /// [`Error::Timeout`] where the agent of this host does not answer; one of another version knows no
 /// such question.
-pub fn around(name: &rendezvous::JobName, wish: Wish) -> Result<Around> {
+pub fn around(name: &rendezvous::AgentSocketName, wish: Query) -> Result<JobAnswers> {
     let until = Instant::now() + limits::LOOK_WAIT;
     let answer = ask_on(name, &ToAgent::Look(wish), AGENT_ALONE)?;
     match answer.message {
@@ -240,7 +241,7 @@ pub fn around(name: &rendezvous::JobName, wish: Wish) -> Result<Around> {
             if !rest.is_empty() {
                 return Err(damaged("it ends in the middle of a number"));
             }
-            Ok(Around {
+            Ok(JobAnswers {
                 name: name.clone(),
                 socket: answer.socket,
                 until,
@@ -282,16 +283,17 @@ fn content(fds: Vec<OwnedFd>, most: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Around {
+impl JobAnswers {
     /// What the ranks of each of these nodes show, as they answer; until all have, or the time is
     /// over. An error is the answer of one that is damaged: who says what nobody can read, or
     /// speaks for ranks of another host.
-    pub fn answers(self, of: BTreeSet<u32>) -> BTreeMap<u32, Result<Vec<Seen>>> {
+    pub fn answers(self, of: BTreeSet<u32>) -> BTreeMap<u32, Result<Vec<DetailedSnapshot>>> {
         let of_rank = self.of_rank.clone();
         self.all_answers(of, |node, bytes| seen_of(node, &of_rank, &bytes))
     }
 
-    /// What a command says on each of these nodes, or why it says nothing; as [`Around::answers`].
+    /// What a command says on each of these nodes, or why it says nothing; as
+    /// [`JobAnswers::answers`].
     pub fn pages(self, of: BTreeSet<u32>) -> BTreeMap<u32, std::result::Result<String, String>> {
         let pages = self.all_answers(of, |_, bytes| look::page(&bytes));
         let flat = |(node, page): (u32, Result<_>)| {
@@ -365,10 +367,10 @@ impl Around {
 }
 
 /// What the ranks of a node show, each of them once.
-fn seen_of(node: u32, of_rank: &[u32], bytes: &[u8]) -> Result<Vec<Seen>> {
+fn seen_of(node: u32, of_rank: &[u32], bytes: &[u8]) -> Result<Vec<DetailedSnapshot>> {
     let all = look::decode(bytes)?;
     let mut ranks = BTreeSet::new();
-    let is_own = |seen: &Seen| of_rank.get(seen.rank.rank as usize) == Some(&node);
+    let is_own = |seen: &DetailedSnapshot| of_rank.get(seen.rank.rank as usize) == Some(&node);
     if !all
         .iter()
         .all(|seen| is_own(seen) && ranks.insert(seen.rank.rank))
@@ -382,8 +384,8 @@ fn seen_of(node: u32, of_rank: &[u32], bytes: &[u8]) -> Result<Vec<Seen>> {
 ///
 /// # Errors
 /// [`Error::Timeout`] where it does not answer: somebody may have stopped it.
-pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
-    let Answer {
+pub fn visit(name: &rendezvous::AgentSocketName) -> Result<QueryClient> {
+    let AgentAnswer {
         message, fds, user, ..
     } = ask_on(name, &ToAgent::Attach, AGENT_ALONE)?;
     match message {
@@ -408,7 +410,7 @@ pub fn visit(name: &rendezvous::JobName) -> Result<Visit> {
                 let name = |node| atlas.place(node).map(|place| place.name);
                 hosts = (0..atlas.nodes()).map(name).collect::<Result<_>>()?;
             }
-            Ok(Visit {
+            Ok(QueryClient {
                 name: name.clone(),
                 user: user.unwrap_or(u32::MAX),
                 job_name: printable::line(&job_name),
@@ -431,7 +433,7 @@ mod tests {
     use super::*;
 
     fn look_of(ranks: &[u32]) -> Vec<u8> {
-        let unseen = ranks.iter().map(|rank| Seen::unseen(*rank));
+        let unseen = ranks.iter().map(|rank| DetailedSnapshot::unseen(*rank));
         look::encode(&unseen.collect::<Vec<_>>())
     }
 

@@ -3,7 +3,7 @@
 //! The node's agent adds to it, ranks and tools read it at any time: the number of entries that
 //! there have been is stored behind them, and the newest take the places of the oldest. So a way
 //! that is told late is known however many were told before. Bounded by [`WAYS_MAX`], as is what
-//! the agent itself knows ([`Ways`]), which it shows to worlds that begin.
+//! the agent itself knows ([`RelayRoutes`]), which it shows to worlds that begin.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,7 +13,7 @@ use garonne_sync::shm::Segment;
 
 use crate::layout;
 use crate::limits::WAYS_MAX;
-use crate::orders::Way;
+use crate::orders::RelayRoute;
 
 /// Bytes of an entry: where it leads, through which node, at which port.
 const ENTRY: usize = 12;
@@ -27,12 +27,12 @@ pub const BYTES: usize = 4 + PLACES as usize * ENTRY;
 
 /// Those that were told last, each once, the newest behind.
 #[derive(Debug, Default)]
-pub(crate) struct Ways(Vec<Way>);
+pub(crate) struct RelayRoutes(Vec<RelayRoute>);
 
-impl Ways {
+impl RelayRoutes {
     /// One more was told; the oldest goes if there are too many. Whether it is news: the last way
     /// to a node is there already.
-    pub(crate) fn tell(&mut self, way: Way) -> bool {
+    pub(crate) fn tell(&mut self, way: RelayRoute) -> bool {
         if self.0.iter().rfind(|known| known.to == way.to) == Some(&way) {
             return false;
         }
@@ -67,23 +67,23 @@ fn entry(board: &Segment, number: u32) -> [&AtomicU32; 3] {
     [0, 4, 8].map(|word| board.atomic_u32(at + word))
 }
 
-/// What is in the table now, as [`Ways`] have it.
-pub fn read(board: &Segment) -> Vec<Way> {
+/// What is in the table now, as [`RelayRoutes`] have it.
+pub fn read(board: &Segment) -> Vec<RelayRoute> {
     // SYNC(ways): the entries before the number were stored before it.
     let last = entries(board).load(Acquire);
     let first = last.saturating_sub(WAYS_MAX as u32);
-    let mut ways: Vec<(u32, Way)> = (first..last)
+    let mut ways: Vec<(u32, RelayRoute)> = (first..last)
         .map(|number| {
             let [to, via, port] = entry(board, number).map(|word| word.load(Relaxed));
             let port = port as u16;
-            (number, Way { to, via, port })
+            (number, RelayRoute { to, via, port })
         })
         .collect();
     // SYNC(ways again): who has seen a word of a newer entry sees that all those before it were told.
     fence(Acquire);
     let last = entries(board).load(Relaxed);
     ways.retain(|(number, _)| last.saturating_sub(*number) <= WAYS_MAX as u32);
-    let mut known = Ways::default();
+    let mut known = RelayRoutes::default();
     for (_, way) in ways {
         known.tell(way);
     }
@@ -91,7 +91,7 @@ pub fn read(board: &Segment) -> Vec<Way> {
 }
 
 /// Adds a way.
-fn add(board: &Segment, way: Way) {
+fn add(board: &Segment, way: RelayRoute) {
     let number = entries(board).load(Relaxed);
     // SYNC(ways again): the entry that had this place is not read any more by who sees a word of this one.
     fence(Release);
@@ -110,8 +110,8 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
-    fn way(number: u32) -> Way {
-        Way {
+    fn way(number: u32) -> RelayRoute {
+        RelayRoute {
             to: number,
             via: number.wrapping_mul(7),
             port: number as u16,
@@ -124,7 +124,7 @@ mod tests {
         let most = WAYS_MAX as u32;
         for number in 0..3 * most {
             add(&board, way(number));
-            let known: Vec<Way> = ((number + 1).saturating_sub(most)..=number)
+            let known: Vec<RelayRoute> = ((number + 1).saturating_sub(most)..=number)
                 .map(way)
                 .collect();
             assert_eq!(read(&board), known);
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_way_that_is_told_again_is_known_once_and_as_the_newest_to_its_node() {
         let board = Segment::anonymous(layout::HEADER_BYTES).unwrap();
-        let by = |via| Way { via, ..way(9) };
+        let by = |via| RelayRoute { via, ..way(9) };
         for via in [1, 2, 3, 1] {
             add(&board, by(via));
         }
@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn the_agent_and_ranks_of_all_worlds_know_the_same_ways() {
         let boards = [(); 2].map(|()| Segment::anonymous(layout::HEADER_BYTES).unwrap());
-        let mut told = Ways::default();
-        let by = |via| Way { via, ..way(9) };
+        let mut told = RelayRoutes::default();
+        let by = |via| RelayRoute { via, ..way(9) };
         // Two take turns for long.
         let turns = (0..WAYS_MAX as u32).map(|turn| by(turn % 2));
         let all = (0..2 * WAYS_MAX as u32).map(way).chain(turns);
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn a_way_that_is_told_late_is_known_however_many_were_told_before() {
-        let by = |to: u32, via| Way { to, via, port: 1 };
-        let mut ways = Ways::default();
+        let by = |to: u32, via| RelayRoute { to, via, port: 1 };
+        let mut ways = RelayRoutes::default();
         assert!(ways.tell(by(9, 2)) && !ways.tell(by(9, 2)));
         assert!(ways.tell(by(9, 3)) && ways.tell(by(9, 2)));
         assert_eq!(ways.0, [by(9, 3), by(9, 2)]);

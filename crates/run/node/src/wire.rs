@@ -11,12 +11,12 @@ use std::net::IpAddr;
 use garonne_rails::tcp::Versions;
 use ipnet::IpNet;
 
-use crate::admission::Admission;
+use crate::admission::RegistrationSecret;
 use crate::codes;
-use crate::crash::{self, Crash};
+use crate::crash::{self, CrashReport};
 use crate::error::{Error, Result};
 use crate::limits::MESSAGE_BYTES_MAX;
-use crate::wish::{self, Wish, put_wish};
+use crate::wish::{self, Query, put_wish};
 
 /// Protocols that this side speaks.
 pub const PROTOCOLS: Versions = Versions {
@@ -55,7 +55,7 @@ fn in_protocol(mut message: Vec<u8>, protocol: u16) -> Vec<u8> {
 }
 
 /// A network: what kind of address, the address, how many of its bits are the network's.
-pub(crate) fn put_network(writer: Writer, network: &IpNet) -> Writer {
+pub(crate) fn put_network(writer: MessageWriter, network: &IpNet) -> MessageWriter {
     let writer = match network.addr() {
         IpAddr::V4(four) => writer.raw([4]).raw(four.octets()),
         IpAddr::V6(six) => writer.raw([6]).raw(six.octets()),
@@ -63,7 +63,7 @@ pub(crate) fn put_network(writer: Writer, network: &IpNet) -> Writer {
     writer.raw([network.prefix_len()])
 }
 
-pub(crate) fn network(r: &mut Reader<'_>) -> Result<IpNet> {
+pub(crate) fn network(r: &mut MessageReader<'_>) -> Result<IpNet> {
     let address = match r.raw::<1>()? {
         [4] => IpAddr::from(r.raw::<4>()?),
         [6] => IpAddr::from(r.raw::<16>()?),
@@ -82,7 +82,7 @@ pub enum ToAgent {
         /// Oldest and newest protocol that the library speaks.
         protocols: Versions,
         /// What admits to the job, from the environment.
-        admission: Admission,
+        admission: RegistrationSecret,
         /// The rank, from the environment.
         rank: u32,
         /// Process id as the process itself sees it.
@@ -145,7 +145,7 @@ pub enum ToAgent {
     },
     /// A signal ends this rank, which stands still until the agent says on its card that it may
     /// end.
-    Crashed(Crash),
+    Crashed(CrashReport),
     /// A tool wants a network out of use between hosts, or in use again; answered with `Heard`.
     /// Carries the agent's end of a private socket.
     Drain {
@@ -158,7 +158,7 @@ pub enum ToAgent {
     Recorder,
     /// A tool asks what the ranks of all other hosts show; answered with `Looking`, and then with
     /// `Seen` for each that answers. Carries the agent's end of a private socket.
-    Look(Wish),
+    Look(Query),
 }
 
 /// From the agent to a rank or tool.
@@ -219,7 +219,7 @@ pub enum ToRank {
 
 /// Between launcher and agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum LauncherMessage {
     /// The launcher received this signal; `broadcast` when the kernel sent it to the whole process
     /// group already.
     Signal {
@@ -264,9 +264,9 @@ pub(crate) fn cut(text: &str) -> String {
 }
 
 /// Builds a message.
-pub(crate) struct Writer(pub(crate) Vec<u8>);
+pub(crate) struct MessageWriter(pub(crate) Vec<u8>);
 
-impl Writer {
+impl MessageWriter {
     pub(crate) fn new(kind: u16) -> Self {
         let mut bytes = Vec::with_capacity(64);
         // What nothing was agreed about is said so that all understand it that can.
@@ -287,11 +287,11 @@ impl Writer {
 }
 
 /// Reads one, and trusts nothing.
-pub(crate) struct Reader<'a> {
+pub(crate) struct MessageReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> MessageReader<'a> {
     pub(crate) fn new(message: &'a [u8]) -> Result<(u16, Self)> {
         let mut reader = Self { rest: message };
         let magic = reader.raw()?;
@@ -381,48 +381,48 @@ impl ToAgent {
                 rank,
                 pid,
                 version,
-            } => Writer::new(1)
+            } => MessageWriter::new(1)
                 .raw(protocols.lowest.to_le_bytes())
                 .raw(protocols.highest.to_le_bytes())
                 .raw(admission.bytes())
                 .raw(rank.to_le_bytes())
                 .raw(pid.to_le_bytes())
                 .bytes(version.as_bytes()),
-            ToAgent::Attach => Writer::new(2),
-            ToAgent::Finalized => Writer::new(3),
-            ToAgent::Abort { code, text } => Writer::new(4)
+            ToAgent::Attach => MessageWriter::new(2),
+            ToAgent::Finalized => MessageWriter::new(3),
+            ToAgent::Abort { code, text } => MessageWriter::new(4)
                 .raw(code.to_le_bytes())
                 .bytes(text.as_bytes()),
-            ToAgent::Report { text } => Writer::new(5).bytes(text.as_bytes()),
-            ToAgent::Put { key, value } => Writer::new(6).bytes(key.as_bytes()).bytes(value),
-            ToAgent::Get { key } => Writer::new(7).bytes(key.as_bytes()),
-            ToAgent::Fence => Writer::new(8),
-            ToAgent::Resumed => Writer::new(9),
-            ToAgent::Call { peer, bulk } => Writer::new(10)
+            ToAgent::Report { text } => MessageWriter::new(5).bytes(text.as_bytes()),
+            ToAgent::Put { key, value } => MessageWriter::new(6).bytes(key.as_bytes()).bytes(value),
+            ToAgent::Get { key } => MessageWriter::new(7).bytes(key.as_bytes()),
+            ToAgent::Fence => MessageWriter::new(8),
+            ToAgent::Resumed => MessageWriter::new(9),
+            ToAgent::Call { peer, bulk } => MessageWriter::new(10)
                 .raw(peer.to_le_bytes())
                 .raw(u32::from(*bulk).to_le_bytes()),
-            ToAgent::Apart { peer } => Writer::new(11).raw(peer.to_le_bytes()),
+            ToAgent::Apart { peer } => MessageWriter::new(11).raw(peer.to_le_bytes()),
             ToAgent::Drain { network, drained } => {
-                put_network(Writer::new(12), network).raw([u8::from(*drained)])
+                put_network(MessageWriter::new(12), network).raw([u8::from(*drained)])
             }
-            ToAgent::Recorder => Writer::new(16),
-            ToAgent::Look(wish) => put_wish(Writer::new(13), *wish),
-            ToAgent::Refused { peer, code, text } => Writer::new(14)
+            ToAgent::Recorder => MessageWriter::new(16),
+            ToAgent::Look(wish) => put_wish(MessageWriter::new(13), *wish),
+            ToAgent::Refused { peer, code, text } => MessageWriter::new(14)
                 .raw(peer.to_le_bytes())
                 .bytes(code.as_bytes())
                 .bytes(text.as_bytes()),
-            ToAgent::Crashed(crash) => Writer::new(crash::KIND).raw(crash.fields()),
+            ToAgent::Crashed(crash) => MessageWriter::new(crash::KIND).raw(crash.fields()),
         }
         .0
     }
 
     /// Reads a message.
     pub fn decode(message: &[u8]) -> Result<Self> {
-        let (kind, mut r) = Reader::new(message)?;
+        let (kind, mut r) = MessageReader::new(message)?;
         let value = match kind {
             1 => ToAgent::Register {
                 protocols: (r.u16()?, r.u16()?).into(),
-                admission: Admission::from_bytes(r.raw()?),
+                admission: RegistrationSecret::from_bytes(r.raw()?),
                 rank: r.u32()?,
                 pid: r.u32()?,
                 version: r.text()?,
@@ -457,7 +457,7 @@ impl ToAgent {
                 code: r.text()?,
                 text: r.text()?,
             },
-            crash::KIND => ToAgent::Crashed(Crash::read(&mut r)?),
+            crash::KIND => ToAgent::Crashed(CrashReport::read(&mut r)?),
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
         };
         r.end(value)
@@ -474,17 +474,17 @@ impl ToRank {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             ToRank::Welcome { protocol, rank } => {
-                Writer(in_protocol(Writer::new(101).0, *protocol))
+                MessageWriter(in_protocol(MessageWriter::new(101).0, *protocol))
                     .raw(protocol.to_le_bytes())
                     .raw(rank.to_le_bytes())
             }
-            ToRank::Alone => Writer::new(102),
-            ToRank::Refused { code, text } => Writer::new(103)
+            ToRank::Alone => MessageWriter::new(102),
+            ToRank::Refused { code, text } => MessageWriter::new(103)
                 .bytes(code.as_bytes())
                 .bytes(text.as_bytes()),
-            ToRank::Value { value } => Writer::new(104).bytes(value),
-            ToRank::Fenced => Writer::new(105),
-            ToRank::Heard => Writer::new(107),
+            ToRank::Value { value } => MessageWriter::new(104).bytes(value),
+            ToRank::Fenced => MessageWriter::new(105),
+            ToRank::Heard => MessageWriter::new(107),
             ToRank::Attached {
                 command,
                 launcher,
@@ -492,22 +492,22 @@ impl ToRank {
                 hosts,
                 name,
                 started_s,
-            } => Writer::new(106)
+            } => MessageWriter::new(106)
                 .bytes(command.as_bytes())
                 .raw(launcher.to_le_bytes())
                 .raw(ranks.to_le_bytes())
                 .bytes(hosts.as_bytes())
                 .bytes(name.as_bytes())
                 .raw(started_s.to_le_bytes()),
-            ToRank::Looking { node } => Writer::new(108).raw(node.to_le_bytes()),
-            ToRank::Seen { node } => Writer::new(109).raw(node.to_le_bytes()),
+            ToRank::Looking { node } => MessageWriter::new(108).raw(node.to_le_bytes()),
+            ToRank::Seen { node } => MessageWriter::new(109).raw(node.to_le_bytes()),
         }
         .0
     }
 
     /// Reads a message.
     pub fn decode(message: &[u8]) -> Result<Self> {
-        let (kind, mut r) = Reader::new(message)?;
+        let (kind, mut r) = MessageReader::new(message)?;
         let value = match kind {
             101 => ToRank::Welcome {
                 protocol: r.u16()?,
@@ -529,7 +529,7 @@ impl ToRank {
                 ranks: r.u32()?,
                 hosts: r.text()?,
                 // An agent that was started before there were names says nothing more.
-                name: r.rest(Reader::text)?,
+                name: r.rest(MessageReader::text)?,
                 started_s: r.rest(|r| r.raw().map(u64::from_le_bytes))?,
             },
             108 => ToRank::Looking { node: r.u32()? },
@@ -540,42 +540,44 @@ impl ToRank {
     }
 }
 
-impl Link {
+impl LauncherMessage {
     /// Bytes of the message.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Link::Signal { signal, broadcast } => Writer::new(201)
+            LauncherMessage::Signal { signal, broadcast } => MessageWriter::new(201)
                 .raw(signal.to_le_bytes())
                 .raw(u32::from(*broadcast).to_le_bytes()),
-            Link::Done { code } => Writer::new(202).raw(code.to_le_bytes()),
-            Link::World => Writer::new(203),
-            Link::Remains { rank } => Writer::new(205).raw(rank.unwrap_or(u32::MAX).to_le_bytes()),
-            Link::Recorder { rank, process } => Writer::new(206)
+            LauncherMessage::Done { code } => MessageWriter::new(202).raw(code.to_le_bytes()),
+            LauncherMessage::World => MessageWriter::new(203),
+            LauncherMessage::Remains { rank } => {
+                MessageWriter::new(205).raw(rank.unwrap_or(u32::MAX).to_le_bytes())
+            }
+            LauncherMessage::Recorder { rank, process } => MessageWriter::new(206)
                 .raw(rank.to_le_bytes())
                 .raw(process.to_le_bytes()),
-            Link::Line { node } => Writer::new(204).raw(node.to_le_bytes()),
+            LauncherMessage::Line { node } => MessageWriter::new(204).raw(node.to_le_bytes()),
         }
         .0
     }
 
     /// Reads a message.
     pub fn decode(message: &[u8]) -> Result<Self> {
-        let (kind, mut r) = Reader::new(message)?;
+        let (kind, mut r) = MessageReader::new(message)?;
         let value = match kind {
-            201 => Link::Signal {
+            201 => LauncherMessage::Signal {
                 signal: r.u32()? as i32,
                 broadcast: r.u32()? != 0,
             },
-            203 => Link::World,
-            205 => Link::Remains {
+            203 => LauncherMessage::World,
+            205 => LauncherMessage::Remains {
                 rank: Some(r.u32()?).filter(|rank| *rank != u32::MAX),
             },
-            206 => Link::Recorder {
+            206 => LauncherMessage::Recorder {
                 rank: r.u32()?,
                 process: r.u32()?,
             },
-            204 => Link::Line { node: r.u32()? },
-            202 => Link::Done {
+            204 => LauncherMessage::Line { node: r.u32()? },
+            202 => LauncherMessage::Done {
                 code: r.u32()? as i32,
             },
             _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
@@ -590,7 +592,7 @@ pub fn read_anything(bytes: &[u8]) {
     let _ = (
         ToAgent::decode(bytes),
         ToRank::decode(bytes),
-        Link::decode(bytes),
+        LauncherMessage::decode(bytes),
     );
     crate::orders::read_anything(bytes);
 }

@@ -2,11 +2,11 @@
 //! other (docs/formats-job.md, D13 and D14).
 
 use crate::error::Result;
-use crate::wire::{Reader, Writer, damaged};
+use crate::wire::{MessageReader, MessageWriter, damaged};
 
 /// Who wants to know what ranks show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct QueryId {
     /// The node where it was asked.
     pub at: u32,
     /// Which of those who ask there.
@@ -15,7 +15,7 @@ pub struct Asked {
 
 /// What is to be seen of the ranks of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wish {
+pub enum Query {
     /// What each does and waits for.
     #[default]
     Standing,
@@ -33,12 +33,12 @@ pub enum Wish {
     /// Nothing any more: who asked has gone.
     NoMore,
     /// What a command says of them, in its own words.
-    Page(Page, Form),
+    Page(RemoteCommand, OutputFormat),
 }
 
 /// A command that can be asked for on another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Page {
+pub enum RemoteCommand {
     /// `garonne why gate` of this rank: on its host alone.
     Gate(u32),
     /// `garonne rail`.
@@ -53,52 +53,56 @@ pub enum Page {
 
 /// In which form it says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum OutputFormat {
     /// For people.
     Words,
     /// For programs.
     Json,
 }
 
-impl Form {
+impl OutputFormat {
     /// JSON, if that is asked for.
     pub fn json_if(asked: bool) -> Self {
-        if asked { Form::Json } else { Form::Words }
+        if asked {
+            OutputFormat::Json
+        } else {
+            OutputFormat::Words
+        }
     }
 }
 
-impl Wish {
+impl Query {
     fn code(self) -> (u8, u32) {
         match self {
-            Wish::Standing => (0, 0),
-            Wish::Load => (1, 0),
-            Wish::Clock => (2, 0),
-            Wish::Records { ms } => (3, ms),
-            Wish::NoMore => (4, 0),
-            Wish::All => (5, 0),
-            Wish::Page(Page::Gate(rank), Form::Words) => (6, rank),
-            Wish::Page(Page::Gate(rank), Form::Json) => (7, rank),
-            Wish::Page(Page::Rail, form) => (8, form as u32),
-            Wish::Page(Page::Paces, form) => (9, form as u32),
-            Wish::Page(Page::Background, form) => (10, form as u32),
-            Wish::Page(Page::Map, form) => (11, form as u32),
+            Query::Standing => (0, 0),
+            Query::Load => (1, 0),
+            Query::Clock => (2, 0),
+            Query::Records { ms } => (3, ms),
+            Query::NoMore => (4, 0),
+            Query::All => (5, 0),
+            Query::Page(RemoteCommand::Gate(rank), OutputFormat::Words) => (6, rank),
+            Query::Page(RemoteCommand::Gate(rank), OutputFormat::Json) => (7, rank),
+            Query::Page(RemoteCommand::Rail, form) => (8, form as u32),
+            Query::Page(RemoteCommand::Paces, form) => (9, form as u32),
+            Query::Page(RemoteCommand::Background, form) => (10, form as u32),
+            Query::Page(RemoteCommand::Map, form) => (11, form as u32),
         }
     }
 
     fn of_code(kind: u8, ms: u32) -> Option<Self> {
         let wish = match kind {
-            0 => Wish::Standing,
-            1 => Wish::Load,
-            2 => Wish::Clock,
-            3 => Wish::Records { ms },
-            4 => Wish::NoMore,
-            5 => Wish::All,
-            6 => Wish::Page(Page::Gate(ms), Form::Words),
-            7 => Wish::Page(Page::Gate(ms), Form::Json),
-            8 => Wish::Page(Page::Rail, Form::json_if(ms == 1)),
-            9 => Wish::Page(Page::Paces, Form::json_if(ms == 1)),
-            10 => Wish::Page(Page::Background, Form::json_if(ms == 1)),
-            11 => Wish::Page(Page::Map, Form::json_if(ms == 1)),
+            0 => Query::Standing,
+            1 => Query::Load,
+            2 => Query::Clock,
+            3 => Query::Records { ms },
+            4 => Query::NoMore,
+            5 => Query::All,
+            6 => Query::Page(RemoteCommand::Gate(ms), OutputFormat::Words),
+            7 => Query::Page(RemoteCommand::Gate(ms), OutputFormat::Json),
+            8 => Query::Page(RemoteCommand::Rail, OutputFormat::json_if(ms == 1)),
+            9 => Query::Page(RemoteCommand::Paces, OutputFormat::json_if(ms == 1)),
+            10 => Query::Page(RemoteCommand::Background, OutputFormat::json_if(ms == 1)),
+            11 => Query::Page(RemoteCommand::Map, OutputFormat::json_if(ms == 1)),
             _ => return None,
         };
         (wish.code().1 == ms).then_some(wish)
@@ -118,31 +122,31 @@ impl Wish {
 
     /// Whether a host says many things of it, one after the other, until one that is empty.
     pub fn is_stream(self) -> bool {
-        matches!(self, Wish::Records { .. } | Wish::All)
+        matches!(self, Query::Records { .. } | Query::All)
     }
 }
 
-pub(crate) fn put_asked(writer: Writer, asked: &Asked) -> Writer {
+pub(crate) fn put_asked(writer: MessageWriter, asked: &QueryId) -> MessageWriter {
     writer
         .raw(asked.at.to_le_bytes())
         .raw(asked.number.to_le_bytes())
 }
 
-pub(crate) fn asked(r: &mut Reader<'_>) -> Result<Asked> {
-    Ok(Asked {
+pub(crate) fn asked(r: &mut MessageReader<'_>) -> Result<QueryId> {
+    Ok(QueryId {
         at: r.u32()?,
         number: r.u32()?,
     })
 }
 
-pub(crate) fn put_wish(writer: Writer, wish: Wish) -> Writer {
+pub(crate) fn put_wish(writer: MessageWriter, wish: Query) -> MessageWriter {
     let (kind, ms) = wish.code();
     writer.raw([kind]).raw(ms.to_le_bytes())
 }
 
-pub(crate) fn wish(r: &mut Reader<'_>) -> Result<Wish> {
+pub(crate) fn wish(r: &mut MessageReader<'_>) -> Result<Query> {
     let ([kind], ms) = (r.raw()?, r.u32()?);
-    Wish::of_code(kind, ms).ok_or_else(|| damaged("nobody can look for that"))
+    Query::of_code(kind, ms).ok_or_else(|| damaged("nobody can look for that"))
 }
 
 #[cfg(test)]
@@ -152,22 +156,22 @@ mod tests {
     #[test]
     fn a_wish_is_read_as_it_was_told_and_what_is_none_is_refused() {
         for wish in [
-            Wish::Standing,
-            Wish::Load,
-            Wish::Clock,
-            Wish::Records { ms: 5000 },
-            Wish::Records { ms: 0 },
-            Wish::NoMore,
-            Wish::All,
-            Wish::Page(Page::Gate(7), Form::Words),
-            Wish::Page(Page::Gate(0), Form::Json),
-            Wish::Page(Page::Rail, Form::Json),
-            Wish::Page(Page::Paces, Form::Words),
-            Wish::Page(Page::Background, Form::Json),
-            Wish::Page(Page::Map, Form::Words),
-            Wish::Page(Page::Map, Form::Json),
+            Query::Standing,
+            Query::Load,
+            Query::Clock,
+            Query::Records { ms: 5000 },
+            Query::Records { ms: 0 },
+            Query::NoMore,
+            Query::All,
+            Query::Page(RemoteCommand::Gate(7), OutputFormat::Words),
+            Query::Page(RemoteCommand::Gate(0), OutputFormat::Json),
+            Query::Page(RemoteCommand::Rail, OutputFormat::Json),
+            Query::Page(RemoteCommand::Paces, OutputFormat::Words),
+            Query::Page(RemoteCommand::Background, OutputFormat::Json),
+            Query::Page(RemoteCommand::Map, OutputFormat::Words),
+            Query::Page(RemoteCommand::Map, OutputFormat::Json),
         ] {
-            assert_eq!(Wish::of_word(&wish.word()), Some(wish));
+            assert_eq!(Query::of_word(&wish.word()), Some(wish));
         }
         for wrong in [
             "",
@@ -180,7 +184,7 @@ mod tests {
             "3:99999999999",
             "x:0",
         ] {
-            assert_eq!(Wish::of_word(wrong), None, "{wrong}");
+            assert_eq!(Query::of_word(wrong), None, "{wrong}");
         }
     }
 }

@@ -9,10 +9,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 
-use garonne_node::gathering::{Gathering, in_parts};
+use garonne_node::gathering::{AgentCheckin, in_parts};
 use garonne_node::limits::{FAN_OUT, SEATS_MAX};
-use garonne_node::orders::{Order, Place, Report, Seat};
-use garonne_node::tree::Tree;
+use garonne_node::orders::{AgentCommand, AgentReport, HostEndpoint, NodeEndpoints};
+use garonne_node::tree::AgentTree;
 
 const HOP: u64 = 10;
 const WORK: u64 = 1;
@@ -35,14 +35,14 @@ enum Message {
     Job,
     /// A node takes calls; on its way to the first.
     Opened(u32),
-    Ready(Vec<Seat>),
+    Ready(Vec<NodeEndpoints>),
     /// Some hosts, as bytes: passed on as they came.
     Hosts(Rc<Vec<u8>>),
     Go,
 }
 
 struct Agent {
-    gathering: Gathering,
+    gathering: AgentCheckin,
     busy_until: u64,
     /// The longest chain of messages of which each had to wait for the one before.
     hops: u32,
@@ -82,7 +82,7 @@ impl Ord for Event {
 }
 
 struct World {
-    tree: Tree,
+    tree: AgentTree,
     by: By,
     ranks: u32,
     agents: Vec<Agent>,
@@ -104,11 +104,11 @@ struct Outcome {
     table: u64,
 }
 
-fn seat(node: u32, ranks: u32) -> Seat {
+fn seat(node: u32, ranks: u32) -> NodeEndpoints {
     let [a, b, c, d] = (0x0a00_0000 + node).to_be_bytes();
-    Seat {
+    NodeEndpoints {
         node,
-        place: Place {
+        place: HostEndpoint {
             name: format!("node{node:05}"),
             home: u64::from(node),
             addresses: vec![[a, b, c, d].into(), [192, b, c, d].into()],
@@ -120,9 +120,9 @@ fn seat(node: u32, ranks: u32) -> Seat {
 
 impl World {
     fn new(nodes: u32, ranks: u32, fan_out: u32, by: By) -> Self {
-        let tree = Tree::new(nodes, 0, fan_out);
+        let tree = AgentTree::new(nodes, 0, fan_out);
         let agent = |node| Agent {
-            gathering: Gathering::new(tree, node),
+            gathering: AgentCheckin::new(tree, node),
             busy_until: 0,
             hops: 0,
             lines: u32::from(node != 0) + tree.children(node).len() as u32,
@@ -148,12 +148,12 @@ impl World {
             Message::Start | Message::Call | Message::Answer => 200,
             // What is to be run; an environment of some kilobytes, and a node for each rank.
             Message::Job => 4096 + u64::from(self.tree.nodes()) * (13 + 4 * u64::from(self.ranks)),
-            Message::Opened(node) => Report::Opened(1, seat(*node, 0).place.addresses)
+            Message::Opened(node) => AgentReport::Opened(1, seat(*node, 0).place.addresses)
                 .encode()
                 .len() as u64,
-            Message::Ready(seats) => Report::Ready(seats.clone()).encode().len() as u64,
+            Message::Ready(seats) => AgentReport::Ready(seats.clone()).encode().len() as u64,
             Message::Hosts(bytes) => bytes.len() as u64,
-            Message::Go => Order::Go.encode().len() as u64,
+            Message::Go => AgentCommand::Go.encode().len() as u64,
         };
         let agent = &mut self.agents[from as usize];
         agent.busy_until += WORK;
@@ -186,7 +186,7 @@ impl World {
         self.take(node, node, vec![own]);
     }
 
-    fn take(&mut self, node: u32, from: u32, seats: Vec<Seat>) {
+    fn take(&mut self, node: u32, from: u32, seats: Vec<NodeEndpoints>) {
         let agent = &mut self.agents[node as usize];
         agent.gathering.take(from, seats).expect("its own");
         agent.held = agent.held.max(agent.gathering.held());
@@ -205,7 +205,10 @@ impl World {
                     self.tree.nodes() as usize
                 );
                 for seats in all {
-                    self.pass(0, Message::Hosts(Rc::new(Order::Hosts(seats).encode())));
+                    self.pass(
+                        0,
+                        Message::Hosts(Rc::new(AgentCommand::Hosts(seats).encode())),
+                    );
                 }
                 self.pass(0, Message::Go);
             }
@@ -340,7 +343,7 @@ fn a_start_takes_steps_that_grow_with_the_logarithm_of_the_nodes() {
             let outcome = start(ranks, each, FAN_OUT, by);
             let nodes = ranks.div_ceil(each);
             let levels =
-                (1..).find(|levels| Tree::new(nodes, 0, FAN_OUT).depth(nodes - 1) <= *levels);
+                (1..).find(|levels| AgentTree::new(nodes, 0, FAN_OUT).depth(nodes - 1) <= *levels);
             let levels = levels.expect("a number");
             // Node numbers of L levels begin at (32^L - 1) / 31: so many levels are below the
             // logarithm and one more.
@@ -364,13 +367,13 @@ fn a_start_takes_steps_that_grow_with_the_logarithm_of_the_nodes() {
             // one.
             let parts = u64::from(nodes.div_ceil(SEATS_MAX as u32)) + 1;
             let children = u64::from(FAN_OUT);
-            let bound =
-                (children + 1) * (2 * parts + 4) + u64::from(Tree::new(nodes, 0, FAN_OUT).count(1));
+            let bound = (children + 1) * (2 * parts + 4)
+                + u64::from(AgentTree::new(nodes, 0, FAN_OUT).count(1));
             assert!(outcome.messages.0 <= bound, "{outcome:?}");
             // Nobody but the first knows of hosts that are not below it before all have met.
             assert_eq!(
                 outcome.held as u32,
-                Tree::new(nodes, 0, FAN_OUT).count(1),
+                AgentTree::new(nodes, 0, FAN_OUT).count(1),
                 "{outcome:?}"
             );
             assert!(

@@ -12,8 +12,8 @@
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
-use garonne_node::client::Client;
-use garonne_node::layout::{State, Wait};
+use garonne_node::client::AgentClient;
+use garonne_node::layout::{RankState, WaitInfo};
 use garonne_node::wire::{LIBRARY_VERSION, PROTOCOLS};
 use garonne_rails::tcp::Versions;
 
@@ -31,11 +31,11 @@ fn main() {
         Versions::from((number(), number()))
     });
     let client = match std::env::var("GARONNE_RANK").as_deref() {
-        Ok("1") => Client::from_env_as(
+        Ok("1") => AgentClient::from_env_as(
             posed.as_deref().unwrap_or(LIBRARY_VERSION),
             spoken.unwrap_or(PROTOCOLS),
         ),
-        _ => Client::from_env(),
+        _ => AgentClient::from_env(),
     };
     let client = match client {
         Ok(client) => client,
@@ -80,7 +80,7 @@ fn run_child() {
     eprint!("{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn obey(client: &Client, word: &str, operands: &[String]) {
+fn obey(client: &AgentClient, word: &str, operands: &[String]) {
     let world = client.world();
     let number = || operands[0].parse::<i64>().expect("a number");
     let fine = |result: Result<(), garonne_node::Error>| {
@@ -117,7 +117,7 @@ fn obey(client: &Client, word: &str, operands: &[String]) {
         "resume" => fine(client.resumed()),
         "wait" => publish_wait(client, number() as i32, now_ns()),
         "mourn" => {
-            while client.card(number() as u32).state() != State::Gone {
+            while client.card(number() as u32).state() != RankState::Gone {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -137,11 +137,11 @@ fn obey(client: &Client, word: &str, operands: &[String]) {
 }
 
 /// Shows on this rank's card that it waits for `peer` since a time, or for nothing since 0.
-fn publish_wait(client: &Client, peer: i32, since_ns: u64) {
-    client.card(client.world().rank).publish_wait(&Wait {
+fn publish_wait(client: &AgentClient, peer: i32, since_ns: u64) {
+    client.card(client.world().rank).publish_wait(&WaitInfo {
         peer,
         since_ns,
-        ..Wait::default()
+        ..WaitInfo::default()
     });
 }
 
@@ -151,7 +151,7 @@ fn now_ns() -> u64 {
 }
 
 /// Writes a token into the next rank's inbox and waits for the previous rank's in its own.
-fn ring(client: &Client) {
+fn ring(client: &AgentClient) {
     let world = client.world();
     let next = client
         .map_peer((world.rank + 1) % world.size)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use garonne_engine::strategy::examine::{self, Report};
 use garonne_engine::strategy::loaded::{Decides, Question, Strategy};
-use garonne_node::strategy::Module;
+use garonne_node::strategy::StrategyModule;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
@@ -111,7 +111,7 @@ fn tell(line: &Line) {
 pub fn inside(what: Inside, file: &Path, seed: u64) -> i32 {
     // Who asked may be gone while the module does not return.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let module = match Module::open(file) {
+    let module = match StrategyModule::open(file) {
         Ok(module) => module,
         Err(error) => {
             tell(&Line::Refused(error.to_string()));

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use garonne_engine::event::{Event, What};
 use garonne_engine::post_mortem::Recorded;
 use garonne_node::printable::line;
-use garonne_node::recorder::{self, Remains};
+use garonne_node::recorder::{self, FlightRecording};
 use garonne_node::{bounded, calls, launcher};
 use garonne_sites::Resolver;
 use garonne_trace::file::TraceFile;
@@ -37,23 +37,25 @@ const KIND: &str = "last events";
 /// What the agent has handed over.
 #[derive(Debug, Default)]
 pub struct Collected {
-    remains: Option<(Remains, Option<u32>)>,
+    remains: Option<(FlightRecording, Option<u32>)>,
     ranks: Vec<(u32, u32, OwnedFd)>,
 }
 
 impl Collected {
     /// Takes what an event of the launcher brings, if it brings something.
-    pub fn hear(&mut self, event: launcher::Event) {
+    pub fn hear(&mut self, event: launcher::LauncherEvent) {
         match event {
-            launcher::Event::Remains { world, rank } => {
-                self.remains = Remains::open(world).ok().map(|remains| (remains, rank));
+            launcher::LauncherEvent::Remains { world, rank } => {
+                self.remains = FlightRecording::open(world)
+                    .ok()
+                    .map(|remains| (remains, rank));
             }
-            launcher::Event::Recorder {
+            launcher::LauncherEvent::Recorder {
                 rank,
                 process,
                 file,
             } => self.ranks.push((rank, process, file)),
-            launcher::Event::Begun | launcher::Event::World(_) => {}
+            launcher::LauncherEvent::Begun | launcher::LauncherEvent::World(_) => {}
         }
     }
 
@@ -179,7 +181,7 @@ fn event_value((number, event): &(u64, Event), names: &mut Names<'_>) -> Value {
 fn rank_value(
     (rank, process): (u32, u32),
     recorded: &Recorded,
-    remains: &Remains,
+    remains: &FlightRecording,
     names: &mut Names<'_>,
 ) -> Value {
     let latest = remains.latest(rank);

@@ -81,7 +81,7 @@ pub enum Stream {
     Err,
 }
 
-/// What the user says; [`Colour::Auto`] until then.
+/// What the user says; [`TagColour::Auto`] until then.
 static CHOSEN: OnceLock<Colour> = OnceLock::new();
 
 /// Decides when to colour, once.

@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use garonne_sync::doorbell::Doorbell;
 
-use super::{Agent, Slot, World};
+use super::{Agent, RankSlot, WorldState};
 use crate::codes;
-use crate::layout::{Card, ShardCard, State, Wait};
+use crate::layout::{RankBlock, RankState, ShardBlock, WaitInfo};
 use crate::limits::{ABSENCE_LOOK, ABSENCE_WAIT};
-use crate::processes::{self, Ended};
+use crate::processes::{self, ProcessExit};
 use crate::sys;
 
 /// What a rank can still do for a world.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Part {
+enum Participation {
     /// It computes, or may still register: anything can happen.
     Open,
     /// It has ended, and came before it did.
@@ -28,43 +28,47 @@ enum Part {
     /// It has ended well without coming.
     Absent,
     /// It has waited for some time.
-    Waits(Wait),
+    Waits(WaitInfo),
 }
 
 /// The first rank that is missing in a world where all others wait, and one of those; preferably
 /// one that waits for just this rank.
-fn verdict(parts: &[Part]) -> Option<(usize, usize)> {
-    let absent = parts.iter().position(|part| *part == Part::Absent)?;
-    if parts.contains(&Part::Open) {
+fn verdict(parts: &[Participation]) -> Option<(usize, usize)> {
+    let absent = parts
+        .iter()
+        .position(|part| *part == Participation::Absent)?;
+    if parts.contains(&Participation::Open) {
         return None;
     }
-    let waits = |part: &Part| matches!(part, Part::Waits(_));
-    let for_absent = |part: &Part| match part {
-        Part::Waits(wait) => {
-            usize::try_from(wait.peer).is_ok_and(|peer| parts.get(peer) == Some(&Part::Absent))
-        }
+    let waits = |part: &Participation| matches!(part, Participation::Waits(_));
+    let for_absent = |part: &Participation| match part {
+        Participation::Waits(wait) => usize::try_from(wait.peer)
+            .is_ok_and(|peer| parts.get(peer) == Some(&Participation::Absent)),
         _ => false,
     };
     match parts.iter().position(for_absent) {
         Some(waiter) => match parts[waiter] {
-            Part::Waits(wait) => Some((usize::try_from(wait.peer).unwrap_or(absent), waiter)),
+            Participation::Waits(wait) => {
+                Some((usize::try_from(wait.peer).unwrap_or(absent), waiter))
+            }
             _ => None,
         },
         None => Some((absent, parts.iter().position(waits)?)),
     }
 }
 
-impl World {
+impl WorldState {
     /// Wakes ranks that sleep and have not said what they wait for: a rank says it only when it
     /// goes back to sleep, so that short waits do not pay for it.
     pub(super) fn stir(&self) {
         for rank in 0..self.shape.size {
-            let card = Card::of(&self.board, rank);
-            if card.state() == State::Running && card.wait().is_some_and(|wait| wait.since_ns == 0)
+            let card = RankBlock::of(&self.board, rank);
+            if card.state() == RankState::Running
+                && card.wait().is_some_and(|wait| wait.since_ns == 0)
             {
                 Doorbell::new(card.doorbell()).ring_fenced();
                 for shard in 1..self.shape.shards {
-                    if let Some(card) = ShardCard::of(&self.board, &self.shape, shard, rank) {
+                    if let Some(card) = ShardBlock::of(&self.board, &self.shape, shard, rank) {
                         Doorbell::new(card.doorbell()).ring_fenced();
                     }
                 }
@@ -73,10 +77,10 @@ impl World {
     }
 }
 
-impl Slot {
+impl RankSlot {
     /// Whether the rank has ended well before it came to the world of this number.
     fn missed(&self, epoch_of_member: Option<u32>, epoch: u32) -> bool {
-        self.ended == Some(Ended::Exit(0)) && epoch_of_member.is_none_or(|last| last < epoch)
+        self.ended == Some(ProcessExit::Exit(0)) && epoch_of_member.is_none_or(|last| last < epoch)
     }
 }
 
@@ -88,11 +92,11 @@ impl Agent<'_> {
             return None;
         }
         let epoch = u32::try_from(self.worlds.len()).ok()?.checked_sub(1)?;
-        let missed = |slot: &Slot| slot.missed(self.epoch_of(slot), epoch);
+        let missed = |slot: &RankSlot| slot.missed(self.epoch_of(slot), epoch);
         (self.ending.is_none() && self.slots.iter().any(missed)).then_some(epoch)
     }
 
-    fn epoch_of(&self, slot: &Slot) -> Option<u32> {
+    fn epoch_of(&self, slot: &RankSlot) -> Option<u32> {
         slot.member.map(|index| self.members[index as usize].epoch)
     }
 
@@ -120,7 +124,7 @@ impl Agent<'_> {
     fn end_if_absent(&mut self, epoch: u32) {
         self.worlds[epoch as usize].stir();
         let now = Duration::from_nanos(sys::monotonic_ns());
-        let parts: Vec<Part> = (0..self.slots.len() as u32)
+        let parts: Vec<Participation> = (0..self.slots.len() as u32)
             .map(|rank| self.part(rank, epoch, now))
             .collect();
         let Some((absent, waiter)) = verdict(&parts) else {
@@ -131,7 +135,7 @@ impl Agent<'_> {
         }
         let waiting = parts
             .iter()
-            .filter(|part| matches!(part, Part::Waits(_)))
+            .filter(|part| matches!(part, Participation::Waits(_)))
             .count();
         let others = match waiting - 1 {
             0 => String::new(),
@@ -148,28 +152,28 @@ impl Agent<'_> {
         self.kept_out(absent as u32, &line);
     }
 
-    fn part(&self, rank: u32, epoch: u32, now: Duration) -> Part {
+    fn part(&self, rank: u32, epoch: u32, now: Duration) -> Participation {
         let slot = &self.slots[rank as usize];
         if slot.missed(self.epoch_of(slot), epoch) {
-            return Part::Absent;
+            return Participation::Absent;
         }
         let Some(member) = slot.member.map(|index| &self.members[index as usize]) else {
-            return Part::Open;
+            return Participation::Open;
         };
         let gone = member.gone || (member.direct && slot.ended.is_some());
         if gone && (slot.ended.is_some() || member.epoch == epoch) {
-            return Part::Over;
+            return Participation::Over;
         }
         // One that has finalized may come again: with a session, or by another program of its
         // script.
         if gone || member.finalized || member.epoch != epoch {
-            return Part::Open;
+            return Participation::Open;
         }
-        let wait = Card::of(&self.worlds[epoch as usize].board, rank).wait();
+        let wait = RankBlock::of(&self.worlds[epoch as usize].board, rank).wait();
         wait.filter(|wait| {
             wait.since_ns != 0 && Duration::from_nanos(wait.since_ns) + ABSENCE_WAIT <= now
         })
-        .map_or(Part::Open, Part::Waits)
+        .map_or(Participation::Open, Participation::Waits)
     }
 
     /// Whether a process that no rank waits for (put into the background by a script that has
@@ -189,27 +193,35 @@ impl Agent<'_> {
 mod tests {
     use super::*;
 
-    fn waits(peer: i32) -> Part {
-        Part::Waits(Wait {
+    fn waits(peer: i32) -> Participation {
+        Participation::Waits(WaitInfo {
             peer,
             since_ns: 1,
-            ..Wait::default()
+            ..WaitInfo::default()
         })
     }
 
     #[test]
     fn nothing_is_said_while_a_rank_may_still_act() {
-        assert_eq!(verdict(&[waits(1), Part::Absent, Part::Open]), None);
-        assert_eq!(verdict(&[Part::Over, Part::Absent]), None);
-        assert_eq!(verdict(&[waits(1), Part::Over]), None);
+        assert_eq!(
+            verdict(&[waits(1), Participation::Absent, Participation::Open]),
+            None
+        );
+        assert_eq!(verdict(&[Participation::Over, Participation::Absent]), None);
+        assert_eq!(verdict(&[waits(1), Participation::Over]), None);
     }
 
     #[test]
     fn the_one_that_is_waited_for_is_named_first() {
-        let parts = [Part::Absent, waits(-1), waits(3), Part::Absent];
+        let parts = [
+            Participation::Absent,
+            waits(-1),
+            waits(3),
+            Participation::Absent,
+        ];
         assert_eq!(verdict(&parts), Some((3, 2)));
         assert_eq!(
-            verdict(&[Part::Absent, waits(-1), Part::Over]),
+            verdict(&[Participation::Absent, waits(-1), Participation::Over]),
             Some((0, 1))
         );
     }

@@ -6,10 +6,10 @@
 //! another host.
 
 use super::Agent;
-use crate::added::{self, Added};
+use crate::added::{self, NewAddress};
 use crate::addresses;
 use crate::limits::ADDED_MAX;
-use crate::orders::{Order, Report};
+use crate::orders::{AgentCommand, AgentReport};
 use std::net::IpAddr;
 
 impl Agent<'_> {
@@ -25,7 +25,7 @@ impl Agent<'_> {
         });
         match found.is_empty() {
             true => {}
-            false if self.up.is_some() => self.report(&Report::Added(found)),
+            false if self.up.is_some() => self.report(&AgentReport::Added(found)),
             false => self.have_addresses(self.node, &found),
         }
     }
@@ -40,13 +40,13 @@ impl Agent<'_> {
             }
         }
         if self.added.len() > before {
-            self.order_all(&Order::Added(self.added.clone()));
+            self.order_all(&AgentCommand::Added(self.added.clone()));
             self.show_added();
         }
     }
 
     /// The first agent says which addresses there are besides those of the beginning.
-    pub(super) fn added_are(&mut self, list: Vec<Added>) {
+    pub(super) fn added_are(&mut self, list: Vec<NewAddress>) {
         self.added = list;
         self.show_added();
     }

@@ -15,13 +15,13 @@ use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags};
 
-use super::output::{Kind, Marking, Sink, Stream};
-use super::source::Source;
-use super::trunk::Loss;
-use super::{Agent, Beginning, Outer, Slot, Token, listen_at, start};
+use super::output::{LineMarks, OutputSink, RankStream, StreamKind};
+use super::source::OutputSource;
+use super::trunk::LinkLoss;
+use super::{Agent, AgentStart, EpollToken, RankSlot, RootConnection, listen_at, start};
 use crate::addresses;
 use crate::admission::draw_job_id;
-use crate::adoption::{Adoption, First, Porch, Settled};
+use crate::adoption::{AdoptionRequest, AgentLocation, ChildListener, RootAgent};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::foreign::stranded::let_be_read;
@@ -30,15 +30,15 @@ use crate::layout::JobId;
 use crate::leaf;
 use crate::limits::{self, ADOPTED_WAIT, BLAME_WAIT, BUSY_WAIT, ORPHANS_WAIT, WRAPPER_WAIT};
 use crate::nodes::listed;
-use crate::processes::{self, Ended};
-use crate::rank::rails::Rails;
-use crate::rendezvous::{self, JobName};
+use crate::processes::{self, ProcessExit};
+use crate::rank::rails::BulkTransports;
+use crate::rendezvous::{self, AgentSocketName};
 use crate::sys;
 use crate::wire::LIBRARY_VERSION;
 
 /// What an agent of adopted ranks has beyond others.
 #[derive(Debug)]
-pub(super) struct Adopted {
+pub(super) struct AdoptedRole {
     launcher: String,
     leader: u32,
     /// By then all ranks have registered.
@@ -50,27 +50,32 @@ pub(super) struct Adopted {
 }
 
 /// Serves adopted ranks to their end. `line` leads to the rank that asked.
-pub(crate) fn adopt(job: &Job, adoption: &Adoption, line: &OwnedFd, signals: &sys::Signals) -> i32 {
+pub(crate) fn adopt(
+    job: &Job,
+    adoption: &AdoptionRequest,
+    line: &OwnedFd,
+    signals: &sys::SignalFd,
+) -> i32 {
     adopt_ranks(job, adoption, line, signals).unwrap_or_else(|error| {
-        Sink::new(Kind::Err).write(format!("{error}\n").as_bytes());
+        OutputSink::new(StreamKind::Err).write(format!("{error}\n").as_bytes());
         1
     })
 }
 
 fn adopt_ranks(
     job: &Job,
-    adoption: &Adoption,
+    adoption: &AdoptionRequest,
     line: &OwnedFd,
-    signals: &sys::Signals,
+    signals: &sys::SignalFd,
 ) -> Result<i32> {
-    let name = JobName::new(adoption.parent, draw_job_id()?);
+    let name = AgentSocketName::new(adoption.parent, draw_job_id()?);
     let (hello, _) = rendezvous::bind(&name)?;
     start::raise_nofile();
     let node = adoption.of_rank[adoption.leader as usize];
     let parent = adoption.parent as i32;
     let mut agent = Agent::new(job, draw_job_id()?, parent, hello, (line, signals))?;
     agent.node = node;
-    agent.adopted = Some(Adopted {
+    agent.adopted = Some(AdoptedRole {
         launcher: adoption.launcher.clone(),
         leader: adoption.leader,
         until: None,
@@ -87,11 +92,11 @@ fn adopt_ranks(
 }
 
 impl Agent<'_> {
-    fn adopt_and_serve(&mut self, name: JobName) -> Result<i32> {
+    fn adopt_and_serve(&mut self, name: AgentSocketName) -> Result<i32> {
         let several = self.job.nodes.several();
         let mut porch = None;
         if self.node == 0 {
-            let mut first = First {
+            let mut first = RootAgent {
                 version: LIBRARY_VERSION.to_owned(),
                 job: self.id.0,
                 secret: None,
@@ -108,13 +113,13 @@ impl Agent<'_> {
         } else if self.job.tree().has_children(self.node) {
             let (listener, port) = listen_at(0)?;
             let addresses = addresses::to_call();
-            self.tell_leader(&Porch { port, addresses }.encode())?;
+            self.tell_leader(&ChildListener { port, addresses }.encode())?;
             porch = Some(listener);
         }
         let home = addresses::home()?;
         let admission = self.admission.clone();
         self.tell_leader(
-            &Settled {
+            &AgentLocation {
                 name,
                 home,
                 admission,
@@ -125,16 +130,18 @@ impl Agent<'_> {
         self.id = JobId(first.job);
         self.gather_from_now();
         // Whose end is to be seen also while others are waited for.
-        self.listen(self.link.as_fd(), Token::Link)?;
+        self.listen(self.link.as_fd(), EpollToken::Link)?;
         if several {
             let beginning = match self.node {
-                0 => Beginning::Plain,
-                _ => Beginning::Outer(Box::new(self.call_above(first, porch)?)),
+                0 => AgentStart::Plain,
+                _ => AgentStart::Outer(Box::new(self.call_above(first, porch)?)),
             };
             if let Some(code) = self.gather(beginning)? {
                 return Ok(code);
             }
-        } else if Rails::from_environment().is_ok_and(|rails| rails == Rails::Both) {
+        } else if BulkTransports::from_environment()
+            .is_ok_and(|rails| rails == BulkTransports::Both)
+        {
             self.settle_alone()?;
         }
         self.adopt_slots();
@@ -142,13 +149,13 @@ impl Agent<'_> {
             adopted.until = Some(Instant::now() + ADOPTED_WAIT);
         }
         // From now on: who came before has waited.
-        self.listen(self.hello.as_fd(), Token::Hello)?;
+        self.listen(self.hello.as_fd(), EpollToken::Hello)?;
         if let Some(above) = self
             .adopted
             .as_ref()
             .and_then(|adopted| adopted.above.as_ref())
         {
-            self.listen(above.as_fd(), Token::Above)?;
+            self.listen(above.as_fd(), EpollToken::Above)?;
         }
         self.room_for_pidfds =
             start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(self.job.size());
@@ -167,7 +174,7 @@ impl Agent<'_> {
 
     /// Where the agent above is. Comes when all ranks of the job have called MPI_Init, which may
     /// take as long as they like.
-    fn await_first(&self) -> Result<First> {
+    fn await_first(&self) -> Result<RootAgent> {
         loop {
             let mut fds = [
                 PollFd::new(self.link, PollFlags::IN),
@@ -185,7 +192,9 @@ impl Agent<'_> {
                 sys::exit_now(1);
             }
             match sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT) {
-                Ok(message) if !message.bytes.is_empty() => return First::decode(&message.bytes),
+                Ok(message) if !message.bytes.is_empty() => {
+                    return RootAgent::decode(&message.bytes);
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 // It has died, which its launcher has seen: there is nobody to serve.
                 _ => sys::exit_now(1),
@@ -193,7 +202,7 @@ impl Agent<'_> {
         }
     }
 
-    fn call_above(&self, first: First, porch: Option<TcpListener>) -> Result<Outer> {
+    fn call_above(&self, first: RootAgent, porch: Option<TcpListener>) -> Result<RootConnection> {
         let Some(secret) = first.secret else {
             return Err(Error::peer(
                 codes::G0219,
@@ -202,7 +211,7 @@ impl Agent<'_> {
         };
         let house = trusted::house(secret.clone(), first.job.to_ne_bytes(), self.node);
         let parent = self.job.tree().parent(self.node).unwrap_or(0);
-        let whom = leaf::Whom {
+        let whom = leaf::ConnectTarget {
             node: parent,
             name: self.job.nodes.name(parent),
             port: first.port,
@@ -210,7 +219,7 @@ impl Agent<'_> {
             sender: None,
         };
         let (line, reached) = leaf::call(&house, &first.addresses, &whom)?;
-        Ok(Outer {
+        Ok(RootConnection {
             job: JobId(first.job),
             node: self.node,
             secret,
@@ -229,17 +238,18 @@ impl Agent<'_> {
         for rank in 0..self.job.size() {
             let node = self.job.nodes.of(rank);
             let stream = |kind| {
-                let mut stream = Stream::new(Source::far(), rank, kind, Marking::default());
+                let mut stream =
+                    RankStream::new(OutputSource::far(), rank, kind, LineMarks::default());
                 stream.source = None;
                 stream
             };
-            let (out, err) = (stream(Kind::Out), stream(Kind::Err));
+            let (out, err) = (stream(StreamKind::Out), stream(StreamKind::Err));
             let listener = self.take_listener(rank);
-            self.slots.push(Slot {
+            self.slots.push(RankSlot {
                 node,
                 pid: 0,
                 program: program_of.next().unwrap_or(0),
-                ended: (node != self.node && self.far.is_none()).then_some(Ended::Exit(0)),
+                ended: (node != self.node && self.far.is_none()).then_some(ProcessExit::Exit(0)),
                 out,
                 err,
                 member: None,
@@ -256,7 +266,7 @@ impl Agent<'_> {
     /// How it ended is its launcher's business.
     pub(super) fn adopted_over(&mut self, rank: u32) {
         if self.adopted.is_some() {
-            self.slots[rank as usize].ended = Some(Ended::Exit(0));
+            self.slots[rank as usize].ended = Some(ProcessExit::Exit(0));
         }
     }
 
@@ -275,9 +285,9 @@ impl Agent<'_> {
     /// A launcher kills the other ranks as soon as one has failed, of which the agent may hear all
     /// at once: whoever was killed by a signal that launchers use is blamed only if nobody else is
     /// to blame.
-    pub(super) fn blame_adopted(&mut self, rank: u32, ended: Ended) {
+    pub(super) fn blame_adopted(&mut self, rank: u32, ended: ProcessExit) {
         match ended {
-            Ended::Signal(libc::SIGKILL | libc::SIGTERM) => {
+            ProcessExit::Signal(libc::SIGKILL | libc::SIGTERM) => {
                 self.slots[rank as usize].dark_until = Some(Instant::now() + BLAME_WAIT);
             }
             _ => self.ended_without_finalize(rank, ended),
@@ -285,7 +295,7 @@ impl Agent<'_> {
     }
 
     /// How an adopted rank ended, if that is known.
-    pub(super) fn adopted_end(&self, rank: u32) -> Option<Ended> {
+    pub(super) fn adopted_end(&self, rank: u32) -> Option<ProcessExit> {
         self.adopted.as_ref()?;
         let member = self.slots[rank as usize].member?;
         self.told_end(member)
@@ -394,7 +404,7 @@ impl Agent<'_> {
     /// launcher, which kills the job for the ranks that it sees die, each agent has an error stream
     /// of its own. One of those that report to the lost one says it, and waits a moment for it to
     /// be read.
-    pub(super) fn say_cut_off_beside(&self, how: Loss) {
+    pub(super) fn say_cut_off_beside(&self, how: LinkLoss) {
         let tree = self.job.tree();
         let Some(above) = tree.parent(self.node) else {
             return;
@@ -403,7 +413,7 @@ impl Agent<'_> {
             return;
         }
         let line = self.broken_line(above, "", how) + "\n";
-        Sink::new(Kind::Err).write(line.as_bytes());
+        OutputSink::new(StreamKind::Err).write(line.as_bytes());
         let_be_read(std::io::stderr().as_fd());
     }
 

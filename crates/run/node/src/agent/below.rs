@@ -15,24 +15,24 @@ use garonne_rails::tcp::Secret;
 use garonne_rails::tcp::trusted::{self, Lost, Porch};
 use rustix::event::epoll;
 
-use super::trunk::{Loss, Trunk};
-use super::{Agent, Token};
+use super::trunk::{AgentLink, LinkLoss};
+use super::{Agent, EpollToken};
 use crate::codes;
 use crate::error::Result;
-use crate::gathering::Gathering;
-use crate::leaf::Manner;
+use crate::gathering::AgentCheckin;
+use crate::leaf::AgentOrigin;
 use crate::limits;
 use crate::nodes::listed;
-use crate::orders::{Order, Report, Seat};
+use crate::orders::{AgentCommand, AgentReport, NodeEndpoints};
 
 /// See the module's paragraph.
-pub(super) struct Below {
+pub(super) struct ChildAgents {
     porch: Porch,
     /// In the order of nodes.
-    branches: Vec<Branch>,
+    branches: Vec<ChildAgent>,
     /// Until then those that are to report here may take to call; none: that time is over.
     gather_until: Option<Instant>,
-    gathering: Gathering,
+    gathering: AgentCheckin,
     /// What is to be run, as those who call are told.
     job: Vec<u8>,
     /// Ranks below that have ended, to be told above.
@@ -48,15 +48,15 @@ fn is_hopeless((heard, told): (Instant, Option<Instant>), now: Instant) -> bool 
 }
 
 /// One that reports to this agent.
-struct Branch {
+struct ChildAgent {
     node: u32,
-    trunk: Option<Trunk>,
+    trunk: Option<AgentLink>,
     /// It has said that nothing runs there any more, or its line is gone.
     done: bool,
 }
 
-impl Branch {
-    fn new(node: u32, trunk: Option<Trunk>) -> Self {
+impl ChildAgent {
+    fn new(node: u32, trunk: Option<AgentLink>) -> Self {
         Self {
             node,
             trunk,
@@ -65,8 +65,8 @@ impl Branch {
     }
 }
 
-impl Below {
-    fn branch(&mut self, node: u32) -> Option<&mut Branch> {
+impl ChildAgents {
+    fn branch(&mut self, node: u32) -> Option<&mut ChildAgent> {
         let at = self
             .branches
             .binary_search_by_key(&node, |branch| branch.node)
@@ -74,7 +74,7 @@ impl Below {
         self.branches.get_mut(at)
     }
 
-    fn open(&self) -> impl Iterator<Item = &Branch> {
+    fn open(&self) -> impl Iterator<Item = &ChildAgent> {
         self.branches.iter().filter(|branch| !branch.done)
     }
 
@@ -119,8 +119,8 @@ impl Below {
     }
 
     /// A host that has joined, with its line.
-    pub fn seat(&mut self, node: u32, trunk: Trunk) {
-        self.branches.push(Branch::new(node, Some(trunk)));
+    pub fn seat(&mut self, node: u32, trunk: AgentLink) {
+        self.branches.push(ChildAgent::new(node, Some(trunk)));
     }
 
     /// Whether a node is known to have an agent that has found its parent.
@@ -133,7 +133,7 @@ impl Below {
     }
 
     /// The line to one that reports here.
-    pub fn line_to(&self, node: u32) -> Option<&Trunk> {
+    pub fn line_to(&self, node: u32) -> Option<&AgentLink> {
         let at = self
             .branches
             .binary_search_by_key(&node, |branch| branch.node);
@@ -141,7 +141,7 @@ impl Below {
     }
 
     /// All lines that there are.
-    pub fn lines(&self) -> impl Iterator<Item = &Trunk> {
+    pub fn lines(&self) -> impl Iterator<Item = &AgentLink> {
         self.branches
             .iter()
             .filter_map(|branch| branch.trunk.as_ref())
@@ -155,7 +155,7 @@ impl Below {
     pub fn due(&self) -> Option<Instant> {
         let gather = self.gather_until.filter(|_| !self.is_ready());
         let lines = self.open().filter_map(|branch| branch.trunk.as_ref());
-        lines.map(Trunk::due).chain(gather).min()
+        lines.map(AgentLink::due).chain(gather).min()
     }
 }
 
@@ -166,13 +166,13 @@ impl Agent<'_> {
         let tree = self.job.tree();
         let house = trusted::house(secret.clone(), self.id.0.to_ne_bytes(), self.node);
         let porch = Porch::new(house, listener);
-        self.listen(porch.fd(), Token::Porch)?;
-        let awaited = |node| Branch::new(node, None);
-        self.below = Some(Box::new(Below {
+        self.listen(porch.fd(), EpollToken::Porch)?;
+        let awaited = |node| ChildAgent::new(node, None);
+        self.below = Some(Box::new(ChildAgents {
             porch,
             branches: tree.children(self.node).map(awaited).collect(),
             gather_until: Some(Instant::now() + limits::GATHER_WAIT),
-            gathering: Gathering::new(tree, self.node),
+            gathering: AgentCheckin::new(tree, self.node),
             job: Vec::new(),
             over: Vec::new(),
             told_to_end: None,
@@ -188,14 +188,14 @@ impl Agent<'_> {
     }
 
     /// This node is ready.
-    pub(super) fn take_own_seat(&mut self, own: Seat) {
+    pub(super) fn take_own_seat(&mut self, own: NodeEndpoints) {
         if let Some(what) = &self.job.shortfall {
-            self.report(&Report::Unbound(what.clone()));
+            self.report(&AgentReport::Unbound(what.clone()));
         }
         match &mut self.below {
             // Of one's own node, and once.
             Some(below) => drop(below.gathering.take(self.node, vec![own])),
-            None => self.report(&Report::Ready(vec![own])),
+            None => self.report(&AgentReport::Ready(vec![own])),
         }
         self.tell_ready();
     }
@@ -206,13 +206,13 @@ impl Agent<'_> {
             && let Some(below) = &mut self.below
         {
             for seats in below.gathering.tell() {
-                self.report(&Report::Ready(seats));
+                self.report(&AgentReport::Ready(seats));
             }
         }
     }
 
     /// All hosts of the job, at the first agent, when all are ready.
-    pub(super) fn take_seats(&mut self) -> Vec<Vec<Seat>> {
+    pub(super) fn take_seats(&mut self) -> Vec<Vec<NodeEndpoints>> {
         let below = self.below.as_mut();
         below.map_or(Vec::new(), |below| below.gathering.tell())
     }
@@ -237,7 +237,7 @@ impl Agent<'_> {
             epoll::add(
                 epoll,
                 socket,
-                Token::Stranger(place as u32).pack(),
+                EpollToken::Stranger(place as u32).pack(),
                 epoll::EventFlags::IN,
             )
             .is_ok()
@@ -270,7 +270,7 @@ impl Agent<'_> {
                 false => {}
             };
         }
-        let mut trunk = Trunk::new(line, Token::Trunk(node), &self.epoll);
+        let mut trunk = AgentLink::new(line, EpollToken::Trunk(node), &self.epoll);
         let sent = match self.adopted {
             // Its ranks run already, and have told it of the job.
             Some(_) => Ok(()),
@@ -288,7 +288,7 @@ impl Agent<'_> {
     }
 
     /// Tells one who has called what is to be run.
-    fn tell_job(&mut self, trunk: &mut Trunk) -> std::result::Result<(), Lost> {
+    fn tell_job(&mut self, trunk: &mut AgentLink) -> std::result::Result<(), Lost> {
         if self
             .below
             .as_ref()
@@ -297,9 +297,9 @@ impl Agent<'_> {
             let job = match &self.up {
                 // As it was told here.
                 Some(_) => self.job.clone(),
-                None => self.job_for(Manner::Started),
+                None => self.job_for(AgentOrigin::Started),
             };
-            let job = Order::Job(Box::new(job)).encode();
+            let job = AgentCommand::Job(Box::new(job)).encode();
             self.below
                 .iter_mut()
                 .for_each(|below| below.job.clone_from(&job));
@@ -325,7 +325,7 @@ impl Agent<'_> {
                 Err(_) => return self.branch_lost(node),
             };
             let heard =
-                Report::decode(&message).and_then(|report| self.hear(node, report, &message));
+                AgentReport::decode(&message).and_then(|report| self.hear(node, report, &message));
             if heard.is_err() {
                 return self.branch_lost(node);
             }
@@ -334,23 +334,23 @@ impl Agent<'_> {
 
     /// A report has come from a child: obeyed here if this is the first agent, else passed on, but
     /// for what is between these two.
-    fn hear(&mut self, child: u32, report: Report, message: &[u8]) -> Result<()> {
+    fn hear(&mut self, child: u32, report: AgentReport, message: &[u8]) -> Result<()> {
         let is_first = self.up.is_none();
         match report {
-            Report::Ping => {}
-            Report::Ready(seats) => {
+            AgentReport::Ping => {}
+            AgentReport::Ready(seats) => {
                 if let Some(below) = &mut self.below {
                     below.gathering.take(child, seats)?;
                 }
                 self.tell_ready();
             }
-            Report::Done => {
+            AgentReport::Done => {
                 if let Some(branch) = self.below.as_mut().and_then(|below| below.branch(child)) {
                     branch.done = true;
                 }
                 self.no_more_of(child);
             }
-            Report::Over(mut ranks) => {
+            AgentReport::Over(mut ranks) => {
                 let tree = self.job.tree();
                 ranks.retain(|rank| tree.is_below(child, self.job.nodes.of(*rank)));
                 match (is_first, &mut self.below) {
@@ -358,19 +358,19 @@ impl Agent<'_> {
                     _ => self.over_elsewhere(ranks),
                 }
             }
-            Report::Of(node, inner) => {
+            AgentReport::Of(node, inner) => {
                 if node == child || !self.job.tree().is_below(child, node) {
                     return Err(crate::wire::damaged(
                         "it speaks for a host that is not its own",
                     ));
                 }
                 match is_first {
-                    true => self.serve_report(node, Report::decode(&inner)?),
+                    true => self.serve_report(node, AgentReport::decode(&inner)?),
                     false => self.report_on(message),
                 }
             }
             report if is_first => self.serve_report(child, report),
-            _ => self.report(&Report::Of(child, message.to_vec())),
+            _ => self.report(&AgentReport::Of(child, message.to_vec())),
         }
         Ok(())
     }
@@ -380,7 +380,7 @@ impl Agent<'_> {
         let Some(branch) = self.below.as_mut().and_then(|below| below.branch(node)) else {
             return;
         };
-        let mut how = Loss::Ended;
+        let mut how = LinkLoss::Ended;
         if let Some(trunk) = branch.trunk.take() {
             how = trunk.how_lost();
             trunk.end(&self.epoll);
@@ -403,7 +403,7 @@ impl Agent<'_> {
     }
 
     /// What is said of an agent whose line was lost; `more` is of those behind it.
-    pub(super) fn broken_line(&self, node: u32, more: &str, how: Loss) -> String {
+    pub(super) fn broken_line(&self, node: u32, more: &str, how: LinkLoss) -> String {
         let ranks = self.job.ranks_of(node);
         let here = match ranks.len() {
             0 => String::from("no ranks"),
@@ -411,7 +411,7 @@ impl Agent<'_> {
             _ => format!("ranks {}", listed(&ranks)),
         };
         let name = self.host_name(node);
-        if let (Loss::Ended, Some(stood)) = (how, self.standstill.explains(Instant::now())) {
+        if let (LinkLoss::Ended, Some(stood)) = (how, self.standstill.explains(Instant::now())) {
             return format!(
                 "error[{}]: host '{}' stood still for {} s, or its agent was stopped; the agent of host '{name}' ({here}{more}), which waits {} s, has ended what ran there",
                 codes::G0245,
@@ -430,7 +430,7 @@ impl Agent<'_> {
     /// the job.
     pub(super) fn fail_as_agent(&mut self, line: &str) {
         match self.up.is_some() {
-            true if self.ending.is_none() => self.report(&Report::Failed {
+            true if self.ending.is_none() => self.report(&AgentReport::Failed {
                 rank: None,
                 code: 1,
                 finalized: false,
@@ -458,12 +458,12 @@ impl Agent<'_> {
 
     /// Sends an order to all other agents: the first does, and one that has lost the way to it to
     /// those below.
-    pub(super) fn order_all(&mut self, order: &Order) {
+    pub(super) fn order_all(&mut self, order: &AgentCommand) {
         // Else it has come from above, and was passed on as it came.
         if self.up.as_ref().is_none_or(|up| up.trunk.is_none())
             && let Some(below) = &mut self.below
         {
-            if matches!(order, Order::End { .. } | Order::Finish) {
+            if matches!(order, AgentCommand::End { .. } | AgentCommand::Finish) {
                 below.told_to_end.get_or_insert_with(Instant::now);
             }
             self.send_below(&order.encode());
@@ -471,7 +471,7 @@ impl Agent<'_> {
     }
 
     /// Sends an order to the agent of a node below.
-    pub(super) fn order(&mut self, node: u32, order: &Order) {
+    pub(super) fn order(&mut self, node: u32, order: &AgentCommand) {
         self.order_on(node, order.encode());
     }
 
@@ -482,7 +482,7 @@ impl Agent<'_> {
         };
         let message = match child == node {
             true => order,
-            false => Order::For(node, order).encode(),
+            false => AgentCommand::For(node, order).encode(),
         };
         let Some(branch) = self.below.as_mut().and_then(|below| below.branch(child)) else {
             return;
@@ -498,13 +498,13 @@ impl Agent<'_> {
     /// Bytes that wait to leave towards a node.
     pub(super) fn waiting_for(&mut self, node: u32) -> usize {
         if let Some(up) = &self.up {
-            return up.trunk.as_ref().map_or(0, Trunk::waiting);
+            return up.trunk.as_ref().map_or(0, AgentLink::waiting);
         }
         let child = self.job.tree().towards(self.node, node);
         let branch = child.and_then(|child| self.below.as_mut()?.branch(child));
         branch
             .and_then(|branch| branch.trunk.as_ref())
-            .map_or(0, Trunk::waiting)
+            .map_or(0, AgentLink::waiting)
     }
 
     /// Signs of life, and the end of patience.
@@ -513,7 +513,7 @@ impl Agent<'_> {
         below.porch.keep_time();
         let is_over = |until: &mut Instant| *until <= now;
         let late = !below.is_ready() && below.gather_until.take_if(is_over).is_some();
-        let ping = Order::Ping.encode();
+        let ping = AgentCommand::Ping.encode();
         let mut lost = Vec::new();
         let mut absent = Vec::new();
         for branch in below.branches.iter_mut().filter(|branch| !branch.done) {

@@ -8,9 +8,9 @@
 use std::time::Instant;
 
 use super::Agent;
-use super::ending::Failure;
+use super::ending::JobFailure;
 use crate::limits::STARTER_BEFORE_LINE;
-use crate::processes::Ended;
+use crate::processes::ProcessExit;
 
 /// The code by which ssh says that its own connection failed, or that it does not know how the
 /// other side ended.
@@ -18,17 +18,17 @@ const SSH_LOST: i32 = 255;
 
 /// A failure that is not told yet.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct PendingFailure {
     report: String,
-    failure: Failure,
+    failure: JobFailure,
 }
 
 /// Whether an agent is gone whose line was reset then: what started it has ended at the same time,
 /// and says that it ended by itself. What is on the way to a host may reset connections as well,
 /// but hardly has `docker exec` say how the agent ended.
-fn is_gone(reset: Instant, (over, how): (Instant, Ended)) -> bool {
+fn is_gone(reset: Instant, (over, how): (Instant, ProcessExit)) -> bool {
     let long_before = reset.saturating_duration_since(over) > STARTER_BEFORE_LINE;
-    !long_before && how != Ended::Exit(SSH_LOST)
+    !long_before && how != ProcessExit::Exit(SSH_LOST)
 }
 
 impl Agent<'_> {
@@ -45,19 +45,19 @@ impl Agent<'_> {
 
     /// Ends the job by a failure: at once, or when it is known of all hosts whether they are there.
     /// Another launcher than ours, which ends the ranks itself, waits for nobody's words.
-    pub(super) fn blame(&mut self, report: String, failure: Failure) {
+    pub(super) fn blame(&mut self, report: String, failure: JobFailure) {
         let below = self.below.as_ref().filter(|_| self.adopted.is_none());
         let unsure = below.is_some_and(|below| below.lines().any(|line| line.is_down()));
         match unsure {
             false => self.say_failure(&report, &failure),
-            true => drop(self.held.get_or_insert(Held { report, failure })),
+            true => drop(self.held.get_or_insert(PendingFailure { report, failure })),
         }
     }
 
     /// Tells the failure that was held back once all lines stand; where one is over, its host has
     /// been told of, which ended the job.
     pub(super) fn let_go(&mut self) {
-        let Some(Held { report, failure }) = self.held.take() else {
+        let Some(PendingFailure { report, failure }) = self.held.take() else {
             return;
         };
         if self.ending.is_none() {
@@ -76,15 +76,20 @@ mod tests {
     fn who_is_reset_as_its_starter_ends_is_gone_unless_that_says_that_it_lost_the_way() {
         let reset = Instant::now() + Duration::from_secs(60);
         let soon = reset - STARTER_BEFORE_LINE / 2;
-        let killed = Ended::Signal(libc::SIGKILL);
-        for how in [killed, Ended::Exit(137), Ended::Exit(1), Ended::Exit(0)] {
+        let killed = ProcessExit::Signal(libc::SIGKILL);
+        for how in [
+            killed,
+            ProcessExit::Exit(137),
+            ProcessExit::Exit(1),
+            ProcessExit::Exit(0),
+        ] {
             assert!(is_gone(reset, (soon, how)), "{how:?}");
             assert!(
                 is_gone(reset, (reset + Duration::from_secs(2), how)),
                 "{how:?}"
             );
         }
-        assert!(!is_gone(reset, (soon, Ended::Exit(SSH_LOST))));
+        assert!(!is_gone(reset, (soon, ProcessExit::Exit(SSH_LOST))));
         // A client that has done its part, or was ended by somebody: the job goes on, and so does
         // the line.
         assert!(!is_gone(reset, (reset - 2 * STARTER_BEFORE_LINE, killed)));

@@ -15,21 +15,21 @@ use garonne_rails::tcp::Secret;
 use rustix::event::epoll;
 use rustix::pipe::PipeFlags;
 
-use super::{Agent, Token, executable, spawn};
+use super::{Agent, EpollToken, executable, spawn};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::STARTER_WORDS_MAX;
-use crate::orders::Errand;
-use crate::processes::{self, Ended};
+use crate::orders::AgentBootstrap;
+use crate::processes::{self, ProcessExit};
 use crate::sys;
 
 /// A command that starts the agent of a node.
-pub(super) struct Hired {
+pub(super) struct RemoteStart {
     node: u32,
     /// Its process, until it has ended.
     pid: i32,
     /// When that was, and how.
-    over: Option<(Instant, Ended)>,
+    over: Option<(Instant, ProcessExit)>,
     /// Our end of its standard input: an agent that has not called yet ends with it.
     _errand: OwnedFd,
     /// What it says.
@@ -44,9 +44,9 @@ impl Agent<'_> {
         node: u32,
         secret: Secret,
         (port, addresses): (u16, Vec<IpAddr>),
-    ) -> Errand {
+    ) -> AgentBootstrap {
         let parent = self.job.tree().parent(node).unwrap_or(0);
-        Errand {
+        AgentBootstrap {
             job: self.id.0,
             secret,
             node,
@@ -61,7 +61,8 @@ impl Agent<'_> {
     /// Starts the agents of those that report to a node, which takes calls there.
     pub(super) fn start_below(&mut self, node: u32, at: (u16, Vec<IpAddr>)) -> Result<()> {
         let children = self.job.tree().children(node);
-        let known = |far: &super::Far| far.hired.iter().any(|hired| children.contains(&hired.node));
+        let known =
+            |far: &super::RootRole| far.hired.iter().any(|hired| children.contains(&hired.node));
         let Some(secret) = self
             .far
             .as_ref()
@@ -83,7 +84,7 @@ impl Agent<'_> {
         Ok(())
     }
 
-    fn hired(&mut self, node: u32) -> Option<&mut Hired> {
+    fn hired(&mut self, node: u32) -> Option<&mut RemoteStart> {
         self.far
             .as_mut()?
             .hired
@@ -139,15 +140,15 @@ impl Agent<'_> {
             }
             self.branch_words(node);
             let how = match how {
-                Ended::Exit(status) => format!("ended with exit status {status}"),
-                Ended::Signal(signal) => format!("was killed by signal {signal}"),
+                ProcessExit::Exit(status) => format!("ended with exit status {status}"),
+                ProcessExit::Signal(signal) => format!("was killed by signal {signal}"),
             };
             self.not_started(node, &format!("the command that starts its agent {how}"));
         }
     }
 
     /// When the command ended that started a node's agent, and how.
-    pub(super) fn starter_over(&self, node: u32) -> Option<(Instant, Ended)> {
+    pub(super) fn starter_over(&self, node: u32) -> Option<(Instant, ProcessExit)> {
         let mut hired = self.far.iter().flat_map(|far| &far.hired);
         hired.find(|hired| hired.node == node)?.over
     }
@@ -200,7 +201,7 @@ impl Agent<'_> {
     }
 
     /// Starts the agent that the errand is for.
-    fn start_branch(&self, errand: &Errand) -> Result<Hired> {
+    fn start_branch(&self, errand: &AgentBootstrap) -> Result<RemoteStart> {
         let failed = |error| {
             Error::system(
                 codes::G0209,
@@ -236,7 +237,7 @@ impl Agent<'_> {
             c(entry)
         });
         let envp = envp.collect::<Result<Vec<_>>>()?;
-        let exec = spawn::Exec {
+        let exec = spawn::ExecRequest {
             path: &path,
             by_shell: true,
             argv: &argv,
@@ -265,8 +266,8 @@ impl Agent<'_> {
                 error,
             ),
         })?;
-        self.listen(words.as_fd(), Token::Words(errand.node))?;
-        Ok(Hired {
+        self.listen(words.as_fd(), EpollToken::Words(errand.node))?;
+        Ok(RemoteStart {
             node: errand.node,
             pid,
             over: None,

@@ -12,21 +12,21 @@ use garonne_rails::tcp::House;
 use garonne_rails::tcp::trusted::{self, Call, Called};
 use rustix::event::epoll;
 
-use super::{Agent, Token};
+use super::{Agent, EpollToken};
 use crate::codes;
 use crate::limits::CALLBACKS_MAX;
 use crate::nodes::listed;
-use crate::orders::{Callback, Order, Report};
+use crate::orders::{AgentCommand, AgentReport, ReverseConnectRequest};
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct Callbacks {
-    under_way: Vec<Option<Asking>>,
+pub(super) struct ReverseConnects {
+    under_way: Vec<Option<PendingRequest>>,
 }
 
 #[derive(Debug)]
-struct Asking {
-    what: Callback,
+struct PendingRequest {
+    what: ReverseConnectRequest,
     call: Call,
     /// Of this host's addresses, those not tried yet, the next one last.
     left: Vec<IpAddr>,
@@ -34,7 +34,7 @@ struct Asking {
 
 impl Agent<'_> {
     /// Has `call.to` call `call.from`, wherever it is.
-    pub(super) fn have_called(&mut self, call: Callback) {
+    pub(super) fn have_called(&mut self, call: ReverseConnectRequest) {
         let Some((_, called)) = self.nodes_of(call).filter(|_| self.ending.is_none()) else {
             return;
         };
@@ -42,20 +42,20 @@ impl Agent<'_> {
         if self.is_here(call.to) {
             self.ask_rank(call);
         } else if self.up.is_some() {
-            self.report(&Report::Call(call));
+            self.report(&AgentReport::Call(call));
         } else {
-            self.order(called, &Order::Call(call));
+            self.order(called, &AgentCommand::Call(call));
         }
     }
 
     /// The nodes of the rank that is to be called and of the one that is to call, which another
     /// agent names. `None`: there are no such ranks.
-    pub(super) fn nodes_of(&self, call: Callback) -> Option<(u32, u32)> {
+    pub(super) fn nodes_of(&self, call: ReverseConnectRequest) -> Option<(u32, u32)> {
         let (size, nodes) = (self.job.size(), &self.job.nodes);
         (call.from < size && call.to < size).then(|| (nodes.of(call.from), nodes.of(call.to)))
     }
 
-    fn ask_rank(&mut self, what: Callback) {
+    fn ask_rank(&mut self, what: ReverseConnectRequest) {
         let under_way = self.callbacks.under_way.iter().flatten();
         if under_way.clone().any(|asking| asking.what == what) || under_way.count() >= CALLBACKS_MAX
         {
@@ -67,7 +67,7 @@ impl Agent<'_> {
     }
 
     /// Calls the rank at the next address.
-    fn ask_at(&mut self, what: Callback, mut left: Vec<IpAddr>) {
+    fn ask_at(&mut self, what: ReverseConnectRequest, mut left: Vec<IpAddr>) {
         let (Some(secret), Some(port)) = (self.secret(), self.port_of(what.to)) else {
             return;
         };
@@ -81,14 +81,14 @@ impl Agent<'_> {
             let free = self.callbacks.under_way.iter().position(Option::is_none);
             let place = free.unwrap_or(self.callbacks.under_way.len());
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-            let token = Token::Callback(place as u32).pack();
+            let token = EpollToken::Callback(place as u32).pack();
             let watched = call
                 .fd()
                 .is_some_and(|fd| epoll::add(&self.epoll, fd, token, flags).is_ok());
             if !watched {
                 continue;
             }
-            let asking = Some(Asking { what, call, left });
+            let asking = Some(PendingRequest { what, call, left });
             match free {
                 Some(place) => self.callbacks.under_way[place] = asking,
                 None => self.callbacks.under_way.push(asking),
@@ -110,14 +110,14 @@ impl Agent<'_> {
                     && asking.call.has_called()
                     && let Some(fd) = asking.call.fd()
                 {
-                    let token = Token::Callback(place).pack();
+                    let token = EpollToken::Callback(place).pack();
                     let _ = epoll::modify(&self.epoll, fd, token, epoll::EventFlags::IN);
                 }
             }
             // The rank knows: nothing more is to be said.
             Called::Open(_) => *slot = None,
             Called::Failed(_) | Called::Refused(_) | Called::Cut(_) => {
-                if let Some(Asking { what, left, .. }) = slot.take() {
+                if let Some(PendingRequest { what, left, .. }) = slot.take() {
                     self.ask_at(what, left);
                 }
             }

@@ -8,11 +8,11 @@ use rustix::net::RecvFlags;
 
 use super::Agent;
 use super::ending::ends_jobs;
-use super::output::{Kind, Sink};
+use super::output::{OutputSink, StreamKind};
 use crate::limits::DRAIN_READS;
 use crate::processes;
 use crate::sys;
-use crate::wire::Link;
+use crate::wire::LauncherMessage;
 
 impl Agent<'_> {
     /// Kills what is left, passes the last output on and returns the exit code.
@@ -24,7 +24,7 @@ impl Agent<'_> {
         let passing = self
             .sinks
             .iter()
-            .filter_map(Sink::passes)
+            .filter_map(OutputSink::passes)
             .collect::<Vec<_>>();
         for rank in passing.into_iter().chain(0..self.slots.len() as u32) {
             self.drain(rank);
@@ -35,7 +35,7 @@ impl Agent<'_> {
             self.say_end_to_guest();
         } else {
             self.flush_slowly();
-            self.flush(Kind::Out);
+            self.flush(StreamKind::Out);
             self.hand_recorders_over();
         }
         self.code()
@@ -49,7 +49,7 @@ impl Agent<'_> {
                 .sinks
                 .iter()
                 .filter(|sink| sink.pending_bytes() > 0)
-                .map(Sink::fd)
+                .map(OutputSink::fd)
                 .collect::<Vec<_>>();
             if waiting.is_empty() {
                 return;
@@ -80,9 +80,9 @@ impl Agent<'_> {
     /// Reads one message of the launcher: whether it passes on a signal that ends jobs, or is gone.
     fn launcher_asks_for_the_end(&self) -> bool {
         match sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT)
-            .map(|message| Link::decode(&message.bytes))
+            .map(|message| LauncherMessage::decode(&message.bytes))
         {
-            Ok(Ok(Link::Signal { signal, .. })) => ends_jobs(signal),
+            Ok(Ok(LauncherMessage::Signal { signal, .. })) => ends_jobs(signal),
             Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
             _ => true,
         }
@@ -93,7 +93,7 @@ impl Agent<'_> {
         if self.up.is_some() {
             return self.forward_all(rank);
         }
-        for kind in [Kind::Out, Kind::Err] {
+        for kind in [StreamKind::Out, StreamKind::Err] {
             // One reading may stop early to let others finish their lines; all together take what a
             // pipe holds.
             for _ in 0..DRAIN_READS {

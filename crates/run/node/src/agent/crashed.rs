@@ -11,32 +11,32 @@ use std::time::Instant;
 
 use garonne_sync::futex;
 
-use super::own_program::{self, Running};
-use super::{Agent, Token};
-use crate::crash::{Crash, MAY_END};
-use crate::layout::Card;
+use super::own_program::{self, HelperProcess};
+use super::{Agent, EpollToken};
+use crate::crash::{CrashReport, MAY_END};
+use crate::layout::RankBlock;
 use crate::limits::{CRASH_TEXT_BYTES_MAX, CRASH_WAIT};
 use crate::{printable, sys};
 
 /// A rank that is or was examined.
 #[derive(Debug)]
-struct Examined {
+struct ExaminedRank {
     member: u32,
     signal: i32,
     /// The program that examines it; `None` once it has ended.
-    program: Option<Program>,
+    program: Option<ExaminerProcess>,
     said: Vec<u8>,
     until: Instant,
 }
 
 #[derive(Debug)]
-struct Program {
+struct ExaminerProcess {
     /// 0 when it was reaped.
     pid: i32,
     pipe: OwnedFd,
 }
 
-impl Drop for Program {
+impl Drop for ExaminerProcess {
     fn drop(&mut self) {
         if self.pid != 0 {
             sys::kill(self.pid, libc::SIGKILL);
@@ -46,14 +46,14 @@ impl Drop for Program {
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct Crashes {
-    examined: Option<Examined>,
+pub(super) struct CrashExaminations {
+    examined: Option<ExaminedRank>,
     /// Members that stand still beside it.
     standing: Vec<u32>,
 }
 
-impl Crashes {
-    fn program(&mut self) -> Option<&mut Program> {
+impl CrashExaminations {
+    fn program(&mut self) -> Option<&mut ExaminerProcess> {
         self.examined.as_mut()?.program.as_mut()
     }
 
@@ -72,7 +72,8 @@ impl Crashes {
 
     /// What was found of a member that this signal ended: whole lines.
     fn found(&self, member: u32, signal: i32) -> Option<String> {
-        let known = |examined: &&Examined| (examined.member, examined.signal) == (member, signal);
+        let known =
+            |examined: &&ExaminedRank| (examined.member, examined.signal) == (member, signal);
         let said = &self.examined.as_ref().filter(known)?.said;
         let end = said.iter().rposition(|byte| *byte == b'\n')?;
         Some(String::from_utf8_lossy(&said[..end]).into_owned())
@@ -82,7 +83,7 @@ impl Crashes {
 impl Agent<'_> {
     /// A rank tells that a signal ends it. From now on that is the first failure, whoever fails
     /// meanwhile.
-    pub(super) fn rank_crashed(&mut self, rank: u32, member: u32, crash: Crash) {
+    pub(super) fn rank_crashed(&mut self, rank: u32, member: u32, crash: CrashReport) {
         if self.ending.is_some() || self.verdicts.is_interrupt() {
             return self.let_end(member);
         }
@@ -97,7 +98,7 @@ impl Agent<'_> {
         if program.is_none() {
             self.let_end(member);
         }
-        self.crashes.examined = Some(Examined {
+        self.crashes.examined = Some(ExaminedRank {
             member,
             signal: crash.signal,
             program,
@@ -106,11 +107,11 @@ impl Agent<'_> {
         });
     }
 
-    fn start_examining(&self, pid: i32, crash: Crash) -> Option<Program> {
+    fn start_examining(&self, pid: i32, crash: CrashReport) -> Option<ExaminerProcess> {
         let words = ["agent", "--crashed", &pid.to_string(), &crash.word()];
-        let Running { pid, pipe } = own_program::start(&words, self.signals)?;
-        let program = Program { pid, pipe };
-        self.listen(program.pipe.as_fd(), Token::Crash).ok()?;
+        let HelperProcess { pid, pipe } = own_program::start(&words, self.signals)?;
+        let program = ExaminerProcess { pid, pipe };
+        self.listen(program.pipe.as_fd(), EpollToken::Crash).ok()?;
         Some(program)
     }
 
@@ -161,7 +162,7 @@ impl Agent<'_> {
             return;
         };
         let epoch = self.members[member as usize].epoch as usize;
-        let card = Card::of(&self.worlds[epoch].board, rank);
+        let card = RankBlock::of(&self.worlds[epoch].board, rank);
         // SYNC(crash-end): the rank looks before and after it sleeps.
         card.crash().store(MAY_END, Release);
         futex::wake(card.crash(), u32::MAX);

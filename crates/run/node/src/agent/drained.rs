@@ -19,34 +19,34 @@ use super::Agent;
 use super::serve::reply;
 use crate::codes;
 use crate::drained;
-use crate::layout::{Card, State};
+use crate::layout::{RankBlock, RankState};
 use crate::limits::{DRAINED_MAX, DRAINS_MAX, NETWORK_WAIT};
-use crate::orders::{Asked, Order, Report};
+use crate::orders::{AgentCommand, AgentReport, QueryId};
 use crate::rank::networks::ENV_NETWORKS;
-use crate::reach::{self, Host, Loss, Own};
+use crate::reach::{self, DisableEffect, HostNetworks, InterfaceAddress};
 use crate::wire::ToRank;
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct Drains {
+pub(super) struct DrainRequests {
     /// Those that have asked here, by their numbers.
     askers: VecDeque<(u32, OwnedFd)>,
     /// The number of the last one.
     number: u32,
     /// Of the first agent: what all hosts were asked for.
-    questions: VecDeque<Question>,
+    questions: VecDeque<DrainQuestion>,
     /// The number of the last one.
     question: u32,
 }
 
 #[derive(Debug)]
-struct Question {
+struct DrainQuestion {
     number: u32,
     network: IpNet,
-    by: Asked,
+    by: QueryId,
     since: Instant,
     /// By node.
-    answers: BTreeMap<u32, Vec<Own>>,
+    answers: BTreeMap<u32, Vec<InterfaceAddress>>,
 }
 
 fn too_many() -> String {
@@ -63,16 +63,16 @@ impl Agent<'_> {
             self.drains.askers.pop_front();
         }
         match self.up.is_some() {
-            true => self.report(&Report::Drain(network, drained, number)),
+            true => self.report(&AgentReport::Drain(network, drained, number)),
             false => {
                 let at = self.node;
-                self.set_drained(network, drained, Asked { at, number });
+                self.set_drained(network, drained, QueryId { at, number });
             }
         }
     }
 
     /// A network is to be used or not: for the first agent.
-    pub(super) fn set_drained(&mut self, network: IpNet, drained: bool, by: Asked) {
+    pub(super) fn set_drained(&mut self, network: IpNet, drained: bool, by: QueryId) {
         match drained {
             true if self.drained.contains(&network) => return self.answer_drain(by, String::new()),
             true if self.drained.len() >= DRAINED_MAX => return self.answer_drain(by, too_many()),
@@ -94,21 +94,21 @@ impl Agent<'_> {
     }
 
     /// Has all hosts say what they have.
-    fn ask_all(&mut self, network: IpNet, by: Asked) {
+    fn ask_all(&mut self, network: IpNet, by: QueryId) {
         self.drains.question = self.drains.question.wrapping_add(1);
         let number = self.drains.question;
         // Who has asked so long ago waits no more.
         if self.drains.questions.len() >= DRAINS_MAX {
             self.drains.questions.pop_front();
         }
-        self.drains.questions.push_back(Question {
+        self.drains.questions.push_back(DrainQuestion {
             number,
             network,
             by,
             since: Instant::now(),
             answers: BTreeMap::new(),
         });
-        self.order_all(&Order::Reach(number));
+        self.order_all(&AgentCommand::Reach(number));
         self.say_own(number);
     }
 
@@ -116,7 +116,7 @@ impl Agent<'_> {
     pub(super) fn say_own(&mut self, question: u32) {
         let own = reach::own(self.ranks_networks().as_deref());
         match self.up.is_some() {
-            true => self.report(&Report::Reach(question, own)),
+            true => self.report(&AgentReport::Reach(question, own)),
             false => self.hosts_have(self.node, question, own),
         }
     }
@@ -141,7 +141,7 @@ impl Agent<'_> {
     }
 
     /// A host has answered: for the first agent, which decides when all have.
-    pub(super) fn hosts_have(&mut self, node: u32, question: u32, own: Vec<Own>) {
+    pub(super) fn hosts_have(&mut self, node: u32, question: u32, own: Vec<InterfaceAddress>) {
         let count = self.job.nodes.names.len();
         let questions = &mut self.drains.questions;
         let Some(at) = questions.iter().position(|asked| asked.number == question) else {
@@ -177,12 +177,12 @@ impl Agent<'_> {
 
     /// Hosts with what they have, of their addresses those that the job knows: of such as they have
     /// got since each has told before it answered.
-    fn hosts_of(&self, answers: BTreeMap<u32, Vec<Own>>) -> Vec<Host> {
+    fn hosts_of(&self, answers: BTreeMap<u32, Vec<InterfaceAddress>>) -> Vec<HostNetworks> {
         let (places, tree) = (self.places_now(), self.job.tree());
-        let host = |(node, mut own): (u32, Vec<Own>)| {
+        let host = |(node, mut own): (u32, Vec<InterfaceAddress>)| {
             let place = places.get(node as usize);
             own.retain(|own| place.is_some_and(|place| place.addresses.contains(&own.at.addr())));
-            Host {
+            HostNetworks {
                 home: place.map_or(u64::from(node), |place| place.home),
                 own,
                 above: tree.parent(node).map(|above| above as usize),
@@ -192,7 +192,12 @@ impl Agent<'_> {
     }
 
     /// Why a network is not left alone.
-    fn refusal_of(&self, network: &IpNet, loss: Loss, (hosts, asker): (&[Host], u32)) -> String {
+    fn refusal_of(
+        &self,
+        network: &IpNet,
+        loss: DisableEffect,
+        (hosts, asker): (&[HostNetworks], u32),
+    ) -> String {
         let named = |node: usize| format!("host '{}'", self.host_name(node as u32));
         let limited = |node: usize| {
             hosts
@@ -200,14 +205,14 @@ impl Agent<'_> {
                 .is_some_and(|host| host.own.iter().any(|own| !own.usable))
         };
         let (what, concerned) = match loss {
-            Loss::Last(node) => {
+            DisableEffect::Last(node) => {
                 let whose = match node == asker as usize {
                     true => String::from("this host"),
                     false => named(node),
                 };
                 (format!("the last network of {whose} in use"), vec![node])
             }
-            Loss::Parted(one, other) => {
+            DisableEffect::Parted(one, other) => {
                 let two = format!(
                     "all that {} and {} have in common, and no third host leads between them",
                     named(one),
@@ -215,7 +220,7 @@ impl Agent<'_> {
                 );
                 (two, vec![one, other])
             }
-            Loss::Agents(one, other) => {
+            DisableEffect::Agents(one, other) => {
                 let two = format!(
                     "all that {} and {} have in common, and the second's agent reports to the first's, which no third host passes on",
                     named(one),
@@ -234,10 +239,10 @@ impl Agent<'_> {
     }
 
     /// Tells who has asked what became of it; without a word: what was asked for.
-    fn answer_drain(&mut self, by: Asked, text: String) {
+    fn answer_drain(&mut self, by: QueryId, text: String) {
         match by.at == self.node {
             true => self.drain_answered(by.number, text),
-            false => self.order(by.at, &Order::Answer(by.number, text)),
+            false => self.order(by.at, &AgentCommand::Answer(by.number, text)),
         }
     }
 
@@ -257,7 +262,7 @@ impl Agent<'_> {
     }
 
     fn tell_drained(&mut self) {
-        let order = Order::Drained(self.drained.clone());
+        let order = AgentCommand::Drained(self.drained.clone());
         self.order_all(&order);
         self.drained_are(self.drained.clone());
     }
@@ -282,8 +287,8 @@ impl Agent<'_> {
     pub(super) fn ring_ranks(&self) {
         for world in &self.worlds {
             for rank in 0..world.shape.size {
-                let card = Card::of(&world.board, rank);
-                if self.is_here(rank) && card.state() == State::Running {
+                let card = RankBlock::of(&world.board, rank);
+                if self.is_here(rank) && card.state() == RankState::Running {
                     Doorbell::new(card.doorbell()).ring_fenced();
                 }
             }

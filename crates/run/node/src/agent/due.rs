@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::Agent;
-use super::ending::Ending;
-use super::output::Sink;
+use super::ending::Shutdown;
+use super::output::OutputSink;
 use crate::error::Result;
 use crate::limits;
 
@@ -22,12 +22,12 @@ impl Agent<'_> {
         let ending = self
             .ending
             .as_ref()
-            .and_then(Ending::due)
+            .and_then(Shutdown::due)
             .map(|due| match waits_below {
                 true if due <= now => now + limits::BELOW_LOOK,
                 _ => due,
             });
-        let passes = self.sinks.iter().filter_map(Sink::pass_due);
+        let passes = self.sinks.iter().filter_map(OutputSink::pass_due);
         streams
             .chain(passes)
             .filter(|_| !self.paused)

@@ -7,24 +7,24 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use super::{Agent, Slot};
+use super::{Agent, RankSlot};
 use crate::codes;
 use crate::error::Result;
 use crate::layout;
 use crate::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, WRAPPER_WAIT};
-use crate::orders::{Order, Report};
-use crate::processes::{self, Ended, signal_name};
+use crate::orders::{AgentCommand, AgentReport};
+use crate::processes::{self, ProcessExit, signal_name};
 use crate::sys;
 
 /// The job is over but for what still runs.
 #[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct Shutdown {
     code: i32,
-    stage: Stage,
+    stage: ShutdownStage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ShutdownStage {
     /// The ranks may end by themselves until then.
     Patience(Instant),
     /// Everything still alive is killed then.
@@ -33,17 +33,19 @@ enum Stage {
     Leftovers(Instant),
 }
 
-impl Ending {
+impl Shutdown {
     pub fn due(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Patience(due) | Stage::Kill(due) | Stage::Leftovers(due) => Some(due),
+            ShutdownStage::Patience(due)
+            | ShutdownStage::Kill(due)
+            | ShutdownStage::Leftovers(due) => Some(due),
         }
     }
 }
 
 /// A failure that ends the job.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct JobFailure {
     code: i32,
     line: String,
     /// Whether the rank had finalised MPI: then the others get time to finalise as well.
@@ -57,7 +59,7 @@ pub(super) fn ends_jobs(signal: i32) -> bool {
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
 }
 
-impl Slot {
+impl RankSlot {
     fn is_over(&self, gone: impl Fn(u32) -> bool) -> bool {
         self.ended.is_some() && self.member.is_none_or(gone)
     }
@@ -79,23 +81,23 @@ impl Agent<'_> {
         match self.ending.as_ref().map(|ending| ending.stage) {
             None if over_everywhere && self.verdicts.is_interrupt() => self.end_verdict(false),
             None if over_everywhere => {
-                self.order_all(&Order::Finish);
+                self.order_all(&AgentCommand::Finish);
                 self.finish(now + LEFTOVER_GRACE);
             }
-            Some(Stage::Patience(due)) if due <= now && !over => self.terminate(code),
-            Some(Stage::Patience(_) | Stage::Kill(_)) if over => {
-                self.ending = Some(Ending {
+            Some(ShutdownStage::Patience(due)) if due <= now && !over => self.terminate(code),
+            Some(ShutdownStage::Patience(_) | ShutdownStage::Kill(_)) if over => {
+                self.ending = Some(Shutdown {
                     code,
-                    stage: Stage::Leftovers(now + DRAIN_WAIT),
+                    stage: ShutdownStage::Leftovers(now + DRAIN_WAIT),
                 })
             }
             _ => {}
         }
         // A leftover that ends is an orphan of ours, so SIGCHLD brings us here again.
         let close = match self.ending.as_ref().map(|ending| ending.stage) {
-            None | Some(Stage::Patience(_)) => false,
-            Some(Stage::Kill(due)) => due <= now && !self.keep_for_records(now),
-            Some(Stage::Leftovers(due)) => {
+            None | Some(ShutdownStage::Patience(_)) => false,
+            Some(ShutdownStage::Kill(due)) => due <= now && !self.keep_for_records(now),
+            Some(ShutdownStage::Leftovers(due)) => {
                 (due <= now || self.looks.has_kept() || self.nothing_left())
                     && !self.keep_for_records(now)
             }
@@ -117,8 +119,8 @@ impl Agent<'_> {
         if self.is_killing() {
             (0..self.slots.len() as u32).for_each(|rank| self.signal_rank(rank, libc::SIGKILL));
         }
-        let (code, stage) = (self.code(), Stage::Leftovers(until));
-        self.ending = Some(Ending { code, stage });
+        let (code, stage) = (self.code(), ShutdownStage::Leftovers(until));
+        self.ending = Some(Shutdown { code, stage });
         true
     }
 
@@ -135,7 +137,7 @@ impl Agent<'_> {
     }
 
     /// A rank's direct child has ended.
-    pub(super) fn rank_ended(&mut self, rank: u32, ended: Ended) {
+    pub(super) fn rank_ended(&mut self, rank: u32, ended: ProcessExit) {
         self.tally.note_end(rank);
         let slot = &mut self.slots[rank as usize];
         slot.dark_until = None;
@@ -146,7 +148,7 @@ impl Agent<'_> {
         self.see_finalized(index);
         if self.members[index as usize].direct {
             self.members[index as usize].gone = true;
-            if !self.members[index as usize].finalized || ended != Ended::Exit(0) {
+            if !self.members[index as usize].finalized || ended != ProcessExit::Exit(0) {
                 self.mark_gone(rank);
             }
         }
@@ -154,19 +156,19 @@ impl Agent<'_> {
         if member.finalized {
             return self.finalized_ended(rank, ended);
         }
-        if member.gone || ended != Ended::Exit(0) {
+        if member.gone || ended != ProcessExit::Exit(0) {
             // A wrapper may say something else than how its child ended.
             let ended = self.told_end(index).unwrap_or(ended);
             self.ended_without_finalize(rank, ended);
         }
     }
 
-    fn unregistered_ended(&mut self, rank: u32, ended: Ended) {
+    fn unregistered_ended(&mut self, rank: u32, ended: ProcessExit) {
         let is_foreign = self.was_of_other_mpi(rank);
-        if is_foreign && ended == Ended::Exit(0) {
+        if is_foreign && ended == ProcessExit::Exit(0) {
             return self.end_for_other_mpi(rank, "ran");
         }
-        if ended != Ended::Exit(0) {
+        if ended != ProcessExit::Exit(0) {
             let (code, what) = describe(ended);
             let mut line = format!(
                 "error[{code}]: rank {rank} ({}, process {}) {what}",
@@ -179,7 +181,7 @@ impl Agent<'_> {
             }
             self.fail(
                 rank,
-                Failure {
+                JobFailure {
                     code: ended.code(),
                     line,
                     finalized: false,
@@ -189,8 +191,8 @@ impl Agent<'_> {
         }
     }
 
-    fn finalized_ended(&mut self, rank: u32, ended: Ended) {
-        if ended != Ended::Exit(0) {
+    fn finalized_ended(&mut self, rank: u32, ended: ProcessExit) {
+        if ended != ProcessExit::Exit(0) {
             let (code, what) = describe(ended);
             let place = format!(
                 "rank {rank} ({}, process {})",
@@ -203,13 +205,13 @@ impl Agent<'_> {
                 false => " after MPI_Finalize",
             };
             let crash = match ended {
-                Ended::Signal(signal) => self.place_of_crash(rank, signal),
-                Ended::Exit(_) => String::new(),
+                ProcessExit::Signal(signal) => self.place_of_crash(rank, signal),
+                ProcessExit::Exit(_) => String::new(),
             };
             let line = format!("error[{code}]: {place} {what}{when}{crash}");
             self.fail(
                 rank,
-                Failure {
+                JobFailure {
                     code: ended.code(),
                     line,
                     finalized: true,
@@ -219,12 +221,12 @@ impl Agent<'_> {
         }
     }
 
-    pub(super) fn ended_without_finalize(&mut self, rank: u32, ended: Ended) {
+    pub(super) fn ended_without_finalize(&mut self, rank: u32, ended: ProcessExit) {
         self.mark_gone(rank);
         let pid = self.member_pid(rank);
         let place = format!("rank {rank} ({}, process {pid})", self.program_name(rank));
         let (code, line) = match ended {
-            Ended::Signal(signal) => (
+            ProcessExit::Signal(signal) => (
                 128 + signal,
                 format!(
                     "error[{}]: {place} was killed by {}{}",
@@ -234,7 +236,7 @@ impl Agent<'_> {
                 ),
             ),
             // A shell reports the signal that ended its command in this way.
-            Ended::Exit(code @ 129..=159) if !self.is_direct(rank) => (
+            ProcessExit::Exit(code @ 129..=159) if !self.is_direct(rank) => (
                 code,
                 format!(
                     "error[{}]: {place} was killed by {}{}",
@@ -243,7 +245,7 @@ impl Agent<'_> {
                     self.place_of_signal(rank, code - 128)
                 ),
             ),
-            Ended::Exit(status) => (
+            ProcessExit::Exit(status) => (
                 if status == 0 { 1 } else { status },
                 format!(
                     "error[{}]: {place} ended with exit status {status} before MPI_Finalize",
@@ -253,7 +255,7 @@ impl Agent<'_> {
         };
         self.fail(
             rank,
-            Failure {
+            JobFailure {
                 code,
                 line,
                 finalized: false,
@@ -305,7 +307,7 @@ impl Agent<'_> {
     }
 
     /// The kernel says how the registered process ended, before its wrapper has.
-    pub(super) fn wrapped_rank_ended(&mut self, rank: u32, ended: Ended) {
+    pub(super) fn wrapped_rank_ended(&mut self, rank: u32, ended: ProcessExit) {
         if self.slots[rank as usize].dark_until.take().is_some() {
             match self.adopted.is_some() {
                 true => self.blame_adopted(rank, ended),
@@ -332,7 +334,7 @@ impl Agent<'_> {
         );
         self.fail(
             rank,
-            Failure {
+            JobFailure {
                 code: 1,
                 line,
                 finalized: false,
@@ -364,7 +366,7 @@ impl Agent<'_> {
         };
         self.fail(
             rank,
-            Failure {
+            JobFailure {
                 code: status,
                 line,
                 finalized: false,
@@ -380,7 +382,7 @@ impl Agent<'_> {
         }
         self.fail(
             rank,
-            Failure {
+            JobFailure {
                 code: 1,
                 line: line.to_owned(),
                 finalized: false,
@@ -390,7 +392,7 @@ impl Agent<'_> {
     }
 
     /// The first failure: its rank's words, one line, and the end of the others.
-    fn fail(&mut self, rank: u32, failure: Failure) {
+    fn fail(&mut self, rank: u32, failure: JobFailure) {
         if self.has_cause() || self.suspect.is_some_and(|suspect| suspect != rank) {
             return;
         }
@@ -401,14 +403,14 @@ impl Agent<'_> {
             .map(|index| std::mem::take(&mut self.members[index as usize].report))
             .unwrap_or_default();
         if self.up.is_some() {
-            let Failure {
+            let JobFailure {
                 code,
                 line,
                 finalized,
                 rank: _,
             } = failure;
             let rank = Some(rank);
-            return self.report(&Report::Failed {
+            return self.report(&AgentReport::Failed {
                 rank,
                 code,
                 finalized,
@@ -417,10 +419,10 @@ impl Agent<'_> {
             });
         }
         let rank = Some(rank);
-        self.blame(report, Failure { rank, ..failure });
+        self.blame(report, JobFailure { rank, ..failure });
     }
 
-    pub(super) fn say_failure(&mut self, report: &str, failure: &Failure) {
+    pub(super) fn say_failure(&mut self, report: &str, failure: &JobFailure) {
         let words = [report.trim_end(), &failure.line];
         let from = usize::from(report.is_empty());
         self.say_last(&words[from..]);
@@ -449,7 +451,7 @@ impl Agent<'_> {
             self.drain(rank);
             self.last_words.blame(Some(rank));
         }
-        let failure = Failure {
+        let failure = JobFailure {
             code: how.0,
             line: line.to_owned(),
             finalized: how.1,
@@ -486,27 +488,27 @@ impl Agent<'_> {
 
     /// The ranks may end by themselves until then.
     pub(super) fn end_patiently(&mut self, code: i32, until: Instant) {
-        self.end(code, Stage::Patience(until));
+        self.end(code, ShutdownStage::Patience(until));
     }
 
     /// All ranks of all hosts have ended; what they left may end by itself until then.
     pub(super) fn finish(&mut self, until: Instant) {
         if self.ending.is_none() {
             self.verdicts.stop();
-            let stage = Stage::Leftovers(until);
-            self.ending = Some(Ending { code: 0, stage });
+            let stage = ShutdownStage::Leftovers(until);
+            self.ending = Some(Shutdown { code: 0, stage });
         }
     }
 
     /// Everything is to end already.
     pub(super) fn is_killing(&self) -> bool {
         let stage = self.ending.as_ref().map(|ending| ending.stage);
-        matches!(stage, Some(Stage::Kill(_)))
+        matches!(stage, Some(ShutdownStage::Kill(_)))
     }
 
     /// Nobody is left to report to.
     pub(super) fn end_at_once(&mut self) {
-        self.end(1, Stage::Kill(Instant::now()));
+        self.end(1, ShutdownStage::Kill(Instant::now()));
     }
 
     /// The ranks of this node that have ended and of which the first agent was not told.
@@ -521,7 +523,7 @@ impl Agent<'_> {
 
     /// Asks all ranks to end, and ends them soon.
     pub(super) fn terminate(&mut self, code: i32) {
-        self.end(code, Stage::Kill(Instant::now() + self.grace));
+        self.end(code, ShutdownStage::Kill(Instant::now() + self.grace));
         for rank in 0..self.slots.len() as u32 {
             self.signal_rank(rank, libc::SIGTERM);
         }
@@ -529,15 +531,15 @@ impl Agent<'_> {
 
     /// Everything still alive is killed then.
     pub(super) fn end_by(&mut self, code: i32, due: Instant) {
-        self.end(code, Stage::Kill(due));
+        self.end(code, ShutdownStage::Kill(due));
     }
 
-    fn end(&mut self, code: i32, stage: Stage) {
+    fn end(&mut self, code: i32, stage: ShutdownStage) {
         self.deadline = None;
         self.verdicts.stop();
-        self.ending = Some(Ending { code, stage });
-        let patient = matches!(stage, Stage::Patience(_));
-        self.order_all(&Order::End { patient, code });
+        self.ending = Some(Shutdown { code, stage });
+        let patient = matches!(stage, ShutdownStage::Patience(_));
+        self.order_all(&AgentCommand::End { patient, code });
         self.let_crashed_end();
         self.dismiss_absent();
         for world in &self.worlds {
@@ -558,10 +560,10 @@ impl Agent<'_> {
 }
 
 /// Code and words for the end of a process that owed nobody an MPI_Finalize.
-fn describe(ended: Ended) -> (&'static str, String) {
+fn describe(ended: ProcessExit) -> (&'static str, String) {
     match ended {
-        Ended::Exit(status) => (codes::G0207, format!("ended with exit status {status}")),
-        Ended::Signal(signal) => (
+        ProcessExit::Exit(status) => (codes::G0207, format!("ended with exit status {status}")),
+        ProcessExit::Signal(signal) => (
             codes::G0206,
             format!("was killed by {}", signal_name(signal)),
         ),

@@ -103,7 +103,7 @@ fn not_executable(word: &OsStr, dir: &Path, path: &Path) -> Error {
 
 /// What a file is to the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FileKind {
     /// A program, or a script whose first line names its interpreter.
     Program,
     /// Text without such a line, which a shell runs.
@@ -131,14 +131,14 @@ fn first_line(head: &[u8]) -> Option<&[u8]> {
 ///
 /// # Errors
 /// A script whose first line names what is not there: why it cannot be run.
-pub(super) fn kind(file: &Path, search: Option<&OsStr>) -> std::result::Result<Kind, String> {
+pub(super) fn kind(file: &Path, search: Option<&OsStr>) -> std::result::Result<FileKind, String> {
     let Some(head) = head(file) else {
-        return Ok(Kind::Program);
+        return Ok(FileKind::Program);
     };
     let Some(line) = first_line(&head) else {
         return Ok(match head.contains(&0) {
-            true => Kind::Program,
-            false => Kind::Text,
+            true => FileKind::Program,
+            false => FileKind::Text,
         });
     };
     if line.ends_with(b"\r") {
@@ -163,7 +163,7 @@ pub(super) fn kind(file: &Path, search: Option<&OsStr>) -> std::result::Result<K
                 "its first line asks for the interpreter '{wanted}', which is not found in PATH"
             ))
         }
-        _ => Ok(Kind::Program),
+        _ => Ok(FileKind::Program),
     }
 }
 
@@ -290,10 +290,10 @@ mod tests {
             fault("#!/opt/none/python -u\n").contains("'/opt/none/python', which is not there")
         );
         assert!(fault("#!/usr/bin/env -S no-such-thing -u\n").contains("'no-such-thing'"));
-        assert_eq!(kind("#!/usr/bin/env sh\n"), Ok(Kind::Program));
-        assert_eq!(kind("#!/bin/sh"), Ok(Kind::Program));
-        assert_eq!(kind("echo text\r\n"), Ok(Kind::Text));
-        assert_eq!(kind("\u{7f}ELF\0"), Ok(Kind::Program));
+        assert_eq!(kind("#!/usr/bin/env sh\n"), Ok(FileKind::Program));
+        assert_eq!(kind("#!/bin/sh"), Ok(FileKind::Program));
+        assert_eq!(kind("echo text\r\n"), Ok(FileKind::Text));
+        assert_eq!(kind("\u{7f}ELF\0"), Ok(FileKind::Program));
     }
 
     #[test]

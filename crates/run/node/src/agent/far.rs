@@ -10,28 +10,30 @@ use std::collections::BTreeMap;
 
 use garonne_rails::tcp::Secret;
 
-use super::branch::Hired;
-use super::output::Kind;
+use super::branch::RemoteStart;
+use super::output::StreamKind;
 use super::{Agent, listen_at};
 use crate::addresses;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::gathering::{in_parts, name_apart, table};
-use crate::joining::gate::Gate;
-use crate::joining::room::Company;
+use crate::joining::gate::LateJoinListener;
+use crate::joining::room::JoinedHosts;
 use crate::nodes::listed;
-use crate::orders::{Asked, Order, Place, RankEnd, Report, Seat, Side};
-use crate::processes::Ended;
+use crate::orders::{
+    AgentCommand, AgentReport, HostEndpoint, NodeEndpoints, OutputStream, QueryId, RankExit,
+};
+use crate::processes::ProcessExit;
 
 /// What the first agent has beyond others.
-pub(super) struct Far {
+pub(super) struct RootRole {
     secret: Secret,
     /// The port at which those call that report to this agent.
     port: u16,
     /// The commands that start agents.
-    pub(super) hired: Vec<Hired>,
+    pub(super) hired: Vec<RemoteStart>,
     /// Where hosts have joined, if any have.
-    pub(super) gate: Option<Gate>,
+    pub(super) gate: Option<LateJoinListener>,
     /// Ranks that have ended well, to be told.
     pub(super) ended: Vec<u32>,
     /// Nodes whose ranks are not bound as was asked for, by what is said of it.
@@ -41,21 +43,21 @@ pub(super) struct Far {
 /// Hosts that one line names.
 const HOSTS_NAMED: usize = 4;
 
-pub(super) fn side(kind: Kind) -> Side {
+pub(super) fn side(kind: StreamKind) -> OutputStream {
     match kind {
-        Kind::Out => Side::Out,
-        Kind::Err => Side::Err,
+        StreamKind::Out => OutputStream::Out,
+        StreamKind::Err => OutputStream::Err,
     }
 }
 
-pub(super) fn kind(side: Side) -> Kind {
+pub(super) fn kind(side: OutputStream) -> StreamKind {
     match side {
-        Side::Out => Kind::Out,
-        Side::Err => Kind::Err,
+        OutputStream::Out => StreamKind::Out,
+        OutputStream::Err => StreamKind::Err,
     }
 }
 
-impl Far {
+impl RootRole {
     /// The secret that ranks of several hosts prove to each other.
     pub fn secret(&self) -> &Secret {
         &self.secret
@@ -74,7 +76,7 @@ impl Agent<'_> {
         let secret = Secret::generate().map_err(no_secret)?;
         let (listener, port) = listen_at(0)?;
         self.open_below(&secret, listener)?;
-        self.far = Some(Box::new(Far {
+        self.far = Some(Box::new(RootRole {
             secret: secret.clone(),
             port,
             hired: Vec::new(),
@@ -86,16 +88,16 @@ impl Agent<'_> {
     }
 
     /// Has the agents started that report to this one. Those of hosts that have joined run already.
-    pub(super) fn start_branches(&mut self, company: Option<Company>) -> Result<()> {
+    pub(super) fn start_branches(&mut self, company: Option<JoinedHosts>) -> Result<()> {
         let (port, _) = self.open_far()?;
         self.start_below(0, (port, addresses::to_call()))?;
         company.map_or(Ok(()), |company| self.seat(company))
     }
 
     /// What an agent reports, itself or through others.
-    pub(super) fn serve_report(&mut self, node: u32, report: Report) {
+    pub(super) fn serve_report(&mut self, node: u32, report: AgentReport) {
         match report {
-            Report::Output(rank, side, bytes) => {
+            AgentReport::Output(rank, side, bytes) => {
                 if self.is_of(rank, node) {
                     let kind = kind(side);
                     let stream = self.slots[rank as usize].stream_mut(kind);
@@ -107,37 +109,39 @@ impl Agent<'_> {
                     }
                 }
             }
-            Report::Failed {
+            AgentReport::Failed {
                 rank,
                 code,
                 finalized,
                 report,
                 line,
             } => self.failed_elsewhere(rank, (code, finalized), &report, &line),
-            Report::Taken(bytes) => self.input_taken(node, bytes),
-            Report::Say(line) => self.say(&line),
-            Report::Unbound(what) => {
+            AgentReport::Taken(bytes) => self.input_taken(node, bytes),
+            AgentReport::Say(line) => self.say(&line),
+            AgentReport::Unbound(what) => {
                 if let Some(far) = &mut self.far {
                     far.unbound.entry(what).or_default().push(node);
                 }
             }
-            Report::Ends(ends) => {
-                let is_there = |end: &RankEnd| self.is_of(end.rank, node);
+            AgentReport::Ends(ends) => {
+                let is_there = |end: &RankExit| self.is_of(end.rank, node);
                 let ends: Vec<_> = ends.into_iter().filter(is_there).collect();
                 self.tally.note_elsewhere(ends);
             }
-            Report::Call(call) => self.have_called(call),
-            Report::Drain(network, drained, number) => {
-                self.set_drained(network, drained, Asked { at: node, number })
+            AgentReport::Call(call) => self.have_called(call),
+            AgentReport::Drain(network, drained, number) => {
+                self.set_drained(network, drained, QueryId { at: node, number })
             }
-            Report::Reach(question, own) => self.hosts_have(node, question, own),
-            Report::Added(found) => self.have_addresses(node, &found),
-            Report::Look(number, wish) => self.have_all_look(Asked { at: node, number }, wish),
-            Report::Seen(asked, look) => self.pass_look(node, asked, look),
-            Report::Passes(call, port) => self.passes(call, (node, port)),
-            Report::Meets(call, port) => self.meets(call, (node, port)),
-            Report::Reaches(venue) => self.reaches(venue, node),
-            Report::Opened(port, addresses) => {
+            AgentReport::Reach(question, own) => self.hosts_have(node, question, own),
+            AgentReport::Added(found) => self.have_addresses(node, &found),
+            AgentReport::Look(number, wish) => {
+                self.have_all_look(QueryId { at: node, number }, wish)
+            }
+            AgentReport::Seen(asked, look) => self.pass_look(node, asked, look),
+            AgentReport::Passes(call, port) => self.passes(call, (node, port)),
+            AgentReport::Meets(call, port) => self.meets(call, (node, port)),
+            AgentReport::Reaches(venue) => self.reaches(venue, node),
+            AgentReport::Opened(port, addresses) => {
                 if let Err(error) = self.start_below(node, (port, addresses)) {
                     self.fail_without_rank(
                         super::tally::start_error_code(&error),
@@ -146,7 +150,11 @@ impl Agent<'_> {
                 }
             }
             // Between each two only.
-            Report::Ready(_) | Report::Over(_) | Report::Done | Report::Of(..) | Report::Ping => {}
+            AgentReport::Ready(_)
+            | AgentReport::Over(_)
+            | AgentReport::Done
+            | AgentReport::Of(..)
+            | AgentReport::Ping => {}
         }
     }
 
@@ -154,7 +162,7 @@ impl Agent<'_> {
     pub(super) fn over_elsewhere(&mut self, ranks: Vec<u32>) {
         for rank in &ranks {
             if let Some(slot) = self.slots.get_mut(*rank as usize) {
-                slot.ended.get_or_insert(Ended::Exit(0));
+                slot.ended.get_or_insert(ProcessExit::Exit(0));
             }
             self.mark_ended_elsewhere(*rank);
         }
@@ -182,8 +190,8 @@ impl Agent<'_> {
             }
             self.slots[rank as usize]
                 .ended
-                .get_or_insert(Ended::Signal(libc::SIGKILL));
-            for kind in [Kind::Out, Kind::Err] {
+                .get_or_insert(ProcessExit::Signal(libc::SIGKILL));
+            for kind in [StreamKind::Out, StreamKind::Err] {
                 let stream = self.slots[rank as usize].stream_mut(kind);
                 if let Some(source) = &mut stream.source {
                     source.feed(&[]);
@@ -196,16 +204,16 @@ impl Agent<'_> {
     }
 
     /// All agents are there: tells them where everybody is, and to start. Called once.
-    pub(super) fn go(&mut self, own: Seat) -> Result<(Vec<Place>, Vec<u16>)> {
+    pub(super) fn go(&mut self, own: NodeEndpoints) -> Result<(Vec<HostEndpoint>, Vec<u16>)> {
         self.take_own_seat(own);
         let mut seats = self.take_seats().concat();
         name_apart(&mut seats, &self.job.nodes);
         let told = table(seats.clone(), &self.job.nodes)?;
         self.check_ways(&told.0)?;
         for part in in_parts(seats) {
-            self.order_all(&Order::Hosts(part));
+            self.order_all(&AgentCommand::Hosts(part));
         }
-        self.order_all(&Order::Go);
+        self.order_all(&AgentCommand::Go);
         self.say_unbound();
         Ok(told)
     }
@@ -249,7 +257,7 @@ impl Agent<'_> {
             .map(|far| std::mem::take(&mut far.ended))
             .unwrap_or_default();
         if !ended.is_empty() {
-            self.order_all(&Order::Ended(ended));
+            self.order_all(&AgentCommand::Ended(ended));
         }
     }
 }

@@ -22,43 +22,45 @@ use ipnet::IpNet;
 use rustix::event::epoll;
 
 use super::hosts::listen_at;
-use super::search::{Search, Seek};
-use super::{Agent, Token};
+use super::search::{RelaySearch, SearchStep};
+use super::{Agent, EpollToken};
 use crate::addresses;
 use crate::limits::{MEETING_FORGETS, PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX};
-use crate::orders::{Callback, Order, Report, Venue, Way};
-use crate::ways::Ways;
+use crate::orders::{
+    AgentCommand, AgentReport, RelayRoute, RendezvousPoint, ReverseConnectRequest,
+};
+use crate::ways::RelayRoutes;
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct Gateways {
+pub(super) struct Relays {
     /// Of the first agent.
-    search: Search,
-    probes: Vec<Option<Probing>>,
-    open: Option<Gateway>,
+    search: RelaySearch,
+    probes: Vec<Option<RelayProbe>>,
+    open: Option<OwnRelay>,
     /// Where the task that passes calls on finds hosts.
-    around: Arc<Mutex<Around>>,
+    around: Arc<Mutex<HostEndpoints>>,
     /// Ways that the ranks of this node know.
-    ways: Ways,
+    ways: RelayRoutes,
 }
 
 #[derive(Debug)]
-struct Probing {
-    tried: Tried,
+struct RelayProbe {
+    tried: ProbeTarget,
     probe: Probe,
     until: Instant,
 }
 
 /// Where hosts are now.
 #[derive(Debug, Default)]
-struct Around {
+struct HostEndpoints {
     /// Addresses of each, in the order in which to try them from here.
     places: Vec<Vec<IpAddr>>,
     /// Networks to be left alone.
     alone: Vec<IpNet>,
 }
 
-impl Around {
+impl HostEndpoints {
     fn of(&self, node: u32) -> Vec<IpAddr> {
         let place = self.places.get(node as usize);
         place.map_or(Vec::new(), |place| left_of(place, &self.alone))
@@ -67,20 +69,20 @@ impl Around {
 
 /// What this node tries to reach.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Tried {
+pub(super) enum ProbeTarget {
     /// The rank that is called.
-    Rank(Callback),
+    Rank(ReverseConnectRequest),
     /// The node where two may meet.
-    Venue(Venue),
+    Venue(RendezvousPoint),
 }
 
 /// Nodes whose calls are kept here, from caller to called, until those of the called come, and when
 /// one was last expected or came; the task that passes calls on asks. Bounded by [`SOUGHT_MAX`]; if
 /// there are as many, those go that have not called for [`MEETING_FORGETS`].
 #[derive(Debug, Default)]
-struct Meeting(HashMap<(u32, u32), Instant>);
+struct PendingPairs(HashMap<(u32, u32), Instant>);
 
-impl Meeting {
+impl PendingPairs {
     /// Two are to meet here. Whether they are expected from now on.
     fn expect(&mut self, (one, other): (u32, u32), now: Instant) -> bool {
         let calls = [(one, other), (other, one)];
@@ -126,9 +128,9 @@ impl Meeting {
 
 /// Where this node passes calls on.
 #[derive(Debug)]
-struct Gateway {
+struct OwnRelay {
     port: u16,
-    meeting: Arc<Mutex<Meeting>>,
+    meeting: Arc<Mutex<PendingPairs>>,
     _watch: Watch,
     /// Whose thread the watch is.
     _tasks: Tasks,
@@ -137,19 +139,19 @@ struct Gateway {
 /// Where a try may be kept. One of a place to meet, of which there are few, and which may be the
 /// last that is left to two ranks, takes that of the oldest try of a rank if all are taken: of
 /// those every pair brings as many as there are other hosts.
-fn place_for(tried: &Tried, probes: &[Option<Probing>]) -> Option<usize> {
+fn place_for(tried: &ProbeTarget, probes: &[Option<RelayProbe>]) -> Option<usize> {
     let free = probes.iter().position(Option::is_none);
     if let Some(place) = free.or((probes.len() < PROBES_MAX).then_some(probes.len())) {
         return Some(place);
     }
-    let is_of_rank = |probing: &Probing| matches!(probing.tried, Tried::Rank(_));
+    let is_of_rank = |probing: &RelayProbe| matches!(probing.tried, ProbeTarget::Rank(_));
     let of_ranks = probes.iter().enumerate().filter_map(|(place, slot)| {
         let probing = slot.as_ref().filter(|probing| is_of_rank(probing))?;
         Some((probing.until, place))
     });
     match tried {
-        Tried::Venue(_) => of_ranks.min().map(|(_, place)| place),
-        Tried::Rank(_) => None,
+        ProbeTarget::Venue(_) => of_ranks.min().map(|(_, place)| place),
+        ProbeTarget::Rank(_) => None,
     }
 }
 
@@ -166,7 +168,7 @@ fn left_of(all: &[IpAddr], alone: &[IpNet]) -> Vec<IpAddr> {
 impl Agent<'_> {
     /// A rank wants to be called by another, whom it does not reach: for the first agent, which has
     /// both led through a third host if that goes on.
-    pub(super) fn seek_way(&mut self, call: Callback) {
+    pub(super) fn seek_way(&mut self, call: ReverseConnectRequest) {
         // Whoever asks for a call has failed to call itself.
         let Some(nodes) = self.nodes_of(call) else {
             return;
@@ -176,30 +178,30 @@ impl Agent<'_> {
             return;
         }
         match self.gateways.search.missed(nodes, Instant::now()) {
-            Seek::Nothing => {}
-            Seek::Caller => {
+            SearchStep::Nothing => {}
+            SearchStep::Caller => {
                 for node in (0..count).filter(|node| ![nodes.0, nodes.1].contains(node)) {
                     match node == self.node {
                         true => self.probe(call),
-                        false => self.order(node, &Order::Probe(call)),
+                        false => self.order(node, &AgentCommand::Probe(call)),
                     }
                 }
             }
-            Seek::VenueHere(failed) => self.seek_venue_here(call, failed),
-            Seek::VenueElsewhere(failed) => self.seek_venue_elsewhere(call, failed),
+            SearchStep::VenueHere(failed) => self.seek_venue_here(call, failed),
+            SearchStep::VenueElsewhere(failed) => self.seek_venue_elsewhere(call, failed),
         }
     }
 
     /// Tries whether this node reaches a rank.
-    pub(super) fn probe(&mut self, call: Callback) {
+    pub(super) fn probe(&mut self, call: ReverseConnectRequest) {
         let Some(port) = self.port_of(call.to) else {
             return;
         };
-        self.try_at(Tried::Rank(call), (self.job.nodes.of(call.to), port));
+        self.try_at(ProbeTarget::Rank(call), (self.job.nodes.of(call.to), port));
     }
 
     /// Tries all addresses of a node at once, at this port.
-    pub(super) fn try_at(&mut self, tried: Tried, (node, port): (u32, u16)) {
+    pub(super) fn try_at(&mut self, tried: ProbeTarget, (node, port): (u32, u16)) {
         let now = Instant::now();
         for slot in &mut self.gateways.probes {
             slot.take_if(|probing| now >= probing.until);
@@ -211,12 +213,12 @@ impl Agent<'_> {
             let Some(probe) = Probe::begin(SocketAddr::new(address, port)) else {
                 continue;
             };
-            let token = Token::Probe(place as u32).pack();
+            let token = EpollToken::Probe(place as u32).pack();
             if epoll::add(&self.epoll, probe.fd(), token, epoll::EventFlags::OUT).is_err() {
                 return;
             }
             let until = now + PROBE_LIMIT;
-            let probing = Some(Probing {
+            let probing = Some(RelayProbe {
                 tried,
                 probe,
                 until,
@@ -231,19 +233,19 @@ impl Agent<'_> {
     /// A try is decided.
     pub(super) fn probe_ready(&mut self, place: u32) {
         let slot = self.gateways.probes.get_mut(place as usize);
-        let Some(Probing { tried, probe, .. }) = slot.and_then(Option::take) else {
+        let Some(RelayProbe { tried, probe, .. }) = slot.and_then(Option::take) else {
             return;
         };
         if !probe.is_taken() {
             return;
         }
         match tried {
-            Tried::Venue(venue) => self.venue_reached(venue),
-            Tried::Rank(call) => {
+            ProbeTarget::Venue(venue) => self.venue_reached(venue),
+            ProbeTarget::Rank(call) => {
                 if let Some(port) = self.gateway_port() {
                     self.have_pass_here(call);
                     match self.up.is_some() {
-                        true => self.report(&Report::Passes(call, port)),
+                        true => self.report(&AgentReport::Passes(call, port)),
                         false => self.passes(call, (self.node, port)),
                     }
                 }
@@ -253,29 +255,29 @@ impl Agent<'_> {
 
     /// A node reaches the one that is called, and passes calls on: for the first agent, which tells
     /// the caller's node.
-    pub(super) fn passes(&mut self, call: Callback, (via, port): (u32, u16)) {
+    pub(super) fn passes(&mut self, call: ReverseConnectRequest, (via, port): (u32, u16)) {
         let Some((from, to)) = self.nodes_of(call) else {
             return;
         };
         self.gateways.search.found((from, to));
-        self.tell_way(from, Way { to, via, port });
+        self.tell_way(from, RelayRoute { to, via, port });
     }
 
     /// Ranks of a node may go this way.
-    pub(super) fn tell_way(&mut self, node: u32, way: Way) {
+    pub(super) fn tell_way(&mut self, node: u32, way: RelayRoute) {
         match node == self.node {
             true => self.add_way(way),
-            false => self.order(node, &Order::Way(way)),
+            false => self.order(node, &AgentCommand::Way(way)),
         }
     }
 
     /// For which a way is looked for, at the first agent.
-    pub(super) fn ways_sought(&mut self) -> &mut Search {
+    pub(super) fn ways_sought(&mut self) -> &mut RelaySearch {
         &mut self.gateways.search
     }
 
     /// Ranks of this node may go another way, which is tried before all others.
-    pub(super) fn add_way(&mut self, way: Way) {
+    pub(super) fn add_way(&mut self, way: RelayRoute) {
         if self.gateways.ways.tell(way) {
             for world in &self.worlds {
                 self.gateways.ways.show(&world.board);
@@ -305,7 +307,7 @@ impl Agent<'_> {
 
     /// This node reaches the one that is called, and passes such calls on from now on where it had
     /// them wait.
-    fn have_pass_here(&mut self, call: Callback) {
+    fn have_pass_here(&mut self, call: ReverseConnectRequest) {
         if let (Some(nodes), Some(open)) = (self.nodes_of(call), &self.gateways.open) {
             let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
             meeting.pass(nodes);
@@ -323,14 +325,14 @@ impl Agent<'_> {
     fn tell_around(&self) {
         let nodes = 0..self.job.nodes.names.len() as u32;
         let around = &self.gateways.around;
-        *around.lock().unwrap_or_else(PoisonError::into_inner) = Around {
+        *around.lock().unwrap_or_else(PoisonError::into_inner) = HostEndpoints {
             places: nodes.map(|node| self.addresses_now(node)).collect(),
             alone: self.drained.clone(),
         };
     }
 
     /// Where this node passes calls on. None: it cannot.
-    fn open_gateway(&mut self) -> Option<&Gateway> {
+    fn open_gateway(&mut self) -> Option<&OwnRelay> {
         if self.gateways.open.is_none() {
             let (listener, port) = listen_at(0).ok()?;
             self.gateways.open = Some(self.relay_at(listener, port)?);
@@ -338,14 +340,14 @@ impl Agent<'_> {
         self.gateways.open.as_ref()
     }
 
-    fn relay_at(&self, listener: TcpListener, port: u16) -> Option<Gateway> {
+    fn relay_at(&self, listener: TcpListener, port: u16) -> Option<OwnRelay> {
         let relay = Relay::new(listener, self.secret()?.clone(), self.id.0.to_ne_bytes()).ok()?;
         let ready: OwnedFd = relay.fd().try_clone_to_owned().ok()?;
         let ranks: Vec<(u32, u16)> = (0..self.job.size())
             .map(|rank| (self.job.nodes.of(rank), self.port_of(rank).unwrap_or(0)))
             .collect();
         self.tell_around();
-        let meeting = Arc::<Mutex<Meeting>>::default();
+        let meeting = Arc::<Mutex<PendingPairs>>::default();
         let meets = Arc::clone(&meeting);
         let around = Arc::clone(&self.gateways.around);
         let lead = move |from: u32, to: u32| {
@@ -376,7 +378,7 @@ impl Agent<'_> {
         };
         let tasks = shared().ok()?;
         let watch = tasks.on_descriptor((ready.as_fd(), Interest::Readable), &now, turn);
-        Some(Gateway {
+        Some(OwnRelay {
             port,
             meeting,
             _watch: watch.ok()?,
@@ -392,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_host_that_reaches_one_of_two_has_the_other_s_calls_wait_no_more() {
-        let (mut meeting, now) = (Meeting::default(), Instant::now());
+        let (mut meeting, now) = (PendingPairs::default(), Instant::now());
         assert!(!meeting.keeps((1, 2), now));
         assert!(meeting.expect((2, 1), now));
         assert!(meeting.keeps((1, 2), now) && meeting.keeps((2, 1), now));
@@ -403,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_host_where_as_many_meet_as_may_forgets_those_that_call_no_more() {
-        let (mut meeting, now) = (Meeting::default(), Instant::now());
+        let (mut meeting, now) = (PendingPairs::default(), Instant::now());
         let most = SOUGHT_MAX as u32;
         for node in 0..most {
             assert!(meeting.expect((node, node + 1), now));
@@ -435,27 +437,27 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let now = Instant::now();
-        let call = Callback {
+        let call = ReverseConnectRequest {
             from: 0,
             to: 1,
             bulk: false,
         };
-        let venue = Tried::Venue(Venue {
+        let venue = ProbeTarget::Venue(RendezvousPoint {
             call,
             via: 2,
             port: 1,
         });
         let mut probes = Vec::new();
         for age in 0..PROBES_MAX as u64 {
-            let place = place_for(&Tried::Rank(call), &probes);
+            let place = place_for(&ProbeTarget::Rank(call), &probes);
             assert_eq!(place, Some(age as usize));
-            probes.push(Some(Probing {
-                tried: Tried::Rank(call),
+            probes.push(Some(RelayProbe {
+                tried: ProbeTarget::Rank(call),
                 probe: Probe::begin(address).unwrap(),
                 until: now + std::time::Duration::from_secs((age + 3) % PROBES_MAX as u64),
             }));
         }
-        assert_eq!(place_for(&Tried::Rank(call), &probes), None);
+        assert_eq!(place_for(&ProbeTarget::Rank(call), &probes), None);
         let oldest = PROBES_MAX - 3;
         assert_eq!(place_for(&venue, &probes), Some(oldest));
         probes[oldest].as_mut().unwrap().tried = venue;
@@ -465,6 +467,6 @@ mod tests {
             "not that of another place"
         );
         probes[7] = None;
-        assert_eq!(place_for(&Tried::Rank(call), &probes), Some(7));
+        assert_eq!(place_for(&ProbeTarget::Rank(call), &probes), Some(7));
     }
 }

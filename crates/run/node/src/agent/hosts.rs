@@ -9,25 +9,25 @@ use garonne_rails::tcp::{Secret, listen};
 use garonne_sync::shm::Segment;
 
 use super::far::no_secret;
-use super::outer::Up;
-use super::renewal::Renewal;
+use super::outer::ChildRole;
+use super::renewal::Reconnect;
 use super::tally::start_error_code;
-use super::trunk::Trunk;
-use super::{Agent, Beginning, Token};
+use super::trunk::AgentLink;
+use super::{Agent, AgentStart, EpollToken};
 use crate::added;
 use crate::addresses;
 use crate::atlas;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::layout::Card;
+use crate::layout::RankBlock;
 use crate::limits::HOST_NAMES_MAX;
-use crate::orders::{Place, Report, Seat};
-use crate::rank::networks::Networks;
+use crate::orders::{AgentReport, HostEndpoint, NodeEndpoints};
+use crate::rank::networks::AllowedNetworks;
 
 /// Where everybody is.
-pub(super) struct Hosts {
+pub(super) struct HostExchange {
     /// By node; addresses in the order in which to try them from here.
-    places: Vec<Place>,
+    places: Vec<HostEndpoint>,
     /// By rank.
     ports: Vec<u16>,
     /// Of this node's ranks that have not been started.
@@ -61,8 +61,8 @@ pub(crate) fn listen_at(port: u16) -> Result<(TcpListener, u16)> {
 }
 
 /// This host as others see it.
-pub(crate) fn own_place() -> Result<Place> {
-    Ok(Place {
+pub(crate) fn own_place() -> Result<HostEndpoint> {
+    Ok(HostEndpoint {
         name: rustix::system::uname()
             .nodename()
             .to_string_lossy()
@@ -83,7 +83,7 @@ impl Agent<'_> {
 
     /// Opens the ports of this node's ranks, and the lines between agents. Returns the listeners by
     /// rank.
-    pub(super) fn meet(&mut self, beginning: Beginning) -> Result<HashMap<u32, TcpListener>> {
+    pub(super) fn meet(&mut self, beginning: AgentStart) -> Result<HashMap<u32, TcpListener>> {
         let mut listeners = HashMap::new();
         let mut ports = Vec::new();
         for rank in self.job.ranks_of(self.node) {
@@ -92,25 +92,25 @@ impl Agent<'_> {
             ports.push(port);
         }
         match beginning {
-            Beginning::Plain if self.adopted.is_some() => {}
-            Beginning::Plain => self.start_branches(None)?,
-            Beginning::Joined(company) => self.start_branches(Some(*company))?,
-            Beginning::Outer(outer) => {
-                let trunk = Trunk::new(outer.line, Token::Trunk(self.node), &self.epoll);
+            AgentStart::Plain if self.adopted.is_some() => {}
+            AgentStart::Plain => self.start_branches(None)?,
+            AgentStart::Joined(company) => self.start_branches(Some(*company))?,
+            AgentStart::Outer(outer) => {
+                let trunk = AgentLink::new(outer.line, EpollToken::Trunk(self.node), &self.epoll);
                 let secret = outer.secret.clone();
-                self.up = Some(Box::new(Up {
+                self.up = Some(Box::new(ChildRole {
                     trunk: Some(trunk),
                     secret: outer.secret,
                     parent: outer.parent,
                     reached: outer.reached,
                     port: outer.port,
-                    renewal: Renewal::default(),
+                    renewal: Reconnect::default(),
                     told: Vec::new(),
                     go: None,
                     guest: outer.guest,
                 }));
                 self.show_line(outer.parent);
-                let place = Place {
+                let place = HostEndpoint {
                     guest: outer.guest,
                     ..own_place()?
                 };
@@ -118,7 +118,7 @@ impl Agent<'_> {
                 // Before this host counts as ready, so that nothing starts anywhere.
                 self.networks()?;
                 let node = self.node;
-                self.take_own_seat(Seat { node, place, ports });
+                self.take_own_seat(NodeEndpoints { node, place, ports });
                 // Orders may have come together with the job, of which the socket tells nothing
                 // more.
                 self.first_speaks();
@@ -135,7 +135,7 @@ impl Agent<'_> {
             None if self.job.tree().has_children(self.node) => {
                 let (listener, port) = listen_at(0)?;
                 self.open_below(secret, listener)?;
-                self.report(&Report::Opened(port, addresses::to_call()));
+                self.report(&AgentReport::Opened(port, addresses::to_call()));
                 Ok(())
             }
             None => Ok(()),
@@ -170,7 +170,7 @@ impl Agent<'_> {
                 self.check_ways(&told.0)?;
                 told
             }
-            None => self.go(Seat {
+            None => self.go(NodeEndpoints {
                 node: self.node,
                 place: own_place()?,
                 ports,
@@ -190,7 +190,7 @@ impl Agent<'_> {
                 .addresses
                 .sort_by_key(|address| *address != up.reached);
         }
-        self.hosts = Some(Hosts {
+        self.hosts = Some(HostExchange {
             places,
             ports,
             listeners,
@@ -201,17 +201,17 @@ impl Agent<'_> {
 
     /// What the ranks here may use, as far as the job knows: they would say so themselves, when all
     /// run.
-    fn networks(&self) -> Result<Networks> {
+    fn networks(&self) -> Result<AllowedNetworks> {
         let is_asked = self.adopted.is_none() && !self.job.ranks_of(self.node).is_empty();
         match self.ranks_networks().filter(|_| is_asked) {
-            Some(said) => Networks::on_this_host(&said),
-            None => Ok(Networks::default()),
+            Some(said) => AllowedNetworks::on_this_host(&said),
+            None => Ok(AllowedNetworks::default()),
         }
     }
 
     /// An error where that leaves them no way to another host with ranks: the launcher's may have
     /// none, and agents use any network.
-    pub(super) fn check_ways(&self, places: &[Place]) -> Result<()> {
+    pub(super) fn check_ways(&self, places: &[HostEndpoint]) -> Result<()> {
         let networks = self.networks()?;
         if !networks.limits() {
             return Ok(());
@@ -246,11 +246,11 @@ impl Agent<'_> {
             ports.push(address.port());
             listeners.insert(rank, listener);
         }
-        let place = Place {
+        let place = HostEndpoint {
             addresses: vec![own],
             ..own_place()?
         };
-        self.hosts = Some(Hosts {
+        self.hosts = Some(HostExchange {
             places: vec![place],
             ports,
             listeners,
@@ -290,7 +290,7 @@ impl Agent<'_> {
     }
 
     /// Where all hosts are, with the addresses that they have got since the job began.
-    pub(super) fn places_now(&self) -> Vec<Place> {
+    pub(super) fn places_now(&self) -> Vec<HostEndpoint> {
         let mut places = self
             .hosts
             .as_ref()
@@ -321,7 +321,7 @@ impl Agent<'_> {
         let Some(hosts) = &self.hosts else { return };
         for (slot, rank) in self.slots.iter().zip(0..) {
             let port = hosts.ports.get(rank as usize).copied().unwrap_or(0);
-            Card::of(board, rank).set_host(slot.node, port);
+            RankBlock::of(board, rank).set_host(slot.node, port);
         }
     }
 
@@ -366,7 +366,7 @@ impl Agent<'_> {
             .is_some_and(|slot| slot.node != self.node)
         {
             for world in &self.worlds {
-                Card::of(&world.board, rank).set_state(crate::layout::State::Finalized);
+                RankBlock::of(&world.board, rank).set_state(crate::layout::RankState::Finalized);
             }
         }
     }
@@ -381,7 +381,7 @@ impl Agent<'_> {
                 true => format!("host '{name}', which had joined, was asked there to end its part"),
                 false => format!("the agent on host '{name}' was asked to end"),
             };
-            self.report(&Report::Failed {
+            self.report(&AgentReport::Failed {
                 rank: None,
                 code: 128 + signal,
                 finalized: false,
@@ -402,7 +402,7 @@ impl Agent<'_> {
             None => text,
         };
         self.say_to_guest(&line);
-        self.report(&Report::Failed {
+        self.report(&AgentReport::Failed {
             rank: None,
             code,
             finalized: false,

@@ -13,23 +13,23 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::{Agent, Token};
-use crate::job::Stdin;
+use super::{Agent, EpollToken};
+use crate::job::StdinReaders;
 use crate::limits::FAR_WINDOW;
-use crate::orders::{Order, Report};
+use crate::orders::{AgentCommand, AgentReport};
 
 /// What an agent knows of standard input.
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(super) struct StdinForwarder {
     /// At the first agent, by node with readers: bytes on their way.
     under_way: BTreeMap<u32, usize>,
-    state: State,
+    state: StdinState,
     /// The pipes of this host's readers.
-    feed: Feed,
+    feed: LocalReaders,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum StdinState {
     /// Nobody needs to have it passed on, or it has ended.
     #[default]
     Over,
@@ -41,22 +41,22 @@ enum State {
 
 /// The pipes of a host's readers, and what they have not all taken.
 #[derive(Debug, Default)]
-struct Feed {
-    readers: Vec<Reader>,
+struct LocalReaders {
+    readers: Vec<StdinReader>,
     /// Bytes that some reader has not taken, in order.
     waiting: VecDeque<u8>,
     ended: bool,
 }
 
 #[derive(Debug)]
-struct Reader {
+struct StdinReader {
     pipe: OwnedFd,
     /// How many of the waiting bytes its pipe has taken.
     taken: usize,
     watched: bool,
 }
 
-impl Stdin {
+impl StdinReaders {
     /// Whether this rank reads standard input.
     pub fn is_read_by(self, rank: u32) -> bool {
         match self {
@@ -70,19 +70,20 @@ impl Stdin {
 impl Agent<'_> {
     /// Whether a rank of this host reads the launcher's input by a pipe of this agent's.
     fn is_fed(&self, rank: u32) -> bool {
-        self.job.stdin.is_read_by(rank) && (self.up.is_some() || self.job.stdin == Stdin::All)
+        self.job.stdin.is_read_by(rank)
+            && (self.up.is_some() || self.job.stdin == StdinReaders::All)
     }
 
     /// The nodes with ranks that read standard input by a pipe.
     fn nodes_fed(&self) -> BTreeSet<u32> {
         let ranks = 0..self.job.size();
         match self.job.stdin {
-            Stdin::All => ranks.map(|rank| self.job.nodes.of(rank)).collect(),
-            Stdin::Rank(rank) => {
+            StdinReaders::All => ranks.map(|rank| self.job.nodes.of(rank)).collect(),
+            StdinReaders::Rank(rank) => {
                 let node = self.job.nodes.of(rank);
                 (node != 0).then_some(node).into_iter().collect()
             }
-            Stdin::Nobody => BTreeSet::new(),
+            StdinReaders::Nobody => BTreeSet::new(),
         }
     }
 
@@ -97,10 +98,10 @@ impl Agent<'_> {
         let _ = epoll::add(
             &self.epoll,
             &write,
-            Token::Feed.pack(),
+            EpollToken::Feed.pack(),
             epoll::EventFlags::empty(),
         );
-        self.input.feed.readers.push(Reader {
+        self.input.feed.readers.push(StdinReader {
             pipe: write,
             taken: 0,
             watched: false,
@@ -120,13 +121,13 @@ impl Agent<'_> {
         let watched = epoll::add(
             &self.epoll,
             rustix::stdio::stdin(),
-            Token::Input.pack(),
+            EpollToken::Input.pack(),
             epoll::EventFlags::IN,
         );
         match watched {
-            Ok(()) => self.input.state = State::Watched,
+            Ok(()) => self.input.state = StdinState::Watched,
             Err(_) => {
-                self.input.state = State::File;
+                self.input.state = StdinState::File;
                 self.read_input();
             }
         }
@@ -137,7 +138,7 @@ impl Agent<'_> {
         loop {
             let under_way = self.input.under_way.values().max().copied().unwrap_or(0);
             let room = FAR_WINDOW - under_way.min(FAR_WINDOW);
-            if self.input.state == State::Over || room == 0 {
+            if self.input.state == StdinState::Over || room == 0 {
                 return self.watch_input();
             }
             let mut buffer = vec![0; room.min(FAR_WINDOW / 4)];
@@ -147,9 +148,9 @@ impl Agent<'_> {
                 Err(_) => 0,
             };
             buffer.truncate(got);
-            let watched = self.input.state == State::Watched;
+            let watched = self.input.state == StdinState::Watched;
             if got == 0 {
-                self.input.state = State::Over;
+                self.input.state = StdinState::Over;
                 if watched {
                     let _ = epoll::delete(&self.epoll, rustix::stdio::stdin());
                 }
@@ -170,7 +171,7 @@ impl Agent<'_> {
         }
         for node in &nodes {
             if *node != self.node {
-                self.order(*node, &Order::Input(bytes.clone()));
+                self.order(*node, &AgentCommand::Input(bytes.clone()));
             }
         }
         if nodes.contains(&self.node) {
@@ -181,7 +182,7 @@ impl Agent<'_> {
     }
 
     fn watch_input(&mut self) {
-        if self.input.state == State::Watched {
+        if self.input.state == StdinState::Watched {
             let is_full = self
                 .input
                 .under_way
@@ -194,7 +195,7 @@ impl Agent<'_> {
             let _ = epoll::modify(
                 &self.epoll,
                 rustix::stdio::stdin(),
-                Token::Input.pack(),
+                EpollToken::Input.pack(),
                 flags,
             );
         }
@@ -204,7 +205,7 @@ impl Agent<'_> {
     pub(super) fn input_taken(&mut self, node: u32, bytes: u32) {
         self.input.let_go(node, bytes as usize);
         match self.input.state {
-            State::File => self.read_input(),
+            StdinState::File => self.read_input(),
             _ => self.watch_input(),
         }
     }
@@ -222,13 +223,13 @@ impl Agent<'_> {
             return;
         }
         match self.up.is_some() {
-            true => self.report(&Report::Taken(taken)),
+            true => self.report(&AgentReport::Taken(taken)),
             false => self.input_taken(self.node, taken),
         }
     }
 }
 
-impl Input {
+impl StdinForwarder {
     fn let_go(&mut self, node: u32, bytes: usize) {
         if let Some(under_way) = self.under_way.get_mut(&node) {
             *under_way = under_way.saturating_sub(bytes);
@@ -236,7 +237,7 @@ impl Input {
     }
 }
 
-impl Feed {
+impl LocalReaders {
     /// More for the readers; nothing: there is no more.
     fn add(&mut self, bytes: &[u8]) {
         self.waiting.extend(bytes);
@@ -263,7 +264,7 @@ impl Feed {
     }
 }
 
-impl Reader {
+impl StdinReader {
     /// Writes what the pipe takes of the bytes that wait. `false`: its rank does not read any more.
     fn push(&mut self, waiting: &VecDeque<u8>) -> bool {
         let (front, back) = waiting.as_slices();
@@ -289,7 +290,7 @@ impl Reader {
                 true => epoll::EventFlags::OUT,
                 false => epoll::EventFlags::empty(),
             };
-            let _ = epoll::modify(epoll, &self.pipe, Token::Feed.pack(), flags);
+            let _ = epoll::modify(epoll, &self.pipe, EpollToken::Feed.pack(), flags);
         }
     }
 }
@@ -298,12 +299,12 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn reader() -> (OwnedFd, Reader) {
+    fn reader() -> (OwnedFd, StdinReader) {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         for fd in [&read, &write] {
             rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::NONBLOCK).unwrap();
         }
-        let reader = Reader {
+        let reader = StdinReader {
             pipe: write,
             taken: 0,
             watched: false,
@@ -324,9 +325,9 @@ mod tests {
     fn every_reader_gets_all_bytes_in_order_and_the_slowest_sets_the_pace() {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let ((quick, one), (slow, two)) = (reader(), reader());
-        let mut feed = Feed {
+        let mut feed = LocalReaders {
             readers: vec![one, two],
-            ..Feed::default()
+            ..LocalReaders::default()
         };
         let sent: Vec<u8> = (0..300_000u32).map(|number| number as u8).collect();
         let (mut told, mut got) = (0, [Vec::new(), Vec::new()]);
@@ -356,9 +357,9 @@ mod tests {
     fn readers_that_are_gone_are_left_out() {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let (read, one) = reader();
-        let mut feed = Feed {
+        let mut feed = LocalReaders {
             readers: vec![one],
-            ..Feed::default()
+            ..LocalReaders::default()
         };
         drop(read);
         feed.add(b"abc");

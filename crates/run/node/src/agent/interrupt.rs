@@ -8,10 +8,10 @@
 use std::time::Instant;
 
 use super::Agent;
-use super::verdict::Cause;
+use super::verdict::HangReportReason;
 use crate::codes;
 use crate::limits::{DRAIN_WAIT, INTERRUPT_VERDICT, TIMEOUT_VERDICT};
-use crate::orders::Order;
+use crate::orders::AgentCommand;
 use crate::processes;
 use crate::sys;
 
@@ -68,7 +68,7 @@ impl Agent<'_> {
             "error[{}]: the job did not end within {after} s; still running: {shown}",
             codes::G0208
         ));
-        if !self.begin_verdict(Cause::Time, TIMEOUT_VERDICT) {
+        if !self.begin_verdict(HangReportReason::Time, TIMEOUT_VERDICT) {
             self.end_for_time();
         }
     }
@@ -97,7 +97,7 @@ impl Agent<'_> {
         if broadcast && signal == libc::SIGTSTP && !can_be_continued(self.launcher) {
             return;
         }
-        self.order_all(&Order::Signal(signal));
+        self.order_all(&AgentCommand::Signal(signal));
         match signal {
             libc::SIGTSTP | libc::SIGCONT => {
                 for pid in processes::descendants(rustix::process::getpid().as_raw_pid()) {
@@ -130,7 +130,7 @@ impl Agent<'_> {
         if (self.ending.is_some() || self.verdicts.is_interrupt()) && !again {
             return;
         }
-        let cause = Cause::Interrupt { signal, broadcast };
+        let cause = HangReportReason::Interrupt { signal, broadcast };
         let first = self.ending.is_none() && !self.verdicts.is_interrupt();
         if first && signal == libc::SIGINT && self.begin_verdict(cause, INTERRUPT_VERDICT) {
             return;
@@ -143,7 +143,7 @@ impl Agent<'_> {
     pub(super) fn end_by_signal(&mut self, signal: i32, broadcast: bool, at_once: bool) {
         let now = Instant::now();
         let code = self.ending.as_ref().map_or(128 + signal, |_| self.code());
-        self.order_all(&Order::Signal(signal));
+        self.order_all(&AgentCommand::Signal(signal));
         self.end_by(code, if at_once { now } else { now + self.grace });
         self.signal_ranks(signal, broadcast);
     }

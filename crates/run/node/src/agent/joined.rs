@@ -11,35 +11,35 @@ use garonne_rails::tcp::Secret;
 use garonne_rails::tcp::trusted::Trusted;
 use rustix::event::epoll;
 
-use super::output::{Kind, Sink};
-use super::trunk::{Loss, Trunk};
-use super::{Agent, Token, start};
+use super::output::{OutputSink, StreamKind};
+use super::trunk::{AgentLink, LinkLoss};
+use super::{Agent, EpollToken, start};
 use crate::codes;
 use crate::error::Result;
 use crate::job::Job;
-use crate::joining::ToGuest;
-use crate::joining::gate::Gate;
-use crate::joining::room::Company;
+use crate::joining::ToJoiner;
+use crate::joining::gate::LateJoinListener;
+use crate::joining::room::JoinedHosts;
 use crate::layout::JobId;
-use crate::leaf::Manner;
-use crate::orders::Order;
+use crate::leaf::AgentOrigin;
+use crate::orders::AgentCommand;
 
 /// What an agent begins with.
 #[derive(Debug)]
-pub(crate) enum Beginning {
+pub(crate) enum AgentStart {
     /// Nothing: it is the first, or the only one.
     Plain,
     /// It is the first, and these hosts have joined.
-    Joined(Box<Company>),
+    Joined(Box<JoinedHosts>),
     /// It is that of another host than the launcher's.
-    Outer(Box<Outer>),
+    Outer(Box<RootConnection>),
 }
 
-impl Beginning {
+impl AgentStart {
     /// What the agent of another host begins with.
-    pub fn outer(&self) -> Option<&Outer> {
+    pub fn outer(&self) -> Option<&RootConnection> {
         match self {
-            Beginning::Outer(outer) => Some(outer),
+            AgentStart::Outer(outer) => Some(outer),
             _ => None,
         }
     }
@@ -47,7 +47,7 @@ impl Beginning {
 
 /// The line of an agent to the first one, and what it is there.
 #[derive(Debug)]
-pub(crate) struct Outer {
+pub(crate) struct RootConnection {
     /// The job, which all its agents and ranks name alike.
     pub job: JobId,
     /// Its node.
@@ -70,7 +70,7 @@ pub(crate) struct Outer {
 
 impl Agent<'_> {
     /// Makes the hosts that have joined the last nodes of the job.
-    pub(super) fn seat(&mut self, company: Company) -> Result<()> {
+    pub(super) fn seat(&mut self, company: JoinedHosts) -> Result<()> {
         let Some((port, secret)) = self
             .far
             .as_ref()
@@ -80,12 +80,12 @@ impl Agent<'_> {
         };
         let joined = company.guests.len();
         let first = self.job.nodes.names.len() - joined;
-        let job = Order::Job(Box::new(self.job_for(Manner::Guest))).encode();
+        let job = AgentCommand::Job(Box::new(self.job_for(AgentOrigin::Guest))).encode();
         let mut lost = Vec::new();
         for ((_, line), node) in company.guests.into_iter().zip(first as u32..) {
             let errand = self.errand_for(node, secret.clone(), (port, Vec::new()));
-            let mut trunk = Trunk::new(line, Token::Trunk(node), &self.epoll);
-            let errand = ToGuest::Errand(Box::new(errand)).encode();
+            let mut trunk = AgentLink::new(line, EpollToken::Trunk(node), &self.epoll);
+            let errand = ToJoiner::Errand(Box::new(errand)).encode();
             let sent = trunk.send(&self.epoll, &errand);
             let sent = sent.and_then(|()| trunk.send(&self.epoll, &job));
             if let Some(below) = &mut self.below {
@@ -99,12 +99,12 @@ impl Agent<'_> {
         // All are known before the job ends for one of them, so that the others are told.
         lost.into_iter().for_each(|node| self.branch_lost(node));
         let epoll = &self.epoll;
-        let gate = Gate::new(
+        let gate = LateJoinListener::new(
             (company.porch, company.told),
             joined,
             &mut |place, socket| watch_late(epoll, place, socket),
         );
-        self.listen(gate.fd(), Token::Gate)?;
+        self.listen(gate.fd(), EpollToken::Gate)?;
         if let Some(far) = &mut self.far {
             far.gate = Some(gate);
         }
@@ -113,9 +113,9 @@ impl Agent<'_> {
 
     /// The job as agents elsewhere are told it: those that we start with our environment, and
     /// directories that mean the same there; hosts that have joined have their own.
-    pub(super) fn job_for(&self, manner: Manner) -> Job {
+    pub(super) fn job_for(&self, manner: AgentOrigin) -> Job {
         let mut job = self.job.clone();
-        if manner == Manner::Guest {
+        if manner == AgentOrigin::Guest {
             job.env = Some(start::environment_for_guests());
             return job;
         }
@@ -170,7 +170,7 @@ impl Agent<'_> {
     }
 
     /// Where a person has joined, nobody else would say why it ends.
-    pub(super) fn say_cut_off(&mut self, how: Loss) {
+    pub(super) fn say_cut_off(&mut self, how: LinkLoss) {
         if self.ending.is_none() {
             self.say_to_guest(&format!(
                 "error[{}]: the connection to the host where the job was started broke: {how}",
@@ -192,13 +192,13 @@ impl Agent<'_> {
     /// Prints a line for the person who has joined, if this is such a host.
     pub(super) fn say_to_guest(&self, line: &str) {
         if self.is_guest() {
-            Sink::new(Kind::Err).write(format!("{line}\n").as_bytes());
+            OutputSink::new(StreamKind::Err).write(format!("{line}\n").as_bytes());
         }
     }
 }
 
 /// Watches one who calls where hosts have joined.
 fn watch_late(epoll: &OwnedFd, place: usize, socket: BorrowedFd<'_>) -> bool {
-    let token = Token::Late(place as u32).pack();
+    let token = EpollToken::Late(place as u32).pack();
     epoll::add(epoll, socket, token, epoll::EventFlags::IN).is_ok()
 }

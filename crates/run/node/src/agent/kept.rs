@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::Agent;
-use super::trunk::Trunk;
+use super::trunk::AgentLink;
 use crate::processes;
 use crate::sys;
-use crate::wire::Link;
+use crate::wire::LauncherMessage;
 
 impl Agent<'_> {
     /// Hands the launcher the connection that leads to the agent of a node from now on.
@@ -28,7 +28,7 @@ impl Agent<'_> {
             // as it would anyway.
             let _ = sys::send(
                 self.link.as_fd(),
-                &Link::Line { node }.encode(),
+                &LauncherMessage::Line { node }.encode(),
                 &[line.fd()],
                 SendFlags::DONTWAIT,
             );
@@ -38,8 +38,11 @@ impl Agent<'_> {
     /// The launcher speaks, or is gone: then nobody sees the rest, and nothing must be left.
     pub(super) fn serve_link(&mut self) {
         let message = sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT);
-        match message.as_ref().map(|message| Link::decode(&message.bytes)) {
-            Ok(Ok(Link::Signal { signal, broadcast })) => {
+        match message
+            .as_ref()
+            .map(|message| LauncherMessage::decode(&message.bytes))
+        {
+            Ok(Ok(LauncherMessage::Signal { signal, broadcast })) => {
                 self.say_ended_by(signal);
                 self.signalled(signal, broadcast);
             }
@@ -58,6 +61,6 @@ impl Agent<'_> {
     pub(super) fn say_ends(&self) {
         let up = self.up.iter().filter_map(|up| up.trunk.as_ref());
         let below = self.below.iter().flat_map(|below| below.lines());
-        up.chain(below).for_each(Trunk::say_end);
+        up.chain(below).for_each(AgentLink::say_end);
     }
 }

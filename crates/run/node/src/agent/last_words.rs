@@ -7,8 +7,8 @@
 
 use std::time::Instant;
 
-use super::output::Kind;
-use super::traceback::{self, Group};
+use super::output::StreamKind;
+use super::traceback::{self, TracebackGroup};
 use super::{Agent, ending};
 use crate::codes;
 use crate::limits::FAILURE_WAIT;
@@ -17,7 +17,7 @@ use crate::printable;
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct LastWords {
+pub(super) struct FailureOutput {
     /// The rank that failed first.
     cause: Option<u32>,
     /// What is to be said of that, until it is.
@@ -25,7 +25,7 @@ pub(super) struct LastWords {
     due: Option<Instant>,
 }
 
-impl LastWords {
+impl FailureOutput {
     /// When they are said at the latest.
     pub fn due(&self) -> Option<Instant> {
         self.due
@@ -83,16 +83,16 @@ impl Agent<'_> {
         }
     }
 
-    fn tell_group(&mut self, group: &Group) {
-        let Group {
+    fn tell_group(&mut self, group: &TracebackGroup) {
+        let TracebackGroup {
             text,
             ranks,
             cut,
             numbered,
         } = group;
-        let sink = self.sinks.of(Kind::Err, ranks[0]);
+        let sink = self.sinks.of(StreamKind::Err, ranks[0]);
         self.slots[ranks[0] as usize].err.pass_on(text, sink);
-        self.emit(Kind::Err, ranks[0]);
+        self.emit(StreamKind::Err, ranks[0]);
         let same = &ranks[1..];
         let words = match (same.is_empty(), cut.is_empty()) {
             (true, true) => return,
@@ -128,7 +128,7 @@ impl Agent<'_> {
         for rank in ranks {
             if !self.paused && is_over(held(self, rank)) {
                 let text = self.slots[rank as usize].err.take_held();
-                let sink = self.sinks.of(Kind::Err, rank);
+                let sink = self.sinks.of(StreamKind::Err, rank);
                 self.slots[rank as usize].err.pass_on(&text, sink);
             }
         }

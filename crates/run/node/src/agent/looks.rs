@@ -24,39 +24,39 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fs::MemfdFlags;
 use rustix::net::SendFlags;
 
-use super::own_program::{self, Running};
+use super::own_program::{self, HelperProcess};
 use super::serve::reply;
-use super::{Agent, Token};
+use super::{Agent, EpollToken};
 use crate::limits::{
     LOOK_BYTES_MAX, LOOK_WAIT, LOOK_WAITING_MAX, LOOKERS_MAX, RECORDERS_MAX, RECORDS_GRACE,
     RECORDS_PAUSE, RECORDS_WAITING_MAX,
 };
-use crate::orders::{Asked, Order, Report, Wish};
+use crate::orders::{AgentCommand, AgentReport, Query, QueryId};
 use crate::rendezvous;
 use crate::sys;
 use crate::wire::ToRank;
-use crate::wish::Page;
+use crate::wish::RemoteCommand;
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct Snapshots {
     /// Those that have asked here.
-    askers: VecDeque<Asker>,
+    askers: VecDeque<QueryConnection>,
     /// The number of the last one.
     number: u32,
     /// The looks under way: at most one that is no stream.
-    under_way: Vec<Look>,
+    under_way: Vec<SnapshotRequest>,
     /// The number of the last of them.
     begun: u32,
     /// Until when an agent that ends waits for what is still told of records.
     patience: Option<Instant>,
     /// For whom the next one is, and what it is to see: a look that had begun before they asked is
     /// none for them.
-    next: Vec<(Asked, Wish)>,
+    next: Vec<(QueryId, Query)>,
 }
 
 #[derive(Debug)]
-struct Asker {
+struct QueryConnection {
     number: u32,
     socket: OwnedFd,
     until: Instant,
@@ -73,8 +73,8 @@ struct Asker {
     gone: bool,
 }
 
-impl Asker {
-    fn new(number: u32, socket: OwnedFd, wish: Wish) -> Self {
+impl QueryConnection {
+    fn new(number: u32, socket: OwnedFd, wish: Query) -> Self {
         Self {
             number,
             socket,
@@ -126,9 +126,9 @@ impl Asker {
 }
 
 #[derive(Debug)]
-struct Look {
+struct SnapshotRequest {
     number: u32,
-    wish: Wish,
+    wish: Query,
     /// The program that looks; 0 when it has ended.
     pid: i32,
     pipe: OwnedFd,
@@ -137,7 +137,7 @@ struct Look {
     until: Option<Instant>,
     /// Until then its pipe is not read.
     paused: Option<Instant>,
-    by: Vec<Asked>,
+    by: Vec<QueryId>,
 }
 
 /// What says that it is a frame, and is none.
@@ -160,8 +160,8 @@ fn take_frame(said: &mut Vec<u8>) -> std::result::Result<Option<Vec<u8>>, NoFram
     Ok(frame)
 }
 
-impl Looks {
-    fn asker(&mut self, number: u32) -> Option<&mut Asker> {
+impl Snapshots {
+    fn asker(&mut self, number: u32) -> Option<&mut QueryConnection> {
         self.askers.iter_mut().find(|asker| asker.number == number)
     }
 
@@ -181,7 +181,7 @@ impl Looks {
         askers.chain(looks.flatten()).min()
     }
 
-    fn look(&mut self, number: u32) -> Option<&mut Look> {
+    fn look(&mut self, number: u32) -> Option<&mut SnapshotRequest> {
         self.under_way.iter_mut().find(|look| look.number == number)
     }
 
@@ -223,7 +223,7 @@ fn file_of(bytes: &[u8]) -> Option<OwnedFd> {
 
 impl Agent<'_> {
     /// Somebody wants to know what the ranks of all other hosts show.
-    pub(super) fn ask_around(&mut self, socket: OwnedFd, wish: Wish) {
+    pub(super) fn ask_around(&mut self, socket: OwnedFd, wish: Query) {
         let nodes: Vec<u8> = (0..self.job.size())
             .flat_map(|rank| self.job.nodes.of(rank).to_le_bytes())
             .collect();
@@ -236,7 +236,7 @@ impl Agent<'_> {
         if !self.job.nodes.several() {
             return;
         }
-        self.take_leave(Asker::has_left);
+        self.take_leave(QueryConnection::has_left);
         self.looks.number = self.looks.number.wrapping_add(1);
         let number = self.looks.number;
         if self.looks.askers.len() >= LOOKERS_MAX
@@ -246,51 +246,51 @@ impl Agent<'_> {
         }
         self.looks
             .askers
-            .push_back(Asker::new(number, socket, wish));
+            .push_back(QueryConnection::new(number, socket, wish));
         self.pass_wish(number, wish);
     }
 
-    fn pass_wish(&mut self, number: u32, wish: Wish) {
+    fn pass_wish(&mut self, number: u32, wish: Query) {
         match self.up.is_some() {
-            true => self.report(&Report::Look(number, wish)),
+            true => self.report(&AgentReport::Look(number, wish)),
             false => {
                 let at = self.node;
-                self.have_all_look(Asked { at, number }, wish);
+                self.have_all_look(QueryId { at, number }, wish);
             }
         }
     }
 
     /// Nobody tells this one anything any more.
-    fn forget(&mut self, asker: &Asker) {
+    fn forget(&mut self, asker: &QueryConnection) {
         if asker.stream {
-            self.pass_wish(asker.number, Wish::NoMore);
+            self.pass_wish(asker.number, Query::NoMore);
         }
     }
 
     /// At the first agent: somebody has asked, here or elsewhere.
-    pub(super) fn have_all_look(&mut self, asked: Asked, wish: Wish) {
-        self.order_all(&Order::Look(asked, wish));
+    pub(super) fn have_all_look(&mut self, asked: QueryId, wish: Query) {
+        self.order_all(&AgentCommand::Look(asked, wish));
         self.look_for(asked, wish);
     }
 
     /// Looks at the ranks of this host, unless it is here that somebody has asked, who looks
     /// himself.
-    pub(super) fn look_for(&mut self, asked: Asked, wish: Wish) {
+    pub(super) fn look_for(&mut self, asked: QueryId, wish: Query) {
         if asked.at == self.node {
             return;
         }
         match wish {
-            Wish::Clock => {
+            Query::Clock => {
                 self.pass_look(self.node, asked, sys::monotonic_ns().to_le_bytes().to_vec())
             }
-            Wish::NoMore => self.look_no_more(asked),
+            Query::NoMore => self.look_no_more(asked),
             _ if self.looks.next.len() >= LOOKERS_MAX => {}
-            Wish::Records { .. } | Wish::All if self.looks.streams() >= RECORDERS_MAX => {}
-            Wish::Records { .. } | Wish::All => self.look_now(wish, vec![asked]),
+            Query::Records { .. } | Query::All if self.looks.streams() >= RECORDERS_MAX => {}
+            Query::Records { .. } | Query::All => self.look_now(wish, vec![asked]),
             // Of one that is not here, or of none, there is nothing to say.
-            Wish::Page(Page::Gate(rank), _) if !self.is_here(rank) => {}
-            Wish::Page(..) if self.job.ranks_of(self.node).is_empty() => {}
-            Wish::Standing | Wish::Load | Wish::Page(..) => {
+            Query::Page(RemoteCommand::Gate(rank), _) if !self.is_here(rank) => {}
+            Query::Page(..) if self.job.ranks_of(self.node).is_empty() => {}
+            Query::Standing | Query::Load | Query::Page(..) => {
                 self.looks.next.push((asked, wish));
                 self.begin_look();
             }
@@ -311,7 +311,7 @@ impl Agent<'_> {
         self.look_now(wish, by);
     }
 
-    fn look_now(&mut self, wish: Wish, by: Vec<Asked>) {
+    fn look_now(&mut self, wish: Query, by: Vec<QueryId>) {
         // An agent that ends has other things to do, and what it could tell would be out of date at
         // once.
         if self.ending.is_none() {
@@ -321,8 +321,8 @@ impl Agent<'_> {
         }
     }
 
-    fn look_no_more(&mut self, asked: Asked) {
-        let of = |look: &&Look| look.wish.is_stream() && look.by.contains(&asked);
+    fn look_no_more(&mut self, asked: QueryId) {
+        let of = |look: &&SnapshotRequest| look.wish.is_stream() && look.by.contains(&asked);
         if let Some(number) = self.looks.under_way.iter().find(of).map(|look| look.number) {
             self.end_look(number, false);
         }
@@ -330,11 +330,11 @@ impl Agent<'_> {
 
     /// Starts this program anew to look. `None`: it cannot be, and who has asked hears nothing of
     /// this host.
-    fn start_look(&self, number: u32, wish: Wish, by: Vec<Asked>) -> Option<Look> {
+    fn start_look(&self, number: u32, wish: Query, by: Vec<QueryId>) -> Option<SnapshotRequest> {
         let name = rendezvous::name_of(self.hello.as_fd())?;
-        let Running { pid, pipe } =
+        let HelperProcess { pid, pipe } =
             own_program::start(&["agent", "--look", &name.0, &wish.word()], self.signals)?;
-        let look = Look {
+        let look = SnapshotRequest {
             number,
             wish,
             pid,
@@ -344,7 +344,10 @@ impl Agent<'_> {
             paused: None,
             by,
         };
-        if self.listen(look.pipe.as_fd(), Token::Look(number)).is_err() {
+        if self
+            .listen(look.pipe.as_fd(), EpollToken::Look(number))
+            .is_err()
+        {
             sys::kill(pid, libc::SIGKILL);
             return None;
         }
@@ -422,13 +425,13 @@ impl Agent<'_> {
     }
 
     /// What the ranks of `node` show, on its way to who has asked.
-    pub(super) fn pass_look(&mut self, node: u32, asked: Asked, look: Vec<u8>) {
+    pub(super) fn pass_look(&mut self, node: u32, asked: QueryId, look: Vec<u8>) {
         if asked.at == self.node {
             self.give_look(node, asked.number, look);
         } else if self.up.is_some() {
-            self.report(&Report::Seen(asked, look));
+            self.report(&AgentReport::Seen(asked, look));
         } else {
-            self.order(asked.at, &Order::Seen(node, asked, look));
+            self.order(asked.at, &AgentCommand::Seen(node, asked, look));
         }
     }
 
@@ -454,7 +457,7 @@ impl Agent<'_> {
         }
         let watched = match is_behind {
             true => {
-                let token = Token::Asker(number).pack();
+                let token = EpollToken::Asker(number).pack();
                 epoll::add(&self.epoll, &asker.socket, token, epoll::EventFlags::OUT)
             }
             false => epoll::delete(&self.epoll, &asker.socket),
@@ -465,12 +468,12 @@ impl Agent<'_> {
     }
 
     /// Those of who have asked for whom this holds are told nothing any more.
-    fn take_leave(&mut self, of: impl Fn(&Asker) -> bool) {
+    fn take_leave(&mut self, of: impl Fn(&QueryConnection) -> bool) {
         let (gone, left) = std::mem::take(&mut self.looks.askers)
             .into_iter()
             .partition(of);
         self.looks.askers = left;
-        let gone: VecDeque<Asker> = gone;
+        let gone: VecDeque<QueryConnection> = gone;
         gone.iter().for_each(|asker| self.forget(asker));
     }
 
@@ -497,7 +500,7 @@ impl Agent<'_> {
             return;
         };
         look.paused = None;
-        let token = Token::Look(number).pack();
+        let token = EpollToken::Look(number).pack();
         if epoll::add(&self.epoll, &look.pipe, token, epoll::EventFlags::IN).is_err() {
             self.end_look(number, false);
         }
@@ -514,7 +517,7 @@ mod tests {
     fn who_is_slower_than_many_hosts_gets_all_answers() {
         const HOSTS: u32 = 2000;
         let (theirs, ours) = private_pair().unwrap();
-        let mut asker = Asker::new(1, ours, Wish::Standing);
+        let mut asker = QueryConnection::new(1, ours, Query::Standing);
         for node in 0..HOSTS {
             asker.keep(node, node.to_ne_bytes().to_vec());
             asker.hand_over();
@@ -551,9 +554,9 @@ mod tests {
     #[test]
     fn an_agent_that_ends_waits_for_records_that_are_not_told_yet_and_only_so_long() {
         let (_theirs, ours) = private_pair().unwrap();
-        let (mut looks, now) = (Looks::default(), Instant::now());
+        let (mut looks, now) = (Snapshots::default(), Instant::now());
         assert_eq!((looks.keep(now), looks.has_kept()), (None, false));
-        let mut asker = Asker::new(1, ours, Wish::All);
+        let mut asker = QueryConnection::new(1, ours, Query::All);
         asker.keep(0, vec![1]);
         looks.askers.push_back(asker);
         assert_eq!(looks.keep(now), Some(now + RECORDS_GRACE));
@@ -572,7 +575,7 @@ mod tests {
     #[test]
     fn for_who_takes_nothing_or_has_gone_little_is_kept() {
         let (theirs, ours) = private_pair().unwrap();
-        let mut asker = Asker::new(1, ours, Wish::Standing);
+        let mut asker = QueryConnection::new(1, ours, Query::Standing);
         for node in 0..1000 {
             asker.keep(node, vec![0; 1 << 20]);
         }

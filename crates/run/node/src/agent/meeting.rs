@@ -12,14 +12,16 @@
 use std::time::Instant;
 
 use super::Agent;
-use super::gateway::Tried;
-use super::search::Search;
+use super::gateway::ProbeTarget;
+use super::search::RelaySearch;
 use crate::limits::VENUES_MAX;
-use crate::orders::{Callback, Order, Report, Venue, Way};
+use crate::orders::{
+    AgentCommand, AgentReport, RelayRoute, RendezvousPoint, ReverseConnectRequest,
+};
 
 impl Agent<'_> {
     /// Nobody reaches either of two: for the first agent, which has them meet at this host.
-    pub(super) fn seek_venue_here(&mut self, call: Callback, failed: u32) {
+    pub(super) fn seek_venue_here(&mut self, call: ReverseConnectRequest, failed: u32) {
         match self.is_between(call) {
             true => self.offer_venue(call),
             false => self.seek_venue_elsewhere(call, failed),
@@ -28,7 +30,7 @@ impl Agent<'_> {
 
     /// They do not reach this host, or it is one of theirs: others are asked, in each round that
     /// came to nothing those behind the ones of the round before.
-    pub(super) fn seek_venue_elsewhere(&mut self, call: Callback, failed: u32) {
+    pub(super) fn seek_venue_elsewhere(&mut self, call: ReverseConnectRequest, failed: u32) {
         let Some((from, to)) = self.nodes_of(call) else {
             return;
         };
@@ -37,18 +39,18 @@ impl Agent<'_> {
             .filter(|node| ![self.node, from, to].contains(node))
             .collect();
         for node in of_round(&others, failed) {
-            self.order(node, &Order::Meet(call));
+            self.order(node, &AgentCommand::Meet(call));
         }
     }
 
     /// Whether this node has neither of two ranks, which are on two others.
-    fn is_between(&self, call: Callback) -> bool {
+    fn is_between(&self, call: ReverseConnectRequest) -> bool {
         self.nodes_of(call)
             .is_some_and(|(from, to)| from != to && ![from, to].contains(&self.node))
     }
 
     /// Two may meet at this node.
-    pub(super) fn offer_venue(&mut self, call: Callback) {
+    pub(super) fn offer_venue(&mut self, call: ReverseConnectRequest) {
         if !self.is_between(call) {
             return;
         }
@@ -56,29 +58,29 @@ impl Agent<'_> {
             return;
         };
         match self.up.is_some() {
-            true => self.report(&Report::Meets(call, port)),
+            true => self.report(&AgentReport::Meets(call, port)),
             false => self.meets(call, (self.node, port)),
         }
     }
 
     /// Two may meet at a node: for the first agent, which has the first of them try whether it
     /// reaches that.
-    pub(super) fn meets(&mut self, call: Callback, (via, port): (u32, u16)) {
+    pub(super) fn meets(&mut self, call: ReverseConnectRequest, (via, port): (u32, u16)) {
         if let Some((from, _)) = self.nodes_of(call) {
-            self.have_tried(from, Venue { call, via, port });
+            self.have_tried(from, RendezvousPoint { call, via, port });
         }
     }
 
-    fn have_tried(&mut self, node: u32, venue: Venue) {
+    fn have_tried(&mut self, node: u32, venue: RendezvousPoint) {
         match node == self.node {
             true => self.try_venue(venue),
-            false => self.order(node, &Order::Try(venue)),
+            false => self.order(node, &AgentCommand::Try(venue)),
         }
     }
 
     /// Tries whether this node reaches the one where two may meet; if it is that one itself, both
     /// have, and do meet there from now on.
-    pub(super) fn try_venue(&mut self, venue: Venue) {
+    pub(super) fn try_venue(&mut self, venue: RendezvousPoint) {
         if venue.via == self.node {
             let two = self
                 .nodes_of(venue.call)
@@ -88,40 +90,40 @@ impl Agent<'_> {
             }
             return;
         }
-        self.try_at(Tried::Venue(venue), (venue.via, venue.port));
+        self.try_at(ProbeTarget::Venue(venue), (venue.via, venue.port));
     }
 
     /// This node reaches it, or is it.
-    pub(super) fn venue_reached(&mut self, venue: Venue) {
+    pub(super) fn venue_reached(&mut self, venue: RendezvousPoint) {
         match self.up.is_some() {
-            true => self.report(&Report::Reaches(venue)),
+            true => self.report(&AgentReport::Reaches(venue)),
             false => self.reaches(venue, self.node),
         }
     }
 
     /// A node reaches the one where two may meet, or is that one and expects them: for the first
     /// agent.
-    pub(super) fn reaches(&mut self, venue: Venue, node: u32) {
+    pub(super) fn reaches(&mut self, venue: RendezvousPoint, node: u32) {
         let (call, via, port) = (venue.call, venue.via, venue.port);
         let Some((from, to)) = self.nodes_of(call) else {
             return;
         };
         match next(self.ways_sought(), (node, via), (from, to), Instant::now()) {
-            Then::Second => self.have_tried(to, venue),
-            Then::Expect => self.have_tried(via, venue),
-            Then::Tell => {
+            RendezvousStep::Second => self.have_tried(to, venue),
+            RendezvousStep::Expect => self.have_tried(via, venue),
+            RendezvousStep::Tell => {
                 for (node, to) in [(from, to), (to, from)] {
-                    self.tell_way(node, Way { to, via, port });
+                    self.tell_way(node, RelayRoute { to, via, port });
                 }
             }
-            Then::Nothing => {}
+            RendezvousStep::Nothing => {}
         }
     }
 }
 
 /// What follows when a node says that it reaches the one where two may meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+enum RendezvousStep {
     Nothing,
     /// The first does: the second tries it.
     Second,
@@ -134,22 +136,27 @@ enum Then {
 
 /// The same, unless the two have just been told of another place: both are told of one at a time,
 /// so that both call there first. What has not agreed yet to be that place keeps no other from it.
-fn next(search: &mut Search, (node, via): (u32, u32), two: (u32, u32), now: Instant) -> Then {
+fn next(
+    search: &mut RelaySearch,
+    (node, via): (u32, u32),
+    two: (u32, u32),
+    now: Instant,
+) -> RendezvousStep {
     match after(node, two, via) {
-        Then::Expect if search.is_settled(two, now) => Then::Nothing,
-        Then::Tell if !search.settle(two, now) => Then::Nothing,
+        RendezvousStep::Expect if search.is_settled(two, now) => RendezvousStep::Nothing,
+        RendezvousStep::Tell if !search.settle(two, now) => RendezvousStep::Nothing,
         then => then,
     }
 }
 
 /// Pure. Each step is of one node, and the next is of another.
-fn after(node: u32, (from, to): (u32, u32), via: u32) -> Then {
+fn after(node: u32, (from, to): (u32, u32), via: u32) -> RendezvousStep {
     match node {
-        _ if from == to || [from, to].contains(&via) => Then::Nothing,
-        node if node == from => Then::Second,
-        node if node == to => Then::Expect,
-        node if node == via => Then::Tell,
-        _ => Then::Nothing,
+        _ if from == to || [from, to].contains(&via) => RendezvousStep::Nothing,
+        node if node == from => RendezvousStep::Second,
+        node if node == to => RendezvousStep::Expect,
+        node if node == via => RendezvousStep::Tell,
+        _ => RendezvousStep::Nothing,
     }
 }
 
@@ -171,23 +178,26 @@ mod tests {
 
     #[test]
     fn a_place_that_does_not_agree_keeps_no_other_from_being_it_and_they_are_told_of_one() {
-        let (mut search, now) = (Search::default(), Instant::now());
+        let (mut search, now) = (RelaySearch::default(), Instant::now());
         let mut says = |node, via| next(&mut search, (node, via), (1, 2), now);
         assert_eq!(
             [1, 2].map(|node| says(node, 3)),
-            [Then::Second, Then::Expect]
+            [RendezvousStep::Second, RendezvousStep::Expect]
         );
         // It says no more. Two others do at the same time.
         for via in [4, 5] {
             assert_eq!(
                 [1, 2].map(|node| says(node, via)),
-                [Then::Second, Then::Expect]
+                [RendezvousStep::Second, RendezvousStep::Expect]
             );
         }
-        assert_eq!([says(4, 4), says(5, 5)], [Then::Tell, Then::Nothing]);
+        assert_eq!(
+            [says(4, 4), says(5, 5)],
+            [RendezvousStep::Tell, RendezvousStep::Nothing]
+        );
         assert_eq!(
             [1, 2].map(|node| says(node, 6)),
-            [Then::Second, Then::Nothing]
+            [RendezvousStep::Second, RendezvousStep::Nothing]
         );
     }
 
@@ -210,12 +220,16 @@ mod tests {
         let says = |node| after(node, (1, 2), 3);
         assert_eq!(
             [1, 2, 3].map(says),
-            [Then::Second, Then::Expect, Then::Tell]
+            [
+                RendezvousStep::Second,
+                RendezvousStep::Expect,
+                RendezvousStep::Tell
+            ]
         );
-        assert_eq!(says(4), Then::Nothing);
-        assert_eq!(after(1, (1, 1), 3), Then::Nothing);
-        assert_eq!(after(1, (1, 2), 1), Then::Nothing);
+        assert_eq!(says(4), RendezvousStep::Nothing);
+        assert_eq!(after(1, (1, 1), 3), RendezvousStep::Nothing);
+        assert_eq!(after(1, (1, 2), 1), RendezvousStep::Nothing);
         // The place may be the first agent's own.
-        assert_eq!(after(0, (1, 2), 0), Then::Tell);
+        assert_eq!(after(0, (1, 2), 0), RendezvousStep::Tell);
     }
 }

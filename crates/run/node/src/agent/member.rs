@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 /// A registered process of a rank.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct RegisteredProcess {
     pub(super) epoch: u32,
     /// What it and the agent speak with each other.
     pub(super) protocol: u16,

@@ -69,47 +69,47 @@ use ipnet::IpNet;
 use rustix::event::epoll;
 use rustix::net::SendFlags;
 
-use crate::added::Added;
-use crate::admission::{Admission, draw_job_id};
+use crate::added::NewAddress;
+use crate::admission::{RegistrationSecret, draw_job_id};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::layout::{JobId, Shape};
-use crate::processes::{self, Ended};
-use crate::rendezvous::{self, JobName};
-use crate::wire::Link;
+use crate::layout::{JobId, WorldShape};
+use crate::processes::{self, ProcessExit};
+use crate::rendezvous::{self, AgentSocketName};
+use crate::wire::LauncherMessage;
 use crate::{limits, sys};
-use adopted::Adopted;
+use adopted::AdoptedRole;
 pub(crate) use adopted::adopt;
-use below::Below;
-use blame::Held;
-use callback::Callbacks;
-use ending::Ending;
-use far::Far;
-use hosts::Hosts;
+use below::ChildAgents;
+use blame::PendingFailure;
+use callback::ReverseConnects;
+use ending::Shutdown;
+use far::RootRole;
+use hosts::HostExchange;
 pub(crate) use hosts::listen_at;
-pub(crate) use joined::{Beginning, Outer};
-use member::Member;
+pub(crate) use joined::{AgentStart, RootConnection};
+use member::RegisteredProcess;
 pub use other_mpi::ENV_SINGLETONS;
-use outer::{Tail, Up};
-use output::{Kind, Marking, Sink, Stream};
-use passing::Sinks;
-use recorders::Recorders;
-use source::Source;
-use start::{Ready, Starter};
-use token::Token;
+use outer::{ChildRole, UnfinishedLine};
+use output::{LineMarks, OutputSink, RankStream, StreamKind};
+use passing::OutputSinks;
+use recorders::FlightRecorders;
+use source::OutputSource;
+use start::{PreparedProgram, RankStarter};
+use token::EpollToken;
 
 /// A rank as started.
 #[derive(Debug)]
-struct Slot {
+struct RankSlot {
     /// Where it runs; elsewhere than here there is no process of it, and the other agent tells of
     /// its end.
     node: u32,
     pid: i32,
     program: usize,
-    ended: Option<Ended>,
-    out: Stream,
-    err: Stream,
+    ended: Option<ProcessExit>,
+    out: RankStream,
+    err: RankStream,
     /// Index in `members` of the newest process that registered.
     member: Option<u32>,
     /// The registered process disappeared before its wrapper: the wrapper's status is awaited until
@@ -121,31 +121,31 @@ struct Slot {
     /// not yet told of.
     room: [usize; 2],
     /// By stream: the beginning of a line, which the first agent gets with its end.
-    tails: [Tail; 2],
+    tails: [UnfinishedLine; 2],
     /// The first agent knows of its end.
     told: bool,
 }
 
-impl Slot {
-    fn stream(&self, kind: Kind) -> &Stream {
+impl RankSlot {
+    fn stream(&self, kind: StreamKind) -> &RankStream {
         match kind {
-            Kind::Out => &self.out,
-            Kind::Err => &self.err,
+            StreamKind::Out => &self.out,
+            StreamKind::Err => &self.err,
         }
     }
 
-    fn stream_mut(&mut self, kind: Kind) -> &mut Stream {
+    fn stream_mut(&mut self, kind: StreamKind) -> &mut RankStream {
         match kind {
-            Kind::Out => &mut self.out,
-            Kind::Err => &mut self.err,
+            StreamKind::Out => &mut self.out,
+            StreamKind::Err => &mut self.err,
         }
     }
 }
 
 /// The shared memory of one generation of MPI processes, and what they exchange.
 #[derive(Debug)]
-struct World {
-    shape: Shape,
+struct WorldState {
+    shape: WorldShape,
     file: OwnedFd,
     board: Segment,
     version: String,
@@ -158,29 +158,29 @@ struct World {
 struct Agent<'a> {
     job: &'a Job,
     id: JobId,
-    admission: Admission,
+    admission: RegistrationSecret,
     launcher: i32,
     epoll: OwnedFd,
     hello: OwnedFd,
     link: &'a OwnedFd,
-    signals: &'a sys::Signals,
+    signals: &'a sys::SignalFd,
     lifeline: (OwnedFd, OwnedFd),
-    slots: Vec<Slot>,
-    members: Vec<Member>,
-    worlds: Vec<World>,
-    sinks: Sinks,
+    slots: Vec<RankSlot>,
+    members: Vec<RegisteredProcess>,
+    worlds: Vec<WorldState>,
+    sinks: OutputSinks,
     /// Whether there are descriptors enough for a pidfd per rank; else the end of its socket tells
     /// of a death.
     room_for_pidfds: bool,
     paused: bool,
-    ending: Option<Ending>,
+    ending: Option<Shutdown>,
     /// What ranks record for readers after their death.
-    recorders: Recorders,
+    recorders: FlightRecorders,
     /// The rank behind a wrapper that died first, from then until it is known how: other failures
     /// do not count any more.
     suspect: Option<u32>,
     /// The first failure, while it is not known whether a host is gone that may be its cause.
-    held: Option<Held>,
+    held: Option<PendingFailure>,
     deadline: Option<Instant>,
     last_signal: Option<Instant>,
     /// When to look whether all wait for a rank that will not come; `None`: no rank is missing.
@@ -188,37 +188,37 @@ struct Agent<'a> {
     /// Which of the job's nodes this is; 0 is the launcher's.
     node: u32,
     /// At the first agent of several.
-    far: Option<Box<Far>>,
+    far: Option<Box<RootRole>>,
     /// At the others: the line to the one above.
-    up: Option<Box<Up>>,
+    up: Option<Box<ChildRole>>,
     /// At those with agents below them.
-    below: Option<Box<Below>>,
+    below: Option<Box<ChildAgents>>,
     /// Of ranks that another launcher started.
-    adopted: Option<Adopted>,
+    adopted: Option<AdoptedRole>,
     /// Where everybody is, in a job on several hosts.
-    hosts: Option<Hosts>,
+    hosts: Option<HostExchange>,
     /// Not all agents are there yet: no rank has been started.
     gathering: bool,
     /// Streams of other hosts that may be read again.
-    revived: Vec<(Kind, u32)>,
+    revived: Vec<(StreamKind, u32)>,
     /// Calls to ranks of this node on behalf of those that wait for theirs.
-    callbacks: Callbacks,
+    callbacks: ReverseConnects,
     /// Networks that ranks are not to use.
     drained: Vec<IpNet>,
-    drains: drained::Drains,
+    drains: drained::DrainRequests,
     /// Addresses that hosts have got since the job began.
-    added: Vec<Added>,
-    gateways: gateway::Gateways,
-    looks: looks::Looks,
-    other_mpi: other_mpi::OtherMpi,
-    input: input::Input,
+    added: Vec<NewAddress>,
+    gateways: gateway::Relays,
+    looks: looks::Snapshots,
+    other_mpi: other_mpi::OtherMpiDetector,
+    input: input::StdinForwarder,
     /// Between asking ranks to end and ending them.
     grace: Duration,
-    tally: tally::Tally,
-    standstill: standstill::Standstill,
-    verdicts: verdict::Verdicts,
-    crashes: crashed::Crashes,
-    last_words: last_words::LastWords,
+    tally: tally::ExitLog,
+    standstill: standstill::SuspensionDetector,
+    verdicts: verdict::HangReports,
+    crashes: crashed::CrashExaminations,
+    last_words: last_words::FailureOutput,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which
@@ -227,8 +227,8 @@ pub(crate) fn run(
     job: &Job,
     launcher: i32,
     link: &OwnedFd,
-    signals: &sys::Signals,
-    beginning: Beginning,
+    signals: &sys::SignalFd,
+    beginning: AgentStart,
 ) -> i32 {
     let outcome = run_job(job, launcher, link, signals, beginning);
     match outcome {
@@ -243,7 +243,7 @@ pub(crate) fn run(
 /// The job could not be begun, or its agent cannot go on: says why. Returns the job's exit code, as
 /// the launcher is told it.
 pub(crate) fn not_begun(job: &Job, link: &OwnedFd, error: &Error) -> i32 {
-    Sink::new(Kind::Err).write(format!("{error}\n").as_bytes());
+    OutputSink::new(StreamKind::Err).write(format!("{error}\n").as_bytes());
     done(link, tally::failed_to_start(job, error))
 }
 
@@ -251,7 +251,7 @@ fn done(link: &OwnedFd, code: i32) -> i32 {
     // If the launcher is gone, nobody needs the answer.
     let _ = sys::send(
         link.as_fd(),
-        &Link::Done { code }.encode(),
+        &LauncherMessage::Done { code }.encode(),
         &[],
         SendFlags::empty(),
     );
@@ -262,21 +262,21 @@ fn run_job(
     job: &Job,
     launcher: i32,
     link: &OwnedFd,
-    signals: &sys::Signals,
-    beginning: Beginning,
+    signals: &sys::SignalFd,
+    beginning: AgentStart,
 ) -> Result<i32> {
     processes::adopt_orphans()
         .map_err(|e| Error::system(codes::G0209, "cannot become the parent of orphans", e))?;
     let id = beginning
         .outer()
         .map_or_else(draw_job_id, |outer| Ok(outer.job))?;
-    let name = JobName::new(launcher as u32, id);
+    let name = AgentSocketName::new(launcher as u32, id);
     let (hello, shared) = rendezvous::bind(&name)?;
     let mut agent = Agent::new(job, id, launcher, hello, (link, signals))?;
     agent.node = beginning.outer().map_or(0, |outer| outer.node);
-    agent.listen(agent.hello.as_fd(), Token::Hello)?;
-    agent.listen(link.as_fd(), Token::Link)?;
-    let starter = Starter::new(job, &agent.admission, &name, &shared, signals)?;
+    agent.listen(agent.hello.as_fd(), EpollToken::Hello)?;
+    agent.listen(link.as_fd(), EpollToken::Link)?;
+    let starter = RankStarter::new(job, &agent.admission, &name, &shared, signals)?;
     agent.room_for_pidfds =
         start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
     let done = agent.run_ranks(starter, beginning);
@@ -294,7 +294,7 @@ impl<'a> Agent<'a> {
         id: JobId,
         launcher: i32,
         hello: OwnedFd,
-        (link, signals): (&'a OwnedFd, &'a sys::Signals),
+        (link, signals): (&'a OwnedFd, &'a sys::SignalFd),
     ) -> Result<Self> {
         let setup = |what: &'static str| {
             move |error: rustix::io::Errno| Error::system(codes::G0209, what, error)
@@ -306,7 +306,7 @@ impl<'a> Agent<'a> {
         let agent = Self {
             job,
             id,
-            admission: Admission::draw()?,
+            admission: RegistrationSecret::draw()?,
             launcher,
             epoll,
             hello,
@@ -316,11 +316,11 @@ impl<'a> Agent<'a> {
             slots: Vec::new(),
             members: Vec::new(),
             worlds: Vec::new(),
-            sinks: Sinks::new(job.streams),
+            sinks: OutputSinks::new(job.streams),
             room_for_pidfds: true,
             paused: false,
             ending: None,
-            recorders: Recorders::default(),
+            recorders: FlightRecorders::default(),
             suspect: None,
             held: None,
             deadline: job.timeout.map(|timeout| Instant::now() + timeout),
@@ -334,32 +334,32 @@ impl<'a> Agent<'a> {
             hosts: None,
             gathering: false,
             revived: Vec::new(),
-            callbacks: Callbacks::default(),
+            callbacks: ReverseConnects::default(),
             drained: Vec::new(),
-            drains: drained::Drains::default(),
+            drains: drained::DrainRequests::default(),
             added: Vec::new(),
-            gateways: gateway::Gateways::default(),
-            looks: looks::Looks::default(),
-            other_mpi: other_mpi::OtherMpi::default(),
-            input: input::Input::default(),
+            gateways: gateway::Relays::default(),
+            looks: looks::Snapshots::default(),
+            other_mpi: other_mpi::OtherMpiDetector::default(),
+            input: input::StdinForwarder::default(),
             grace: grace::of(job),
-            tally: tally::Tally::default(),
-            standstill: standstill::Standstill::default(),
-            verdicts: verdict::Verdicts::default(),
-            crashes: crashed::Crashes::default(),
-            last_words: last_words::LastWords::default(),
+            tally: tally::ExitLog::default(),
+            standstill: standstill::SuspensionDetector::default(),
+            verdicts: verdict::HangReports::default(),
+            crashes: crashed::CrashExaminations::default(),
+            last_words: last_words::FailureOutput::default(),
         };
-        agent.listen(signals.as_fd(), Token::Signals)?;
+        agent.listen(signals.as_fd(), EpollToken::Signals)?;
         Ok(agent)
     }
 
-    fn listen(&self, fd: BorrowedFd<'_>, token: Token) -> Result<()> {
+    fn listen(&self, fd: BorrowedFd<'_>, token: EpollToken) -> Result<()> {
         epoll::add(&self.epoll, fd, token.pack(), epoll::EventFlags::IN)
             .map_err(|error| Error::system(codes::G0209, "cannot watch a descriptor", error))
     }
 
     /// Meets the agents of the other hosts. The job's exit code, if it ended before that.
-    fn gather(&mut self, beginning: Beginning) -> Result<Option<i32>> {
+    fn gather(&mut self, beginning: AgentStart) -> Result<Option<i32>> {
         self.gathering = true;
         let listeners = self.meet(beginning)?;
         let ended = self.serve_until(|agent| agent.has_met())?;
@@ -371,7 +371,7 @@ impl<'a> Agent<'a> {
     }
 
     /// Everything from the meeting of the agents, if there are several, to the end.
-    fn run_ranks(&mut self, starter: Starter<'_>, beginning: Beginning) -> Result<i32> {
+    fn run_ranks(&mut self, starter: RankStarter<'_>, beginning: AgentStart) -> Result<i32> {
         if self.job.nodes.several()
             && let Some(code) = self.gather(beginning)?
         {
@@ -388,10 +388,10 @@ impl<'a> Agent<'a> {
         }
     }
 
-    fn start_ranks(&mut self, starter: &Starter<'_>) -> Result<()> {
+    fn start_ranks(&mut self, starter: &RankStarter<'_>) -> Result<()> {
         self.open_output_files()?;
         self.tally.begin();
-        let marking = Marking {
+        let marking = LineMarks {
             tags: self.job.tags,
             stamps: self.job.stamps,
             colour: self.job.colour,
@@ -410,7 +410,8 @@ impl<'a> Agent<'a> {
                     .transpose()
             })
             .collect::<Result<Vec<_>>>()?;
-        if !self.job.nodes.several() && ready.iter().flatten().any(Ready::uses_both_rails) {
+        if !self.job.nodes.several() && ready.iter().flatten().any(PreparedProgram::uses_both_rails)
+        {
             self.settle_alone()?;
         }
         for (rank, program) in of_rank.into_iter().enumerate() {
@@ -420,25 +421,31 @@ impl<'a> Agent<'a> {
                 Some(ready) if node == self.node => {
                     let input = self.open_feed(rank);
                     let started = starter.start(rank, ready, input)?;
-                    self.listen(started.stdout.as_fd(), Token::Output(Kind::Out, rank))?;
-                    self.listen(started.stderr.as_fd(), Token::Output(Kind::Err, rank))?;
+                    self.listen(
+                        started.stdout.as_fd(),
+                        EpollToken::Output(StreamKind::Out, rank),
+                    )?;
+                    self.listen(
+                        started.stderr.as_fd(),
+                        EpollToken::Output(StreamKind::Err, rank),
+                    )?;
                     (
                         started.pid,
-                        Source::Pipe(started.stdout),
-                        Source::Pipe(started.stderr),
+                        OutputSource::Pipe(started.stdout),
+                        OutputSource::Pipe(started.stderr),
                     )
                 }
-                _ => (0, Source::far(), Source::far()),
+                _ => (0, OutputSource::far(), OutputSource::far()),
             };
-            let err = Stream::new(err, rank, Kind::Err, marking);
+            let err = RankStream::new(err, rank, StreamKind::Err, marking);
             let listener = self.take_listener(rank);
-            self.slots.push(Slot {
+            self.slots.push(RankSlot {
                 node,
                 pid,
                 program,
                 // Of ranks of other hosts only the first agent hears.
-                ended: (node != self.node && self.far.is_none()).then_some(Ended::Exit(0)),
-                out: Stream::new(out, rank, Kind::Out, marking),
+                ended: (node != self.node && self.far.is_none()).then_some(ProcessExit::Exit(0)),
+                out: RankStream::new(out, rank, StreamKind::Out, marking),
                 err: match self.job.files.err {
                     None => err.hold_tracebacks(),
                     Some(_) => err,
@@ -489,9 +496,9 @@ impl<'a> Agent<'a> {
             // Deaths before what others say of them.
             let mut tokens: Vec<_> = events
                 .iter()
-                .map(|event| Token::unpack(event.data))
+                .map(|event| EpollToken::unpack(event.data))
                 .collect();
-            tokens.sort_by_key(|token| !matches!(token, Token::Process(_)));
+            tokens.sort_by_key(|token| !matches!(token, EpollToken::Process(_)));
             for token in tokens {
                 self.handle(token)?;
             }
@@ -501,33 +508,33 @@ impl<'a> Agent<'a> {
         }
     }
 
-    fn handle(&mut self, token: Token) -> Result<()> {
+    fn handle(&mut self, token: EpollToken) -> Result<()> {
         match token {
-            Token::Hello => self.serve_hello(),
-            Token::Link if self.adopted.is_some() => self.leader_silent(),
-            Token::Link => self.serve_link(),
-            Token::Signals => self.serve_signals(),
-            Token::Output(kind, rank) => self.pump(kind, rank),
-            Token::Control(member) => self.serve_member(member),
-            Token::Process(member) => self.member_gone(member),
-            Token::Sink(kind) => self.flush(kind),
-            Token::Porch => self.open_porch(),
-            Token::Stranger(place) => self.stranger_speaks(place),
-            Token::Trunk(node) if node == self.node => self.first_speaks(),
-            Token::Trunk(node) => self.branch_speaks(node),
-            Token::Words(node) => self.branch_words(node),
-            Token::Input => self.read_input(),
-            Token::Feed => self.push_feed(),
-            Token::Above => self.launcher_gone(),
-            Token::Gate => self.open_gate(),
-            Token::Late(place) => self.late_speaks(place),
-            Token::Callback(place) => self.callback_ready(place),
-            Token::Renewal(place) => self.renewal_ready(place),
-            Token::Probe(place) => self.probe_ready(place),
-            Token::Look(number) => self.look_speaks(number),
-            Token::Asker(number) => self.asker_takes(number),
-            Token::Verdict => self.verdict_speaks(),
-            Token::Crash => self.crash_speaks(),
+            EpollToken::Hello => self.serve_hello(),
+            EpollToken::Link if self.adopted.is_some() => self.leader_silent(),
+            EpollToken::Link => self.serve_link(),
+            EpollToken::Signals => self.serve_signals(),
+            EpollToken::Output(kind, rank) => self.pump(kind, rank),
+            EpollToken::Control(member) => self.serve_member(member),
+            EpollToken::Process(member) => self.member_gone(member),
+            EpollToken::Sink(kind) => self.flush(kind),
+            EpollToken::Porch => self.open_porch(),
+            EpollToken::Stranger(place) => self.stranger_speaks(place),
+            EpollToken::Trunk(node) if node == self.node => self.first_speaks(),
+            EpollToken::Trunk(node) => self.branch_speaks(node),
+            EpollToken::Words(node) => self.branch_words(node),
+            EpollToken::Input => self.read_input(),
+            EpollToken::Feed => self.push_feed(),
+            EpollToken::Above => self.launcher_gone(),
+            EpollToken::Gate => self.open_gate(),
+            EpollToken::Late(place) => self.late_speaks(place),
+            EpollToken::Callback(place) => self.callback_ready(place),
+            EpollToken::Renewal(place) => self.renewal_ready(place),
+            EpollToken::Probe(place) => self.probe_ready(place),
+            EpollToken::Look(number) => self.look_speaks(number),
+            EpollToken::Asker(number) => self.asker_takes(number),
+            EpollToken::Verdict => self.verdict_speaks(),
+            EpollToken::Crash => self.crash_speaks(),
         }
         Ok(())
     }

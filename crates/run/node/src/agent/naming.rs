@@ -8,9 +8,9 @@ use std::os::fd::AsFd;
 use garonne_sites::Resolver;
 use garonne_sync::shm::Access;
 
-use super::{Agent, Member, World};
+use super::{Agent, RegisteredProcess, WorldState};
 use crate::layout::{self, entered};
-use crate::notes::{self, Notes};
+use crate::notes::{self, ProgramMap};
 use crate::{calls, memory};
 
 /// The calls that do not say which of them they are.
@@ -64,12 +64,12 @@ impl Agent<'_> {
     }
 
     /// The process that is the rank, and its world.
-    fn joined(&self, rank: u32) -> Option<(&Member, &World)> {
+    fn joined(&self, rank: u32) -> Option<(&RegisteredProcess, &WorldState)> {
         let member = &self.members[self.slots[rank as usize].member? as usize];
         Some((member, self.worlds.get(member.epoch as usize)?))
     }
 
-    fn notes(&self, rank: u32) -> Notes {
+    fn notes(&self, rank: u32) -> ProgramMap {
         let area = self.joined(rank).and_then(|(_, world)| {
             let at = world.shape.trace_offset(rank);
             memory::map(
@@ -80,6 +80,6 @@ impl Agent<'_> {
             )
             .ok()
         });
-        area.map_or_else(Notes::default, |area| notes::read(&area))
+        area.map_or_else(ProgramMap::default, |area| notes::read(&area))
     }
 }

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::Agent;
-use super::start::Ready;
+use super::start::PreparedProgram;
 use crate::codes;
-use crate::elf::{self, Elf};
+use crate::elf::{self, ElfSummary};
 use crate::limits::{
     OTHER_MPI_BEHIND_WRAPPER, OTHER_MPI_FIRST_LOOK, OTHER_MPI_RANKS, OTHER_MPI_WAIT,
 };
@@ -25,17 +25,17 @@ pub const ENV_SINGLETONS: &str = "GARONNE_SINGLETONS";
 
 /// A process that has another MPI.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Sighting {
+struct OtherMpiProcess {
     pid: i32,
     /// Whether the agent has started it, and not a wrapper.
     direct: bool,
     since: Instant,
-    found: Found,
+    found: OtherMpiLibrary,
 }
 
 /// Another MPI's library.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
+struct OtherMpiLibrary {
     /// Its path; its name alone where nobody has seen it mapped.
     library: String,
     /// What calls it, but for the program itself.
@@ -44,29 +44,29 @@ struct Found {
 
 /// What the agent knows of ranks with another MPI.
 #[derive(Debug, Default)]
-pub(super) struct OtherMpi {
+pub(super) struct OtherMpiDetector {
     begun: Option<Instant>,
     due: Option<Instant>,
     /// The rank with which the next look begins.
     turn: usize,
-    files: Files,
-    sightings: HashMap<u32, Sighting>,
+    files: ElfCache,
+    sightings: HashMap<u32, OtherMpiProcess>,
     /// By program of the job: the library of another MPI that it was linked with.
     linked: HashMap<usize, String>,
 }
 
 /// Files that were read, by their paths.
 #[derive(Debug, Default)]
-struct Files(HashMap<PathBuf, Option<Elf>>);
+struct ElfCache(HashMap<PathBuf, Option<ElfSummary>>);
 
-impl Files {
-    fn read(&mut self, path: &Path) -> Option<&Elf> {
+impl ElfCache {
+    fn read(&mut self, path: &Path) -> Option<&ElfSummary> {
         let read = self.0.entry(path.to_owned());
         read.or_insert_with(|| elf::read(path)).as_ref()
     }
 
     /// Another MPI that a process uses, which has these files mapped, found below `root`.
-    fn other_mpi(&mut self, root: &str, mapped: &[&str]) -> Option<Found> {
+    fn other_mpi(&mut self, root: &str, mapped: &[&str]) -> Option<OtherMpiLibrary> {
         let place = |path: &str| PathBuf::from(format!("{root}{path}"));
         let mut library = None;
         for path in mapped.iter().filter(|path| is_named_as_mpi(path)) {
@@ -77,7 +77,7 @@ impl Files {
             }
         }
         let (library, name) = library?;
-        let needs = |elf: &Elf| name.as_ref().is_some_and(|name| elf.needed.contains(name));
+        let needs = |elf: &ElfSummary| name.as_ref().is_some_and(|name| elf.needed.contains(name));
         let (mut linked, mut caller) = (false, None);
         for path in mapped.iter().filter(|path| !is_named_as_mpi(path)) {
             let Some(elf) = self.read(&place(path)) else {
@@ -89,7 +89,7 @@ impl Files {
             }
         }
         // Linked with by nobody: loaded by hand, which is done by who will call it.
-        (caller.is_some() || !linked).then(|| Found {
+        (caller.is_some() || !linked).then(|| OtherMpiLibrary {
             library: library.to_owned(),
             caller,
         })
@@ -133,7 +133,7 @@ pub(super) fn linked_with(program: &Path) -> Option<String> {
     (!is_standard(&library) && !libraries.any(|name| is_standard(&name))).then_some(library)
 }
 
-impl OtherMpi {
+impl OtherMpiDetector {
     /// The ranks have been started.
     pub fn begin(&mut self, now: Instant, linked: HashMap<usize, String>) {
         self.begun = Some(now);
@@ -154,7 +154,7 @@ impl OtherMpi {
 impl Agent<'_> {
     /// The ranks of this host's programs have been started: from now on those that do not register
     /// are looked at, unless they are one or may be of any MPI.
-    pub(super) fn watch_for_other_mpi(&mut self, programs: &[Option<Ready>]) {
+    pub(super) fn watch_for_other_mpi(&mut self, programs: &[Option<PreparedProgram>]) {
         let mut here = programs
             .iter()
             .zip(0..)
@@ -225,7 +225,7 @@ impl Agent<'_> {
             // A module of Python comes after the library that it needs.
             known.found.caller = found.caller.or(known.found.caller.take());
         } else {
-            let sighting = Sighting {
+            let sighting = OtherMpiProcess {
                 pid,
                 direct: pid == own,
                 since: now,
@@ -281,7 +281,7 @@ impl Agent<'_> {
             Some(sighting) => (sighting.pid, sighting.found.clone()),
             None => {
                 let linked = self.other_mpi.linked.get(&slot.program);
-                let found = Found {
+                let found = OtherMpiLibrary {
                     library: linked.cloned().unwrap_or_default(),
                     caller: None,
                 };
@@ -303,23 +303,23 @@ impl Agent<'_> {
 mod tests {
     use super::*;
 
-    fn elf(needed: &[&str], name: Option<&str>) -> Elf {
-        Elf {
+    fn elf(needed: &[&str], name: Option<&str>) -> ElfSummary {
+        ElfSummary {
             needed: needed.iter().map(|name| (*name).to_owned()).collect(),
             name: name.map(str::to_owned),
-            ..Elf::default()
+            ..ElfSummary::default()
         }
     }
 
-    fn files(known: &[(&str, Elf)]) -> Files {
+    fn files(known: &[(&str, ElfSummary)]) -> ElfCache {
         let known = known
             .iter()
             .map(|(path, elf)| (PathBuf::from(path), Some(elf.clone())));
-        Files(known.collect())
+        ElfCache(known.collect())
     }
 
-    fn other() -> Elf {
-        Elf {
+    fn other() -> ElfSummary {
+        ElfSummary {
             provides_mpi: true,
             ..elf(&[], Some("libmpi.so.12"))
         }
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_caller_of_another_mpi_is_named_and_what_only_links_with_it_is_left_alone() {
-        let caller = Elf {
+        let caller = ElfSummary {
             calls_mpi: true,
             ..elf(&["libmpi.so.12"], None)
         };
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_process_with_our_library_is_never_one_of_another_mpi() {
-        let ours = Elf {
+        let ours = ElfSummary {
             is_ours: true,
             provides_mpi: true,
             ..elf(&[], Some("libmpi_abi.so.1"))

@@ -14,31 +14,31 @@ use garonne_rails::tcp::trusted::Lost;
 use rustix::event::epoll;
 
 use super::far::{kind, side};
-use super::output::Kind;
-use super::renewal::Renewal;
-use super::trunk::{Loss, Trunk};
-use super::{Agent, Token};
+use super::output::StreamKind;
+use super::renewal::Reconnect;
+use super::trunk::{AgentLink, LinkLoss};
+use super::{Agent, EpollToken};
 use crate::gathering::table;
 use crate::limits::{
     AGENT_SILENCE_MAX, DRAIN_READS, FAR_WINDOW, FINALIZED_GRACE, LEFTOVER_GRACE, PARTIAL_LINE_WAIT,
 };
-use crate::orders::{Order, Place, Report, Seat};
+use crate::orders::{AgentCommand, AgentReport, HostEndpoint, NodeEndpoints};
 use crate::processes;
 
 /// What an outer agent has beyond others.
-pub(super) struct Up {
-    pub(super) trunk: Option<Trunk>,
+pub(super) struct ChildRole {
+    pub(super) trunk: Option<AgentLink>,
     pub(super) secret: Secret,
     /// The node above.
     pub(super) parent: u32,
     /// The address at which its agent was reached, and its port.
     pub(super) reached: IpAddr,
     pub(super) port: u16,
-    pub(super) renewal: Renewal,
+    pub(super) renewal: Reconnect,
     /// Hosts as they are told of, until all are.
-    pub(super) told: Vec<Seat>,
+    pub(super) told: Vec<NodeEndpoints>,
     /// Where everybody is, once it was told to start.
-    pub(super) go: Option<(Vec<Place>, Vec<u16>)>,
+    pub(super) go: Option<(Vec<HostEndpoint>, Vec<u16>)>,
     /// This host has joined with a key.
     pub(super) guest: bool,
 }
@@ -46,12 +46,12 @@ pub(super) struct Up {
 /// The beginning of a line that a rank has not ended yet. It travels with its end, since what
 /// arrives in two parts may look like a rank that pauses.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+pub(super) struct UnfinishedLine {
     bytes: Vec<u8>,
     since: Option<Instant>,
 }
 
-impl Tail {
+impl UnfinishedLine {
     /// Adds what was read and gives what is to be sent: whole lines, or everything if it is the
     /// last or long already. Nothing read is the end.
     fn take(&mut self, read: &[u8], everything: bool) -> Option<Vec<u8>> {
@@ -88,7 +88,7 @@ impl Tail {
 
 impl Agent<'_> {
     /// Reports to the first agent. Its end is seen where its orders are read.
-    pub(super) fn report(&mut self, report: &Report) {
+    pub(super) fn report(&mut self, report: &AgentReport) {
         if self.up.as_ref().is_some_and(|up| up.trunk.is_some()) {
             self.report_on(&report.encode());
         }
@@ -119,7 +119,7 @@ impl Agent<'_> {
                 Ok(None) => return,
                 Err(_) => return self.cut_off(),
             };
-            match Order::decode(&message) {
+            match AgentCommand::decode(&message) {
                 Ok(order) => {
                     if order.is_for_all() {
                         self.send_below(&message);
@@ -131,39 +131,39 @@ impl Agent<'_> {
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    fn obey(&mut self, order: AgentCommand) {
         let now = Instant::now();
         match order {
-            Order::Hosts(seats) => {
+            AgentCommand::Hosts(seats) => {
                 if let Some(up) = &mut self.up
                     && up.told.len() + seats.len() <= self.job.nodes.names.len()
                 {
                     up.told.extend(seats);
                 }
             }
-            Order::Go => {
+            AgentCommand::Go => {
                 let told = self.up.as_mut().map(|up| std::mem::take(&mut up.told));
                 match table(told.unwrap_or_default(), &self.job.nodes) {
                     Ok(told) => self.up.iter_mut().for_each(|up| up.go = Some(told.clone())),
                     Err(_) => self.cut_off(),
                 }
             }
-            Order::For(node, order) => self.order_on(node, order),
-            Order::Signal(signal) => self.signalled(signal, false),
-            Order::End {
+            AgentCommand::For(node, order) => self.order_on(node, order),
+            AgentCommand::Signal(signal) => self.signalled(signal, false),
+            AgentCommand::End {
                 patient: true,
                 code,
             } => self.end_patiently(code, now + FINALIZED_GRACE),
-            Order::End {
+            AgentCommand::End {
                 patient: false,
                 code,
             } if self.is_killing() => self.set_code(code),
-            Order::End {
+            AgentCommand::End {
                 patient: false,
                 code,
             } => self.terminate(code),
-            Order::Finish => self.finish(now + LEFTOVER_GRACE),
-            Order::Room(rank, side, bytes) => {
+            AgentCommand::Finish => self.finish(now + LEFTOVER_GRACE),
+            AgentCommand::Room(rank, side, bytes) => {
                 if self.is_here(rank) {
                     let room = &mut self.slots[rank as usize].room[side as usize];
                     *room = (*room + bytes as usize).min(FAR_WINDOW);
@@ -171,28 +171,30 @@ impl Agent<'_> {
                     self.forward(kind(side), rank, false);
                 }
             }
-            Order::Input(bytes) => self.feed_ranks(&bytes),
-            Order::Ended(ranks) => ranks
+            AgentCommand::Input(bytes) => self.feed_ranks(&bytes),
+            AgentCommand::Ended(ranks) => ranks
                 .into_iter()
                 .for_each(|rank| self.mark_ended_elsewhere(rank)),
-            Order::Call(call) => self.have_called(call),
-            Order::Drained(networks) => self.drained_are(networks),
-            Order::Reach(question) => self.say_own(question),
-            Order::Answer(number, text) => self.drain_answered(number, text),
-            Order::Added(list) => self.added_are(list),
-            Order::Probe(call) if call.from.max(call.to) < self.job.size() => self.probe(call),
-            Order::Way(way) => self.add_way(way),
-            Order::Meet(call) => self.offer_venue(call),
-            Order::Try(venue) => self.try_venue(venue),
-            Order::Look(asked, wish) => self.look_for(asked, wish),
-            Order::Seen(node, asked, look) => self.pass_look(node, asked, look),
-            Order::Job(_) | Order::Ping | Order::Probe(_) => {}
+            AgentCommand::Call(call) => self.have_called(call),
+            AgentCommand::Drained(networks) => self.drained_are(networks),
+            AgentCommand::Reach(question) => self.say_own(question),
+            AgentCommand::Answer(number, text) => self.drain_answered(number, text),
+            AgentCommand::Added(list) => self.added_are(list),
+            AgentCommand::Probe(call) if call.from.max(call.to) < self.job.size() => {
+                self.probe(call)
+            }
+            AgentCommand::Way(way) => self.add_way(way),
+            AgentCommand::Meet(call) => self.offer_venue(call),
+            AgentCommand::Try(venue) => self.try_venue(venue),
+            AgentCommand::Look(asked, wish) => self.look_for(asked, wish),
+            AgentCommand::Seen(node, asked, look) => self.pass_look(node, asked, look),
+            AgentCommand::Job(_) | AgentCommand::Ping | AgentCommand::Probe(_) => {}
         }
     }
 
     /// The line to the first agent is gone: nothing may be left here.
     pub(super) fn cut_off(&mut self) {
-        let mut how = Loss::Ended;
+        let mut how = LinkLoss::Ended;
         if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.take()) {
             how = trunk.how_lost();
             trunk.end(&self.epoll);
@@ -205,7 +207,7 @@ impl Agent<'_> {
     }
 
     /// Passes on what a rank has written, as far as there is room for it, or all as last words.
-    pub(super) fn forward(&mut self, kind: Kind, rank: u32, last_words: bool) {
+    pub(super) fn forward(&mut self, kind: StreamKind, rank: u32, last_words: bool) {
         let mut buffer = [0; 16 * 1024];
         for _ in 0..8 {
             let slot = &mut self.slots[rank as usize];
@@ -235,10 +237,10 @@ impl Agent<'_> {
             let place = side(kind) as usize;
             slot.room[place] = slot.room[place].saturating_sub(got);
             if let Some(bytes) = slot.tails[place].take(&buffer[..got], last_words) {
-                self.report(&Report::Output(rank, side(kind), bytes));
+                self.report(&AgentReport::Output(rank, side(kind), bytes));
             }
             if got == 0 {
-                self.report(&Report::Output(rank, side(kind), Vec::new()));
+                self.report(&AgentReport::Output(rank, side(kind), Vec::new()));
             }
         }
         let slot = &mut self.slots[rank as usize];
@@ -251,24 +253,29 @@ impl Agent<'_> {
                 false => epoll::EventFlags::empty(),
             };
             if let Some(pipe) = stream.source.as_ref().and_then(|source| source.pipe()) {
-                let _ = epoll::modify(&self.epoll, pipe, Token::Output(kind, rank).pack(), flags);
+                let _ = epoll::modify(
+                    &self.epoll,
+                    pipe,
+                    EpollToken::Output(kind, rank).pack(),
+                    flags,
+                );
             }
         }
     }
 
     /// All that a rank has written so far.
     pub(super) fn forward_all(&mut self, rank: u32) {
-        for kind in [Kind::Out, Kind::Err] {
+        for kind in [StreamKind::Out, StreamKind::Err] {
             (0..DRAIN_READS).for_each(|_| self.forward(kind, rank, true));
             self.forward_tail(kind, rank);
         }
     }
 
     /// The beginning of a line that has waited long enough for its end.
-    fn forward_tail(&mut self, kind: Kind, rank: u32) {
+    fn forward_tail(&mut self, kind: StreamKind, rank: u32) {
         let tail = &mut self.slots[rank as usize].tails[side(kind) as usize];
         if let Some(bytes) = tail.take_all() {
-            self.report(&Report::Output(rank, side(kind), bytes));
+            self.report(&AgentReport::Output(rank, side(kind), bytes));
         }
     }
 
@@ -287,7 +294,7 @@ impl Agent<'_> {
     /// Passes on those that are due.
     fn tails_keep_time(&mut self, now: Instant) {
         for rank in 0..self.slots.len() as u32 {
-            for kind in [Kind::Out, Kind::Err] {
+            for kind in [StreamKind::Out, StreamKind::Err] {
                 let (slot, place) = (&self.slots[rank as usize], side(kind) as usize);
                 let since = slot.tails[place].since.filter(|_| slot.room[place] > 0);
                 if since.is_some_and(|since| since + PARTIAL_LINE_WAIT <= now) {
@@ -310,7 +317,7 @@ impl Agent<'_> {
             None => {
                 over.extend(self.below.iter_mut().flat_map(|below| below.take_over()));
                 if !over.is_empty() {
-                    self.report(&Report::Over(over));
+                    self.report(&AgentReport::Over(over));
                 }
             }
         }
@@ -318,7 +325,7 @@ impl Agent<'_> {
     }
 
     pub(super) fn up_due(&self) -> Option<Instant> {
-        let trunk = self.up.as_ref()?.trunk.as_ref().map(Trunk::due);
+        let trunk = self.up.as_ref()?.trunk.as_ref().map(AgentLink::due);
         let due = trunk.into_iter().chain(self.tails_due());
         due.chain(self.renewal_due()).min()
     }
@@ -329,7 +336,7 @@ impl Agent<'_> {
             return;
         }
         self.tails_keep_time(now);
-        let ping = Report::Ping.encode();
+        let ping = AgentReport::Ping.encode();
         if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
             && trunk.keep_alive(&self.epoll, &ping, now).is_err()
         {
@@ -346,9 +353,9 @@ impl Agent<'_> {
         // An adopted job has no launcher to which it would be told.
         if self.adopted.is_none() {
             let ends = self.ends_here();
-            self.report(&Report::Ends(ends));
+            self.report(&AgentReport::Ends(ends));
         }
-        self.report(&Report::Done);
+        self.report(&AgentReport::Done);
         let until = Instant::now() + AGENT_SILENCE_MAX;
         while Instant::now() < until
             && let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
@@ -371,7 +378,7 @@ mod tests {
 
     #[test]
     fn lines_travel_whole_and_what_has_no_end_travels_when_it_is_long_or_the_last() {
-        let mut tail = Tail::default();
+        let mut tail = UnfinishedLine::default();
         assert_eq!(tail.take(b"a", false), None);
         assert!(tail.since.is_some());
         assert_eq!(tail.take(b"b\nc", false).unwrap(), b"ab\n");

@@ -1,9 +1,9 @@
 //! The output of ranks on its way to the launcher's stdout and stderr: whole lines, tagged if asked
 //! for.
 //!
-//! Owned by the agent. A [`Stream`] collects one rank's bytes until a line is complete; a [`Sink`]
-//! writes to one of the agent's own descriptors without ever blocking, and keeps what a slow reader
-//! leaves, up to a limit that the agent watches.
+//! Owned by the agent. A [`RankStream`] collects one rank's bytes until a line is complete; a
+//! [`OutputSink`] writes to one of the agent's own descriptors without ever blocking, and keeps
+//! what a slow reader leaves, up to a limit that the agent watches.
 //!
 //! Lines of two ranks never share a line. A sink knows whose unfinished line it shows (a prompt):
 //! another rank's begins with a newline, and the rest of the first one is a line of its own again.
@@ -18,10 +18,10 @@ use std::time::{Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use super::source::Source;
+use super::source::OutputSource;
 use super::stamp::stamp;
-use super::traceback::Holding;
-use crate::job::{Colour, Stamps, Tags};
+use super::traceback::HeldTraceback;
+use crate::job::{OutputTags, OutputTimes, TagColour};
 use crate::limits::{LINE_BYTES_MAX, LINE_PASSES_BYTES_MAX, LINE_PASSES_WAIT, PARTIAL_LINE_WAIT};
 
 /// Bytes that a pipe takes without blocking once it polls writable.
@@ -29,14 +29,14 @@ const CHUNK_BYTES: usize = 4096;
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StreamKind {
     Out,
     Err,
 }
 
 /// What a sink can do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(super) enum SinkState {
     /// Everything is written.
     Free,
     /// Bytes wait for the reader.
@@ -47,23 +47,23 @@ pub(super) enum Flow {
 
 /// One of the streams of one of the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Voice {
+pub(super) struct StreamId {
     pub rank: u32,
-    pub kind: Kind,
+    pub kind: StreamKind,
 }
 
 /// The unfinished line that a sink shows.
 #[derive(Clone, Copy, Debug)]
-struct Open {
-    voice: Voice,
+struct ShownPrefix {
+    voice: StreamId,
     /// Whether the rank cannot finish it any more.
     ended: bool,
 }
 
 /// A line that passes in pieces.
 #[derive(Clone, Copy, Debug)]
-struct Passing {
-    voice: Voice,
+struct PartialLine {
+    voice: StreamId,
     bytes: usize,
     /// When its rank last wrote.
     last: Instant,
@@ -71,23 +71,23 @@ struct Passing {
 
 /// One of the agent's own output descriptors, or a file.
 #[derive(Debug)]
-pub(super) struct Sink {
-    kind: Kind,
+pub(super) struct OutputSink {
+    kind: StreamKind,
     /// A plain file, which is written at once.
     file: Option<File>,
     pending: Vec<u8>,
     /// Why nothing can be written any more.
     broken: Option<Errno>,
-    open: Option<Open>,
-    passing: Option<Passing>,
+    open: Option<ShownPrefix>,
+    passing: Option<PartialLine>,
     /// Whether some stream keeps whole lines back because of `passing`.
     pub waited_for: bool,
     /// The rank that comes first when those that wait may go on.
     pub next_turn: u32,
 }
 
-impl Sink {
-    pub fn new(kind: Kind) -> Self {
+impl OutputSink {
+    pub fn new(kind: StreamKind) -> Self {
         Self {
             kind,
             file: None,
@@ -103,18 +103,18 @@ impl Sink {
     pub fn to_file(file: File) -> Self {
         Self {
             file: Some(file),
-            ..Self::new(Kind::Out)
+            ..Self::new(StreamKind::Out)
         }
     }
 
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> StreamKind {
         self.kind
     }
 
     pub fn fd(&self) -> BorrowedFd<'static> {
         match self.kind {
-            Kind::Out => rustix::stdio::stdout(),
-            Kind::Err => rustix::stdio::stderr(),
+            StreamKind::Out => rustix::stdio::stdout(),
+            StreamKind::Err => rustix::stdio::stderr(),
         }
     }
 
@@ -151,7 +151,7 @@ impl Sink {
     /// A rank is about to write: whether this goes on with its own unfinished line. Another's is
     /// ended here, but for one that nobody can finish in output without tags, which stays byte by
     /// byte what the ranks wrote.
-    fn begin(&mut self, voice: Voice, tagged: bool) -> bool {
+    fn begin(&mut self, voice: StreamId, tagged: bool) -> bool {
         match self.open.take() {
             Some(open) if open.voice == voice => true,
             Some(open) => {
@@ -165,7 +165,7 @@ impl Sink {
     }
 
     /// The rank's pipe has ended.
-    fn no_more_of(&mut self, voice: Voice) {
+    fn no_more_of(&mut self, voice: StreamId) {
         if let Some(open) = self.open.as_mut().filter(|open| open.voice == voice) {
             open.ended = true;
         }
@@ -173,7 +173,7 @@ impl Sink {
     }
 
     /// The rank's long line is over.
-    fn pass_over(&mut self, voice: Voice) {
+    fn pass_over(&mut self, voice: StreamId) {
         if self.passing.is_some_and(|passing| passing.voice == voice) {
             self.passing = None;
             self.next_turn = voice.rank + 1;
@@ -181,18 +181,18 @@ impl Sink {
     }
 
     /// A piece of a long line of this rank was written.
-    fn pass_piece(&mut self, voice: Voice, len: usize) {
+    fn pass_piece(&mut self, voice: StreamId, len: usize) {
         let mine = self.passing.filter(|passing| passing.voice == voice);
         let bytes = mine.map_or(0, |passing| passing.bytes) + len;
         let last = Instant::now();
-        self.passing = Some(Passing { voice, bytes, last });
+        self.passing = Some(PartialLine { voice, bytes, last });
         if bytes >= LINE_PASSES_BYTES_MAX {
             self.pass_over(voice);
         }
     }
 
     /// The one whose line passes has written more, or could not since we did not read.
-    pub fn pass_goes_on(&mut self, voice: Option<Voice>) {
+    pub fn pass_goes_on(&mut self, voice: Option<StreamId>) {
         let passing = self.passing.as_mut();
         if let Some(passing) =
             passing.filter(|passing| voice.is_none_or(|voice| passing.voice == voice))
@@ -207,7 +207,7 @@ impl Sink {
     }
 
     /// Whether another's line is passing.
-    fn is_taken_from(&self, voice: Voice) -> bool {
+    fn is_taken_from(&self, voice: StreamId) -> bool {
         self.passing.is_some_and(|passing| passing.voice != voice)
     }
 
@@ -231,15 +231,15 @@ impl Sink {
     }
 
     /// Writes what is pending.
-    pub fn flush(&mut self) -> Flow {
+    pub fn flush(&mut self) -> SinkState {
         let pending = std::mem::take(&mut self.pending);
         let done = self.push(&pending);
         self.pending = pending;
         self.pending.drain(..done);
         match (self.broken, self.pending.is_empty()) {
-            (Some(_), _) => Flow::Broken,
-            (None, true) => Flow::Free,
-            (None, false) => Flow::Pending,
+            (Some(_), _) => SinkState::Broken,
+            (None, true) => SinkState::Free,
+            (None, false) => SinkState::Pending,
         }
     }
 
@@ -280,10 +280,10 @@ impl Sink {
 
 /// How lines are marked.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Marking {
-    pub tags: Tags,
-    pub stamps: Stamps,
-    pub colour: Colour,
+pub(super) struct LineMarks {
+    pub tags: OutputTags,
+    pub stamps: OutputTimes,
+    pub colour: TagColour,
 }
 
 /// Colours that are readable on dark and light terminals.
@@ -291,13 +291,13 @@ const COLOURS: [&str; 6] = ["36", "33", "35", "32", "34", "31"];
 
 /// One of a rank's two output streams.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct RankStream {
     /// Where it comes from; `None` once it ended.
-    pub source: Option<Source>,
+    pub source: Option<OutputSource>,
     /// Whether the agent listens to it.
     pub reading: bool,
-    voice: Voice,
-    stamps: Stamps,
+    voice: StreamId,
+    stamps: OutputTimes,
     prefix: Vec<u8>,
     line: Vec<u8>,
     /// Another rank's long line is passing; `line` may hold whole lines meanwhile.
@@ -305,19 +305,19 @@ pub(super) struct Stream {
     /// When the unfinished line began to wait.
     pub since: Option<Instant>,
     /// A traceback, where this stream holds them back.
-    holding: Option<Holding>,
+    holding: Option<HeldTraceback>,
 }
 
-impl Stream {
-    pub fn new(source: Source, rank: u32, kind: Kind, marking: Marking) -> Self {
+impl RankStream {
+    pub fn new(source: OutputSource, rank: u32, kind: StreamKind, marking: LineMarks) -> Self {
         let prefix = match (marking.tags, kind) {
-            (Tags::None, _) => String::new(),
-            (Tags::Rank, _) => format!("[{rank}] "),
-            (Tags::Stream, Kind::Out) => format!("[1,{rank}]<stdout>: "),
-            (Tags::Stream, Kind::Err) => format!("[1,{rank}]<stderr>: "),
+            (OutputTags::None, _) => String::new(),
+            (OutputTags::Rank, _) => format!("[{rank}] "),
+            (OutputTags::Stream, StreamKind::Out) => format!("[1,{rank}]<stdout>: "),
+            (OutputTags::Stream, StreamKind::Err) => format!("[1,{rank}]<stderr>: "),
         };
         let prefix = match marking.colour {
-            Colour::Always if !prefix.is_empty() => {
+            TagColour::Always if !prefix.is_empty() => {
                 format!(
                     "\x1b[{}m{}\x1b[0m ",
                     COLOURS[rank as usize % COLOURS.len()],
@@ -329,7 +329,7 @@ impl Stream {
         Self {
             source: Some(source),
             reading: true,
-            voice: Voice { rank, kind },
+            voice: StreamId { rank, kind },
             stamps: marking.stamps,
             prefix: prefix.into_bytes(),
             line: Vec::new(),
@@ -341,7 +341,7 @@ impl Stream {
 
     /// Holds tracebacks back from now on.
     pub fn hold_tracebacks(self) -> Self {
-        let holding = Some(Holding::default());
+        let holding = Some(HeldTraceback::default());
         Self { holding, ..self }
     }
 
@@ -361,11 +361,11 @@ impl Stream {
     pub fn take_held(&mut self) -> Vec<u8> {
         self.holding
             .as_mut()
-            .map_or_else(Vec::new, Holding::release)
+            .map_or_else(Vec::new, HeldTraceback::release)
     }
 
     /// Takes bytes of the rank and passes complete lines on, but for those that are held back.
-    pub fn feed(&mut self, bytes: &[u8], sink: &mut Sink) {
+    pub fn feed(&mut self, bytes: &[u8], sink: &mut OutputSink) {
         let passes = self
             .holding
             .as_mut()
@@ -373,21 +373,21 @@ impl Stream {
         if passes > 0 {
             self.pass_on(&bytes[..passes], sink);
         }
-        if self.holding.as_ref().is_some_and(Holding::is_full) {
+        if self.holding.as_ref().is_some_and(HeldTraceback::is_full) {
             let text = self.take_held();
             self.pass_on(&text, sink);
         }
     }
 
     /// Passes complete lines on; of a stream that has ended all.
-    pub fn pass_on(&mut self, bytes: &[u8], sink: &mut Sink) {
+    pub fn pass_on(&mut self, bytes: &[u8], sink: &mut OutputSink) {
         self.pass_lines(bytes, sink);
         if self.source.is_none() {
             self.show_part(sink);
         }
     }
 
-    fn pass_lines(&mut self, mut bytes: &[u8], sink: &mut Sink) {
+    fn pass_lines(&mut self, mut bytes: &[u8], sink: &mut OutputSink) {
         if self.must_wait(sink) {
             self.line.extend_from_slice(bytes);
             return;
@@ -416,7 +416,7 @@ impl Stream {
     }
 
     /// Whether another rank's long line is passing; then this stream waits.
-    fn must_wait(&mut self, sink: &mut Sink) -> bool {
+    fn must_wait(&mut self, sink: &mut OutputSink) -> bool {
         if sink.is_taken_from(self.voice) {
             self.waits = true;
             self.since = None;
@@ -432,7 +432,7 @@ impl Stream {
 
     /// Passes on whole lines that were kept back, if no other rank's long line passes now. A stream
     /// that has ended passes on all.
-    pub fn resume(&mut self, sink: &mut Sink) {
+    pub fn resume(&mut self, sink: &mut OutputSink) {
         if !self.waits || self.must_still_wait(sink) {
             return;
         }
@@ -454,14 +454,14 @@ impl Stream {
         }
     }
 
-    fn must_still_wait(&self, sink: &mut Sink) -> bool {
+    fn must_still_wait(&self, sink: &mut OutputSink) -> bool {
         let taken = sink.is_taken_from(self.voice);
         sink.waited_for |= taken;
         taken
     }
 
     /// The pipe has ended.
-    pub fn end(&mut self, sink: &mut Sink) {
+    pub fn end(&mut self, sink: &mut OutputSink) {
         self.source = None;
         if !self.must_wait(sink) {
             self.emit(sink);
@@ -470,14 +470,14 @@ impl Stream {
     }
 
     /// The unfinished line has waited long enough for its end.
-    pub fn show_part(&mut self, sink: &mut Sink) {
+    pub fn show_part(&mut self, sink: &mut OutputSink) {
         if !self.must_wait(sink) {
             self.emit(sink);
         }
     }
 
     /// Passes on what is collected: whole lines, or a piece of one that is too long.
-    fn emit_piece(&mut self, sink: &mut Sink) {
+    fn emit_piece(&mut self, sink: &mut OutputSink) {
         let piece = (!self.line.ends_with(b"\n")).then_some(self.line.len());
         self.emit(sink);
         match piece {
@@ -487,21 +487,21 @@ impl Stream {
     }
 
     /// Passes on what is collected at once, also an unfinished line.
-    pub fn emit(&mut self, sink: &mut Sink) {
+    pub fn emit(&mut self, sink: &mut OutputSink) {
         self.since = None;
         self.waits = false;
         let Some(last) = self.line.last() else {
             return;
         };
         let unfinished = *last != b'\n';
-        let plain = self.prefix.is_empty() && self.stamps == Stamps::None;
+        let plain = self.prefix.is_empty() && self.stamps == OutputTimes::None;
         let mut mid_line = sink.begin(self.voice, !plain);
         if plain {
             sink.write(&self.line);
         } else {
             let stamp = match self.stamps {
-                Stamps::None => String::new(),
-                Stamps::Time => stamp(SystemTime::now()),
+                OutputTimes::None => String::new(),
+                OutputTimes::Time => stamp(SystemTime::now()),
             };
             let mut marked =
                 Vec::with_capacity(self.line.len() + (stamp.len() + self.prefix.len()) * 4);
@@ -515,7 +515,7 @@ impl Stream {
             sink.write(&marked);
         }
         self.line.clear();
-        sink.open = unfinished.then_some(Open {
+        sink.open = unfinished.then_some(ShownPrefix {
             voice: self.voice,
             ended: self.source.is_none(),
         });

@@ -8,16 +8,16 @@ use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
 
 use super::spawn;
-use crate::sys::Signals;
+use crate::sys::SignalFd;
 
 /// A program that runs, and the reading end of its standard output, which does not block.
-pub(super) struct Running {
+pub(super) struct HelperProcess {
     pub pid: i32,
     pub pipe: OwnedFd,
 }
 
 /// Starts this program with these words. `None`: the system refuses to.
-pub(super) fn start(words: &[&str], signals: &Signals) -> Option<Running> {
+pub(super) fn start(words: &[&str], signals: &SignalFd) -> Option<HelperProcess> {
     let (pipe, output) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
     rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK).ok()?;
     let nothing = std::fs::File::options()
@@ -31,7 +31,7 @@ pub(super) fn start(words: &[&str], signals: &Signals) -> Option<Running> {
         use std::os::unix::ffi::OsStringExt;
         CString::new([name.into_vec(), value.into_vec()].join(&b'=')).ok()
     });
-    let pid = spawn::spawn(&spawn::Exec {
+    let pid = spawn::spawn(&spawn::ExecRequest {
         by_shell: false,
         // Also where it was replaced since.
         path: &c"/proc/self/exe".to_owned(),
@@ -48,5 +48,5 @@ pub(super) fn start(words: &[&str], signals: &Signals) -> Option<Running> {
         signals,
     });
     let pid = pid.ok()?;
-    Some(Running { pid, pipe })
+    Some(HelperProcess { pid, pipe })
 }

@@ -14,23 +14,23 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use rustix::event::epoll;
 
 use super::far::side;
-use super::output::{Flow, Kind, Sink, Stream};
-use super::source::Source;
-use super::{Agent, Token};
+use super::output::{OutputSink, RankStream, SinkState, StreamKind};
+use super::source::OutputSource;
+use super::{Agent, EpollToken};
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::job::{Job, Streams};
+use crate::job::{Job, StderrMode};
 use crate::limits::{FAR_ROOM_STEP, OUTPUT_PENDING_BYTES_MAX};
-use crate::orders::{Order, Report};
-use crate::output_files::{self, Named};
+use crate::orders::{AgentCommand, AgentReport};
+use crate::output_files::{self, PatternValues};
 
 /// Where the places of files begin, behind those of the two descriptors.
 const FIRST_FILE: usize = 2;
 
 /// The agent's two descriptors and what goes where.
 #[derive(Debug)]
-pub(super) struct Sinks {
-    all: Vec<Sink>,
+pub(super) struct OutputSinks {
+    all: Vec<OutputSink>,
     /// By rank and stream: the place of its file, if it has one.
     files: Vec<[Option<usize>; 2]>,
     /// The place of ranks' errors.
@@ -39,31 +39,34 @@ pub(super) struct Sinks {
     own: usize,
 }
 
-impl Sinks {
-    pub fn new(streams: Streams) -> Self {
+impl OutputSinks {
+    pub fn new(streams: StderrMode) -> Self {
         let one_place = same_file();
         Self {
-            all: vec![Sink::new(Kind::Out), Sink::new(Kind::Err)],
+            all: vec![
+                OutputSink::new(StreamKind::Out),
+                OutputSink::new(StreamKind::Err),
+            ],
             files: Vec::new(),
-            errors: usize::from(!one_place && streams == Streams::Apart),
+            errors: usize::from(!one_place && streams == StderrMode::Apart),
             own: usize::from(!one_place),
         }
     }
 
     /// Which sink a rank's stream goes to.
-    fn place(&self, kind: Kind, rank: u32) -> usize {
+    fn place(&self, kind: StreamKind, rank: u32) -> usize {
         let file = self
             .files
             .get(rank as usize)
             .and_then(|files| files[kind as usize]);
         file.unwrap_or(match kind {
-            Kind::Out => 0,
-            Kind::Err => self.errors,
+            StreamKind::Out => 0,
+            StreamKind::Err => self.errors,
         })
     }
 
     /// The sink that a rank's stream goes to.
-    pub fn of(&mut self, kind: Kind, rank: u32) -> &mut Sink {
+    pub fn of(&mut self, kind: StreamKind, rank: u32) -> &mut OutputSink {
         let place = self.place(kind, rank);
         &mut self.all[place]
     }
@@ -86,7 +89,7 @@ impl Sinks {
                 true => job.nodes.name(node),
                 false => &own,
             };
-            let named = Named {
+            let named = PatternValues {
                 rank,
                 host,
                 node,
@@ -100,7 +103,7 @@ impl Sinks {
                     *place = Some(*known);
                     continue;
                 }
-                self.all.push(Sink::to_file(create(&path)?));
+                self.all.push(OutputSink::to_file(create(&path)?));
                 *place = places
                     .insert(path, self.all.len() - 1)
                     .or(Some(self.all.len() - 1));
@@ -110,11 +113,11 @@ impl Sinks {
         Ok(())
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Sink> {
+    pub fn iter(&self) -> impl Iterator<Item = &OutputSink> {
         self.all.iter()
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sink> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut OutputSink> {
         self.all.iter_mut()
     }
 
@@ -160,9 +163,9 @@ fn same_file() -> bool {
 impl Agent<'_> {
     /// Nobody reads our output any more: the job ends as a program in a shell's pipeline does. Or
     /// it cannot be written, which is a failure even of a job that has ended well.
-    fn reader_gone(&mut self, kind: Kind) {
+    fn reader_gone(&mut self, kind: StreamKind) {
         match self.sinks.fault() {
-            _ if kind != Kind::Out => {}
+            _ if kind != StreamKind::Out => {}
             Some(fault) => self.output_fails(fault),
             None if self.ending.is_none() => self.terminate(128 + libc::SIGPIPE),
             None => {}
@@ -212,7 +215,7 @@ impl Agent<'_> {
     /// A line of the agent itself.
     pub(super) fn say(&mut self, line: &str) {
         if self.up.is_some() {
-            return self.report(&Report::Say(line.to_owned()));
+            return self.report(&AgentReport::Say(line.to_owned()));
         }
         self.tally.note_line(line);
         let own = self.sinks.own;
@@ -221,7 +224,7 @@ impl Agent<'_> {
     }
 
     /// Reads what a rank has written, as far as there is any.
-    pub(super) fn pump(&mut self, kind: Kind, rank: u32) {
+    pub(super) fn pump(&mut self, kind: StreamKind, rank: u32) {
         if self.up.is_some() {
             return self.forward(kind, rank, false);
         }
@@ -257,7 +260,7 @@ impl Agent<'_> {
         }
         self.give_room(kind, rank, taken);
         let stream = self.slots[rank as usize].stream(kind);
-        let lying = stream.source.as_ref().map_or(0, Source::lying);
+        let lying = stream.source.as_ref().map_or(0, OutputSource::lying);
         if lying > 0 && stream.reading {
             self.revived.push((kind, rank));
         }
@@ -268,7 +271,7 @@ impl Agent<'_> {
     }
 
     /// Tells the agent of a rank elsewhere that so much of its output was taken.
-    fn give_room(&mut self, kind: Kind, rank: u32, taken: usize) {
+    fn give_room(&mut self, kind: StreamKind, rank: u32, taken: usize) {
         let slot = &mut self.slots[rank as usize];
         if slot.node == self.node || taken == 0 {
             return;
@@ -276,7 +279,7 @@ impl Agent<'_> {
         let (node, owed) = (slot.node, &mut slot.room[kind as usize]);
         *owed += taken;
         if *owed >= FAR_ROOM_STEP {
-            let order = Order::Room(rank, side(kind), std::mem::take(owed) as u32);
+            let order = AgentCommand::Room(rank, side(kind), std::mem::take(owed) as u32);
             self.order(node, &order);
         }
     }
@@ -289,7 +292,7 @@ impl Agent<'_> {
     }
 
     /// Passes on what a stream has collected, unfinished lines too.
-    pub(super) fn emit(&mut self, kind: Kind, rank: u32) {
+    pub(super) fn emit(&mut self, kind: StreamKind, rank: u32) {
         let sink = self.sinks.of(kind, rank);
         self.slots[rank as usize].stream_mut(kind).emit(sink);
         self.listen_as_wanted(kind, rank);
@@ -307,7 +310,7 @@ impl Agent<'_> {
         sink.waited_for = false;
         let (count, first) = (self.slots.len(), sink.next_turn as usize);
         for rank in (first..first + count).map(|rank| rank % count) {
-            for kind in [Kind::Out, Kind::Err] {
+            for kind in [StreamKind::Out, StreamKind::Err] {
                 if self.sinks.place(kind, rank as u32) == place {
                     self.slots[rank]
                         .stream_mut(kind)
@@ -319,7 +322,7 @@ impl Agent<'_> {
     }
 
     /// Listens to a stream or not, as its state and that of the reader want it.
-    fn listen_as_wanted(&mut self, kind: Kind, rank: u32) {
+    fn listen_as_wanted(&mut self, kind: StreamKind, rank: u32) {
         let paused = self.paused;
         let stream = self.slots[rank as usize].stream_mut(kind);
         let reading = !paused && !stream.is_full();
@@ -337,7 +340,12 @@ impl Agent<'_> {
             .map(|source| (source.pipe(), source.lying()))
         {
             Some((Some(pipe), _)) => {
-                let _ = epoll::modify(&self.epoll, pipe, Token::Output(kind, rank).pack(), flags);
+                let _ = epoll::modify(
+                    &self.epoll,
+                    pipe,
+                    EpollToken::Output(kind, rank).pack(),
+                    flags,
+                );
             }
             Some((None, lying)) if reading && lying > 0 => self.revived.push((kind, rank)),
             _ => {}
@@ -345,7 +353,7 @@ impl Agent<'_> {
     }
 
     /// Writes what is pending on one of our descriptors.
-    pub(super) fn flush(&mut self, kind: Kind) {
+    pub(super) fn flush(&mut self, kind: StreamKind) {
         self.flush_sink(kind as usize);
     }
 
@@ -353,20 +361,20 @@ impl Agent<'_> {
     fn flush_sink(&mut self, place: usize) {
         let sink = &mut self.sinks.all[place];
         let kind = sink.kind();
-        if sink.pending_bytes() > 0 || sink.flush() == Flow::Broken {
+        if sink.pending_bytes() > 0 || sink.flush() == SinkState::Broken {
             match sink.flush() {
-                Flow::Free => drop(epoll::delete(&self.epoll, sink.fd())),
-                Flow::Pending => {
+                SinkState::Free => drop(epoll::delete(&self.epoll, sink.fd())),
+                SinkState::Pending => {
                     let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
-                    let token = Token::Sink(kind).pack();
+                    let token = EpollToken::Sink(kind).pack();
                     if epoll::modify(&self.epoll, sink.fd(), token, flags).is_err() {
                         // A regular file cannot be watched, but it never has to be waited for
                         // either.
                         let _ = epoll::add(&self.epoll, sink.fd(), token, flags);
                     }
                 }
-                Flow::Broken if place >= FIRST_FILE => self.file_lost(place),
-                Flow::Broken => self.reader_gone(kind),
+                SinkState::Broken if place >= FIRST_FILE => self.file_lost(place),
+                SinkState::Broken => self.reader_gone(kind),
             }
         }
         let full = self
@@ -376,8 +384,8 @@ impl Agent<'_> {
         if full != self.paused {
             self.paused = full;
             for rank in 0..self.slots.len() as u32 {
-                self.listen_as_wanted(Kind::Out, rank);
-                self.listen_as_wanted(Kind::Err, rank);
+                self.listen_as_wanted(StreamKind::Out, rank);
+                self.listen_as_wanted(StreamKind::Err, rank);
             }
             // Nobody could finish a line while nothing was read.
             self.sinks
@@ -387,7 +395,7 @@ impl Agent<'_> {
                 .slots
                 .iter_mut()
                 .flat_map(|slot| [&mut slot.out, &mut slot.err]);
-            streams.for_each(Stream::wait_anew);
+            streams.for_each(RankStream::wait_anew);
         }
     }
 
@@ -395,7 +403,7 @@ impl Agent<'_> {
     /// enough.
     pub(super) fn output_due(&mut self, now: Instant) {
         for (slot, rank) in self.slots.iter_mut().zip(0..) {
-            for kind in [Kind::Out, Kind::Err] {
+            for kind in [StreamKind::Out, StreamKind::Err] {
                 let stream = slot.stream_mut(kind);
                 if !self.paused && stream.due().is_some_and(|due| due <= now) {
                     stream.show_part(self.sinks.of(kind, rank));

@@ -9,18 +9,18 @@ use rustix::net::SendFlags;
 use super::{Agent, start};
 use crate::limits::{FDS_OF_AGENT, RECORDERS_TOLD};
 use crate::sys;
-use crate::wire::Link;
+use crate::wire::LauncherMessage;
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct Recorders {
+pub(super) struct FlightRecorders {
     /// By rank: the member whose file it is, and the file.
     files: HashMap<u32, (u32, OwnedFd)>,
     /// The job ends badly, and the rank that is to blame, if one is.
     cause: Option<Option<u32>>,
 }
 
-impl Recorders {
+impl FlightRecorders {
     /// The job ends by a failure, of this rank if it is one's. The first failure counts.
     pub fn blame(&mut self, rank: Option<u32>) {
         self.cause.get_or_insert(rank);
@@ -63,7 +63,7 @@ impl Agent<'_> {
         ranks.sort_by_key(|(rank, _)| (rank.abs_diff(cause.unwrap_or(0)), **rank));
         ranks.truncate(RECORDERS_TOLD);
         // A launcher that is stopped takes no more, and does without.
-        let tell = |message: &Link, file: &OwnedFd| {
+        let tell = |message: &LauncherMessage, file: &OwnedFd| {
             let _ = sys::send(
                 self.link.as_fd(),
                 &message.encode(),
@@ -71,10 +71,10 @@ impl Agent<'_> {
                 SendFlags::DONTWAIT,
             );
         };
-        tell(&Link::Remains { rank: cause }, &world.file);
+        tell(&LauncherMessage::Remains { rank: cause }, &world.file);
         for (&rank, (member, file)) in ranks {
             let process = self.members[*member as usize].pid as u32;
-            tell(&Link::Recorder { rank, process }, file);
+            tell(&LauncherMessage::Recorder { rank, process }, file);
         }
     }
 }

@@ -13,13 +13,13 @@ use std::time::Instant;
 use garonne_rails::tcp::trusted::{self, Call, Called};
 use rustix::event::epoll;
 
-use super::{Agent, Token};
+use super::{Agent, EpollToken};
 use crate::addresses;
 use crate::limits::{LINE_QUIET, MOVE_ROUNDS, RENEWAL_ROUND};
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct Renewal {
+pub(super) struct Reconnect {
     turn: u32,
     calls: Vec<Option<Call>>,
     /// When the last round began.
@@ -109,7 +109,7 @@ impl Agent<'_> {
         for (call, place) in calls.iter().flatten().zip(0..) {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
             if let Some(fd) = call.fd() {
-                let _ = epoll::add(&self.epoll, fd, Token::Renewal(place).pack(), flags);
+                let _ = epoll::add(&self.epoll, fd, EpollToken::Renewal(place).pack(), flags);
             }
         }
         if let Some(up) = &mut self.up {
@@ -138,7 +138,7 @@ impl Agent<'_> {
                     && call.has_called()
                     && let Some(fd) = call.fd()
                 {
-                    let token = Token::Renewal(place).pack();
+                    let token = EpollToken::Renewal(place).pack();
                     let _ = epoll::modify(&self.epoll, fd, token, epoll::EventFlags::IN);
                 }
             }

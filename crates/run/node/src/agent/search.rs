@@ -16,7 +16,7 @@ const VENUES: u32 = 2;
 
 /// What is to be looked for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seek {
+pub(super) enum SearchStep {
     Nothing,
     /// A host that reaches the one that is called.
     Caller,
@@ -28,8 +28,8 @@ pub(super) enum Seek {
 
 /// Pairs of nodes, from caller to called, that do not reach each other.
 #[derive(Debug, Default)]
-pub(super) struct Search {
-    sought: HashMap<(u32, u32), Sought>,
+pub(super) struct RelaySearch {
+    sought: HashMap<(u32, u32), SearchedPair>,
     /// When two nodes were last told where to meet, the lower first.
     settled: HashMap<(u32, u32), Instant>,
     /// When it was last looked for such.
@@ -37,7 +37,7 @@ pub(super) struct Search {
 }
 
 #[derive(Debug)]
-struct Sought {
+struct SearchedPair {
     /// When one first asked, and last.
     since: Instant,
     last: Instant,
@@ -55,10 +55,10 @@ struct Sought {
     failed: u32,
 }
 
-impl Search {
+impl RelaySearch {
     /// A rank of the first node of a pair does not reach one of the second. What is to be done
     /// about it now.
-    pub(super) fn missed(&mut self, nodes: (u32, u32), now: Instant) -> Seek {
+    pub(super) fn missed(&mut self, nodes: (u32, u32), now: Instant) -> SearchStep {
         if self.swept.is_none_or(|swept| now > swept + WAY_FORGETS) {
             self.swept = Some(now);
             self.sought
@@ -67,9 +67,9 @@ impl Search {
                 .retain(|_, settled| now <= *settled + WAY_FORGETS);
         }
         if self.sought.len() >= SOUGHT_MAX && !self.sought.contains_key(&nodes) {
-            return Seek::Nothing;
+            return SearchStep::Nothing;
         }
-        let this = self.sought.entry(nodes).or_insert(Sought {
+        let this = self.sought.entry(nodes).or_insert(SearchedPair {
             since: now,
             last: now,
             asked: None,
@@ -84,7 +84,7 @@ impl Search {
         }
         this.last = now;
         match this.asked {
-            _ if now < this.since + WAY_AFTER => Seek::Nothing,
+            _ if now < this.since + WAY_AFTER => SearchStep::Nothing,
             Some(asked) if now < asked + WAY_FORGETS * this.rounds.clamp(1, WAY_ROUNDS) => {
                 this.next(now)
             }
@@ -92,7 +92,7 @@ impl Search {
                 this.failed += u32::from(this.venues >= VENUES && !this.told);
                 (this.asked, this.rounds) = (Some(now), this.rounds + 1);
                 (this.found, this.venues, this.told) = (false, 0, false);
-                Seek::Caller
+                SearchStep::Caller
             }
         }
     }
@@ -132,20 +132,20 @@ fn ordered((one, other): (u32, u32)) -> (u32, u32) {
     (one.min(other), one.max(other))
 }
 
-impl Sought {
+impl SearchedPair {
     /// All have been asked, and still one does not reach the other.
-    fn next(&mut self, now: Instant) -> Seek {
+    fn next(&mut self, now: Instant) -> SearchStep {
         let passed = self.found && self.rounds == 1;
         let due = self
             .asked
             .is_some_and(|asked| now >= asked + MEET_AFTER * (self.venues + 1));
         if passed || !due || self.venues >= VENUES {
-            return Seek::Nothing;
+            return SearchStep::Nothing;
         }
         self.venues += 1;
         match self.venues {
-            1 => Seek::VenueHere(self.failed),
-            _ => Seek::VenueElsewhere(self.failed),
+            1 => SearchStep::VenueHere(self.failed),
+            _ => SearchStep::VenueElsewhere(self.failed),
         }
     }
 }
@@ -158,14 +158,14 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// What is looked for in each second in which one is missed, from the first on.
-    fn each_second(search: &mut Search, begun: Instant, seconds: u32) -> Vec<Seek> {
+    fn each_second(search: &mut RelaySearch, begun: Instant, seconds: u32) -> Vec<SearchStep> {
         let missed = |second| search.missed((1, 2), begun + SECOND * second);
         (0..seconds).map(missed).collect()
     }
 
-    fn elsewhere(seek: &Seek) -> Option<u32> {
+    fn elsewhere(seek: &SearchStep) -> Option<u32> {
         match seek {
-            Seek::VenueElsewhere(failed) => Some(*failed),
+            SearchStep::VenueElsewhere(failed) => Some(*failed),
             _ => None,
         }
     }
@@ -173,25 +173,25 @@ mod tests {
     #[test]
     fn others_are_asked_for_a_way_when_two_have_missed_each_other_for_a_while_and_then_not_for_another()
      {
-        let (mut search, begun) = (Search::default(), Instant::now());
+        let (mut search, begun) = (RelaySearch::default(), Instant::now());
         let seen = each_second(&mut search, begun, 12);
         let asked: Vec<usize> = (0..12)
-            .filter(|second| seen[*second] == Seek::Caller)
+            .filter(|second| seen[*second] == SearchStep::Caller)
             .collect();
         assert_eq!(asked, [2, 7]);
         // Long after, it is another case.
         let later = begun + WAY_FORGETS * 10;
-        assert_eq!(search.missed((1, 2), later), Seek::Nothing);
-        assert_eq!(search.missed((1, 2), later + WAY_AFTER), Seek::Caller);
+        assert_eq!(search.missed((1, 2), later), SearchStep::Nothing);
+        assert_eq!(search.missed((1, 2), later + WAY_AFTER), SearchStep::Caller);
     }
 
     #[test]
     fn who_asks_for_long_as_one_that_waits_where_it_should_is_looked_for_more_seldom() {
-        let (mut search, begun) = (Search::default(), Instant::now());
+        let (mut search, begun) = (RelaySearch::default(), Instant::now());
         // As calls that are kept.
         let seen = each_second(&mut search, begun, 200);
         let asked: Vec<u32> = (0..200u32)
-            .filter(|second| seen[*second as usize] == Seek::Caller)
+            .filter(|second| seen[*second as usize] == SearchStep::Caller)
             .collect();
         assert_eq!(asked[..5], [2, 7, 17, 32, 52]);
         let most = WAY_FORGETS * WAY_ROUNDS;
@@ -203,7 +203,7 @@ mod tests {
         // Each time to its end.
         let here = seen
             .iter()
-            .filter(|seek| matches!(seek, Seek::VenueHere(_)));
+            .filter(|seek| matches!(seek, SearchStep::VenueHere(_)));
         assert!(here.count() + 1 >= asked.len());
         // Nobody has been told of a place: each time others are asked.
         let elsewhere: Vec<u32> = seen.iter().filter_map(elsewhere).collect();
@@ -216,30 +216,30 @@ mod tests {
         let last = begun + SECOND * 199;
         assert_eq!(
             search.missed((1, 2), last + WAY_FORGETS + SECOND),
-            Seek::Nothing
+            SearchStep::Nothing
         );
     }
 
     #[test]
     fn where_nobody_reaches_either_they_are_to_meet_at_the_job_s_own_host_or_else_at_another() {
-        let (mut search, begun) = (Search::default(), Instant::now());
+        let (mut search, begun) = (RelaySearch::default(), Instant::now());
         let seen = each_second(&mut search, begun, 7);
         let wanted = [
-            Seek::Nothing,
-            Seek::Nothing,
-            Seek::Caller,
-            Seek::VenueHere(0),
-            Seek::VenueElsewhere(0),
-            Seek::Nothing,
-            Seek::Nothing,
+            SearchStep::Nothing,
+            SearchStep::Nothing,
+            SearchStep::Caller,
+            SearchStep::VenueHere(0),
+            SearchStep::VenueElsewhere(0),
+            SearchStep::Nothing,
+            SearchStep::Nothing,
         ];
         assert_eq!(seen, wanted);
     }
 
     #[test]
     fn others_are_asked_only_after_a_round_in_which_two_were_told_of_no_place() {
-        let (mut search, begun) = (Search::default(), Instant::now());
-        assert!(each_second(&mut search, begun, 7).contains(&Seek::VenueElsewhere(0)));
+        let (mut search, begun) = (RelaySearch::default(), Instant::now());
+        assert!(each_second(&mut search, begun, 7).contains(&SearchStep::VenueElsewhere(0)));
         assert!(search.settle((2, 1), begun + SECOND * 6));
         let later = begun + SECOND * 7;
         let seen = each_second(&mut search, later, 10);
@@ -250,26 +250,29 @@ mod tests {
 
     #[test]
     fn who_was_told_of_a_host_that_calls_one_meets_nowhere_unless_that_was_in_vain() {
-        let (mut search, begun) = (Search::default(), Instant::now());
-        assert_eq!(each_second(&mut search, begun, 3)[2], Seek::Caller);
+        let (mut search, begun) = (RelaySearch::default(), Instant::now());
+        assert_eq!(each_second(&mut search, begun, 3)[2], SearchStep::Caller);
         search.found((1, 2));
         for second in 3..7 {
             assert_eq!(
                 search.missed((1, 2), begun + SECOND * second),
-                Seek::Nothing
+                SearchStep::Nothing
             );
         }
-        assert_eq!(search.missed((1, 2), begun + SECOND * 7), Seek::Caller);
+        assert_eq!(
+            search.missed((1, 2), begun + SECOND * 7),
+            SearchStep::Caller
+        );
         search.found((1, 2));
         assert_eq!(
             search.missed((1, 2), begun + SECOND * 8),
-            Seek::VenueHere(0)
+            SearchStep::VenueHere(0)
         );
     }
 
     #[test]
     fn two_are_told_where_to_meet_once_for_a_while_whoever_of_them_was_missed() {
-        let (mut search, begun) = (Search::default(), Instant::now());
+        let (mut search, begun) = (RelaySearch::default(), Instant::now());
         assert!(search.settle((1, 2), begun));
         assert!(
             !search.settle((2, 1), begun + SECOND) && search.is_settled((2, 1), begun + SECOND)
@@ -283,7 +286,7 @@ mod tests {
 
     #[test]
     fn pairs_of_which_nobody_asks_any_more_are_forgotten_and_there_are_never_too_many() {
-        let (mut search, begun) = (Search::default(), Instant::now());
+        let (mut search, begun) = (RelaySearch::default(), Instant::now());
         for pair in 0..SOUGHT_MAX as u32 + 10 {
             search.missed((pair, 0), begun);
         }
@@ -291,6 +294,6 @@ mod tests {
         let later = begun + WAY_FORGETS + SECOND;
         search.missed((0, 1), later);
         assert_eq!(search.sought.len(), 1);
-        assert_eq!(search.missed((0, 1), later + WAY_AFTER), Seek::Caller);
+        assert_eq!(search.missed((0, 1), later + WAY_AFTER), SearchStep::Caller);
     }
 }

@@ -6,21 +6,21 @@ use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags};
 
-use super::{Agent, Member, Token};
+use super::{Agent, EpollToken, RegisteredProcess};
 use crate::believed;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::foreign::stranded::let_be_read;
-use crate::layout::{Card, State};
-use crate::orders::Callback;
-use crate::processes::{self, Ended};
+use crate::layout::{RankBlock, RankState};
+use crate::orders::ReverseConnectRequest;
+use crate::processes::{self, ProcessExit};
 use crate::rendezvous::{ENV_AGENT, ENV_JOB};
-use crate::sys::{self, Received};
+use crate::sys::{self, ReceivedMessage};
 use crate::wire::{LIBRARY_VERSION, PROTOCOLS, ToAgent, ToRank};
 use garonne_rails::tcp::Versions;
 
 /// A registration as received.
-struct Request {
+struct Registration {
     protocols: Versions,
     rank: u32,
     /// Process id as the process sees it, and as the kernel says it to us (0: not visible from
@@ -30,7 +30,7 @@ struct Request {
 }
 
 /// What becomes of a registration.
-enum Verdict {
+enum RegistrationResult {
     /// It joins this world, and is spoken to in this protocol.
     Join {
         epoch: u32,
@@ -40,7 +40,7 @@ enum Verdict {
 }
 
 /// The protocol to speak with a rank, by what both sides speak.
-fn agree(ours: Versions, request: &Request) -> Result<u16> {
+fn agree(ours: Versions, request: &Registration) -> Result<u16> {
     ours.agree(request.protocols).map_err(|_| {
         let text = format!(
             "rank {} loaded Garonne {} (protocols {}), but `garonne` is {LIBRARY_VERSION} (protocols {ours})",
@@ -70,7 +70,7 @@ impl Agent<'_> {
         }
     }
 
-    fn serve_hello_message(&mut self, received: Received) {
+    fn serve_hello_message(&mut self, received: ReceivedMessage) {
         let Some(socket) = received.fds.into_iter().next() else {
             return;
         };
@@ -90,7 +90,7 @@ impl Agent<'_> {
                     return refuse_without_admission(socket.as_fd());
                 }
                 self.register(
-                    Request {
+                    Registration {
                         protocols,
                         rank,
                         pid: (own_pid, pid),
@@ -161,7 +161,7 @@ impl Agent<'_> {
         }
     }
 
-    fn register(&mut self, request: Request, socket: OwnedFd) {
+    fn register(&mut self, request: Registration, socket: OwnedFd) {
         // Its predecessor in this place may have said MPI_Finalize on its own socket just before:
         // hear that first.
         if let Some(holder) = self
@@ -172,11 +172,11 @@ impl Agent<'_> {
             self.serve_member(holder);
         }
         let verdict = self.judge(&request).and_then(|verdict| match verdict {
-            Verdict::Alone => {
+            RegistrationResult::Alone => {
                 reply(socket.as_fd(), &ToRank::Alone, &[]);
                 Ok(None)
             }
-            Verdict::Join { epoch, protocol } => self
+            RegistrationResult::Join { epoch, protocol } => self
                 .own_lifeline()
                 .map(|lifeline| Some((epoch, protocol, lifeline))),
         });
@@ -214,8 +214,8 @@ impl Agent<'_> {
         }
     }
 
-    fn judge(&mut self, request: &Request) -> Result<Verdict> {
-        let Request {
+    fn judge(&mut self, request: &Registration) -> Result<RegistrationResult> {
+        let Registration {
             rank, pid, version, ..
         } = request;
         if !self.is_here(*rank) {
@@ -236,7 +236,7 @@ impl Agent<'_> {
             let alive =
                 !holder.gone && (!holder.direct || self.slots[*rank as usize].ended.is_none());
             if alive && (pid.1 == holder.pid || processes::is_ancestor(holder.pid, pid.1)) {
-                return Ok(Verdict::Alone);
+                return Ok(RegistrationResult::Alone);
             }
             if !holder.finalized {
                 let text = format!(
@@ -264,7 +264,7 @@ impl Agent<'_> {
             );
             return Err(Error::peer(codes::G0203, text));
         }
-        Ok(Verdict::Join { epoch, protocol })
+        Ok(RegistrationResult::Join { epoch, protocol })
     }
 
     /// A reading end of the lifeline with a file description of its own: owner and signal are set
@@ -289,7 +289,7 @@ impl Agent<'_> {
 
     fn welcome(
         &mut self,
-        (request, protocol): (&Request, u16),
+        (request, protocol): (&Registration, u16),
         epoch: u32,
         socket: OwnedFd,
         lifeline: &OwnedFd,
@@ -312,7 +312,7 @@ impl Agent<'_> {
             .masks
             .get(request.rank as usize)
             .and_then(|mask| first_cpu(mask));
-        Card::of(&world.board, request.rank).set_place(cpu, direct);
+        RankBlock::of(&world.board, request.rank).set_place(cpu, direct);
         let message = ToRank::Welcome {
             protocol,
             rank: request.rank,
@@ -326,11 +326,11 @@ impl Agent<'_> {
             fds.extend([listener.as_fd(), secret.as_fd()]);
         }
         reply(socket.as_fd(), &message, &fds);
-        let _ = self.listen(socket.as_fd(), Token::Control(index));
+        let _ = self.listen(socket.as_fd(), EpollToken::Control(index));
         if let Some(pidfd) = &pidfd {
-            let _ = self.listen(pidfd.as_fd(), Token::Process(index));
+            let _ = self.listen(pidfd.as_fd(), EpollToken::Process(index));
         }
-        self.members.push(Member {
+        self.members.push(RegisteredProcess {
             epoch,
             protocol,
             pid: request.pid.1,
@@ -432,7 +432,7 @@ impl Agent<'_> {
                     }
                 }
             }
-            ToAgent::Call { peer, bulk } => self.have_called(Callback {
+            ToAgent::Call { peer, bulk } => self.have_called(ReverseConnectRequest {
                 from: rank,
                 to: peer,
                 bulk,
@@ -463,7 +463,7 @@ impl Agent<'_> {
             return;
         };
         let epoch = self.members[index as usize].epoch as usize;
-        if Card::of(&self.worlds[epoch].board, rank).state() == State::Finalized {
+        if RankBlock::of(&self.worlds[epoch].board, rank).state() == RankState::Finalized {
             self.members[index as usize].finalized = true;
         }
     }
@@ -490,7 +490,7 @@ impl Agent<'_> {
     }
 
     /// How a registered process behind a wrapper ended, as far as the kernel says it.
-    pub(super) fn told_end(&self, index: u32) -> Option<Ended> {
+    pub(super) fn told_end(&self, index: u32) -> Option<ProcessExit> {
         let member = &self.members[index as usize];
         // Once its wrapper is gone it is a child of ours.
         processes::end_told_by(member.pidfd.as_ref()?.as_fd())
@@ -501,7 +501,7 @@ impl Agent<'_> {
     /// now on.
     pub(super) fn await_reaping(&mut self, index: u32) {
         let member = &mut self.members[index as usize];
-        let token = Token::Process(index).pack();
+        let token = EpollToken::Process(index).pack();
         let watched = member.pidfd.as_ref().is_some_and(|pidfd| {
             epoll::modify(&self.epoll, pidfd, token, epoll::EventFlags::empty()).is_ok()
         });
@@ -532,7 +532,8 @@ impl Agent<'_> {
             .member
             .map(|index| &self.members[index as usize])
         {
-            Card::of(&self.worlds[member.epoch as usize].board, rank).set_state(State::Gone);
+            RankBlock::of(&self.worlds[member.epoch as usize].board, rank)
+                .set_state(RankState::Gone);
         }
     }
 }
@@ -549,7 +550,7 @@ mod tests {
     use super::*;
 
     fn met(ours: (u16, u16), theirs: (u16, u16)) -> Result<u16> {
-        let request = Request {
+        let request = Registration {
             protocols: theirs.into(),
             rank: 3,
             pid: (0, 0),

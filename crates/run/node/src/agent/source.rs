@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum OutputSource {
     /// The agent's end of the rank's pipe.
     Pipe(OwnedFd),
     /// What another agent has sent. Bounded by what that agent may send before it is told of room.
@@ -19,7 +19,7 @@ pub(super) enum Source {
     },
 }
 
-impl Source {
+impl OutputSource {
     /// One that another agent fills.
     pub fn far() -> Self {
         Self::Far {

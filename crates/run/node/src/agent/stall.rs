@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use super::Agent;
-use super::verdict::Cause;
+use super::verdict::HangReportReason;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::{STALL_LOOK, STALL_LOOK_MAX, TIMEOUT_VERDICT};
@@ -20,7 +20,7 @@ pub const ENV_DEADLOCK: &str = "GARONNE_DEADLOCK";
 
 /// What [`ENV_DEADLOCK`] says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum DeadlockSetting {
     /// The verdict is printed once; ranks that wait for one that has left end with their job.
     #[default]
     Report,
@@ -38,11 +38,11 @@ pub fn check(said: &OsStr) -> Result<()> {
     answer(said).map(drop)
 }
 
-fn answer(said: &OsStr) -> Result<Answer> {
+fn answer(said: &OsStr) -> Result<DeadlockSetting> {
     match said.to_string_lossy().trim() {
-        "" | "report" => Ok(Answer::Report),
-        "abort" => Ok(Answer::Abort),
-        "off" | "0" | "no" => Ok(Answer::Off),
+        "" | "report" => Ok(DeadlockSetting::Report),
+        "abort" => Ok(DeadlockSetting::Abort),
+        "off" | "0" | "no" => Ok(DeadlockSetting::Off),
         _ => Err(Error::misuse(
             codes::G0225,
             format!("{ENV_DEADLOCK}={said:?}; there are: report, abort, off"),
@@ -52,7 +52,7 @@ fn answer(said: &OsStr) -> Result<Answer> {
 
 /// When to look next, and what the last look saw.
 #[derive(Debug, Default)]
-pub(super) struct Stalls {
+pub(super) struct StallDetector {
     /// `None`: no look yet, or no more.
     next: Option<Instant>,
     pause: Duration,
@@ -63,7 +63,7 @@ pub(super) struct Stalls {
     told: bool,
 }
 
-impl Stalls {
+impl StallDetector {
     /// When the next look is due.
     pub fn due(&self) -> Option<Instant> {
         self.next
@@ -106,8 +106,8 @@ impl Agent<'_> {
         }
         stalls.still += 1;
         if stalls.still >= STILL_LOOKS
-            && self.deadlock_answer() != Answer::Off
-            && !self.begin_verdict(Cause::Stall, TIMEOUT_VERDICT)
+            && self.deadlock_answer() != DeadlockSetting::Off
+            && !self.begin_verdict(HangReportReason::Stall, TIMEOUT_VERDICT)
         {
             self.verdicts.stalls.found_nothing();
         }
@@ -125,7 +125,7 @@ impl Agent<'_> {
         self.verdicts.stalls.told = true;
         self.verdicts.stalls.next = None;
         self.say(text);
-        if code == RANK_LEFT || self.deadlock_answer() == Answer::Abort {
+        if code == RANK_LEFT || self.deadlock_answer() == DeadlockSetting::Abort {
             let name = if code == RANK_LEFT {
                 codes::G0308
             } else {
@@ -138,7 +138,7 @@ impl Agent<'_> {
         }
     }
 
-    fn deadlock_answer(&self) -> Answer {
+    fn deadlock_answer(&self) -> DeadlockSetting {
         answer(&self.job.setting(ENV_DEADLOCK)).unwrap_or_default()
     }
 
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn the_setting_has_three_words_and_names_them() {
-        assert_eq!(answer("".as_ref()).unwrap(), Answer::Report);
-        assert_eq!(answer("abort".as_ref()).unwrap(), Answer::Abort);
-        assert_eq!(answer(" off ".as_ref()).unwrap(), Answer::Off);
+        assert_eq!(answer("".as_ref()).unwrap(), DeadlockSetting::Report);
+        assert_eq!(answer("abort".as_ref()).unwrap(), DeadlockSetting::Abort);
+        assert_eq!(answer(" off ".as_ref()).unwrap(), DeadlockSetting::Off);
         let error = check("aborts".as_ref()).unwrap_err().to_string();
         assert!(error.contains("report, abort, off"), "{error}");
     }

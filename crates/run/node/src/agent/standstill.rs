@@ -23,7 +23,7 @@ const EXPLAINS: Duration = PING_EVERY;
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct Standstill {
+pub(super) struct SuspensionDetector {
     /// When this agent woke up last, in time since the machine was started, to which a suspended
     /// machine's belongs.
     awake: Option<Duration>,
@@ -34,7 +34,7 @@ pub(super) struct Standstill {
     last: Option<(Instant, Duration)>,
 }
 
-impl Standstill {
+impl SuspensionDetector {
     /// The agent goes to sleep until then, or until something happens. Returns how long that is.
     pub fn lie_down(&mut self, due: Option<Instant>) -> Option<Timespec> {
         self.wait = due.map(|due| due.saturating_duration_since(Instant::now()));
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_sleep_that_was_to_be_long_is_no_standstill() {
-        let (mut still, now) = (Standstill::default(), Instant::now());
+        let (mut still, now) = (SuspensionDetector::default(), Instant::now());
         let long = 2 * AGENT_SILENCE_MAX;
         assert_eq!(still.note(Some((long, long)), now), Duration::ZERO);
         assert_eq!(still.note(None, now), Duration::ZERO);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_standstill_explains_what_ends_right_after_it() {
-        let (mut still, now) = (Standstill::default(), Instant::now());
+        let (mut still, now) = (SuspensionDetector::default(), Instant::now());
         let short = TAKEN_FOR_GONE / 2;
         assert_eq!(
             still.note(Some((short + PING_EVERY, PING_EVERY)), now),
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_wakes_in_time_did_not_stand_still() {
-        let mut still = Standstill::default();
+        let mut still = SuspensionDetector::default();
         still.lie_down(Some(Instant::now() + AGENT_SILENCE_MAX));
         assert!(still.get_up() < PING_EVERY && still.last.is_none());
     }

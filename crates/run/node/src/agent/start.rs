@@ -11,25 +11,25 @@ use rustix::process::Resource;
 use super::executable;
 use super::other_mpi::ENV_SINGLETONS;
 use super::{interrupt, spawn};
-use crate::admission::Admission;
+use crate::admission::RegistrationSecret;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::job::{Job, Program, Streams};
+use crate::job::{Job, Program, StderrMode};
 use crate::limits;
 use crate::processes;
-use crate::rank::rails::Rails;
+use crate::rank::rails::BulkTransports;
 use crate::rank_slots::ENV_SLOTS;
-use crate::rendezvous::{self, Invitation, JobName, ProgramPlace};
+use crate::rendezvous::{self, AgentSocketName, JobEnvironment, ProgramPosition};
 use crate::sys;
 
 /// What every rank's start has in common.
-pub(super) struct Starter<'a> {
+pub(super) struct RankStarter<'a> {
     pub job: &'a Job,
-    admission: Admission,
-    pub name: &'a JobName,
+    admission: RegistrationSecret,
+    pub name: &'a AgentSocketName,
     /// The socket that ranks inherit.
     pub shared: &'a OwnedFd,
-    pub signals: &'a sys::Signals,
+    pub signals: &'a sys::SignalFd,
     null: OwnedFd,
     nofile: Option<(u64, u64)>,
     number: i32,
@@ -39,28 +39,28 @@ pub(super) struct Starter<'a> {
 }
 
 /// A rank that runs, and the agent's ends of its output.
-pub(super) struct Started {
+pub(super) struct StartedRank {
     pub pid: i32,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
 }
 
 /// A program made ready to execute.
-pub(super) struct Ready {
+pub(super) struct PreparedProgram {
     path: CString,
     argv: Vec<CString>,
     dir: Option<CString>,
     env: Vec<(OsString, OsString)>,
-    kind: executable::Kind,
+    kind: executable::FileKind,
 }
 
-impl<'a> Starter<'a> {
+impl<'a> RankStarter<'a> {
     pub fn new(
         job: &'a Job,
-        admission: &Admission,
-        name: &'a JobName,
+        admission: &RegistrationSecret,
+        name: &'a AgentSocketName,
         shared: &'a OwnedFd,
-        signals: &'a sys::Signals,
+        signals: &'a sys::SignalFd,
     ) -> Result<Self> {
         let null = rustix::fs::open(
             "/dev/null",
@@ -89,7 +89,7 @@ impl<'a> Starter<'a> {
     }
 
     /// Looks the program at a place of the command line up and builds what its ranks share.
-    pub fn prepare(&self, index: usize, program: &Program) -> Result<Ready> {
+    pub fn prepare(&self, index: usize, program: &Program) -> Result<PreparedProgram> {
         if let Some(fault) = &self.job.fault {
             return Err(Error::misuse(codes::G0211, fault));
         }
@@ -138,20 +138,20 @@ impl<'a> Starter<'a> {
                     .into(),
             ));
         }
-        let own = Invitation::vars(&self.admission, self.name, self.shared, self.number)?;
+        let own = JobEnvironment::vars(&self.admission, self.name, self.shared, self.number)?;
         env.retain(|(name, _)| !own.iter().any(|(known, _)| name == known.as_str()));
         env.extend(
             own.into_iter()
                 .map(|(name, value)| (name.into(), value.into())),
         );
-        let place = ProgramPlace {
+        let place = ProgramPosition {
             index: i32::try_from(index).unwrap_or(i32::MAX),
             ranks: program.ranks,
         };
         let of_one = [rendezvous::ENV_PROGRAM, rendezvous::ENV_HELPERS, ENV_SLOTS];
         env.retain(|(name, _)| !of_one.iter().any(|known| name == known));
         env.push((rendezvous::ENV_PROGRAM.into(), place.to_string().into()));
-        Ok(Ready {
+        Ok(PreparedProgram {
             path: c_string(path.as_os_str())?,
             argv,
             dir,
@@ -160,7 +160,7 @@ impl<'a> Starter<'a> {
         })
     }
 
-    fn place_of(&self, rank: u32) -> PlaceOf {
+    fn place_of(&self, rank: u32) -> RankPosition {
         let size = self.job.size();
         let (here, all_here) = match self.job.nodes.several() {
             false => (rank, size),
@@ -171,7 +171,7 @@ impl<'a> Starter<'a> {
             }
         };
         let helpers = self.job.placement.helpers.get(rank as usize);
-        PlaceOf {
+        RankPosition {
             rank,
             size,
             here,
@@ -182,13 +182,18 @@ impl<'a> Starter<'a> {
 
     /// Starts `rank`. `input`: what it reads as standard input, if that is neither nothing nor this
     /// process's own.
-    pub fn start(&self, rank: u32, ready: &Ready, input: Option<OwnedFd>) -> Result<Started> {
+    pub fn start(
+        &self,
+        rank: u32,
+        ready: &PreparedProgram,
+        input: Option<OwnedFd>,
+    ) -> Result<StartedRank> {
         let (stdout, stdout_theirs) = pipe()?;
         let (stderr, stderr_theirs) = pipe()?;
         // Both streams through one pipe keep their order; the other pipe ends at once.
         let errors = match self.job.streams {
-            Streams::Apart => &stderr_theirs,
-            Streams::Merged => &stdout_theirs,
+            StderrMode::Apart => &stderr_theirs,
+            StderrMode::Merged => &stdout_theirs,
         };
         let envp = environment(ready, &self.place_of(rank))?;
         let mask = self
@@ -197,9 +202,9 @@ impl<'a> Starter<'a> {
             .masks
             .get(rank as usize)
             .map_or(&[][..], |mask| mask);
-        let exec = spawn::Exec {
+        let exec = spawn::ExecRequest {
             path: &ready.path,
-            by_shell: ready.kind == executable::Kind::Text,
+            by_shell: ready.kind == executable::FileKind::Text,
             argv: &ready.argv,
             envp: &envp,
             dir: ready.dir.as_ref(),
@@ -241,7 +246,7 @@ impl<'a> Starter<'a> {
                 Error::system(codes::G0210, what, error)
             }
         })?;
-        Ok(Started {
+        Ok(StartedRank {
             pid,
             stdout,
             stderr,
@@ -336,7 +341,7 @@ pub(crate) fn environment_of_guest(
     own.chain(settings).collect()
 }
 
-impl Ready {
+impl PreparedProgram {
     /// The file that is executed, as this process finds it.
     pub(super) fn file(&self) -> PathBuf {
         let path = Path::new(OsStr::from_bytes(self.path.to_bytes()));
@@ -358,12 +363,14 @@ impl Ready {
             .env
             .iter()
             .find(|(name, _)| name == crate::rank::ENV_RAILS);
-        said.is_some_and(|(_, said)| matches!(Rails::parse(said), Ok(Rails::Both)))
+        said.is_some_and(|(_, said)| {
+            matches!(BulkTransports::parse(said), Ok(BulkTransports::Both))
+        })
     }
 }
 
 /// Which of how many, in the job and on its node.
-struct PlaceOf {
+struct RankPosition {
     rank: u32,
     size: u32,
     here: u32,
@@ -374,7 +381,7 @@ struct PlaceOf {
 
 /// The environment of one rank: the shared part, then its place, also under the names that scripts
 /// written for other launchers read.
-fn environment(ready: &Ready, place: &PlaceOf) -> Result<Vec<CString>> {
+fn environment(ready: &PreparedProgram, place: &RankPosition) -> Result<Vec<CString>> {
     let (rank, size) = (place.rank.to_string(), place.size.to_string());
     let (here, all_here) = (place.here.to_string(), place.all_here.to_string());
     let helpers = (!place.helpers.is_empty()).then_some((rendezvous::ENV_HELPERS, &place.helpers));

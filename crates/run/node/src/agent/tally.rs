@@ -4,27 +4,27 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::{Agent, Slot};
+use super::{Agent, RankSlot};
 use crate::codes;
 use crate::error::Error;
 use crate::job::Job;
-use crate::orders::RankEnd;
-use crate::outcome::{Outcome, RankOutcome};
-use crate::processes::{Ended, signal_name};
+use crate::orders::RankExit;
+use crate::outcome::{JobOutcome, RankOutcome};
+use crate::processes::{ProcessExit, signal_name};
 
 /// Ends as they came.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct ExitLog {
     begun: Instant,
     /// By rank of this host: how long it ran.
     ran: HashMap<u32, Duration>,
     /// The ends of ranks of other hosts, as their agents have told them.
-    elsewhere: HashMap<u32, RankEnd>,
+    elsewhere: HashMap<u32, RankExit>,
     /// The line of the first failure.
     error: Option<String>,
 }
 
-impl Default for Tally {
+impl Default for ExitLog {
     fn default() -> Self {
         Self {
             begun: Instant::now(),
@@ -35,7 +35,7 @@ impl Default for Tally {
     }
 }
 
-impl Tally {
+impl ExitLog {
     /// The ranks start now.
     pub fn begin(&mut self) {
         self.begun = Instant::now();
@@ -53,7 +53,7 @@ impl Tally {
     }
 
     /// Ranks of another host have ended.
-    pub fn note_elsewhere(&mut self, ends: Vec<RankEnd>) {
+    pub fn note_elsewhere(&mut self, ends: Vec<RankExit>) {
         self.elsewhere
             .extend(ends.into_iter().map(|end| (end.rank, end)));
     }
@@ -68,15 +68,15 @@ impl Tally {
 
 impl Agent<'_> {
     /// The ends of all ranks of this host, when everything that is left has been killed.
-    pub(super) fn ends_here(&self) -> Vec<RankEnd> {
+    pub(super) fn ends_here(&self) -> Vec<RankExit> {
         let here = (0..)
             .zip(&self.slots)
             .filter(|(_, slot)| slot.node == self.node);
-        let end = |(rank, slot): (u32, &Slot)| RankEnd {
+        let end = |(rank, slot): (u32, &RankSlot)| RankExit {
             rank,
             process: slot.pid,
             // What was killed at the end was not seen to end.
-            ended: slot.ended.unwrap_or(Ended::Signal(libc::SIGKILL)),
+            ended: slot.ended.unwrap_or(ProcessExit::Signal(libc::SIGKILL)),
             ran_ms: self.tally.ran(rank).as_millis() as u64,
         };
         here.map(end).collect()
@@ -106,17 +106,17 @@ impl Agent<'_> {
                 },
                 process: end.map(|end| end.process),
                 exit_code: end.and_then(|end| match end.ended {
-                    Ended::Exit(code) => Some(code),
-                    Ended::Signal(_) => None,
+                    ProcessExit::Exit(code) => Some(code),
+                    ProcessExit::Signal(_) => None,
                 }),
                 signal: end.and_then(|end| match end.ended {
-                    Ended::Signal(signal) => Some(signal_name(signal)),
-                    Ended::Exit(_) => None,
+                    ProcessExit::Signal(signal) => Some(signal_name(signal)),
+                    ProcessExit::Exit(_) => None,
                 }),
                 seconds: end.map(|end| end.ran_ms as f64 / 1e3),
             }
         };
-        sheet.write(&Outcome {
+        sheet.write(&JobOutcome {
             ranks: (0..self.slots.len() as u32).map(rank).collect(),
             error: self.tally.error.clone(),
         });
@@ -126,7 +126,7 @@ impl Agent<'_> {
 /// Tells that no rank has started, and returns the exit code.
 pub(super) fn failed_to_start(job: &Job, error: &Error) -> i32 {
     if let Some(sheet) = &job.sheet {
-        sheet.write(&Outcome {
+        sheet.write(&JobOutcome {
             ranks: Vec::new(),
             error: Some(error.to_string()),
         });

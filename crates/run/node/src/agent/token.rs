@@ -2,18 +2,18 @@
 
 use rustix::event::epoll;
 
-use super::output::Kind;
+use super::output::StreamKind;
 
 /// Which descriptor an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(super) enum EpollToken {
     Hello,
     Link,
     Signals,
-    Output(Kind, u32),
+    Output(StreamKind, u32),
     Control(u32),
     Process(u32),
-    Sink(Kind),
+    Sink(StreamKind),
     /// Somebody calls from another host.
     Porch,
     /// A caller that has not proved who it is.
@@ -48,34 +48,34 @@ pub(super) enum Token {
     Crash,
 }
 
-impl Token {
+impl EpollToken {
     pub fn pack(self) -> epoll::EventData {
         let (kind, index) = match self {
-            Token::Hello => (0, 0),
-            Token::Link => (1, 0),
-            Token::Signals => (2, 0),
-            Token::Output(Kind::Out, rank) => (3, rank),
-            Token::Output(Kind::Err, rank) => (4, rank),
-            Token::Control(conn) => (5, conn),
-            Token::Process(conn) => (6, conn),
-            Token::Sink(Kind::Out) => (7, 0),
-            Token::Sink(Kind::Err) => (8, 0),
-            Token::Porch => (9, 0),
-            Token::Stranger(place) => (10, place),
-            Token::Trunk(node) => (11, node),
-            Token::Words(node) => (12, node),
-            Token::Input => (13, 0),
-            Token::Feed => (14, 0),
-            Token::Above => (15, 0),
-            Token::Gate => (16, 0),
-            Token::Late(place) => (17, place),
-            Token::Callback(place) => (18, place),
-            Token::Renewal(place) => (19, place),
-            Token::Probe(place) => (20, place),
-            Token::Look(number) => (21, number),
-            Token::Asker(number) => (22, number),
-            Token::Verdict => (23, 0),
-            Token::Crash => (24, 0),
+            EpollToken::Hello => (0, 0),
+            EpollToken::Link => (1, 0),
+            EpollToken::Signals => (2, 0),
+            EpollToken::Output(StreamKind::Out, rank) => (3, rank),
+            EpollToken::Output(StreamKind::Err, rank) => (4, rank),
+            EpollToken::Control(conn) => (5, conn),
+            EpollToken::Process(conn) => (6, conn),
+            EpollToken::Sink(StreamKind::Out) => (7, 0),
+            EpollToken::Sink(StreamKind::Err) => (8, 0),
+            EpollToken::Porch => (9, 0),
+            EpollToken::Stranger(place) => (10, place),
+            EpollToken::Trunk(node) => (11, node),
+            EpollToken::Words(node) => (12, node),
+            EpollToken::Input => (13, 0),
+            EpollToken::Feed => (14, 0),
+            EpollToken::Above => (15, 0),
+            EpollToken::Gate => (16, 0),
+            EpollToken::Late(place) => (17, place),
+            EpollToken::Callback(place) => (18, place),
+            EpollToken::Renewal(place) => (19, place),
+            EpollToken::Probe(place) => (20, place),
+            EpollToken::Look(number) => (21, number),
+            EpollToken::Asker(number) => (22, number),
+            EpollToken::Verdict => (23, 0),
+            EpollToken::Crash => (24, 0),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -83,31 +83,31 @@ impl Token {
     pub fn unpack(data: epoll::EventData) -> Self {
         let index = data.u64() as u32;
         match data.u64() >> 32 {
-            0 => Token::Hello,
-            1 => Token::Link,
-            2 => Token::Signals,
-            3 => Token::Output(Kind::Out, index),
-            4 => Token::Output(Kind::Err, index),
-            5 => Token::Control(index),
-            6 => Token::Process(index),
-            7 => Token::Sink(Kind::Out),
-            8 => Token::Sink(Kind::Err),
-            9 => Token::Porch,
-            10 => Token::Stranger(index),
-            11 => Token::Trunk(index),
-            12 => Token::Words(index),
-            13 => Token::Input,
-            15 => Token::Above,
-            16 => Token::Gate,
-            17 => Token::Late(index),
-            18 => Token::Callback(index),
-            19 => Token::Renewal(index),
-            20 => Token::Probe(index),
-            21 => Token::Look(index),
-            22 => Token::Asker(index),
-            23 => Token::Verdict,
-            24 => Token::Crash,
-            _ => Token::Feed,
+            0 => EpollToken::Hello,
+            1 => EpollToken::Link,
+            2 => EpollToken::Signals,
+            3 => EpollToken::Output(StreamKind::Out, index),
+            4 => EpollToken::Output(StreamKind::Err, index),
+            5 => EpollToken::Control(index),
+            6 => EpollToken::Process(index),
+            7 => EpollToken::Sink(StreamKind::Out),
+            8 => EpollToken::Sink(StreamKind::Err),
+            9 => EpollToken::Porch,
+            10 => EpollToken::Stranger(index),
+            11 => EpollToken::Trunk(index),
+            12 => EpollToken::Words(index),
+            13 => EpollToken::Input,
+            15 => EpollToken::Above,
+            16 => EpollToken::Gate,
+            17 => EpollToken::Late(index),
+            18 => EpollToken::Callback(index),
+            19 => EpollToken::Renewal(index),
+            20 => EpollToken::Probe(index),
+            21 => EpollToken::Look(index),
+            22 => EpollToken::Asker(index),
+            23 => EpollToken::Verdict,
+            24 => EpollToken::Crash,
+            _ => EpollToken::Feed,
         }
     }
 }

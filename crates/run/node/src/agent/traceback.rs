@@ -19,7 +19,7 @@ const MPI4PY: &str = "File \"src/mpi4py/";
 
 /// What a stream holds back.
 #[derive(Debug, Default)]
-pub(super) struct Holding {
+pub(super) struct HeldTraceback {
     /// From the beginning of a traceback on; empty: nothing.
     text: Vec<u8>,
     since: Option<Instant>,
@@ -27,7 +27,7 @@ pub(super) struct Holding {
     mid_line: bool,
 }
 
-impl Holding {
+impl HeldTraceback {
     /// Takes what a rank wrote, and returns how much of its beginning passes on.
     pub fn take(&mut self, bytes: &[u8]) -> usize {
         let begin = match self.text.is_empty() {
@@ -78,7 +78,7 @@ impl Holding {
 
 /// Ranks that wrote one text, and those that had begun to when they were ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Group {
+pub(super) struct TracebackGroup {
     pub text: Vec<u8>,
     /// In order; the first wrote all of it.
     pub ranks: Vec<u32>,
@@ -88,11 +88,11 @@ pub(super) struct Group {
 }
 
 /// Each text for itself.
-pub(super) fn apart(held: Vec<(u32, Vec<u8>)>) -> Vec<Group> {
-    let alone = |(rank, text)| Group {
+pub(super) fn apart(held: Vec<(u32, Vec<u8>)>) -> Vec<TracebackGroup> {
+    let alone = |(rank, text)| TracebackGroup {
         text,
         ranks: vec![rank],
-        ..Group::default()
+        ..TracebackGroup::default()
     };
     held.into_iter().map(alone).collect()
 }
@@ -100,7 +100,7 @@ pub(super) fn apart(held: Vec<(u32, Vec<u8>)>) -> Vec<Group> {
 /// Puts texts together that are equal but for their ranks' own numbers, and beginnings of a text
 /// with it. The groups come in the order of their first ranks, but for that of the rank `cause`,
 /// which is the last and has it as its first.
-pub(super) fn groups(held: Vec<(u32, Vec<u8>)>, cause: Option<u32>) -> Vec<Group> {
+pub(super) fn groups(held: Vec<(u32, Vec<u8>)>, cause: Option<u32>) -> Vec<TracebackGroup> {
     let mut sorted: Vec<_> = held
         .iter()
         .map(|(rank, text)| (*rank, unnumbered(text, *rank)))
@@ -108,22 +108,23 @@ pub(super) fn groups(held: Vec<(u32, Vec<u8>)>, cause: Option<u32>) -> Vec<Group
     // A beginning of a text comes behind it then, with nothing between the two that does not begin
     // with it, too.
     sorted.sort_by(|(one, text), (two, other)| other.cmp(text).then(one.cmp(two)));
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<TracebackGroup> = Vec::new();
     for (rank, text) in sorted {
         match groups.last_mut() {
             Some(group) if group.text == text => group.ranks.push(rank),
             Some(group) if group.text.starts_with(&text) => group.cut.push(rank),
-            _ => groups.push(Group {
+            _ => groups.push(TracebackGroup {
                 text,
                 ranks: vec![rank],
-                ..Group::default()
+                ..TracebackGroup::default()
             }),
         }
     }
     groups
         .iter_mut()
         .for_each(|group| group.cut.sort_unstable());
-    let is_of_cause = |group: &Group| cause.is_some_and(|cause| group.ranks.contains(&cause));
+    let is_of_cause =
+        |group: &TracebackGroup| cause.is_some_and(|cause| group.ranks.contains(&cause));
     groups.sort_by_key(|group| (is_of_cause(group), group.ranks[0]));
     if let Some(last) = groups.last_mut().filter(|group| is_of_cause(group)) {
         last.ranks.sort_by_key(|rank| (Some(*rank) != cause, *rank));
@@ -160,9 +161,9 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
 /// Takes from groups those that only follow from the end of another rank than they are of: what
 /// they say in a line, and their ranks.
 pub(super) fn split(
-    groups: Vec<Group>,
+    groups: Vec<TracebackGroup>,
     cause: Option<u32>,
-) -> (Vec<(String, Vec<u32>)>, Vec<Group>) {
+) -> (Vec<(String, Vec<u32>)>, Vec<TracebackGroup>) {
     let mut consequences: Vec<(String, Vec<u32>)> = Vec::new();
     let mut others = Vec::new();
     for group in groups {
@@ -226,7 +227,7 @@ mpi4py.MPI.Exception: MPI_ERR_PROC_ABORTED: process 1: it died
 
     #[test]
     fn what_is_written_from_a_traceback_on_is_held_and_nothing_before_it() {
-        let mut holding = Holding::default();
+        let mut holding = HeldTraceback::default();
         assert_eq!(holding.take(b"warning\npart"), 12);
         assert!(holding.is_empty() && holding.due().is_none());
         assert_eq!(

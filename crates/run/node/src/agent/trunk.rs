@@ -10,14 +10,14 @@ use std::time::Instant;
 use garonne_rails::tcp::trusted::{Lost, Trusted};
 use rustix::event::epoll;
 
-use super::Token;
-use super::vigil::Vigil;
+use super::EpollToken;
+use super::vigil::Heartbeat;
 use crate::limits::{AGENT_SILENCE_MAX, LINE_DOWN_MAX, LOOK_WAITING_MAX};
 use crate::orders::shows_ranks;
 
 /// How a line was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Loss {
+pub(super) enum LinkLoss {
     /// The other side has ended it, as the system does for an agent that is killed.
     Ended,
     /// Nothing was heard for [`AGENT_SILENCE_MAX`].
@@ -26,16 +26,16 @@ pub(super) enum Loss {
     NotRenewed,
 }
 
-impl std::fmt::Display for Loss {
+impl std::fmt::Display for LinkLoss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Loss::Ended => f.write_str("its agent was killed, or the host went down"),
-            Loss::Silent => write!(
+            LinkLoss::Ended => f.write_str("its agent was killed, or the host went down"),
+            LinkLoss::Silent => write!(
                 f,
                 "nothing was heard from there for {} s; the host or the network is gone",
                 AGENT_SILENCE_MAX.as_secs()
             ),
-            Loss::NotRenewed => write!(
+            LinkLoss::NotRenewed => write!(
                 f,
                 "it failed and could not be made again within {} s; the agent was killed, or the host or the network is gone",
                 LINE_DOWN_MAX.as_secs()
@@ -46,30 +46,30 @@ impl std::fmt::Display for Loss {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(super) struct Trunk {
+pub(super) struct AgentLink {
     line: Trusted,
-    token: Token,
+    token: EpollToken,
     wants_room: bool,
-    vigil: Vigil,
+    vigil: Heartbeat,
     /// Since when there is no connection.
     down: Option<Instant>,
     /// How many connections came before this one.
     turn: u32,
     /// How it is lost, should it be.
-    loss: Loss,
+    loss: LinkLoss,
 }
 
-impl Trunk {
+impl AgentLink {
     /// Has the epoll watch a line; its socket may be watched already, under another token.
-    pub fn new(line: Trusted, token: Token, epoll: &OwnedFd) -> Self {
+    pub fn new(line: Trusted, token: EpollToken, epoll: &OwnedFd) -> Self {
         let mut trunk = Self {
             line,
             token,
             wants_room: false,
-            vigil: Vigil::new(Instant::now()),
+            vigil: Heartbeat::new(Instant::now()),
             down: None,
             turn: 0,
-            loss: Loss::Ended,
+            loss: LinkLoss::Ended,
         };
         trunk.watch(epoll);
         trunk
@@ -197,7 +197,7 @@ impl Trunk {
     }
 
     /// How it was lost, once it is.
-    pub fn how_lost(&self) -> Loss {
+    pub fn how_lost(&self) -> LinkLoss {
         self.loss
     }
 
@@ -216,11 +216,11 @@ impl Trunk {
     pub fn keep_alive(&mut self, epoll: &OwnedFd, ping: &[u8], now: Instant) -> Result<(), Lost> {
         let is_gone = self.down.is_some_and(|since| now >= since + LINE_DOWN_MAX);
         if self.vigil.is_over(now) {
-            self.loss = Loss::Silent;
+            self.loss = LinkLoss::Silent;
             return Err(Lost::Over);
         }
         if is_gone {
-            self.loss = Loss::NotRenewed;
+            self.loss = LinkLoss::NotRenewed;
             return Err(Lost::Over);
         }
         if self.vigil.must_speak(now) {
@@ -268,7 +268,7 @@ mod tests {
     fn who_is_in_the_middle_of_a_long_message_is_not_silent() {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let (mut below, above) = line();
-        let mut trunk = Trunk::new(above, Token::Trunk(1), &epoll);
+        let mut trunk = AgentLink::new(above, EpollToken::Trunk(1), &epoll);
         let before = trunk.heard();
         // More than sockets take.
         below.send(&vec![7; 8 << 20]).unwrap();

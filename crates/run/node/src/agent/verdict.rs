@@ -9,16 +9,16 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::own_program::{self, Running};
-use super::stall::Stalls;
-use super::{Agent, Token};
+use super::own_program::{self, HelperProcess};
+use super::stall::StallDetector;
+use super::{Agent, EpollToken};
 use crate::limits::VERDICT_BYTES_MAX;
 use crate::rendezvous;
 use crate::sys;
 
 /// Why a verdict is wanted, and so what comes after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum HangReportReason {
     /// The time of the job has passed: the job ends.
     Time,
     /// A signal asked for the end. `broadcast`: those of the terminal's process group have it.
@@ -28,21 +28,21 @@ pub(super) enum Cause {
     Stall,
 }
 
-impl Cause {
+impl HangReportReason {
     /// As the program is told it.
     fn word(self) -> &'static str {
         match self {
-            Cause::Time => "time",
-            Cause::Interrupt { .. } => "interrupt",
-            Cause::Stall => "stall",
+            HangReportReason::Time => "time",
+            HangReportReason::Interrupt { .. } => "interrupt",
+            HangReportReason::Stall => "stall",
         }
     }
 }
 
 /// The program that looks.
 #[derive(Debug)]
-struct Looking {
-    cause: Cause,
+struct HangReporter {
+    cause: HangReportReason,
     /// 0 when it has ended.
     pid: i32,
     pipe: OwnedFd,
@@ -50,7 +50,7 @@ struct Looking {
     until: Instant,
 }
 
-impl Drop for Looking {
+impl Drop for HangReporter {
     fn drop(&mut self) {
         if self.pid != 0 {
             sys::kill(self.pid, libc::SIGKILL);
@@ -60,16 +60,16 @@ impl Drop for Looking {
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct Verdicts {
-    looking: Option<Looking>,
-    pub stalls: Stalls,
+pub(super) struct HangReports {
+    looking: Option<HangReporter>,
+    pub stalls: StallDetector,
 }
 
-impl Verdicts {
+impl HangReports {
     /// Whether the job ends because of a signal once its verdict is there.
     pub fn is_interrupt(&self) -> bool {
         let cause = self.looking.as_ref().map(|looking| looking.cause);
-        matches!(cause, Some(Cause::Interrupt { .. }))
+        matches!(cause, Some(HangReportReason::Interrupt { .. }))
     }
 
     /// Whether the program looks now.
@@ -98,7 +98,7 @@ impl Verdicts {
 impl Agent<'_> {
     /// Has the program look, in place of one that looks already. Returns whether it does: then its
     /// end comes within `patience`.
-    pub(super) fn begin_verdict(&mut self, cause: Cause, patience: Duration) -> bool {
+    pub(super) fn begin_verdict(&mut self, cause: HangReportReason, patience: Duration) -> bool {
         let begun = !self.gathering && (!self.worlds.is_empty() || self.job.nodes.several());
         if self.up.is_some() || self.adopted.is_some() || !begun {
             return false;
@@ -107,17 +107,20 @@ impl Agent<'_> {
             return false;
         };
         let words = ["agent", "--verdict", &name.0, cause.word()];
-        let Some(Running { pid, pipe }) = own_program::start(&words, self.signals) else {
+        let Some(HelperProcess { pid, pipe }) = own_program::start(&words, self.signals) else {
             return false;
         };
-        let looking = Looking {
+        let looking = HangReporter {
             cause,
             pid,
             pipe,
             said: Vec::new(),
             until: Instant::now() + patience,
         };
-        if self.listen(looking.pipe.as_fd(), Token::Verdict).is_err() {
+        if self
+            .listen(looking.pipe.as_fd(), EpollToken::Verdict)
+            .is_err()
+        {
             return false;
         }
         self.verdicts.looking = Some(looking);
@@ -177,13 +180,15 @@ impl Agent<'_> {
         };
         let text = String::from_utf8_lossy(&looking.said).trim_end().to_owned();
         let text = Some(text.as_str()).filter(|text| whole && !text.is_empty());
-        if let (Some(text), false) = (text, looking.cause == Cause::Stall) {
+        if let (Some(text), false) = (text, looking.cause == HangReportReason::Stall) {
             self.say(text);
         }
         match looking.cause {
-            Cause::Time => self.end_for_time(),
-            Cause::Stall => self.stall_found(text),
-            Cause::Interrupt { signal, broadcast } => self.end_by_signal(signal, broadcast, false),
+            HangReportReason::Time => self.end_for_time(),
+            HangReportReason::Stall => self.stall_found(text),
+            HangReportReason::Interrupt { signal, broadcast } => {
+                self.end_by_signal(signal, broadcast, false)
+            }
         }
     }
 }

@@ -10,13 +10,13 @@ const AWAY: Duration = PING_EVERY.saturating_mul(2);
 
 /// See the module's paragraph. Only time in which this end could hear counts as silence.
 #[derive(Debug)]
-pub(super) struct Vigil {
+pub(super) struct Heartbeat {
     heard: Instant,
     said: Instant,
     looked: Instant,
 }
 
-impl Vigil {
+impl Heartbeat {
     pub fn new(now: Instant) -> Self {
         Self {
             heard: now,
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     /// Looks whenever it is due until the vigil is over, and says after how long that was.
-    fn silence(vigil: &mut Vigil, mut now: Instant) -> Duration {
+    fn silence(vigil: &mut Heartbeat, mut now: Instant) -> Duration {
         let start = now;
         while !vigil.is_over(now) {
             if vigil.must_speak(now) {
@@ -83,13 +83,13 @@ mod tests {
     #[test]
     fn who_says_nothing_is_lost_in_time() {
         let now = Instant::now();
-        assert_eq!(silence(&mut Vigil::new(now), now), AGENT_SILENCE_MAX);
+        assert_eq!(silence(&mut Heartbeat::new(now), now), AGENT_SILENCE_MAX);
     }
 
     #[test]
     fn who_was_stopped_itself_listens_anew() {
         let start = Instant::now();
-        let mut vigil = Vigil::new(start);
+        let mut vigil = Heartbeat::new(start);
         assert!(!vigil.is_over(start + PING_EVERY));
         let thawed = start + PING_EVERY + 10 * AGENT_SILENCE_MAX;
         assert!(!vigil.is_over(thawed), "both may have been frozen");
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_sign_of_life_is_due_before_the_other_side_misses_it() {
         let now = Instant::now();
-        let mut vigil = Vigil::new(now);
+        let mut vigil = Heartbeat::new(now);
         vigil.hear(now + PING_EVERY);
         assert!(vigil.due() <= now + PING_EVERY && vigil.must_speak(vigil.due()));
     }

@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use garonne_engine::api::SHARDS_MAX;
 use rustix::net::SendFlags;
 
-use super::{Agent, World};
+use super::{Agent, WorldState};
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::layout::{self, Shape};
+use crate::layout::{self, WorldShape};
 use crate::limits;
 use crate::sys;
-use crate::wire::Link;
+use crate::wire::LauncherMessage;
 
 /// Shards that each rank of a world may have. Only addresses are spent on those that nobody uses;
 /// on several hosts the memory of each has room for all ranks of the job.
@@ -36,7 +36,7 @@ impl Agent<'_> {
         let (placement, atlas) = (&self.job.placement, self.atlas());
         let beside = self.job.ranks_of(self.node).len() as u32;
         let (size, nodes) = (self.job.size(), self.job.nodes.names.len().max(1) as u32);
-        let shape = Shape {
+        let shape = WorldShape {
             job: self.id,
             epoch,
             size,
@@ -59,7 +59,7 @@ impl Agent<'_> {
         }
         // Of other hosts the launcher reads nothing itself.
         if self.job.traced && self.up.is_none() && beside > 0 {
-            let message = Link::World.encode();
+            let message = LauncherMessage::World.encode();
             sys::send(
                 self.link.as_fd(),
                 &message,
@@ -72,7 +72,7 @@ impl Agent<'_> {
         }
         self.show_hosts(&board);
         let version = version.to_owned();
-        let world = World {
+        let world = WorldState {
             shape,
             file,
             board,

@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use garonne_engine::event::{PENDING_SHOWN, Pending};
 
-use super::{Book, Copied, OPERATION_WORDS, Part, operation, operation_words};
+use super::{
+    OPERATION_WORDS, SeqlockWords, WaitReport, WaitReportCopy, operation, operation_words,
+};
 
 /// Threads of a rank that are shown.
 pub const POLL_PLACES: usize = 8;
@@ -30,7 +32,7 @@ const _: () = assert!(PART + PART_WORDS <= PLACE_WORDS && PLACE_WORDS.is_multipl
 
 /// What a thread asks for by one call of the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ask {
+pub struct PolledCall {
     /// Number of the MPI call (index in the table of the ABI's functions).
     pub call: u16,
     /// Return address of the call in the program.
@@ -41,9 +43,9 @@ pub struct Ask {
 
 /// What a thread asks for again and again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Polls {
+pub struct PollReport {
     /// Calls that ask.
-    pub asks: Vec<Ask>,
+    pub asks: Vec<PolledCall>,
     /// When it began, CLOCK_MONOTONIC in nanoseconds.
     pub since_ns: u64,
     /// When it told this, likewise.
@@ -52,19 +54,19 @@ pub struct Polls {
     pub told_looks: u64,
 }
 
-impl Polls {
+impl PollReport {
     /// Adds what a call asks for to what is known of it, as far as there is room.
-    pub fn add(&mut self, ask: Ask) {
+    pub fn add(&mut self, ask: PolledCall) {
         let mut room = PENDING_SHOWN
             - self
                 .asks
                 .iter()
                 .map(|known| known.operations.len())
                 .sum::<usize>();
-        let known = |known: &Ask| (known.call, known.site) == (ask.call, ask.site);
+        let known = |known: &PolledCall| (known.call, known.site) == (ask.call, ask.site);
         let index = self.asks.iter().position(known).unwrap_or_else(|| {
             if self.asks.len() < ASKS_SHOWN {
-                self.asks.push(Ask {
+                self.asks.push(PolledCall {
                     operations: Vec::new(),
                     ..ask
                 });
@@ -89,13 +91,13 @@ impl Polls {
 
 /// A thread's place in the book of its rank, which it gives back when it is dropped.
 #[derive(Debug)]
-pub struct PollPlace {
+pub struct PollSlot {
     words: &'static [AtomicU64],
 }
 
-impl PollPlace {
+impl PollSlot {
     /// One that no other thread has, if there is any.
-    pub(crate) fn take(book: &'static Book) -> Option<Self> {
+    pub(crate) fn take(book: &'static WaitReport) -> Option<Self> {
         let mut places = book.0.get(super::POLLS_FROM..)?.chunks_exact(PLACE_WORDS);
         // SYNC(poll-place): who gives a place back has withdrawn what stood there before.
         let is_free = |words: &&[AtomicU64]| words[TAKEN].swap(1, Acquire) == 0;
@@ -108,7 +110,7 @@ impl PollPlace {
     }
 
     /// Shows what the thread asks for.
-    pub fn show(&self, polls: &Polls) {
+    pub fn show(&self, polls: &PollReport) {
         let counts = polls
             .asks
             .iter()
@@ -123,18 +125,18 @@ impl PollPlace {
         let operations = polls.asks.iter().flat_map(|ask| &ask.operations);
         let operations = operations.take(PENDING_SHOWN).flat_map(operation_words);
         let head = [polls.since_ns, polls.told_ns, polls.told_looks, counts];
-        Part(&self.words[PART..PART + PART_WORDS])
+        SeqlockWords(&self.words[PART..PART + PART_WORDS])
             .write(head.into_iter().chain(asks).chain(operations));
     }
 
     /// The thread has been answered.
     pub fn withdraw(&self) {
-        Part(&self.words[PART..PART + PART_WORDS]).write([0]);
+        SeqlockWords(&self.words[PART..PART + PART_WORDS]).write([0]);
         self.looks().store(0, Relaxed);
     }
 }
 
-impl Drop for PollPlace {
+impl Drop for PollSlot {
     fn drop(&mut self) {
         self.withdraw();
         // SYNC(poll-place)
@@ -142,7 +144,7 @@ impl Drop for PollPlace {
     }
 }
 
-impl Copied {
+impl WaitReportCopy {
     /// How often each thread has looked in vain, by its place; 0: it shows nothing.
     pub fn looks(&self) -> [u64; POLL_PLACES] {
         std::array::from_fn(|place| {
@@ -152,11 +154,11 @@ impl Copied {
     }
 
     /// What threads ask for, by their places.
-    pub fn polls(&self) -> [Option<Polls>; POLL_PLACES] {
+    pub fn polls(&self) -> [Option<PollReport>; POLL_PLACES] {
         std::array::from_fn(|place| self.polls_at(super::POLLS_FROM + place * PLACE_WORDS + PART))
     }
 
-    fn polls_at(&self, from: usize) -> Option<Polls> {
+    fn polls_at(&self, from: usize) -> Option<PollReport> {
         let ([since_ns, told_ns, told_looks, counts], rest) =
             self.part(from, PART_WORDS)?.split_first_chunk()?;
         if *since_ns == 0 {
@@ -165,13 +167,13 @@ impl Copied {
         let (asks, operations) = rest.split_at_checked(ASKS_SHOWN * 2)?;
         let mut operations = operations.as_chunks().0.iter().map(operation);
         let count = |index: usize| (counts >> (8 * index)) as u8 as usize;
-        let ask = |(index, [call, site]): (usize, &[u64; 2])| Ask {
+        let ask = |(index, [call, site]): (usize, &[u64; 2])| PolledCall {
             call: *call as u16,
             site: *site,
             operations: operations.by_ref().take(count(index + 1)).collect(),
         };
         let asks = asks.as_chunks().0.iter().take(count(0).min(ASKS_SHOWN));
-        Some(Polls {
+        Some(PollReport {
             asks: asks.enumerate().map(ask).collect(),
             since_ns: *since_ns,
             told_ns: *told_ns,
@@ -184,22 +186,22 @@ impl Copied {
 mod tests {
     use super::*;
 
-    fn copied(book: &Book) -> Copied {
+    fn copied(book: &WaitReport) -> WaitReportCopy {
         let bytes: Vec<u8> = book
             .0
             .iter()
             .flat_map(|word| word.load(Relaxed).to_ne_bytes())
             .collect();
-        Copied::new(&bytes, &bytes)
+        WaitReportCopy::new(&bytes, &bytes)
     }
 
-    fn ask(site: u64, tags: &[i32]) -> Ask {
+    fn ask(site: u64, tags: &[i32]) -> PolledCall {
         let operation = |tag: &i32| Pending {
             tag: Some(*tag),
             peer: Some(1),
             ..Pending::default()
         };
-        Ask {
+        PolledCall {
             call: 7,
             site,
             operations: tags.iter().map(operation).collect(),
@@ -208,16 +210,16 @@ mod tests {
 
     #[test]
     fn what_threads_ask_for_reads_back_until_it_is_withdrawn_and_places_come_back() {
-        let book: &'static Book = Box::leak(Box::default());
+        let book: &'static WaitReport = Box::leak(Box::default());
         let places: Vec<_> = (0..POLL_PLACES)
-            .map(|_| PollPlace::take(book).unwrap())
+            .map(|_| PollSlot::take(book).unwrap())
             .collect();
-        assert!(PollPlace::take(book).is_none());
-        let mut polls = Polls {
+        assert!(PollSlot::take(book).is_none());
+        let mut polls = PollReport {
             since_ns: 5,
             told_ns: 9,
             told_looks: 16,
-            ..Polls::default()
+            ..PollReport::default()
         };
         polls.add(ask(0x10, &[1]));
         polls.add(ask(0x20, &[3, 4]));
@@ -235,12 +237,12 @@ mod tests {
             (None, 0)
         );
         drop(places);
-        assert!(PollPlace::take(book).is_some());
+        assert!(PollSlot::take(book).is_some());
     }
 
     #[test]
     fn of_many_calls_and_operations_the_first_are_shown() {
-        let mut polls = Polls::default();
+        let mut polls = PollReport::default();
         let tags: Vec<i32> = (0..100).collect();
         (0..9).for_each(|site| polls.add(ask(site, &tags[..7])));
         let shown: Vec<_> = polls.asks.iter().map(|ask| ask.operations.len()).collect();

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use garonne_sync::futex;
 
-use super::{Crash, STANDS};
-use crate::client::Client;
-use crate::layout::Card;
+use super::{CrashReport, STANDS};
+use crate::client::AgentClient;
+use crate::layout::RankBlock;
 use crate::limits::{CRASH_STACK_BYTES, CRASH_WAIT};
 
 /// Signals that end a process because of what it did.
@@ -27,20 +27,20 @@ const SIGNALS: [i32; 5] = [
 ];
 
 /// What the handler needs, made beforehand; never given back.
-struct Rank {
+struct HandlerContext {
     pid: i32,
-    client: Arc<Client>,
-    card: Card,
+    client: Arc<AgentClient>,
+    card: RankBlock,
 }
 
-static RANK: AtomicPtr<Rank> = AtomicPtr::new(std::ptr::null_mut());
+static RANK: AtomicPtr<HandlerContext> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Has this process tell its agent of signals that end it and that nobody handles. The calling
 /// thread gets a stack for signal handlers, unless it has one: its own may be full.
-pub(super) fn install(client: Arc<Client>) {
+pub(super) fn install(client: Arc<AgentClient>) {
     let card = client.card(client.world().rank);
     let pid = rustix::process::getpid().as_raw_pid();
-    let rank = Box::new(Rank { pid, client, card });
+    let rank = Box::new(HandlerContext { pid, client, card });
     // SYNC(crash-rank): the handler sees what it is made of.
     RANK.store(Box::into_raw(rank), Release);
     give_stack();
@@ -111,7 +111,7 @@ extern "C" fn on_crash(signal: i32, info: *mut libc::siginfo_t, context: *mut li
         // A child that was forked is no rank, and shares the sockets of one.
         && rank.pid == rustix::process::getpid().as_raw_pid()
     {
-        rank.stand(&Crash {
+        rank.stand(&CrashReport {
             signal,
             code: told.si_code,
             tid: rustix::thread::gettid().as_raw_pid() as u32,
@@ -129,10 +129,10 @@ extern "C" fn on_crash(signal: i32, info: *mut libc::siginfo_t, context: *mut li
     end_by(signal, info);
 }
 
-impl Rank {
+impl HandlerContext {
     /// Stands still until the agent has seen enough, or for so long. Of several threads that crash
     /// the first is told of; the others stand with it.
-    fn stand(&self, crash: &Crash) {
+    fn stand(&self, crash: &CrashReport) {
         let word = self.card.crash();
         let first = word.compare_exchange(0, STANDS, Relaxed, Relaxed).is_ok();
         if first && !self.client.tell_crash(crash) {

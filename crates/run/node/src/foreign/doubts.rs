@@ -12,12 +12,12 @@ use super::key::ENV_KEY;
 use crate::addresses;
 use crate::codes;
 use crate::error::Error;
-use crate::leaf::Missed;
+use crate::leaf::ConnectError;
 use crate::limits::{REFUSAL_STANDS, STRANGERS_STAND};
 
 /// Something that a rank saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Doubt {
+pub(super) struct Mismatch {
     text: String,
     /// The other one says so itself, so that it is no matter of time.
     certain: bool,
@@ -25,23 +25,23 @@ pub(super) struct Doubt {
 
 /// What has been seen so far: of each kind when it was first seen, and whether it was said.
 #[derive(Debug, Default)]
-pub(super) struct Doubts {
-    seen: Vec<(Doubt, Instant, bool)>,
+pub(super) struct ConsistencyCheck {
+    seen: Vec<(Mismatch, Instant, bool)>,
 }
 
 /// Different doubts that are kept; more are no news.
 const DOUBTS_MAX: usize = 16;
 
-impl Doubts {
+impl ConsistencyCheck {
     /// Says it, if it is new and stands long enough.
-    pub fn hear(&mut self, doubt: Option<Doubt>, now: Instant) {
+    pub fn hear(&mut self, doubt: Option<Mismatch>, now: Instant) {
         if let Some(text) = doubt.and_then(|doubt| self.news(doubt, now)) {
             let _ = writeln!(std::io::stderr(), "garonne: {text}");
         }
     }
 
     /// What is to be said now that this was seen.
-    fn news(&mut self, doubt: Doubt, now: Instant) -> Option<String> {
+    fn news(&mut self, doubt: Mismatch, now: Instant) -> Option<String> {
         let at = match self.seen.iter().position(|(known, ..)| *known == doubt) {
             Some(at) => at,
             None if self.seen.len() < DOUBTS_MAX => {
@@ -75,7 +75,7 @@ fn is_foreign(fault: &Fault) -> bool {
 }
 
 /// What rank 0 thinks of a caller that it has sent away.
-pub(super) fn doubt_of_caller(from: IpAddr, fault: &Fault) -> Option<Doubt> {
+pub(super) fn doubt_of_caller(from: IpAddr, fault: &Fault) -> Option<Mismatch> {
     let text = match fault {
         fault if is_foreign(fault) => {
             format!("a process at {from} calls rank 0 and cannot take part: {fault}")
@@ -89,7 +89,7 @@ pub(super) fn doubt_of_caller(from: IpAddr, fault: &Fault) -> Option<Doubt> {
         _ => return None,
     };
     let certain = is_foreign(fault);
-    Some(Doubt { text, certain })
+    Some(Mismatch { text, certain })
 }
 
 /// What rank 0 thinks of its own place, where nobody comes: whether MASTER_ADDR, which means these
@@ -99,7 +99,7 @@ pub(super) fn doubt_of_own_place(
     (address, port): (&str, u16),
     taken: Option<u16>,
     hosts: &[IpAddr],
-) -> Option<Doubt> {
+) -> Option<Mismatch> {
     let own = addresses::own();
     let leads_here = |host: &IpAddr| host.is_loopback() || own.contains(host);
     let text = match taken {
@@ -115,15 +115,15 @@ pub(super) fn doubt_of_own_place(
         ),
         None => return None,
     };
-    Some(Doubt {
+    Some(Mismatch {
         text,
         certain: false,
     })
 }
 
 /// What another rank thinks of its own number, where rank 0 of these variables has met all others.
-pub(super) fn doubt_of_own_number(have_met: bool, rank: u32) -> Option<Doubt> {
-    have_met.then(|| Doubt {
+pub(super) fn doubt_of_own_number(have_met: bool, rank: u32) -> Option<Mismatch> {
+    have_met.then(|| Mismatch {
         text: format!(
             "rank {rank} waits, and a rank 0 by the same variables has met all its ranks: another process is rank {rank}, too (RANK must not come twice), or this job's rank 0 has not come yet"
         ),
@@ -132,8 +132,8 @@ pub(super) fn doubt_of_own_number(have_met: bool, rank: u32) -> Option<Doubt> {
 }
 
 /// What another rank thinks of a process of another user that has the socket of rank 0's place.
-pub(super) fn doubt_of_stranger(stranger: Option<&str>, rank: u32) -> Option<Doubt> {
-    stranger.map(|stranger| Doubt {
+pub(super) fn doubt_of_stranger(stranger: Option<&str>, rank: u32) -> Option<Mismatch> {
+    stranger.map(|stranger| Mismatch {
         text: format!(
             "rank {rank} waits, and {stranger} has the socket where rank 0 meets the others; rank 0 takes another one when it comes"
         ),
@@ -142,7 +142,7 @@ pub(super) fn doubt_of_stranger(stranger: Option<&str>, rank: u32) -> Option<Dou
 }
 
 /// What another rank thinks of whoever it found in the place of rank 0.
-pub(super) fn doubt_of_leader(missed: &Missed) -> Option<Doubt> {
+pub(super) fn doubt_of_leader(missed: &ConnectError) -> Option<Mismatch> {
     let refused = missed
         .refused
         .as_ref()
@@ -161,7 +161,7 @@ pub(super) fn doubt_of_leader(missed: &Missed) -> Option<Doubt> {
         (None, None) => return None,
     };
     let certain = refused.is_some_and(|(_, fault)| is_foreign(fault));
-    Some(Doubt { text, certain })
+    Some(Mismatch { text, certain })
 }
 
 #[cfg(test)]
@@ -197,10 +197,10 @@ mod tests {
 
     #[test]
     fn another_library_is_said_at_once_and_ends_the_wait_soon() {
-        let (mut doubts, now) = (Doubts::default(), Instant::now());
-        let missed = Missed {
+        let (mut doubts, now) = (ConsistencyCheck::default(), Instant::now());
+        let missed = ConnectError {
             refused: Some(("10.0.0.1:29501".parse().unwrap(), foreign())),
-            ..Missed::default()
+            ..ConnectError::default()
         };
         let said = doubts.news(doubt_of_leader(&missed).unwrap(), now).unwrap();
         assert!(
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn another_key_is_said_once_it_has_come_for_a_while_and_at_the_end() {
-        let (mut doubts, now) = (Doubts::default(), Instant::now());
+        let (mut doubts, now) = (ConsistencyCheck::default(), Instant::now());
         let doubt = || doubt_of_caller("10.0.0.2".parse().unwrap(), &Fault::NotAuthentic).unwrap();
         assert_eq!(doubts.news(doubt(), now), None);
         assert_eq!(doubts.news(doubt(), now + Duration::from_secs(1)), None);
@@ -235,11 +235,11 @@ mod tests {
             doubt_of_caller("10.0.0.2".parse().unwrap(), &Fault::Garbage),
             None
         );
-        let missed = Missed {
+        let missed = ConnectError {
             refused: Some(("10.0.0.1:29501".parse().unwrap(), Fault::Garbage)),
-            ..Missed::default()
+            ..ConnectError::default()
         };
         assert_eq!(doubt_of_leader(&missed), None);
-        assert_eq!(Doubts::default().last(), "");
+        assert_eq!(ConsistencyCheck::default().last(), "");
     }
 }

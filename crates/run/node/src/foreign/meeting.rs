@@ -10,14 +10,16 @@
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
 
-use super::{Exchange, Standing};
+use super::{LauncherExchange, RankAndSize};
 use crate::addresses;
-use crate::adoption::{self, Adoption, First, Porch, Settled, Started};
+use crate::adoption::{
+    self, AdoptionRequest, AgentLocation, ChildListener, RootAgent, StartedAgent,
+};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::{EXCHANGE_ADDRESSES_MAX, EXCHANGE_VALUE_MIN, RANKS_MAX};
-use crate::rendezvous::Invitation;
-use crate::tree::{ENV_FAN_OUT, Tree, fan_out_from_environment};
+use crate::rendezvous::JobEnvironment;
+use crate::tree::{AgentTree, ENV_FAN_OUT, fan_out_from_environment};
 use crate::wire::LIBRARY_VERSION;
 
 const FIRST: &str = "garonne-first";
@@ -32,16 +34,16 @@ fn key_of_porch(node: u32) -> String {
 
 /// A rank that knows where its agent is.
 #[derive(Debug)]
-pub(crate) struct Met {
+pub(crate) struct LocatedAgent {
     /// Where its agent is.
-    pub invitation: Invitation,
+    pub invitation: JobEnvironment,
     /// The line to the agent that this rank has started; to be kept until it has registered.
     pub line: Option<OwnedFd>,
 }
 
 /// Brings this rank to its agent. All ranks of the job must call it.
-pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
-    let Standing { rank, size } = exchange.standing();
+pub(crate) fn meet(exchange: &mut dyn LauncherExchange) -> Result<LocatedAgent> {
+    let RankAndSize { rank, size } = exchange.standing();
     if size > RANKS_MAX {
         let text = format!("{size} ranks: a job has 1 to {RANKS_MAX}");
         return Err(Error::misuse(codes::G0211, text));
@@ -51,7 +53,7 @@ pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
     let count = nodes.iter().max().map_or(1, |last| last + 1);
     let (node, tree) = (
         nodes[rank as usize],
-        Tree::new(count, 0, fan_out_from_environment()?),
+        AgentTree::new(count, 0, fan_out_from_environment()?),
     );
     let leader = nodes.iter().position(|other| *other == node).unwrap_or(0) as u32;
     let started = (leader == rank)
@@ -72,7 +74,7 @@ pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
     }
     exchange.fence()?;
     let started = started?;
-    let mut first = First::decode(&told(exchange, FIRST, 0)?)?;
+    let mut first = RootAgent::decode(&told(exchange, FIRST, 0)?)?;
     if first.version != LIBRARY_VERSION {
         let text = format!(
             "rank {rank} loaded Garonne {LIBRARY_VERSION}, rank 0 loaded {}",
@@ -87,7 +89,7 @@ pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
         );
         return Err(Error::misuse(codes::G0225, text));
     }
-    let settled = Settled::decode(&told(exchange, &key_of_node(node), leader)?)?;
+    let settled = AgentLocation::decode(&told(exchange, &key_of_node(node), leader)?)?;
     if settled.home != home {
         let text = format!(
             "{} says that ranks {rank} and {leader} share a host, but they do not share its network: they run in containers or namespaces of their own",
@@ -100,7 +102,7 @@ pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
             // Where its own agent is to call.
             if let Some(above) = tree.parent(node).filter(|above| *above != 0) {
                 let its = nodes.iter().position(|other| *other == above).unwrap_or(0) as u32;
-                let porch = Porch::decode(&told(exchange, &key_of_porch(above), its)?)?;
+                let porch = ChildListener::decode(&told(exchange, &key_of_porch(above), its)?)?;
                 (first.port, first.addresses) = (porch.port, porch.addresses);
             }
             Some(started.go(&first)?)
@@ -108,8 +110,8 @@ pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
         None => None,
     };
     exchange.met();
-    Ok(Met {
-        invitation: Invitation {
+    Ok(LocatedAgent {
+        invitation: JobEnvironment {
             admission: settled.admission,
             rank,
             agent: settled.name,
@@ -120,10 +122,14 @@ pub(crate) fn meet(exchange: &mut dyn Exchange) -> Result<Met> {
 }
 
 /// Starts the agent of this rank's node and puts where it is.
-fn lead(exchange: &mut dyn Exchange, nodes: &[u32], tree: &Tree) -> Result<Started> {
-    let Standing { rank, .. } = exchange.standing();
+fn lead(
+    exchange: &mut dyn LauncherExchange,
+    nodes: &[u32],
+    tree: &AgentTree,
+) -> Result<StartedAgent> {
+    let RankAndSize { rank, .. } = exchange.standing();
     let program = std::env::args_os().next().unwrap_or_default();
-    let started = adoption::start(&Adoption {
+    let started = adoption::start(&AdoptionRequest {
         launcher: exchange.launcher().to_owned(),
         program: program.to_string_lossy().chars().take(1024).collect(),
         parent: std::os::unix::process::parent_id(),
@@ -150,8 +156,8 @@ fn lead(exchange: &mut dyn Exchange, nodes: &[u32], tree: &Tree) -> Result<Start
 }
 
 /// The node of each rank, counted in the order of their first ranks.
-fn nodes(exchange: &mut dyn Exchange, home: u64) -> Result<Vec<u32>> {
-    let Standing { rank, size } = exchange.standing();
+fn nodes(exchange: &mut dyn LauncherExchange, home: u64) -> Result<Vec<u32>> {
+    let RankAndSize { rank, size } = exchange.standing();
     if let Some(nodes) = exchange
         .nodes()?
         .filter(|nodes| nodes.len() == size as usize)
@@ -178,7 +184,7 @@ pub(super) fn renumbered<T: PartialEq + Clone>(nodes: &[T]) -> Vec<u32> {
 }
 
 /// What rank `of` has put under a key; an error if that is why it failed.
-fn told(exchange: &mut dyn Exchange, key: &str, of: u32) -> Result<Vec<u8>> {
+fn told(exchange: &mut dyn LauncherExchange, key: &str, of: u32) -> Result<Vec<u8>> {
     read(&exchange.get(key, of)?, key, of)
 }
 
@@ -207,9 +213,9 @@ pub(super) fn read_anything(value: &str) {
     if let Ok(bytes) = read(value, FIRST, 0) {
         assert_eq!(hex(&bytes, usize::MAX), value.to_ascii_lowercase());
         let _ = (
-            First::decode(&bytes),
-            Settled::decode(&bytes),
-            Porch::decode(&bytes),
+            RootAgent::decode(&bytes),
+            AgentLocation::decode(&bytes),
+            ChildListener::decode(&bytes),
         );
     }
 }
@@ -247,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_first_agent_fits_the_smallest_value_that_launchers_exchange() {
-        let first = First {
+        let first = RootAgent {
             version: "100.100.100".into(),
             job: u128::MAX,
             secret: Some(Secret::from_bytes(&[255; SECRET_BYTES])),
@@ -257,7 +263,10 @@ mod tests {
         };
         let value = hex(&first.encode(), usize::MAX);
         assert!(value.len() <= EXCHANGE_VALUE_MIN, "{}", value.len());
-        assert_eq!(First::decode(&unhex(&value).unwrap()).unwrap().port, 65535);
+        assert_eq!(
+            RootAgent::decode(&unhex(&value).unwrap()).unwrap().port,
+            65535
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::mapping;
-use super::{Exchange, Standing};
+use super::{LauncherExchange, RankAndSize};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::{EXCHANGE_LINE_MAX, EXCHANGE_VALUE_MIN};
@@ -23,16 +23,16 @@ use crate::sys;
 
 /// A socket to the launcher, of any family, as a stream.
 #[derive(Debug)]
-pub(super) struct Socket(OwnedFd);
+pub(super) struct LauncherSocket(OwnedFd);
 
-impl Read for Socket {
+impl Read for LauncherSocket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let (got, _) = rustix::net::recv(self.0.as_fd(), bytes, RecvFlags::empty())?;
         Ok(got)
     }
 }
 
-impl Write for Socket {
+impl Write for LauncherSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(
             self.0.as_fd(),
@@ -48,21 +48,21 @@ impl Write for Socket {
 
 /// A rank's line to its launcher. See the module's paragraph.
 #[derive(Debug)]
-pub(super) struct Pmi<S = Socket> {
+pub(super) struct PmiClient<S = LauncherSocket> {
     launcher: &'static str,
     socket: S,
     came: Vec<u8>,
-    standing: Standing,
+    standing: RankAndSize,
     space: String,
 }
 
-impl Pmi {
+impl PmiClient {
     /// On the socket with this number and inode, which the process has inherited. What it starts in
     /// turn does not get it.
     pub fn inherited(
         launcher: &'static str,
         (number, inode): (i32, u64),
-        standing: Standing,
+        standing: RankAndSize,
     ) -> Result<Self> {
         let socket = sys::adopt_socket(number, inode).ok_or_else(|| {
             Error::misuse(
@@ -70,7 +70,7 @@ impl Pmi {
                 format!("PMI_FD names descriptor {number}, which is no socket of {launcher}"),
             )
         })?;
-        Self::begin(launcher, Socket(socket), standing)
+        Self::begin(launcher, LauncherSocket(socket), standing)
     }
 
     /// At the address `HOST:PORT`, as the process with this number. `None`: it was started alone.
@@ -82,13 +82,13 @@ impl Pmi {
                 error,
             )
         })?;
-        Self::acknowledged(launcher, Socket(socket.into()), id)
+        Self::acknowledged(launcher, LauncherSocket(socket.into()), id)
     }
 }
 
-impl<S: Read + Write> Pmi<S> {
+impl<S: Read + Write> PmiClient<S> {
     fn acknowledged(launcher: &'static str, socket: S, id: &str) -> Result<Option<Self>> {
-        let mut pmi = Self::silent(launcher, socket, Standing { rank: 0, size: 0 });
+        let mut pmi = Self::silent(launcher, socket, RankAndSize { rank: 0, size: 0 });
         pmi.send(&format!("cmd=initack pmiid={id}"))?;
         pmi.answer("initack")?;
         // Who that is comes unasked.
@@ -104,11 +104,11 @@ impl<S: Read + Write> Pmi<S> {
         if size < 2 || rank >= size {
             return Ok(None);
         }
-        pmi.standing = Standing { rank, size };
+        pmi.standing = RankAndSize { rank, size };
         Self::begin_with(pmi).map(Some)
     }
 
-    fn silent(launcher: &'static str, socket: S, standing: Standing) -> Self {
+    fn silent(launcher: &'static str, socket: S, standing: RankAndSize) -> Self {
         Self {
             launcher,
             socket,
@@ -118,7 +118,7 @@ impl<S: Read + Write> Pmi<S> {
         }
     }
 
-    fn begin(launcher: &'static str, socket: S, standing: Standing) -> Result<Self> {
+    fn begin(launcher: &'static str, socket: S, standing: RankAndSize) -> Result<Self> {
         Self::begin_with(Self::silent(launcher, socket, standing))
     }
 
@@ -225,12 +225,12 @@ impl<S: Read + Write> Pmi<S> {
     }
 }
 
-impl<S: Read + Write + Debug + Send> Exchange for Pmi<S> {
+impl<S: Read + Write + Debug + Send> LauncherExchange for PmiClient<S> {
     fn launcher(&self) -> &str {
         self.launcher
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> RankAndSize {
         self.standing
     }
 
@@ -312,11 +312,11 @@ impl Write for Said<'_> {
 /// socket.
 #[cfg(any(test, fuzzing))]
 pub(super) fn read_anything(bytes: &[u8]) {
-    let standing = Standing { rank: 1, size: 4 };
-    let called = Pmi::acknowledged("a launcher", Said(bytes), "1").unwrap_or(None);
-    let inherited = Pmi::begin("a launcher", Said(bytes), standing).ok();
+    let standing = RankAndSize { rank: 1, size: 4 };
+    let called = PmiClient::acknowledged("a launcher", Said(bytes), "1").unwrap_or(None);
+    let inherited = PmiClient::begin("a launcher", Said(bytes), standing).ok();
     for mut pmi in called.into_iter().chain(inherited) {
-        let Standing { rank, size } = pmi.standing();
+        let RankAndSize { rank, size } = pmi.standing();
         assert!(rank < size);
         if size <= crate::limits::RANKS_MAX
             && let Ok(Some(nodes)) = pmi.nodes()
@@ -339,7 +339,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     /// A launcher that answers each line by what `answers` gives for its command.
-    fn launcher(answers: fn(&str) -> Option<String>) -> Socket {
+    fn launcher(answers: fn(&str) -> Option<String>) -> LauncherSocket {
         let (ours, theirs) = UnixStream::pair().unwrap();
         std::thread::spawn(move || {
             let mut out = theirs.try_clone().unwrap();
@@ -350,7 +350,7 @@ mod tests {
                 }
             }
         });
-        Socket(ours.into())
+        LauncherSocket(ours.into())
     }
 
     fn usual(line: &str) -> Option<String> {
@@ -371,11 +371,11 @@ mod tests {
         Some(answer.to_owned())
     }
 
-    const STANDING: Standing = Standing { rank: 1, size: 4 };
+    const STANDING: RankAndSize = RankAndSize { rank: 1, size: 4 };
 
     #[test]
     fn a_rank_speaks_to_a_launcher_of_any_dialect() {
-        let mut pmi = Pmi::begin("a launcher", launcher(usual), STANDING).unwrap();
+        let mut pmi = PmiClient::begin("a launcher", launcher(usual), STANDING).unwrap();
         assert_eq!(pmi.nodes().unwrap().unwrap(), [0, 0, 1, 1]);
         pmi.put("a", "b").unwrap();
         pmi.fence().unwrap();
@@ -393,13 +393,13 @@ mod tests {
             ),
             line => usual(line),
         };
-        let pmi = Pmi::acknowledged("a launcher", launcher(calls), "9")
+        let pmi = PmiClient::acknowledged("a launcher", launcher(calls), "9")
             .unwrap()
             .unwrap();
-        assert_eq!(pmi.standing(), Standing { rank: 2, size: 4 });
+        assert_eq!(pmi.standing(), RankAndSize { rank: 2, size: 4 });
         let alone = |_: &str| Some("cmd=initack rc=0\ncmd=set size=1\ncmd=set rank=0\n".to_owned());
         assert!(
-            Pmi::acknowledged("a launcher", launcher(alone), "0")
+            PmiClient::acknowledged("a launcher", launcher(alone), "0")
                 .unwrap()
                 .is_none()
         );
@@ -408,11 +408,11 @@ mod tests {
     #[test]
     fn a_launcher_that_refuses_or_goes_is_an_error_that_shows_what_it_said() {
         let refuses = |line: &str| Some(format!("cmd=response_to_init rc=7 # {line}\n"));
-        let error = Pmi::begin("a launcher", launcher(refuses), STANDING).unwrap_err();
+        let error = PmiClient::begin("a launcher", launcher(refuses), STANDING).unwrap_err();
         assert_eq!(error.code(), codes::G0219);
         assert!(error.to_string().contains("rc=7"), "{error}");
         let goes = |line: &str| (!line.contains("get_maxes")).then(|| usual(line))?;
-        let error = Pmi::begin("a launcher", launcher(goes), STANDING).unwrap_err();
+        let error = PmiClient::begin("a launcher", launcher(goes), STANDING).unwrap_err();
         assert!(error.to_string().contains("broke"), "{error}");
     }
 }

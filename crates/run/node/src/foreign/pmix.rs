@@ -9,26 +9,26 @@ mod sys;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
-use super::{Exchange, Standing};
+use super::{LauncherExchange, RankAndSize};
 use crate::codes;
 use crate::error::{Error, Result};
 use sys::{Library, Proc, Status, WILDCARD};
 
 /// A rank as PMIx's client.
-pub(super) struct Pmix {
+pub(super) struct PmixClient {
     launcher: &'static str,
     library: Library,
     own: Proc,
-    standing: Standing,
+    standing: RankAndSize,
 }
 
-impl std::fmt::Debug for Pmix {
+impl std::fmt::Debug for PmixClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Pmix({:?})", self.standing)
     }
 }
 
-impl Pmix {
+impl PmixClient {
     /// Connects to the launcher. `None`: it has started one process only.
     pub fn join(launcher: &'static str) -> Result<Option<Self>> {
         let library = load(launcher)?;
@@ -80,9 +80,9 @@ fn nodes_by(
 }
 
 /// Which rank this is, by what it is told of both; `None`: that cannot be.
-fn standing(rank: u32, size: Option<u32>) -> Option<Standing> {
+fn standing(rank: u32, size: Option<u32>) -> Option<RankAndSize> {
     let size = size.filter(|size| rank < *size)?;
-    Some(Standing { rank, size })
+    Some(RankAndSize { rank, size })
 }
 
 /// Where the library is that a rank would load, if it can be loaded; or why not.
@@ -142,12 +142,12 @@ fn mapped(maps: &str) -> Option<PathBuf> {
         .next()
 }
 
-impl Exchange for Pmix {
+impl LauncherExchange for PmixClient {
     fn launcher(&self) -> &str {
         self.launcher
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> RankAndSize {
         self.standing
     }
 
@@ -192,7 +192,7 @@ pub(super) fn read_anything(bytes: &[u8]) {
     let line = |at: usize| lines.get(at).copied();
     let number = |at: usize| line(at)?.parse::<u32>().ok();
     let own = number(0).unwrap_or_default();
-    let Some(Standing { size, .. }) = standing(own, number(1)).filter(|told| told.size <= 64)
+    let Some(RankAndSize { size, .. }) = standing(own, number(1)).filter(|told| told.size <= 64)
     else {
         return;
     };

@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 
-use super::Exchange;
+use super::LauncherExchange;
 use crate::limits::LAST_WORDS_WAIT;
 
 /// The launcher of this process, if registering failed.
-static STRANDED: Mutex<Option<Box<dyn Exchange>>> = Mutex::new(None);
+static STRANDED: Mutex<Option<Box<dyn LauncherExchange>>> = Mutex::new(None);
 
 /// Registering failed.
-pub(crate) fn keep(exchange: Box<dyn Exchange>) {
+pub(crate) fn keep(exchange: Box<dyn LauncherExchange>) {
     *STRANDED.lock().unwrap_or_else(PoisonError::into_inner) = Some(exchange);
 }
 
 /// Tells the other launcher that started this process, if there is one and
-/// [`Client::from_env`](crate::client::Client::from_env) has failed, that the job is to end. It may
-/// end this process, too; what the process has to say is written before.
+/// [`AgentClient::from_env`](crate::client::AgentClient::from_env) has failed, that the job is to
+/// end. It may end this process, too; what the process has to say is written before.
 pub fn give_up(code: i32) {
     let stranded = STRANDED
         .lock()

@@ -7,17 +7,17 @@ use std::collections::HashMap;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::{EXCHANGE_VALUE_MAX, KEY_BYTES_MAX, RANKS_MAX};
-use crate::wire::{Reader, Writer, damaged};
+use crate::wire::{MessageReader, MessageWriter, damaged};
 
 /// What ranks have put, by key.
-pub(super) type Table = HashMap<String, String>;
+pub(super) type ExchangeTable = HashMap<String, String>;
 
 /// A table, or a part of it.
 pub(super) fn encode<'a>(
     entries: impl ExactSizeIterator<Item = (&'a String, &'a String)>,
 ) -> Vec<u8> {
-    let writer = Writer::new(371).raw((entries.len() as u32).to_le_bytes());
-    let put = |writer: Writer, (key, value): (&String, &String)| {
+    let writer = MessageWriter::new(371).raw((entries.len() as u32).to_le_bytes());
+    let put = |writer: MessageWriter, (key, value): (&String, &String)| {
         writer.bytes(key.as_bytes()).bytes(value.as_bytes())
     };
     entries.fold(writer, put).0
@@ -25,7 +25,7 @@ pub(super) fn encode<'a>(
 
 /// Why a rank cannot take part, from rank 0.
 pub(super) fn refusal(why: &str) -> Vec<u8> {
-    Writer::new(372).bytes(why.as_bytes()).0
+    MessageWriter::new(372).bytes(why.as_bytes()).0
 }
 
 /// The entries of a table.
@@ -33,7 +33,7 @@ pub(super) fn refusal(why: &str) -> Vec<u8> {
 /// # Errors
 /// It is none, or rank 0 says why there is none.
 pub(super) fn decode(message: &[u8]) -> Result<Vec<(String, String)>> {
-    let (kind, mut r) = Reader::new(message)?;
+    let (kind, mut r) = MessageReader::new(message)?;
     if kind == 372 {
         let why = r.text()?;
         return r.end(()).and(Err(Error::peer(codes::G0219, why)));
@@ -59,10 +59,13 @@ mod tests {
 
     #[test]
     fn no_prefix_of_a_table_is_one() {
-        let entries = Table::from([("a".into(), "b".into()), ("c".into(), String::new())]);
+        let entries = ExchangeTable::from([("a".into(), "b".into()), ("c".into(), String::new())]);
         let bytes = encode(entries.iter());
         assert_eq!(
-            decode(&bytes).unwrap().into_iter().collect::<Table>(),
+            decode(&bytes)
+                .unwrap()
+                .into_iter()
+                .collect::<ExchangeTable>(),
             entries
         );
         (0..bytes.len()).for_each(|cut| assert!(decode(&bytes[..cut]).is_err()));

@@ -5,25 +5,25 @@
 //! launcher leaves, without a way to meet: such a rank is refused, since each would be rank 0 of a
 //! world of one. Numbers that other tools set as well, such as RANK and WORLD_SIZE alone, are none.
 
-use super::Standing;
-use super::variables::Where;
+use super::RankAndSize;
+use super::variables::RankZeroAddress;
 use crate::codes;
 use crate::error::Error;
 use crate::rendezvous::ENV_SIZE;
 
 /// What another launcher says of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct DetectedLauncher {
     pub launcher: &'static str,
-    pub standing: Standing,
+    pub standing: RankAndSize,
     /// The variable without which this does not take the process for a rank.
     pub key: &'static str,
-    pub way: Way,
+    pub way: ExchangeMethod,
 }
 
 /// How its ranks speak to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ExchangeMethod {
     /// By PMI-1 on the inherited socket of this number and inode.
     Inherited(i32, u64),
     /// By PMI-1 at this address, as this process.
@@ -31,7 +31,7 @@ pub(super) enum Way {
     /// By PMIx.
     Pmix,
     /// Not to it, but to rank 0.
-    Variables(Where),
+    Variables(RankZeroAddress),
     /// In no way that is understood: what is missing, and what to do instead.
     Unknown {
         missing: String,
@@ -40,9 +40,9 @@ pub(super) enum Way {
 }
 
 /// A variable's value.
-pub(super) type Var<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(super) type ReadVariable<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// The inode of a descriptor, by its number, if that is a socket.
-pub(super) type Socket<'a> = &'a dyn Fn(&str) -> Option<u64>;
+pub(super) type SocketInode<'a> = &'a dyn Fn(&str) -> Option<u64>;
 
 const PALS: &str = "PALS (Cray's mpiexec)";
 const JSM: &str = "JSM (IBM's jsrun)";
@@ -59,8 +59,8 @@ const OF_TORCHRUN: [&str; 5] = [
 ];
 
 /// What the environment says. `None`: nothing, or that there is one rank only.
-pub(super) fn told(var: Var<'_>, socket: Socket<'_>) -> Option<Told> {
-    let said = Said { var, socket };
+pub(super) fn told(var: ReadVariable<'_>, socket: SocketInode<'_>) -> Option<DetectedLauncher> {
+    let said = LauncherVariables { var, socket };
     said.inherited()
         .or_else(|| said.called())
         .or_else(|| said.pmix())
@@ -73,11 +73,15 @@ pub(super) fn told(var: Var<'_>, socket: Socket<'_>) -> Option<Told> {
 }
 
 /// Why a rank that has no way to the others is none, and what to do.
-pub(super) fn refusal(told: &Told, var: Var<'_>, socket: Socket<'_>) -> Error {
-    let Standing { rank, size } = told.standing;
+pub(super) fn refusal(
+    told: &DetectedLauncher,
+    var: ReadVariable<'_>,
+    socket: SocketInode<'_>,
+) -> Error {
+    let RankAndSize { rank, size } = told.standing;
     let launcher = told.launcher;
     let (missing, instead) = match &told.way {
-        Way::Unknown { missing, instead } => (missing.as_str(), *instead),
+        ExchangeMethod::Unknown { missing, instead } => (missing.as_str(), *instead),
         _ => ("", ""),
     };
     let keys = keys(var, socket).join(", ");
@@ -92,7 +96,7 @@ pub(super) fn refusal(told: &Told, var: Var<'_>, socket: Socket<'_>) -> Error {
 
 /// All variables without which the process is a world of one: launchers set the numbers of others,
 /// too.
-fn keys(var: Var<'_>, socket: Socket<'_>) -> Vec<&'static str> {
+fn keys(var: ReadVariable<'_>, socket: SocketInode<'_>) -> Vec<&'static str> {
     let mut keys = Vec::new();
     let next = |keys: &[&str]| told(&|name| var(name).filter(|_| !keys.contains(&name)), socket);
     while let Some(told) = next(&keys) {
@@ -103,12 +107,12 @@ fn keys(var: Var<'_>, socket: Socket<'_>) -> Vec<&'static str> {
 }
 
 /// The environment, as it is asked.
-struct Said<'a> {
-    var: Var<'a>,
-    socket: Socket<'a>,
+struct LauncherVariables<'a> {
+    var: ReadVariable<'a>,
+    socket: SocketInode<'a>,
 }
 
-impl Said<'_> {
+impl LauncherVariables<'_> {
     fn var(&self, name: &str) -> Option<String> {
         (self.var)(name)
     }
@@ -146,13 +150,13 @@ impl Said<'_> {
         &self,
         (launcher, key): (&'static str, &'static str),
         (rank, size): (&str, &str),
-        way: Way,
-    ) -> Option<Told> {
-        let standing = Standing {
+        way: ExchangeMethod,
+    ) -> Option<DetectedLauncher> {
+        let standing = RankAndSize {
             rank: self.number(rank)?,
             size: self.number(size)?,
         };
-        let told = Told {
+        let told = DetectedLauncher {
             launcher,
             standing,
             key,
@@ -167,7 +171,7 @@ impl Said<'_> {
         launcher: &'static str,
         (rank, size): (&'static str, &'static str),
         (missing, instead): (&str, &'static str),
-    ) -> Option<Told> {
+    ) -> Option<DetectedLauncher> {
         if self.is_ours(size) {
             return None;
         }
@@ -175,26 +179,26 @@ impl Said<'_> {
         self.of(
             (launcher, size),
             (rank, size),
-            Way::Unknown { missing, instead },
+            ExchangeMethod::Unknown { missing, instead },
         )
     }
 
     /// The wire of PMI is a socket that ranks inherit.
-    fn inherited(&self) -> Option<Told> {
+    fn inherited(&self) -> Option<DetectedLauncher> {
         let name = self.var("PMI_FD")?;
         let inode = (self.socket)(&name)?;
-        let way = Way::Inherited(name.parse().ok()?, inode);
+        let way = ExchangeMethod::Inherited(name.parse().ok()?, inode);
         self.of((self.of_pmi(), "PMI_FD"), ("PMI_RANK", "PMI_SIZE"), way)
     }
 
     /// Which of how many is said by who is called.
-    fn called(&self) -> Option<Told> {
-        let way = Way::Called(self.var("PMI_PORT")?, self.var("PMI_ID")?);
-        let standing = Standing {
+    fn called(&self) -> Option<DetectedLauncher> {
+        let way = ExchangeMethod::Called(self.var("PMI_PORT")?, self.var("PMI_ID")?);
+        let standing = RankAndSize {
             rank: self.number("PMI_ID")?,
             size: u32::MAX,
         };
-        Some(Told {
+        Some(DetectedLauncher {
             launcher: self.of_pmi(),
             standing,
             key: "PMI_PORT",
@@ -203,13 +207,13 @@ impl Said<'_> {
     }
 
     /// How many there are is said by the server.
-    fn pmix(&self) -> Option<Told> {
+    fn pmix(&self) -> Option<DetectedLauncher> {
         self.var("PMIX_NAMESPACE")?;
-        let standing = Standing {
+        let standing = RankAndSize {
             rank: self.number("PMIX_RANK")?,
             size: u32::MAX,
         };
-        Some(Told {
+        Some(DetectedLauncher {
             launcher: match () {
                 () if self.in_slurm() => "Slurm",
                 () if self.is_set("PALS_RANKID") => PALS,
@@ -218,13 +222,13 @@ impl Said<'_> {
             },
             standing,
             key: "PMIX_NAMESPACE",
-            way: Way::Pmix,
+            way: ExchangeMethod::Pmix,
         })
     }
 
-    fn variables(&self) -> Option<Told> {
+    fn variables(&self) -> Option<DetectedLauncher> {
         let here = self.number("LOCAL_WORLD_SIZE");
-        let place = Where {
+        let place = RankZeroAddress {
             address: self.var("MASTER_ADDR")?,
             port: self.var("MASTER_PORT")?.trim().parse().ok()?,
             here: here.is_some_and(|here| Some(here) == self.number("WORLD_SIZE")),
@@ -234,13 +238,13 @@ impl Said<'_> {
                 self.var("TORCHELASTIC_RESTART_COUNT").unwrap_or_default()
             ),
         };
-        let way = Way::Variables(place);
+        let way = ExchangeMethod::Variables(place);
         self.of((BY_VARIABLES, "WORLD_SIZE"), ("RANK", "WORLD_SIZE"), way)
     }
 
     /// The wire of PMI was closed on the way. What a rank starts lacks it as well, but has that
     /// rank above it.
-    fn cut_off(&self) -> Option<Told> {
+    fn cut_off(&self) -> Option<DetectedLauncher> {
         let name = self.var("PMI_FD").filter(|_| !self.is_ours("PMI_SIZE"))?;
         let launcher = self.of_pmi();
         let missing = format!(
@@ -254,35 +258,35 @@ impl Said<'_> {
                 "let what starts the program leave descriptors open (Python: `subprocess.run(..., close_fds=False)`)"
             }
         };
-        let way = Way::Unknown { missing, instead };
+        let way = ExchangeMethod::Unknown { missing, instead };
         self.of((launcher, "PMI_SIZE"), ("PMI_RANK", "PMI_SIZE"), way)
     }
 
-    fn slurm_alone(&self) -> Option<Told> {
+    fn slurm_alone(&self) -> Option<DetectedLauncher> {
         let missing = "srun offers the program neither PMI-1 nor PMIx".to_owned();
         let instead = "use `srun --mpi=pmi2`";
-        let way = Way::Unknown { missing, instead };
+        let way = ExchangeMethod::Unknown { missing, instead };
         let (rank, size) = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
         let told = || self.of(("Slurm", "SLURM_STEP_ID"), (rank, size), way);
         self.in_slurm().then(told)?
     }
 
     /// Its own way to exchange anything is a library of its own; so it is with JSM.
-    fn pals(&self) -> Option<Told> {
+    fn pals(&self) -> Option<DetectedLauncher> {
         let rank = self.number("PALS_RANKID")?;
         // How many there are it says by PMI's variable, or not at all: who is not the first is not
         // alone.
         let size = ["PALS_SIZE", "PMI_SIZE"].into_iter();
         let size = size.filter_map(|name| self.number(name)).next();
-        let standing = Standing {
+        let standing = RankAndSize {
             rank,
             size: size.unwrap_or(0).max(rank.saturating_add(1)),
         };
-        let way = Way::Unknown {
+        let way = ExchangeMethod::Unknown {
             missing: "PMIX_NAMESPACE is not set".to_owned(),
             instead: "use its `mpiexec --pmi=pmix`, where it has that",
         };
-        let told = Told {
+        let told = DetectedLauncher {
             launcher: PALS,
             standing,
             key: "PALS_RANKID",
@@ -291,8 +295,8 @@ impl Said<'_> {
         (standing.size > 1 && rank < standing.size).then_some(told)
     }
 
-    fn jsm(&self) -> Option<Told> {
-        let way = Way::Unknown {
+    fn jsm(&self) -> Option<DetectedLauncher> {
+        let way = ExchangeMethod::Unknown {
             missing: "PMIX_NAMESPACE is not set".to_owned(),
             instead: "have jsrun offer PMIx",
         };
@@ -301,7 +305,7 @@ impl Said<'_> {
     }
 
     /// Which of how many, from somebody who says no more.
-    fn numbers_alone(&self) -> Option<Told> {
+    fn numbers_alone(&self) -> Option<DetectedLauncher> {
         let flux = ("FLUX_TASK_RANK", "FLUX_JOB_SIZE");
         let flux = || {
             let missing = "PMI_FD is not set";
@@ -332,7 +336,7 @@ impl Said<'_> {
     }
 
     /// Some of what torchrun sets, without the place of rank 0.
-    fn variables_in_part(&self) -> Option<Told> {
+    fn variables_in_part(&self) -> Option<DetectedLauncher> {
         OF_TORCHRUN.iter().find(|name| self.is_set(name))?;
         let missing = match (self.var("MASTER_ADDR"), self.var("MASTER_PORT")) {
             (None, _) => "MASTER_ADDR does not say where rank 0 is",
@@ -348,7 +352,7 @@ impl Said<'_> {
 mod tests {
     use super::*;
 
-    fn of(vars: &[(&str, &str)], sockets: &[&str]) -> Option<Told> {
+    fn of(vars: &[(&str, &str)], sockets: &[&str]) -> Option<DetectedLauncher> {
         let var = |name: &str| {
             vars.iter()
                 .find(|(key, _)| *key == name)
@@ -364,7 +368,7 @@ mod tests {
             let found = vars.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).to_string())
         };
-        let unknown = matches!(told.way, Way::Unknown { .. });
+        let unknown = matches!(told.way, ExchangeMethod::Unknown { .. });
         unknown.then(|| refusal(&told, &var, &|_| None).to_string())
     }
 
@@ -376,12 +380,12 @@ mod tests {
     fn ranks_of_other_launchers_are_known_by_what_they_set() {
         let hydra = [("PMI_FD", "11"), ("PMI_RANK", "1"), ("PMI_SIZE", "4")];
         let told = of(&hydra, &["11"]).unwrap();
-        assert_eq!(told.standing, Standing { rank: 1, size: 4 });
-        assert_eq!(told.way, Way::Inherited(11, 7));
+        assert_eq!(told.standing, RankAndSize { rank: 1, size: 4 });
+        assert_eq!(told.way, ExchangeMethod::Inherited(11, 7));
         let called = [("PMI_PORT", "n1:4000"), ("PMI_ID", "3")];
         assert_eq!(
             of(&called, &[]).unwrap().way,
-            Way::Called("n1:4000".into(), "3".into())
+            ExchangeMethod::Called("n1:4000".into(), "3".into())
         );
         let slurm = [
             ("SLURM_STEP_ID", "0"),
@@ -396,13 +400,16 @@ mod tests {
         ]
         .concat();
         let told = of(&with_pmi2, &["9"]).unwrap();
-        assert_eq!((told.launcher, told.way), ("Slurm", Way::Inherited(9, 7)));
+        assert_eq!(
+            (told.launcher, told.way),
+            ("Slurm", ExchangeMethod::Inherited(9, 7))
+        );
         let prrte = [("PMIX_NAMESPACE", "prterun-vm-1@1"), ("PMIX_RANK", "2")];
         let told = of(&prrte, &[]).unwrap();
-        assert_eq!((told.standing.rank, told.way), (2, Way::Pmix));
+        assert_eq!((told.standing.rank, told.way), (2, ExchangeMethod::Pmix));
         let with_pmix = [&slurm[..], &prrte].concat();
         let told = of(&with_pmix, &[]).unwrap();
-        assert_eq!((told.launcher, told.way), ("Slurm", Way::Pmix));
+        assert_eq!((told.launcher, told.way), ("Slurm", ExchangeMethod::Pmix));
     }
 
     #[test]
@@ -414,7 +421,7 @@ mod tests {
             ("MASTER_PORT", "29500"),
         ];
         let place = |vars: &[(&str, &str)]| match of(vars, &[]).map(|told| told.way) {
-            Some(Way::Variables(place)) => Some((place.address, place.port, place.here)),
+            Some(ExchangeMethod::Variables(place)) => Some((place.address, place.port, place.here)),
             _ => None,
         };
         assert_eq!(place(&torchrun), Some(("n1".into(), 29500, false)));
@@ -446,7 +453,7 @@ mod tests {
         for vars in [&first[..], &jsm] {
             let with_pmix = [vars, &[("PMIX_NAMESPACE", "n"), ("PMIX_RANK", "0")]].concat();
             let told = of(&with_pmix, &[]).unwrap();
-            assert_eq!(told.way, Way::Pmix);
+            assert_eq!(told.way, ExchangeMethod::Pmix);
             assert!(!told.launcher.starts_with("PRRTE"));
         }
         let alone: [&[(&str, &str)]; 3] = [

@@ -21,13 +21,13 @@ use garonne_rails::tcp::{House, listen};
 use rustix::event::{PollFd, PollFlags};
 
 use super::doubts::{
-    Doubts, doubt_of_caller, doubt_of_leader, doubt_of_own_number, doubt_of_own_place,
+    ConsistencyCheck, doubt_of_caller, doubt_of_leader, doubt_of_own_number, doubt_of_own_place,
     doubt_of_stranger,
 };
 use super::key;
 use super::local_place::{self, is_own_user};
-use super::table::{Table, decode, encode, refusal};
-use super::{Exchange, Standing};
+use super::table::{ExchangeTable, decode, encode, refusal};
+use super::{LauncherExchange, RankAndSize};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::leaf;
@@ -35,7 +35,7 @@ use crate::limits::{EXCHANGE_PORTS, EXCHANGE_TABLE_MAX, LEADER_LOOK, LEADER_WAIT
 
 /// What the variables say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Where {
+pub(super) struct RankZeroAddress {
     /// Host of rank 0.
     pub address: String,
     /// A port there, which is somebody else's.
@@ -55,13 +55,13 @@ const RANK_KEY: &str = "garonne-rank";
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(super) struct Variables {
-    standing: Standing,
-    place: Where,
+pub(super) struct EnvExchange {
+    standing: RankAndSize,
+    place: RankZeroAddress,
     put: Vec<(String, String)>,
-    table: Table,
+    table: ExchangeTable,
     /// Rank 0 has all others, in any order; another has rank 0.
-    lines: Vec<Line>,
+    lines: Vec<ExchangeConnection>,
     /// Where rank 0 took in those of its host, until all have what they need: who comes there then
     /// is one too many.
     door: Option<UnixListener>,
@@ -70,18 +70,18 @@ pub(super) struct Variables {
 }
 
 #[derive(Debug)]
-enum Line {
+enum ExchangeConnection {
     Near(UnixStream),
     Far(Box<Trusted>),
 }
 
-impl Variables {
-    pub fn new(standing: Standing, place: Where) -> Self {
+impl EnvExchange {
+    pub fn new(standing: RankAndSize, place: RankZeroAddress) -> Self {
         Self {
             standing,
             place,
             put: Vec::new(),
-            table: Table::new(),
+            table: ExchangeTable::new(),
             lines: Vec::new(),
             door: None,
             sign: None,
@@ -89,7 +89,7 @@ impl Variables {
     }
 
     fn failed(&self, why: &str) -> Error {
-        let Where { address, port, .. } = &self.place;
+        let RankZeroAddress { address, port, .. } = &self.place;
         let rank = self.standing.rank;
         Error::peer(
             codes::G0219,
@@ -116,7 +116,7 @@ impl Variables {
     }
 
     /// An error if the others have had their time to come.
-    fn in_time(&self, came: usize, until: Instant, doubts: &Doubts) -> Result<()> {
+    fn in_time(&self, came: usize, until: Instant, doubts: &ConsistencyCheck) -> Result<()> {
         let missing = self.standing.size as usize - 1 - came;
         match Instant::now() > until {
             true => Err(self.failed(&format!(
@@ -128,7 +128,7 @@ impl Variables {
     }
 
     /// Two processes have one number: all are told.
-    fn comes_twice(&self, rank: &str, lines: &mut [Line]) -> Error {
+    fn comes_twice(&self, rank: &str, lines: &mut [ExchangeConnection]) -> Error {
         let why = format!("two processes say that they are rank {rank} (RANK must not come twice)");
         let message = refusal(&why);
         for line in lines {
@@ -162,7 +162,7 @@ impl Variables {
 
     /// What is the same for all ranks of this start, and for no other.
     fn identity(&self) -> [u64; 2] {
-        let Where {
+        let RankZeroAddress {
             address, port, run, ..
         } = &self.place;
         let text = format!("{address}\n{port}\n{run}\n{}", self.standing.size);
@@ -173,7 +173,7 @@ impl Variables {
         })
     }
 
-    fn take_near(&self) -> Result<(Vec<Line>, UnixListener)> {
+    fn take_near(&self) -> Result<(Vec<ExchangeConnection>, UnixListener)> {
         let listener =
             local_place::take(&self.name_of("meet")).map_err(|error| self.told(error))?;
         let unusable = |error| Error::system(codes::G0219, "cannot take the other ranks in", error);
@@ -184,12 +184,12 @@ impl Variables {
             match listener.accept() {
                 Ok((line, _)) if is_own_user(&line) => {
                     line.set_nonblocking(false).map_err(unusable)?;
-                    lines.push(Line::Near(line));
+                    lines.push(ExchangeConnection::Near(line));
                 }
                 Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => {
                     return Err(unusable(error));
                 }
-                _ => self.in_time(lines.len(), until, &Doubts::default())?,
+                _ => self.in_time(lines.len(), until, &ConsistencyCheck::default())?,
             }
         }
         Ok((lines, listener))
@@ -204,19 +204,19 @@ impl Variables {
         while let Ok((line, _)) = door.accept() {
             if line.set_nonblocking(true).is_ok() && is_own_user(&line) {
                 // Whoever has gone needs no word.
-                let _ = Line::Near(line).send(&refusal(&why));
+                let _ = ExchangeConnection::Near(line).send(&refusal(&why));
             }
         }
     }
 
-    fn call_near(&self) -> Result<Line> {
+    fn call_near(&self) -> Result<ExchangeConnection> {
         let (point, sign) = (self.name_of("meet"), self.sign_of_all()?);
-        let (until, mut doubts) = (Instant::now() + LEADER_WAIT, Doubts::default());
+        let (until, mut doubts) = (Instant::now() + LEADER_WAIT, ConsistencyCheck::default());
         let (probe, mut stranger) = (UnixDatagram::unbound(), None);
         for attempt in 0u32.. {
             let thorough = attempt.is_multiple_of(LOOKS_PER_TABLE);
             match local_place::connect(&point, thorough) {
-                Some(line) => return Ok(Line::Near(line)),
+                Some(line) => return Ok(ExchangeConnection::Near(line)),
                 _ if Instant::now() > until => {
                     return Err(self.failed(&format!("rank 0 does not come{}", doubts.last())));
                 }
@@ -276,7 +276,7 @@ impl Variables {
             .collect()
     }
 
-    fn take_far(&self) -> Result<Vec<Line>> {
+    fn take_far(&self) -> Result<Vec<ExchangeConnection>> {
         let any = [
             SocketAddr::from(([0u16; 8], 0)),
             SocketAddr::from(([0u8; 4], 0)),
@@ -293,8 +293,9 @@ impl Variables {
         let port = listener.local_addr().map_or(0, |address| address.port());
         let taken = self.ports().take_while(|other| *other != port).next();
         let mut porch = Porch::new(self.house()?, listener);
-        let (mut strangers, mut lines): (Vec<usize>, HashMap<u32, Line>) = Default::default();
-        let (until, mut doubts) = (Instant::now() + LEADER_WAIT, Doubts::default());
+        let (mut strangers, mut lines): (Vec<usize>, HashMap<u32, ExchangeConnection>) =
+            Default::default();
+        let (until, mut doubts) = (Instant::now() + LEADER_WAIT, ConsistencyCheck::default());
         let place =
             doubt_of_own_place((&self.place.address, self.place.port), taken, &self.hosts());
         while lines.len() + 1 < self.standing.size as usize {
@@ -313,7 +314,7 @@ impl Variables {
                 let size = self.standing.size;
                 let expected = |rank: u32| rank < size && rank > 0 && !lines.contains_key(&rank);
                 if let Some((rank, line)) = porch.look(*place, expected) {
-                    lines.insert(rank, Line::Far(Box::new(line)));
+                    lines.insert(rank, ExchangeConnection::Far(Box::new(line)));
                 }
             }
             if let Some((from, fault)) = porch.turned_away() {
@@ -325,9 +326,9 @@ impl Variables {
         Ok(lines.into_values().collect())
     }
 
-    fn call_far(&self) -> Result<Line> {
+    fn call_far(&self) -> Result<ExchangeConnection> {
         let house = self.house()?;
-        let (until, mut doubts) = (Instant::now() + LEADER_WAIT, Doubts::default());
+        let (until, mut doubts) = (Instant::now() + LEADER_WAIT, ConsistencyCheck::default());
         loop {
             let hosts = self.hosts();
             let mut why = String::from("the name of its host is not known");
@@ -335,8 +336,8 @@ impl Variables {
             let at = |port| hosts.iter().map(move |host| SocketAddr::new(*host, port));
             let places: Vec<_> = self.ports().flat_map(at).collect();
             if !places.is_empty() {
-                match leaf::reach(&house, &places, (0, leaf::Patience::with_key())) {
-                    Ok((line, _)) => return Ok(Line::Far(Box::new(line))),
+                match leaf::reach(&house, &places, (0, leaf::ConnectDeadlines::with_key())) {
+                    Ok((line, _)) => return Ok(ExchangeConnection::Far(Box::new(line))),
                     Err(missed) => {
                         doubts.hear(doubt_of_leader(&missed), Instant::now());
                         why = missed.tried.join("; ");
@@ -354,14 +355,14 @@ impl Variables {
     }
 }
 
-impl Line {
+impl ExchangeConnection {
     fn send(&mut self, message: &[u8]) -> Option<()> {
         match self {
-            Line::Near(line) => {
+            ExchangeConnection::Near(line) => {
                 line.write_all(&(message.len() as u32).to_le_bytes()).ok()?;
                 line.write_all(message).ok()
             }
-            Line::Far(line) => {
+            ExchangeConnection::Far(line) => {
                 line.send(message).ok()?;
                 while line.waiting() > 0 {
                     wait(&[(line.fd(), PollFlags::OUT | PollFlags::IN)], None);
@@ -374,7 +375,7 @@ impl Line {
 
     fn receive(&mut self) -> Option<Vec<u8>> {
         match self {
-            Line::Near(line) => {
+            ExchangeConnection::Near(line) => {
                 let mut len = [0; 4];
                 line.read_exact(&mut len).ok()?;
                 let len = u32::from_le_bytes(len) as usize;
@@ -382,7 +383,7 @@ impl Line {
                 line.read_exact(&mut message).ok()?;
                 Some(message)
             }
-            Line::Far(line) => loop {
+            ExchangeConnection::Far(line) => loop {
                 if let Some(message) = line.receive().ok()? {
                     return Some(message);
                 }
@@ -403,7 +404,7 @@ fn wait(fds: &[(std::os::fd::BorrowedFd<'_>, PollFlags)], limit: Option<Duration
 }
 
 #[cfg(any(test, fuzzing))]
-impl Variables {
+impl EnvExchange {
     /// What it makes of its variables alone.
     pub(super) fn read_own(&self) -> usize {
         let _ = (self.identity(), self.name_of("meet"));
@@ -417,12 +418,12 @@ pub(super) fn read_anything(bytes: &[u8]) {
     let _ = decode(bytes);
 }
 
-impl Exchange for Variables {
+impl LauncherExchange for EnvExchange {
     fn launcher(&self) -> &str {
         "the launcher (by RANK and WORLD_SIZE)"
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> RankAndSize {
         self.standing
     }
 
@@ -510,14 +511,14 @@ impl Exchange for Variables {
 mod tests {
     use super::*;
 
-    fn exchange(rank: u32, run: &str) -> Variables {
-        let place = Where {
+    fn exchange(rank: u32, run: &str) -> EnvExchange {
+        let place = RankZeroAddress {
             address: "127.0.0.1".into(),
             port: 29500,
             here: true,
             run: format!("{run}-{}", std::process::id()),
         };
-        Variables::new(Standing { rank, size: 3 }, place)
+        EnvExchange::new(RankAndSize { rank, size: 3 }, place)
     }
 
     #[test]
@@ -578,7 +579,7 @@ mod tests {
             exchange(2, "more"),
         );
         first.met();
-        let message = Line::Near(waits.unwrap()).receive().unwrap();
+        let message = ExchangeConnection::Near(waits.unwrap()).receive().unwrap();
         let error = late.told(decode(&message).unwrap_err()).to_string();
         assert!(
             error.contains("rank 2, by") && error.contains("another process is this rank, too"),

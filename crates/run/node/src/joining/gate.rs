@@ -11,19 +11,19 @@ use std::time::Instant;
 
 use garonne_rails::tcp::trusted::{Porch, Trusted};
 
-use super::{NO_NODE, ToGuest};
+use super::{NO_NODE, ToJoiner};
 use crate::codes;
 use crate::limits::{LATE_LINES_MAX, LATE_WAIT};
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct LateJoinListener {
     porch: Porch,
     hosts: usize,
     told: VecDeque<(Instant, Trusted)>,
 }
 
-impl Gate {
+impl LateJoinListener {
     /// At the port where so many hosts have joined, with the lines of those who have been told
     /// already. The sockets of callers who are inside are handed to `watch`, with their places: the
     /// room has watched them until now.
@@ -59,7 +59,7 @@ impl Gate {
             return;
         };
         forget(line.fd());
-        let message = ToGuest::Refused {
+        let message = ToJoiner::Refused {
             code: codes::G0227.to_owned(),
             text: format!(
                 "the job has begun: all that it asked for ({}) have come, and its key admits no more",

@@ -11,17 +11,17 @@ use garonne_rails::tcp::House;
 use garonne_rails::tcp::trusted::Trusted;
 use rustix::event::{PollFd, PollFlags};
 
-use super::key::{JoinKey, Whereabouts};
-use super::{NO_NODE, Offer, ToGuest, house};
+use super::key::{JoinKey, KeyAddresses};
+use super::{HostOffer, NO_NODE, ToJoiner, house};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::leaf;
 use crate::limits::{CALL_WAIT, CUT_PAUSE, GUEST_LOOK};
-use crate::orders::Errand;
+use crate::orders::AgentBootstrap;
 
 /// What happens while a host joins, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum JoinEvent {
     /// It has a place; so many of so many hosts are here.
     Waits(u32, u32),
     /// All are here.
@@ -32,8 +32,8 @@ pub enum News {
 ///
 /// # Errors
 /// There is no such job any more, it has no place, or this host's part could not be started.
-pub fn join(key: &JoinKey, offer: &Offer, tell: &mut dyn FnMut(News)) -> Result<i32> {
-    if Offer::decode(&offer.encode()).is_err() {
+pub fn join(key: &JoinKey, offer: &HostOffer, tell: &mut dyn FnMut(JoinEvent)) -> Result<i32> {
+    if HostOffer::decode(&offer.encode()).is_err() {
         let text = format!(
             "'{}' cannot be the name of a host, or {} its slots",
             offer.name, offer.slots
@@ -47,7 +47,7 @@ pub fn join(key: &JoinKey, offer: &Offer, tell: &mut dyn FnMut(News)) -> Result<
         line.send(&offer.encode()).map_err(|_| lost())?;
         match wait(&mut line, Instant::now() + CALL_WAIT, tell)? {
             Some(errand) => {
-                tell(News::Begins);
+                tell(JoinEvent::Begins);
                 return leaf::join(errand, line, reached.ip());
             }
             // All had come while it was let in, and nobody had heard of it: whoever answers next
@@ -63,15 +63,15 @@ fn call(key: &JoinKey, house: &House) -> Result<(Trusted, SocketAddr)> {
     let mut failures = Vec::new();
     for place in &key.places {
         match place {
-            Whereabouts::Address(address) => addresses.push(SocketAddr::new(*address, key.port)),
-            Whereabouts::Name(name) => match (name.as_str(), key.port).to_socket_addrs() {
+            KeyAddresses::Address(address) => addresses.push(SocketAddr::new(*address, key.port)),
+            KeyAddresses::Name(name) => match (name.as_str(), key.port).to_socket_addrs() {
                 Ok(found) => addresses.extend(found),
                 Err(error) => failures.push(format!("{name}: {error}")),
             },
         }
     }
     addresses.dedup();
-    leaf::reach(house, &addresses, (0, leaf::Patience::with_key())).map_err(|missed| {
+    leaf::reach(house, &addresses, (0, leaf::ConnectDeadlines::with_key())).map_err(|missed| {
         failures.extend(missed.tried);
         let text = format!(
             "no job takes this key where it leads ({})",
@@ -96,17 +96,21 @@ fn unheard() -> Error {
 
 /// Waits as long as the job does, if that has said anything by `until`. `None`: the line has ended
 /// before.
-fn wait(line: &mut Trusted, until: Instant, tell: &mut dyn FnMut(News)) -> Result<Option<Errand>> {
+fn wait(
+    line: &mut Trusted,
+    until: Instant,
+    tell: &mut dyn FnMut(JoinEvent),
+) -> Result<Option<AgentBootstrap>> {
     loop {
         let received = line.push().and_then(|()| line.receive());
         match received.as_ref().map(|message| message.as_deref()) {
             Err(_) if line.received() == 0 => return Ok(None),
             Err(_) => return Err(lost()),
             Ok(None) => {}
-            Ok(Some(message)) => match ToGuest::decode(message)? {
-                ToGuest::Wait { came, wanted } => tell(News::Waits(came, wanted)),
-                ToGuest::Errand(errand) => return Ok(Some(*errand)),
-                ToGuest::Refused { code, text } => {
+            Ok(Some(message)) => match ToJoiner::decode(message)? {
+                ToJoiner::Wait { came, wanted } => tell(JoinEvent::Waits(came, wanted)),
+                ToJoiner::Errand(errand) => return Ok(Some(*errand)),
+                ToJoiner::Refused { code, text } => {
                     let code = codes::find(&code).map_or(codes::G0227, |code| code.id);
                     return Err(Error::peer(code, text));
                 }
@@ -153,7 +157,7 @@ mod tests {
     }
 
     fn refused(line: &mut Trusted, text: &str) {
-        let refusal = ToGuest::Refused {
+        let refusal = ToJoiner::Refused {
             code: codes::G0227.to_owned(),
             text: text.to_owned(),
         };
@@ -168,7 +172,7 @@ mod tests {
         let local = IpAddr::from(Ipv4Addr::LOCALHOST);
         let listener: TcpListener = listen((local, 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let key = JoinKey::new(vec![Whereabouts::Address(local)], port).unwrap();
+        let key = JoinKey::new(vec![KeyAddresses::Address(local)], port).unwrap();
         let porch = Porch::new(house(key.secret(), 0), listener);
         (key, porch)
     }
@@ -194,7 +198,7 @@ mod tests {
             drop(next(&mut porch));
             refused(&mut next(&mut porch), "all have come");
         });
-        let offer = Offer {
+        let offer = HostOffer {
             name: "late".into(),
             slots: 1,
         };

@@ -24,14 +24,14 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// Where the first agent's host is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum KeyAddresses {
     /// At an address.
     Address(IpAddr),
     /// At what this name means to the one who calls.
     Name(String),
 }
 
-impl Whereabouts {
+impl KeyAddresses {
     /// What a user writes: an address, or a name.
     pub fn read(word: &str) -> Option<Self> {
         let bare = word
@@ -57,7 +57,7 @@ fn is_name(word: &str) -> bool {
 #[derive(Clone, Debug)]
 pub struct JoinKey {
     /// In the order in which to try them, though all are tried at once.
-    pub places: Vec<Whereabouts>,
+    pub places: Vec<KeyAddresses>,
     /// The port there.
     pub port: u16,
     secret: Secret,
@@ -68,7 +68,7 @@ impl JoinKey {
     ///
     /// # Errors
     /// The system gives no random bytes.
-    pub fn new(mut places: Vec<Whereabouts>, port: u16) -> Result<Self> {
+    pub fn new(mut places: Vec<KeyAddresses>, port: u16) -> Result<Self> {
         places.truncate(JOIN_ADDRESSES_MAX);
         let drawn = Secret::generate().map_err(|error| {
             Error::resource(codes::G0304, format!("cannot draw a join key: {error:?}"))
@@ -94,15 +94,15 @@ impl JoinKey {
         bytes.extend(self.port.to_le_bytes());
         for place in &self.places {
             match place {
-                Whereabouts::Address(IpAddr::V4(four)) => {
+                KeyAddresses::Address(IpAddr::V4(four)) => {
                     bytes.push(4);
                     bytes.extend(four.octets());
                 }
-                Whereabouts::Address(IpAddr::V6(six)) => {
+                KeyAddresses::Address(IpAddr::V6(six)) => {
                     bytes.push(6);
                     bytes.extend(six.octets());
                 }
-                Whereabouts::Name(name) => {
+                KeyAddresses::Name(name) => {
                     bytes.extend([1, name.len() as u8]);
                     bytes.extend(name.as_bytes());
                 }
@@ -217,17 +217,17 @@ fn key_of(bytes: &[u8]) -> std::result::Result<JoinKey, String> {
         let (place, after) = match kind {
             4 => {
                 let (four, after) = after.split_first_chunk::<4>().ok_or_else(cut)?;
-                (Whereabouts::Address(Ipv4Addr::from(*four).into()), after)
+                (KeyAddresses::Address(Ipv4Addr::from(*four).into()), after)
             }
             6 => {
                 let (six, after) = after.split_first_chunk::<16>().ok_or_else(cut)?;
-                (Whereabouts::Address(Ipv6Addr::from(*six).into()), after)
+                (KeyAddresses::Address(Ipv6Addr::from(*six).into()), after)
             }
             1 => {
                 let (len, after) = after.split_first().ok_or_else(cut)?;
                 let (name, after) = after.split_at_checked(usize::from(*len)).ok_or_else(cut)?;
                 let name = std::str::from_utf8(name).ok().filter(|name| is_name(name));
-                (Whereabouts::Name(name.ok_or_else(cut)?.to_owned()), after)
+                (KeyAddresses::Name(name.ok_or_else(cut)?.to_owned()), after)
             }
             _ => return Err("it has an address of a kind that is not known here".into()),
         };
@@ -277,7 +277,7 @@ mod tests {
 
     fn a_key() -> JoinKey {
         let places = ["10.0.0.7", "fd00::7", "login.example.org"];
-        let places = places.map(|word| Whereabouts::read(word).unwrap());
+        let places = places.map(|word| KeyAddresses::read(word).unwrap());
         JoinKey::new(places.to_vec(), 40123).unwrap()
     }
 
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_key_with_one_address_is_short_enough_to_paste() {
-        let key = JoinKey::new(vec![Whereabouts::Address([10, 0, 0, 1].into())], 40000).unwrap();
+        let key = JoinKey::new(vec![KeyAddresses::Address([10, 0, 0, 1].into())], 40000).unwrap();
         assert!(key.text().len() <= 44, "{}", key.text().len());
     }
 
@@ -365,11 +365,11 @@ mod tests {
     #[test]
     fn words_that_are_neither_addresses_nor_names_are_not_taken() {
         for word in ["", "-x", "a b", "a:1", "[a]"] {
-            assert_eq!(Whereabouts::read(word), None, "{word}");
+            assert_eq!(KeyAddresses::read(word), None, "{word}");
         }
         assert!(matches!(
-            Whereabouts::read("[fd00::1]"),
-            Some(Whereabouts::Address(_))
+            KeyAddresses::read("[fd00::1]"),
+            Some(KeyAddresses::Address(_))
         ));
     }
 

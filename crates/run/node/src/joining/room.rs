@@ -13,18 +13,18 @@ use garonne_rails::tcp::trusted::{Porch, Trusted};
 use rustix::event::epoll;
 
 use super::gate::hosts;
-use super::key::{JoinKey, Whereabouts};
-use super::{NO_NODE, Offer, ToGuest, house};
+use super::key::{JoinKey, KeyAddresses};
+use super::{HostOffer, NO_NODE, ToJoiner, house};
 use crate::addresses;
 use crate::agent::listen_at;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::{CALL_WAIT, GUESTS_SPARE, JOIN_ADDRESSES_MAX};
-use crate::sys::{self, Signals};
+use crate::sys::{self, SignalFd};
 
 /// Whom to wait for, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invited {
+pub struct ExpectedHosts {
     /// How many hosts are to come.
     pub hosts: u32,
     /// How long they have.
@@ -32,19 +32,19 @@ pub struct Invited {
     /// The port to listen at; 0: any.
     pub port: u16,
     /// Where they are to call; none: at this host's addresses.
-    pub places: Vec<Whereabouts>,
+    pub places: Vec<KeyAddresses>,
 }
 
 /// The port, before anybody has come.
 #[derive(Debug)]
-pub struct Room {
-    port: Port,
+pub struct JoinListener {
+    port: JoinPort,
     /// Watched before anybody has seen the key: who sees it may end this at once.
-    signals: Signals,
+    signals: SignalFd,
 }
 
 #[derive(Debug)]
-struct Port {
+struct JoinPort {
     key: JoinKey,
     porch: Porch,
     wanted: usize,
@@ -53,17 +53,17 @@ struct Port {
 
 /// How the waiting ended.
 #[derive(Debug)]
-pub enum Waited {
+pub enum JoinResult {
     /// All are here.
-    All(Box<Company>),
+    All(Box<JoinedHosts>),
     /// A person, or the system, has ended it by this signal.
     Signal(i32),
 }
 
 /// The hosts that have joined, each with the line that it made, and the port.
 #[derive(Debug)]
-pub struct Company {
-    pub(crate) guests: Vec<(Offer, Trusted)>,
+pub struct JoinedHosts {
+    pub(crate) guests: Vec<(HostOffer, Trusted)>,
     /// The port, with those inside who have not proved yet that they have the key: whoever takes it
     /// over is to watch them, too.
     pub(crate) porch: Porch,
@@ -71,19 +71,19 @@ pub struct Company {
     pub(crate) told: Vec<Trusted>,
 }
 
-impl Company {
+impl JoinedHosts {
     /// What they offer, in the order in which they came.
-    pub fn offers(&self) -> Vec<Offer> {
+    pub fn offers(&self) -> Vec<HostOffer> {
         self.guests.iter().map(|(offer, _)| offer.clone()).collect()
     }
 }
 
 /// One who has the key.
-struct Guest {
+struct JoiningHost {
     line: Trusted,
     since: Instant,
     /// Once it has said what it offers.
-    offer: Option<Offer>,
+    offer: Option<HostOffer>,
     /// It was refused, and is to hang up.
     refused: bool,
 }
@@ -93,12 +93,12 @@ const PORCH: u64 = 1;
 const STRANGER: u64 = 2 << 32;
 const GUEST: u64 = 3 << 32;
 
-impl Room {
+impl JoinListener {
     /// Opens the port and makes its key. Signals that end the waiting are kept for it from now on.
     ///
     /// # Errors
     /// The port is taken, or the system lacks what it needs.
-    pub fn open(invited: &Invited) -> Result<Self> {
+    pub fn open(invited: &ExpectedHosts) -> Result<Self> {
         let (listener, port) = listen_at(invited.port)?;
         let places = match invited.places.is_empty() {
             false => invited.places.clone(),
@@ -106,10 +106,10 @@ impl Room {
         };
         let key = JoinKey::new(places, port)?;
         let porch = Porch::new(house(key.secret(), 0), listener);
-        let signals = Signals::watch()
+        let signals = SignalFd::watch()
             .map_err(|error| Error::system(codes::G0209, "cannot watch signals", error))?;
         let (wanted, patience) = (invited.hosts as usize, invited.patience);
-        let port = Port {
+        let port = JoinPort {
             key,
             porch,
             wanted,
@@ -127,10 +127,10 @@ impl Room {
     ///
     /// # Errors
     /// They did not come in time, or the system lacks what it needs.
-    pub fn wait(self) -> Result<Waited> {
+    pub fn wait(self) -> Result<JoinResult> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| Error::system(codes::G0209, "cannot make an epoll", error))?;
-        let waited = Waiting {
+        let waited = JoinWait {
             until: Instant::now() + self.port.patience,
             port: self.port,
             guests: Vec::new(),
@@ -144,7 +144,7 @@ impl Room {
 }
 
 /// This host's addresses, its own for itself only if there is no other.
-fn own_places() -> Vec<Whereabouts> {
+fn own_places() -> Vec<KeyAddresses> {
     let all = addresses::own();
     let (inner, outer): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|address| address.is_loopback());
@@ -152,19 +152,19 @@ fn own_places() -> Vec<Whereabouts> {
     shown
         .into_iter()
         .take(JOIN_ADDRESSES_MAX)
-        .map(Whereabouts::Address)
+        .map(KeyAddresses::Address)
         .collect()
 }
 
-struct Waiting {
-    port: Port,
-    guests: Vec<Option<Guest>>,
+struct JoinWait {
+    port: JoinPort,
+    guests: Vec<Option<JoiningHost>>,
     epoll: OwnedFd,
     until: Instant,
 }
 
-impl Waiting {
-    fn wait(mut self, signals: &Signals) -> Result<Waited> {
+impl JoinWait {
+    fn wait(mut self, signals: &SignalFd) -> Result<JoinResult> {
         let watch = |fd: std::os::fd::BorrowedFd<'_>, what: u64| {
             epoll::add(
                 &self.epoll,
@@ -179,7 +179,7 @@ impl Waiting {
         let mut events = Vec::with_capacity(64);
         loop {
             if self.came() == self.port.wanted {
-                return Ok(Waited::All(Box::new(self.company())));
+                return Ok(JoinResult::All(Box::new(self.company())));
             }
             let now = Instant::now();
             if now >= self.until {
@@ -187,7 +187,7 @@ impl Waiting {
             }
             let due = self.port.porch.keep_time().into_iter().chain([self.until]);
             let due = due
-                .chain(self.guests.iter().flatten().filter_map(Guest::due))
+                .chain(self.guests.iter().flatten().filter_map(JoiningHost::due))
                 .min();
             let left = due.unwrap_or(self.until).saturating_duration_since(now);
             let limit = sys::timespec(left);
@@ -221,7 +221,7 @@ impl Waiting {
                             self.refuse_all(
                                 "whoever started the job has ended it while it waited for hosts",
                             );
-                            return Ok(Waited::Signal(signal));
+                            return Ok(JoinResult::Signal(signal));
                         }
                     }
                     PORCH => self.open(),
@@ -258,7 +258,7 @@ impl Waiting {
         if epoll::modify(&self.epoll, line.fd(), data, epoll::EventFlags::IN).is_err() {
             return;
         }
-        let guest = Some(Guest {
+        let guest = Some(JoiningHost {
             line,
             since: Instant::now(),
             offer: None,
@@ -304,7 +304,7 @@ impl Waiting {
             let offer = match message {
                 Ok(None) => return,
                 Ok(Some(_)) if guest.refused => continue,
-                Ok(Some(message)) if guest.offer.is_none() => Offer::decode(&message),
+                Ok(Some(message)) if guest.offer.is_none() => HostOffer::decode(&message),
                 // It has said all that it had to say.
                 _ => {
                     self.guests[index] = None;
@@ -328,7 +328,7 @@ impl Waiting {
     /// Tells those who wait how many are here.
     fn tell_all(&mut self) {
         let (came, wanted) = (self.came() as u32, self.port.wanted as u32);
-        let message = ToGuest::Wait { came, wanted }.encode();
+        let message = ToJoiner::Wait { came, wanted }.encode();
         let guests = self.guests.iter_mut().flatten();
         for guest in guests.filter(|guest| guest.offer.is_some() && !guest.refused) {
             // Its end is seen where it is heard.
@@ -375,7 +375,7 @@ impl Waiting {
 
     /// All are here. Who has not said yet what it offers hears that now, since nobody listens to it
     /// any more.
-    fn company(self) -> Company {
+    fn company(self) -> JoinedHosts {
         let (mut guests, mut told) = (Vec::new(), Vec::new());
         for mut guest in self.guests.into_iter().flatten() {
             match guest.offer.take() {
@@ -388,7 +388,7 @@ impl Waiting {
                 }
             }
         }
-        Company {
+        JoinedHosts {
             guests,
             porch: self.port.porch,
             told,
@@ -396,7 +396,7 @@ impl Waiting {
     }
 }
 
-impl Guest {
+impl JoiningHost {
     /// When its patience with us, or ours with it, is over.
     fn due(&self) -> Option<Instant> {
         (self.offer.is_none() || self.refused).then(|| self.since + CALL_WAIT)
@@ -409,7 +409,7 @@ impl Guest {
     }
 
     fn refuse(&mut self, code: &str, text: &str) {
-        let message = ToGuest::Refused {
+        let message = ToJoiner::Refused {
             code: code.to_owned(),
             text: text.to_owned(),
         };
@@ -426,11 +426,11 @@ mod tests {
     use garonne_rails::tcp::trusted::{Call, Called};
     use rustix::event::{PollFd, PollFlags};
 
-    use super::super::gate::Gate;
+    use super::super::gate::LateJoinListener;
     use super::*;
 
-    fn room(hosts: u32) -> Room {
-        Room::open(&Invited {
+    fn room(hosts: u32) -> JoinListener {
+        JoinListener::open(&ExpectedHosts {
             hosts,
             patience: CALL_WAIT,
             port: 0,
@@ -464,7 +464,7 @@ mod tests {
     }
 
     fn offer(line: &mut Trusted) {
-        let offer = Offer {
+        let offer = HostOffer {
             name: "n".into(),
             slots: 1,
         };
@@ -472,10 +472,10 @@ mod tests {
     }
 
     /// What the job says next. `None`: it has hung up.
-    fn said(line: &mut Trusted) -> Option<ToGuest> {
+    fn said(line: &mut Trusted) -> Option<ToJoiner> {
         loop {
             match line.receive() {
-                Ok(Some(message)) => return Some(ToGuest::decode(&message).unwrap()),
+                Ok(Some(message)) => return Some(ToJoiner::decode(&message).unwrap()),
                 Ok(None) => ready(line.fd(), PollFlags::IN),
                 Err(_) => return None,
             }
@@ -484,7 +484,7 @@ mod tests {
 
     fn is_told_that_all_have_come(line: &mut Trusted) {
         match said(line) {
-            Some(ToGuest::Refused { code, text }) => {
+            Some(ToJoiner::Refused { code, text }) => {
                 assert!(
                     code == codes::G0227 && text.contains("have come"),
                     "{code} {text}"
@@ -494,10 +494,10 @@ mod tests {
         }
     }
 
-    fn all(room: Room) -> Company {
+    fn all(room: JoinListener) -> JoinedHosts {
         match room.wait().unwrap() {
-            Waited::All(company) => *company,
-            Waited::Signal(signal) => panic!("{signal}"),
+            JoinResult::All(company) => *company,
+            JoinResult::Signal(signal) => panic!("{signal}"),
         }
     }
 
@@ -517,7 +517,7 @@ mod tests {
             offer(&mut last);
             assert!(matches!(
                 said(&mut last),
-                Some(ToGuest::Wait { came: 1, wanted: 1 })
+                Some(ToJoiner::Wait { came: 1, wanted: 1 })
             ));
             is_over.recv().unwrap();
             offer(&mut inside);
@@ -534,9 +534,10 @@ mod tests {
             let data = epoll::EventData::new_u64(what);
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).is_ok()
         };
-        let mut gate = Gate::new((company.porch, company.told), 1, &mut |place, socket| {
-            watch(socket, STRANGER | place as u64)
-        });
+        let mut gate =
+            LateJoinListener::new((company.porch, company.told), 1, &mut |place, socket| {
+                watch(socket, STRANGER | place as u64)
+            });
         assert!(watch(gate.fd(), PORCH));
         let mut events = Vec::with_capacity(8);
         while !callers.is_finished() {
@@ -570,7 +571,7 @@ mod tests {
             // In the place of the first.
             assert!(said(&mut silent[0]).is_none());
             offer(&mut last);
-            assert!(matches!(said(&mut last), Some(ToGuest::Wait { .. })));
+            assert!(matches!(said(&mut last), Some(ToJoiner::Wait { .. })));
             silent[1..].iter_mut().for_each(is_told_that_all_have_come);
         });
         let company = all(room);

@@ -2,7 +2,7 @@
 
 /// Whether a rank's communication advances while it computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Background {
+pub enum AsyncProgressState {
     /// Nothing needed it so far.
     Unneeded,
     /// The rank's helper does it.
@@ -16,7 +16,7 @@ pub enum Background {
     Refused(i32),
 }
 
-impl Background {
+impl AsyncProgressState {
     pub(super) fn code(self) -> u32 {
         match self {
             Self::Unneeded => 0,

@@ -4,8 +4,8 @@
 //! Every call of every thread stores there, so places are apart from each other and from all that
 //! others look at: a line that two cores write costs more than a small message.
 
-use super::shard::ShardCard;
-use super::{Relaxed, Shape};
+use super::shard::ShardBlock;
+use super::{Relaxed, WorldShape};
 use garonne_sync::shm::Segment;
 use std::sync::atomic::AtomicU64;
 
@@ -19,18 +19,18 @@ pub(super) const PLACE_BYTES: usize = 128;
 /// The site of the latest call entered; and [`named_call`] of the latest one that said its name,
 /// too. Stored at every entry and never cleared while its thread lives. They outlive the process,
 /// which may have been killed inside.
-pub type Entered = [AtomicU64; 2];
+pub type LastCall = [AtomicU64; 2];
 
 /// Where the place begins; that of the first rank behind the last place is where the last ends.
-pub(super) fn offset(shape: &Shape, place: u32, rank: u32) -> u64 {
+pub(super) fn offset(shape: &WorldShape, place: u32, rank: u32) -> u64 {
     let before = u64::from(place) * u64::from(shape.size) + u64::from(rank);
-    let begin = ShardCard::offset(shape, shape.shards, 0).next_multiple_of(PLACE_BYTES as u64);
+    let begin = ShardBlock::offset(shape, shape.shards, 0).next_multiple_of(PLACE_BYTES as u64);
     begin + before * PLACE_BYTES as u64
 }
 
 /// The place of a thread of `rank`: the first has its own for ever, all others go round in the
 /// rest.
-pub fn place<'a>(board: &'a Segment, shape: &Shape, thread: u32, rank: u32) -> &'a Entered {
+pub fn place<'a>(board: &'a Segment, shape: &WorldShape, thread: u32, rank: u32) -> &'a LastCall {
     let place = match thread.checked_sub(1) {
         Some(further) => 1 + further % (ENTERED_PLACES - 1),
         None => 0,
@@ -48,7 +48,7 @@ const SITE_BITS: u64 = (1 << 48) - 1;
 
 /// The latest calls of the threads of `rank`, each place once: the site, and the number of the call
 /// if it said it.
-pub fn latest(board: &Segment, shape: &Shape, rank: u32) -> Vec<(u64, Option<u16>)> {
+pub fn latest(board: &Segment, shape: &WorldShape, rank: u32) -> Vec<(u64, Option<u16>)> {
     let mut calls = Vec::new();
     for index in 0..ENTERED_PLACES {
         let [site, named] = place(board, shape, index, rank)

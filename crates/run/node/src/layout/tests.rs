@@ -1,8 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn shape() -> Shape {
-    Shape {
+fn shape() -> WorldShape {
+    WorldShape {
         job: JobId(7 << 64 | 9),
         epoch: 1,
         size: 3,
@@ -21,18 +21,21 @@ fn shape() -> Shape {
 fn a_header_reads_back_as_written() {
     let board = Segment::anonymous(shape().total() as usize).unwrap();
     shape().publish(&board).unwrap();
-    assert_eq!(Shape::read(&board, board.len() as u64).unwrap(), shape());
+    assert_eq!(
+        WorldShape::read(&board, board.len() as u64).unwrap(),
+        shape()
+    );
 }
 
 #[test]
 fn a_header_that_promises_more_than_the_file_holds_is_refused() {
     let board = Segment::anonymous(shape().total() as usize).unwrap();
     shape().publish(&board).unwrap();
-    assert!(Shape::read(&board, board.len() as u64 - 1).is_err());
+    assert!(WorldShape::read(&board, board.len() as u64 - 1).is_err());
     board.atomic_u32(header::SIZE).store(u32::MAX, Relaxed);
-    assert!(Shape::read(&board, u64::MAX).is_err());
+    assert!(WorldShape::read(&board, u64::MAX).is_err());
     board.atomic_u64(header::MAGIC).store(0, Relaxed);
-    assert!(Shape::read(&board, u64::MAX).is_err());
+    assert!(WorldShape::read(&board, u64::MAX).is_err());
 }
 
 proptest! {
@@ -45,7 +48,7 @@ proptest! {
         for (word, value) in fields {
             board.atomic_u32(4 * word).store(value, Relaxed);
         }
-        if let Ok(shape) = Shape::read(&board, len) {
+        if let Ok(shape) = WorldShape::read(&board, len) {
             prop_assert!(shape.total() <= len);
         }
     }
@@ -54,10 +57,10 @@ proptest! {
 #[test]
 fn parts_do_not_overlap() {
     let shape = shape();
-    assert!(ShardCard::offset(&shape, 1, 0) >= HEADER_BYTES as u64 + 3 * CARD_BYTES as u64);
+    assert!(ShardBlock::offset(&shape, 1, 0) >= HEADER_BYTES as u64 + 3 * CARD_BYTES as u64);
     assert!(
         entered::offset(&shape, 0, 0)
-            >= ShardCard::offset(&shape, 1, 2) + shard::SHARD_CARD_BYTES as u64
+            >= ShardBlock::offset(&shape, 1, 2) + shard::SHARD_CARD_BYTES as u64
     );
     let last = entered::offset(&shape, entered::ENTERED_PLACES - 1, 2);
     assert!(shape.coll_offset() >= last + entered::PLACE_BYTES as u64);
@@ -72,9 +75,9 @@ fn parts_do_not_overlap() {
 #[test]
 fn a_published_wait_reads_back() {
     let board = Segment::anonymous(shape().total() as usize).unwrap();
-    let card = Card::of(&board, 2);
-    assert_eq!(card.wait(), Some(Wait::default()));
-    let wait = Wait {
+    let card = RankBlock::of(&board, 2);
+    assert_eq!(card.wait(), Some(WaitInfo::default()));
+    let wait = WaitInfo {
         call: 3,
         peer: -1,
         tag: 5,
@@ -84,8 +87,8 @@ fn a_published_wait_reads_back() {
         site: 99,
     };
     card.publish_wait(&wait);
-    assert_eq!(Card::of(&board, 2).wait(), Some(wait));
-    assert_eq!(Card::of(&board, 1).wait(), Some(Wait::default()));
+    assert_eq!(RankBlock::of(&board, 2).wait(), Some(wait));
+    assert_eq!(RankBlock::of(&board, 1).wait(), Some(WaitInfo::default()));
 }
 
 #[test]
@@ -93,8 +96,8 @@ fn what_a_rank_has_sent_is_counted_in_all_its_shards() {
     let shape = shape();
     let board = Segment::anonymous(shape.total() as usize).unwrap();
     shape.publish(&board).unwrap();
-    let further = ShardCard::of(&board, &shape, 1, 2).unwrap();
-    for (tally, scale) in [(Card::of(&board, 2).tally(), 1), (further.tally(), 10)] {
+    let further = ShardBlock::of(&board, &shape, 1, 2).unwrap();
+    for (tally, scale) in [(RankBlock::of(&board, 2).tally(), 1), (further.tally(), 10)] {
         (0..3).for_each(|word| {
             tally
                 .atomic_u64(8 * word as usize)
@@ -102,16 +105,16 @@ fn what_a_rank_has_sent_is_counted_in_all_its_shards() {
         });
     }
     further.doorbell().store(u32::MAX, Relaxed);
-    let sum = Tally {
+    let sum = SentTotals {
         messages: 11,
         bytes: 22,
         unexpected: 33,
     };
     assert_eq!(tally(&board, &shape, 2), sum);
-    assert_eq!(tally(&board, &shape, 1), Tally::default());
+    assert_eq!(tally(&board, &shape, 1), SentTotals::default());
     assert!(
-        ShardCard::of(&board, &shape, 2, 0).is_none()
-            && ShardCard::of(&board, &shape, 1, 3).is_none()
+        ShardBlock::of(&board, &shape, 2, 0).is_none()
+            && ShardBlock::of(&board, &shape, 1, 3).is_none()
     );
 }
 

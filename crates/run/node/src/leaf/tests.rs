@@ -35,7 +35,7 @@ fn of_a_host_that_others_cannot_reach_it_is_said_what_it_has() {
     drop(listener);
     let said = |node, addresses: &[&str]| {
         let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        let whom = Whom {
+        let whom = ConnectTarget {
             node,
             name: "up",
             port,
@@ -79,7 +79,14 @@ fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
     });
     // Two calls at a time.
     let house = trusted::house(secret(), [1; 16], 5);
-    assert!(reach(&house, &[address, address], (0, Patience::with_key())).is_ok());
+    assert!(
+        reach(
+            &house,
+            &[address, address],
+            (0, ConnectDeadlines::with_key())
+        )
+        .is_ok()
+    );
     assert_eq!(first.join().unwrap(), Some(5));
 
     let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -99,7 +106,7 @@ fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
             }
         }
     });
-    let missed = reach(&house, &[address], (0, Patience::with_key())).unwrap_err();
+    let missed = reach(&house, &[address], (0, ConnectDeadlines::with_key())).unwrap_err();
     assert_eq!(missed.cut, Some(address));
     let failures = missed.tried;
     assert!(
@@ -123,9 +130,9 @@ fn who_is_kept_for_longer_than_cut_calls_are_made_again_and_then_cut_off_calls_o
         heard(&mut porch)
     });
     let house = trusted::house(secret(), [1; 16], 5);
-    let patience = Patience {
+    let patience = ConnectDeadlines {
         cut: Duration::ZERO,
-        ..Patience::with_key()
+        ..ConnectDeadlines::with_key()
     };
     assert!(reach(&house, &[address], (0, patience)).is_ok());
     assert_eq!(first.join().unwrap(), Some(5));
@@ -147,7 +154,7 @@ fn who_is_not_there_yet_is_called_again_and_nobody_is_when_the_sender_has_let_go
     });
     let house = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 5);
     let (input, sender) = rustix::pipe::pipe().unwrap();
-    let patience = Patience {
+    let patience = ConnectDeadlines {
         cut: BUSY_WAIT,
         missed: CALL_WAIT,
         beside: false,
@@ -163,15 +170,19 @@ fn who_is_not_there_yet_is_called_again_and_nobody_is_when_the_sender_has_let_go
 
 #[test]
 fn masks_of_some_ranks_stand_in_their_places_among_all() {
-    let placed = Placement {
+    let placed = PlacementOptions {
         masks: vec![vec![1], vec![2]],
-        ..Placement::default()
+        ..PlacementOptions::default()
     };
     assert_eq!(
         spread(&placed, &[1, 3], 4).masks,
         [vec![], vec![1], vec![], vec![2]]
     );
-    assert!(spread(&Placement::default(), &[1], 4).masks.is_empty());
+    assert!(
+        spread(&PlacementOptions::default(), &[1], 4)
+            .masks
+            .is_empty()
+    );
 }
 
 #[test]
@@ -182,7 +193,8 @@ fn who_takes_a_call_and_says_nothing_keeps_nobody_from_reaching_another() {
     let at = place.local_addr().unwrap();
     drop(place);
     let addresses = [silent.local_addr().unwrap(), at];
-    let reaching = std::thread::spawn(move || reach(&house, &addresses, (0, Patience::with_key())));
+    let reaching =
+        std::thread::spawn(move || reach(&house, &addresses, (0, ConnectDeadlines::with_key())));
     // Nobody listened at the other place when the calls began.
     let _silent = silent.accept().unwrap();
     std::thread::sleep(CUT_PAUSE);

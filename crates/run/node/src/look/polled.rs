@@ -5,22 +5,22 @@ use garonne_engine::event::{PENDING_SHOWN, Pending};
 use super::{count, put_text, text, u64_of};
 use crate::book::{ASKS_SHOWN, OPERATION_WORDS, POLL_PLACES, operation, operation_words};
 use crate::error::Result;
-use crate::wire::{Reader, Writer};
+use crate::wire::{MessageReader, MessageWriter};
 
 /// What a thread asks for again and again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Polled {
+pub struct PollingThread {
     /// How often it has looked in vain.
     pub looks: u64,
     /// For how long, in nanoseconds.
     pub for_ns: u64,
     /// The calls by which it asks.
-    pub asks: Vec<Asked>,
+    pub asks: Vec<PolledOperation>,
 }
 
 /// What a thread asks for by one call of the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct PolledOperation {
     /// Number of the MPI call.
     pub call: u32,
     /// Where in the program it is; empty: not known.
@@ -30,7 +30,7 @@ pub struct Asked {
     pub operations: Vec<(Pending, String)>,
 }
 
-pub(super) fn put(writer: Writer, polls: &[Polled]) -> Writer {
+pub(super) fn put(writer: MessageWriter, polls: &[PollingThread]) -> MessageWriter {
     let polls = &polls[..polls.len().min(POLL_PLACES)];
     let writer = writer.raw((polls.len() as u32).to_le_bytes());
     polls.iter().fold(writer, |writer, polled| {
@@ -43,7 +43,7 @@ pub(super) fn put(writer: Writer, polls: &[Polled]) -> Writer {
     })
 }
 
-fn put_asked(writer: Writer, asked: &Asked) -> Writer {
+fn put_asked(writer: MessageWriter, asked: &PolledOperation) -> MessageWriter {
     let operations = &asked.operations[..asked.operations.len().min(PENDING_SHOWN)];
     let writer = put_text(writer.raw(asked.call.to_le_bytes()), &asked.place);
     let writer = writer.raw((operations.len() as u32).to_le_bytes());
@@ -56,13 +56,13 @@ fn put_asked(writer: Writer, asked: &Asked) -> Writer {
         })
 }
 
-pub(super) fn read(r: &mut Reader<'_>) -> Result<Vec<Polled>> {
+pub(super) fn read(r: &mut MessageReader<'_>) -> Result<Vec<PollingThread>> {
     let polls = count(r, 20, POLL_PLACES)?;
     let polled = |_| {
         let (looks, for_ns) = (u64_of(r)?, u64_of(r)?);
         let asks = count(r, 9, ASKS_SHOWN)?;
         let asks = (0..asks).map(|_| read_asked(r)).collect::<Result<_>>()?;
-        Ok(Polled {
+        Ok(PollingThread {
             looks,
             for_ns,
             asks,
@@ -71,7 +71,7 @@ pub(super) fn read(r: &mut Reader<'_>) -> Result<Vec<Polled>> {
     (0..polls).map(polled).collect()
 }
 
-fn read_asked(r: &mut Reader<'_>) -> Result<Asked> {
+fn read_asked(r: &mut MessageReader<'_>) -> Result<PolledOperation> {
     let (call, place) = (r.u32()?, text(r)?);
     let operations = count(r, OPERATION_WORDS * 8, PENDING_SHOWN)?;
     let read = |_| {
@@ -81,7 +81,7 @@ fn read_asked(r: &mut Reader<'_>) -> Result<Asked> {
         }
         Ok((operation(&words), text(r)?))
     };
-    Ok(Asked {
+    Ok(PolledOperation {
         call,
         place,
         operations: (0..operations).map(read).collect::<Result<_>>()?,

@@ -4,8 +4,8 @@ use super::*;
 use garonne_engine::api::{Origin, TypeMark};
 use garonne_engine::event::{Action, Kept, Pending};
 
-fn seen(rank: u32) -> Seen {
-    let wait = Wait {
+fn seen(rank: u32) -> DetailedSnapshot {
+    let wait = WaitInfo {
         call: 3,
         peer: -1,
         tag: -2,
@@ -15,11 +15,11 @@ fn seen(rank: u32) -> Seen {
         site: 99,
     };
     let list: Arc<[u32]> = vec![4, 2, 9].into();
-    Seen {
-        rank: Rank {
+    DetailedSnapshot {
+        rank: RankSnapshot {
             rank,
             pid: 5,
-            state: State::Running,
+            state: RankState::Running,
             cpu: Some(0),
             process: Some('S'),
             cpu_seconds: 1.5,
@@ -32,7 +32,7 @@ fn seen(rank: u32) -> Seen {
         waited_ns: 12,
         moves: true,
         place: Some("a.c:3".into()),
-        operations: Some(Operations {
+        operations: Some(PendingOperations {
             list: vec![Pending {
                 action: Action::Probe,
                 context: 8,
@@ -58,39 +58,39 @@ fn seen(rank: u32) -> Seen {
         operation_places: vec!["b.c:4".into()],
         senders: vec![String::new()],
         takers: vec!["c.c:5".into()],
-        polls: vec![Polled {
+        polls: vec![PollingThread {
             looks: 5,
             for_ns: 6,
-            asks: vec![Asked {
+            asks: vec![PolledOperation {
                 call: 7,
                 place: "c.c:5".into(),
                 operations: vec![(Pending::default(), "d.c:6".into())],
             }],
         }],
-        entered: vec![Entered {
+        entered: vec![CollectivesEntered {
             number: 1,
             counts: [1, 2, 3, 4],
         }],
         comms: vec![
-            Comm {
+            CommSnapshot {
                 number: 1,
                 name: "halo".into(),
                 size: Some(3),
-                members: Members::List(list),
+                members: CommMembers::List(list),
             },
-            Comm {
+            CommSnapshot {
                 number: 0,
                 name: String::new(),
                 size: None,
-                members: Members::Untold,
+                members: CommMembers::Untold,
             },
         ],
     }
 }
 
 /// What two ranks show, one of them with all that there may be.
-pub fn some() -> Vec<Seen> {
-    vec![seen(0), Seen::unseen(7)]
+pub fn some() -> Vec<DetailedSnapshot> {
+    vec![seen(0), DetailedSnapshot::unseen(7)]
 }
 
 #[test]
@@ -139,14 +139,14 @@ fn what_a_terminal_would_obey_does_not_come_through() {
 fn a_host_full_of_ranks_fits_though_the_last_are_told_without_details() {
     let mut one = seen(0);
     one.place = Some("x".repeat(LOOK_TEXT_MAX));
-    one.operations = Some(Operations {
+    one.operations = Some(PendingOperations {
         list: vec![Pending::default(); PENDING_SHOWN],
-        ..Operations::default()
+        ..PendingOperations::default()
     });
     let of_rank = |rank| {
         let mut seen = one.clone();
         seen.rank.rank = rank;
-        seen.comms[0].members = Members::List(vec![rank; 1000].into());
+        seen.comms[0].members = CommMembers::List(vec![rank; 1000].into());
         seen
     };
     let all: Vec<_> = (0..RANKS_MAX).map(of_rank).collect();

@@ -2,7 +2,7 @@
 
 /// A loadable part of an object of this process.
 #[derive(Debug)]
-pub struct LoadedPart {
+pub struct LoadedSegment {
     /// Its addresses.
     pub range: std::ops::Range<u64>,
     /// Where it begins in the object's file.
@@ -13,8 +13,8 @@ pub struct LoadedPart {
 
 /// The objects that are loaded, by the names that the loader knows: the program first, without a
 /// name. Asks the kernel nothing.
-pub fn loaded_objects() -> Vec<(Vec<u8>, Vec<LoadedPart>)> {
-    type Objects = Vec<(Vec<u8>, Vec<LoadedPart>)>;
+pub fn loaded_objects() -> Vec<(Vec<u8>, Vec<LoadedSegment>)> {
+    type Objects = Vec<(Vec<u8>, Vec<LoadedSegment>)>;
     unsafe extern "C" fn each(
         info: *mut libc::dl_phdr_info,
         _: usize,
@@ -30,7 +30,7 @@ pub fn loaded_objects() -> Vec<(Vec<u8>, Vec<LoadedPart>)> {
         let parts = headers
             .iter()
             .filter(|header| header.p_type == libc::PT_LOAD);
-        let parts = parts.map(|header| LoadedPart {
+        let parts = parts.map(|header| LoadedSegment {
             range: info.dlpi_addr + header.p_vaddr
                 ..info.dlpi_addr + header.p_vaddr + header.p_memsz,
             offset: header.p_offset,

@@ -4,18 +4,18 @@
 use super::count;
 use crate::error::Result;
 use crate::limits;
-use crate::processes::Ended;
-use crate::wire::{Reader, Writer, damaged};
+use crate::processes::ProcessExit;
+use crate::wire::{MessageReader, MessageWriter, damaged};
 
 /// The end of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankEnd {
+pub struct RankExit {
     /// Its number.
     pub rank: u32,
     /// Its process on its host.
     pub process: i32,
     /// How it ended.
-    pub ended: Ended,
+    pub ended: ProcessExit,
     /// For how long it ran.
     pub ran_ms: u64,
 }
@@ -25,12 +25,12 @@ const SIGNAL: u8 = 1;
 /// Bytes of one.
 const BYTES: usize = 21;
 
-pub(super) fn put_ends(writer: Writer, all: &[RankEnd]) -> Writer {
+pub(super) fn put_ends(writer: MessageWriter, all: &[RankExit]) -> MessageWriter {
     let writer = writer.raw((all.len() as u32).to_le_bytes());
     all.iter().fold(writer, |writer, end| {
         let (kind, value) = match end.ended {
-            Ended::Exit(code) => (EXIT, code),
-            Ended::Signal(signal) => (SIGNAL, signal),
+            ProcessExit::Exit(code) => (EXIT, code),
+            ProcessExit::Signal(signal) => (SIGNAL, signal),
         };
         writer
             .raw(end.rank.to_le_bytes())
@@ -41,18 +41,18 @@ pub(super) fn put_ends(writer: Writer, all: &[RankEnd]) -> Writer {
     })
 }
 
-pub(super) fn ends(r: &mut Reader<'_>) -> Result<Vec<RankEnd>> {
+pub(super) fn ends(r: &mut MessageReader<'_>) -> Result<Vec<RankExit>> {
     let count = count(r, BYTES, limits::RANKS_MAX as usize)?;
-    let end = |r: &mut Reader<'_>| {
+    let end = |r: &mut MessageReader<'_>| {
         let (rank, process) = (r.u32()?, r.u32()? as i32);
         let (kind, value) = (r.raw()?, r.u32()? as i32);
         let ended = match kind {
-            [EXIT] => Ended::Exit(value),
-            [SIGNAL] => Ended::Signal(value),
+            [EXIT] => ProcessExit::Exit(value),
+            [SIGNAL] => ProcessExit::Signal(value),
             _ => return Err(damaged("a rank ended in no known way")),
         };
         let ran_ms = u64::from_le_bytes(r.raw()?);
-        Ok(RankEnd {
+        Ok(RankExit {
             rank,
             process,
             ended,

@@ -8,15 +8,15 @@ use garonne_topology::binding::{BindTo, MapBy, Policy};
 
 use super::{count, optional, put_numbers, ranks};
 use crate::error::Result;
-use crate::job::{Job, Program, Stdin, Streams};
+use crate::job::{Job, Program, StderrMode, StdinReaders};
 use crate::limits;
-use crate::nodes::Nodes;
-use crate::wire::{Reader, Writer, damaged};
+use crate::nodes::NodeMap;
+use crate::wire::{MessageReader, MessageWriter, damaged};
 
 /// The reader of standard input, where all ranks read it: no rank has this number.
 const READ_BY_ALL: u32 = u32::MAX - 1;
 
-fn put_env(writer: Writer, env: &[(OsString, Option<OsString>)]) -> Writer {
+fn put_env(writer: MessageWriter, env: &[(OsString, Option<OsString>)]) -> MessageWriter {
     let writer = writer.raw((env.len() as u32).to_le_bytes());
     env.iter().fold(writer, |writer, (name, value)| {
         let writer = writer
@@ -26,9 +26,9 @@ fn put_env(writer: Writer, env: &[(OsString, Option<OsString>)]) -> Writer {
     })
 }
 
-fn env(r: &mut Reader<'_>) -> Result<Vec<(OsString, Option<OsString>)>> {
+fn env(r: &mut MessageReader<'_>) -> Result<Vec<(OsString, Option<OsString>)>> {
     let count = count(r, 9, limits::JOB_WORDS_MAX)?;
-    let entry = |r: &mut Reader<'_>| {
+    let entry = |r: &mut MessageReader<'_>| {
         let name = os(r)?;
         let there = r.raw()? != [0];
         Ok((name, Some(os(r)?).filter(|_| there)))
@@ -36,11 +36,11 @@ fn env(r: &mut Reader<'_>) -> Result<Vec<(OsString, Option<OsString>)>> {
     (0..count).map(|_| entry(r)).collect()
 }
 
-fn os(r: &mut Reader<'_>) -> Result<OsString> {
+fn os(r: &mut MessageReader<'_>) -> Result<OsString> {
     Ok(OsString::from_vec(r.bytes()?.to_vec()))
 }
 
-pub(super) fn put_job(writer: Writer, job: &Job) -> Writer {
+pub(super) fn put_job(writer: MessageWriter, job: &Job) -> MessageWriter {
     let mut writer = writer.raw((job.programs.len() as u32).to_le_bytes());
     for program in &job.programs {
         writer = writer.raw((program.argv.len() as u32).to_le_bytes());
@@ -63,11 +63,11 @@ pub(super) fn put_job(writer: Writer, job: &Job) -> Writer {
         .collect();
     writer = put_env(writer, &base);
     writer = writer
-        .raw([u8::from(job.streams == Streams::Merged)])
+        .raw([u8::from(job.streams == StderrMode::Merged)])
         .raw(optional(match job.stdin {
-            Stdin::Rank(rank) => Some(rank),
-            Stdin::All => Some(READ_BY_ALL),
-            Stdin::Nobody => None,
+            StdinReaders::Rank(rank) => Some(rank),
+            StdinReaders::All => Some(READ_BY_ALL),
+            StdinReaders::Nobody => None,
         }))
         .raw((job.nodes.names.len() as u32).to_le_bytes());
     writer = job
@@ -96,9 +96,9 @@ pub(super) fn put_job(writer: Writer, job: &Job) -> Writer {
         .raw(job.started_s.to_le_bytes())
 }
 
-pub(super) fn job(r: &mut Reader<'_>) -> Result<Job> {
+pub(super) fn job(r: &mut MessageReader<'_>) -> Result<Job> {
     let programs = count(r, 16, limits::JOB_WORDS_MAX)?;
-    let program = |r: &mut Reader<'_>| {
+    let program = |r: &mut MessageReader<'_>| {
         let words = count(r, 4, limits::JOB_WORDS_MAX)?;
         Ok(Program {
             argv: (0..words).map(|_| os(r)).collect::<Result<_>>()?,
@@ -115,13 +115,13 @@ pub(super) fn job(r: &mut Reader<'_>) -> Result<Job> {
             .collect(),
     );
     job.streams = match r.raw()? {
-        [0] => Streams::Apart,
-        _ => Streams::Merged,
+        [0] => StderrMode::Apart,
+        _ => StderrMode::Merged,
     };
     job.stdin = match r.u32()? {
-        u32::MAX => Stdin::Nobody,
-        READ_BY_ALL => Stdin::All,
-        rank => Stdin::Rank(rank),
+        u32::MAX => StdinReaders::Nobody,
+        READ_BY_ALL => StdinReaders::All,
+        rank => StdinReaders::Rank(rank),
     };
     let names = count(r, 4, limits::HOSTS_MAX)?;
     let names: Vec<String> = (0..names).map(|_| r.text()).collect::<Result<_>>()?;
@@ -132,7 +132,7 @@ pub(super) fn job(r: &mut Reader<'_>) -> Result<Job> {
     {
         return Err(damaged("its ranks are not where its hosts are"));
     }
-    job.nodes = Nodes { names, of_rank };
+    job.nodes = NodeMap { names, of_rank };
     let [bind, map] = r.raw()?;
     job.policy = Policy {
         bind: BINDS

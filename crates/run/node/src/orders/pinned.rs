@@ -6,9 +6,9 @@
 
 use super::tests::{a_place, an_errand, orders, reports};
 use super::*;
-use crate::joining::{Offer, ToGuest};
+use crate::joining::{HostOffer, ToJoiner};
 use crate::look;
-use crate::wish::{Form, Page};
+use crate::wish::{OutputFormat, RemoteCommand};
 use garonne_rails::tcp::VERSIONS;
 use garonne_trace::record::Side as Which;
 use garonne_trace::seen::{Background, Message, Seen, What};
@@ -39,57 +39,57 @@ fn sum(messages: &[Vec<u8>]) -> u64 {
 }
 
 /// Fails to build where an order is not known here: it needs an example among [`orders`].
-fn is_an_order(order: &Order) -> bool {
+fn is_an_order(order: &AgentCommand) -> bool {
     match order {
-        Order::Job(_)
-        | Order::Hosts(_)
-        | Order::Go
-        | Order::For(..)
-        | Order::Signal(_)
-        | Order::End { .. }
-        | Order::Finish
-        | Order::Room(..)
-        | Order::Input(_)
-        | Order::Ended(_)
-        | Order::Call(_)
-        | Order::Drained(_)
-        | Order::Added(_)
-        | Order::Probe(_)
-        | Order::Way(_)
-        | Order::Meet(_)
-        | Order::Try(_)
-        | Order::Reach(_)
-        | Order::Answer(..)
-        | Order::Look(..)
-        | Order::Seen(..)
-        | Order::Ping => true,
+        AgentCommand::Job(_)
+        | AgentCommand::Hosts(_)
+        | AgentCommand::Go
+        | AgentCommand::For(..)
+        | AgentCommand::Signal(_)
+        | AgentCommand::End { .. }
+        | AgentCommand::Finish
+        | AgentCommand::Room(..)
+        | AgentCommand::Input(_)
+        | AgentCommand::Ended(_)
+        | AgentCommand::Call(_)
+        | AgentCommand::Drained(_)
+        | AgentCommand::Added(_)
+        | AgentCommand::Probe(_)
+        | AgentCommand::Way(_)
+        | AgentCommand::Meet(_)
+        | AgentCommand::Try(_)
+        | AgentCommand::Reach(_)
+        | AgentCommand::Answer(..)
+        | AgentCommand::Look(..)
+        | AgentCommand::Seen(..)
+        | AgentCommand::Ping => true,
     }
 }
 
 /// The same for reports.
-fn is_a_report(report: &Report) -> bool {
+fn is_a_report(report: &AgentReport) -> bool {
     match report {
-        Report::Ready(_)
-        | Report::Opened(..)
-        | Report::Of(..)
-        | Report::Output(..)
-        | Report::Failed { .. }
-        | Report::Over(_)
-        | Report::Taken(_)
-        | Report::Say(_)
-        | Report::Unbound(_)
-        | Report::Ends(_)
-        | Report::Done
-        | Report::Call(_)
-        | Report::Drain(..)
-        | Report::Reach(..)
-        | Report::Added(_)
-        | Report::Passes(..)
-        | Report::Meets(..)
-        | Report::Reaches(_)
-        | Report::Look(..)
-        | Report::Seen(..)
-        | Report::Ping => true,
+        AgentReport::Ready(_)
+        | AgentReport::Opened(..)
+        | AgentReport::Of(..)
+        | AgentReport::Output(..)
+        | AgentReport::Failed { .. }
+        | AgentReport::Over(_)
+        | AgentReport::Taken(_)
+        | AgentReport::Say(_)
+        | AgentReport::Unbound(_)
+        | AgentReport::Ends(_)
+        | AgentReport::Done
+        | AgentReport::Call(_)
+        | AgentReport::Drain(..)
+        | AgentReport::Reach(..)
+        | AgentReport::Added(_)
+        | AgentReport::Passes(..)
+        | AgentReport::Meets(..)
+        | AgentReport::Reaches(_)
+        | AgentReport::Look(..)
+        | AgentReport::Seen(..)
+        | AgentReport::Ping => true,
     }
 }
 
@@ -173,8 +173,8 @@ fn frame() -> Vec<u8> {
 fn messages() -> Vec<Vec<u8>> {
     let (orders, reports) = (orders(), reports());
     assert!(orders.iter().all(is_an_order) && reports.iter().all(is_a_report));
-    let mut all: Vec<Vec<u8>> = orders.iter().map(Order::encode).collect();
-    all.extend(reports.iter().map(Report::encode));
+    let mut all: Vec<Vec<u8>> = orders.iter().map(AgentCommand::encode).collect();
+    all.extend(reports.iter().map(AgentReport::encode));
     let kind = |message: &Vec<u8>| u16::from_le_bytes([message[6], message[7]]);
     let kinds: BTreeSet<u16> = all.iter().map(kind).collect();
     assert!(
@@ -182,25 +182,25 @@ fn messages() -> Vec<Vec<u8>> {
         "each kind has an example"
     );
     let wishes = [
-        Wish::Standing,
-        Wish::Load,
-        Wish::Clock,
-        Wish::Records { ms: 9 },
-        Wish::NoMore,
-        Wish::All,
-        Wish::Page(Page::Gate(3), Form::Words),
-        Wish::Page(Page::Gate(3), Form::Json),
-        Wish::Page(Page::Rail, Form::Words),
-        Wish::Page(Page::Paces, Form::Json),
-        Wish::Page(Page::Background, Form::Json),
-        Wish::Page(Page::Map, Form::Json),
+        Query::Standing,
+        Query::Load,
+        Query::Clock,
+        Query::Records { ms: 9 },
+        Query::NoMore,
+        Query::All,
+        Query::Page(RemoteCommand::Gate(3), OutputFormat::Words),
+        Query::Page(RemoteCommand::Gate(3), OutputFormat::Json),
+        Query::Page(RemoteCommand::Rail, OutputFormat::Words),
+        Query::Page(RemoteCommand::Paces, OutputFormat::Json),
+        Query::Page(RemoteCommand::Background, OutputFormat::Json),
+        Query::Page(RemoteCommand::Map, OutputFormat::Json),
     ];
-    all.extend(wishes.map(|wish| Report::Look(1, wish).encode()));
-    let offer = Offer {
+    all.extend(wishes.map(|wish| AgentReport::Look(1, wish).encode()));
+    let offer = HostOffer {
         name: "n1".into(),
         slots: 4,
     };
-    let refused = ToGuest::Refused {
+    let refused = ToJoiner::Refused {
         code: "G0227".into(),
         text: "full".into(),
     };
@@ -210,7 +210,7 @@ fn messages() -> Vec<Vec<u8>> {
         look::encode(&look::tests::some()),
         frame(),
         offer.encode(),
-        ToGuest::Wait { came: 1, wanted: 2 }.encode(),
+        ToJoiner::Wait { came: 1, wanted: 2 }.encode(),
         refused.encode(),
     ]);
     all

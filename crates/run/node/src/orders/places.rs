@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use super::{addresses, count, ports, put_addresses, put_numbers};
 use crate::error::Result;
 use crate::limits;
-use crate::wire::{Reader, Writer, damaged};
+use crate::wire::{MessageReader, MessageWriter, damaged};
 
 /// A host as others reach it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct HostEndpoint {
     /// What `MPI_Get_processor_name` gives there.
     pub name: String,
     /// Identity of its network: two nodes with the same share one, with all addresses.
@@ -23,24 +23,24 @@ pub struct Place {
 
 /// A node that is ready: where it is, and the ports of its ranks, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seat {
+pub struct NodeEndpoints {
     /// The node.
     pub node: u32,
     /// Its host.
-    pub place: Place,
+    pub place: HostEndpoint,
     /// Ports of its ranks.
     pub ports: Vec<u16>,
 }
 
-fn put_place(writer: Writer, place: &Place) -> Writer {
+fn put_place(writer: MessageWriter, place: &HostEndpoint) -> MessageWriter {
     let writer = writer
         .bytes(place.name.as_bytes())
         .raw(place.home.to_le_bytes());
     put_addresses(writer.raw([u8::from(place.guest)]), &place.addresses)
 }
 
-fn place(r: &mut Reader<'_>) -> Result<Place> {
-    Ok(Place {
+fn place(r: &mut MessageReader<'_>) -> Result<HostEndpoint> {
+    Ok(HostEndpoint {
         name: r.text()?,
         home: u64::from_le_bytes(r.raw()?),
         guest: r.raw()? != [0],
@@ -49,16 +49,16 @@ fn place(r: &mut Reader<'_>) -> Result<Place> {
 }
 
 /// A place as it stands in the table that ranks read (`atlas`).
-pub fn encode_place(place: &Place) -> Vec<u8> {
-    put_place(Writer::new(340), place).0
+pub fn encode_place(place: &HostEndpoint) -> Vec<u8> {
+    put_place(MessageWriter::new(340), place).0
 }
 
 /// Reads it.
 ///
 /// # Errors
 /// It is damaged.
-pub fn decode_place(message: &[u8]) -> Result<Place> {
-    let (kind, mut r) = Reader::new(message)?;
+pub fn decode_place(message: &[u8]) -> Result<HostEndpoint> {
+    let (kind, mut r) = MessageReader::new(message)?;
     if kind != 340 {
         return Err(damaged("it is no host"));
     }
@@ -66,7 +66,7 @@ pub fn decode_place(message: &[u8]) -> Result<Place> {
     r.end(place)
 }
 
-pub(super) fn put_seats(writer: Writer, seats: &[Seat]) -> Writer {
+pub(super) fn put_seats(writer: MessageWriter, seats: &[NodeEndpoints]) -> MessageWriter {
     let writer = writer.raw((seats.len() as u32).to_le_bytes());
     seats.iter().fold(writer, |writer, seat| {
         let writer = put_place(writer.raw(seat.node.to_le_bytes()), &seat.place);
@@ -74,10 +74,10 @@ pub(super) fn put_seats(writer: Writer, seats: &[Seat]) -> Writer {
     })
 }
 
-pub(super) fn seats(r: &mut Reader<'_>) -> Result<Vec<Seat>> {
+pub(super) fn seats(r: &mut MessageReader<'_>) -> Result<Vec<NodeEndpoints>> {
     let count = count(r, 25, limits::SEATS_MAX)?;
-    let seat = |r: &mut Reader<'_>| {
-        Ok(Seat {
+    let seat = |r: &mut MessageReader<'_>| {
+        Ok(NodeEndpoints {
             node: r.u32()?,
             place: place(r)?,
             ports: ports(r)?,

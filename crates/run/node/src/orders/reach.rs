@@ -4,14 +4,14 @@
 use super::count;
 use crate::error::Result;
 use crate::limits;
-use crate::reach::Own;
-use crate::wire::{Reader, Writer, damaged, network, put_network};
+use crate::reach::InterfaceAddress;
+use crate::wire::{MessageReader, MessageWriter, damaged, network, put_network};
 
 const USABLE: u8 = 1;
 const LEADS_ON: u8 = 2;
 const LINKED: u8 = 4;
 
-pub(super) fn put_own(writer: Writer, all: &[Own]) -> Writer {
+pub(super) fn put_own(writer: MessageWriter, all: &[InterfaceAddress]) -> MessageWriter {
     let shown = &all[..all.len().min(limits::ADDRESSES_MAX)];
     let writer = writer.raw((shown.len() as u32).to_le_bytes());
     shown.iter().fold(writer, |writer, own| {
@@ -22,14 +22,14 @@ pub(super) fn put_own(writer: Writer, all: &[Own]) -> Writer {
     })
 }
 
-pub(super) fn own(r: &mut Reader<'_>) -> Result<Vec<Own>> {
+pub(super) fn own(r: &mut MessageReader<'_>) -> Result<Vec<InterfaceAddress>> {
     let count = count(r, 7, limits::ADDRESSES_MAX)?;
-    let one = |r: &mut Reader<'_>| {
+    let one = |r: &mut MessageReader<'_>| {
         let (at, [flags]) = (network(r)?, r.raw()?);
         if flags > USABLE | LEADS_ON | LINKED {
             return Err(damaged("an address has what is unknown"));
         }
-        Ok(Own {
+        Ok(InterfaceAddress {
             at,
             usable: flags & USABLE != 0,
             leads_on: flags & LEADS_ON != 0,

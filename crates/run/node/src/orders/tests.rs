@@ -1,7 +1,7 @@
 use super::*;
-use crate::job::{Program, Stdin, Streams};
-use crate::nodes::Nodes;
-use crate::processes::Ended;
+use crate::job::{Program, StderrMode, StdinReaders};
+use crate::nodes::NodeMap;
+use crate::processes::ProcessExit;
 use garonne_topology::binding::BindTo;
 use proptest::prelude::*;
 
@@ -21,9 +21,9 @@ fn a_job() -> Job {
         },
     ]);
     job.env = Some(vec![("HOME".into(), "/root".into())]);
-    job.streams = Streams::Merged;
-    job.stdin = Stdin::Rank(2);
-    job.nodes = Nodes {
+    job.streams = StderrMode::Merged;
+    job.stdin = StdinReaders::Rank(2);
+    job.nodes = NodeMap {
         names: vec!["here".into(), "b".into()],
         of_rank: vec![1, 1, 0],
     };
@@ -34,8 +34,8 @@ fn a_job() -> Job {
     job
 }
 
-pub(super) fn a_place() -> Place {
-    Place {
+pub(super) fn a_place() -> HostEndpoint {
+    HostEndpoint {
         name: "n1".into(),
         home: 7,
         addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
@@ -43,32 +43,32 @@ pub(super) fn a_place() -> Place {
     }
 }
 
-fn a_seat() -> Seat {
-    Seat {
+fn a_seat() -> NodeEndpoints {
+    NodeEndpoints {
         node: 3,
         place: a_place(),
         ports: vec![1, 65535],
     }
 }
 
-fn a_callback() -> Callback {
-    Callback {
+fn a_callback() -> ReverseConnectRequest {
+    ReverseConnectRequest {
         from: 1,
         to: 2,
         bulk: true,
     }
 }
 
-fn a_venue() -> Venue {
-    Venue {
+fn a_venue() -> RendezvousPoint {
+    RendezvousPoint {
         call: a_callback(),
         via: 7,
         port: 65535,
     }
 }
 
-fn some_own() -> Vec<Own> {
-    let own = |at: &str, usable, leads_on, linked| Own {
+fn some_own() -> Vec<InterfaceAddress> {
+    let own = |at: &str, usable, leads_on, linked| InterfaceAddress {
         at: at.parse().unwrap(),
         usable,
         leads_on,
@@ -80,99 +80,99 @@ fn some_own() -> Vec<Own> {
     ]
 }
 
-pub(super) fn orders() -> Vec<Order> {
+pub(super) fn orders() -> Vec<AgentCommand> {
     vec![
-        Order::Job(Box::new(a_job())),
-        Order::Hosts(vec![a_seat(), Seat::default()]),
-        Order::Go,
-        Order::For(70_000, vec![1, 2, 3]),
-        Order::Signal(15),
-        Order::End {
+        AgentCommand::Job(Box::new(a_job())),
+        AgentCommand::Hosts(vec![a_seat(), NodeEndpoints::default()]),
+        AgentCommand::Go,
+        AgentCommand::For(70_000, vec![1, 2, 3]),
+        AgentCommand::Signal(15),
+        AgentCommand::End {
             patient: true,
             code: -1,
         },
-        Order::Call(a_callback()),
-        Order::Drained(vec![
+        AgentCommand::Call(a_callback()),
+        AgentCommand::Drained(vec![
             "10.0.0.0/24".parse().unwrap(),
             "fd00::/64".parse().unwrap(),
         ]),
-        Order::Probe(a_callback()),
-        Order::Reach(8),
-        Order::Answer(9, "so".into()),
-        Order::Way(Way {
+        AgentCommand::Probe(a_callback()),
+        AgentCommand::Reach(8),
+        AgentCommand::Answer(9, "so".into()),
+        AgentCommand::Way(RelayRoute {
             to: 3,
             via: 2,
             port: 1,
         }),
-        Order::Meet(a_callback()),
-        Order::Try(a_venue()),
-        Order::Finish,
-        Order::Room(3, Side::Err, 99),
-        Order::Input(vec![1, 2]),
-        Order::Ended(vec![4, 5]),
-        Order::Added(vec![
+        AgentCommand::Meet(a_callback()),
+        AgentCommand::Try(a_venue()),
+        AgentCommand::Finish,
+        AgentCommand::Room(3, OutputStream::Err, 99),
+        AgentCommand::Input(vec![1, 2]),
+        AgentCommand::Ended(vec![4, 5]),
+        AgentCommand::Added(vec![
             (3, [10, 0, 0, 3].into()),
             (0, [0xfd00, 0, 0, 0, 0, 0, 0, 1].into()),
         ]),
-        Order::Look(
-            Asked {
+        AgentCommand::Look(
+            QueryId {
                 at: 70_000,
                 number: 2,
             },
-            Wish::Records { ms: 9 },
+            Query::Records { ms: 9 },
         ),
-        Order::Seen(3, Asked { at: 1, number: 2 }, vec![6, 7]),
-        Order::Ping,
+        AgentCommand::Seen(3, QueryId { at: 1, number: 2 }, vec![6, 7]),
+        AgentCommand::Ping,
     ]
 }
 
-pub(super) fn reports() -> Vec<Report> {
+pub(super) fn reports() -> Vec<AgentReport> {
     vec![
-        Report::Ready(vec![a_seat()]),
-        Report::Opened(9, a_place().addresses),
-        Report::Of(70_000, vec![4, 5]),
-        Report::Output(1, Side::Out, vec![0; 9]),
-        Report::Failed {
+        AgentReport::Ready(vec![a_seat()]),
+        AgentReport::Opened(9, a_place().addresses),
+        AgentReport::Of(70_000, vec![4, 5]),
+        AgentReport::Output(1, OutputStream::Out, vec![0; 9]),
+        AgentReport::Failed {
             rank: None,
             code: -1,
             finalized: true,
             report: "r".into(),
             line: "l".into(),
         },
-        Report::Over(vec![1, 2]),
-        Report::Taken(5),
-        Report::Say("x".into()),
-        Report::Unbound("share CPUs 0".into()),
-        Report::Ends(vec![
-            RankEnd {
+        AgentReport::Over(vec![1, 2]),
+        AgentReport::Taken(5),
+        AgentReport::Say("x".into()),
+        AgentReport::Unbound("share CPUs 0".into()),
+        AgentReport::Ends(vec![
+            RankExit {
                 rank: 3,
                 process: 99,
-                ended: Ended::Exit(-1),
+                ended: ProcessExit::Exit(-1),
                 ran_ms: 1 << 40,
             },
-            RankEnd {
+            RankExit {
                 rank: 4,
                 process: 0,
-                ended: Ended::Signal(9),
+                ended: ProcessExit::Signal(9),
                 ran_ms: 0,
             },
         ]),
-        Report::Done,
-        Report::Call(a_callback()),
-        Report::Drain("10.0.0.0/24".parse().unwrap(), true, 9),
-        Report::Reach(8, some_own()),
-        Report::Passes(a_callback(), 7),
-        Report::Meets(a_callback(), 7),
-        Report::Reaches(a_venue()),
-        Report::Added(a_place().addresses),
-        Report::Look(9, Wish::NoMore),
-        Report::Seen(Asked { at: 1, number: 2 }, vec![8]),
-        Report::Ping,
+        AgentReport::Done,
+        AgentReport::Call(a_callback()),
+        AgentReport::Drain("10.0.0.0/24".parse().unwrap(), true, 9),
+        AgentReport::Reach(8, some_own()),
+        AgentReport::Passes(a_callback(), 7),
+        AgentReport::Meets(a_callback(), 7),
+        AgentReport::Reaches(a_venue()),
+        AgentReport::Added(a_place().addresses),
+        AgentReport::Look(9, Query::NoMore),
+        AgentReport::Seen(QueryId { at: 1, number: 2 }, vec![8]),
+        AgentReport::Ping,
     ]
 }
 
-pub(super) fn an_errand() -> Errand {
-    Errand {
+pub(super) fn an_errand() -> AgentBootstrap {
+    AgentBootstrap {
         job: 1 << 100,
         secret: Secret::from_bytes(&[7; SECRET_BYTES]),
         node: 3,
@@ -189,7 +189,7 @@ fn an_errand_of_another_build_is_refused_with_both_named() {
     let (errand, ours) = (an_errand(), VERSIONS);
     let later = Versions::from((ours.highest + 1, ours.highest + 2));
     for (versions, library) in [(later, LIBRARY), (ours, "garonne 9.9.9"), (later, "")] {
-        let error = Errand::decode(&errand.encode_as(versions, library)[4..]).unwrap_err();
+        let error = AgentBootstrap::decode(&errand.encode_as(versions, library)[4..]).unwrap_err();
         let text = error.to_string();
         let both = [library, LIBRARY, &versions.to_string(), &ours.to_string()];
         assert!(
@@ -201,14 +201,14 @@ fn an_errand_of_another_build_is_refused_with_both_named() {
     let mut bytes = errand.encode_as(later, LIBRARY);
     bytes.truncate(bytes.len() - 40);
     assert!(
-        Errand::decode(&bytes[4..])
+        AgentBootstrap::decode(&bytes[4..])
             .unwrap_err()
             .to_string()
             .contains("G0203")
     );
     let both = Versions::from((ours.lowest, ours.highest + 1));
     assert_eq!(
-        Errand::decode(&errand.encode_as(both, LIBRARY)[4..])
+        AgentBootstrap::decode(&errand.encode_as(both, LIBRARY)[4..])
             .unwrap()
             .job,
         errand.job
@@ -218,11 +218,11 @@ fn an_errand_of_another_build_is_refused_with_both_named() {
 #[test]
 fn orders_and_reports_read_back_as_written() {
     for order in orders() {
-        let again = Order::decode(&order.encode()).unwrap();
+        let again = AgentCommand::decode(&order.encode()).unwrap();
         assert_eq!(format!("{again:?}"), format!("{order:?}"));
     }
     for report in reports() {
-        assert_eq!(Report::decode(&report.encode()).unwrap(), report);
+        assert_eq!(AgentReport::decode(&report.encode()).unwrap(), report);
     }
     let place = a_place();
     assert_eq!(decode_place(&encode_place(&place)).unwrap(), place);
@@ -230,7 +230,7 @@ fn orders_and_reports_read_back_as_written() {
 
 #[test]
 fn an_errand_reads_back_and_fits_what_a_pipe_takes_at_once() {
-    let errand = Errand {
+    let errand = AgentBootstrap {
         secret: Secret::generate().unwrap(),
         name: "n".repeat(255),
         above: "m".repeat(255),
@@ -239,7 +239,7 @@ fn an_errand_reads_back_and_fits_what_a_pipe_takes_at_once() {
     };
     let bytes = errand.encode();
     assert!(bytes.len() <= limits::ERRAND_BYTES_MAX);
-    let again = Errand::decode(&bytes[4..]).unwrap();
+    let again = AgentBootstrap::decode(&bytes[4..]).unwrap();
     assert_eq!(again.secret.bytes(), errand.secret.bytes());
     assert_eq!(
         (again.job, again.node, again.parent, again.port),
@@ -253,16 +253,17 @@ fn an_errand_reads_back_and_fits_what_a_pipe_takes_at_once() {
 
 #[test]
 fn no_prefix_and_no_extension_of_a_message_is_accepted() {
-    let mut messages: Vec<_> = orders().iter().map(Order::encode).collect();
-    messages.extend(reports().iter().map(Report::encode));
+    let mut messages: Vec<_> = orders().iter().map(AgentCommand::encode).collect();
+    messages.extend(reports().iter().map(AgentReport::encode));
     for bytes in messages {
         for cut in 0..bytes.len() {
             assert!(
-                Order::decode(&bytes[..cut]).is_err() && Report::decode(&bytes[..cut]).is_err()
+                AgentCommand::decode(&bytes[..cut]).is_err()
+                    && AgentReport::decode(&bytes[..cut]).is_err()
             );
         }
         let longer = [&bytes[..], &[0]].concat();
-        assert!(Order::decode(&longer).is_err() && Report::decode(&longer).is_err());
+        assert!(AgentCommand::decode(&longer).is_err() && AgentReport::decode(&longer).is_err());
     }
 }
 
@@ -278,13 +279,12 @@ fn the_inputs_that_fuzzing_begins_with_are_messages() {
             std::fs::read(&path).unwrap(),
         );
         let good = match name.split('_').next() {
-            Some("order") => Order::decode(&bytes).is_ok(),
-            Some("report") => Report::decode(&bytes).is_ok(),
+            Some("order") => AgentCommand::decode(&bytes).is_ok(),
+            Some("report") => AgentReport::decode(&bytes).is_ok(),
             Some("hosts") => decode_place(&bytes).is_ok(),
             // It names the library that it is of.
-            Some("errand") => {
-                Errand::decode(&bytes).map_or_else(|error| error.code() == codes::G0203, |_| true)
-            }
+            Some("errand") => AgentBootstrap::decode(&bytes)
+                .map_or_else(|error| error.code() == codes::G0203, |_| true),
             _ => continue,
         };
         assert!(good, "{name}");
@@ -297,17 +297,17 @@ fn the_inputs_that_fuzzing_begins_with_are_messages() {
 fn a_job_whose_ranks_are_nowhere_is_refused() {
     let mut job = a_job();
     job.nodes.of_rank[0] = 9;
-    assert!(Order::decode(&Order::Job(Box::new(job)).encode()).is_err());
+    assert!(AgentCommand::decode(&AgentCommand::Job(Box::new(job)).encode()).is_err());
     let mut job = a_job();
     job.nodes.of_rank.pop();
-    assert!(Order::decode(&Order::Job(Box::new(job)).encode()).is_err());
+    assert!(AgentCommand::decode(&AgentCommand::Job(Box::new(job)).encode()).is_err());
 }
 
 proptest! {
     #[test]
     fn a_message_with_any_byte_changed_is_read_or_refused(which in 0usize..25, at: prop::sample::Index, byte: u8) {
-        let mut all: Vec<_> = orders().iter().map(Order::encode).collect();
-        all.extend(reports().iter().map(Report::encode));
+        let mut all: Vec<_> = orders().iter().map(AgentCommand::encode).collect();
+        all.extend(reports().iter().map(AgentReport::encode));
         let mut bytes = all.swap_remove(which % all.len());
         let at = at.index(bytes.len());
         bytes[at] = byte;
@@ -318,12 +318,16 @@ proptest! {
 
 #[test]
 fn looks_are_known_on_every_part_of_their_way() {
-    let (asked, look) = (Asked { at: 2, number: 9 }, vec![1; 100]);
-    let order = Order::Seen(3, asked, look.clone()).encode();
-    let report = Report::Seen(asked, look).encode();
+    let (asked, look) = (QueryId { at: 2, number: 9 }, vec![1; 100]);
+    let order = AgentCommand::Seen(3, asked, look.clone()).encode();
+    let report = AgentReport::Seen(asked, look).encode();
     assert!(shows_ranks(&order) && shows_ranks(&report));
-    assert!(shows_ranks(&Order::For(5, order).encode()));
-    assert!(shows_ranks(&Report::Of(5, report).encode()));
-    assert!(!shows_ranks(&Report::Of(5, Report::Done.encode()).encode()));
-    assert!(!shows_ranks(&Order::Look(asked, Wish::Standing).encode()) && !shows_ranks(b"none"));
+    assert!(shows_ranks(&AgentCommand::For(5, order).encode()));
+    assert!(shows_ranks(&AgentReport::Of(5, report).encode()));
+    assert!(!shows_ranks(
+        &AgentReport::Of(5, AgentReport::Done.encode()).encode()
+    ));
+    assert!(
+        !shows_ranks(&AgentCommand::Look(asked, Query::Standing).encode()) && !shows_ranks(b"none")
+    );
 }

@@ -14,12 +14,12 @@ use std::time::Duration;
 /// Where helpers of a node's ranks may run, and how many whole cores there have to be for each to
 /// have one.
 #[derive(Clone, Debug)]
-pub(super) struct Idle {
+pub(super) struct IdleCores {
     cpus: CpuSet,
     wanted: u64,
 }
 
-impl Idle {
+impl IdleCores {
     /// Of a node on which so many threads of so many ranks compute, with this much processor time.
     /// `helpers`: CPUs for their helpers, if ranks are bound; else these run where the ranks do, on
     /// `allowed`. `None`: there are none whatever the machine is like.
@@ -77,7 +77,8 @@ mod tests {
 
     #[test]
     fn helpers_stay_awake_only_where_each_has_a_whole_core_beside_those_that_compute() {
-        let of = |ranks, threads| Idle::of((ranks, threads), 16_000, None, &set(0..16)).unwrap();
+        let of =
+            |ranks, threads| IdleCores::of((ranks, threads), 16_000, None, &set(0..16)).unwrap();
         assert_eq!(of(4, 1).vigil_on(&machine(8)), limits::VIGIL);
         assert_eq!(of(5, 1).vigil_on(&machine(8)), Duration::ZERO);
         assert_eq!(of(2, 3).vigil_on(&machine(8)), limits::VIGIL);
@@ -86,14 +87,14 @@ mod tests {
 
     #[test]
     fn helpers_with_cores_of_their_own_need_one_each() {
-        let idle = Idle::of((4, 1), 16_000, Some(&set(8..16)), &set(0..1)).unwrap();
+        let idle = IdleCores::of((4, 1), 16_000, Some(&set(8..16)), &set(0..1)).unwrap();
         assert_eq!(idle.vigil_on(&machine(4)), limits::VIGIL);
         assert_eq!(idle.vigil_on(&machine(3)), Duration::ZERO);
     }
 
     #[test]
     fn a_quota_counts_as_cores_that_are_not_there() {
-        assert!(Idle::of((2, 1), 3999, None, &set(0..16)).is_none());
-        assert!(Idle::of((2, 1), 4000, None, &set(0..16)).is_some());
+        assert!(IdleCores::of((2, 1), 3999, None, &set(0..16)).is_none());
+        assert!(IdleCores::of((2, 1), 4000, None, &set(0..16)).is_some());
     }
 }

@@ -1,9 +1,9 @@
 //! The ranks of this node as the shared-memory rail of a shard meets them: inboxes, bells,
 //! processes.
 
-use crate::client::Client;
+use crate::client::AgentClient;
 use crate::error::{Error, Result};
-use crate::layout::State;
+use crate::layout::RankState;
 use crate::limits;
 use garonne_engine::api::{Error as EngineError, Lacking, Peer, Shortage};
 use garonne_rails::shm::{Neighbours, Process, refuse};
@@ -29,8 +29,8 @@ fn is_left(bytes: usize) -> bool {
 }
 
 /// The ranks of a job's node in one of their shards, as the agent's memory shows them.
-pub(super) struct OfJob {
-    client: Arc<Client>,
+pub(super) struct SegmentPeers {
+    client: Arc<AgentClient>,
     board: Segment,
     me: Peer,
     size: u32,
@@ -38,16 +38,16 @@ pub(super) struct OfJob {
     own_inbox: Segment,
 }
 
-impl OfJob {
+impl SegmentPeers {
     /// In the first shard.
-    pub(super) fn new(client: Arc<Client>) -> Self {
+    pub(super) fn new(client: Arc<AgentClient>) -> Self {
         let own_inbox = client.own_inbox();
         Self::with(client, 0, own_inbox)
     }
 
     /// In a shard. Where its inbox finds no room the other ranks are told that none of them is
     /// reached in it: it is not to be asked for again.
-    pub(super) fn in_shard(client: Arc<Client>, shard: u32) -> Result<Self> {
+    pub(super) fn in_shard(client: Arc<AgentClient>, shard: u32) -> Result<Self> {
         match client.map_shard_inbox(shard, client.world().rank) {
             Ok(own_inbox) => Ok(Self::with(client, shard, own_inbox)),
             Err(error) => {
@@ -61,7 +61,7 @@ impl OfJob {
         }
     }
 
-    fn with(client: Arc<Client>, shard: u32, own_inbox: Segment) -> Self {
+    fn with(client: Arc<AgentClient>, shard: u32, own_inbox: Segment) -> Self {
         let world = client.world();
         Self {
             board: client.board(),
@@ -74,7 +74,7 @@ impl OfJob {
     }
 }
 
-impl Neighbours for OfJob {
+impl Neighbours for SegmentPeers {
     fn me(&self) -> Peer {
         self.me
     }
@@ -140,7 +140,7 @@ impl Neighbours for OfJob {
     }
 
     fn is_gone(&self, peer: Peer) -> bool {
-        self.client.card(peer).state() == State::Gone
+        self.client.card(peer).state() == RankState::Gone
     }
 
     fn commons(&self) -> Option<Segment> {

@@ -12,14 +12,14 @@ use ipnet::IpNet;
 use crate::addresses;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::orders::Place;
+use crate::orders::HostEndpoint;
 
 /// The setting's name.
 pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
 
 /// What may be used.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Networks {
+pub(crate) struct AllowedNetworks {
     said: String,
     /// The host that says so.
     host: String,
@@ -29,7 +29,7 @@ pub(crate) struct Networks {
     forbidden: Vec<IpNet>,
 }
 
-impl Networks {
+impl AllowedNetworks {
     /// As the environment says; all if it says nothing.
     pub fn from_environment() -> Result<Self> {
         match std::env::var(ENV_NETWORKS) {
@@ -41,7 +41,7 @@ impl Networks {
     /// What this says here.
     ///
     /// # Errors
-    /// As [`Networks::parse`].
+    /// As [`AllowedNetworks::parse`].
     pub fn on_this_host(said: &str) -> Result<Self> {
         if said.trim().is_empty() {
             return Ok(Self::default());
@@ -114,7 +114,7 @@ impl Networks {
     ///
     /// # Errors
     /// None is left.
-    pub fn limit(&self, place: &mut Place) -> Result<()> {
+    pub fn limit(&self, place: &mut HostEndpoint) -> Result<()> {
         let had = std::mem::take(&mut place.addresses);
         place.addresses = had
             .iter()
@@ -160,11 +160,11 @@ mod tests {
     }
 
     fn left(said: &str, addresses: &[&str]) -> Result<Vec<String>> {
-        let mut place = Place {
+        let mut place = HostEndpoint {
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
-            ..Place::default()
+            ..HostEndpoint::default()
         };
-        Networks::parse(said, &own())?.limit(&mut place)?;
+        AllowedNetworks::parse(said, &own())?.limit(&mut place)?;
         Ok(place.addresses.iter().map(IpAddr::to_string).collect())
     }
 
@@ -187,7 +187,11 @@ mod tests {
 
     #[test]
     fn routers_are_used_unless_all_that_is_wanted_is_near() {
-        let leads = |said: &str| Networks::parse(said, &own()).unwrap().leads_beyond(&own());
+        let leads = |said: &str| {
+            AllowedNetworks::parse(said, &own())
+                .unwrap()
+                .leads_beyond(&own())
+        };
         assert!(leads("") && leads("^eth1") && leads("eth0,10.9.0.0/16"));
         assert!(!leads("eth1") && !leads("10.0.0.77"));
     }

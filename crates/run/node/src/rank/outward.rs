@@ -13,48 +13,48 @@ use garonne_sync::shm::Segment;
 use garonne_topology::device::{self, Near};
 use garonne_topology::nuioa;
 
-use super::Hosts;
-use super::networks::Networks;
-use super::rails::Rails;
+use super::JobHosts;
+use super::networks::AllowedNetworks;
+use super::rails::BulkTransports;
 use super::settings::{ENV_ENCRYPT, fabrics, sealed};
-use crate::added::{self, Added};
-use crate::addresses::{self, Side};
-use crate::atlas::Atlas;
-use crate::client::{Client, WorldInfo};
+use crate::added::{self, NewAddress};
+use crate::addresses::{self, WhichHost};
+use crate::atlas::HostTable;
+use crate::client::{AgentClient, WorldInfo};
 use crate::codes;
 use crate::drained;
 use crate::error::{Error, Result};
-use crate::layout::{self, State};
-use crate::orders::Place;
-use crate::tuned::Networks as Tuned;
+use crate::layout::{self, RankState};
+use crate::orders::HostEndpoint;
+use crate::tuned::MeasuredNetworks as Tuned;
 use crate::ways;
 
 /// See the module's paragraph.
-pub(super) struct Outward {
+pub(super) struct RemoteHosts {
     pub rail: TcpRail,
     /// By rank: it is on this node.
     pub near: Vec<bool>,
     /// By rank: it is on this node, is not this one, and large data go by TCP as well; empty: to
     /// none.
     pub beside: Vec<bool>,
-    pub hosts: Hosts,
+    pub hosts: JobHosts,
 }
 
-impl Outward {
+impl RemoteHosts {
     /// `None` in a job on one host, unless its ranks are to use TCP as well.
-    pub fn new(client: &Arc<Client>, built_in: BuiltIn) -> Result<Option<Self>> {
+    pub fn new(client: &Arc<AgentClient>, built_in: BuiltIn) -> Result<Option<Self>> {
         let world = client.world();
-        let rails = Rails::from_environment()?;
-        let joint = rails == Rails::Both;
+        let rails = BulkTransports::from_environment()?;
+        let joint = rails == BulkTransports::Both;
         let begin = client.take_outward();
         let said = client.board();
         rails.agree(said.atomic_u32(layout::RAILS), world.rank, begin.is_some())?;
         let Some(begin) = begin else {
             return Ok(None);
         };
-        let map = Map {
+        let map = ReachableHosts {
             atlas: client.atlas()?,
-            networks: Networks::from_environment()?,
+            networks: AllowedNetworks::from_environment()?,
             node: world.node,
             home: addresses::home().ok(),
             interfaces: addresses::interfaces().unwrap_or_default(),
@@ -74,7 +74,7 @@ impl Outward {
             .get_mut(world.rank as usize)
             .into_iter()
             .for_each(|own| *own = false);
-        let hosts = Hosts {
+        let hosts = JobHosts {
             near: here.clone(),
             name: map.atlas.place(world.node)?.name,
         };
@@ -89,7 +89,7 @@ impl Outward {
         let here = here.len() as u64;
         // Each has a core of its own, and none is left.
         let all_send = world.bound && here * 1000 >= u64::from(world.cpus_milli);
-        let others = Others {
+        let others = RemoteRanks {
             client: client.clone(),
             board: client.board(),
             shares: OnceLock::new(),
@@ -149,29 +149,29 @@ fn shares(all_send: bool) -> Vec<(IpAddr, f64)> {
 
 /// Where hosts are, as this rank may reach them. Each is looked up when it is wanted: a rank speaks
 /// with few of those of a large job.
-struct Map {
-    atlas: Atlas,
-    networks: Networks,
+struct ReachableHosts {
+    atlas: HostTable,
+    networks: AllowedNetworks,
     /// This rank's own.
     node: u32,
     home: Option<u64>,
     /// When the job began.
     interfaces: Vec<addresses::Interface>,
     board: Segment,
-    since: Mutex<Since>,
+    since: Mutex<NetworkChanges>,
 }
 
 /// What hosts have got since the job began, as this rank knew it last.
 #[derive(Clone, Debug, Default)]
-struct Since {
-    added: Vec<Added>,
+struct NetworkChanges {
+    added: Vec<NewAddress>,
     /// This host's interfaces, those that it had before among them.
     interfaces: Vec<addresses::Interface>,
 }
 
-impl Map {
+impl ReachableHosts {
     /// What is known now. Interfaces are looked at when some host has got another.
-    fn since(&self) -> MutexGuard<'_, Since> {
+    fn since(&self) -> MutexGuard<'_, NetworkChanges> {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         if added::len(&self.board) != since.added.len() {
             since.added = added::read(&self.board);
@@ -185,14 +185,14 @@ impl Map {
 
     /// A host with the addresses that may be used: those of the beginning, and behind them those
     /// that it has got.
-    fn place(&self, node: u32) -> Option<Place> {
+    fn place(&self, node: u32) -> Option<HostEndpoint> {
         let added = added::len(&self.board) > 0;
         let now = added.then(|| self.since());
         self.place_with(node, now.as_deref().map_or(&[], |since| &since.added))
     }
 
     /// The same with what is `added` of such addresses.
-    fn place_with(&self, node: u32, added: &[Added]) -> Option<Place> {
+    fn place_with(&self, node: u32, added: &[NewAddress]) -> Option<HostEndpoint> {
         let mut place = self.atlas.place(node).ok()?;
         let of_it = added.iter().filter(|(of, _)| *of == node);
         for (_, address) in of_it {
@@ -231,7 +231,11 @@ impl Map {
             return Vec::new();
         };
         let found = |side, address| {
-            let node = if side == Side::Own { self.node } else { node };
+            let node = if side == WhichHost::Own {
+                self.node
+            } else {
+                node
+            };
             since
                 .added
                 .iter()
@@ -254,11 +258,11 @@ impl Map {
 }
 
 /// The ranks of other hosts, as the agent knows them.
-struct Others {
-    client: Arc<Client>,
+struct RemoteRanks {
+    client: Arc<AgentClient>,
     board: Segment,
     world: WorldInfo,
-    map: Map,
+    map: ReachableHosts,
     /// By address of this host; none where it does not matter. Found out when the first large data
     /// leave.
     shares: OnceLock<Vec<(IpAddr, f64)>>,
@@ -273,7 +277,7 @@ struct Others {
     sealed: bool,
 }
 
-impl tcp::Hosts for Others {
+impl tcp::Hosts for RemoteRanks {
     fn size(&self) -> u32 {
         self.world.size
     }
@@ -348,7 +352,7 @@ impl tcp::Hosts for Others {
     }
 
     fn is_gone(&self, peer: Peer) -> bool {
-        self.client.card(peer).state() == State::Gone
+        self.client.card(peer).state() == RankState::Gone
     }
 
     fn ask(&self, peer: Peer, bulk: bool) {

@@ -1,15 +1,15 @@
 //! The surroundings of a rank's engines in a real process: how patient they are, and what they show
 //! to others.
 //!
-//! One [`Place`] for each shard; what others see of the rank is one, whatever shard it is about
-//! ([`Shown`]).
+//! One [`RankEnvironment`] for each shard; what others see of the rank is one, whatever shard it is
+//! about ([`PublishedState`]).
 
-use super::idle::Idle;
+use super::idle::IdleCores;
 use super::memory_of;
-use crate::book::{Book, PollPlace};
-use crate::client::Client;
-use crate::layout::{Background, LAGGARDS, Wait};
-use crate::tracing::Tracer;
+use crate::book::{PollSlot, WaitReport};
+use crate::client::AgentClient;
+use crate::layout::{AsyncProgressState, LAGGARDS, WaitInfo};
+use crate::tracing::TraceRecorder;
 use crate::{limits, sys};
 use garonne_engine::api::Peer;
 use garonne_engine::event::{self, Awaited, Sent, Waiting};
@@ -21,45 +21,45 @@ use std::time::Duration;
 
 /// The surroundings of the host of one of a rank's shards in a real process.
 #[derive(Clone)]
-pub struct Place {
+pub struct RankEnvironment {
     pub(super) shard: usize,
-    pub(super) shown: Option<Arc<Shown>>,
-    pub(super) tracer: Option<Arc<Tracer>>,
+    pub(super) shown: Option<Arc<PublishedState>>,
+    pub(super) tracer: Option<Arc<TraceRecorder>>,
     pub(super) patience: Patience,
     pub(super) lends_always: bool,
     pub(super) grace: Option<Duration>,
-    pub(super) idle: Option<Idle>,
+    pub(super) idle: Option<IdleCores>,
 }
 
 /// The book of this process. It stays for those who watch after the rank has finalized.
-static BOOK: OnceLock<Book> = OnceLock::new();
+static BOOK: OnceLock<WaitReport> = OnceLock::new();
 
 /// A place for the calling thread to show what it polls for; `None`: there is none left, or nobody
 /// looks at this process.
-pub fn poll_place() -> Option<PollPlace> {
-    PollPlace::take(BOOK.get()?)
+pub fn poll_place() -> Option<PollSlot> {
+    PollSlot::take(BOOK.get()?)
 }
 
 /// What a rank of a job shows to others, put together from what its shards say.
-pub struct Shown {
-    book: &'static Book,
-    pub(super) client: Arc<Client>,
+pub struct PublishedState {
+    book: &'static WaitReport,
+    pub(super) client: Arc<AgentClient>,
     /// What threads wait for, by shard.
     waits: Mutex<Vec<(usize, Waiting)>>,
 }
 
-impl Shown {
+impl PublishedState {
     /// Nothing so far.
-    pub(super) fn new(client: Arc<Client>) -> Self {
+    pub(super) fn new(client: Arc<AgentClient>) -> Self {
         Self {
-            book: BOOK.get_or_init(Book::default),
+            book: BOOK.get_or_init(WaitReport::default),
             client,
             waits: Mutex::default(),
         }
     }
 
     /// The book.
-    pub(super) fn book(&self) -> &'static Book {
+    pub(super) fn book(&self) -> &'static WaitReport {
         self.book
     }
 
@@ -82,15 +82,15 @@ impl Shown {
         if let Some(all) = &all {
             self.book.show_waiting(all);
         }
-        let wait = all.as_ref().map_or_else(Wait::default, said);
+        let wait = all.as_ref().map_or_else(WaitInfo::default, said);
         self.client
             .card(self.client.world().rank)
             .publish_wait(&wait);
     }
 }
 
-impl Place {
-    fn client(&self) -> Option<&Client> {
+impl RankEnvironment {
+    fn client(&self) -> Option<&AgentClient> {
         self.shown.as_ref().map(|shown| &*shown.client)
     }
 
@@ -101,7 +101,7 @@ impl Place {
     }
 }
 
-impl Surroundings for Place {
+impl Surroundings for RankEnvironment {
     fn patience(&self) -> Patience {
         self.patience
     }
@@ -118,7 +118,7 @@ impl Surroundings for Place {
     }
 
     fn vigil(&self) -> Duration {
-        self.idle.as_ref().map_or(Duration::ZERO, Idle::vigil)
+        self.idle.as_ref().map_or(Duration::ZERO, IdleCores::vigil)
     }
 
     fn lends_always(&self) -> bool {
@@ -149,9 +149,9 @@ impl Surroundings for Place {
         let Some(client) = self.client() else { return };
         let card = client.card(client.world().rank);
         match news {
-            Lent::Started if self.grace.is_some() => card.set_background(Background::Late),
-            Lent::Started => card.set_background(Background::Helper),
-            Lent::Refused(errno) => card.set_background(Background::Refused(errno)),
+            Lent::Started if self.grace.is_some() => card.set_background(AsyncProgressState::Late),
+            Lent::Started => card.set_background(AsyncProgressState::Helper),
+            Lent::Refused(errno) => card.set_background(AsyncProgressState::Refused(errno)),
             Lent::Worked => card.count_helper_turn(),
             Lent::Called => self.record(Kind::TurnBegin),
             Lent::Leaves => self.record(Kind::TurnEnd),
@@ -205,12 +205,12 @@ impl Surroundings for Place {
 }
 
 /// A wait as others see it on the board: the oldest receive, or else a send that cannot go on.
-fn said(waiting: &Waiting) -> Wait {
+fn said(waiting: &Waiting) -> WaitInfo {
     let since_ns = sys::monotonic_ns();
     if let Some(meeting) = waiting.meeting {
         let call = u32::from(meeting.origin.call);
         let (comm, tag, site) = (meeting.context.into(), meeting.tag, meeting.origin.site);
-        return Wait {
+        return WaitInfo {
             call,
             peer: match meeting.awaited {
                 Awaited::Sender(Some(peer)) | Awaited::Leader(peer) => peer as i32,
@@ -237,14 +237,14 @@ fn said(waiting: &Waiting) -> Wait {
             (*origin, *peer as i32, *tag, *context, *bytes)
         }
         (None, None) => {
-            return Wait {
+            return WaitInfo {
                 since_ns,
-                ..Wait::default()
+                ..WaitInfo::default()
             };
         }
     };
     let call = u32::from(origin.call);
-    Wait {
+    WaitInfo {
         call,
         peer,
         tag,

@@ -16,7 +16,7 @@ pub const ENV_RAILS: &str = "GARONNE_RAILS";
 
 /// What there is to choose from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Rails {
+pub(crate) enum BulkTransports {
     /// Shared memory alone.
     #[default]
     Memory,
@@ -24,7 +24,7 @@ pub(crate) enum Rails {
     Both,
 }
 
-impl Rails {
+impl BulkTransports {
     /// As the environment says.
     ///
     /// # Errors
@@ -100,9 +100,9 @@ mod tests {
     #[test]
     fn ranks_of_a_host_use_the_same_rails_or_are_told_who_differs() {
         let board = AtomicU32::new(0);
-        Rails::Both.agree(&board, 5, true).unwrap();
-        Rails::Both.agree(&board, 0, true).unwrap();
-        let error = Rails::Memory.agree(&board, 2, true).unwrap_err();
+        BulkTransports::Both.agree(&board, 5, true).unwrap();
+        BulkTransports::Both.agree(&board, 0, true).unwrap();
+        let error = BulkTransports::Memory.agree(&board, 2, true).unwrap_err();
         assert_eq!(error.code(), codes::G0231);
         assert!(
             error
@@ -111,25 +111,31 @@ mod tests {
             "{error}"
         );
         let board = AtomicU32::new(0);
-        Rails::Memory.agree(&board, 0, false).unwrap();
-        assert!(Rails::Both.agree(&board, 1, true).is_err());
-        let error = Rails::Both.agree(&AtomicU32::new(0), 0, false).unwrap_err();
+        BulkTransports::Memory.agree(&board, 0, false).unwrap();
+        assert!(BulkTransports::Both.agree(&board, 1, true).is_err());
+        let error = BulkTransports::Both
+            .agree(&AtomicU32::new(0), 0, false)
+            .unwrap_err();
         assert!(error.to_string().contains("garonne run -x"), "{error}");
     }
 
     #[test]
     fn memory_is_there_always_and_tcp_beside_it_if_somebody_says_so() {
         for (said, rails) in [
-            ("", Some(Rails::Memory)),
-            (" shm ", Some(Rails::Memory)),
-            ("shm,tcp", Some(Rails::Both)),
-            ("tcp, shm", Some(Rails::Both)),
+            ("", Some(BulkTransports::Memory)),
+            (" shm ", Some(BulkTransports::Memory)),
+            ("shm,tcp", Some(BulkTransports::Both)),
+            ("tcp, shm", Some(BulkTransports::Both)),
             ("tcp", None),
             ("shm,tcp,tcp", None),
             ("shm,", None),
             ("memory", None),
         ] {
-            assert_eq!(Rails::parse(OsStr::new(said)).ok(), rails, "{said:?}");
+            assert_eq!(
+                BulkTransports::parse(OsStr::new(said)).ok(),
+                rails,
+                "{said:?}"
+            );
         }
     }
 }

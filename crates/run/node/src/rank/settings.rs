@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 
 use garonne_rails::tcp::Fabrics;
 
-use super::rails::{ENV_RAILS, Rails};
+use super::rails::{BulkTransports, ENV_RAILS};
 use super::shards::wished_by;
 use super::{CHECKS, ENV_BACKGROUND, ENV_CHECK, ENV_SHARDS, background_of};
 use crate::agent::grace::{self, ENV_KILL_AFTER};
@@ -86,7 +86,7 @@ pub fn read_by_ranks(several: bool) -> impl Iterator<Item = &'static str> {
 /// It may not; what there is.
 pub fn check(name: &str, said: &OsStr) -> Result<()> {
     match name {
-        ENV_RAILS => Rails::parse(said).map(drop),
+        ENV_RAILS => BulkTransports::parse(said).map(drop),
         ENV_ENCRYPT => is_sealed(said).map(drop),
         ENV_OFI => fabrics_of(said).map(drop),
         ENV_BACKGROUND => background_of(said).map(drop),

@@ -4,9 +4,9 @@
 //! hosts there are none: ranks of a job on several have one connection to each peer.
 
 use super::RankHost;
-use super::neighbours::OfJob;
-use super::place::Place;
-use crate::client::Client;
+use super::neighbours::SegmentPeers;
+use super::place::RankEnvironment;
+use crate::client::AgentClient;
 use crate::codes;
 use crate::error::{Error, Result};
 use garonne_engine::Quotas;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A rank of several threads, as the layers above use it.
-pub type RankShards = Sharded<ComposedRail, Place>;
+pub type RankShards = Sharded<ComposedRail, RankEnvironment>;
 
 /// How many shards a rank has whose threads may all be in MPI at once, at most; 1: all its threads
 /// share one.
@@ -55,9 +55,9 @@ fn wish(said: &str) -> Option<usize> {
 }
 
 /// What further shards are made of.
-pub(super) struct Further {
-    client: Option<Arc<Client>>,
-    place: Place,
+pub(super) struct ShardFactory {
+    client: Option<Arc<AgentClient>>,
+    place: RankEnvironment,
     built_in: BuiltIn,
     loaded: Option<Arc<Loaded>>,
     most: usize,
@@ -65,14 +65,14 @@ pub(super) struct Further {
     closed: AtomicU32,
 }
 
-impl Further {
+impl ShardFactory {
     /// For the shards of this process.
     ///
     /// # Errors
     /// `Misuse` if the environment wishes for what there is not.
     pub(super) fn new(
-        client: Option<Arc<Client>>,
-        place: Place,
+        client: Option<Arc<AgentClient>>,
+        place: RankEnvironment,
         (built_in, loaded): (BuiltIn, Option<Arc<Loaded>>),
     ) -> Result<Self> {
         Ok(Self {
@@ -96,8 +96,11 @@ impl Further {
         (count > 1).then(|| Sharded::new(first, count, open))
     }
 
-    fn open(&self, shard: usize) -> std::result::Result<(Shard<ComposedRail>, Place), EngineError> {
-        let place = Place {
+    fn open(
+        &self,
+        shard: usize,
+    ) -> std::result::Result<(Shard<ComposedRail>, RankEnvironment), EngineError> {
+        let place = RankEnvironment {
             shard,
             ..self.place.clone()
         };
@@ -113,7 +116,7 @@ impl Further {
         if self.closed.load(Ordering::Relaxed) & 1 << number != 0 {
             return Err(NO_ROOM);
         }
-        let neighbours = OfJob::in_shard(client.clone(), number).map_err(|_| {
+        let neighbours = SegmentPeers::in_shard(client.clone(), number).map_err(|_| {
             self.closed.fetch_or(1 << number, Ordering::Relaxed);
             NO_ROOM
         })?;

@@ -27,7 +27,7 @@ const NAME_MAX: usize = 60;
 
 /// `struct garonne_message`.
 #[repr(C)]
-struct AsMessage {
+struct RawMessage {
     peer: u32,
     context: u32,
     tag: i32,
@@ -42,7 +42,7 @@ struct AsMessage {
 
 /// `struct garonne_chunk`.
 #[repr(C)]
-struct AsChunk {
+struct RawChunk {
     bytes: u64,
     context: u32,
     tag: i32,
@@ -50,8 +50,8 @@ struct AsChunk {
 
 /// `struct garonne_window`.
 #[repr(C)]
-struct AsWindow {
-    chunks: *const AsChunk,
+struct RawWindow {
+    chunks: *const RawChunk,
     count: u32,
     peer: u32,
     envelopes: u32,
@@ -61,7 +61,7 @@ struct AsWindow {
 
 /// `struct garonne_way`.
 #[repr(C)]
-struct AsWay {
+struct RawWay {
     rate: f64,
     latency: f64,
     backlog: u64,
@@ -72,8 +72,8 @@ struct AsWay {
 
 /// `struct garonne_flow`.
 #[repr(C)]
-struct AsFlow {
-    ways: *const AsWay,
+struct RawFlow {
+    ways: *const RawWay,
     count: u32,
     peer: u32,
     left: u64,
@@ -82,20 +82,20 @@ struct AsFlow {
 
 /// `struct garonne_piece`.
 #[repr(C)]
-struct AsPiece {
+struct RawPiece {
     way: u32,
     reserved: u32,
     bytes: u64,
 }
 
-type MayWait = unsafe extern "C" fn(*const AsMessage) -> c_int;
-type Order = unsafe extern "C" fn(*const AsWindow, *mut u32) -> c_int;
-type NextPiece = unsafe extern "C" fn(*const AsFlow, *mut AsPiece) -> c_int;
+type MayWait = unsafe extern "C" fn(*const RawMessage) -> c_int;
+type Order = unsafe extern "C" fn(*const RawWindow, *mut u32) -> c_int;
+type NextPiece = unsafe extern "C" fn(*const RawFlow, *mut RawPiece) -> c_int;
 
 /// `struct garonne_strategy`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Table {
+struct FunctionTable {
     version: u32,
     size: u32,
     name: *const c_char,
@@ -106,7 +106,7 @@ struct Table {
 
 /// A module's functions, loaded for as long as the process lives.
 #[derive(Debug)]
-pub struct Functions {
+pub struct ModuleFunctions {
     may_wait: Option<MayWait>,
     order: Option<Order>,
     piece: Option<NextPiece>,
@@ -116,7 +116,7 @@ pub struct Functions {
 ///
 /// # Errors
 /// Why it is none, without its path.
-pub fn load(path: &Path) -> Result<(Functions, Option<String>), String> {
+pub fn load(path: &Path) -> Result<(ModuleFunctions, Option<String>), String> {
     let name =
         CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
     // SAFETY: runs the initialisers of a library that the user asked for by its path; it is never
@@ -136,7 +136,7 @@ pub fn load(path: &Path) -> Result<(Functions, Option<String>), String> {
             .take(NAME_MAX)
             .collect()
     });
-    let functions = Functions {
+    let functions = ModuleFunctions {
         may_wait: table.may_wait,
         order: table.order,
         piece: table.piece,
@@ -159,14 +159,14 @@ fn said(path: &Path) -> String {
 }
 
 /// The table at an address in a module, if it is of our version.
-fn read(found: *mut c_void) -> Result<Table, String> {
+fn read(found: *mut c_void) -> Result<FunctionTable, String> {
     if found.is_null() {
         return Err(format!(
             "it is no strategy of version {VERSION}: it does not export {}",
             SYMBOL.to_string_lossy()
         ));
     }
-    let table = found.cast_const().cast::<Table>();
+    let table = found.cast_const().cast::<FunctionTable>();
     if !table.is_aligned() {
         return Err(format!("its {} is no table", SYMBOL.to_string_lossy()));
     }
@@ -183,10 +183,10 @@ fn read(found: *mut c_void) -> Result<Table, String> {
             "it is a strategy of version {version}; this library knows version {VERSION}"
         ));
     }
-    if (size as usize) < size_of::<Table>() {
+    if (size as usize) < size_of::<FunctionTable>() {
         return Err(format!(
             "its table has {size} bytes; one of version {VERSION} has {} at least",
-            size_of::<Table>()
+            size_of::<FunctionTable>()
         ));
     }
     // SAFETY: it is as long as it says, and any bytes are such a table; whether they are functions
@@ -200,7 +200,7 @@ fn read(found: *mut c_void) -> Result<Table, String> {
     Ok(table)
 }
 
-impl Functions {
+impl ModuleFunctions {
     /// What there are functions for.
     pub fn decides(&self) -> Decides {
         Decides {
@@ -214,7 +214,7 @@ impl Functions {
         let Some(function) = self.may_wait else {
             return Answer::Yours;
         };
-        let message = AsMessage {
+        let message = RawMessage {
             peer: message.peer,
             context: message.context,
             tag: message.tag,
@@ -240,14 +240,14 @@ impl Functions {
         let Some(function) = self.order else {
             return Answer::Yours;
         };
-        let chunk = |chunk: &garonne_engine::strategy::order::Chunk| AsChunk {
+        let chunk = |chunk: &garonne_engine::strategy::order::Chunk| RawChunk {
             bytes: chunk.len,
             context: chunk.context,
             tag: chunk.tag,
         };
-        let chunks: Vec<AsChunk> = window.chunks.iter().map(chunk).collect();
+        let chunks: Vec<RawChunk> = window.chunks.iter().map(chunk).collect();
         let count = chunks.len();
-        let asked = AsWindow {
+        let asked = RawWindow {
             chunks: chunks.as_ptr(),
             count: count as u32,
             peer: window.peer,
@@ -271,7 +271,7 @@ impl Functions {
         let Some(function) = self.piece else {
             return Answer::Yours;
         };
-        let way = |lane: &garonne_engine::strategy::loaded::Lane| AsWay {
+        let way = |lane: &garonne_engine::strategy::loaded::Lane| RawWay {
             rate: lane.way.rate,
             latency: lane.way.latency,
             backlog: lane.way.backlog,
@@ -279,15 +279,15 @@ impl Functions {
             asked: lane.asked,
             room: lane.room,
         };
-        let ways: Vec<AsWay> = flow.ways.iter().map(way).collect();
-        let asked = AsFlow {
+        let ways: Vec<RawWay> = flow.ways.iter().map(way).collect();
+        let asked = RawFlow {
             ways: ways.as_ptr(),
             count: ways.len() as u32,
             peer: flow.peer,
             left: flow.left,
             least: flow.least,
         };
-        let mut piece = AsPiece {
+        let mut piece = RawPiece {
             way: UNTOUCHED,
             reserved: 0,
             bytes: 0,

@@ -7,7 +7,7 @@ fn samples() -> Vec<ToAgent> {
     vec![
         ToAgent::Register {
             protocols: (1, 3).into(),
-            admission: Admission::from_bytes([5; 16]),
+            admission: RegistrationSecret::from_bytes([5; 16]),
             rank: 7,
             pid: 9,
             version: "0.1.0".into(),
@@ -35,13 +35,13 @@ fn samples() -> Vec<ToAgent> {
             network: "10.7.0.0/16".parse().unwrap(),
             drained: true,
         },
-        ToAgent::Look(Wish::Records { ms: 7 }),
+        ToAgent::Look(Query::Records { ms: 7 }),
         ToAgent::Refused {
             peer: 3,
             code: "G0203".into(),
             text: "é".into(),
         },
-        ToAgent::Crashed(Crash {
+        ToAgent::Crashed(CrashReport {
             signal: 11,
             code: -6,
             tid: 7,
@@ -54,7 +54,7 @@ fn samples() -> Vec<ToAgent> {
 proptest! {
     #[test]
     fn any_bytes_are_a_message_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80), kind in 0u16..350) {
-        let framed = [Writer::new(kind).0, bytes.clone()].concat();
+        let framed = [MessageWriter::new(kind).0, bytes.clone()].concat();
         for bytes in [bytes, framed] {
             read_anything(&bytes);
         }
@@ -102,28 +102,28 @@ fn messages_read_back_as_written() {
     ] {
         assert_eq!(ToRank::decode(&message.encode()).unwrap(), message);
     }
-    let link = Link::Signal {
+    let link = LauncherMessage::Signal {
         signal: 15,
         broadcast: true,
     };
-    assert_eq!(Link::decode(&link.encode()).unwrap(), link);
+    assert_eq!(LauncherMessage::decode(&link.encode()).unwrap(), link);
     let told = [
-        Link::World,
-        Link::Remains { rank: None },
-        Link::Remains { rank: Some(3) },
-        Link::Recorder {
+        LauncherMessage::World,
+        LauncherMessage::Remains { rank: None },
+        LauncherMessage::Remains { rank: Some(3) },
+        LauncherMessage::Recorder {
             rank: 3,
             process: 7,
         },
     ];
     for link in told {
-        assert_eq!(Link::decode(&link.encode()).unwrap(), link);
+        assert_eq!(LauncherMessage::decode(&link.encode()).unwrap(), link);
     }
-    let line = Link::Line { node: 7 };
-    assert_eq!(Link::decode(&line.encode()).unwrap(), line);
+    let line = LauncherMessage::Line { node: 7 };
+    assert_eq!(LauncherMessage::decode(&line.encode()).unwrap(), line);
     assert_eq!(
-        Link::decode(&Link::Done { code: -1 }.encode()).unwrap(),
-        Link::Done { code: -1 }
+        LauncherMessage::decode(&LauncherMessage::Done { code: -1 }.encode()).unwrap(),
+        LauncherMessage::Done { code: -1 }
     );
 }
 

@@ -1,15 +1,15 @@
 //! What a command says on other hosts of a job: where it is asked for ranks of another host, or on
 //! a host that has none, as a login node from which the job was started.
 //!
-//! The agents of those hosts run the same command there, and its words come back ([`Wish::Page`]).
-//! One of them that does not answer within [`LOOK_WAIT`] is named.
+//! The agents of those hosts run the same command there, and its words come back
+//! ([`Query::RemoteCommand`]). One of them that does not answer within [`LOOK_WAIT`] is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use garonne_node::limits::LOOK_WAIT;
 use garonne_node::look::PAGE_MARKS;
-use garonne_node::visit::{self, Visit};
-use garonne_node::wish::{Form, Page, Wish};
+use garonne_node::visit::{self, QueryClient};
+use garonne_node::wish::{OutputFormat, Query, RemoteCommand};
 use serde_json::{Value, json};
 
 use super::{map, rail, why, why_gate};
@@ -18,8 +18,8 @@ use super::{map, rail, why, why_gate};
 pub type Said = Vec<(String, Result<String, String>)>;
 
 /// `garonne agent --look JOB WISH`: says it for the agent that runs this.
-pub fn say_for_agent(visit: &Visit, page: Page, form: Form) -> i32 {
-    let as_json = form == Form::Json;
+pub fn say_for_agent(visit: &QueryClient, page: RemoteCommand, form: OutputFormat) -> i32 {
+    let as_json = form == OutputFormat::Json;
     let refuse = |why: &str| {
         out!("{}{why}", char::from(PAGE_MARKS[1]));
         0
@@ -28,28 +28,34 @@ pub fn say_for_agent(visit: &Visit, page: Page, form: Form) -> i32 {
         return refuse("none of its ranks has called MPI_Init yet");
     };
     let why_not = match page {
-        Page::Gate(rank) => why_gate::refusal((shape, board), rank),
-        Page::Rail | Page::Paces | Page::Background | Page::Map => None,
+        RemoteCommand::Gate(rank) => why_gate::refusal((shape, board), rank),
+        RemoteCommand::Rail
+        | RemoteCommand::Paces
+        | RemoteCommand::Background
+        | RemoteCommand::Map => None,
     };
     if let Some(why) = why_not {
         return refuse(&why);
     }
     out!("{}", char::from(PAGE_MARKS[0]));
     match page {
-        Page::Gate(rank) => why_gate::show(visit, (shape, board), rank, as_json),
-        Page::Rail => rail::show(shape, board, as_json),
-        Page::Paces => why::paces_of(shape, board, as_json),
-        Page::Background => why::background_of(shape, board, as_json),
-        Page::Map => map::say_for_agent(visit, as_json),
+        RemoteCommand::Gate(rank) => why_gate::show(visit, (shape, board), rank, as_json),
+        RemoteCommand::Rail => rail::show(shape, board, as_json),
+        RemoteCommand::Paces => why::paces_of(shape, board, as_json),
+        RemoteCommand::Background => why::background_of(shape, board, as_json),
+        RemoteCommand::Map => map::say_for_agent(visit, as_json),
     }
 }
 
 /// Shows what other hosts say: those of all ranks, or that of one. Errors are a line for the user.
-pub fn show(visit: &Visit, page: Page, as_json: bool) -> Result<i32, String> {
+pub fn show(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<i32, String> {
     let said = ask(visit, page, as_json)?;
     match page {
-        Page::Gate(rank) => one(rank, said, as_json),
-        Page::Rail | Page::Paces | Page::Background | Page::Map => all(said, as_json),
+        RemoteCommand::Gate(rank) => one(rank, said, as_json),
+        RemoteCommand::Rail
+        | RemoteCommand::Paces
+        | RemoteCommand::Background
+        | RemoteCommand::Map => all(said, as_json),
     }
 }
 
@@ -57,16 +63,22 @@ pub fn show(visit: &Visit, page: Page, as_json: bool) -> Result<i32, String> {
 ///
 /// # Errors
 /// The agent of this host does not answer: a line for the user.
-pub fn ask(visit: &Visit, page: Page, as_json: bool) -> Result<Said, String> {
-    let around = visit::around(&visit.name, Wish::Page(page, Form::json_if(as_json)));
+pub fn ask(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<Said, String> {
+    let around = visit::around(
+        &visit.name,
+        Query::Page(page, OutputFormat::json_if(as_json)),
+    );
     let around = around.map_err(|error| error.to_string())?;
     let asked: BTreeSet<u32> = match page {
-        Page::Gate(rank) => {
+        RemoteCommand::Gate(rank) => {
             let node = around.of_rank.get(rank as usize).copied();
             let ranks = around.of_rank.len();
             BTreeSet::from([node.ok_or_else(|| format!("no rank {rank}: the job has {ranks}"))?])
         }
-        Page::Rail | Page::Paces | Page::Background | Page::Map => around.others(),
+        RemoteCommand::Rail
+        | RemoteCommand::Paces
+        | RemoteCommand::Background
+        | RemoteCommand::Map => around.others(),
     };
     let mut pages: BTreeMap<u32, _> = around.pages(asked.clone());
     let name = |node: u32| {

@@ -1,7 +1,7 @@
 //! `garonne explain`: the long story of an error code.
 
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use garonne_node::codes::{self, Code};
+use garonne_node::codes::{self, ErrorCode};
 use serde_json::json;
 
 #[derive(Debug, clap::Args)]
@@ -53,6 +53,6 @@ pub fn run(args: &Args) -> i32 {
     }
 }
 
-fn as_json(code: &Code) -> serde_json::Value {
+fn as_json(code: &ErrorCode) -> serde_json::Value {
     json!({ "id": code.id, "title": code.title, "what": code.what, "where": code.whence, "todo": code.todo })
 }

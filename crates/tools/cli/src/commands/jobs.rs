@@ -7,11 +7,11 @@ use comfy_table::{Table, presets};
 use garonne_node::Error;
 use garonne_node::believed;
 use garonne_node::counted;
-use garonne_node::layout::{Card, State};
-pub use garonne_node::look::Rank;
+use garonne_node::layout::{RankBlock, RankState};
+pub use garonne_node::look::RankSnapshot;
 use garonne_node::processes;
-use garonne_node::rendezvous::{self, JobName};
-use garonne_node::visit::{self, Visit};
+use garonne_node::rendezvous::{self, AgentSocketName};
+use garonne_node::visit::{self, QueryClient};
 
 /// A job as it is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Wanted {
 #[derive(Debug, Default)]
 pub struct Running {
     /// Those that answer, each once, oldest first.
-    pub visits: Vec<Visit>,
+    pub visits: Vec<QueryClient>,
     /// Launchers of those that do not.
     pub silent: Vec<u32>,
 }
@@ -112,7 +112,7 @@ pub fn running() -> Running {
 }
 
 /// The answers of these agents, asked side by side; none where no thread could be had for it.
-fn visits(names: &[JobName]) -> Vec<Option<garonne_node::error::Result<Visit>>> {
+fn visits(names: &[AgentSocketName]) -> Vec<Option<garonne_node::error::Result<QueryClient>>> {
     std::thread::scope(|scope| {
         let ask =
             |name| std::thread::Builder::new().spawn_scoped(scope, move || visit::visit(name));
@@ -132,13 +132,13 @@ fn once_each<T>(all: &mut Vec<T>, job: impl Fn(&T) -> Option<&str>) {
 }
 
 /// The job whose launcher has this process id. Errors are a line for the user.
-pub fn named(pid: u32) -> Result<Visit, String> {
+pub fn named(pid: u32) -> Result<QueryClient, String> {
     choose(Some(&Wanted::Launcher(pid)), "")
 }
 
 /// The job named on the command line, or the only one. `line`: how this command names one, with JOB
 /// in its place. Errors are for the user, with the jobs there are.
-pub fn choose(wanted: Option<&Wanted>, line: &str) -> Result<Visit, String> {
+pub fn choose(wanted: Option<&Wanted>, line: &str) -> Result<QueryClient, String> {
     if let Some(Wanted::Launcher(pid)) = wanted
         && let Some(visit) = of_launcher(*pid)
     {
@@ -179,14 +179,14 @@ pub fn choose(wanted: Option<&Wanted>, line: &str) -> Result<Visit, String> {
 
 /// A job whose launcher has this process id, also by an agent that is not the first of its job
 /// here.
-fn of_launcher(pid: u32) -> Option<Visit> {
+fn of_launcher(pid: u32) -> Option<QueryClient> {
     let jobs = rendezvous::jobs();
     let of = jobs.iter().filter(|name| name.launcher() == Some(pid));
     of.filter_map(|name| visit::visit(name).ok()).next()
 }
 
 /// The one there is; else whether there are several.
-fn only_one(mut visits: Vec<Visit>) -> Result<Visit, bool> {
+fn only_one(mut visits: Vec<QueryClient>) -> Result<QueryClient, bool> {
     match visits.pop() {
         Some(visit) if visits.is_empty() => Ok(visit),
         last => Err(last.is_some()),
@@ -194,7 +194,7 @@ fn only_one(mut visits: Vec<Visit>) -> Result<Visit, bool> {
 }
 
 /// The jobs there are, a line each.
-pub fn listed(visits: &[Visit]) -> String {
+pub fn listed(visits: &[QueryClient]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     for visit in visits {
@@ -211,7 +211,7 @@ pub fn listed(visits: &[Visit]) -> String {
 }
 
 /// Why nothing can be shown of a job's ranks here.
-pub fn not_begun(visit: &Visit) -> String {
+pub fn not_begun(visit: &QueryClient) -> String {
     let here = if visit.hosts.len() > 1 {
         " on this host"
     } else {
@@ -229,14 +229,17 @@ pub fn candidates() -> Vec<CompletionCandidate> {
 }
 
 /// The ranks of the job's newest world that run on this host.
-pub fn ranks(visit: &Visit) -> Vec<Rank> {
+pub fn ranks(visit: &QueryClient) -> Vec<RankSnapshot> {
     let Some((shape, board)) = &visit.world else {
         return Vec::new();
     };
     let rank = |rank| {
-        let (card, sent) = (Card::of(board, rank), counted::of(board, shape, rank).tally);
+        let (card, sent) = (
+            RankBlock::of(board, rank),
+            counted::of(board, shape, rank).tally,
+        );
         let (process, cpu_seconds) = process(card.pid()).unzip();
-        Rank {
+        RankSnapshot {
             rank,
             pid: card.pid(),
             state: card.state(),
@@ -250,7 +253,7 @@ pub fn ranks(visit: &Visit) -> Vec<Rank> {
             unexpected: sent.unexpected,
         }
     };
-    let near = |rank: &u32| shape.nodes == 1 || Card::of(board, *rank).host().0 == shape.node;
+    let near = |rank: &u32| shape.nodes == 1 || RankBlock::of(board, *rank).host().0 == shape.node;
     (0..shape.size).filter(near).map(rank).collect()
 }
 
@@ -272,12 +275,12 @@ pub fn own_host() -> String {
 }
 
 /// The state in a word.
-pub fn word(state: State) -> &'static str {
+pub fn word(state: RankState) -> &'static str {
     match state {
-        State::Absent => "not in MPI yet",
-        State::Running => "running",
-        State::Finalized => "finalized",
-        State::Gone => "gone",
+        RankState::Absent => "not in MPI yet",
+        RankState::Running => "running",
+        RankState::Finalized => "finalized",
+        RankState::Gone => "gone",
     }
 }
 

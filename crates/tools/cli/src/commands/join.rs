@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use garonne_node::joining::ENV_JOIN_KEY;
-use garonne_node::joining::Offer;
-use garonne_node::joining::guest::{self, News};
+use garonne_node::joining::HostOffer;
+use garonne_node::joining::guest::{self, JoinEvent};
 use garonne_node::joining::key::JoinKey;
 use garonne_node::{bounded, codes, limits};
 
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> i32 {
         hide(args, &text);
     }
     let name = args.name.clone().unwrap_or_else(own_name);
-    let offer = Offer {
+    let offer = HostOffer {
         name,
         slots: args.slots.unwrap_or_else(crate::run::usable_cpus),
     };
@@ -63,10 +63,10 @@ pub fn run(args: &Args) -> i32 {
     // come.
     let watched = std::io::stderr().is_terminal();
     let joined = guest::join(&key, &offer, &mut |news| match news {
-        News::Waits(came, wanted) if watched => {
+        JoinEvent::Waits(came, wanted) if watched => {
             errln!("garonne join: {came} of {wanted} hosts are here")
         }
-        News::Begins if watched => errln!("garonne join: the job begins"),
+        JoinEvent::Begins if watched => errln!("garonne join: the job begins"),
         _ => {}
     });
     joined.unwrap_or_else(|error| {

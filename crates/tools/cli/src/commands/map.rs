@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use clap::ValueHint;
 use clap_complete::engine::ArgValueCandidates;
-use garonne_node::visit::Visit;
-use garonne_node::wish::Page;
+use garonne_node::visit::QueryClient;
+use garonne_node::wish::RemoteCommand;
 use garonne_topology::machine;
 use hwlocality::Topology;
 use hwlocality::object::TopologyObject;
 use serde_json::{Value, json};
 
-use super::jobs::{self, Rank};
+use super::jobs::{self, RankSnapshot};
 use super::picture::{Area, Look, bytes, picture};
 use super::{elsewhere, fail, trace};
 use crate::page;
@@ -71,7 +71,7 @@ fn go(args: &Args) -> Result<i32, String> {
 
 /// The job that runs, if there is exactly one; where there are several they are named, and the
 /// machine is shown without.
-fn only() -> Option<Visit> {
+fn only() -> Option<QueryClient> {
     let mut visits = jobs::running().visits;
     if visits.len() > 1 {
         errln!(
@@ -101,9 +101,14 @@ fn show_one(args: &Args, view: &View, topology: &Topology) -> Result<i32, String
 }
 
 /// The machines of all hosts that have ranks of the job, as each of them tells.
-fn show_all(args: &Args, view: &View, topology: &Topology, visit: &Visit) -> Result<i32, String> {
+fn show_all(
+    args: &Args,
+    view: &View,
+    topology: &Topology,
+    visit: &QueryClient,
+) -> Result<i32, String> {
     let as_json = args.json || args.svg.is_some();
-    let others = elsewhere::ask(visit, Page::Map, as_json)?;
+    let others = elsewhere::ask(visit, RemoteCommand::Map, as_json)?;
     let root = topology.root_object();
     let own = own_name(visit).filter(|_| visit.has_ranks_here());
     if !as_json {
@@ -160,13 +165,13 @@ fn show_all(args: &Args, view: &View, topology: &Topology, visit: &Visit) -> Res
 }
 
 /// The name of this host in the job.
-fn own_name(visit: &Visit) -> Option<&str> {
+fn own_name(visit: &QueryClient) -> Option<&str> {
     let (shape, _) = visit.world.as_ref()?;
     visit.hosts.get(shape.node as usize).map(String::as_str)
 }
 
-/// What [`Page::Map`] shows, for the agent that runs this.
-pub fn say_for_agent(visit: &Visit, as_json: bool) -> i32 {
+/// What [`RemoteCommand::Map`] shows, for the agent that runs this.
+pub fn say_for_agent(visit: &QueryClient, as_json: bool) -> i32 {
     let topology = match machine_of_this_host() {
         Ok(topology) => topology,
         Err(text) => return fail(&text),
@@ -189,7 +194,7 @@ fn save(path: &Path, area: &Area) -> Result<i32, String> {
 }
 
 struct View {
-    ranks: Vec<Rank>,
+    ranks: Vec<RankSnapshot>,
     allowed: Option<garonne_topology::CpuSet>,
 }
 
@@ -214,7 +219,7 @@ fn label(object: &TopologyObject) -> String {
 }
 
 impl View {
-    fn new(visit: Option<&Visit>, topology: &Topology) -> Self {
+    fn new(visit: Option<&QueryClient>, topology: &Topology) -> Self {
         Self {
             ranks: visit.map_or(Vec::new(), jobs::ranks),
             // A described machine is not the one that this process may use.

@@ -4,8 +4,8 @@
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
 use garonne_node::job_name::now_s;
-use garonne_node::layout::State;
-use garonne_node::visit::Visit;
+use garonne_node::layout::RankState;
+use garonne_node::visit::QueryClient;
 use serde_json::{Value, json};
 
 use super::jobs;
@@ -49,7 +49,7 @@ struct Row {
 }
 
 impl Row {
-    fn of(visit: &Visit) -> Self {
+    fn of(visit: &QueryClient) -> Self {
         let gathered = hosts::loads(visit);
         let hosts = hosts_of(visit, &gathered);
         Self {
@@ -70,7 +70,7 @@ impl Row {
 }
 
 /// Hosts with ranks, in the order of these; of a job on one host this one.
-fn hosts_of(visit: &Visit, gathered: &Gathered) -> Vec<String> {
+fn hosts_of(visit: &QueryClient, gathered: &Gathered) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for host in gathered
         .all
@@ -95,9 +95,14 @@ fn hosts_of(visit: &Visit, gathered: &Gathered) -> Vec<String> {
 fn state(gathered: &Gathered, ranks: u32) -> String {
     let seen = || gathered.all.iter().filter(|shown| !shown.silent);
     let count = |is: fn(&Shown) -> bool| seen().filter(|shown| is(shown)).count();
-    let running = count(|shown| shown.seen.rank.state == State::Running);
+    let running = count(|shown| shown.seen.rank.state == RankState::Running);
     let stopped = count(|shown| matches!(shown.seen.rank.process, Some('T' | 't')));
-    let over = count(|shown| matches!(shown.seen.rank.state, State::Finalized | State::Gone));
+    let over = count(|shown| {
+        matches!(
+            shown.seen.rank.state,
+            RankState::Finalized | RankState::Gone
+        )
+    });
     let state = match () {
         () if stopped > 0 => format!("{stopped} of {ranks} stopped"),
         () if running == ranks as usize => "running".to_owned(),
@@ -188,7 +193,7 @@ fn since(started_s: u64, now_s: u64) -> String {
 }
 
 /// The ranks of one job.
-fn one(visit: &Visit, as_json: bool) -> i32 {
+fn one(visit: &QueryClient, as_json: bool) -> i32 {
     let gathered = hosts::loads(visit);
     let own = hosts_of(visit, &gathered)
         .into_iter()
@@ -248,7 +253,7 @@ fn one(visit: &Visit, as_json: bool) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::look::Seen;
+    use garonne_node::look::DetailedSnapshot;
 
     #[test]
     fn times_are_said_in_two_units() {
@@ -277,9 +282,9 @@ mod tests {
 
     #[test]
     fn the_state_of_a_job_is_that_of_its_ranks() {
-        let of = |states: &[State]| {
-            let rank = |(rank, state): (u32, &State)| {
-                let mut seen = Seen::unseen(rank);
+        let of = |states: &[RankState]| {
+            let rank = |(rank, state): (u32, &RankState)| {
+                let mut seen = DetailedSnapshot::unseen(rank);
                 seen.rank.state = *state;
                 Shown {
                     seen,
@@ -296,9 +301,12 @@ mod tests {
                 states.len() as u32,
             )
         };
-        assert_eq!(of(&[State::Running, State::Running]), "running");
-        assert_eq!(of(&[State::Running, State::Absent]), "1 of 2 in MPI");
-        assert_eq!(of(&[State::Absent, State::Absent]), "not in MPI");
-        assert_eq!(of(&[State::Finalized, State::Gone]), "ending");
+        assert_eq!(of(&[RankState::Running, RankState::Running]), "running");
+        assert_eq!(
+            of(&[RankState::Running, RankState::Absent]),
+            "1 of 2 in MPI"
+        );
+        assert_eq!(of(&[RankState::Absent, RankState::Absent]), "not in MPI");
+        assert_eq!(of(&[RankState::Finalized, RankState::Gone]), "ending");
     }
 }

@@ -4,8 +4,8 @@
 use clap::error::{ContextKind, ContextValue};
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
-use garonne_node::layout::{Card, Shape};
-use garonne_node::wish::Page;
+use garonne_node::layout::{RankBlock, WorldShape};
+use garonne_node::wish::RemoteCommand;
 use garonne_node::{addresses, drained, rank, visit};
 use garonne_rails::tcp::shown::{self, Seen};
 use garonne_rails::tcp::{MEMORY, Stream};
@@ -75,7 +75,7 @@ fn go(args: &Args) -> Result<i32, String> {
     let job = jobs::choose(args.job.as_ref(), &format!("garonne rail --job JOB{what}"))?;
     let world = job.world.as_ref();
     let (shape, board) = world.ok_or_else(|| jobs::not_begun(&job))?;
-    if shape.nodes < 2 && (0..shape.size).any(|rank| Card::of(board, rank).host().1 != 0) {
+    if shape.nodes < 2 && (0..shape.size).any(|rank| RankBlock::of(board, rank).host().1 != 0) {
         return match &args.what {
             None => Ok(show_within(shape, board, args.json)),
             Some(_) => Err("the job runs on this host alone, and its ranks use TCP within it: there is no network to leave alone or to add".into()),
@@ -87,7 +87,9 @@ fn go(args: &Args) -> Result<i32, String> {
         );
     }
     let (network, drained) = match &args.what {
-        None if !job.has_ranks_here() => return elsewhere::show(&job, Page::Rail, args.json),
+        None if !job.has_ranks_here() => {
+            return elsewhere::show(&job, RemoteCommand::Rail, args.json);
+        }
         None => return Ok(show(shape, board, args.json)),
         Some(What::Drain { network }) => (find(network)?, true),
         Some(What::Add { network }) => (find(network)?, false),
@@ -148,10 +150,10 @@ struct Row {
 }
 
 /// The connections of the ranks of this host.
-fn links(shape: &Shape, board: &Segment) -> Vec<Seen> {
+fn links(shape: &WorldShape, board: &Segment) -> Vec<Seen> {
     let mut links: Vec<Seen> = Vec::new();
     for rank in 0..shape.size {
-        let card = Card::of(board, rank);
+        let card = RankBlock::of(board, rank);
         if card.host().0 == shape.node && card.pid() != 0 && card.links() != 0 {
             let table = rank::memory_of(card.pid(), card.links(), shown::SHOWN_BYTES);
             links.extend(shown::read_shown(&table.unwrap_or_default()));
@@ -161,7 +163,7 @@ fn links(shape: &Shape, board: &Segment) -> Vec<Seen> {
 }
 
 /// A job on one host whose ranks use TCP beside shared memory.
-fn show_within(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
+fn show_within(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     let links = links(shape, board);
     let here = || {
         links
@@ -187,7 +189,7 @@ fn show_within(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
     0
 }
 
-fn rows(shape: &Shape, board: &Segment) -> Vec<Row> {
+fn rows(shape: &WorldShape, board: &Segment) -> Vec<Row> {
     let links = links(shape, board);
     let out_of_use = drained::read(board);
     let row = |(interface, network): (String, IpNet)| {
@@ -212,7 +214,7 @@ fn rows(shape: &Shape, board: &Segment) -> Vec<Row> {
 }
 
 /// Shows what the ranks of this host have.
-pub fn show(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
+pub fn show(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     let rows = rows(shape, board);
     if as_json {
         let row = |row: &Row| {

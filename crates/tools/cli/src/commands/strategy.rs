@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
 use garonne_engine::strategy::built_in::BuiltIn;
-use garonne_node::strategy::{Chosen, ENV_STRATEGY};
+use garonne_node::strategy::{ENV_STRATEGY, StrategyChoice};
 use serde_json::json;
 
 use crate::examined::{About, Ended, FUNCTIONS, Inside, Told, ToldFinding, ask, inside};
@@ -35,8 +35,8 @@ pub fn run(args: &Args) -> i32 {
     if let Some(what) = args.inside {
         return inside(what, &file, args.seed);
     }
-    match Chosen::read(named.as_os_str()) {
-        Ok(Chosen::BuiltIn(one)) => return show(&[one], args.json),
+    match StrategyChoice::read(named.as_os_str()) {
+        Ok(StrategyChoice::BuiltIn(one)) => return show(&[one], args.json),
         Err(_) if !file.exists() => {
             let names = BuiltIn::ALL.map(BuiltIn::name).join(", ");
             return super::fail(&format!(
@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> i32 {
             ));
         }
         // A file that is here needs no slash.
-        Ok(Chosen::Module(_)) | Err(_) => {}
+        Ok(StrategyChoice::Module(_)) | Err(_) => {}
     }
     let (about, told) = match ask(Inside::Examine, &file, args.seed) {
         Ok(Ended::Examined(about, told)) => (about, told),

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::Table;
-use garonne_node::visit::Visit;
+use garonne_node::visit::QueryClient;
 use serde_json::json;
 
-use super::jobs::{self, Rank};
+use super::jobs::{self, RankSnapshot};
 use crate::diagnosis::brief;
 use crate::diagnosis::hosts::{self, Silent};
 use crate::diagnosis::standing::Shown;
@@ -101,7 +101,7 @@ fn rows<'a>(before: &[Shown], now: &'a [Shown], seconds: f64) -> Vec<Row<'a>> {
             .filter(|old| old.seen.rank.rank == rank.rank)
             .map(|old| &old.seen.rank)
             .filter(|old| old.pid == rank.pid);
-        let since = |value: fn(&Rank) -> f64| {
+        let since = |value: fn(&RankSnapshot) -> f64| {
             old.map_or(0.0, |old| (value(rank) - value(old)).max(0.0)) / seconds
         };
         Row {
@@ -114,7 +114,7 @@ fn rows<'a>(before: &[Shown], now: &'a [Shown], seconds: f64) -> Vec<Row<'a>> {
     now.iter().filter(|shown| !shown.silent).map(row).collect()
 }
 
-fn print(visit: &Visit, rows: &[Row<'_>], silent: &[Silent]) {
+fn print(visit: &QueryClient, rows: &[Row<'_>], silent: &[Silent]) {
     if std::io::stdout().is_terminal() {
         output::clear();
     }

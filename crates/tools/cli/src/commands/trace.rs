@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
-use garonne_node::traced::{From, Traced};
-use garonne_node::visit::Visit;
+use garonne_node::traced::{ReadFrom, TraceReader};
+use garonne_node::visit::QueryClient;
 
 use super::jobs;
 use crate::last_events;
@@ -100,18 +100,18 @@ pub fn follow(
         0 | 1 => None,
         _ => Some(Distant::of(&visit, time)?),
     };
-    record(&visit, (From::Now, time), wants, distant)
+    record(&visit, (ReadFrom::Now, time), wants, distant)
 }
 
 /// Records the ranks of this host, and what others tell of theirs.
 pub fn record(
-    visit: &Visit,
-    (from, time): (From, Option<Duration>),
+    visit: &QueryClient,
+    (from, time): (ReadFrom, Option<Duration>),
     wants: Wants<'_>,
     distant: Option<Distant>,
 ) -> Result<Outcome, String> {
     let world = match visit.file.as_ref().filter(|_| visit.has_ranks_here()) {
-        Some(file) => Some(Traced::open(file, from).map_err(|error| error.to_string())?),
+        Some(file) => Some(TraceReader::open(file, from).map_err(|error| error.to_string())?),
         // A host that has no rank shows those of others.
         None if distant.is_some() => None,
         None => return Err("no rank of that job has called MPI_Init yet".into()),

@@ -6,7 +6,7 @@ use garonne_rails::cost::CostModel;
 use garonne_rails::shm::pace::WAYS;
 use garonne_sync::copy::Routine;
 
-use garonne_node::tuned::{Network, Networks};
+use garonne_node::tuned::{MeasuredNetwork, MeasuredNetworks};
 use serde::Serialize;
 
 use super::{tune_networks, tune_ranks};
@@ -32,7 +32,7 @@ pub struct Args {
 struct Kept {
     #[serde(flatten)]
     model: Option<CostModel>,
-    networks: Vec<Network>,
+    networks: Vec<MeasuredNetwork>,
 }
 
 pub fn run(args: &Args) -> i32 {
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> i32 {
 
 /// Prints the model that ranks begin with.
 pub fn show_kept(as_json: bool) -> i32 {
-    let (model, networks) = (CostModel::load(), Networks::load().networks);
+    let (model, networks) = (CostModel::load(), MeasuredNetworks::load().networks);
     if as_json {
         return match model.is_none() && networks.is_empty() {
             true => super::print_json(&serde_json::Value::Null),

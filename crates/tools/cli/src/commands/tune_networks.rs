@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use comfy_table::{Table, presets};
 use garonne_engine::api::Mode;
 use garonne_node::rank::{Rank, RankHost};
-use garonne_node::tuned::{Network, Networks};
+use garonne_node::tuned::{MeasuredNetwork, MeasuredNetworks};
 use garonne_progress::host::Host;
 use garonne_sync::user::{Data, Scratch};
 use serde::{Deserialize, Serialize};
@@ -51,7 +51,7 @@ pub struct NetworkArgs {
 #[derive(Debug, Serialize, Deserialize)]
 struct Found {
     host: String,
-    networks: Vec<Network>,
+    networks: Vec<MeasuredNetwork>,
     /// Where that is kept, or why not; neither: it was not to be.
     kept: Option<String>,
     failed: Option<String>,
@@ -154,7 +154,7 @@ fn print(found: &[Found]) -> i32 {
 }
 
 /// What networks give, as a table.
-pub fn print_networks(networks: &[Network]) {
+pub fn print_networks(networks: &[MeasuredNetwork]) {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_header(["by network", "from", "MB/s", "round trip us"]);
@@ -222,7 +222,7 @@ fn found(dry_run: bool) -> Result<Option<[Found; 2]>, String> {
 }
 
 /// Gets large messages until enough is known, and says after each whether there is to be another.
-fn fetch(host: &RankHost) -> Result<Vec<Network>, String> {
+fn fetch(host: &RankHost) -> Result<Vec<MeasuredNetwork>, String> {
     let memory = Scratch::new(LEN as usize).ok_or("no memory")?;
     let word = Scratch::new(1).ok_or("no memory")?;
     let (mut begun, mut count) = (Instant::now(), 0);
@@ -249,13 +249,14 @@ fn fetch(host: &RankHost) -> Result<Vec<Network>, String> {
     let known = ways.iter().filter_map(|way| {
         let rate = if alone { Some(together) } else { way.rate };
         let (own, other) = (way.ends.0.ip(), way.ends.1.ip());
-        Some(Network::between(own, other, (rate?, way.latency)))
+        Some(MeasuredNetwork::between(own, other, (rate?, way.latency)))
     });
     // Two ways may lead by one network: the second connection of a pair that has but one is of no
     // use.
-    let mut networks: Vec<Network> = Vec::new();
+    let mut networks: Vec<MeasuredNetwork> = Vec::new();
     for network in known {
-        let same = |known: &Network| (&known.own, &known.other) == (&network.own, &network.other);
+        let same =
+            |known: &MeasuredNetwork| (&known.own, &known.other) == (&network.own, &network.other);
         match networks.iter_mut().find(|known| same(known)) {
             Some(known) if known.mb_per_s < network.mb_per_s => *known = network,
             Some(_) => {}
@@ -283,8 +284,8 @@ fn give(host: &RankHost) -> Result<(), String> {
 }
 
 /// What this host found, and whether that is kept.
-fn kept(networks: Vec<Network>, dry_run: bool) -> Found {
-    let result = (!dry_run).then(|| Networks::keep(&networks));
+fn kept(networks: Vec<MeasuredNetwork>, dry_run: bool) -> Found {
+    let result = (!dry_run).then(|| MeasuredNetworks::keep(&networks));
     Found {
         host: rustix::system::uname()
             .nodename()

@@ -4,10 +4,10 @@ use super::{elsewhere, jobs};
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
 use garonne_node::settings::SETTINGS;
-use garonne_node::visit::Visit;
-use garonne_node::wish::Page;
+use garonne_node::visit::QueryClient;
+use garonne_node::wish::RemoteCommand;
 use garonne_node::{
-    layout::{Background, Card, Shape},
+    layout::{AsyncProgressState, RankBlock, WorldShape},
     placement, rank,
 };
 use garonne_rails::shm::{Known, pace::WAYS, paces};
@@ -87,26 +87,33 @@ pub fn run(args: &Args) -> i32 {
         Thing::Binding { n, json } => binding(*n, *json),
         Thing::Costs { json } => super::tune::show_kept(*json),
         Thing::Paces { job, json } => {
-            let here = |_: &Visit, shape: &Shape, board: &Segment| paces_of(shape, board, *json);
+            let here = |_: &QueryClient, shape: &WorldShape, board: &Segment| {
+                paces_of(shape, board, *json)
+            };
             of_world(
                 (job.as_ref(), "garonne why paces JOB"),
-                (Page::Paces, *json),
+                (RemoteCommand::Paces, *json),
                 here,
             )
         }
         Thing::Gate { rank, job, json } => {
             let line = format!("garonne why gate {rank} JOB");
-            let here = |visit: &Visit, shape: &Shape, board: &Segment| {
+            let here = |visit: &QueryClient, shape: &WorldShape, board: &Segment| {
                 super::why_gate::show(visit, (shape, board), *rank, *json)
             };
-            of_world((job.as_ref(), &line), (Page::Gate(*rank), *json), here)
+            of_world(
+                (job.as_ref(), &line),
+                (RemoteCommand::Gate(*rank), *json),
+                here,
+            )
         }
         Thing::Background { job, json } => {
-            let here =
-                |_: &Visit, shape: &Shape, board: &Segment| background_of(shape, board, *json);
+            let here = |_: &QueryClient, shape: &WorldShape, board: &Segment| {
+                background_of(shape, board, *json)
+            };
             of_world(
                 (job.as_ref(), "garonne why background JOB"),
-                (Page::Background, *json),
+                (RemoteCommand::Background, *json),
                 here,
             )
         }
@@ -118,13 +125,16 @@ pub fn run(args: &Args) -> i32 {
 /// it; or what other hosts say, if what is asked for is of their ranks.
 fn of_world(
     (job, line): (Option<&jobs::Wanted>, &str),
-    (page, as_json): (Page, bool),
-    here: impl FnOnce(&Visit, &Shape, &Segment) -> i32,
+    (page, as_json): (RemoteCommand, bool),
+    here: impl FnOnce(&QueryClient, &WorldShape, &Segment) -> i32,
 ) -> i32 {
     let said = jobs::choose(job, line).and_then(|visit| {
         let is_here = match page {
-            Page::Gate(rank) => visit.runs_here(rank),
-            Page::Paces | Page::Background | Page::Rail | Page::Map => visit.has_ranks_here(),
+            RemoteCommand::Gate(rank) => visit.runs_here(rank),
+            RemoteCommand::Paces
+            | RemoteCommand::Background
+            | RemoteCommand::Rail
+            | RemoteCommand::Map => visit.has_ranks_here(),
         };
         match &visit.world {
             Some((shape, board)) if is_here => Ok(here(&visit, shape, board)),
@@ -136,10 +146,10 @@ fn of_world(
 }
 
 /// The paces of the ranks of this host.
-pub fn paces_of(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
+pub fn paces_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     let mut rows = Vec::new();
     for to in 0..shape.size {
-        let card = Card::of(board, to);
+        let card = RankBlock::of(board, to);
         let table = (card.paces() != 0 && card.pid() != 0)
             .then(|| rank::memory_of(card.pid(), card.paces(), paces::SHOWN_BYTES))
             .flatten();
@@ -196,9 +206,9 @@ const ANNOUNCED_BYTES: u64 = 16 << 10;
 
 /// The large messages that ranks of this host wait for, a line for each: their paces are known when
 /// they have come.
-fn under_way(shape: &Shape, board: &Segment) -> Vec<String> {
+fn under_way(shape: &WorldShape, board: &Segment) -> Vec<String> {
     let line = |rank: u32| {
-        let wait = Card::of(board, rank).wait()?;
+        let wait = RankBlock::of(board, rank).wait()?;
         let call = garonne_node::calls::name(wait.call).filter(|_| wait.bytes > ANNOUNCED_BYTES)?;
         let peer = match wait.peer {
             0.. => format!(" with rank {} of its communicator", wait.peer),
@@ -213,14 +223,14 @@ fn under_way(shape: &Shape, board: &Segment) -> Vec<String> {
 }
 
 /// Who advances the communication of the ranks of this host.
-pub fn background_of(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
-    let near = |rank: &u32| shape.nodes < 2 || Card::of(board, *rank).host().0 == shape.node;
+pub fn background_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
+    let near = |rank: &u32| shape.nodes < 2 || RankBlock::of(board, *rank).host().0 == shape.node;
     let ranks: Vec<_> = (0..shape.size)
         .filter(near)
-        .map(|rank| (rank, Card::of(board, rank).background()))
+        .map(|rank| (rank, RankBlock::of(board, rank).background()))
         .collect();
     if as_json {
-        let row = |(rank, (state, turns)): &(u32, (Background, u32))| json!({ "rank": rank, "advances": !matches!(state, Background::Off | Background::Refused(_)), "because": because(*state), "turns": turns });
+        let row = |(rank, (state, turns)): &(u32, (AsyncProgressState, u32))| json!({ "rank": rank, "advances": !matches!(state, AsyncProgressState::Off | AsyncProgressState::Refused(_)), "because": because(*state), "turns": turns });
         return super::print_json(&ranks.iter().map(row).collect::<Vec<_>>());
     }
     for (rank, (state, turns)) in &ranks {
@@ -229,26 +239,26 @@ pub fn background_of(shape: &Shape, board: &Segment, as_json: bool) -> i32 {
     0
 }
 
-fn because(state: Background) -> String {
+fn because(state: AsyncProgressState) -> String {
     match state {
-        Background::Unneeded => {
+        AsyncProgressState::Unneeded => {
             "nothing was left open so far that needs hands (a large message or a collective, nonblocking)"
                 .into()
         }
-        Background::Helper => {
+        AsyncProgressState::Helper => {
             "a thread of the library advances what is open while the program computes".into()
         }
-        Background::Late => {
+        AsyncProgressState::Late => {
             "a thread of the library advances what is open once the program has computed for some milliseconds: the ranks leave no core to it"
                 .into()
         }
-        Background::Off => {
+        AsyncProgressState::Off => {
             format!(
                 "only calls advance communication: {}=0 switches the rest off",
                 rank::ENV_BACKGROUND
             )
         }
-        Background::Refused(errno) => format!(
+        AsyncProgressState::Refused(errno) => format!(
             "only calls advance communication: the system gave no thread ({}); see ulimit -u and the pids limit of the control group",
             std::io::Error::from_raw_os_error(errno)
         ),

@@ -2,11 +2,11 @@
 
 use comfy_table::{Table, presets};
 use garonne_engine::strategy::loaded::{Counts, Question, counts_bytes, read_counts};
-use garonne_node::layout::{Card, Shape};
-use garonne_node::orders::Place;
+use garonne_node::layout::{RankBlock, WorldShape};
+use garonne_node::orders::HostEndpoint;
 use garonne_node::rank::{self, ENV_ENCRYPT, ENV_NETWORKS, ENV_OFI, ENV_RAILS};
-use garonne_node::strategy::{ENV_STRATEGY, Followed};
-use garonne_node::visit::{self, Visit};
+use garonne_node::strategy::{ActiveStrategy, ENV_STRATEGY};
+use garonne_node::visit::{self, QueryClient};
 use garonne_node::{addresses, drained, ways};
 use garonne_rails::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
 use garonne_rails::shm::paces;
@@ -64,7 +64,7 @@ struct Gates {
     no_fabric: Option<Unused>,
     sealed: bool,
     /// Which strategy the rank follows, if it says so.
-    followed: Option<Followed>,
+    followed: Option<ActiveStrategy>,
 }
 
 /// How long a connection whose rate the rail does not measure, since there is no other to compare
@@ -72,13 +72,13 @@ struct Gates {
 const WATCHED_FOR: Duration = Duration::from_millis(250);
 
 /// Why there is nothing to show of a rank here.
-pub fn refusal((shape, board): (&Shape, &Segment), rank: u32) -> Option<String> {
+pub fn refusal((shape, board): (&WorldShape, &Segment), rank: u32) -> Option<String> {
     match () {
         () if rank >= shape.size => Some(format!("no rank {rank}: the job has {}", shape.size)),
-        () if Card::of(board, rank).host().0 != shape.node => {
+        () if RankBlock::of(board, rank).host().0 != shape.node => {
             Some(format!("no rank {rank} runs here"))
         }
-        () if Card::of(board, rank).pid() == 0 => {
+        () if RankBlock::of(board, rank).pid() == 0 => {
             Some(format!("rank {rank} has not called MPI_Init yet"))
         }
         () => None,
@@ -86,7 +86,12 @@ pub fn refusal((shape, board): (&Shape, &Segment), rank: u32) -> Option<String> 
 }
 
 /// Shows the gates of a rank of this host.
-pub fn show(visit: &Visit, (shape, board): (&Shape, &Segment), rank: u32, as_json: bool) -> i32 {
+pub fn show(
+    visit: &QueryClient,
+    (shape, board): (&WorldShape, &Segment),
+    rank: u32,
+    as_json: bool,
+) -> i32 {
     if let Some(text) = refusal((shape, board), rank) {
         return super::fail(&text);
     }
@@ -107,14 +112,14 @@ pub fn show(visit: &Visit, (shape, board): (&Shape, &Segment), rank: u32, as_jso
 
 /// Which way a connection with a rank of node `peer` has come to this host, by the address at its
 /// other end: what is passed on comes from whoever passes it on.
-fn way_by_address(places: &[Place], (own, peer): (u32, u32), other: IpAddr) -> Passage {
+fn way_by_address(places: &[HostEndpoint], (own, peer): (u32, u32), other: IpAddr) -> Passage {
     let Some(place) = places.get(peer as usize) else {
         return Passage::Straight;
     };
     if place.addresses.contains(&other) {
         return Passage::Straight;
     }
-    let is_between = |(node, place): &(u32, &Place)| {
+    let is_between = |(node, place): &(u32, &HostEndpoint)| {
         *node != own && *node != peer && !other.is_loopback() && place.addresses.contains(&other)
     };
     let mut between = (0..).zip(places).filter(is_between);
@@ -124,8 +129,8 @@ fn way_by_address(places: &[Place], (own, peer): (u32, u32), other: IpAddr) -> P
     }
 }
 
-fn gates((shape, board): (&Shape, &Segment), places: &[Place], rank: u32) -> Gates {
-    let card = Card::of(board, rank);
+fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank: u32) -> Gates {
+    let card = RankBlock::of(board, rank);
     let followed = card.followed();
     let table = |address: u64, len: usize| {
         let table = (address != 0).then(|| rank::memory_of(card.pid(), address, len));
@@ -149,12 +154,12 @@ fn gates((shape, board): (&Shape, &Segment), places: &[Place], rank: u32) -> Gat
         }
     };
     let answers = table(
-        followed.map_or(0, Followed::answers),
+        followed.map_or(0, ActiveStrategy::answers),
         counts_bytes(shape.size),
     );
     let paces = paces::read_shown(&table(card.paces(), paces::SHOWN_BYTES));
     let of = |peer: u32| {
-        let node = Card::of(board, peer).host().0;
+        let node = RankBlock::of(board, peer).host().0;
         let over = match node == shape.node {
             true => Over::Memory(paces.iter().find(|(from, _)| *from == peer).and_then(
                 |(_, known)| {
@@ -325,7 +330,7 @@ fn told_way(gate: &Gate, gates: &Gates) -> serde_json::Value {
     }
 }
 
-fn print(shape: &Shape, board: &Segment, rank: u32, all: &Gates) -> i32 {
+fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &Gates) -> i32 {
     let Gates {
         gates,
         no_fabric,
@@ -442,11 +447,11 @@ fn share(seen: &Seen) -> String {
 }
 
 /// Which strategy makes which decision.
-fn print_strategy(followed: Option<Followed>) {
+fn print_strategy(followed: Option<ActiveStrategy>) {
     let Some(followed) = followed else { return };
     let who = match followed {
-        Followed::BuiltIn(_) => "",
-        Followed::Module(_) => "a module is asked first, what it leaves decides ",
+        ActiveStrategy::BuiltIn(_) => "",
+        ActiveStrategy::Module(_) => "a module is asked first, what it leaves decides ",
     };
     outln!(
         "strategy: {who}{} ({ENV_STRATEGY}): {}",
@@ -540,9 +545,9 @@ mod tests {
 
     #[test]
     fn who_passes_a_connection_on_is_known_by_its_address_where_one_host_alone_has_that() {
-        let place = |addresses: &[&str]| Place {
+        let place = |addresses: &[&str]| HostEndpoint {
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
-            ..Place::default()
+            ..HostEndpoint::default()
         };
         // As the second host sees them: its own for itself alone, and those of the others.
         let places = [

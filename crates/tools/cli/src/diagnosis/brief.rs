@@ -1,7 +1,7 @@
 //! What a rank does, in two or three words for a column of a table.
 
 use garonne_node::calls;
-use garonne_node::layout::{State, Wait};
+use garonne_node::layout::{RankState, WaitInfo};
 
 use super::collectives::collective;
 use super::loads::asks;
@@ -13,9 +13,8 @@ pub fn doing(shown: &Shown) -> String {
     let rank = &shown.seen.rank;
     match (rank.state, rank.process, rank.wait) {
         _ if shown.silent => "not seen".into(),
-        (State::Absent | State::Finalized | State::Gone, ..) | (_, None | Some('Z' | 'X'), _) => {
-            String::new()
-        }
+        (RankState::Absent | RankState::Finalized | RankState::Gone, ..)
+        | (_, None | Some('Z' | 'X'), _) => String::new(),
         (_, Some('T' | 't'), _) => "stopped".into(),
         (.., Some(wait)) => waits(shown, &wait),
         (.., None) if shown.seen.moves => String::new(),
@@ -23,7 +22,7 @@ pub fn doing(shown: &Shown) -> String {
     }
 }
 
-fn waits(shown: &Shown, wait: &Wait) -> String {
+fn waits(shown: &Shown, wait: &WaitInfo) -> String {
     let named = calls::name(wait.call).unwrap_or_default();
     if asks(named) {
         return "polls".into();
@@ -54,11 +53,12 @@ fn short(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::look::Seen;
+    use garonne_node::look::DetailedSnapshot;
 
-    fn shown(wait: Option<Wait>) -> Shown {
-        let mut seen = Seen::unseen(0);
-        (seen.rank.state, seen.rank.process, seen.rank.wait) = (State::Running, Some('S'), wait);
+    fn shown(wait: Option<WaitInfo>) -> Shown {
+        let mut seen = DetailedSnapshot::unseen(0);
+        (seen.rank.state, seen.rank.process, seen.rank.wait) =
+            (RankState::Running, Some('S'), wait);
         Shown {
             seen,
             host: None,
@@ -70,10 +70,10 @@ mod tests {
         let call = (1..)
             .find(|number| calls::name(*number) == Some(call))
             .unwrap();
-        doing(&shown(Some(Wait {
+        doing(&shown(Some(WaitInfo {
             call,
             peer,
-            ..Wait::default()
+            ..WaitInfo::default()
         })))
     }
 
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(doing(&one), "");
         one.seen.rank.process = Some('T');
         assert_eq!(doing(&one), "stopped");
-        one.seen.rank.state = State::Finalized;
+        one.seen.rank.state = RankState::Finalized;
         assert_eq!(doing(&one), "");
         one.silent = true;
         assert_eq!(doing(&one), "not seen");

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
 use garonne_mpi::coll::tag::{self, Call, Kind, Series};
-use garonne_node::book::{Copied, Counters};
-use garonne_node::layout::Wait;
-use garonne_node::look::Entered;
+use garonne_node::book::{CollectiveCounters, WaitReportCopy};
+use garonne_node::layout::WaitInfo;
+use garonne_node::look::CollectivesEntered;
 use garonne_node::nodes::named;
 use garonne_node::rank::memory_of;
 
@@ -103,24 +103,24 @@ impl InCollective {
 }
 
 /// The collective that a wait belongs to.
-pub fn collective(wait: &Wait) -> Option<InCollective> {
+pub fn collective(wait: &WaitInfo) -> Option<InCollective> {
     InCollective::of(wait.comm, wait.tag)
 }
 
 /// How far a rank of this host has come on each of its communicators.
-pub fn entered(pid: u32, book: &Copied) -> Vec<Entered> {
+pub fn entered(pid: u32, book: &WaitReportCopy) -> Vec<CollectivesEntered> {
     let of = |number| {
         let known = book.communicator(number)?;
         let counts = match known.counts {
-            Counters::Last(counts) => counts,
-            Counters::At(address) => {
+            CollectiveCounters::Last(counts) => counts,
+            CollectiveCounters::At(address) => {
                 let memory = memory_of(pid, address, 16)?;
                 let (words, _) = memory.as_chunks();
                 let mut words = words.iter().map(|word| u32::from_ne_bytes(*word));
                 std::array::from_fn(|_| words.next().unwrap_or(0))
             }
         };
-        Some(Entered { number, counts })
+        Some(CollectivesEntered { number, counts })
     };
     book.numbers().into_iter().filter_map(of).collect()
 }
@@ -328,8 +328,8 @@ pub fn series(call: &Call) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::layout::State;
-    use garonne_node::look::{Comm, Members, Seen};
+    use garonne_node::layout::RankState;
+    use garonne_node::look::{CommMembers, CommSnapshot, DetailedSnapshot};
 
     /// A tag as the library makes them for blocking calls: number, kind (1 barrier, 2 broadcast).
     fn tag(number: i32, kind: i32) -> i32 {
@@ -339,26 +339,26 @@ mod tests {
     /// A rank of four that has entered so many blocking collectives of communicator 1, and waits in
     /// one of them.
     fn shown(rank: u32, entered: u32, wait: Option<(i32, u64)>) -> Shown {
-        let mut seen = Seen::unseen(rank);
-        seen.rank.state = State::Running;
+        let mut seen = DetailedSnapshot::unseen(rank);
+        seen.rank.state = RankState::Running;
         seen.rank.process = Some('S');
-        seen.rank.wait = wait.map(|(tag, comm)| Wait {
+        seen.rank.wait = wait.map(|(tag, comm)| WaitInfo {
             call: 1,
             peer: -1,
             tag,
             comm,
             since_ns: 1,
-            ..Wait::default()
+            ..WaitInfo::default()
         });
-        seen.entered = vec![Entered {
+        seen.entered = vec![CollectivesEntered {
             number: 1,
             counts: [entered, 0, 0, 0],
         }];
-        seen.comms = vec![Comm {
+        seen.comms = vec![CommSnapshot {
             number: 1,
             name: "four".into(),
             size: Some(4),
-            members: Members::Strided {
+            members: CommMembers::Strided {
                 first: 0,
                 stride: 1,
                 size: 4,

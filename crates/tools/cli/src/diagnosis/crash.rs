@@ -8,7 +8,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use garonne_inspect::{Crashed, Frame, Step};
-use garonne_node::crash::Crash;
+use garonne_node::crash::CrashReport;
 use garonne_sites::last_part;
 
 /// Functions that are named: further ones rarely say more.
@@ -36,10 +36,10 @@ const RUNTIME: [&str; 11] = [
 /// Where every program begins.
 const START: [&str; 2] = ["_start", "__libc_start_main"];
 
-/// Prints where thread and signal of `crash` (a [`Crash`] as a word) are in process `pid`. Returns
-/// the exit code.
+/// Prints where thread and signal of `crash` (a [`CrashReport`] as a word) are in process `pid`.
+/// Returns the exit code.
 pub fn tell_agent(pid: &str, crash: &str) -> i32 {
-    let (Ok(pid), Some(crash)) = (pid.parse(), Crash::parse(crash)) else {
+    let (Ok(pid), Some(crash)) = (pid.parse(), CrashReport::parse(crash)) else {
         return 2;
     };
     let Ok(crashed) = Crashed::new(pid, crash.tid, crash.context) else {
@@ -59,7 +59,7 @@ pub fn tell_agent(pid: &str, crash: &str) -> i32 {
 }
 
 /// What the kernel says of a signal beside its name. `is_stack_overflow` says it of an address.
-fn cause(crash: &Crash, is_stack_overflow: impl Fn(u64) -> bool) -> Option<String> {
+fn cause(crash: &CrashReport, is_stack_overflow: impl Fn(u64) -> bool) -> Option<String> {
     // Of the kernel's headers; the same on all architectures.
     const SEGV_MAPERR: i32 = 1;
     const SEGV_ACCERR: i32 = 2;
@@ -279,11 +279,11 @@ mod tests {
     #[test]
     fn what_the_kernel_says_of_a_signal_is_told() {
         let say = |signal, code, overflow| {
-            let crash = Crash {
+            let crash = CrashReport {
                 signal,
                 code,
                 detail: 8,
-                ..Crash::default()
+                ..CrashReport::default()
             };
             cause(&crash, |_| overflow).unwrap_or_default()
         };

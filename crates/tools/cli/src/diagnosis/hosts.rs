@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::rc::Rc;
 
-use garonne_node::look::Seen;
+use garonne_node::look::DetailedSnapshot;
 use garonne_node::nodes::listed;
-use garonne_node::rendezvous::JobName;
-use garonne_node::visit::{self, Visit};
-use garonne_node::wish::Wish;
+use garonne_node::rendezvous::AgentSocketName;
+use garonne_node::visit::{self, QueryClient};
+use garonne_node::wish::Query;
 
 use super::loads;
 use super::standing::{self, Shown, monotonic_ns};
@@ -37,22 +37,22 @@ pub struct Silent {
 }
 
 /// What one host has answered, or why there is nothing.
-type Answer = Result<Vec<Seen>, String>;
+type Answer = Result<Vec<DetailedSnapshot>, String>;
 
 /// Looks at all ranks.
-pub fn gather(visit: &Visit) -> Gathered {
+pub fn gather(visit: &QueryClient) -> Gathered {
     if visit.hosts.len() < 2 {
         return alone(standing::look(visit));
     }
     let see = || standing::look(visit);
-    let (of_rank, own, first) = match round(visit, None, (Wish::Standing, see)) {
+    let (of_rank, own, first) = match round(visit, None, (Query::Standing, see)) {
         Ok(round) => round,
         // The agent of this host is of another version, or stopped meanwhile.
         Err(why) => return own_alone(visit, &why),
     };
     let answered = first.iter().filter(|(_, answer)| answer.is_ok());
     let answered: BTreeSet<u32> = answered.map(|(node, _)| *node).collect();
-    let (own_again, mut second) = match round(visit, Some(&answered), (Wish::Standing, see)) {
+    let (own_again, mut second) = match round(visit, Some(&answered), (Query::Standing, see)) {
         Ok((_, (_, own_again), second)) => (own_again, second),
         Err(why) => return own_alone(visit, &why),
     };
@@ -68,7 +68,7 @@ pub fn gather(visit: &Visit) -> Gathered {
 }
 
 /// A job on one host.
-fn alone(all: Vec<Seen>) -> Gathered {
+fn alone(all: Vec<DetailedSnapshot>) -> Gathered {
     let shown = |seen| Shown {
         seen,
         host: None,
@@ -81,12 +81,12 @@ fn alone(all: Vec<Seen>) -> Gathered {
 }
 
 /// Where other hosts cannot be asked.
-fn own_alone(visit: &Visit, why: &str) -> Gathered {
+fn own_alone(visit: &QueryClient, why: &str) -> Gathered {
     let Some((shape, board)) = &visit.world else {
         return alone(Vec::new());
     };
     let of_rank: Vec<u32> = (0..shape.size)
-        .map(|rank| garonne_node::layout::Card::of(board, rank).host().0)
+        .map(|rank| garonne_node::layout::RankBlock::of(board, rank).host().0)
         .collect();
     let mut answers: BTreeMap<u32, Answer> = of_rank
         .iter()
@@ -96,24 +96,28 @@ fn own_alone(visit: &Visit, why: &str) -> Gathered {
     merge(&of_rank, &visit.hosts, answers)
 }
 
-type Round = (Vec<u32>, (u32, Vec<Seen>), BTreeMap<u32, Answer>);
+type Round = (
+    Vec<u32>,
+    (u32, Vec<DetailedSnapshot>),
+    BTreeMap<u32, Answer>,
+);
 
 /// What all ranks have used and sent so far, in the order of ranks, and the hosts of which nothing
 /// is known.
-pub fn loads(visit: &Visit) -> Gathered {
+pub fn loads(visit: &QueryClient) -> Gathered {
     loads_by(visit, loads::used)
 }
 
 /// The same, with what each waits for.
-pub fn loads_with_waits(visit: &Visit) -> Gathered {
+pub fn loads_with_waits(visit: &QueryClient) -> Gathered {
     loads_by(visit, loads::with_waits)
 }
 
-fn loads_by(visit: &Visit, own: fn(&Visit) -> Vec<Seen>) -> Gathered {
+fn loads_by(visit: &QueryClient, own: fn(&QueryClient) -> Vec<DetailedSnapshot>) -> Gathered {
     if visit.hosts.len() < 2 {
         return alone(own(visit));
     }
-    match round(visit, None, (Wish::Load, || own(visit))) {
+    match round(visit, None, (Query::Load, || own(visit))) {
         Ok((of_rank, own, mut answers)) => {
             answers.insert(own.0, Ok(own.1));
             merge(&of_rank, &visit.hosts, answers)
@@ -125,9 +129,9 @@ fn loads_by(visit: &Visit, own: fn(&Visit) -> Vec<Seen>) -> Gathered {
 /// Asks the hosts of these nodes, or all others, and looks at this one meanwhile: the node of each
 /// rank, what is seen here, and what the others say.
 fn round(
-    visit: &Visit,
+    visit: &QueryClient,
     only: Option<&BTreeSet<u32>>,
-    (wish, look): (Wish, impl Fn() -> Vec<Seen>),
+    (wish, look): (Query, impl Fn() -> Vec<DetailedSnapshot>),
 ) -> Result<Round, String> {
     let around = visit::around(&visit.name, wish).map_err(|error| error.to_string())?;
     let of_rank = around.of_rank.clone();
@@ -158,7 +162,7 @@ fn round(
 /// Of a host that was asked twice: what its ranks have waited for both times.
 fn both(first: Answer, again: Answer) -> Answer {
     let (first, mut again) = (first?, again?);
-    let before: BTreeMap<u32, Seen> = first
+    let before: BTreeMap<u32, DetailedSnapshot> = first
         .into_iter()
         .map(|seen| (seen.rank.rank, seen))
         .collect();
@@ -184,7 +188,7 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> G
     };
     let mut hosts: BTreeMap<u32, Rc<str>> = BTreeMap::new();
     let now = monotonic_ns();
-    let mut known: BTreeMap<u32, Seen> = BTreeMap::new();
+    let mut known: BTreeMap<u32, DetailedSnapshot> = BTreeMap::new();
     let mut silent: BTreeMap<u32, Silent> = BTreeMap::new();
     for (node, answer) in answers {
         match answer {
@@ -211,7 +215,9 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> G
             .map(|host| host.ranks.push(rank))
             .is_some();
         all.push(Shown {
-            seen: known.remove(&rank).unwrap_or_else(|| Seen::unseen(rank)),
+            seen: known
+                .remove(&rank)
+                .unwrap_or_else(|| DetailedSnapshot::unseen(rank)),
             host: Some(Rc::clone(host)),
             silent,
         });
@@ -246,18 +252,20 @@ pub fn silent_as_json(host: &Silent) -> serde_json::Value {
 
 /// `garonne agent --look JOB WISH`: what the ranks of this host show, for the agent that runs this.
 pub fn look_for_agent(job: &str, wish: &str) -> i32 {
-    let (Ok(visit), Some(wish)) = (visit::visit(&JobName(job.to_owned())), Wish::of_word(wish))
-    else {
+    let (Ok(visit), Some(wish)) = (
+        visit::visit(&AgentSocketName(job.to_owned())),
+        Query::of_word(wish),
+    ) else {
         return 1;
     };
     let seen = match wish {
-        Wish::Standing => standing::look(&visit),
-        Wish::Load => loads::with_waits(&visit),
-        Wish::Records { ms } => return distant::record_for_agent(&visit, ms),
-        Wish::All => return distant::record_all_for_agent(visit),
-        Wish::Page(page, form) => return elsewhere::say_for_agent(&visit, page, form),
+        Query::Standing => standing::look(&visit),
+        Query::Load => loads::with_waits(&visit),
+        Query::Records { ms } => return distant::record_for_agent(&visit, ms),
+        Query::All => return distant::record_all_for_agent(visit),
+        Query::Page(page, form) => return elsewhere::say_for_agent(&visit, page, form),
         // These no program looks for.
-        Wish::Clock | Wish::NoMore => return 1,
+        Query::Clock | Query::NoMore => return 1,
     };
     let bytes = garonne_node::look::encode(&seen);
     i32::from(std::io::stdout().write_all(&bytes).is_err())
@@ -270,26 +278,26 @@ mod tests {
     use crate::diagnosis::verdict::{Verdict, verdict};
     use garonne_engine::api::{Origin, TypeMark};
     use garonne_engine::event::Pending;
-    use garonne_node::book::Operations;
+    use garonne_node::book::PendingOperations;
     use garonne_node::calls;
-    use garonne_node::layout::State;
-    use garonne_node::layout::Wait;
+    use garonne_node::layout::RankState;
+    use garonne_node::layout::WaitInfo;
 
     /// A rank that waits in MPI_Recv for another since some time of its host's.
-    fn receives(rank: u32, from: u32, since_ns: u64) -> Seen {
+    fn receives(rank: u32, from: u32, since_ns: u64) -> DetailedSnapshot {
         let call = (1..).find(|number| calls::name(*number) == Some("MPI_Recv"));
         let call = call.expect("there is such a call");
-        let mut seen = Seen::unseen(rank);
-        seen.rank.state = State::Running;
+        let mut seen = DetailedSnapshot::unseen(rank);
+        seen.rank.state = RankState::Running;
         seen.rank.process = Some('S');
-        seen.rank.wait = Some(Wait {
+        seen.rank.wait = Some(WaitInfo {
             call,
             peer: from as i32,
             since_ns,
-            ..Wait::default()
+            ..WaitInfo::default()
         });
         seen.waited_ns = 5;
-        seen.operations = Some(Operations {
+        seen.operations = Some(PendingOperations {
             list: vec![Pending {
                 peer: Some(from),
                 origin: Origin {
@@ -300,7 +308,7 @@ mod tests {
                 },
                 ..Pending::default()
             }],
-            ..Operations::default()
+            ..PendingOperations::default()
         });
         seen
     }
@@ -407,7 +415,7 @@ mod tests {
         let answers = BTreeMap::from([(0, Ok(vec![receives(0, 1, 7)])), (1, Ok(Vec::new()))]);
         let gathered = merge(&[0, 1], &names(), answers);
         assert!(!gathered.all[1].silent);
-        assert_eq!(gathered.all[1].seen.rank.state, State::Absent);
+        assert_eq!(gathered.all[1].seen.rank.state, RankState::Absent);
         assert_eq!(says(&gathered), Verdict::Awaited(vec![(1, 1)]));
     }
 

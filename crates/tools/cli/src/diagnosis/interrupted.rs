@@ -2,8 +2,8 @@
 //! terminal, unless it handles the signal. Their memory is gone; what they waited for stands on
 //! their cards.
 
-use garonne_node::layout::State;
-use garonne_node::look::{Comm, Members};
+use garonne_node::layout::RankState;
+use garonne_node::look::{CommMembers, CommSnapshot};
 
 use super::standing::{INTERRUPTED, Shown, number_of};
 
@@ -13,7 +13,7 @@ pub fn revive(all: &mut [Shown]) {
     for index in 0..all.len() {
         let rank = &all[index].seen.rank;
         if all[index].silent
-            || rank.state != State::Running
+            || rank.state != RankState::Running
             || !matches!(rank.process, None | Some('Z' | 'X'))
         {
             continue;
@@ -28,12 +28,12 @@ pub fn revive(all: &mut [Shown]) {
 }
 
 /// A communicator of which `rank` is a member, as another member shows it.
-fn known_to_others(all: &[Shown], rank: u32, number: u64) -> Option<Comm> {
+fn known_to_others(all: &[Shown], rank: u32, number: u64) -> Option<CommSnapshot> {
     let mut comms = all.iter().flat_map(|shown| &shown.seen.comms);
-    let is_this = |comm: &&Comm| {
+    let is_this = |comm: &&CommSnapshot| {
         let holds = |members: Vec<u32>| members.contains(&rank);
         u64::from(comm.number) == number
-            && comm.members != Members::Untold
+            && comm.members != CommMembers::Untold
             && comm.members.list().is_some_and(holds)
     };
     comms.find(is_this).cloned()

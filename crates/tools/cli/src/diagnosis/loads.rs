@@ -7,33 +7,33 @@
 
 use std::time::Duration;
 
-use garonne_node::book::{BOOK_BYTES, Copied};
+use garonne_node::book::{BOOK_BYTES, WaitReportCopy};
 use garonne_node::counted;
-use garonne_node::layout::{State, Wait, entered};
-use garonne_node::look::{Entered, Seen};
+use garonne_node::layout::{RankState, WaitInfo, entered};
+use garonne_node::look::{CollectivesEntered, DetailedSnapshot};
 use garonne_node::rank::memory_of;
-use garonne_node::visit::Visit;
+use garonne_node::visit::QueryClient;
 
 use super::collectives;
 use super::polling::Before;
-use crate::commands::jobs::{self, Rank};
+use crate::commands::jobs::{self, RankSnapshot};
 
 /// Between the two readings, and before the first, since a visit stirs ranks that have not said yet
 /// what they wait for.
 const MOMENT: Duration = Duration::from_millis(50);
 
 /// What ranks have used and sent.
-pub fn used(visit: &Visit) -> Vec<Seen> {
-    let seen = |rank: Rank| Seen {
-        rank: Rank { wait: None, ..rank },
-        ..Seen::unseen(0)
+pub fn used(visit: &QueryClient) -> Vec<DetailedSnapshot> {
+    let seen = |rank: RankSnapshot| DetailedSnapshot {
+        rank: RankSnapshot { wait: None, ..rank },
+        ..DetailedSnapshot::unseen(0)
     };
     jobs::ranks(visit).into_iter().map(seen).collect()
 }
 
 /// The same, and what they wait for. A rank that polls has a wait in the call by which it asks,
 /// since no time.
-pub fn with_waits(visit: &Visit) -> Vec<Seen> {
+pub fn with_waits(visit: &QueryClient) -> Vec<DetailedSnapshot> {
     std::thread::sleep(MOMENT);
     let before = read(visit);
     let polled = Before::of(&jobs::ranks(visit));
@@ -46,25 +46,25 @@ pub fn with_waits(visit: &Visit) -> Vec<Seen> {
         let poll = || {
             let polls = polled.polling(visit, &rank, now.book.as_ref()?);
             let ask = polls.first()?.0.asks.first()?;
-            Some(Wait {
+            Some(WaitInfo {
                 call: ask.call.into(),
                 peer: -1,
                 site: ask.site,
-                ..Wait::default()
+                ..WaitInfo::default()
             })
         };
         rank.wait = rank.wait.or_else(poll);
-        Seen {
+        DetailedSnapshot {
             waited_ns: rank.wait.map_or(0, |wait| waited_ns(&wait)),
             moves,
             rank,
-            ..Seen::unseen(0)
+            ..DetailedSnapshot::unseen(0)
         }
     })
     .collect()
 }
 
-fn waited_ns(wait: &Wait) -> u64 {
+fn waited_ns(wait: &WaitInfo) -> u64 {
     match wait.since_ns {
         0 => 0,
         since => super::standing::monotonic_ns().saturating_sub(since),
@@ -77,24 +77,24 @@ struct Marks {
     sent: u64,
     received: u64,
     calls: Vec<(u64, Option<u16>)>,
-    collectives: Vec<Entered>,
+    collectives: Vec<CollectivesEntered>,
 }
 
 /// One reading of a rank.
 struct Reading {
-    rank: Rank,
+    rank: RankSnapshot,
     marks: Marks,
-    book: Option<Copied>,
+    book: Option<WaitReportCopy>,
 }
 
-fn read(visit: &Visit) -> Vec<Reading> {
+fn read(visit: &QueryClient) -> Vec<Reading> {
     let Some((shape, board)) = &visit.world else {
         return Vec::new();
     };
-    let reading = |rank: Rank| {
-        let runs = rank.state == State::Running && rank.pid != 0 && rank.book != 0;
+    let reading = |rank: RankSnapshot| {
+        let runs = rank.state == RankState::Running && rank.pid != 0 && rank.book != 0;
         let book = runs.then(|| memory_of(rank.pid, rank.book, BOOK_BYTES));
-        let book = book.flatten().map(|book| Copied::new(&book, &book));
+        let book = book.flatten().map(|book| WaitReportCopy::new(&book, &book));
         let entered_so_far = |book| collectives::entered(rank.pid, book);
         let marks = Marks {
             sent: rank.sent_messages,

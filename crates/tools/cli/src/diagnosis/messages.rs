@@ -8,9 +8,9 @@
 use std::cell::OnceCell;
 
 use garonne_engine::event::{self, Kept, Pending, Sent};
-use garonne_node::layout::Card;
+use garonne_node::layout::RankBlock;
 use garonne_node::rank::memory_of;
-use garonne_node::visit::Visit;
+use garonne_node::visit::QueryClient;
 
 use super::standing::{CONTEXTS, Shown, number_of};
 
@@ -19,9 +19,9 @@ const TOLD: usize = 4;
 
 /// The process that sent a message to `to`, and where its program called, as far as the sender
 /// remembers.
-pub fn sender(visit: &Visit, to: u32, message: &Kept) -> Option<(u32, u64)> {
+pub fn sender(visit: &QueryClient, to: u32, message: &Kept) -> Option<(u32, u64)> {
     let (shape, board) = visit.world.as_ref()?;
-    let card = (message.peer < shape.size).then(|| Card::of(board, message.peer))?;
+    let card = (message.peer < shape.size).then(|| RankBlock::of(board, message.peer))?;
     if card.pid() == 0 || card.events() == 0 || (shape.nodes > 1 && card.host().0 != shape.node) {
         return None;
     }
@@ -43,11 +43,11 @@ pub fn sender(visit: &Visit, to: u32, message: &Kept) -> Option<(u32, u64)> {
 
 /// Where in the program of `rank` a receive from any source took a message that an operation would
 /// have received, by operation, 0 where none did; nothing where none of them has such a place.
-pub fn takers(visit: &Visit, rank: u32, operations: &[Pending]) -> Vec<u64> {
+pub fn takers(visit: &QueryClient, rank: u32, operations: &[Pending]) -> Vec<u64> {
     let Some((shape, board)) = visit.world.as_ref() else {
         return Vec::new();
     };
-    let card = (rank < shape.size).then(|| Card::of(board, rank));
+    let card = (rank < shape.size).then(|| RankBlock::of(board, rank));
     let Some(card) = card.filter(|card| card.pid() != 0 && card.events() != 0) else {
         return Vec::new();
     };
@@ -171,9 +171,9 @@ fn taken_words(wanted: &Pending, place: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::book::Operations;
-    use garonne_node::layout::Wait;
-    use garonne_node::look::Seen;
+    use garonne_node::book::PendingOperations;
+    use garonne_node::layout::WaitInfo;
+    use garonne_node::look::DetailedSnapshot;
 
     #[test]
     fn what_nearly_is_what_a_receive_wants_is_told_with_the_difference() {
@@ -190,9 +190,9 @@ mod tests {
             tag,
             bytes: 4,
         };
-        let mut seen = Seen::unseen(1);
-        seen.rank.wait = Some(Wait::default());
-        seen.operations = Some(Operations {
+        let mut seen = DetailedSnapshot::unseen(1);
+        seen.rank.wait = Some(WaitInfo::default());
+        seen.operations = Some(PendingOperations {
             list: vec![receive],
             kept: vec![
                 message(context, 0, 42),
@@ -203,7 +203,7 @@ mod tests {
                 message(2 * context, 3, 7),
                 message(context + 1, 0, 41),
             ],
-            ..Operations::default()
+            ..PendingOperations::default()
         });
         seen.senders = vec!["a.c:3".into(), String::new(), String::new(), "a.c:3".into()];
         let shown = Shown {

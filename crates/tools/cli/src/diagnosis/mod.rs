@@ -24,9 +24,9 @@ use std::io::Write;
 
 use garonne_node::agent::stall;
 use garonne_node::codes;
-use garonne_node::layout::State;
-use garonne_node::rendezvous::JobName;
-use garonne_node::visit::{self, Visit};
+use garonne_node::layout::RankState;
+use garonne_node::rendezvous::AgentSocketName;
+use garonne_node::visit::{self, QueryClient};
 use serde_json::json;
 
 use hosts::{Gathered, Silent};
@@ -97,12 +97,12 @@ impl Finding {
 
 impl Diagnosis {
     /// Looks at all ranks of a job.
-    pub fn of(visit: &Visit) -> Self {
+    pub fn of(visit: &QueryClient) -> Self {
         Self::from(hosts::gather(visit))
     }
 
     /// Adds where ranks of this host are by their stacks, which takes some milliseconds for each.
-    pub fn with_places(self, visit: &Visit) -> Self {
+    pub fn with_places(self, visit: &QueryClient) -> Self {
         Self {
             places: places::tell(visit, &self.all),
             ..self
@@ -111,7 +111,7 @@ impl Diagnosis {
 
     /// The same where a key of the terminal has just ended some of them: what these waited for
     /// counts.
-    fn of_interrupted(visit: &Visit) -> Self {
+    fn of_interrupted(visit: &QueryClient) -> Self {
         let mut gathered = hosts::gather(visit);
         interrupted::revive(&mut gathered.all);
         Self::from(gathered)
@@ -172,7 +172,7 @@ impl Diagnosis {
     pub fn has_begun(&self) -> bool {
         self.all
             .iter()
-            .any(|shown| shown.seen.rank.state != State::Absent)
+            .any(|shown| shown.seen.rank.state != RankState::Absent)
     }
 
     /// Messages that lie where a rank waits for another.
@@ -227,7 +227,7 @@ impl Diagnosis {
     }
 
     /// All of it for programs.
-    pub fn json(&self, visit: &Visit) -> serde_json::Value {
+    pub fn json(&self, visit: &QueryClient) -> serde_json::Value {
         let list: Vec<_> = self
             .all
             .iter()
@@ -251,7 +251,7 @@ impl Diagnosis {
 /// `garonne agent --verdict JOB CAUSE`: what the job hangs on, in words, for the agent that runs
 /// this. Nothing where it hangs on nothing.
 pub fn verdict_for_agent(job: &str, cause: &str) -> i32 {
-    let Ok(visit) = visit::visit(&JobName(job.to_owned())) else {
+    let Ok(visit) = visit::visit(&AgentSocketName(job.to_owned())) else {
         return 1;
     };
     let found = match cause {

@@ -3,12 +3,12 @@
 
 use garonne_inspect::{Frame, Process, PythonFrame, examine};
 use garonne_node::calls;
-use garonne_node::layout::State;
-use garonne_node::look::Polled;
-use garonne_node::visit::Visit;
+use garonne_node::layout::RankState;
+use garonne_node::look::PollingThread;
+use garonne_node::visit::QueryClient;
 
 use super::standing::Shown;
-use crate::commands::jobs::Rank;
+use crate::commands::jobs::RankSnapshot;
 
 /// Ranks that are examined: each takes some milliseconds.
 const EXAMINED_MAX: usize = 16;
@@ -20,9 +20,9 @@ const START: &str = "_start";
 const RUNTIME: &str = "libmpi_abi";
 
 /// A line for each rank of this host of which its stack says more than MPI does.
-pub fn tell(visit: &Visit, all: &[Shown]) -> Vec<String> {
-    let worth = |rank: &&Rank| rank.wait.is_none() || is_python(rank.pid);
-    let polls = |rank: &Rank| {
+pub fn tell(visit: &QueryClient, all: &[Shown]) -> Vec<String> {
+    let worth = |rank: &&RankSnapshot| rank.wait.is_none() || is_python(rank.pid);
+    let polls = |rank: &RankSnapshot| {
         all.get(rank.rank as usize)
             .map_or(&[][..], |shown| &shown.seen.polls)
     };
@@ -34,8 +34,8 @@ pub fn tell(visit: &Visit, all: &[Shown]) -> Vec<String> {
 }
 
 /// All threads of all ranks of this host, whole.
-pub fn stacks(visit: &Visit, all: &[Shown]) -> Vec<String> {
-    let whole = |rank: &Rank| match examine(rank.pid, true) {
+pub fn stacks(visit: &QueryClient, all: &[Shown]) -> Vec<String> {
+    let whole = |rank: &RankSnapshot| match examine(rank.pid, true) {
         Ok(process) => format!("rank {}, process {}\n{process}", rank.rank, rank.pid),
         Err(error) => format!(
             "rank {}, process {}: cannot be examined: {error}",
@@ -46,14 +46,14 @@ pub fn stacks(visit: &Visit, all: &[Shown]) -> Vec<String> {
 }
 
 /// The ranks of this host whose processes go on.
-fn here<'a>(visit: &'a Visit, all: &'a [Shown]) -> impl Iterator<Item = &'a Rank> {
+fn here<'a>(visit: &'a QueryClient, all: &'a [Shown]) -> impl Iterator<Item = &'a RankSnapshot> {
     let ranks = all
         .iter()
         .filter(|shown| !shown.silent)
         .map(|shown| &shown.seen.rank);
     ranks.filter(|rank| {
         let goes_on = !matches!(rank.process, None | Some('T' | 't' | 'Z' | 'X'));
-        let in_mpi = rank.pid != 0 && rank.state == State::Running;
+        let in_mpi = rank.pid != 0 && rank.state == RankState::Running;
         goes_on && in_mpi && visit.runs_here(rank.rank)
     })
 }
@@ -71,7 +71,7 @@ fn is_python(pid: u32) -> bool {
 }
 
 /// Where a rank's first thread is; `None` where nothing more is known than MPI says.
-fn place(rank: &Rank, polls: &[Polled]) -> Option<String> {
+fn place(rank: &RankSnapshot, polls: &[PollingThread]) -> Option<String> {
     let process = examine(rank.pid, false).ok()?;
     match &rank.wait {
         Some(wait) => {

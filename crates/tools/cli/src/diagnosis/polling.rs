@@ -10,17 +10,17 @@ use std::collections::HashMap;
 
 use garonne_engine::event::{Action, Pending};
 use garonne_mpi::coll::tag::Kind;
-use garonne_node::book::{BOOK_BYTES, Copied, POLL_PLACES, Polls};
+use garonne_node::book::{BOOK_BYTES, POLL_PLACES, PollReport, WaitReportCopy};
 use garonne_node::calls;
-use garonne_node::layout::{State, entered};
-use garonne_node::look::{Asked, Polled};
+use garonne_node::layout::{RankState, entered};
+use garonne_node::look::{PolledOperation, PollingThread};
 use garonne_node::rank::memory_of;
-use garonne_node::visit::Visit;
+use garonne_node::visit::QueryClient;
 use serde_json::json;
 
 use super::collectives::InCollective;
 use super::standing::{CONTEXTS, Shown, monotonic_ns, number_of};
-use crate::commands::jobs::Rank;
+use crate::commands::jobs::RankSnapshot;
 
 /// Looks of a thread that come further apart than this need not fall between two readings of its
 /// count.
@@ -35,19 +35,24 @@ const NAMED: usize = 3;
 pub struct Before(HashMap<u32, [u64; POLL_PLACES]>);
 
 impl Before {
-    pub fn of(ranks: &[Rank]) -> Self {
-        let looks = |rank: &Rank| {
+    pub fn of(ranks: &[RankSnapshot]) -> Self {
+        let looks = |rank: &RankSnapshot| {
             let read = (rank.book != 0 && rank.pid != 0)
                 .then(|| memory_of(rank.pid, rank.book, BOOK_BYTES));
             let book = read??;
-            Some((rank.rank, Copied::new(&book, &book).looks()))
+            Some((rank.rank, WaitReportCopy::new(&book, &book).looks()))
         };
         Self(ranks.iter().filter_map(looks).collect())
     }
 
     /// What threads of a rank poll for, each with the count of its looks.
-    pub fn polling(&self, visit: &Visit, rank: &Rank, book: &Copied) -> Vec<(Polls, u64)> {
-        let goes_on = rank.state == State::Running
+    pub fn polling(
+        &self,
+        visit: &QueryClient,
+        rank: &RankSnapshot,
+        book: &WaitReportCopy,
+    ) -> Vec<(PollReport, u64)> {
+        let goes_on = rank.state == RankState::Running
             && !matches!(rank.process, None | Some('T' | 't' | 'Z' | 'X'));
         let before = self.0.get(&rank.rank).filter(|_| goes_on);
         let Some(before) = before else {
@@ -66,7 +71,7 @@ impl Before {
 
 /// Whether a thread looks so rarely that its count may stand still, and has not been silent for
 /// longer than that.
-fn is_rare(polls: &Polls, looks: u64, now_ns: u64) -> bool {
+fn is_rare(polls: &PollReport, looks: u64, now_ns: u64) -> bool {
     let timed = polls.told_looks.saturating_sub(DATED_LOOK).max(1);
     let mean = polls.told_ns.saturating_sub(polls.since_ns) / timed;
     let more = looks.saturating_sub(polls.told_looks) + 1;
@@ -74,7 +79,7 @@ fn is_rare(polls: &Polls, looks: u64, now_ns: u64) -> bool {
 }
 
 /// Whether the last call of a thread is one of these.
-fn has_asked(visit: &Visit, rank: &Rank, polls: &Polls) -> bool {
+fn has_asked(visit: &QueryClient, rank: &RankSnapshot, polls: &PollReport) -> bool {
     let Some((shape, board)) = &visit.world else {
         return false;
     };
@@ -85,16 +90,16 @@ fn has_asked(visit: &Visit, rank: &Rank, polls: &Polls) -> bool {
 
 /// What a thread asks for, with the places of its calls.
 pub fn placed(
-    (polls, looks): (Polls, u64),
+    (polls, looks): (PollReport, u64),
     mut place: impl FnMut(u64) -> Option<String>,
-) -> Polled {
+) -> PollingThread {
     let asks = polls.asks.into_iter().map(|ask| {
         let started = |operation: Pending| {
             let site = Some(operation.origin.site).filter(|site| *site != ask.site);
             (operation, site)
         };
         let operations: Vec<_> = ask.operations.into_iter().map(started).collect();
-        Asked {
+        PolledOperation {
             call: ask.call.into(),
             place: place(ask.site).unwrap_or_default(),
             operations: operations
@@ -103,7 +108,7 @@ pub fn placed(
                 .collect(),
         }
     });
-    Polled {
+    PollingThread {
         looks,
         asks: asks.collect(),
         for_ns: monotonic_ns().saturating_sub(polls.since_ns),
@@ -111,8 +116,8 @@ pub fn placed(
 }
 
 /// Whether what a poll asks for is wanted all together, and not any of it.
-pub fn wants_all(polls: &[Polled]) -> bool {
-    let [Polled { asks, .. }] = polls else {
+pub fn wants_all(polls: &[PollingThread]) -> bool {
+    let [PollingThread { asks, .. }] = polls else {
         return false;
     };
     let [ask] = asks.as_slice() else { return false };
@@ -138,11 +143,12 @@ pub fn in_words(shown: &Shown) -> Vec<String> {
 /// The same in words that stay while a thread asks for the same.
 pub fn timeless(shown: &Shown) -> Vec<String> {
     let polls = shown.seen.polls.iter();
-    let line = |polled: &Polled| format!("polls{} ({})", things(shown, polled), called(polled));
+    let line =
+        |polled: &PollingThread| format!("polls{} ({})", things(shown, polled), called(polled));
     polls.map(line).collect()
 }
 
-fn of_thread(shown: &Shown, polled: &Polled) -> String {
+fn of_thread(shown: &Shown, polled: &PollingThread) -> String {
     format!(
         "polls{} ({}, {} times in vain)",
         things(shown, polled),
@@ -151,7 +157,7 @@ fn of_thread(shown: &Shown, polled: &Polled) -> String {
     )
 }
 
-fn things(shown: &Shown, polled: &Polled) -> String {
+fn things(shown: &Shown, polled: &PollingThread) -> String {
     let operations: Vec<_> = polled.asks.iter().flat_map(|ask| &ask.operations).collect();
     let things = operations
         .iter()
@@ -169,13 +175,13 @@ fn things(shown: &Shown, polled: &Polled) -> String {
     }
 }
 
-fn called(polled: &Polled) -> String {
+fn called(polled: &PollingThread) -> String {
     let calls: Vec<_> = polled.asks.iter().map(call).collect();
     calls.join(", ")
 }
 
 /// A call that asks, and the first of those that started what it asks for.
-fn call(ask: &Asked) -> String {
+fn call(ask: &PolledOperation) -> String {
     let named = |call: u32, place: &str| {
         let name = calls::name(call).unwrap_or("a call of MPI");
         match place {
@@ -232,8 +238,9 @@ fn grouped(number: u64) -> String {
 /// The same for programs.
 pub fn as_json(shown: &Shown) -> Vec<serde_json::Value> {
     let polls = shown.seen.polls.iter();
-    let asks = |polled: &Polled| -> Vec<_> {
-        let ask = |ask: &Asked| json!({ "call": calls::name(ask.call), "place": ask.place });
+    let asks = |polled: &PollingThread| -> Vec<_> {
+        let ask =
+            |ask: &PolledOperation| json!({ "call": calls::name(ask.call), "place": ask.place });
         polled.asks.iter().map(ask).collect()
     };
     polls
@@ -246,7 +253,7 @@ pub fn as_json(shown: &Shown) -> Vec<serde_json::Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::look::Seen;
+    use garonne_node::look::DetailedSnapshot;
 
     fn number(wanted: &str) -> u32 {
         (1..1000)
@@ -267,8 +274,8 @@ mod tests {
         }
     }
 
-    fn asked(call: &str, operations: Vec<Pending>) -> Asked {
-        Asked {
+    fn asked(call: &str, operations: Vec<Pending>) -> PolledOperation {
+        PolledOperation {
             call: number(call),
             place: "x.c:12".into(),
             operations: operations
@@ -278,9 +285,9 @@ mod tests {
         }
     }
 
-    fn words(asks: Vec<Asked>) -> String {
-        let mut seen = Seen::unseen(0);
-        seen.polls = vec![Polled {
+    fn words(asks: Vec<PolledOperation>) -> String {
+        let mut seen = DetailedSnapshot::unseen(0);
+        seen.polls = vec![PollingThread {
             looks: 1_005_000,
             for_ns: 5,
             asks,
@@ -317,16 +324,16 @@ mod tests {
     #[test]
     fn a_thread_that_looks_rarely_still_polls_until_it_was_silent_for_long() {
         let second = 1_000_000_000;
-        let polls = Polls {
+        let polls = PollReport {
             since_ns: 100 * second,
             told_ns: 104 * second,
             told_looks: 8,
-            ..Polls::default()
+            ..PollReport::default()
         };
         assert!(is_rare(&polls, 8, 105 * second));
         assert!(is_rare(&polls, 12, 108 * second));
         assert!(!is_rare(&polls, 8, 107 * second), "it computes since");
-        let quick = Polls {
+        let quick = PollReport {
             told_ns: 100 * second + second / 100,
             ..polls
         };

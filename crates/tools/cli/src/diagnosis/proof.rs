@@ -1,6 +1,6 @@
 //! What has to hold before a verdict is told that nobody asked for.
 
-use garonne_node::layout::State;
+use garonne_node::layout::RankState;
 
 use super::standing::Shown;
 
@@ -21,7 +21,7 @@ pub fn waits_for_good(shown: &Shown) -> bool {
 pub fn has_left(shown: &Shown) -> bool {
     let rank = &shown.seen.rank;
     !shown.silent
-        && rank.state == State::Finalized
+        && rank.state == RankState::Finalized
         && matches!(rank.process, None | Some('Z' | 'X'))
 }
 

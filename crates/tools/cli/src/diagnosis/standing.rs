@@ -11,19 +11,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use garonne_engine::event::{Action, Pending};
-use garonne_node::book::{BOOK_BYTES, Copied, Group, Operations};
+use garonne_node::book::{BOOK_BYTES, CommGroup, PendingOperations, WaitReportCopy};
 use garonne_node::calls;
-use garonne_node::layout::{LAGGARDS, State, Wait, entered};
-use garonne_node::look::{Comm, Members, Seen};
+use garonne_node::layout::{LAGGARDS, RankState, WaitInfo, entered};
+use garonne_node::look::{CommMembers, CommSnapshot, DetailedSnapshot};
 use garonne_node::rank::memory_of;
-use garonne_node::visit::Visit;
+use garonne_node::visit::QueryClient;
 use garonne_sites::Resolver;
 
 use super::call_kinds::{is_blocking, is_probe, names_its_partner};
 use super::collectives::{self, InCollective, collective, has_entered};
 use super::verdict::{Need, Standing};
 use super::{messages, polling, sockets};
-use crate::commands::jobs::{self, Rank};
+use crate::commands::jobs::{self, RankSnapshot};
 
 /// Between the two looks: many times what a rank needs to wake and take a message.
 const MOMENT: Duration = Duration::from_millis(50);
@@ -43,7 +43,7 @@ pub fn number_of(context: u64) -> u64 {
 /// A rank of the job, wherever it is.
 #[derive(Debug)]
 pub struct Shown {
-    pub seen: Seen,
+    pub seen: DetailedSnapshot,
     /// Its host, in a job on several.
     pub host: Option<Rc<str>>,
     /// Nothing is known of it: its host has not said what its ranks show.
@@ -51,7 +51,7 @@ pub struct Shown {
 }
 
 /// The ranks of this host, looked at before and after what they wait for was read in detail.
-pub fn look(visit: &Visit) -> Vec<Seen> {
+pub fn look(visit: &QueryClient) -> Vec<DetailedSnapshot> {
     let before = polling::Before::of(&jobs::ranks(visit));
     // Our visit has stirred ranks that had not yet said what they wait for.
     std::thread::sleep(MOMENT);
@@ -59,7 +59,7 @@ pub fn look(visit: &Visit) -> Vec<Seen> {
         .world
         .as_ref()
         .is_some_and(|(shape, _)| shape.nodes > 1);
-    let read = |ranks: Vec<Rank>| {
+    let read = |ranks: Vec<RankSnapshot>| {
         let mut known = ranks.iter().filter(|rank| rank.pid != 0);
         let busy = match (on_hosts, known.next()) {
             (true, Some(rank)) => sockets::busy(rank.pid),
@@ -83,9 +83,9 @@ pub fn look(visit: &Visit) -> Vec<Seen> {
 /// reading takes long where many wait, and a rank that goes on meanwhile shows what it waits for
 /// next.
 fn steady(
-    mut ranks: impl FnMut() -> Vec<Rank>,
-    read: impl FnOnce(Vec<Rank>) -> Vec<Seen>,
-) -> Vec<Seen> {
+    mut ranks: impl FnMut() -> Vec<RankSnapshot>,
+    read: impl FnOnce(Vec<RankSnapshot>) -> Vec<DetailedSnapshot>,
+) -> Vec<DetailedSnapshot> {
     let first = ranks();
     if first.iter().any(|rank| rank.wait.is_some()) {
         std::thread::sleep(MOMENT);
@@ -107,7 +107,7 @@ fn steady(
 
 /// A wait of which the rank's engine cannot say the call is that of the call which its only thread
 /// entered last.
-fn name_call(visit: &Visit, seen: &mut Seen) {
+fn name_call(visit: &QueryClient, seen: &mut DetailedSnapshot) {
     let (Some((shape, board)), Some(wait)) = (&visit.world, &mut seen.rank.wait) else {
         return;
     };
@@ -121,7 +121,7 @@ fn name_call(visit: &Visit, seen: &mut Seen) {
 
 /// Reads what ranks of this host have in their memory: what they share of it is kept once.
 struct Reader<'a> {
-    visit: &'a Visit,
+    visit: &'a QueryClient,
     places: Resolver,
     lists: HashSet<Arc<[u32]>>,
     /// Sockets with bytes on their way.
@@ -130,11 +130,11 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&mut self, rank: Rank) -> Seen {
+    fn read(&mut self, rank: RankSnapshot) -> DetailedSnapshot {
         let read = || memory_of(rank.pid, rank.book, BOOK_BYTES);
         let book = (rank.book != 0 && rank.pid != 0).then(read).flatten();
-        let book = book.and_then(|first| Some(Copied::new(&first, &read()?)));
-        let operations = book.as_ref().and_then(Copied::operations);
+        let book = book.and_then(|first| Some(WaitReportCopy::new(&first, &read()?)));
+        let operations = book.as_ref().and_then(WaitReportCopy::operations);
         let polls = book.as_ref().map_or_else(Vec::new, |book| {
             self.before.polling(self.visit, &rank, book)
         });
@@ -157,7 +157,7 @@ impl Reader<'_> {
         let waits = rank.wait.is_some() || !polls.is_empty();
         let placed = |polls| polling::placed(polls, |site| self.place(rank.pid, site));
         let polls = polls.into_iter().map(placed).collect();
-        Seen {
+        DetailedSnapshot {
             moves: waits && sockets::has_one(rank.pid, &self.busy),
             polls,
             waited_ns: rank
@@ -177,7 +177,11 @@ impl Reader<'_> {
     }
 
     /// Where operations were started, where several threads of a rank wait.
-    fn operation_places(&mut self, rank: &Rank, operations: Option<&Operations>) -> Vec<String> {
+    fn operation_places(
+        &mut self,
+        rank: &RankSnapshot,
+        operations: Option<&PendingOperations>,
+    ) -> Vec<String> {
         let Some(operations) = operations.filter(|it| it.threads && rank.wait.is_some()) else {
             return Vec::new();
         };
@@ -191,7 +195,11 @@ impl Reader<'_> {
     }
 
     /// Where messages were sent that nobody has asked for.
-    fn senders(&mut self, rank: &Rank, operations: Option<&Operations>) -> Vec<String> {
+    fn senders(
+        &mut self,
+        rank: &RankSnapshot,
+        operations: Option<&PendingOperations>,
+    ) -> Vec<String> {
         let kept = operations.filter(|_| rank.wait.is_some());
         let kept = kept.map_or(&[][..], |operations| &operations.kept);
         let sent = kept
@@ -205,7 +213,11 @@ impl Reader<'_> {
     }
 
     /// Where receives from any source took what operations wait for; nothing if none did.
-    fn takers(&mut self, rank: &Rank, operations: Option<&Operations>) -> Vec<String> {
+    fn takers(
+        &mut self,
+        rank: &RankSnapshot,
+        operations: Option<&PendingOperations>,
+    ) -> Vec<String> {
         let list = operations.filter(|_| rank.wait.is_some());
         let list = list.map_or(&[][..], |operations| &operations.list);
         let sites = messages::takers(self.visit, rank.rank, list);
@@ -216,8 +228,13 @@ impl Reader<'_> {
     }
 
     /// The communicators that own these contexts, each once.
-    fn comms(&mut self, pid: u32, book: Option<&Copied>, contexts: &[u64]) -> Vec<Comm> {
-        let mut comms: Vec<Comm> = Vec::new();
+    fn comms(
+        &mut self,
+        pid: u32,
+        book: Option<&WaitReportCopy>,
+        contexts: &[u64],
+    ) -> Vec<CommSnapshot> {
+        let mut comms: Vec<CommSnapshot> = Vec::new();
         for context in contexts {
             if let (Ok(number), Some(book)) = (u32::try_from(number_of(*context)), book)
                 && comms.iter().all(|known| known.number != number)
@@ -229,32 +246,34 @@ impl Reader<'_> {
         comms
     }
 
-    fn comm(&mut self, pid: u32, book: &Copied, number: u32) -> Option<Comm> {
+    fn comm(&mut self, pid: u32, book: &WaitReportCopy, number: u32) -> Option<CommSnapshot> {
         let shown = book.communicator(number)?;
         let (size, members) = match shown.group {
-            Group::Untold => (None, Members::Untold),
-            Group::Strided {
+            CommGroup::Untold => (None, CommMembers::Untold),
+            CommGroup::Strided {
                 first,
                 stride,
                 size,
             } if size <= MEMBERS_MAX => (
                 Some(size),
-                Members::Strided {
+                CommMembers::Strided {
                     first,
                     stride,
                     size,
                 },
             ),
-            Group::At { address, size } if size <= MEMBERS_MAX => {
+            CommGroup::At { address, size } if size <= MEMBERS_MAX => {
                 let list = memory_of(pid, address, size as usize * 4);
                 (
                     Some(size),
-                    list.map_or(Members::Untold, |bytes| self.list(&bytes)),
+                    list.map_or(CommMembers::Untold, |bytes| self.list(&bytes)),
                 )
             }
-            Group::Strided { size, .. } | Group::At { size, .. } => (Some(size), Members::Untold),
+            CommGroup::Strided { size, .. } | CommGroup::At { size, .. } => {
+                (Some(size), CommMembers::Untold)
+            }
         };
-        Some(Comm {
+        Some(CommSnapshot {
             number,
             name: shown.name,
             size,
@@ -262,11 +281,11 @@ impl Reader<'_> {
         })
     }
 
-    fn list(&mut self, bytes: &[u8]) -> Members {
+    fn list(&mut self, bytes: &[u8]) -> CommMembers {
         let words = bytes.as_chunks().0.iter();
         let list: Vec<u32> = words.map(|word| u32::from_ne_bytes(*word)).collect();
         let known = self.lists.get(list.as_slice()).map(Arc::clone);
-        Members::List(known.unwrap_or_else(|| {
+        CommMembers::List(known.unwrap_or_else(|| {
             let list: Arc<[u32]> = list.into();
             self.lists.insert(Arc::clone(&list));
             list
@@ -274,7 +293,7 @@ impl Reader<'_> {
     }
 
     /// Where in the program a rank waits, also where its process is gone.
-    fn place_of_wait(&mut self, rank: &Rank, site: u64) -> Option<String> {
+    fn place_of_wait(&mut self, rank: &RankSnapshot, site: u64) -> Option<String> {
         let objects = match rank.process {
             None | Some('Z' | 'X') => self.visit.objects(rank.rank),
             _ => String::new(),
@@ -295,7 +314,7 @@ pub fn monotonic_ns() -> u64 {
 }
 
 impl Shown {
-    fn comm(&self, number: u64) -> Option<&Comm> {
+    fn comm(&self, number: u64) -> Option<&CommSnapshot> {
         self.seen
             .comms
             .iter()
@@ -364,14 +383,14 @@ struct Sources<'a> {
     all: &'a [Shown],
     /// Ranks that poll count as ranks that wait.
     polls_wait: bool,
-    known: HashMap<Members, Rc<[u32]>>,
+    known: HashMap<CommMembers, Rc<[u32]>>,
     missing: Vec<Missing>,
     everybody: Rc<[u32]>,
 }
 
 impl Sources<'_> {
     fn standing(&mut self, shown: &Shown) -> Standing {
-        let Rank {
+        let RankSnapshot {
             state,
             process,
             wait,
@@ -382,14 +401,14 @@ impl Sources<'_> {
             // on it.
             _ if shown.silent => Standing::Acts,
             // What is on its way may be what it waits for, or what another does.
-            (State::Running, Some(_), _) if shown.seen.moves => Standing::Acts,
-            (State::Gone | State::Finalized, _, _) => Standing::Ended,
-            (State::Running, Some('Z' | 'X') | None, _) => Standing::Ended,
-            (State::Absent, _, _) | (_, Some('T' | 't'), _) => Standing::Acts,
+            (RankState::Running, Some(_), _) if shown.seen.moves => Standing::Acts,
+            (RankState::Gone | RankState::Finalized, _, _) => Standing::Ended,
+            (RankState::Running, Some('Z' | 'X') | None, _) => Standing::Ended,
+            (RankState::Absent, _, _) | (_, Some('T' | 't'), _) => Standing::Acts,
             // What it does between two looks is not known.
             _ if !shown.seen.polls.is_empty() => self.polls(shown),
             (_, _, None) => Standing::Acts,
-            (State::Running, Some(_), Some(wait)) => self.waits(shown, wait),
+            (RankState::Running, Some(_), Some(wait)) => self.waits(shown, wait),
         }
     }
 
@@ -433,7 +452,7 @@ impl Sources<'_> {
         }
     }
 
-    fn waits(&mut self, shown: &Shown, wait: &Wait) -> Standing {
+    fn waits(&mut self, shown: &Shown, wait: &WaitInfo) -> Standing {
         let Some(operations) = &shown.seen.operations else {
             return match (calls::name(wait.call), u32::try_from(wait.peer)) {
                 // Of others it is not known whether another of their threads acts.
@@ -468,8 +487,8 @@ impl Sources<'_> {
     fn certainly(
         &mut self,
         shown: &Shown,
-        wait: &Wait,
-        operations: &Operations,
+        wait: &WaitInfo,
+        operations: &PendingOperations,
     ) -> Option<Standing> {
         let is_message = |operation: &&Pending| operation.action != Action::Collective;
         if let (true, Some(meeting)) = (wait.peer < 0, collective(wait)) {
@@ -593,19 +612,19 @@ mod tests {
         let mut looks = [[7, 7, 7], [7, 8, 7], [7, 8, 9]].into_iter();
         let ranks = || {
             let looked = looks.next().expect("three looks");
-            let rank = |(rank, since_ns): (u32, u64)| Rank {
-                wait: Some(Wait {
+            let rank = |(rank, since_ns): (u32, u64)| RankSnapshot {
+                wait: Some(WaitInfo {
                     since_ns,
-                    ..Wait::default()
+                    ..WaitInfo::default()
                 }),
-                ..Seen::unseen(rank).rank
+                ..DetailedSnapshot::unseen(rank).rank
             };
             (0..).zip(looked).map(rank).collect()
         };
-        let read = |ranks: Vec<Rank>| {
-            let seen = |rank: Rank| Seen {
+        let read = |ranks: Vec<RankSnapshot>| {
+            let seen = |rank: RankSnapshot| DetailedSnapshot {
                 rank: rank.clone(),
-                ..Seen::unseen(rank.rank)
+                ..DetailedSnapshot::unseen(rank.rank)
             };
             ranks.into_iter().map(seen).collect()
         };

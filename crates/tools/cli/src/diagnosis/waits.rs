@@ -3,7 +3,7 @@
 use garonne_engine::event::{Action, Pending};
 use garonne_mpi::coll::tag::Kind;
 use garonne_node::calls;
-use garonne_node::layout::Wait;
+use garonne_node::layout::WaitInfo;
 
 use super::call_kinds::{is_blocking, is_probe, names_its_partner};
 use super::collectives::{InCollective, What, collective};
@@ -11,7 +11,7 @@ use super::standing::{CONTEXTS, Shown, number_of};
 
 impl Shown {
     /// The name of what a rank that waits has called.
-    pub fn called(&self, wait: &Wait) -> &'static str {
+    pub fn called(&self, wait: &WaitInfo) -> &'static str {
         let kind = collective(wait).and_then(|meeting| meeting.kind());
         match kind {
             Some(kind) if kind != Kind::Internal => kind.name(),
@@ -34,7 +34,7 @@ impl Shown {
 }
 
 /// What the call of a rank waits for.
-pub fn in_words(shown: &Shown, wait: &Wait) -> String {
+pub fn in_words(shown: &Shown, wait: &WaitInfo) -> String {
     let call = calls::name(wait.call);
     if let Some(meeting) = collective(wait) {
         let call = call.unwrap_or(shown.called(wait));
@@ -166,8 +166,8 @@ impl Call {
 mod tests {
     use super::*;
     use garonne_engine::api::Origin;
-    use garonne_node::book::Operations;
-    use garonne_node::look::Seen;
+    use garonne_node::book::PendingOperations;
+    use garonne_node::look::DetailedSnapshot;
 
     #[test]
     fn threads_that_wait_at_one_place_are_told_apart_and_operations_of_one_call_are_not() {
@@ -196,11 +196,11 @@ mod tests {
             operation("MPI_Sendrecv", 1, 6),
             operation("MPI_Irecv", 1, 7),
         ];
-        let mut seen = Seen::unseen(0);
-        seen.operations = Some(Operations {
+        let mut seen = DetailedSnapshot::unseen(0);
+        seen.operations = Some(PendingOperations {
             list,
             threads: true,
-            ..Operations::default()
+            ..PendingOperations::default()
         });
         let shown = Shown {
             seen,

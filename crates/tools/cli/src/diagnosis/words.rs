@@ -2,7 +2,7 @@
 //! comes to.
 
 use comfy_table::Table;
-use garonne_node::layout::State;
+use garonne_node::layout::RankState;
 use garonne_node::nodes;
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use super::collectives::collective;
 use super::standing::{INTERRUPTED, Shown, number_of};
 use super::verdict::Verdict;
 use super::{messages, polling, waits};
-use crate::commands::jobs::{self, Rank};
+use crate::commands::jobs::{self, RankSnapshot};
 use garonne_node::calls;
 
 /// The ranks that were seen, a line each.
@@ -169,9 +169,9 @@ fn lot(shown: &Shown) -> String {
     }
     let pid = rank.pid;
     match (rank.state, rank.process) {
-        (State::Gone, _) | (State::Running, None | Some('Z' | 'X')) => "is gone".into(),
-        (State::Finalized, _) => "has called MPI_Finalize".into(),
-        (State::Absent, _) => "has not called MPI_Init".into(),
+        (RankState::Gone, _) | (RankState::Running, None | Some('Z' | 'X')) => "is gone".into(),
+        (RankState::Finalized, _) => "has called MPI_Finalize".into(),
+        (RankState::Absent, _) => "has not called MPI_Init".into(),
         (_, Some('T')) => format!("is stopped (kill -CONT {pid}{on} lets it go on)"),
         (_, Some('t')) => "is held by a debugger".into(),
         (_, Some(INTERRUPTED)) => "did not wait in MPI when the key came that ended it".into(),
@@ -191,11 +191,11 @@ fn lot(shown: &Shown) -> String {
     }
 }
 
-fn doing(rank: &Rank) -> String {
+fn doing(rank: &RankSnapshot) -> String {
     let process = match (rank.state, rank.process) {
-        (State::Running | State::Finalized, Some('R')) => ", computing",
-        (State::Running | State::Finalized, Some('S' | 'D' | 'I')) => ", asleep",
-        (State::Running | State::Finalized, Some('T' | 't')) => ", stopped",
+        (RankState::Running | RankState::Finalized, Some('R')) => ", computing",
+        (RankState::Running | RankState::Finalized, Some('S' | 'D' | 'I')) => ", asleep",
+        (RankState::Running | RankState::Finalized, Some('T' | 't')) => ", stopped",
         _ => "",
     };
     format!("{}{process}", jobs::word(rank.state))

@@ -10,8 +10,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use garonne_node::traced::{From, Traced};
-use garonne_node::visit::Visit;
+use garonne_node::traced::{ReadFrom, TraceReader};
+use garonne_node::visit::QueryClient;
 use garonne_trace::traffic::Traffic;
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ fn is_looked_at(shared: &Shared) -> bool {
 ///
 /// # Errors
 /// The port cannot be had: a line for the user.
-pub fn serve(visit: &Visit, port: u16) -> Result<i32, String> {
+pub fn serve(visit: &QueryClient, port: u16) -> Result<i32, String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     let listener =
         listener.map_err(|error| format!("cannot listen at port {port} of 127.0.0.1: {error}"))?;
@@ -149,13 +149,15 @@ pub fn count(mut recording: Recording, mut goes_on: impl FnMut(&Traffic) -> bool
 }
 
 /// Begins to count the messages of a job, for this long or until its end.
-pub fn begin(visit: &Visit, time: Option<Duration>) -> Result<Recording, String> {
+pub fn begin(visit: &QueryClient, time: Option<Duration>) -> Result<Recording, String> {
     let distant = match visit.hosts.len() {
         0 | 1 => None,
         _ => Some(Distant::of(visit, time)?),
     };
     let world = match visit.file.as_ref().filter(|_| visit.has_ranks_here()) {
-        Some(file) => Some(Traced::open(file, From::Now).map_err(|error| error.to_string())?),
+        Some(file) => {
+            Some(TraceReader::open(file, ReadFrom::Now).map_err(|error| error.to_string())?)
+        }
         None if distant.is_some() => None,
         None => return Err(jobs::not_begun(visit)),
     };

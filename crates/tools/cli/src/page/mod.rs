@@ -11,8 +11,8 @@ pub mod live;
 use std::time::{Duration, Instant};
 
 use garonne_node::job_name::now_s;
-use garonne_node::layout::State;
-use garonne_node::visit::Visit;
+use garonne_node::layout::RankState;
+use garonne_node::visit::QueryClient;
 use garonne_trace::traffic::Traffic;
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ pub fn html(title: &str, data: &Value, live: bool) -> String {
 }
 
 /// The page of a job as it is now, with the messages of some time from now on.
-pub fn of_now(visit: &Visit, time: Duration) -> String {
+pub fn of_now(visit: &QueryClient, time: Duration) -> String {
     let begun = Instant::now();
     let traffic = match live::begin(visit, Some(time)) {
         Ok(recording) => live::count(recording, |_| begun.elapsed() < time),
@@ -83,7 +83,7 @@ pub fn of_now(visit: &Visit, time: Duration) -> String {
 }
 
 /// What the page shows of a job.
-pub fn data(visit: &Visit, found: &Diagnosis, traffic: &Traffic, seconds: f64) -> Value {
+pub fn data(visit: &QueryClient, found: &Diagnosis, traffic: &Traffic, seconds: f64) -> Value {
     let awaited = awaited(&found.all);
     let own = own_host();
     let mut hosts: Vec<(String, Vec<u32>)> = Vec::new();
@@ -139,9 +139,9 @@ fn doing(shown: &Shown) -> (&'static str, String) {
     let known = |state| (state, word(rank.state).to_owned());
     match (rank.state, rank.process) {
         _ if shown.silent => ("unseen", "not seen".into()),
-        (State::Absent, _) => ("absent", "not in MPI".into()),
-        (State::Finalized, _) => known("over"),
-        (State::Gone, _) | (_, None | Some('Z' | 'X')) => ("gone", "gone".into()),
+        (RankState::Absent, _) => ("absent", "not in MPI".into()),
+        (RankState::Finalized, _) => known("over"),
+        (RankState::Gone, _) | (_, None | Some('Z' | 'X')) => ("gone", "gone".into()),
         (_, Some('T' | 't')) => ("stopped", "stopped".into()),
         _ if let Some(wait) = rank.wait => {
             let name = calls::name(wait.call).unwrap_or("waits");

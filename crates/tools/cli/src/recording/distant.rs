@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use garonne_node::limits::{CLOCK_ROUNDS, LOOK_WAIT};
 use garonne_node::nodes::listed;
-use garonne_node::rendezvous::JobName;
-use garonne_node::traced::{From, now_ns};
-use garonne_node::visit::{self, Around, Visit};
-use garonne_node::wish::Wish;
+use garonne_node::rendezvous::AgentSocketName;
+use garonne_node::traced::{ReadFrom, now_ns};
+use garonne_node::visit::{self, JobAnswers, QueryClient};
+use garonne_node::wish::Query;
 use garonne_trace::seen::{Seen, What};
 use garonne_trace::stream::Reader;
 use garonne_trace::timeline::Timeline;
@@ -62,12 +62,12 @@ const CLOCK_EVERY: Duration = Duration::from_secs(5);
 const CLOCK_WAIT: Duration = Duration::from_millis(500);
 
 /// Compares the clocks of other hosts, of these nodes, with this one's, so many times.
-fn clocks(job: &JobName, rounds: usize, of: impl Fn(&u32) -> bool) -> BTreeMap<u32, Clock> {
+fn clocks(job: &AgentSocketName, rounds: usize, of: impl Fn(&u32) -> bool) -> BTreeMap<u32, Clock> {
     let mut best: BTreeMap<u32, Clock> = BTreeMap::new();
     let mut slow = 0;
     for _ in 0..rounds {
         let asked_ns = now_ns();
-        let Ok(around) = visit::around(job, Wish::Clock) else {
+        let Ok(around) = visit::around(job, Query::Clock) else {
             break;
         };
         let mut left = around.others();
@@ -167,8 +167,8 @@ impl Host {
 /// See the module's paragraph.
 #[derive(Debug)]
 pub struct Distant {
-    job: JobName,
-    around: Around,
+    job: AgentSocketName,
+    around: JobAnswers,
     hosts: BTreeMap<u32, Host>,
     own: String,
     /// When clocks were last compared.
@@ -180,22 +180,22 @@ impl Distant {
     ///
     /// # Errors
     /// A line for the user: nobody can be asked.
-    pub fn of(visit: &Visit, time: Option<Duration>) -> Result<Self, String> {
+    pub fn of(visit: &QueryClient, time: Option<Duration>) -> Result<Self, String> {
         let ms = time.map_or(0, |time| {
             u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1)
         });
-        Self::wishing(visit, Wish::Records { ms })
+        Self::wishing(visit, Query::Records { ms })
     }
 
     /// Has all other hosts of a job that is traced as a whole tell what their ranks record.
     ///
     /// # Errors
     /// A line for the user: nobody can be asked.
-    pub fn of_all(visit: &Visit) -> Result<Self, String> {
-        Self::wishing(visit, Wish::All)
+    pub fn of_all(visit: &QueryClient) -> Result<Self, String> {
+        Self::wishing(visit, Query::All)
     }
 
-    fn wishing(visit: &Visit, wish: Wish) -> Result<Self, String> {
+    fn wishing(visit: &QueryClient, wish: Query) -> Result<Self, String> {
         let job = visit.name.clone();
         let clocks = clocks(&job, CLOCK_ROUNDS, |_| true);
         let around = visit::around(&job, wish).map_err(|error| error.to_string())?;
@@ -357,14 +357,14 @@ pub fn write_frame(out: &mut impl Write, frame: &[u8]) -> std::io::Result<()> {
 }
 
 /// Records the ranks of this host for another, as an agent wants it; the exit code.
-pub fn record_for_agent(visit: &Visit, ms: u32) -> i32 {
+pub fn record_for_agent(visit: &QueryClient, ms: u32) -> i32 {
     let time = (ms > 0).then(|| Duration::from_millis(ms.into()));
-    i32::from(record(visit, (From::Now, time), STREAM, None).is_err())
+    i32::from(record(visit, (ReadFrom::Now, time), STREAM, None).is_err())
 }
 
 /// The same, from the beginning to the end, also where none of its ranks has come yet: until then
 /// it says that it waits.
-pub fn record_all_for_agent(mut visit: Visit) -> i32 {
+pub fn record_all_for_agent(mut visit: QueryClient) -> i32 {
     for looks in 0u32.. {
         if visit.file.is_some() {
             break;
@@ -381,7 +381,7 @@ pub fn record_all_for_agent(mut visit: Visit) -> i32 {
             Err(_) => return 1,
         };
     }
-    i32::from(record(&visit, (From::Beginning, None), STREAM, None).is_err())
+    i32::from(record(&visit, (ReadFrom::Beginning, None), STREAM, None).is_err())
 }
 
 const STREAM: Wants<'static> = Wants {

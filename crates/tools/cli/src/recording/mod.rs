@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use garonne_node::layout::State;
-use garonne_node::traced::{self, Traced};
+use garonne_node::layout::RankState;
+use garonne_node::traced::{self, TraceReader};
 use garonne_trace::file::TraceFile;
 use garonne_trace::overlap::Analysis;
 use garonne_trace::seen::{Seen, What};
@@ -135,7 +135,7 @@ impl Recording {
     /// # Errors
     /// A line for the user: the file cannot be made.
     pub fn new(
-        (world, ranks): (Option<Traced>, u32),
+        (world, ranks): (Option<TraceReader>, u32),
         wants: Wants<'_>,
         distant: Option<Distant>,
     ) -> Result<Self, String> {
@@ -179,7 +179,7 @@ impl Recording {
     }
 
     /// Reads another world of the job, too.
-    pub fn add(&mut self, traced: Traced) {
+    pub fn add(&mut self, traced: TraceReader) {
         let size = traced.shape().size;
         self.worlds.push(World::new(traced, self.ranks));
         self.ranks = self.ranks.saturating_add(size);
@@ -377,7 +377,7 @@ impl Recording {
             let alive = || {
                 to_come() || card.pid() != 0 && Path::new(&format!("/proc/{}", card.pid())).exists()
             };
-            matches!(card.state(), State::Finalized | State::Gone) || !alive()
+            matches!(card.state(), RankState::Finalized | RankState::Gone) || !alive()
         };
         let near = self
             .worlds

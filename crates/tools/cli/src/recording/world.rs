@@ -1,10 +1,10 @@
 //! One world of a job that is recorded: its ranks on this host, their names for things, and who of
 //! them has died.
 
-use garonne_node::book::{BOOK_BYTES, Copied};
-use garonne_node::layout::{self, State};
+use garonne_node::book::{BOOK_BYTES, WaitReportCopy};
+use garonne_node::layout::{self, RankState};
 use garonne_node::rank::memory_of;
-use garonne_node::traced::Traced;
+use garonne_node::traced::TraceReader;
 use garonne_trace::record::Record;
 use garonne_trace::seen::{Background, Decoder, Seen, What};
 
@@ -35,7 +35,7 @@ struct Rank {
 /// See the module's paragraph.
 pub struct World {
     /// Where the ranks record.
-    pub traced: Traced,
+    pub traced: TraceReader,
     /// Its ranks on this host.
     near: Vec<u32>,
     decoder: Decoder<Known>,
@@ -46,7 +46,7 @@ pub struct World {
 
 impl World {
     /// A world whose ranks have numbers from `base` on in the file.
-    pub fn new(traced: Traced, base: u32) -> Self {
+    pub fn new(traced: TraceReader, base: u32) -> Self {
         Self {
             near: near(&traced),
             decoder: Decoder::new(Known::default()),
@@ -63,7 +63,7 @@ impl World {
 
     /// Whether a rank is dead, once.
     pub fn has_newly_died(&mut self, rank: u32) -> bool {
-        let is_dead = self.traced.card(rank).state() == State::Gone;
+        let is_dead = self.traced.card(rank).state() == RankState::Gone;
         self.ranks
             .get_mut(rank as usize)
             .is_some_and(|known| !std::mem::replace(&mut known.has_died, is_dead) && is_dead)
@@ -107,7 +107,7 @@ impl World {
                 continue;
             };
             let known = self.ranks[rank as usize];
-            if known.has_spoken || card.state() != State::Running {
+            if known.has_spoken || card.state() != RankState::Running {
                 continue;
             }
             self.meet(rank);
@@ -151,7 +151,7 @@ fn names(process: u32, book: u64) -> Vec<Record> {
     let Some((first, again)) = read().zip(read()) else {
         return Vec::new();
     };
-    let copied = Copied::new(&first, &again);
+    let copied = WaitReportCopy::new(&first, &again);
     let numbers = copied.numbers().into_iter();
     let named = numbers.filter_map(|number| Some((number, copied.communicator(number)?.name)));
     named
@@ -160,18 +160,18 @@ fn names(process: u32, book: u64) -> Vec<Record> {
 }
 
 /// The ranks of a world that run on this host.
-pub fn near(world: &Traced) -> Vec<u32> {
+pub fn near(world: &TraceReader) -> Vec<u32> {
     let shape = *world.shape();
     let is_near = |rank: &u32| shape.nodes == 1 || world.card(*rank).host().0 == shape.node;
     (0..shape.size).filter(is_near).collect()
 }
 
-fn known(background: layout::Background) -> Background {
+fn known(background: layout::AsyncProgressState) -> Background {
     match background {
-        layout::Background::Unneeded | layout::Background::Helper | layout::Background::Late => {
-            Background::On
-        }
-        layout::Background::Off => Background::Off,
-        layout::Background::Refused(_) => Background::Refused,
+        layout::AsyncProgressState::Unneeded
+        | layout::AsyncProgressState::Helper
+        | layout::AsyncProgressState::Late => Background::On,
+        layout::AsyncProgressState::Off => Background::Off,
+        layout::AsyncProgressState::Refused(_) => Background::Refused,
     }
 }

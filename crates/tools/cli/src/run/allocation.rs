@@ -1,7 +1,7 @@
 //! The hosts that a cluster has given to this command: from what its batch system left in the
 //! environment. Pure.
 
-use garonne_node::nodes::Host;
+use garonne_node::nodes::HostSpec;
 
 use super::host_lists::expanded;
 use super::hosts;
@@ -28,7 +28,7 @@ const PRTERUN: [&str; 4] = ["prterun", "-n", "1", "--host"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
     /// The hosts, with as many slots as it says.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<HostSpec>,
     /// What starts agents there; empty: ssh.
     pub starter: Vec<String>,
 }
@@ -76,7 +76,7 @@ pub fn of(facts: &Facts) -> Result<Option<Allocation>, String> {
                     .iter()
                     .any(|known| known.eq_ignore_ascii_case(name))
         };
-        let hosts = names.into_iter().zip(slots).map(|(name, slots)| Host {
+        let hosts = names.into_iter().zip(slots).map(|(name, slots)| HostSpec {
             own: is_own(&name),
             name,
             slots,

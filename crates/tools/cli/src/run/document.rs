@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use garonne_node::job::Job;
-use garonne_node::outcome::Sheet;
+use garonne_node::outcome::OutcomeFile;
 use serde_json::json;
 
 use crate::replaced::may_replace;
@@ -18,7 +18,7 @@ const BEGINNING: &[u8] = b"{\n  \"made_by\": \"garonne run\"";
 /// A document that is written when the job is over.
 pub struct Document {
     path: PathBuf,
-    sheet: Sheet,
+    sheet: OutcomeFile,
     begun: Instant,
     started: SystemTime,
     command: Vec<String>,
@@ -39,7 +39,7 @@ impl Document {
             ));
         }
         open(&path).map_err(fault)?;
-        let sheet = Sheet::new().map_err(fault)?;
+        let sheet = OutcomeFile::new().map_err(fault)?;
         job.sheet = Some(sheet.clone());
         let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         Ok(Self {

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use garonne_node::nodes::Host;
+use garonne_node::nodes::HostSpec;
 
 use super::allocation;
 use super::host_lists;
@@ -13,13 +13,13 @@ use super::request::Facts;
 const NAME_MAX: usize = 255;
 
 /// Reads `a,b:2,c[01-04]:2,[fd00::1]:4`. `own`: the names of this host.
-pub fn of_list(list: &str, own: &[String]) -> Result<Vec<Host>, String> {
+pub fn of_list(list: &str, own: &[String]) -> Result<Vec<HostSpec>, String> {
     let words = host_lists::words(list).ok_or_else(|| format!("'{list}': {BRACKETS}"))?;
     let words = words
         .into_iter()
         .map(str::trim)
         .filter(|word| !word.is_empty());
-    let hosts: Vec<Vec<Host>> = words
+    let hosts: Vec<Vec<HostSpec>> = words
         .map(|word| of_word(word, None, own))
         .collect::<Result<_, _>>()?;
     let hosts = hosts.concat();
@@ -54,7 +54,7 @@ const OF_OTHERS: [&str; 9] = [
 /// # Errors
 /// It cannot be read, has a word that is not understood, or names no host; the text says the file,
 /// the line and the word.
-pub fn of_file(path: &OsStr, facts: &Facts) -> Result<Vec<Host>, String> {
+pub fn of_file(path: &OsStr, facts: &Facts) -> Result<Vec<HostSpec>, String> {
     let shown = path.to_string_lossy();
     let text = (facts.read)(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidData => format!("'{shown}' is no file of hosts: it is not text"),
@@ -67,7 +67,7 @@ pub fn of_file(path: &OsStr, facts: &Facts) -> Result<Vec<Host>, String> {
 }
 
 /// The same of its text; a fault has the number of its line, if it is of one.
-fn of_text(text: &str, own: &[String]) -> Result<Vec<Host>, (Option<usize>, String)> {
+fn of_text(text: &str, own: &[String]) -> Result<Vec<HostSpec>, (Option<usize>, String)> {
     let mut hosts = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or("");
@@ -81,7 +81,7 @@ fn of_text(text: &str, own: &[String]) -> Result<Vec<Host>, (Option<usize>, Stri
     Ok(hosts)
 }
 
-fn of_line(line: &str, own: &[String]) -> Result<Vec<Host>, String> {
+fn of_line(line: &str, own: &[String]) -> Result<Vec<HostSpec>, String> {
     // Blanks may stand around a `=`.
     let line = line.split('=').map(str::trim).collect::<Vec<_>>().join("=");
     let mut words = line.split_whitespace();
@@ -109,7 +109,7 @@ fn of_line(line: &str, own: &[String]) -> Result<Vec<Host>, String> {
 }
 
 /// One host, or those of a word with brackets, each with the number of slots behind it.
-fn of_word(word: &str, slots: Option<&str>, own: &[String]) -> Result<Vec<Host>, String> {
+fn of_word(word: &str, slots: Option<&str>, own: &[String]) -> Result<Vec<HostSpec>, String> {
     let Some(end) = word.rfind(']').filter(|_| !word.starts_with('[')) else {
         return Ok(vec![of_name(word, slots, own)?]);
     };
@@ -125,7 +125,7 @@ fn of_word(word: &str, slots: Option<&str>, own: &[String]) -> Result<Vec<Host>,
         .collect()
 }
 
-fn of_name(word: &str, slots: Option<&str>, own: &[String]) -> Result<Host, String> {
+fn of_name(word: &str, slots: Option<&str>, own: &[String]) -> Result<HostSpec, String> {
     let (name, count) = match word.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, rest)) => (name, rest.strip_prefix([':', '*'])),
         // An address of IPv6 has several colons and is no name with a number.
@@ -144,7 +144,7 @@ fn of_name(word: &str, slots: Option<&str>, own: &[String]) -> Result<Host, Stri
     if name.is_empty() || name.len() > NAME_MAX || name.starts_with('-') || name.contains(strange) {
         return Err(format!("'{name}' is not the name of a host"));
     }
-    Ok(Host {
+    Ok(HostSpec {
         name: name.to_owned(),
         slots,
         own: own.iter().any(|known| known.eq_ignore_ascii_case(name)),
@@ -177,7 +177,7 @@ pub fn launcher(text: &str) -> Result<Vec<String>, String> {
 mod tests {
     use super::*;
 
-    fn shown(hosts: &[Host]) -> Vec<(&str, u32, bool)> {
+    fn shown(hosts: &[HostSpec]) -> Vec<(&str, u32, bool)> {
         hosts
             .iter()
             .map(|host| (host.name.as_str(), host.slots, host.own))
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn brackets_stand_for_several_hosts_in_lists_and_files() {
-        let shown = |hosts: Vec<Host>| {
+        let shown = |hosts: Vec<HostSpec>| {
             let each = hosts
                 .iter()
                 .map(|host| format!("{}:{}", host.name, host.slots));

@@ -1,12 +1,12 @@
 //! Who reads standard input, as users of both `mpirun` families write it. Pure.
 
-use garonne_node::job::Stdin;
+use garonne_node::job::StdinReaders;
 
 /// Reads a rank, `all` or `none`.
-pub fn read(text: &str) -> Option<Stdin> {
+pub fn read(text: &str) -> Option<StdinReaders> {
     match text {
-        "none" => Some(Stdin::Nobody),
-        "all" => Some(Stdin::All),
-        rank => rank.parse().ok().map(Stdin::Rank),
+        "none" => Some(StdinReaders::Nobody),
+        "all" => Some(StdinReaders::All),
+        rank => rank.parse().ok().map(StdinReaders::Rank),
     }
 }

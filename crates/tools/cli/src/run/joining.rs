@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use garonne_node::bounded::{self, KEY_BYTES_MAX};
-use garonne_node::job::{Job, Stdin};
-use garonne_node::joining::key::{JoinKey, Whereabouts};
-use garonne_node::joining::room::{Company, Invited, Room, Waited};
-use garonne_node::nodes::{Host, Mapping, Nodes};
+use garonne_node::job::{Job, StdinReaders};
+use garonne_node::joining::key::{JoinKey, KeyAddresses};
+use garonne_node::joining::room::{ExpectedHosts, JoinListener, JoinResult, JoinedHosts};
+use garonne_node::nodes::{HostOrder, HostSpec, NodeMap};
 use garonne_node::{codes, limits};
 
 /// An option that says how hosts join.
@@ -36,7 +36,7 @@ pub struct Joining {
     file: Option<PathBuf>,
     hosts: Option<u32>,
     patience: Option<Duration>,
-    places: Vec<Whereabouts>,
+    places: Vec<KeyAddresses>,
     port: u16,
     /// Ranks of each host.
     per_host: Option<u32>,
@@ -89,7 +89,7 @@ impl Joining {
             Part::Address => {
                 let places: Option<Vec<_>> = text
                     .split(',')
-                    .map(|word| Whereabouts::read(word.trim()))
+                    .map(|word| KeyAddresses::read(word.trim()))
                     .collect();
                 let places = places.filter(|places| places.len() <= limits::JOIN_ADDRESSES_MAX);
                 self.places = places.ok_or("a list of up to 8 names or addresses")?;
@@ -108,8 +108,8 @@ impl Joining {
         self.open = open;
     }
 
-    fn invited(&self) -> Invited {
-        Invited {
+    fn invited(&self) -> ExpectedHosts {
+        ExpectedHosts {
             hosts: self.hosts.unwrap_or(1),
             patience: self.patience.unwrap_or(limits::JOIN_WAIT),
             port: self.port,
@@ -123,9 +123,9 @@ impl Joining {
 pub fn gather(
     joining: &Joining,
     job: &mut Job,
-    hosts: &mut Vec<Host>,
-    mapping: Mapping,
-) -> Result<Company, i32> {
+    hosts: &mut Vec<HostSpec>,
+    mapping: HostOrder,
+) -> Result<JoinedHosts, i32> {
     let invited = joining.invited();
     let known = hosts.iter().filter(|host| host.slots > 0).count() as u32;
     if !joining.open && job.size() < known + invited.hosts {
@@ -149,7 +149,7 @@ pub fn gather(
         errln!("{error}");
         1
     };
-    let room = Room::open(&invited).map_err(failed)?;
+    let room = JoinListener::open(&invited).map_err(failed)?;
     let shown = show(room.key(), joining.file.as_deref()).map_err(|(path, error)| {
         errln!(
             "error[{}]: cannot write the join key to '{}': {error}",
@@ -162,18 +162,23 @@ pub fn gather(
     // The key is worth nothing any more.
     drop(shown);
     let company = match waited.map_err(failed)? {
-        Waited::All(company) => *company,
-        Waited::Signal(signal) => return Err(128 + signal),
+        JoinResult::All(company) => *company,
+        JoinResult::Signal(signal) => return Err(128 + signal),
     };
     let taken: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
     let offers = company.offers();
     let names: Vec<String> = offers.iter().map(|offer| offer.name.clone()).collect();
-    let names = Nodes::names_apart(&names, &taken);
-    hosts.extend(names.into_iter().zip(&offers).map(|(name, offer)| Host {
-        name,
-        slots: joining.per_host.unwrap_or(offer.slots),
-        own: false,
-    }));
+    let names = NodeMap::names_apart(&names, &taken);
+    hosts.extend(
+        names
+            .into_iter()
+            .zip(&offers)
+            .map(|(name, offer)| HostSpec {
+                name,
+                slots: joining.per_host.unwrap_or(offer.slots),
+                own: false,
+            }),
+    );
     let slots: Vec<u32> = hosts.iter().map(|host| host.slots).collect();
     if joining.open {
         job.set_ranks(
@@ -182,7 +187,7 @@ pub fn gather(
                 .fold(0, |sum, slots| sum.saturating_add(*slots)),
         );
     }
-    if let Stdin::Rank(rank) = job.stdin
+    if let StdinReaders::Rank(rank) = job.stdin
         && rank >= job.size()
     {
         errln!(
@@ -192,8 +197,8 @@ pub fn gather(
         );
         return Err(super::USAGE);
     }
-    if mapping == Mapping::Slots && joining.per_host.is_none() {
-        let shares = Nodes::share(&slots, job.size());
+    if mapping == HostOrder::Slots && joining.per_host.is_none() {
+        let shares = NodeMap::share(&slots, job.size());
         hosts
             .iter_mut()
             .zip(shares)
@@ -272,7 +277,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
-        let key = JoinKey::new(vec![Whereabouts::Name("a".into())], 1).unwrap();
+        let key = JoinKey::new(vec![KeyAddresses::Name("a".into())], 1).unwrap();
         let shown = show(&key, Some(&path)).unwrap();
         let mode = path.metadata().unwrap().permissions().mode();
         assert_eq!(

@@ -11,8 +11,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use garonne_node::layout::State;
-use garonne_node::visit::Visit;
+use garonne_node::layout::RankState;
+use garonne_node::visit::QueryClient;
 use garonne_node::{calls, codes};
 
 use crate::commands::jobs;
@@ -110,7 +110,7 @@ fn is_stuck(found: &Diagnosis) -> bool {
 }
 
 /// The name of this host, for ranks of a job on one.
-fn hosts(visit: &Visit) -> String {
+fn hosts(visit: &QueryClient) -> String {
     let (node, names) = (
         visit.world.as_ref().map_or(0, |(shape, _)| shape.node),
         &visit.hosts,
@@ -282,12 +282,12 @@ fn states(ranks: u32, all: &[Shown]) -> Vec<(String, f64)> {
             .count()
     };
     let silent = all.iter().filter(|shown| shown.silent).count();
-    let absent = count(State::Absent) + (ranks as usize).saturating_sub(all.len());
+    let absent = count(RankState::Absent) + (ranks as usize).saturating_sub(all.len());
     [
         ("not_in_mpi", absent),
-        ("running", count(State::Running)),
-        ("finalized", count(State::Finalized)),
-        ("gone", count(State::Gone)),
+        ("running", count(RankState::Running)),
+        ("finalized", count(RankState::Finalized)),
+        ("gone", count(RankState::Gone)),
         ("not_seen", silent),
     ]
     .map(|(state, count)| (format!(r#",state="{state}""#), count as f64))
@@ -308,13 +308,13 @@ fn waiting(all: &[Shown]) -> Vec<(String, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::look::Seen;
+    use garonne_node::look::DetailedSnapshot;
     use std::rc::Rc;
 
     fn ranks(count: u32, hosts: u32) -> Vec<Shown> {
         let rank = |rank: u32| {
-            let mut seen = Seen::unseen(rank);
-            seen.rank.state = State::Running;
+            let mut seen = DetailedSnapshot::unseen(rank);
+            seen.rank.state = RankState::Running;
             (seen.rank.sent_messages, seen.rank.sent_bytes) = (u64::from(rank), 10);
             Shown {
                 seen,

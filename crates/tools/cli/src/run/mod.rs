@@ -33,8 +33,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use garonne_node::job::{Colour, Job};
-use garonne_node::nodes::{Nodes, listed};
+use garonne_node::job::{Job, TagColour};
+use garonne_node::nodes::{NodeMap, listed};
 use garonne_node::own::are_own as own_names;
 use garonne_node::{bounded, codes, leaf, limits, placement, rank_slots, tree};
 use garonne_topology::{machine, quota};
@@ -143,9 +143,9 @@ fn start(order: Order) -> i32 {
     });
     let coloured = output::is_coloured(output::Stream::Out);
     job.colour = if coloured {
-        Colour::Always
+        TagColour::Always
     } else {
-        Colour::Never
+        TagColour::Never
     };
     if let Some(path) = report_pid
         && let Err(error) = tell_pid(&path)
@@ -185,7 +185,7 @@ fn start(order: Order) -> i32 {
         },
     };
     if hosts.iter().any(|host| !host.own) {
-        match Nodes::assign(&hosts, job.size(), mapping) {
+        match NodeMap::assign(&hosts, job.size(), mapping) {
             Ok(mut nodes) => {
                 if let Some(file) = &rank_file {
                     nodes.of_rank = file.nodes(&hosts, &nodes.names);
@@ -340,7 +340,7 @@ fn may_hold_pid(path: &Path) -> std::io::Result<bool> {
     }
 }
 
-fn report(placed: &placement::Placed, here: &[u32], job: &Job) {
+fn report(placed: &placement::PlacementClaim, here: &[u32], job: &Job) {
     match placed.sets.is_empty() {
         true if here.is_empty() => {}
         true => errln!("ranks {} are not bound ({})", listed(here), placed.reason),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use garonne_node::limits;
-use garonne_node::nodes::Host;
+use garonne_node::nodes::HostSpec;
 
 use super::request::Facts;
 
@@ -12,13 +12,13 @@ use super::request::Facts;
 const BY_NAME: [&str; 4] = ["ssh", "slurm", "srun", "prterun"];
 
 /// Marks those that are. `launcher`: what starts agents, if the user says.
-pub fn mark(hosts: &mut [Host], launcher: Option<&str>, facts: &Facts) {
+pub fn mark(hosts: &mut [HostSpec], launcher: Option<&str>, facts: &Facts) {
     let is_known = hosts.iter().any(|host| host.own);
     let by_name =
         launcher.is_none_or(starts_by_name) && (!is_known || hosts.len() <= limits::NAMES_ASKED);
     // With another user's name it is another place, as far as files and rights go.
-    let open = |host: &&mut Host| !host.own && !host.name.contains('@');
-    let mut open: Vec<&mut Host> = hosts.iter_mut().filter(open).collect();
+    let open = |host: &&mut HostSpec| !host.own && !host.name.contains('@');
+    let mut open: Vec<&mut HostSpec> = hosts.iter_mut().filter(open).collect();
     let names: Vec<&str> = open.iter().map(|host| host.name.as_str()).collect();
     if names.is_empty() {
         return;

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use garonne_node::agent::grace::{self, ENV_KILL_AFTER};
-use garonne_node::job::{Job, Program, Stamps, Stdin, Streams, Tags};
+use garonne_node::job::{Job, OutputTags, OutputTimes, Program, StderrMode, StdinReaders};
 use garonne_node::job_name;
-use garonne_node::nodes::{Host, Mapping};
+use garonne_node::nodes::{HostOrder, HostSpec};
 use garonne_node::output_files::OutputFiles;
 use garonne_node::{rank, recorder};
 use garonne_topology::binding::Policy;
@@ -34,12 +34,12 @@ struct Parser<'a> {
     programs: Vec<Program>,
     env: Vec<(OsString, Option<OsString>)>,
     policy: Policy,
-    tags: Tags,
+    tags: OutputTags,
     files: OutputFiles,
     rank_file: Option<RankFile>,
     json: Option<PathBuf>,
     colour: When,
-    stdin: Stdin,
+    stdin: StdinReaders,
     timeout: Option<Duration>,
     report_bindings: bool,
     report_pid: Option<PathBuf>,
@@ -47,10 +47,10 @@ struct Parser<'a> {
     name: Option<String>,
     metrics: Option<SocketAddr>,
     tracing: Tracing,
-    stamps: Stamps,
-    streams: Streams,
-    hosts: Vec<Host>,
-    mapping: Mapping,
+    stamps: OutputTimes,
+    streams: StderrMode,
+    hosts: Vec<HostSpec>,
+    mapping: HostOrder,
     per_node: Option<u32>,
     launcher: Option<String>,
     joining: Joining,
@@ -76,12 +76,12 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         programs: Vec::new(),
         env: Vec::new(),
         policy: Policy::default(),
-        tags: Tags::None,
+        tags: OutputTags::None,
         files: OutputFiles::default(),
         rank_file: None,
         json: None,
         colour: When::Auto,
-        stdin: Stdin::Rank(0),
+        stdin: StdinReaders::Rank(0),
         timeout: None,
         report_bindings: false,
         report_pid: None,
@@ -89,10 +89,10 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         name: None,
         metrics: None,
         tracing: Tracing::default(),
-        stamps: Stamps::None,
-        streams: Streams::Apart,
+        stamps: OutputTimes::None,
+        streams: StderrMode::Apart,
         hosts: Vec::new(),
-        mapping: Mapping::default(),
+        mapping: HostOrder::default(),
         per_node: None,
         launcher: None,
         joining: Joining::default(),
@@ -194,7 +194,7 @@ impl Parser<'_> {
             let slots = self.per_node.unwrap_or(cores);
             self.hosts.insert(
                 0,
-                Host {
+                HostSpec {
                     name,
                     slots,
                     own: true,
@@ -239,7 +239,7 @@ impl Parser<'_> {
             None => timeout::from_env(&self.facts.env)?,
             given => given,
         };
-        if let Stdin::Rank(rank) = job.stdin
+        if let StdinReaders::Rank(rank) = job.stdin
             && rank >= job.size()
             && !self.joining.is_open()
         {
@@ -341,11 +341,11 @@ impl Parser<'_> {
                 .iter()
                 .rev()
                 .for_each(|word| self.words.push_front(word.into())),
-            Action::Stamp => self.stamps = Stamps::Time,
-            Action::Merge => self.streams = Streams::Merged,
+            Action::Stamp => self.stamps = OutputTimes::Time,
+            Action::Merge => self.streams = StderrMode::Merged,
             Action::Accept(values, _) => (0..values).try_for_each(|_| value(self).map(drop))?,
-            Action::TagRank => self.tags = Tags::Rank,
-            Action::TagStream => self.tags = Tags::Stream,
+            Action::TagRank => self.tags = OutputTags::Rank,
+            Action::TagStream => self.tags = OutputTags::Stream,
             Action::ReportBindings => self.report_bindings = true,
             Action::Overlap => self.tracing.overlap = true,
             // Its value, if there is one, is never the next word.
@@ -485,10 +485,10 @@ impl Parser<'_> {
     fn output(&mut self, kind: &str) -> Result<(), Fault> {
         let lower = kind.trim().to_ascii_lowercase();
         match lower.as_str() {
-            "tag" | "tag-detailed" | "tag-fullname" => self.tags = Tags::Stream,
-            "rank" => self.tags = Tags::Rank,
-            "timestamp" => self.stamps = Stamps::Time,
-            "merge" | "merge-stderr-to-stdout" => self.streams = Streams::Merged,
+            "tag" | "tag-detailed" | "tag-fullname" => self.tags = OutputTags::Stream,
+            "rank" => self.tags = OutputTags::Rank,
+            "timestamp" => self.stamps = OutputTimes::Time,
+            "merge" | "merge-stderr-to-stdout" => self.streams = StderrMode::Merged,
             _ if lower.starts_with("file=") => {
                 self.files = OutputFiles::of_ranks(without_qualifiers(OsStr::new(
                     &kind.trim()["file=".len()..],

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use garonne_node::job::Job;
-use garonne_node::nodes::Host;
+use garonne_node::nodes::HostSpec;
 use garonne_node::rank_slots::{self, is_place};
 
 use super::hosts;
@@ -102,7 +102,7 @@ impl RankFile {
     }
 
     /// The node of each rank, by the names of nodes, of which the first is this host.
-    pub fn nodes(&self, hosts: &[Host], names: &[String]) -> Vec<u32> {
+    pub fn nodes(&self, hosts: &[HostSpec], names: &[String]) -> Vec<u32> {
         let node = |name: &String| {
             let is_own = hosts.iter().any(|host| host.own && host.name == *name);
             let found = names.iter().position(|known| known == name);
@@ -116,7 +116,7 @@ impl RankFile {
     ///
     /// # Errors
     /// A host is none of those: a line for the user.
-    pub fn settle(&mut self, given: &[Host], own: &[String]) -> Result<Vec<Host>, String> {
+    pub fn settle(&mut self, given: &[HostSpec], own: &[String]) -> Result<Vec<HostSpec>, String> {
         for name in &mut self.hosts {
             if let Some(number) = name.strip_prefix("+n") {
                 let host = number
@@ -132,7 +132,7 @@ impl RankFile {
                 *name = host.name.clone();
             }
         }
-        let mut hosts: Vec<Host> = given.to_vec();
+        let mut hosts: Vec<HostSpec> = given.to_vec();
         hosts.iter_mut().for_each(|host| host.slots = 0);
         for name in &self.hosts {
             match hosts.iter_mut().find(|host| host.name == *name) {
@@ -159,7 +159,7 @@ mod tests {
             "# two\nrank 1=b slot=0:0,1\nrank 0 = a  slot = 1:0-2\n\nrank 2=a\nrank 3=+n1 slot=3";
         let mut file = of_text(text).unwrap();
         assert_eq!(file.places, ["1:0-2", "0:0,1", "", "3"]);
-        let host = |name: &str| Host {
+        let host = |name: &str| HostSpec {
             name: name.into(),
             slots: 1,
             own: false,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use garonne_node::job::Job;
-use garonne_node::nodes::{Host, Mapping};
+use garonne_node::nodes::{HostOrder, HostSpec};
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 
@@ -61,9 +61,9 @@ pub struct Order {
     /// The job, its placement not yet decided.
     pub job: Job,
     /// The hosts named, if any.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<HostSpec>,
     /// In which order they take ranks.
-    pub mapping: Mapping,
+    pub mapping: HostOrder,
     /// Where to put the ranks.
     pub policy: Policy,
     /// When to colour.

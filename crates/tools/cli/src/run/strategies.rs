@@ -6,16 +6,19 @@ use std::path::{Path, PathBuf};
 
 use garonne_node::codes;
 use garonne_node::job::{Job, Program};
-use garonne_node::strategy::{Chosen, ENV_STRATEGY};
+use garonne_node::strategy::{ENV_STRATEGY, StrategyChoice};
 
 use super::settings::said;
 use crate::examined::{Ended, Inside, ask};
 
 fn module(program: &Program) -> Result<Option<PathBuf>, String> {
-    match said(program, ENV_STRATEGY).as_deref().map(Chosen::read) {
-        Some(Ok(Chosen::Module(path))) => Ok(Some(path)),
+    match said(program, ENV_STRATEGY)
+        .as_deref()
+        .map(StrategyChoice::read)
+    {
+        Some(Ok(StrategyChoice::Module(path))) => Ok(Some(path)),
         Some(Err(error)) => Err(error.to_string()),
-        Some(Ok(Chosen::BuiltIn(_))) | None => Ok(None),
+        Some(Ok(StrategyChoice::BuiltIn(_))) | None => Ok(None),
     }
 }
 

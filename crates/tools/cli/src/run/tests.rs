@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use garonne_node::job::{Stamps, Stdin, Streams, Tags};
-use garonne_node::nodes::Mapping;
+use garonne_node::job::{OutputTags, OutputTimes, StderrMode, StdinReaders};
+use garonne_node::nodes::HostOrder;
 use garonne_topology::binding::{BindTo, MapBy};
 
 use super::parse::parse;
@@ -153,10 +153,10 @@ fn binding_output_time_and_input_are_understood() {
     assert_eq!(map("-n 2 --map-by core app"), MapBy::Core);
     assert_eq!(map("-n 2 --map-by slot app"), MapBy::Core);
     assert_eq!(map("-n 2 --map-by scatter app"), MapBy::Scatter);
-    assert_eq!(order.job.tags, Tags::Rank);
+    assert_eq!(order.job.tags, OutputTags::Rank);
     assert_eq!(order.job.timeout, Some(Duration::from_millis(1500)));
-    assert_eq!(order.job.stdin, Stdin::Rank(1));
-    assert_eq!(self::order("-s all -n 2 app").job.stdin, Stdin::All);
+    assert_eq!(order.job.stdin, StdinReaders::Rank(1));
+    assert_eq!(self::order("-s all -n 2 app").job.stdin, StdinReaders::All);
 }
 
 #[test]
@@ -244,19 +244,19 @@ fn hosts_are_kept_with_their_slots_and_decide_how_many_ranks_there_are() {
     );
     assert_eq!(
         of("--host a:2,here app"),
-        (3, Mapping::Slots, vec![a(2), here(1)])
+        (3, HostOrder::Slots, vec![a(2), here(1)])
     );
     assert_eq!(
         of("-n 4 --map-by node -H a,here app"),
-        (4, Mapping::Turns, vec![a(1), here(1)])
+        (4, HostOrder::Turns, vec![a(1), here(1)])
     );
     assert_eq!(
         of("--map-by ppr:3:node -H a,here app"),
-        (6, Mapping::Slots, vec![a(3), here(3)])
+        (6, HostOrder::Slots, vec![a(3), here(3)])
     );
     assert_eq!(
         of("-ppn 2 -hosts a,here app"),
-        (4, Mapping::Slots, vec![a(2), here(2)])
+        (4, HostOrder::Slots, vec![a(2), here(2)])
     );
     assert_eq!(of("-ppn 2 app").0, 2);
     assert_eq!(order("--launcher rsh -H a app").job.starter, ["rsh"]);
@@ -280,8 +280,8 @@ fn version_and_help_need_no_program() {
 #[test]
 fn what_open_mpi_calls_output_marks_lines_or_is_refused_by_name() {
     let tags = |line: &str| order(line).job.tags;
-    assert_eq!(tags("--output tag -n 2 app"), Tags::Stream);
-    assert_eq!(tags("--output=RANK -n 2 app"), Tags::Rank);
+    assert_eq!(tags("--output tag -n 2 app"), OutputTags::Stream);
+    assert_eq!(tags("--output=RANK -n 2 app"), OutputTags::Rank);
     let files = order("--output tag,dir=out:nocopy -n 2 app").job.files;
     assert_eq!(files.out.unwrap(), "out/rank.%r/stdout");
     assert!(fault("--output tag,xml -n 2 app").contains("'--output xml' is not supported"));
@@ -310,7 +310,10 @@ fn a_file_of_programs_stands_for_its_lines() {
 #[test]
 fn marks_streams_and_signals_are_understood_or_refused_by_name() {
     let job = order("--timestamp-output --merge-stderr-to-stdout -n 1 app").job;
-    assert_eq!((job.stamps, job.streams), (Stamps::Time, Streams::Merged));
+    assert_eq!(
+        (job.stamps, job.streams),
+        (OutputTimes::Time, StderrMode::Merged)
+    );
     assert_eq!(order("--bind-to-none -n 1 app").policy.bind, BindTo::None);
     let programs = order("-n 1 -initial-errhandler MPI_ERRORS_RETURN app : -n 1 other")
         .job

@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 use garonne_node::job::Job;
-use garonne_node::joining::room::Company;
-use garonne_node::launcher::{self, Event};
-use garonne_node::traced::{From, Traced};
+use garonne_node::joining::room::JoinedHosts;
+use garonne_node::launcher::{self, LauncherEvent};
+use garonne_node::traced::{ReadFrom, TraceReader};
 use garonne_node::{Result, codes};
 
 use super::USAGE;
@@ -46,14 +46,14 @@ type Recorder = (
 /// threads may be started, and `last` hears what the ranks recorded before the job ended badly.
 pub fn launch(
     job: &mut Job,
-    company: Option<Company>,
+    company: Option<JoinedHosts>,
     tracing: &Tracing,
     begun: &mut dyn FnMut(),
     last: &mut Collected,
 ) -> Result<i32> {
     if !tracing.is_wanted() {
         return launcher::launch(job, company, &mut |event| match event {
-            Event::Begun => begun(),
+            LauncherEvent::Begun => begun(),
             event => last.hear(event),
         });
     }
@@ -68,8 +68,8 @@ pub fn launch(
     let mut recorder: Option<Recorder> = None;
     let code = launcher::launch(job, company, &mut |event| {
         let world = match event {
-            Event::Begun => return begun(),
-            Event::World(world) => world,
+            LauncherEvent::Begun => return begun(),
+            LauncherEvent::World(world) => world,
             event => return last.hear(event),
         };
         let (worlds, _) = recorder.get_or_insert_with(|| {
@@ -151,8 +151,9 @@ fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<
         traffic: false,
         stream: false,
     };
-    let open =
-        |file: OwnedFd| Traced::open(&file, From::Beginning).map_err(|error| error.to_string());
+    let open = |file: OwnedFd| {
+        TraceReader::open(&file, ReadFrom::Beginning).map_err(|error| error.to_string())
+    };
     let first = open(worlds.recv().map_err(|error| error.to_string())?)?;
     let distant = match first.shape().nodes {
         0 | 1 => None,

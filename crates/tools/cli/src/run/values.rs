@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use garonne_node::nodes::Mapping;
+use garonne_node::nodes::HostOrder;
 use garonne_node::output_files;
 use garonne_topology::binding::{BindTo, MapBy, Policy};
 
@@ -98,7 +98,7 @@ pub fn without_qualifiers(name: &OsStr) -> &OsStr {
 pub fn map_by(
     text: &str,
     policy: &mut Policy,
-    (mapping, per_node): (&mut Mapping, &mut Option<u32>),
+    (mapping, per_node): (&mut HostOrder, &mut Option<u32>),
 ) -> Option<()> {
     let lower = text.to_ascii_lowercase();
     if let [.., "ppr", ranks, "node" | "machine"] | ["ppr", ranks, "node" | "machine", ..] =
@@ -114,7 +114,7 @@ pub fn map_by(
         }
         match lower.as_str() {
             // In `ppr:2:node` it is but the unit.
-            "node" if per_node.is_none() => *mapping = Mapping::Turns,
+            "node" if per_node.is_none() => *mapping = HostOrder::Turns,
             "core" | "slot" | "hwthread" | "hwt" => policy.map = MapBy::Core,
             "scatter" | "spread" => policy.map = MapBy::Scatter,
             "" | "node" | "machine" | "board" | "ppr" => {}

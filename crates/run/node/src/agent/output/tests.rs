@@ -2,34 +2,34 @@
 
 use super::*;
 
-fn stream(tags: Tags) -> Stream {
+fn stream(tags: OutputTags) -> RankStream {
     stream_of(3, tags)
 }
 
-fn stream_of(rank: u32, tags: Tags) -> Stream {
+fn stream_of(rank: u32, tags: OutputTags) -> RankStream {
     let (read, _write) = rustix::pipe::pipe().unwrap();
-    Stream::new(
-        Source::Pipe(read),
+    RankStream::new(
+        OutputSource::Pipe(read),
         rank,
-        Kind::Out,
-        Marking {
+        StreamKind::Out,
+        LineMarks {
             tags,
-            stamps: Stamps::None,
-            colour: Colour::Never,
+            stamps: OutputTimes::None,
+            colour: TagColour::Never,
         },
     )
 }
 
 /// A sink that only collects: with something pending it never writes.
-fn collector() -> Sink {
-    let mut sink = Sink::new(Kind::Out);
+fn collector() -> OutputSink {
+    let mut sink = OutputSink::new(StreamKind::Out);
     sink.pending.push(b'|');
     sink
 }
 
 #[test]
 fn only_whole_lines_pass_until_the_rest_is_due() {
-    let (mut stream, mut sink) = (stream(Tags::None), collector());
+    let (mut stream, mut sink) = (stream(OutputTags::None), collector());
     stream.feed(b"one\ntw", &mut sink);
     assert_eq!(sink.pending, b"|one\n");
     assert!(stream.due().is_some());
@@ -40,7 +40,7 @@ fn only_whole_lines_pass_until_the_rest_is_due() {
 
 #[test]
 fn every_line_is_tagged_once_also_when_it_comes_in_parts() {
-    let (mut stream, mut sink) = (stream(Tags::Rank), collector());
+    let (mut stream, mut sink) = (stream(OutputTags::Rank), collector());
     stream.feed(b"a\nb\nprompt", &mut sink);
     stream.emit(&mut sink);
     stream.feed(b" rest\nc\n", &mut sink);
@@ -49,9 +49,9 @@ fn every_line_is_tagged_once_also_when_it_comes_in_parts() {
 
 #[test]
 fn the_two_streams_of_a_rank_do_not_share_a_line_of_one_sink() {
-    let (mut out, mut sink) = (stream_of(1, Tags::None), collector());
-    let mut err = stream_of(1, Tags::None);
-    err.voice.kind = Kind::Err;
+    let (mut out, mut sink) = (stream_of(1, OutputTags::None), collector());
+    let mut err = stream_of(1, OutputTags::None);
+    err.voice.kind = StreamKind::Err;
     out.feed(b"prompt", &mut sink);
     out.emit(&mut sink);
     err.feed(b"warning\n", &mut sink);
@@ -62,8 +62,8 @@ fn the_two_streams_of_a_rank_do_not_share_a_line_of_one_sink() {
 #[test]
 fn a_shown_part_of_a_line_is_ended_before_another_rank_speaks_and_its_rest_is_tagged_again() {
     let (mut one, mut two, mut sink) = (
-        stream_of(1, Tags::Rank),
-        stream_of(2, Tags::Rank),
+        stream_of(1, OutputTags::Rank),
+        stream_of(2, OutputTags::Rank),
         collector(),
     );
     one.feed(b"part", &mut sink);
@@ -83,8 +83,8 @@ fn a_shown_part_of_a_line_is_ended_before_another_rank_speaks_and_its_rest_is_ta
 #[test]
 fn without_tags_the_last_bytes_of_ranks_stay_as_they_are_but_an_open_line_is_ended() {
     let (mut one, mut two, mut sink) = (
-        stream_of(1, Tags::None),
-        stream_of(2, Tags::None),
+        stream_of(1, OutputTags::None),
+        stream_of(2, OutputTags::None),
         collector(),
     );
     one.feed(b"part", &mut sink);
@@ -99,9 +99,9 @@ fn without_tags_the_last_bytes_of_ranks_stay_as_they_are_but_an_open_line_is_end
 #[test]
 fn others_wait_with_bounded_memory_while_a_long_line_passes_and_then_one_after_the_other() {
     let (mut one, mut two, mut three) = (
-        stream_of(1, Tags::Rank),
-        stream_of(2, Tags::Rank),
-        stream_of(3, Tags::Rank),
+        stream_of(1, OutputTags::Rank),
+        stream_of(2, OutputTags::Rank),
+        stream_of(3, OutputTags::Rank),
     );
     let mut sink = collector();
     one.feed(&[b'a'; LINE_BYTES_MAX], &mut sink);
@@ -133,8 +133,8 @@ fn others_wait_with_bounded_memory_while_a_long_line_passes_and_then_one_after_t
 #[test]
 fn a_rank_that_never_ends_its_line_does_not_silence_the_others() {
     let (mut one, mut two, mut sink) = (
-        stream_of(1, Tags::None),
-        stream_of(2, Tags::None),
+        stream_of(1, OutputTags::None),
+        stream_of(2, OutputTags::None),
         collector(),
     );
     one.feed(&[b'a'; LINE_BYTES_MAX], &mut sink);
@@ -147,7 +147,7 @@ fn a_rank_that_never_ends_its_line_does_not_silence_the_others() {
 
 #[test]
 fn a_line_without_end_does_not_grow_without_bound() {
-    let (mut stream, mut sink) = (stream(Tags::None), collector());
+    let (mut stream, mut sink) = (stream(OutputTags::None), collector());
     for _ in 0..100 {
         stream.feed(&[b'x'; 4096], &mut sink);
         assert!(stream.line.len() < LINE_BYTES_MAX);

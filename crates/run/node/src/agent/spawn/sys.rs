@@ -7,11 +7,11 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-use crate::sys::Signals;
+use crate::sys::SignalFd;
 
 /// A program to start. All strings were prepared by the caller: the child must not allocate.
 #[derive(Debug)]
-pub struct Exec<'a> {
+pub struct ExecRequest<'a> {
     /// File to execute.
     pub path: &'a CString,
     /// Whether a shell runs it where the system cannot: a script without a first line that names
@@ -38,12 +38,12 @@ pub struct Exec<'a> {
     /// Limit of open files to set (soft, hard), if the parent raised its own.
     pub nofile: Option<(u64, u64)>,
     /// Signal mask to restore.
-    pub signals: &'a Signals,
+    pub signals: &'a SignalFd,
 }
 
 /// What the child reads and the parent reads back after it; they share memory until exec.
-struct Shared<'a> {
-    exec: &'a Exec<'a>,
+struct VforkShared<'a> {
+    exec: &'a ExecRequest<'a>,
     argv: Vec<*const libc::c_char>,
     shell_argv: Vec<*const libc::c_char>,
     envp: Vec<*const libc::c_char>,
@@ -79,13 +79,13 @@ pub enum SpawnError {
 /// The child borrows this process's memory until it executes (as `posix_spawn` does), so the cost
 /// does not grow with the parent's memory. All signals that are watched must be blocked in the
 /// caller.
-pub fn spawn(exec: &Exec<'_>) -> Result<i32, SpawnError> {
+pub fn spawn(exec: &ExecRequest<'_>) -> Result<i32, SpawnError> {
     let argv = pointers(exec.argv);
     let mut shell_argv = vec![c"/bin/sh".as_ptr(), exec.path.as_ptr()];
     shell_argv.extend(&argv[1..]);
     // SAFETY: getpid cannot fail.
     let parent = unsafe { libc::getpid() };
-    let mut shared = Shared {
+    let mut shared = VforkShared {
         exec,
         argv,
         shell_argv,
@@ -125,10 +125,10 @@ pub fn spawn(exec: &Exec<'_>) -> Result<i32, SpawnError> {
 
 /// The child between clone and exec.
 extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `spawn` passes a pointer to its `Shared` and is suspended while this runs; only
+    // SAFETY: `spawn` passes a pointer to its `VforkShared` and is suspended while this runs; only
     // async-signal-safe calls are made, on arguments prepared before.
     unsafe {
-        let shared = &mut *shared.cast::<Shared<'_>>();
+        let shared = &mut *shared.cast::<VforkShared<'_>>();
         let exec = shared.exec;
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if libc::getppid() != shared.parent {
@@ -196,7 +196,7 @@ extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
 ///
 /// # Safety
 /// Only between clone and exec.
-unsafe fn prepare_descriptors(exec: &Exec<'_>) -> bool {
+unsafe fn prepare_descriptors(exec: &ExecRequest<'_>) -> bool {
     // SAFETY: dup2 on open descriptors; the sources are above 2 (the agent opened 0 to 2 first), so
     // no target is one.
     unsafe {

@@ -7,7 +7,7 @@ mod watch;
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
-use garonne_node::visit::Visit;
+use garonne_node::visit::QueryClient;
 
 use super::jobs;
 use crate::diagnosis::{Diagnosis, places, words};
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> i32 {
 
 /// The job that is meant, and the seconds between two looks at it. Behind `--watch` a number that
 /// names no job is these seconds.
-fn chosen(args: &Args) -> Result<(Visit, Option<f64>), String> {
+fn chosen(args: &Args) -> Result<(QueryClient, Option<f64>), String> {
     const LINE: &str = "garonne who JOB";
     match jobs::choose(args.job.as_ref(), LINE) {
         Ok(visit) => Ok((visit, args.watch)),
@@ -74,7 +74,7 @@ fn chosen(args: &Args) -> Result<(Visit, Option<f64>), String> {
 }
 
 /// Prints what a look has found.
-fn print(visit: &Visit, found: &Diagnosis, with_stacks: bool) {
+fn print(visit: &QueryClient, found: &Diagnosis, with_stacks: bool) {
     outln!(
         "job {}: {} ({} ranks)",
         visit.launcher,

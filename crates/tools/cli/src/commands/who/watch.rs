@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use garonne_node::nodes::listed;
-use garonne_node::visit::Visit;
+use garonne_node::visit::QueryClient;
 use signal_hook::consts::SIGINT;
 use signal_hook::low_level::pipe;
 
@@ -34,7 +34,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Looks until there is a verdict, which gives the exit code, or the job has ended: 0.
-pub fn watch(mut visit: Visit, every: Duration, args: &Args) -> i32 {
+pub fn watch(mut visit: QueryClient, every: Duration, args: &Args) -> i32 {
     let latest = Arc::new(AtomicI32::new(NOTHING_SEEN));
     if let Err(error) = end_at_key(Arc::clone(&latest)) {
         return commands::fail(&format!("cannot wait for the key that ends this: {error}"));
