@@ -111,7 +111,7 @@ impl<'a> Doorbell<'a> {
     #[inline(never)]
     fn ring_cold(self) {
         if self.claim_ring() {
-            crate::postponed::wake_all(self.0);
+            crate::deferred_wake::wake_all(self.0);
         }
     }
 }

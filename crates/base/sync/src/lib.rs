@@ -9,61 +9,61 @@
 mod facade;
 
 #[cfg(not(shuttle))]
-pub mod attended;
-#[cfg(not(shuttle))]
-pub mod board;
-pub mod chore;
-#[cfg(all(test, loom))]
-mod chore_loom;
+pub mod allocator;
+mod backoff;
 #[cfg(not(any(loom, shuttle)))]
 pub mod copy;
 #[cfg(not(shuttle))]
-pub mod division;
+pub mod copy_split;
+#[cfg(not(shuttle))]
+pub mod deferred_wake;
 #[cfg(not(shuttle))]
 pub mod doorbell;
 #[cfg_attr(loom, path = "futex_loom.rs")]
 #[cfg_attr(shuttle, path = "futex_shuttle.rs")]
 pub mod futex;
-#[cfg(not(shuttle))]
-pub mod hands;
-#[cfg(not(shuttle))]
-pub mod heap;
-#[cfg(not(shuttle))]
-pub mod journal;
 /// Descriptors that the program may have closed.
-pub mod kept_fd;
-pub mod lead;
+pub mod guarded_fd;
+pub mod idle_set;
+pub mod leader_follower;
 #[cfg(not(any(loom, shuttle)))]
-pub mod local;
-#[cfg(not(shuttle))]
-pub mod looks;
+pub mod local_copy;
 #[cfg(not(any(loom, shuttle)))]
 pub mod mailbox;
+#[cfg(not(shuttle))]
+pub mod nbc_slots;
 pub mod pad;
-mod patience;
+#[cfg(not(shuttle))]
+pub mod polled_predicates;
 #[cfg(not(any(loom, shuttle)))]
 pub mod post_mortem;
 #[cfg(not(shuttle))]
-pub mod postponed;
-pub mod rack;
+pub mod progress_owner;
 #[cfg(not(shuttle))]
 #[cfg_attr(loom, allow(dead_code, unused_imports))]
 mod ring;
-pub mod roster;
-#[cfg(not(shuttle))]
-pub mod round;
-#[cfg(not(shuttle))]
-#[cfg_attr(loom, allow(dead_code))]
-pub mod run;
-#[cfg(not(shuttle))]
-pub mod seats;
 #[cfg(not(any(loom, shuttle)))]
 pub mod shm;
-#[cfg(not(any(loom, shuttle)))]
-pub mod stores;
 #[cfg(not(shuttle))]
-pub mod trylock;
+pub mod shm_barrier;
+#[cfg(not(shuttle))]
+pub mod simd_dispatch;
+#[cfg(not(shuttle))]
+pub mod single_flight;
+#[cfg(not(shuttle))]
+#[cfg_attr(loom, allow(dead_code))]
+pub mod slot_batch;
+#[cfg(not(any(loom, shuttle)))]
+pub mod store_policy;
+pub mod task_node;
+#[cfg(all(test, loom))]
+mod task_node_loom;
+pub mod task_slots;
+#[cfg(not(shuttle))]
+pub mod trace_ring;
+#[cfg(not(shuttle))]
+pub mod try_lock;
 #[cfg(not(any(loom, shuttle)))]
 pub mod user;
 #[cfg(not(shuttle))]
-pub mod wide;
+pub mod waiters;

@@ -151,7 +151,7 @@ fn a_run_and_the_rest_of_its_lane_keep_one_order_over_many_rounds() {
             let payload = bytes(8, sent);
             // SAFETY: the vector outlives the call.
             let mem = unsafe { UserMem::new(payload.as_ptr().cast_mut()) };
-            let words = crate::run::Words {
+            let words = crate::slot_batch::Words {
                 first: [8, 0],
                 second: u64::from(sent),
                 third: [0; 2],

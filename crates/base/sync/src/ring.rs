@@ -23,12 +23,12 @@
 //! in its own intent word. The reader that finds an unpublished slot below the tail asks whose
 //! intent it is, and skips it if that writer is gone ([`Reader::skip_gone`]).
 
-mod lap;
+mod fill_limit;
 mod reader;
 
 use crate::facade::{AtomicU32, AtomicU64, Ordering, fence};
-use lap::Lap;
-pub(crate) use lap::rounds_to;
+use fill_limit::Lap;
+pub(crate) use fill_limit::rounds_to;
 pub(crate) use reader::{Look, Reader};
 
 /// Bytes of one unit of payload area, and of one slot.

@@ -8,11 +8,11 @@
 //! that a peer writes meanwhile (a misused program) yield wrong bytes, not undefined behaviour of
 //! ours beyond what the program itself asked for.
 
-mod shaped;
+mod layout_copy;
 
-pub use shaped::copy;
+pub use layout_copy::copy;
 
-use crate::heap::may_fail;
+use crate::allocator::may_fail;
 use std::sync::Arc;
 
 /// A base address in this process's memory. Offsets are in bytes and may be negative (MPI lower

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use garonne_sync::mailbox::UNIT;
-use garonne_sync::run::Run;
+use garonne_sync::slot_batch::Run;
 
 use crate::gate::{Credit, Gate, PLACES, Quotas};
 

@@ -16,7 +16,7 @@ use crate::rail::Reach;
 use crate::table::Key;
 use crate::track::{RUN_PAYLOAD_MAX, Track};
 use garonne_sync::post_mortem::Placed;
-use garonne_sync::run::Run;
+use garonne_sync::slot_batch::Run;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::offset_of;
 use std::ops::Range;

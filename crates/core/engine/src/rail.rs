@@ -16,8 +16,8 @@ use crate::limits::{DESCRIPTOR_BLOB_MAX, NAP_AMONG};
 pub use crate::packet::{Header, Kind, Pieces};
 use crate::wire::{FLAG_FAILED, FLAG_PART, FLAG_UNCALLED};
 use garonne_sync::copy::Stores;
-use garonne_sync::run::Run;
 use garonne_sync::shm::Segment;
+use garonne_sync::slot_batch::Run;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -529,7 +529,7 @@ pub trait Rail {
     }
 
     /// The two words by which `peer`, or this rank itself, says for what it wants to be nudged, for
-    /// `garonne_sync::hands`. `None`: nobody nudges it from here.
+    /// `garonne_sync::progress_owner`. `None`: nobody nudges it from here.
     fn hands(&mut self, _peer: Peer) -> Option<Segment> {
         None
     }

@@ -10,7 +10,7 @@ use crate::limits::SHORT_GENERATION_BITS;
 use crate::quick::{Catch, Caught, Ended};
 use crate::rail::{Bulk, Descriptor, Fetch, Token};
 use crate::table::NONE;
-use garonne_sync::heap::may_fail;
+use garonne_sync::allocator::may_fail;
 use garonne_sync::user::Data;
 
 /// The bits of a generation that a short name has.

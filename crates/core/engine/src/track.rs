@@ -23,7 +23,7 @@ use crate::shard::Shard;
 use crate::trail::Trail;
 use garonne_sync::mailbox::INLINE_MAX;
 use garonne_sync::post_mortem::{Area, Placed};
-use garonne_sync::run::{Run, Words};
+use garonne_sync::slot_batch::{Run, Words};
 use garonne_sync::user::UserMem;
 use std::ops::Range;
 use std::sync::Arc;

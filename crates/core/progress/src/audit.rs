@@ -1,9 +1,9 @@
 //! What a check of a program's messages asks the engines of a rank.
 
-use crate::engine_host::EngineHost;
-use crate::host::Host;
+use crate::environment::Surroundings;
+use crate::locked_engine::EngineHost;
+use crate::messaging::Host;
 use crate::sharded::Sharded;
-use crate::surroundings::Surroundings;
 use garonne_engine::api::{Origin, Peer, in_shard, shard_of};
 use garonne_engine::event::{Kept, Sent};
 use garonne_engine::rail::Rail;

@@ -9,19 +9,19 @@ pub mod audit;
 #[cfg(not(shuttle))]
 mod backoff;
 #[cfg(not(shuttle))]
-pub mod engine_host;
+mod call_site_profile;
+#[cfg(not(shuttle))]
+pub mod environment;
 pub mod events;
 mod facade;
-#[cfg(not(shuttle))]
-mod habit;
-#[cfg(not(shuttle))]
-pub mod host;
+mod library_thread;
 pub mod limits;
-mod own_thread;
+#[cfg(not(shuttle))]
+pub mod locked_engine;
+#[cfg(not(shuttle))]
+pub mod messaging;
 #[cfg(not(shuttle))]
 pub mod sharded;
-#[cfg(not(shuttle))]
-pub mod surroundings;
 #[allow(unsafe_code)]
 #[cfg_attr(shuttle, path = "sys_shuttle.rs")]
 mod sys;

@@ -5,13 +5,13 @@
 //! is first used. What is not about one communicator's messages is in the first: steppers, memory
 //! that others write, the helper, and threads that wait for what may come in any. Names of
 //! operations and messages bear their shard in the highest bits of their index, outside their host.
-//! How a shard that nobody waits in is seen to is in `engine_host::beside`.
+//! How a shard that nobody waits in is seen to is in `locked_engine::other_shards`.
 
-use crate::engine_host::EngineHost;
-use crate::engine_host::beside::Shards;
-use crate::host::{Awaits, Host, Stepper, Together, Waiter, waiter};
+use crate::environment::{Known, Senders, Surroundings};
 use crate::limits::ANY_OF_FEW;
-use crate::surroundings::{Known, Senders, Surroundings};
+use crate::locked_engine::EngineHost;
+use crate::locked_engine::other_shards::Shards;
+use crate::messaging::{Awaits, Host, Stepper, Together, Waiter, waiter};
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, SHARDS_MAX, Send, Started,
     Status, in_shard, shard_of, without_shard,

@@ -26,7 +26,8 @@
 
 /// Where there is no memory the process ends with an error of Garonne's.
 #[global_allocator]
-static HEAP: garonne_sync::heap::Heap = garonne_sync::heap::Heap::new(garonne_node::exhausted::end);
+static HEAP: garonne_sync::allocator::Heap =
+    garonne_sync::allocator::Heap::new(garonne_node::exhausted::end);
 
 mod abi;
 mod attr;

@@ -15,8 +15,8 @@ use garonne_mpi::datatype::{Datatype, run_bytes};
 use garonne_mpi::error::Class;
 use garonne_mpi::p2p::{Few, RecvArgs, ReplaceArgs, SendArgs, SendMode};
 use garonne_mpi::request::Request;
-use garonne_progress::host::Host;
 use garonne_progress::limits::HANDS_FROM;
+use garonne_progress::messaging::Host;
 use garonne_sync::user::Data;
 use std::ffi::c_int;
 

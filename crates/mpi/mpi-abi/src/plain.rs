@@ -26,7 +26,7 @@ use garonne_engine::shard::Shard;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::request::{Request, Status};
 use garonne_node::rank::RankHost;
-use garonne_progress::host::{Awaits, Host};
+use garonne_progress::messaging::{Awaits, Host};
 use std::cell::Cell;
 use std::ffi::c_int;
 

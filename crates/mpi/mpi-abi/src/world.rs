@@ -12,8 +12,8 @@ use garonne_node::client::AgentClient;
 use garonne_node::layout::RankState;
 use garonne_node::rank::{Rank, RankHost, RankShards};
 use garonne_node::rendezvous::ProgramPosition;
-use garonne_progress::host::Host;
-use garonne_sync::trylock::OneThread;
+use garonne_progress::messaging::Host;
+use garonne_sync::try_lock::OneThread;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 

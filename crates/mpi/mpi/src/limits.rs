@@ -115,7 +115,7 @@ pub mod coll {
     pub const ALLTOALL_LARGE_PARTNERS: u32 = 4;
 
     /// Data that goes through a board: what fits one of its cells.
-    pub const BOARD_BYTES: u64 = garonne_sync::board::CELL_BYTES as u64;
+    pub const BOARD_BYTES: u64 = garonne_sync::shm_barrier::CELL_BYTES as u64;
 
     /// Members up to which a meeting is by flags, if each has a core: more flags take longer to
     /// look at than the one word of a gate.

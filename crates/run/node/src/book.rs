@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, fence};
 
 use garonne_engine::api::{Origin, TypeMark};
 use garonne_engine::event::{Action, KEPT_SHOWN, Kept, PENDING_SHOWN, Pending, Waiting};
-use garonne_progress::surroundings::{Known, Members};
+use garonne_progress::environment::{Known, Members};
 
 use crate::limits::COMMS_SHOWN;
 use crate::printable;
@@ -421,7 +421,7 @@ pub fn read_anything(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_progress::surroundings::Counts;
+    use garonne_progress::environment::Counts;
     use std::sync::atomic::AtomicU32;
     use std::sync::atomic::Ordering::SeqCst;
 

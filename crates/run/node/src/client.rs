@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
 
 use garonne_rails::tcp::{Secret, Versions};
-use garonne_sync::kept_fd::KeptFd;
+use garonne_sync::guarded_fd::KeptFd;
 use garonne_sync::shm::{Access, Segment};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};

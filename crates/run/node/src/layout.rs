@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use garonne_engine::api::SHARDS_MAX;
-use garonne_sync::journal;
 use garonne_sync::shm::Segment;
+use garonne_sync::trace_ring;
 
 use crate::codes;
 use crate::error::{Error, Result};
@@ -112,7 +112,7 @@ pub(crate) const ADDED: usize = header::ADDED;
 /// Bytes of what a rank says of its objects, in front of its journal: a length, and text.
 pub const NOTES_BYTES: usize = 64 * 1024;
 /// The journal of a rank.
-pub const JOURNAL: journal::Shape = journal::Shape::new(garonne_trace::limits::RECORDS);
+pub const JOURNAL: trace_ring::Shape = trace_ring::Shape::new(garonne_trace::limits::RECORDS);
 /// Bytes of both.
 pub const TRACE_BYTES: u64 = (NOTES_BYTES + JOURNAL.bytes()) as u64;
 
@@ -127,7 +127,7 @@ pub fn doorbell_offset(rank: u32) -> usize {
 }
 
 /// Where the two words by which the helper of `rank` is called lie in the board
-/// (`garonne_sync::hands`).
+/// (`garonne_sync::progress_owner`).
 pub fn hands_offset(rank: u32) -> usize {
     HEADER_BYTES + rank as usize * CARD_BYTES + card::HANDS
 }

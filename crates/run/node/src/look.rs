@@ -124,7 +124,7 @@ pub struct DetailedSnapshot {
 pub struct CollectivesEntered {
     /// The communicator's number.
     pub number: u32,
-    /// By what they are ([`garonne_progress::surroundings::Counted`]).
+    /// By what they are ([`garonne_progress::environment::Counted`]).
     pub counts: [u32; 4],
 }
 

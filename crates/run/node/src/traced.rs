@@ -8,8 +8,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use garonne_sync::journal::Place;
 use garonne_sync::shm::{Access, Segment};
+use garonne_sync::trace_ring::Place;
 use garonne_trace::record::Record;
 
 use crate::error::Result;
@@ -157,7 +157,7 @@ pub fn now_ns() -> u64 {
 mod tests {
     use super::*;
     use crate::layout::JobId;
-    use garonne_sync::journal;
+    use garonne_sync::trace_ring;
     use garonne_trace::record::Kind;
 
     fn world() -> OwnedFd {
@@ -189,13 +189,13 @@ mod tests {
         let mut traced = TraceReader::open(&file, ReadFrom::Beginning).unwrap();
         let area = ring(&file, 1);
         let journal = area.part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
-        journal::write(
+        trace_ring::write(
             &journal,
             layout::JOURNAL,
             &Record::new(Kind::TurnBegin).encode(),
         );
-        journal::write(&journal, layout::JOURNAL, &[u64::MAX; 7]);
-        journal::write(
+        trace_ring::write(&journal, layout::JOURNAL, &[u64::MAX; 7]);
+        trace_ring::write(
             &journal,
             layout::JOURNAL,
             &Record::new(Kind::TurnEnd).encode(),
@@ -228,7 +228,7 @@ mod tests {
         let mut traced = TraceReader::open(&file, ReadFrom::Beginning).unwrap();
         let journal = ring(&file, 0).part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
         for _ in 0..layout::JOURNAL.slots() + 5 {
-            journal::write(
+            trace_ring::write(
                 &journal,
                 layout::JOURNAL,
                 &Record::new(Kind::TurnEnd).encode(),

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use garonne_engine::api::{Context, Origin, Peer};
 use garonne_engine::watch::{Does, Watched, Watcher};
 use garonne_progress::tasks::{RunWatcher, Step};
-use garonne_sync::journal;
 use garonne_sync::shm::{Segment, Word};
+use garonne_sync::trace_ring;
 use garonne_trace::record::{Kind, Record, Side};
 
 use crate::book::WaitReport;
@@ -159,7 +159,7 @@ impl TraceRecorder {
                 cpu: rustix::thread::sched_getcpu() as u16,
                 ..record
             };
-            journal::write(journal, layout::JOURNAL, &record.encode());
+            trace_ring::write(journal, layout::JOURNAL, &record.encode());
         }
     }
 

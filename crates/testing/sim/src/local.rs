@@ -14,7 +14,7 @@ use garonne_engine::rail::{
 };
 use garonne_sync::copy::Stores;
 use garonne_sync::futex;
-use garonne_sync::hands::{Call, For};
+use garonne_sync::progress_owner::{Call, For};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::{HashMap, VecDeque};

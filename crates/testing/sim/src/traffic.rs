@@ -9,7 +9,7 @@ use crate::random::Random;
 use garonne_engine::api::{
     Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status,
 };
-use garonne_progress::host::Host;
+use garonne_progress::messaging::Host;
 use garonne_sync::user::{Data, Scratch};
 use std::collections::HashMap;
 

@@ -4,11 +4,11 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard};
 use garonne_engine::shard::Shard;
-use garonne_progress::engine_host::EngineHost;
-use garonne_progress::host::{Awaits, Host};
+use garonne_progress::environment::{Lent, Patience, Surroundings};
 use garonne_progress::limits::FORK_WAITS;
+use garonne_progress::locked_engine::EngineHost;
+use garonne_progress::messaging::{Awaits, Host};
 use garonne_progress::sharded::Sharded;
-use garonne_progress::surroundings::{Lent, Patience, Surroundings};
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::{leave_sharded, leave_together};
 use garonne_sync::user::{Data, Scratch};

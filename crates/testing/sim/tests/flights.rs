@@ -7,7 +7,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::lift::Flight;
 use garonne_engine::watch::{Watched, Watcher};
-use garonne_progress::host::Host;
+use garonne_progress::messaging::Host;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;
 use garonne_sim::job::{Job, SimHost, run};

@@ -5,12 +5,12 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
 use garonne_engine::shard::Shard;
-use garonne_progress::engine_host::EngineHost;
-use garonne_progress::host::Host;
-use garonne_progress::surroundings::Patience;
+use garonne_progress::environment::Patience;
+use garonne_progress::locked_engine::EngineHost;
+use garonne_progress::messaging::Host;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::{Lending, leave_together};
-use garonne_sync::trylock::OneThread;
+use garonne_sync::try_lock::OneThread;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

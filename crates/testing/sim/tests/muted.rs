@@ -5,9 +5,9 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
 use garonne_engine::shard::Shard;
-use garonne_progress::engine_host::EngineHost;
-use garonne_progress::host::{Host, Stepper};
-use garonne_progress::surroundings::{Lent, Patience, Surroundings};
+use garonne_progress::environment::{Lent, Patience, Surroundings};
+use garonne_progress::locked_engine::EngineHost;
+use garonne_progress::messaging::{Host, Stepper};
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;

@@ -6,10 +6,10 @@ use garonne_engine::api::{
     Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard,
 };
 use garonne_engine::shard::Shard;
-use garonne_progress::engine_host::EngineHost;
-use garonne_progress::host::{Awaits, Host, Stepper, Waiter};
+use garonne_progress::environment::Patience;
+use garonne_progress::locked_engine::EngineHost;
+use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};
 use garonne_progress::sharded::Sharded;
-use garonne_progress::surroundings::Patience;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::{Lending, leave_sharded, leave_together};
 use garonne_sync::user::{Data, Scratch};

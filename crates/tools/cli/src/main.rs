@@ -27,7 +27,8 @@ use std::ffi::OsString;
 
 /// Where there is no memory the command ends with an error of Garonne's.
 #[global_allocator]
-static HEAP: garonne_sync::heap::Heap = garonne_sync::heap::Heap::new(garonne_node::exhausted::end);
+static HEAP: garonne_sync::allocator::Heap =
+    garonne_sync::allocator::Heap::new(garonne_node::exhausted::end);
 
 fn main() {
     if std::env::var_os(commands::COMPLETE).is_some() {

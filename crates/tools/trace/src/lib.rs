@@ -22,7 +22,7 @@ pub mod traffic;
 /// Takes any bytes for records of three ranks, and as a file: both come from others.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
-    use garonne_sync::journal::{RECORD_WORDS, Words};
+    use garonne_sync::trace_ring::{RECORD_WORDS, Words};
 
     struct Nameless;
     impl seen::Names for Nameless {

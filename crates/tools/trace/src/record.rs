@@ -1,7 +1,7 @@
 //! A record as it lies in a rank's journal (docs/formats-job.md, clause B10): seven words, written
 //! by the rank, read by whoever traces it.
 
-use garonne_sync::journal::Words;
+use garonne_sync::trace_ring::Words;
 
 /// What a record tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

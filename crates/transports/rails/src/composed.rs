@@ -23,9 +23,9 @@ use garonne_engine::rail::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits,
     Need, Pieces, Rail, Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
-use garonne_sync::hands::{Call, For};
-use garonne_sync::run::Run;
+use garonne_sync::progress_owner::{Call, For};
 use garonne_sync::shm::{Segment, Word};
+use garonne_sync::slot_batch::Run;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};

@@ -41,10 +41,10 @@ use garonne_engine::rail::{
 };
 use garonne_sync::copy::Stores;
 use garonne_sync::doorbell::{Armed, Doorbell};
-use garonne_sync::hands::For;
 use garonne_sync::mailbox::{Claimed, INLINE_MAX as SLOT_MAX, Priority, UNIT};
-use garonne_sync::run::Run;
+use garonne_sync::progress_owner::For;
 use garonne_sync::shm::{Segment, Word};
+use garonne_sync::slot_batch::Run;
 use garonne_sync::user::{Data, UserMem};
 use intake::Inbox;
 use paces::Paces;

@@ -6,8 +6,8 @@
 
 use crate::facade::{AtomicU32, AtomicU64};
 use crate::ring::{Claim, Geometry, INLINE_MAX, Memory, PLACE_WORD, UNIT};
-use crate::run::Row;
 use crate::shm;
+use crate::slot_batch::Row;
 use crate::user::UserMem;
 use std::io::{Error, ErrorKind, Result};
 

@@ -1,6 +1,6 @@
 //! The reader's end of a ring: what lies at the next slot, and the room that is given back.
 
-use super::lap::LAP_FIRST;
+use super::fill_limit::LAP_FIRST;
 use super::{AREA, Memory, PLACE_WORD, Position, STREAMED, Stores, VOID};
 use crate::facade::{Ordering, fence};
 

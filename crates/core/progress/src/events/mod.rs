@@ -10,19 +10,19 @@
 //! more.
 
 pub(crate) mod blocking;
-mod crew;
-#[cfg_attr(shuttle, path = "kernel_shuttle.rs")]
-pub(crate) mod kernel;
+mod event_threads;
+#[cfg_attr(shuttle, path = "poller_shuttle.rs")]
+pub(crate) mod poller;
 pub(crate) mod reactor;
 #[cfg(not(shuttle))]
 mod signals;
-pub(crate) mod words;
+pub(crate) mod word_watch;
 
 pub use blocking::Call;
-pub use words::Word;
+pub use word_watch::Word;
 
 use crate::events::reactor::Reactor;
-use crate::events::words::Words;
+use crate::events::word_watch::Words;
 use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sys;
 use crate::tasks::{AnyTask, At, Error, How, Keypoint, Scheduler, Step, Tasks};

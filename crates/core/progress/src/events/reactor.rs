@@ -4,16 +4,16 @@
 //! One for each [`Tasks`](crate::tasks::Tasks), started when first needed. It sleeps in a
 //! [`Kernel`], and does what others wish for ([`Wishes`](crate::tasks::Wishes)). Events become
 //! tasks, which run where their place says, some of them here. While one of those takes long
-//! another thread is this one ([`crew`](super::crew)): what the leader has begun and not done yet
+//! another thread is this one ([`crew`](super::event_threads)): what the leader has begun and not done yet
 //! lies here, where whoever leads goes on with it. Bounded by the descriptors of the process.
 
-use crate::events::crew::Crew;
-use crate::events::kernel::{FIRST_SOURCE, Kernel, News};
+use crate::events::event_threads::Crew;
+use crate::events::poller::{FIRST_SOURCE, Kernel, News};
 use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::limits::{STOP_LIMIT, TICK, TICK_LONGEST};
 use crate::sys;
 use crate::tasks::{self, AnyTask, At, Error, Keypoint, Naps, Order, Scheduler, Tally};
-use garonne_sync::lead::Turn;
+use garonne_sync::leader_follower::Turn;
 use rustix::event::epoll::EventFlags;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};

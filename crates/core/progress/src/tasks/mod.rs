@@ -13,7 +13,7 @@
 //!
 //! # The engine and tasks
 //!
-//! An engine's progress is a task, too, of a worker on call ([`on_call`]), which is of the ordinary
+//! An engine's progress is a task, too, of a worker on call ([`progress_worker`]), which is of the ordinary
 //! class: whoever runs it holds the engine's lock, and a worker of the idle class, put aside by the
 //! kernel with the lock in its hands for as long as other threads want the cores, would hold up
 //! every thread of its rank. Its word lies in memory that peers change, and only for what needs
@@ -26,36 +26,36 @@
 //! piece that a worker of the idle class has begun cannot be taken from it, though, so only workers
 //! with a core to themselves ([`Class::Ordinary`]) may have such tasks.
 
-mod on_call;
+mod event_requests;
 mod place;
+mod progress_worker;
+mod queue_watchers;
 mod scheduler;
 mod shared;
 #[cfg(all(test, shuttle))]
-mod shuffled;
-mod starts;
-mod told;
+mod shuttle_tests;
+mod task_trace;
+mod thread_spawner;
 mod urgent;
-mod watch;
-mod wishes;
 mod worker;
 mod worker_pool;
 
-pub use garonne_sync::chore::{Life, Step, Withdrawal, Work};
-pub use garonne_sync::rack::Tally;
+pub use garonne_sync::task_node::{Life, Step, Withdrawal, Work};
+pub use garonne_sync::task_slots::Tally;
 pub use place::Place;
 pub use scheduler::{Lengthy, Poller};
 pub use shared::shared;
-pub use told::{RunWatcher, watch_runs};
+pub use task_trace::{RunWatcher, watch_runs};
 pub use worker_pool::{Class, Settings, WorkerCounts, offer};
 
-pub(crate) use on_call::{Cores, Duty, Next};
 use place::Spot;
+pub(crate) use progress_worker::{Cores, Duty, Next};
 pub(crate) use scheduler::Scheduler;
 pub(crate) use shared::{Passed, pass};
-pub(crate) use starts::{Order, ordinary};
+pub(crate) use thread_spawner::{Order, ordinary};
 pub(crate) use worker::Naps;
 
-use garonne_sync::chore::{Chore, Put, Refused};
+use garonne_sync::task_node::{Chore, Put, Refused};
 use garonne_topology::Tree;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -181,7 +181,7 @@ impl<W: Work<At>> Work<At> for Placed<W> {
     #[inline]
     fn run(&self, at: &At) -> Step {
         if self.is_told {
-            return told::told(|| self.work.run(at));
+            return task_trace::told(|| self.work.run(at));
         }
         self.work.run(at)
     }
@@ -359,7 +359,7 @@ impl Tasks {
             return Tally::default();
         }
         let tally = self.scheduler().pass(keypoint);
-        on_call::look();
+        progress_worker::look();
         tally
     }
 

@@ -7,20 +7,20 @@
 
 use crate::events::blocking::Blockers;
 use crate::events::reactor::Reactor;
-use crate::events::words::Words;
+use crate::events::word_watch::Words;
 use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
 use crate::limits::{BACKLOG, CORE_TASKS, CPU_CHECK_TURNS, SHARED_TASKS, WAIT_NAP};
 use crate::sys;
+use crate::tasks::event_requests::Wishes;
 use crate::tasks::place::Spot;
+use crate::tasks::queue_watchers::{Looks, Watch};
 use crate::tasks::urgent::UrgentRacks;
-use crate::tasks::watch::{Looks, Watch};
-use crate::tasks::wishes::Wishes;
 use crate::tasks::worker_pool::{Settings, WorkerPool};
 use crate::tasks::{At, Error, Keypoint, Urgency};
-use garonne_sync::chore::Put;
+use garonne_sync::idle_set::Roster;
 use garonne_sync::pad::CachePadded;
-use garonne_sync::rack::{Racks, Tally};
-use garonne_sync::roster::Roster;
+use garonne_sync::task_node::Put;
+use garonne_sync::task_slots::{Racks, Tally};
 use garonne_topology::Tree;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

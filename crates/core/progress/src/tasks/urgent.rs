@@ -14,7 +14,7 @@ use crate::limits::NAP_LONGEST;
 use crate::sys;
 use crate::tasks::At;
 use crate::tasks::scheduler::Scheduler;
-use garonne_sync::rack::{Racks, Tally};
+use garonne_sync::task_slots::{Racks, Tally};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use crate::limits::{NAP_FIRST, NAP_LONGEST};
 use crate::sys;
 use crate::tasks::scheduler::{Poller, Scheduler};
 use crate::tasks::{At, Class, Keypoint};
-use garonne_sync::rack::Tally;
+use garonne_sync::task_slots::Tally;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -6,15 +6,15 @@
 //! submission.
 
 use crate::facade::{AtomicU32, Mutex, Ordering, lock};
+use crate::library_thread::OwnThread;
 use crate::limits::{START_AGAIN, STOP_LIMIT};
-use crate::own_thread::OwnThread;
 use crate::sys;
-use crate::tasks::on_call::Turns;
+use crate::tasks::progress_worker::Turns;
 use crate::tasks::scheduler::Scheduler;
-use crate::tasks::{Task, on_call, starts, worker};
+use crate::tasks::{Task, progress_worker, thread_spawner, worker};
 use garonne_sync::futex;
+use garonne_sync::idle_set::Bits;
 use garonne_sync::pad::CachePadded;
-use garonne_sync::roster::Bits;
 use garonne_topology::machine::allowed;
 use garonne_topology::{CpuSet, Tree, quota};
 use std::ffi::CString;
@@ -186,7 +186,7 @@ impl sys::Work for Home {
                     sys::name_thread(c"garonne-hands");
                     // Elsewhere it is as right, only slower.
                     let _ = sys::bind(&self.cpus);
-                    if on_call::attend(&scheduler, &self, task) == End::Retired {
+                    if progress_worker::attend(&scheduler, &self, task) == End::Retired {
                         return;
                     }
                 }
@@ -195,7 +195,7 @@ impl sys::Work for Home {
                         sys::name_thread(&name);
                     }
                     if scheduler.pool.class == Class::Idle {
-                        starts::work_for(&scheduler);
+                        thread_spawner::work_for(&scheduler);
                         sys::enter_idle_class();
                     }
                     worker::work(&scheduler, self.number);

@@ -8,9 +8,9 @@
 
 use super::lanes;
 use crate::limits::coll as limit;
-use garonne_sync::board::{Board, CELL_BYTES};
-use garonne_sync::round::{Rounds, Shape, WIDE_SETS};
+use garonne_sync::nbc_slots::{Rounds, Shape, WIDE_SETS};
 use garonne_sync::shm::Segment;
+use garonne_sync::shm_barrier::{Board, CELL_BYTES};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

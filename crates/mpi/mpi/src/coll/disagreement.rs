@@ -5,7 +5,7 @@ use super::statement::Statement;
 use crate::comm::Comm;
 use crate::error::{Class, Error};
 use garonne_engine::api::Origin;
-use garonne_sync::board::NOTE_BYTES;
+use garonne_sync::shm_barrier::NOTE_BYTES;
 
 /// Where the return address of its call lies in what a member notes of a collective.
 const SITE_AT: usize = NOTE_BYTES - 8;

@@ -18,7 +18,7 @@ use super::typed::{Bytes, Fold, Shape};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use garonne_engine::api::Origin;
-use garonne_progress::host::{Host, Stepper};
+use garonne_progress::messaging::{Host, Stepper};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -20,13 +20,13 @@ use crate::error::Result;
 use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
 use garonne_engine::event::Awaited;
-use garonne_progress::host::Awaits;
-use garonne_sync::board::{Board, CELL_BYTES};
+use garonne_progress::messaging::Awaits;
 use garonne_sync::copy::{self, Routine};
 use garonne_sync::doorbell::Doorbell;
-use garonne_sync::hands::{self, For};
-use garonne_sync::round::Rounds;
+use garonne_sync::nbc_slots::Rounds;
+use garonne_sync::progress_owner::{self, For};
 use garonne_sync::shm::Segment;
+use garonne_sync::shm_barrier::{Board, CELL_BYTES};
 use garonne_sync::user::{Scratch, UserMem};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -403,8 +403,9 @@ impl Place {
 
     fn call(hands: &[Option<Segment>]) {
         let words = hands.iter().flatten();
-        let calls = words.map(|words| hands::Call::new(words.atomic_u32(0), words.atomic_u32(4)));
-        hands::Call::ring_all(calls, For::Everything);
+        let calls =
+            words.map(|words| progress_owner::Call::new(words.atomic_u32(0), words.atomic_u32(4)));
+        progress_owner::Call::ring_all(calls, For::Everything);
     }
 
     /// Whether members have cores of their own, and not each a cache with others.

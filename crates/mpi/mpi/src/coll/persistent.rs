@@ -19,7 +19,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::request::Request;
 use garonne_engine::api::Origin;
-use garonne_progress::host::Stepper;
+use garonne_progress::messaging::Stepper;
 use std::sync::Arc;
 
 impl Comm {

@@ -19,7 +19,7 @@ use crate::request::{Completion, Outcome};
 use garonne_engine::api::{self, Mode, Origin, Pattern, Source, Started};
 use garonne_engine::event::{Awaited, Meeting};
 use garonne_engine::watch::{Does, Watched};
-use garonne_progress::host::{Awaits, Host, Waiter};
+use garonne_progress::messaging::{Awaits, Host, Waiter};
 use garonne_sync::user::{Data, UserMem};
 use smallvec::SmallVec;
 use std::borrow::Cow;

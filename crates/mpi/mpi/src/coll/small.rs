@@ -13,7 +13,7 @@ use super::table::Table;
 use super::typed;
 use crate::error::Result;
 use crate::limits::coll as limit;
-use garonne_sync::board::CELL_BYTES;
+use garonne_sync::shm_barrier::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
 use std::ops::Range;
 

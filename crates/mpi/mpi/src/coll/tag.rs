@@ -6,7 +6,7 @@
 //! broadcast, another in a barrier) leaves a message with the right number and another kind in the
 //! unexpected queue, where `garonne who` finds it and names both calls.
 
-use garonne_progress::surroundings::Counted;
+use garonne_progress::environment::Counted;
 use std::fmt;
 
 /// Kinds of collective, as tags and events carry them; constructors of communicators, in which all

@@ -9,7 +9,7 @@ use super::ways::Stroke;
 use crate::datatype::Datatype;
 use crate::error::Result;
 use garonne_sync::copy::{Routine, copy_mem_by};
-use garonne_sync::local::copy_local;
+use garonne_sync::local_copy::copy_local;
 use garonne_sync::user::{Data, Layout, Packed, UserMem};
 use std::sync::Arc;
 

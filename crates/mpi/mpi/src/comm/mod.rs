@@ -36,7 +36,7 @@ use crate::process::Process;
 use crate::session::Session;
 use crate::topo::Topology;
 use garonne_engine::api::{Context, Origin, Peer};
-use garonne_progress::surroundings::{Counted, Counts, Known, Members};
+use garonne_progress::environment::{Counted, Counts, Known, Members};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};

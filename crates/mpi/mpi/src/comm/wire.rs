@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::api::{self, Context, Mode, Origin, Pattern, Source, Started};
 use garonne_engine::event::Meeting;
-use garonne_progress::host::{Awaits, Host, Stepper, Waiter};
+use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};
 use garonne_sync::user::{Data, Scratch};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

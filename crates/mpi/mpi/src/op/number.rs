@@ -3,7 +3,7 @@
 //! One trait for machine numbers and software floating point, so that every operation is written
 //! once.
 
-use garonne_sync::wide::{self, Loop};
+use garonne_sync::simd_dispatch::{self, Loop};
 use rustc_apfloat::Float;
 use rustc_apfloat::ieee::{Half, Quad, X87DoubleExtended};
 use std::marker::PhantomData;
@@ -44,7 +44,7 @@ pub(super) trait Number: Copy {
 /// As [`Number::each`], with the widest vectors that this machine has.
 #[inline(always)]
 pub(super) fn each<T: Number>(src: &[u8], dst: &mut [u8], f: impl Fn(T, T) -> T) {
-    wide::run(Each {
+    simd_dispatch::run(Each {
         src,
         dst,
         f,

@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::request::{Completion, Outcome, Request, Status};
 use crate::undelivered::Sent;
 use garonne_engine::api::Peer;
-use garonne_progress::host::Awaits;
+use garonne_progress::messaging::Awaits;
 use garonne_sync::user::{Scratch, UserMem};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -23,8 +23,8 @@ use garonne_engine::api::{self, Mode, Origin, Pattern, Peer, Source, Started};
 use garonne_engine::event::Sent;
 use garonne_engine::limits::AHEAD_FROM;
 use garonne_engine::quick::{ANY_PEER, Catch, Small};
-use garonne_progress::host::Awaits;
 use garonne_progress::limits::HANDS_FROM;
+use garonne_progress::messaging::Awaits;
 use garonne_sync::user::{Data, UserMem};
 
 /// The four send modes.

@@ -5,7 +5,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::request::{Completion, Outcome, Request, Status, wait, wait_all};
 use garonne_engine::api::Origin;
-use garonne_progress::host::Awaits;
+use garonne_progress::messaging::Awaits;
 use garonne_sync::user::{Data, Packed, Scratch};
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -5,7 +5,7 @@ use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, Origin, Started};
 use garonne_engine::event::{Awaited, Meeting, Pending};
-use garonne_progress::host::Awaits;
+use garonne_progress::messaging::Awaits;
 use garonne_sync::user::Data;
 
 /// A message that a matched probe took: received once with [`Message::recv`] or [`Message::irecv`].

@@ -6,7 +6,7 @@ use crate::p2p::buffer::Buffer;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::testing::{self, Bytes};
 use garonne_engine::api::Origin;
-use garonne_progress::surroundings::{Given, Patience, Surroundings};
+use garonne_progress::environment::{Given, Patience, Surroundings};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 

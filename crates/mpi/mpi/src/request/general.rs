@@ -3,7 +3,7 @@
 use super::{Completion, Outcome, Request, Status};
 use crate::error::{Error, Result};
 use crate::process::Process;
-use garonne_progress::host::{Awaits, Waiter};
+use garonne_progress::messaging::{Awaits, Waiter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -27,7 +27,7 @@ use crate::process::Process;
 use garonne_engine::api;
 use garonne_engine::event::{Meeting, Pending};
 use garonne_engine::quick::Caught;
-use garonne_progress::host::{Awaits, Waiter};
+use garonne_progress::messaging::{Awaits, Waiter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a completed operation tells (`MPI_Status`).
@@ -105,7 +105,7 @@ pub trait Completion: Send + Sync {
     }
 
     /// The same of one that waits for this among others, for
-    /// [`Host::any_of`](garonne_progress::host::Host::any_of). It may change whenever some of that
+    /// [`Host::any_of`](garonne_progress::messaging::Host::any_of). It may change whenever some of that
     /// has come.
     fn awaits_among(&self) -> Awaits {
         Awaits::Anything

@@ -4,7 +4,7 @@
 //! of their request, so that the edge writes statuses in place.
 
 use super::{Outcome, Request, Status};
-use garonne_progress::host::{Awaits, Host};
+use garonne_progress::messaging::{Awaits, Host};
 use std::cell::Cell;
 
 /// What `MPI_Testany` and `MPI_Request_get_status_any` found.

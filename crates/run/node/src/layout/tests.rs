@@ -154,8 +154,8 @@ fn the_latest_calls_of_a_ranks_threads_are_told_once_each() {
 fn a_format_stands_for_what_processes_compute_alike() {
     use garonne_engine::Quotas;
     use garonne_rails::{limits, shm::inbox_bytes};
-    use garonne_sync::board::Board;
-    use garonne_sync::round::{ROUNDS, Rounds, Shape, WIDE_SETS};
+    use garonne_sync::nbc_slots::{ROUNDS, Rounds, Shape, WIDE_SETS};
+    use garonne_sync::shm_barrier::Board;
     let grants = [2, 64, 1000].map(|ranks| {
         let Quotas { envelopes, payload } = Quotas::for_world(ranks);
         (envelopes, payload)

@@ -13,7 +13,7 @@ use crate::tracing::TraceRecorder;
 use crate::{limits, sys};
 use garonne_engine::api::Peer;
 use garonne_engine::event::{self, Awaited, Sent, Waiting};
-use garonne_progress::surroundings::{Known, Lent, Members, Patience, Senders, Surroundings};
+use garonne_progress::environment::{Known, Lent, Members, Patience, Senders, Surroundings};
 use garonne_trace::record::Kind;
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

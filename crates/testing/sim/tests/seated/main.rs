@@ -13,10 +13,10 @@ use garonne_engine::api::{
 use garonne_engine::quick::Catch;
 use garonne_engine::rail::Rail;
 use garonne_engine::shard::Shard;
-use garonne_progress::engine_host::EngineHost;
-use garonne_progress::host::{Awaits, Host, Stepper, Waiter};
+use garonne_progress::environment::Patience;
+use garonne_progress::locked_engine::EngineHost;
+use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};
 use garonne_progress::sharded::Sharded;
-use garonne_progress::surroundings::Patience;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::random::Random;
 use garonne_sim::{Lending, leave_sharded, leave_together, seeds};

@@ -10,7 +10,7 @@ use garonne_mpi::op::{Op, Predefined};
 use garonne_mpi::p2p::{RecvArgs, SendArgs, SendMode};
 use garonne_mpi::process::{Config, Process, ThreadLevel};
 use garonne_mpi::request;
-use garonne_progress::host::Host;
+use garonne_progress::messaging::Host;
 use garonne_sim::job::{Job, Outcome, SimHost, check};
 use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};

@@ -95,7 +95,7 @@ impl InCollective {
             }
             What::Construction(before) => {
                 let counted =
-                    counts[garonne_progress::surroundings::Counted::Constructions as usize];
+                    counts[garonne_progress::environment::Counted::Constructions as usize];
                 (counted.wrapping_sub(before + 1) as i32) >= 0
             }
         }

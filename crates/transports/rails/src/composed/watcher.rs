@@ -10,7 +10,7 @@ use crate::limits::TCP_NAP;
 use crate::sys;
 use crate::tcp::{Sockets, TcpRail};
 use garonne_engine::rail::WakeSource;
-use garonne_sync::hands::{Call, For};
+use garonne_sync::progress_owner::{Call, For};
 use garonne_sync::shm::Word;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};

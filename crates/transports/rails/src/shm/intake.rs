@@ -13,7 +13,7 @@ use garonne_engine::api::{Error, Peer};
 use garonne_engine::rail::{Accept, Header, Peeked, Ready, Sink};
 use garonne_sync::mailbox::{Intake, Record, Taken};
 use garonne_sync::shm::Segment;
-use garonne_sync::stores::Reader;
+use garonne_sync::store_policy::Reader;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 

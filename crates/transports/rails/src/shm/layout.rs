@@ -40,7 +40,7 @@ pub(crate) mod card {
     /// record there.
     pub(crate) const SWITCH: usize = 16;
     /// Written by the reader: what its copies of the writer's payloads took, two numbers of 32
-    /// bits; see `stores`.
+    /// bits; see `store_policy`.
     pub(crate) const READS: usize = 24;
     /// Written by the writer, without a mapping: why it has none of this inbox (errno); 0: it said
     /// nothing.

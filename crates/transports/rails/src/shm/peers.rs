@@ -7,11 +7,11 @@ use crate::shm::layout::{self, Layout, card};
 use garonne_engine::api::{Error, Peer};
 use garonne_sync::copy::Stores;
 use garonne_sync::doorbell::Doorbell;
-use garonne_sync::hands::{Call, For};
 use garonne_sync::mailbox::Outlet;
-use garonne_sync::run::Run;
+use garonne_sync::progress_owner::{Call, For};
 use garonne_sync::shm::{Segment, Word};
-use garonne_sync::stores::{Chooser, Reads};
+use garonne_sync::slot_batch::Run;
+use garonne_sync::store_policy::{Chooser, Reads};
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,7 +52,7 @@ pub trait Neighbours: Send + Sync {
     fn write_unmapped(&self, _peer: Peer, _at: usize, _word: u32) {}
     /// The doorbell word of a rank: a segment of four bytes. `None`: no such rank.
     fn doorbell(&self, peer: Peer) -> Option<Segment>;
-    /// The two words by which a rank's helper is called (`garonne_sync::hands`): a segment of eight
+    /// The two words by which a rank's helper is called (`garonne_sync::progress_owner`): a segment of eight
     /// bytes. `None`: it never has one.
     fn hands(&self, _peer: Peer) -> Option<Segment> {
         None

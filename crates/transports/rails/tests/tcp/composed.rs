@@ -10,7 +10,7 @@ use garonne_rails::composed::ComposedRail;
 use garonne_rails::conformance::{Told, World, check_all, send};
 use garonne_rails::shm::{ShmRail, Threads};
 use garonne_sync::futex::{self, Wake};
-use garonne_sync::hands::{Call, For};
+use garonne_sync::progress_owner::{Call, For};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::limits::coll as limit;
 use combine::slots;
 pub(super) use combine::{Operands, Room};
-use garonne_sync::board::CELL_BYTES;
+use garonne_sync::shm_barrier::CELL_BYTES;
 use garonne_sync::user::Data;
 use std::ops::Range;
 

@@ -9,7 +9,7 @@ use crate::coll::typed::{self, slice};
 use crate::coll::ways::{Pattern, Sort};
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
-use garonne_sync::board::DEPTH;
+use garonne_sync::shm_barrier::DEPTH;
 use garonne_sync::user::{Data, UserMem};
 
 /// The part of `data` that belongs to the piece of at most `most` bytes at `at`.

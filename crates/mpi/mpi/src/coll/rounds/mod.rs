@@ -2,7 +2,7 @@
 //! node and have a board.
 //!
 //! Used by [`Comm::start_collective`](crate::comm::Comm::start_collective). What a member brings it
-//! puts down when it starts the call, unless the round is not free yet ([`garonne_sync::round`]);
+//! puts down when it starts the call, unless the round is not free yet ([`garonne_sync::nbc_slots`]);
 //! whoever comes last combines for all (where members are few and have a core each, every one for
 //! itself), so who computes meanwhile is waited for by nobody. Then nothing is left to do but to
 //! look, and to take: who waits or tests does so itself, and whoever brings about what others wait
@@ -45,10 +45,10 @@ use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Request, Status};
 use errand::{Course, Errand, Private, View};
-use garonne_sync::board::{Arrival, NOTE_BYTES, Words};
 use garonne_sync::copy::Stores;
-use garonne_sync::round::{Asked, Asks, Left, ROUNDS, Rounds, is_free, is_whole};
-use garonne_sync::stores::{Chooser, Reader, Reads};
+use garonne_sync::nbc_slots::{Asked, Asks, Left, ROUNDS, Rounds, is_free, is_whole};
+use garonne_sync::shm_barrier::{Arrival, NOTE_BYTES, Words};
+use garonne_sync::store_policy::{Chooser, Reader, Reads};
 use moves::Step;
 use open::{Berth, Open, State};
 use parcels::Misfit;

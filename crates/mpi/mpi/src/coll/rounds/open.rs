@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::event::{Awaited, Meeting};
-use garonne_progress::host::{Awaits, Host, Stepper, Waiter};
-use garonne_sync::attended::Attended;
-use garonne_sync::board::Words;
-use garonne_sync::round::{Asked, ROUNDS};
+use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};
+use garonne_sync::nbc_slots::{Asked, ROUNDS};
+use garonne_sync::shm_barrier::Words;
+use garonne_sync::single_flight::Attended;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 

@@ -7,7 +7,7 @@ use crate::coll::{Barrier, Comm, Origin};
 use crate::p2p::RecvArgs;
 use crate::request;
 use crate::testing::Bytes;
-use garonne_progress::host::Stepper;
+use garonne_progress::messaging::Stepper;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -14,7 +14,7 @@ use super::super::typed;
 use super::errand::{Course, View};
 use crate::error::Result;
 use crate::limits::coll as limit;
-use garonne_sync::board::CELL_BYTES;
+use garonne_sync::shm_barrier::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
 
 /// Who gives to whom.

@@ -3,7 +3,7 @@
 use super::Running;
 use crate::comm::Comm;
 use crate::request::{Completion, Outcome, Status};
-use garonne_progress::host::{Awaits, Host, Stepper, Waiter};
+use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};
 use std::sync::atomic::Ordering;
 
 impl Stepper for Running {

@@ -6,7 +6,7 @@ use crate::datatype::{Datatype, codes};
 use crate::error::Result;
 use crate::op::{Op, Predefined};
 use crate::process::{Config, Process, ThreadLevel};
-use garonne_sync::board::DEPTH;
+use garonne_sync::shm_barrier::DEPTH;
 use garonne_sync::user::Scratch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering as Memory};

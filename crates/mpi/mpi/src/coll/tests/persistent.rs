@@ -13,7 +13,7 @@ use crate::error::Class;
 use crate::op::{Op, Predefined};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request;
-use garonne_progress::surroundings::Counted;
+use garonne_progress::environment::Counted;
 use garonne_sync::user::Data;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use crate::datatype::{Datatype, codes};
 use crate::op::{Op, Predefined};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request::{self, Outcome};
-use garonne_sync::round::ROUNDS;
+use garonne_sync::nbc_slots::ROUNDS;
 use garonne_sync::user::Data;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};

@@ -1,0 +1,403 @@
+//! Lending a rank's hands: who may touch its engine while no thread of the program is in the
+//! library, and how its peers call for that.
+//!
+//! The [`Gate`] lies between the program's thread, which promised to be the only one and so takes
+//! locks without atomic operations, and a helper of the library. While the gate is kept the helper
+//! stays outside; the program's thread lends before it goes away and takes back when it waits, so
+//! locks may change their ways in between. A helper that is inside is not waited for: until it has
+//! left, both are at the engine, with real locks. The [`Call`] is two words in shared memory by
+//! which peers wake the helper. It is armed while something is open that needs hands; only what
+//! needs hands looks at it, so a small message never does. Where nobody is to call at once,
+//! [`Lendings`] lets the helper look by itself now and then, and rest while nothing is lent. Where
+//! cores are idle it may stay awake for a while instead of sleeping ([`Vigil`]): then nobody has to
+//! call it.
+
+mod progress_spin;
+
+pub use progress_spin::Vigil;
+
+use crate::doorbell::Doorbell;
+use crate::facade::{AtomicBool, AtomicU32, Ordering, fence, total_order};
+
+const KEPT: u32 = 0;
+/// Kept, and nobody is there to whom it could be lent.
+const DESERTED: u32 = 1;
+const LENT: u32 = 2;
+const INSIDE: u32 = 3;
+/// Lent, and nobody is there who could come in: nothing that was open is any more.
+const ABANDONED: u32 = 4;
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub struct Gate {
+    state: AtomicU32,
+    recalled: AtomicBool,
+}
+
+/// The helper is inside; dropping it leaves.
+#[derive(Debug)]
+pub struct Inside<'a>(&'a Gate);
+
+impl Gate {
+    /// Kept.
+    #[allow(
+        clippy::new_without_default,
+        reason = "loom's atomics are made at run time"
+    )]
+    pub fn new() -> Self {
+        Self {
+            state: AtomicU32::new(KEPT),
+            recalled: AtomicBool::new(false),
+        }
+    }
+
+    /// Lets the helper in from now on, and lets one stay that was asked to leave. For the one who
+    /// keeps and lends. `false`: the helper has retired, nothing is lent.
+    pub fn lend(&self) -> bool {
+        // Who lends is the one who recalls. A helper may look at both words all the time: they are
+        // written only if they change.
+        if self.recalled.load(Ordering::Relaxed) {
+            self.recalled.store(false, Ordering::SeqCst);
+        }
+        // Release: the helper sees what the lender did, the change of its locks included.
+        // SYNC(hands-gate). What was noted as open before, in this one order or under a lock, a
+        // helper that goes sees, or it is seen here: SYNC(hands-abandoned).
+        total_order();
+        let lent = self
+            .state
+            .compare_exchange(KEPT, LENT, Ordering::SeqCst, Ordering::SeqCst);
+        !matches!(lent, Err(DESERTED | ABANDONED))
+    }
+
+    /// The helper goes for good, if nothing is lent. `false`: it is needed.
+    pub fn retire(&self) -> bool {
+        self.state
+            .compare_exchange(KEPT, DESERTED, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Whether the last helper has retired.
+    #[inline]
+    pub fn is_deserted(&self) -> bool {
+        matches!(self.state.load(Ordering::Relaxed), DESERTED | ABANDONED)
+    }
+
+    /// There is a helper again.
+    pub fn attend(&self) {
+        for (gone, there) in [(DESERTED, KEPT), (ABANDONED, LENT)] {
+            let _ = self
+                .state
+                .compare_exchange(gone, there, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it is kept. Exact for the one who lends and takes back.
+    #[inline]
+    pub fn is_kept(&self) -> bool {
+        self.state.load(Ordering::Relaxed) < LENT
+    }
+
+    /// Whether it is lent, and not asked back. Exact for the one who lends and takes back.
+    pub fn is_lent(&self) -> bool {
+        !self.is_kept() && !self.recalled.load(Ordering::Relaxed)
+    }
+
+    /// Whether the helper was inside a moment ago.
+    pub fn is_entered(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == INSIDE
+    }
+
+    /// Takes it back unless the helper is inside. `true`: it is kept now.
+    pub fn try_keep(&self) -> bool {
+        // Acquire: what the helper did is seen. SYNC(hands-gate).
+        let take = |lent, kept| {
+            self.state
+                .compare_exchange(lent, kept, Ordering::Acquire, Ordering::Relaxed)
+        };
+        match take(LENT, KEPT) {
+            // Should one be there again meanwhile, it is asked again.
+            Err(ABANDONED) => take(ABANDONED, DESERTED).is_ok(),
+            taken => matches!(taken, Ok(_) | Err(KEPT | DESERTED)),
+        }
+    }
+
+    /// As `try_keep`, but a helper that is inside is asked to leave soon. It may still be inside,
+    /// even put aside by the kernel: who gets `false` goes on with locks that are real ones, and
+    /// calls this again now and then.
+    pub fn take_back(&self) -> bool {
+        if self.try_keep() {
+            return true;
+        }
+        // Before the look: a helper that comes in later sees it. SYNC(hands-recall).
+        self.recalled.store(true, Ordering::SeqCst);
+        self.try_keep()
+    }
+
+    /// The helper comes in; `None`: it is kept.
+    pub fn enter(&self) -> Option<Inside<'_>> {
+        // Acquire: SYNC(hands-gate).
+        self.state
+            .compare_exchange(LENT, INSIDE, Ordering::Acquire, Ordering::Relaxed)
+            .ok()
+            .map(|_| Inside(self))
+    }
+}
+
+impl Inside<'_> {
+    /// Somebody of the rank is at work itself: leave soon. SYNC(hands-recall).
+    #[inline]
+    pub fn recalled(&self) -> bool {
+        self.0.recalled.load(Ordering::SeqCst)
+    }
+
+    /// The helper goes for good although hands are lent, since nothing is open, unless `needed`
+    /// says that something is by now: who leaves something open and lends afterwards sees that
+    /// nobody is there, or is seen by `needed`. `false`: it stays.
+    pub fn abandon(self, needed: impl FnOnce() -> bool) -> bool {
+        let gate = self.0;
+        std::mem::forget(self);
+        // Release: SYNC(hands-gate). Before the look: SYNC(hands-abandoned).
+        gate.state.swap(ABANDONED, Ordering::SeqCst);
+        total_order();
+        let stays = needed();
+        if stays {
+            // Whoever lent meanwhile may have said that already.
+            gate.attend();
+        }
+        !stays
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        // Release: SYNC(hands-gate).
+        self.0.state.store(LENT, Ordering::Release);
+    }
+}
+
+/// How often hands were lent, for a helper that looks by itself: it acts on what stays lent from
+/// one look to the next, and rests while nothing is.
+#[derive(Debug)]
+pub struct Lendings {
+    times: AtomicU32,
+    resting: AtomicBool,
+}
+
+impl Lendings {
+    /// None so far, and the helper looks.
+    #[allow(
+        clippy::new_without_default,
+        reason = "loom's atomics are made at run time"
+    )]
+    pub fn new() -> Self {
+        Self {
+            times: AtomicU32::new(0),
+            resting: AtomicBool::new(false),
+        }
+    }
+
+    /// Hands are lent. `true`: the helper rests, and the caller is the one who must wake it.
+    #[inline]
+    pub fn count(&self) -> bool {
+        self.times.fetch_add(1, Ordering::Relaxed);
+        // The count before the look: SYNC(hands-rest).
+        fence(Ordering::SeqCst);
+        self.is_resting() && self.resting.swap(false, Ordering::Relaxed)
+    }
+
+    /// How often so far.
+    pub fn times(&self) -> u32 {
+        self.times.load(Ordering::Relaxed)
+    }
+
+    /// Whether the helper has to be woken.
+    #[inline]
+    pub fn is_resting(&self) -> bool {
+        self.resting.load(Ordering::Relaxed)
+    }
+
+    /// The helper looks again, for whatever reason.
+    pub fn rise(&self) {
+        self.resting.store(false, Ordering::Relaxed);
+    }
+
+    /// The helper is about to rest. `false`: hands were lent since there were `seen` lendings.
+    pub fn rest(&self, seen: u32) -> bool {
+        self.resting.store(true, Ordering::Relaxed);
+        // SYNC(hands-rest).
+        fence(Ordering::SeqCst);
+        let rests = self.times() == seen;
+        if !rests {
+            self.resting.store(false, Ordering::Relaxed);
+        }
+        rests
+    }
+}
+
+/// For what a helper is to be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// For transfers that stand still without it.
+    Answers,
+    /// For everything that came: steps of a collective wait for it.
+    Everything,
+}
+
+/// The words by which peers call a rank's helper.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    bell: Doorbell<'a>,
+    word: &'a AtomicU32,
+    /// Not zero: it wants to be called for everything.
+    all: &'a AtomicU32,
+}
+
+impl<'a> Call<'a> {
+    /// The words of a rank, wherever they lie.
+    pub fn new(word: &'a AtomicU32, all: &'a AtomicU32) -> Self {
+        Self {
+            bell: Doorbell::new(word),
+            word,
+            all,
+        }
+    }
+
+    /// The word that the helper sleeps on. It changes with each call, and when it is armed.
+    pub fn word(self) -> &'a AtomicU32 {
+        self.word
+    }
+
+    /// From now on peers call. Look once more for what came before, and, where others arm too,
+    /// whether what is open is still what this armed for.
+    pub fn arm(self, what: For) {
+        // A swap: who takes back what another armed for sees what that one had left open.
+        // SYNC(hands-open).
+        self.all
+            .swap(u32::from(what == For::Everything), Ordering::AcqRel);
+        // Orders both words before the caller's look, against the fence in `claim`.
+        // SYNC(hands-call).
+        self.bell.arm();
+    }
+
+    /// Whether it is armed.
+    #[inline]
+    pub fn is_armed(self) -> bool {
+        self.bell.is_armed()
+    }
+
+    /// From now on peers do not call.
+    pub fn disarm(self) {
+        // A call that comes first wakes the helper for nothing.
+        self.bell.claim_ring();
+        // Before a look at whether somebody armed it meanwhile for a reason that this caller had
+        // not seen. SYNC(hands-recall).
+        fence(Ordering::SeqCst);
+    }
+
+    /// After something was published for the rank: `true` if the caller is the one who must wake
+    /// its helper. No system call.
+    #[inline]
+    pub fn claim(self, what: For) -> bool {
+        // The publication before the look: SYNC(hands-call).
+        fence(Ordering::SeqCst);
+        self.claim_fenced(what)
+    }
+
+    /// The same where a fence lies between the publication and this.
+    #[inline]
+    fn claim_fenced(self, what: For) -> bool {
+        self.bell.is_armed()
+            && (what == For::Answers || self.all.load(Ordering::Relaxed) != 0)
+            && self.bell.claim_ring()
+    }
+
+    /// After something was published for the rank: wakes its helper if it wants to be called for
+    /// that.
+    #[inline]
+    pub fn ring(self, what: For) {
+        if self.claim(what) {
+            crate::deferred_wake::wake_all(self.word);
+        }
+    }
+
+    /// After something was published for several ranks: calls the helpers of those that want to be
+    /// called for that, each by its words.
+    pub fn ring_all<'b>(calls: impl Iterator<Item = Call<'b>>, what: For) {
+        // Before all looks: SYNC(hands-call).
+        fence(Ordering::SeqCst);
+        for call in calls.filter(|call| call.claim_fenced(what)) {
+            crate::deferred_wake::wake_all(call.word);
+        }
+    }
+
+    /// Wakes the helper whatever it waits for.
+    pub fn rouse(self) {
+        // An even number: armed stays armed.
+        self.word.fetch_add(2, Ordering::SeqCst);
+        crate::futex::wake(self.word, u32::MAX);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_that_is_kept_lets_nobody_in_and_one_whose_helper_is_inside_is_not_taken() {
+        let gate = Gate::new();
+        assert!(gate.enter().is_none() && gate.is_kept());
+        gate.lend();
+        let inside = gate.enter().unwrap();
+        assert!(!inside.recalled() && !gate.take_back() && inside.recalled());
+        drop(inside);
+        assert!(gate.take_back() && gate.is_kept());
+        gate.lend();
+        let inside = gate.enter().unwrap();
+        assert!(!inside.recalled() && !gate.take_back() && inside.recalled());
+        gate.lend();
+        assert!(!inside.recalled() && gate.is_lent(), "it may stay");
+        assert!(!gate.take_back() && !gate.is_lent());
+    }
+
+    #[test]
+    fn a_helper_retires_only_while_the_gate_is_kept_and_nothing_is_lent_until_there_is_another() {
+        let gate = Gate::new();
+        assert!(gate.lend() && !gate.retire());
+        assert!(gate.take_back() && gate.retire() && !gate.retire());
+        assert!(gate.is_kept() && gate.is_deserted() && gate.take_back());
+        assert!(!gate.lend() && gate.is_kept() && gate.enter().is_none());
+        gate.attend();
+        assert!(gate.lend() && gate.lend() && gate.enter().is_some());
+    }
+
+    #[test]
+    fn a_helper_abandons_what_is_lent_only_while_nothing_is_needed_and_there_can_be_another() {
+        let gate = Gate::new();
+        assert!(gate.lend());
+        assert!(!gate.enter().unwrap().abandon(|| true) && !gate.is_deserted());
+        assert!(gate.enter().unwrap().abandon(|| false));
+        assert!(gate.is_deserted() && !gate.is_kept() && gate.enter().is_none() && !gate.lend());
+        gate.attend();
+        assert!(gate.is_lent() && gate.lend() && gate.enter().unwrap().abandon(|| false));
+        assert!(gate.take_back() && gate.is_kept() && gate.is_deserted() && !gate.lend());
+        gate.attend();
+        assert!(gate.is_kept() && !gate.is_deserted() && gate.lend());
+    }
+
+    #[test]
+    fn a_call_for_answers_is_not_bothered_with_other_news() {
+        let words = (AtomicU32::new(0), AtomicU32::new(0));
+        let call = Call::new(&words.0, &words.1);
+        assert!(!call.claim(For::Answers));
+        call.arm(For::Answers);
+        assert!(!call.claim(For::Everything) && call.claim(For::Answers) && !call.is_armed());
+        call.arm(For::Everything);
+        assert!(call.claim(For::Everything));
+        call.arm(For::Everything);
+        call.disarm();
+        assert!(!call.claim(For::Answers));
+    }
+}

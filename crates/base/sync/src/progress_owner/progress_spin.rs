@@ -1,0 +1,99 @@
+//! Vigils: a helper that does nothing, and looks at its gate instead of sleeping.
+//!
+//! Begun and ended by the helper, asked by whoever lends. One flag; what it means is in the order
+//! of its steps and those of the gate.
+
+use crate::facade::{AtomicBool, Ordering, fence};
+
+/// Whether a helper that does nothing is awake and looks at its gate, so that nobody has to be
+/// asked to call it for what is lent now.
+#[derive(Debug)]
+pub struct Vigil(AtomicBool);
+
+impl Vigil {
+    /// It is not.
+    #[allow(
+        clippy::new_without_default,
+        reason = "loom's atomics are made at run time"
+    )]
+    pub fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    /// Whether it was a moment ago.
+    #[inline]
+    pub fn is_kept(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The helper looks from now on. For the helper alone.
+    pub fn begin(&self) {
+        if !self.is_kept() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// It does no more, after one last look at its gate and at what is open. For the helper alone,
+    /// or for who knows that it is gone.
+    pub fn end(&self) {
+        self.0.store(false, Ordering::Relaxed);
+        // Before that look: SYNC(hands-vigil).
+        fence(Ordering::SeqCst);
+    }
+
+    /// After hands were lent: whether the helper sees that without being called.
+    pub fn sees(&self) -> bool {
+        // The lending before the look: SYNC(hands-vigil).
+        fence(Ordering::SeqCst);
+        self.is_kept()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::progress_owner::Gate;
+    use loom::sync::Arc;
+
+    /// Hands are lent at the moment at which a helper that was awake goes to sleep.
+    #[test]
+    fn a_helper_that_ends_its_vigil_sees_what_is_lent_or_the_lender_knows_that_it_has_to_be_called()
+    {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(), Vigil::new()));
+            shared.1.begin();
+            let helper = shared.clone();
+            let thread = loom::thread::spawn(move || {
+                helper.1.end();
+                helper.0.enter().is_some()
+            });
+            shared.0.lend();
+            let relied = shared.1.sees();
+            let entered = thread.join().unwrap();
+            assert!(entered || !relied, "what is lent would be left lying");
+        });
+    }
+
+    /// The same while the helper is inside: what was left open before is in its last look.
+    #[test]
+    fn a_helper_that_ends_its_vigil_inside_sees_what_was_left_open_or_the_lender_knows() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(), Vigil::new(), AtomicBool::new(false)));
+            shared.1.begin();
+            shared.0.lend();
+            let helper = shared.clone();
+            let thread = loom::thread::spawn(move || {
+                let inside = helper.0.enter();
+                helper.1.end();
+                let seen = helper.2.load(Ordering::Relaxed);
+                drop(inside);
+                seen
+            });
+            shared.2.store(true, Ordering::Relaxed);
+            shared.0.lend();
+            let relied = shared.1.sees();
+            let seen = thread.join().unwrap();
+            assert!(seen || !relied, "what is open would be left lying");
+        });
+    }
+}

@@ -1,0 +1,596 @@
+//! A chore: a small piece of work in memory of its owner, that racks (see [`crate::task_slots`]) hand to
+//! whoever has hands free.
+//!
+//! Nothing is allocated to hand one over: a rack keeps its address. So that the address stays good,
+//! a chore is pinned and its drop takes it back from its rack, waiting for a run that goes on; or
+//! it lies in an `Arc`, of which the rack holds a count meanwhile. It is in one rack at a time and
+//! run by one thread at a time. Any thread may put, withdraw or wait for it. One word, `state`,
+//! says where it is in its life; its bits are below.
+
+use crate::backoff::Patience;
+use crate::facade::{AtomicU32, AtomicUsize, Ordering, me, prefetch_to_write, relax};
+use crate::task_slots::Racks;
+use std::marker::PhantomPinned;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// What a run says at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The work is done.
+    Done,
+    /// It is to be run again; the chore stays in its rack.
+    Again,
+}
+
+/// The work of a chore. `C` is what a run is told about where and when it happens.
+pub trait Work<C>: Send + Sync + 'static {
+    /// Does a part of it. Must not block. A panic ends the chore, not the thread.
+    fn run(&self, context: &C) -> Step;
+}
+
+impl<C, F: Fn(&C) -> Step + Send + Sync + 'static> Work<C> for F {
+    fn run(&self, context: &C) -> Step {
+        self(context)
+    }
+}
+
+/// Where a chore is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Never put, or refused.
+    New,
+    /// In a rack, or being run.
+    Pending,
+    /// Its last run said so.
+    Done,
+    /// Taken back.
+    Withdrawn,
+    /// Its last run panicked.
+    Failed,
+}
+
+/// Why a chore was not put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It is in a rack already, or somebody is taking it back.
+    Pending,
+    /// The rack has no room.
+    Full,
+    /// There is no such rack.
+    Nowhere,
+}
+
+/// The end of a withdrawal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withdrawal {
+    /// It is in no rack and nobody runs it. What became of it last is told.
+    Settled(Life),
+    /// Asked by its own run: it will not be run again after this run.
+    AfterThisRun,
+}
+
+// Bits of `state`. KIND: the life. The others only mean something while it is pending, but RECALL,
+// which lasts until the withdrawer has let go.
+const KIND: u32 = 0b111;
+const NEW: u32 = 0;
+/// Being put: nobody else may change anything.
+const SETTING: u32 = 1;
+const PENDING: u32 = 2;
+const DONE: u32 = 3;
+const WITHDRAWN: u32 = 4;
+const FAILED: u32 = 5;
+/// Somebody sleeps on the word.
+const WAITED: u32 = 1 << 3;
+/// Somebody takes it back, and frees its slot.
+const RECALL: u32 = 1 << 4;
+/// It is to be run once more even if its run is done.
+const RERUN: u32 = 1 << 5;
+/// It is not to be run again after the run that goes on.
+const RETIRE: u32 = 1 << 6;
+/// The rack holds a count of its `Arc`.
+const SHARED: u32 = 1 << 7;
+/// The rest counts how often it was put, so that a waiter is not misled by the next time.
+const TURN: u32 = 1 << 8;
+const TURNS: u32 = !(TURN - 1);
+
+type RunFn<C> = unsafe fn(NonNull<Header<C>>, &C) -> Step;
+
+struct Table<C> {
+    /// Calls the work. The header must be that of a live chore of the table's type.
+    run: RunFn<C>,
+    /// Gives back the count that `put_shared` took.
+    release: unsafe fn(NonNull<Header<C>>),
+}
+
+/// What racks know of a chore. First field of every chore.
+#[repr(C)]
+pub(crate) struct Header<C> {
+    // What a runner writes comes first, so that it lies on one line.
+    state: AtomicU32,
+    /// Rack and slot while pending, as `Racks` packs them. Changes while it is pending only from
+    /// the post to a slot, before the chore is offered there.
+    seat: AtomicU32,
+    /// Who runs it, as `me()`; 0: nobody. Only compared with oneself.
+    runner: AtomicUsize,
+    table: Table<C>,
+    /// See [`Chore::patience_us`].
+    patience_us: u32,
+}
+
+/// See the module's paragraph.
+#[repr(C)]
+pub struct Chore<W: Work<C>, C: 'static> {
+    header: Header<C>,
+    work: W,
+    /// Keeps the racks alive for as long as they may be needed to take this back.
+    racks: Arc<Racks<C>>,
+    _pinned: PhantomPinned,
+}
+
+// SAFETY: racks keep headers by address and hand them between threads; `state` and the racks' bits
+// order all accesses (see `rack`), and the work itself is Send and Sync.
+unsafe impl<W: Work<C>, C: 'static> Send for Chore<W, C> {}
+// SAFETY: as above; every method takes `&self` and goes through atomics.
+unsafe impl<W: Work<C>, C: 'static> Sync for Chore<W, C> {}
+
+impl<W: Work<C>, C: 'static> std::fmt::Debug for Chore<W, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Chore")
+            .field("life", &self.life())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a runner learns from settling or finds before running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// Settled; the runner frees the slot.
+    FreeSlot,
+    /// Settled; a withdrawer frees the slot.
+    KeepSlot,
+    /// It is to be run again: the runner makes its slot ready.
+    Again,
+    /// It was done, but somebody wants one more run, at once: the runner still has it.
+    Rerun,
+    /// Somebody takes it back: it was not run, and that one frees the slot.
+    Recalled,
+}
+
+/// What a runner knows after a run, when the chore may be gone.
+pub(crate) struct Ran {
+    pub(crate) settled: Settled,
+    pub(crate) seat: u32,
+    pub(crate) patience_us: u32,
+}
+
+impl<W: Work<C>, C: 'static> Chore<W, C> {
+    /// A chore that will be put into one of `racks`. `patience_us`: how long it may wait between
+    /// two runs when it is run again and again without success, in microseconds; 0: it does not
+    /// say.
+    pub fn new(racks: &Arc<Racks<C>>, patience_us: u32, work: W) -> Self {
+        Self {
+            header: Header {
+                table: Table {
+                    run: run_erased::<W, C>,
+                    release: release_erased::<W, C>,
+                },
+                state: AtomicU32::new(NEW),
+                seat: AtomicU32::new(0),
+                runner: AtomicUsize::new(0),
+                patience_us,
+            },
+            work,
+            racks: racks.clone(),
+            _pinned: PhantomPinned,
+        }
+    }
+
+    /// The work, for whoever wants to look at its results.
+    pub fn work(&self) -> &W {
+        &self.work
+    }
+
+    /// The racks that it is made for.
+    pub fn racks(&self) -> &Arc<Racks<C>> {
+        &self.racks
+    }
+
+    /// How long it may wait between two fruitless runs, in microseconds; 0: it does not say.
+    pub fn patience_us(&self) -> u32 {
+        self.header.patience_us
+    }
+
+    /// Where it is in its life. Whoever sees it settled sees what its runs did.
+    #[inline]
+    pub fn life(&self) -> Life {
+        // Acquire: what the runs wrote is seen. SYNC(chore-settled).
+        life(self.header.state.load(Ordering::Acquire))
+    }
+
+    /// Puts it into rack `rack`. It stays where it is, and its drop takes it back.
+    pub fn put(self: Pin<&Self>, rack: usize) -> Result<Put, Refused> {
+        let whole: &Self = &self;
+        whole.put_as(rack, NonNull::from(whole).cast(), 0)
+    }
+
+    /// Puts it into rack `rack`, which holds a count of the `Arc` until it is settled.
+    pub fn put_shared(self: &Arc<Self>, rack: usize) -> Result<Put, Refused> {
+        // The count is there before the rack can give it back.
+        let held = Arc::into_raw(self.clone());
+        // SAFETY: what `into_raw` returns is never null.
+        let header = unsafe { NonNull::new_unchecked(held.cast_mut()) };
+        self.put_as(rack, header.cast(), SHARED).inspect_err(|_| {
+            // SAFETY: the count just taken, which nobody else knows of, since the chore was
+            // refused.
+            drop(unsafe { Arc::from_raw(held) });
+        })
+    }
+
+    /// As `put_shared`; if it is pending already, sees to it that a whole run begins after now, and
+    /// says `None`.
+    pub fn poke(self: &Arc<Self>, rack: usize) -> Result<Option<Put>, Refused> {
+        loop {
+            match self.put_shared(rack) {
+                Err(Refused::Pending) => {}
+                other => return other.map(Some),
+            }
+            if self.header.flag(RERUN) {
+                return Ok(None);
+            }
+            relax();
+        }
+    }
+
+    /// `header` is this chore's address, with the right to all of it and, if `shared` says so, to
+    /// its `Arc`.
+    fn put_as(&self, rack: usize, header: NonNull<Header<C>>, shared: u32) -> Result<Put, Refused> {
+        let state = &self.header.state;
+        // The queue's line comes while the chore's does.
+        self.racks.expect(rack);
+        let mut old = state.load(Ordering::Relaxed);
+        loop {
+            if matches!(old & KIND, PENDING | SETTING) || old & RECALL != 0 {
+                return Err(Refused::Pending);
+            }
+            // Acquire: the last run is over before the next begins. SYNC(chore-settled).
+            match state.compare_exchange_weak(
+                old,
+                old & TURNS | SETTING,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
+        let seat = match self.racks.find(rack, header) {
+            Ok(seat) => seat,
+            Err(refused) => {
+                state.store(old & TURNS | NEW, Ordering::Release);
+                return Err(refused);
+            }
+        };
+        self.header.seat.store(seat, Ordering::Relaxed);
+        // Release: withdrawers that see it pending see its seat. SYNC(chore-seat).
+        let turn = (old & TURNS).wrapping_add(TURN);
+        state.store(turn | PENDING | shared, Ordering::Release);
+        if !Racks::<C>::is_post(seat) {
+            return Ok(self.racks.offer(seat, header));
+        }
+        let posted = self.racks.post(seat, header);
+        Ok(posted.unwrap_or_else(|| self.put_beside(seat, header)))
+    }
+
+    /// Somebody else was quicker at the post. There was a free slot just now; should all be taken
+    /// meanwhile, whatever is settled first leaves room.
+    #[cold]
+    fn put_beside(&self, post: u32, header: NonNull<Header<C>>) -> Put {
+        let rack = Racks::<C>::rack_of(post);
+        loop {
+            if let Ok(seat) = self.racks.reserve(rack, header) {
+                // Withdrawers that see it pending ask again where it is until they have it.
+                self.header.seat.store(seat, Ordering::Relaxed);
+                return self.racks.offer(seat, header);
+            }
+            if let Some(put) = self.racks.post(post, header) {
+                return put;
+            }
+            relax();
+        }
+    }
+
+    /// Whether the caller is within its run: then it cannot be waited for.
+    pub fn runs_here(&self) -> bool {
+        let me = me();
+        me != 0 && self.header.runner.load(Ordering::Relaxed) == me
+    }
+
+    /// Takes it back: afterwards it is in no rack and nobody runs it. Waits for a run that goes on,
+    /// but not for one that has not begun.
+    pub fn withdraw(&self) -> Withdrawal {
+        let header = &self.header;
+        if self.runs_here() {
+            header.flag(RETIRE);
+            return Withdrawal::AfterThisRun;
+        }
+        let mut patience = Patience::default();
+        loop {
+            let state = header.state.load(Ordering::Acquire);
+            match state & KIND {
+                // Somebody else puts it or takes it back at this moment.
+                SETTING => patience.rest(&header.state, state),
+                _ if state & RECALL != 0 => patience.rest(&header.state, state),
+                PENDING => {
+                    let recalled = header.state.compare_exchange(
+                        state,
+                        state | RECALL,
+                        // Acquire: the seat. SYNC(chore-seat).
+                        Ordering::Acquire,
+                        Ordering::Relaxed,
+                    );
+                    if recalled.is_ok() {
+                        return Withdrawal::Settled(self.recall());
+                    }
+                }
+                _ => return Withdrawal::Settled(life(state)),
+            }
+        }
+    }
+
+    /// The only withdrawer: takes it out of its slot, or waits for whoever has taken it out. The
+    /// slot is nobody else's meanwhile: a runner that settles it sees RECALL and leaves the slot.
+    fn recall(&self) -> Life {
+        let header = &self.header;
+        let mut patience = Patience::default();
+        loop {
+            // It may be on its way from the post to a slot.
+            let seat = header.seat.load(Ordering::Relaxed);
+            if let Some(claimed) = self.racks.claim(seat, header) {
+                // SAFETY: claimed, so nobody runs it; the chore lives, `self` says so.
+                unsafe { settle(claimed, WITHDRAWN) };
+                break;
+            }
+            // Acquire: what the last run did. SYNC(chore-settled).
+            let state = header.state.load(Ordering::Acquire);
+            if state & KIND != PENDING {
+                break;
+            }
+            patience.rest(&header.state, state);
+        }
+        // Nobody moves it any more.
+        self.racks.free(header.seat.load(Ordering::Relaxed));
+        // Release: the slot is free before the next put or drop. Wakes nobody: waiters look for the
+        // kind.
+        life(header.state.fetch_and(!RECALL, Ordering::AcqRel))
+    }
+
+    /// Waits until it is settled, sleeping. `false`: the time was over.
+    #[cfg(not(loom))]
+    pub fn wait(&self, timeout: Option<std::time::Duration>) -> bool {
+        use crate::futex;
+        let state = &self.header.state;
+        let begun = state.load(Ordering::Acquire);
+        let deadline = timeout.and_then(|timeout| std::time::Instant::now().checked_add(timeout));
+        let mut now = begun;
+        while matches!(now & KIND, PENDING | SETTING) && now & TURNS == begun & TURNS {
+            let left = deadline.map(|at| at.saturating_duration_since(std::time::Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return false;
+            }
+            if now & KIND == SETTING {
+                relax();
+            } else if self.header.flag(WAITED) {
+                let waited = state.load(Ordering::Relaxed);
+                if waited & KIND == PENDING && waited & WAITED != 0 {
+                    futex::wait(state, waited, left);
+                }
+            }
+            now = state.load(Ordering::Acquire);
+        }
+        true
+    }
+}
+
+/// What `put` found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// How many chores of the same 64 slots waited already for somebody to run them.
+    pub before: u32,
+}
+
+impl<W: Work<C>, C: 'static> Drop for Chore<W, C> {
+    fn drop(&mut self) {
+        if self.withdraw() == Withdrawal::AfterThisRun {
+            // The memory that the run stands on goes away below it: there is no sound way on.
+            dropped_by_its_own_run();
+        }
+    }
+}
+
+extern "C" fn dropped_by_its_own_run() -> ! {
+    // Leaving a C function by a panic aborts, with the message.
+    panic!("a task that is not in an Arc was dropped by its own run")
+}
+
+impl<C> Header<C> {
+    /// Sets `flag` if it is pending.
+    fn flag(&self, flag: u32) -> bool {
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & KIND == PENDING {
+            match self.state.compare_exchange_weak(
+                state,
+                state | flag,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+        false
+    }
+}
+
+fn life(state: u32) -> Life {
+    match state & KIND {
+        PENDING | SETTING => Life::Pending,
+        DONE => Life::Done,
+        WITHDRAWN => Life::Withdrawn,
+        FAILED => Life::Failed,
+        _ => Life::New,
+    }
+}
+
+/// Gives a claimed chore another seat.
+///
+/// # Safety
+/// The caller claimed the chore.
+pub(crate) unsafe fn move_claimed<C>(header: NonNull<Header<C>>, seat: u32) {
+    // SAFETY: as above.
+    unsafe { header.as_ref() }
+        .seat
+        .store(seat, Ordering::Relaxed);
+}
+
+/// Runs a claimed chore and settles it, or says that its slot is to be made ready again.
+///
+/// # Safety
+/// The caller claimed the chore, and does not touch the header afterwards.
+pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> Ran {
+    // The line comes once and for writing, not first for reading.
+    prefetch_to_write(header.as_ptr());
+    // SAFETY: a claimed chore is pending, and its owner keeps it alive until it is settled.
+    let (state, seat, patience_us, run) = unsafe {
+        let header = header.as_ref();
+        header.runner.store(me(), Ordering::Relaxed);
+        (
+            header.state.load(Ordering::Acquire),
+            header.seat.load(Ordering::Relaxed),
+            header.patience_us,
+            header.table.run,
+        )
+    };
+    let ran = |settled| Ran {
+        settled,
+        seat,
+        patience_us,
+    };
+    if state & RECALL != 0 {
+        // SAFETY: as above; claimed, not running.
+        unsafe {
+            header.as_ref().runner.store(0, Ordering::Relaxed);
+            settle(header, WITHDRAWN);
+        }
+        return ran(Settled::Recalled);
+    }
+    // SAFETY: the table's function fits its chore, which lives.
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe {
+        run(header, context)
+    }));
+    // SAFETY: as above: still claimed by us.
+    unsafe { header.as_ref() }
+        .runner
+        .store(0, Ordering::Relaxed);
+    let kind = match result {
+        Ok(Step::Done) => DONE,
+        Ok(Step::Again) => PENDING,
+        Err(payload) => {
+            // Its drop might panic in turn.
+            std::mem::forget(payload);
+            FAILED
+        }
+    };
+    // SAFETY: as above.
+    ran(unsafe { settle(header, kind) })
+}
+
+/// Settles a claimed chore as withdrawn.
+///
+/// # Safety
+/// The caller claimed the chore, and does not touch the header afterwards.
+pub(crate) unsafe fn withdraw_claimed<C>(header: NonNull<Header<C>>) -> Settled {
+    // SAFETY: the caller's promise.
+    unsafe { settle(header, WITHDRAWN) }
+}
+
+/// Ends a claimed chore's turn as `kind`; PENDING: it asks to be run again. After the answers other
+/// than `Again` and `Rerun` the chore may be gone.
+///
+/// # Safety
+/// The caller claimed the chore.
+unsafe fn settle<C>(header: NonNull<Header<C>>, kind: u32) -> Settled {
+    // SAFETY: claimed: alive until the exchange below settles it.
+    let (word, release) = unsafe {
+        let header = header.as_ref();
+        (&raw const header.state, header.table.release)
+    };
+    // SAFETY: as above.
+    let mut old = unsafe { &*word }.load(Ordering::Relaxed);
+    let (old, verdict) = loop {
+        let retired = old & (RECALL | RETIRE) != 0;
+        let new = match kind {
+            PENDING if retired => WITHDRAWN,
+            PENDING => return Settled::Again,
+            DONE if old & RERUN != 0 && !retired => PENDING,
+            other => other,
+        };
+        let next = match new {
+            PENDING => old & !RERUN,
+            verdict => old & (TURNS | RECALL) | verdict,
+        };
+        // Release: what the run did is seen by whoever sees it settled. SYNC(chore-settled).
+        // SAFETY: as above.
+        match unsafe { &*word }.compare_exchange_weak(
+            old,
+            next,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => break (old, new),
+            Err(now) => old = now,
+        }
+    };
+    if verdict == PENDING {
+        return Settled::Rerun;
+    }
+    if old & WAITED != 0 {
+        wake_all(word);
+    }
+    if old & SHARED != 0 {
+        // SAFETY: the count that `put_shared` took, once for each time it was put. It kept the
+        // chore alive until here.
+        unsafe { release(header) };
+    }
+    if old & RECALL != 0 {
+        Settled::KeepSlot
+    } else {
+        Settled::FreeSlot
+    }
+}
+
+/// # Safety
+/// `header` is the first field of a live `Chore<W, C>`.
+unsafe fn run_erased<W: Work<C>, C: 'static>(header: NonNull<Header<C>>, context: &C) -> Step {
+    // SAFETY: `repr(C)` puts the header first, so the addresses are the same; the caller says that
+    // it lives.
+    let chore = unsafe { header.cast::<Chore<W, C>>().as_ref() };
+    chore.work.run(context)
+}
+
+/// # Safety
+/// `header` is the first field of a `Chore<W, C>` in an `Arc`, a count of which was given up with
+/// `Arc::into_raw`.
+unsafe fn release_erased<W: Work<C>, C: 'static>(header: NonNull<Header<C>>) {
+    // SAFETY: the caller's promise. The address of the header is that of the chore.
+    drop(unsafe { Arc::from_raw(header.cast::<Chore<W, C>>().as_ptr().cast_const()) });
+}
+
+#[cfg(not(loom))]
+fn wake_all(word: *const AtomicU32) {
+    crate::futex::wake_at(word.cast(), u32::MAX);
+}
+
+#[cfg(loom)]
+fn wake_all(_: *const AtomicU32) {}

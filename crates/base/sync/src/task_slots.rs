@@ -1,0 +1,531 @@
+//! Racks: queues of chores that many threads fill and empty without a lock.
+//!
+//! A rack is a row of slots with two bitmaps, in blocks of 64. `taken` says which slots are
+//! somebody's; `ready` says which hold a chore that waits to be run. Who clears a bit of `ready`
+//! owns that chore until it is settled or its bit is set again, so a chore that is run again and
+//! again keeps its slot and never has two runners. Looking at an empty rack is one load of a line
+//! that stays with those who look (Algorithm 2 of the PIOMan paper, without its lock), and nobody
+//! ever waits for a thread that was stopped halfway. Among the chores of one rack no order is
+//! promised; each walk gives every chore that waited at its beginning one turn. Bounded: at most
+//! [`SLOTS_MAX`] chores per rack, and one in its post.
+//!
+//! # The post
+//!
+//! The first block's `post` is a slot in one word, for chores that come one at a time: whose it is,
+//! whether its chore waits, and which that is, so that one exchange puts a chore there and one
+//! takes it. A submission changes the line of bitmaps and post once, not twice with those who look
+//! at it taking it away in between. What is put while the post is occupied takes a slot, and so
+//! does a chore that leaves the post to be run again, if one is free.
+
+use crate::facade::{
+    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, prefetch_to_write, total_order,
+};
+use crate::task_node::{
+    Header, Put, Refused, Settled, move_claimed, run_claimed, withdraw_claimed,
+};
+use std::ptr::NonNull;
+
+/// Blocks of a rack at most.
+const BLOCKS_MAX: usize = 8;
+
+/// Slots of a block: the bits of a word.
+const BLOCK: usize = 64;
+
+/// Chores that a rack holds at most, but for the one in its post.
+pub const SLOTS_MAX: usize = BLOCKS_MAX * BLOCK;
+
+/// Runs that are asked for during a run and follow it at once: more, and others get their turn
+/// first.
+const RERUNS: u32 = 4;
+
+/// Slots that lie beside the bitmaps. The lowest free slot is taken first, so a rack with few
+/// chores moves one pair of cache lines from submitter to runner: bitmaps, post and chore together.
+const NEAR: usize = 12;
+
+/// What stands for a slot in a seat that is the post.
+const POST: usize = 0xffff;
+
+/// Set in the address in a post whose chore does not wait: somebody has it. Chores lie at even
+/// addresses.
+const HELD: usize = 1;
+
+/// 64 slots and their bitmaps.
+#[repr(align(128))]
+struct Block<C> {
+    /// A chore, with [`HELD`] or without; null: free. Only the first block's is used.
+    post: AtomicPtr<Header<C>>,
+    /// Slots whose chores wait to be run.
+    ready: AtomicU64,
+    /// Slots that are somebody's.
+    taken: AtomicU64,
+    /// Counts runs, roughly: two at once may count as one.
+    runs: AtomicU32,
+    near: [AtomicPtr<Header<C>>; NEAR],
+    far: Box<[AtomicPtr<Header<C>>]>,
+}
+
+/// The chore that waits in a post.
+fn waiting<C>(post: *mut Header<C>) -> Option<NonNull<Header<C>>> {
+    NonNull::new(post).filter(|header| header.addr().get() & HELD == 0)
+}
+
+impl<C> Block<C> {
+    fn new() -> Self {
+        let none = || AtomicPtr::new(std::ptr::null_mut());
+        Self {
+            post: none(),
+            ready: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            runs: AtomicU32::new(0),
+            near: std::array::from_fn(|_| none()),
+            far: (NEAR..BLOCK).map(|_| none()).collect(),
+        }
+    }
+
+    fn slot(&self, bit: usize) -> &AtomicPtr<Header<C>> {
+        self.near.get(bit).unwrap_or_else(|| &self.far[bit - NEAR])
+    }
+
+    /// Takes the chore of a slot out of the hands of other runners. `false`: one has it.
+    fn claim(&self, bit: usize) -> bool {
+        // Acquire: the chore. SYNC(rack-ready).
+        self.ready.fetch_and(!(1 << bit), Ordering::Acquire) >> bit & 1 == 1
+    }
+
+    /// The same for the post, if `header` still waits there. If it went and came back meanwhile, it
+    /// waits as well.
+    fn claim_post(&self, header: *mut Header<C>) -> Option<NonNull<Header<C>>> {
+        let held = header.map_addr(|address| address | HELD);
+        // Acquire: the chore. SYNC(rack-ready).
+        let claimed =
+            self.post
+                .compare_exchange(header, held, Ordering::Acquire, Ordering::Relaxed);
+        claimed.ok().and_then(NonNull::new)
+    }
+
+    fn any_ready(&self) -> bool {
+        // SeqCst for those who are about to sleep: SYNC(rack-poller). Costs no more than Acquire on
+        // x86-64.
+        waiting(self.post.load(Ordering::SeqCst)).is_some()
+            || self.ready.load(Ordering::SeqCst) != 0
+    }
+
+    fn count_run(&self) {
+        let runs = self.runs.load(Ordering::Relaxed).wrapping_add(1);
+        self.runs.store(runs, Ordering::Relaxed);
+    }
+}
+
+#[repr(align(128))]
+struct Rack<C> {
+    /// Blocks that were ever used: nobody looks at the others. Grows before the first chore of a
+    /// block is ready.
+    used: AtomicUsize,
+    blocks: Box<[Block<C>]>,
+}
+
+impl<C> Rack<C> {
+    fn used(&self) -> &[Block<C>] {
+        // SeqCst as the look at `ready`: SYNC(rack-poller).
+        &self.blocks[..self.used.load(Ordering::SeqCst)]
+    }
+}
+
+/// A set of racks that belong together, told apart by numbers, with a bitmap of those that may have
+/// something ready. Aligned so that the counts of an `Arc` around it, which change with every chore
+/// that is made, lie on another line than what every walk reads.
+#[repr(align(128))]
+pub struct Racks<C> {
+    racks: Box<[Rack<C>]>,
+    /// A rack's bit is set before or soon after its first chore is ready, and only cleared by those
+    /// who look for it. SYNC(rack-marked).
+    marked: Box<[AtomicU64]>,
+}
+
+/// What a walk over racks did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Chores that were settled.
+    pub settled: u32,
+    /// Chores that were run and want to be run again.
+    pub again: u32,
+    /// The least patience among the latter, in microseconds; 0: none of them says.
+    pub patience_us: u32,
+}
+
+impl Tally {
+    /// Nothing was run.
+    pub fn is_empty(&self) -> bool {
+        self.settled == 0 && self.again == 0
+    }
+
+    /// Adds another walk's.
+    pub fn add(&mut self, other: Self) {
+        self.settled += other.settled;
+        self.again += other.again;
+        self.patience_us = match (self.patience_us, other.patience_us) {
+            (0, us) | (us, 0) => us,
+            (a, b) => a.min(b),
+        };
+    }
+}
+
+impl<C> std::fmt::Debug for Racks<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Racks")
+            .field("racks", &self.racks.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn seat(rack: usize, slot: usize) -> u32 {
+    (rack as u32) << 16 | slot as u32
+}
+
+/// Racks are numbered with 16 bits of a seat.
+pub const RACKS_MAX: usize = 1 << 16;
+
+impl<C> Racks<C> {
+    /// Racks with room for this many chores each, rounded up to 64. `None`: more than [`RACKS_MAX`]
+    /// racks, or a rack of none or of more than [`SLOTS_MAX`].
+    pub fn new(slots: &[usize]) -> Option<Self> {
+        if slots.len() > RACKS_MAX || slots.iter().any(|slots| !(1..=SLOTS_MAX).contains(slots)) {
+            return None;
+        }
+        let rack = |slots: &usize| Rack {
+            used: AtomicUsize::new(1),
+            blocks: (0..slots.div_ceil(BLOCK)).map(|_| Block::new()).collect(),
+        };
+        Some(Self {
+            racks: slots.iter().map(rack).collect(),
+            marked: (0..slots.len().div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+        })
+    }
+
+    /// Number of racks.
+    pub fn len(&self) -> usize {
+        self.racks.len()
+    }
+
+    /// Whether there is no rack.
+    pub fn is_empty(&self) -> bool {
+        self.racks.is_empty()
+    }
+
+    /// The block of a seat, and the bit if it is not the post.
+    fn place(&self, seat: u32) -> (&Block<C>, usize) {
+        let (rack, slot) = (&self.racks[Self::rack_of(seat)], seat as usize & 0xffff);
+        match slot {
+            POST => (&rack.blocks[0], 0),
+            _ => (&rack.blocks[slot / BLOCK], slot % BLOCK),
+        }
+    }
+
+    /// Something is about to be put into a rack.
+    #[inline]
+    pub(crate) fn expect(&self, rack: usize) {
+        if let Some(block) = self.first(rack) {
+            prefetch_to_write(std::ptr::from_ref(block));
+        }
+    }
+
+    fn first(&self, rack: usize) -> Option<&Block<C>> {
+        self.racks.get(rack).and_then(|rack| rack.blocks.first())
+    }
+
+    /// A seat for a chore that is about to be put: the post if that is free, which is its own only
+    /// after [`Racks::post`], else a slot.
+    pub(crate) fn find(&self, rack: usize, header: NonNull<Header<C>>) -> Result<u32, Refused> {
+        let first = self.first(rack).ok_or(Refused::Nowhere)?;
+        // So that there is a slot for it if somebody else is quicker at the post.
+        let room = first.taken.load(Ordering::Relaxed) != u64::MAX;
+        match room && first.post.load(Ordering::Relaxed).is_null() {
+            true => Ok(seat(rack, POST)),
+            false => self.reserve(rack, header),
+        }
+    }
+
+    /// Takes a free slot for a chore.
+    pub(crate) fn reserve(
+        &self,
+        number: usize,
+        header: NonNull<Header<C>>,
+    ) -> Result<u32, Refused> {
+        let rack = self.racks.get(number).ok_or(Refused::Nowhere)?;
+        for (index, block) in rack.blocks.iter().enumerate() {
+            let mut seen = block.taken.load(Ordering::Relaxed);
+            while seen != u64::MAX {
+                let bit = (!seen).trailing_zeros();
+                // Acquire: the slot's last chore is out of it. SYNC(rack-slot).
+                seen = block.taken.fetch_or(1 << bit, Ordering::Acquire);
+                if seen >> bit & 1 == 0 {
+                    // The slot is ours; whoever reads it first clears the bit that `offer` sets
+                    // afterwards.
+                    block
+                        .slot(bit as usize)
+                        .store(header.as_ptr(), Ordering::Relaxed);
+                    if rack.used.load(Ordering::Relaxed) <= index {
+                        rack.used.fetch_max(index + 1, Ordering::SeqCst);
+                    }
+                    return Ok(seat(number, index * BLOCK + bit as usize));
+                }
+            }
+        }
+        Err(Refused::Full)
+    }
+
+    /// The rack of a seat.
+    pub(crate) fn rack_of(seat: u32) -> usize {
+        seat as usize >> 16
+    }
+
+    /// Whether a seat is the post.
+    pub(crate) fn is_post(seat: u32) -> bool {
+        seat as usize & POST == POST
+    }
+
+    /// Puts a chore that has the post as its seat there and makes it ready to be run. `None`:
+    /// another came first.
+    pub(crate) fn post(&self, seat: u32, header: NonNull<Header<C>>) -> Option<Put> {
+        let post = &self.place(seat).0.post;
+        // Acquire: the post's last chore is out of it. SYNC(rack-slot). The rest as in `offer`.
+        let free = std::ptr::null_mut();
+        let posted =
+            post.compare_exchange(free, header.as_ptr(), Ordering::SeqCst, Ordering::Relaxed);
+        posted.ok()?;
+        total_order();
+        self.mark(Self::rack_of(seat));
+        // Those in slots are not counted: a runner has the line by now, and whoever comes while
+        // this one waits counts them.
+        Some(Put { before: 0 })
+    }
+
+    /// Makes the chore of a slot, or of a post that is its own, ready to be run.
+    pub(crate) fn offer(&self, seat: u32, header: NonNull<Header<C>>) -> Put {
+        let (block, bit) = self.place(seat);
+        // Release: the runner sees the chore and what its last run did: SYNC(rack-ready). SeqCst:
+        // who then looks for pollers, and a poller that leaves and then looks here, cannot miss
+        // each other: SYNC(rack-poller).
+        let before = if Self::is_post(seat) {
+            block.post.swap(header.as_ptr(), Ordering::SeqCst);
+            0
+        } else {
+            block
+                .ready
+                .fetch_or(1 << bit, Ordering::SeqCst)
+                .count_ones()
+        };
+        total_order();
+        self.mark(Self::rack_of(seat));
+        Put { before }
+    }
+
+    fn mark(&self, rack: usize) {
+        let bit = 1 << (rack % 64);
+        let marked = &self.marked[rack / 64];
+        // SeqCst with `marked_racks`: either it sees the chore or we see the mark gone.
+        // SYNC(rack-marked).
+        if marked.load(Ordering::SeqCst) & bit == 0 {
+            marked.fetch_or(bit, Ordering::SeqCst);
+        }
+    }
+
+    /// Takes the chore of a seat, which lies at this address, out of the hands of runners, and
+    /// returns it as it was put. `None`: one has it, or it is not there any longer.
+    pub(crate) fn claim(&self, seat: u32, header: *const Header<C>) -> Option<NonNull<Header<C>>> {
+        let (block, bit) = self.place(seat);
+        match Self::is_post(seat) {
+            true => block.claim_post(header.cast_mut()),
+            false => block.claim(bit).then(|| self.header(seat)),
+        }
+    }
+
+    /// Gives a slot back. Its chore is settled and the caller the one to free it.
+    pub(crate) fn free(&self, seat: u32) {
+        let (block, bit) = self.place(seat);
+        // Release: SYNC(rack-slot).
+        if Self::is_post(seat) {
+            block.post.store(std::ptr::null_mut(), Ordering::Release);
+            return;
+        }
+        block.taken.fetch_and(!(1 << bit), Ordering::Release);
+    }
+
+    /// The chore of a slot that the caller has claimed.
+    pub(crate) fn header(&self, seat: u32) -> NonNull<Header<C>> {
+        let (block, bit) = self.place(seat);
+        let header = block.slot(bit).load(Ordering::Relaxed);
+        NonNull::new(header).expect("a slot that was ever offered has had a chore")
+    }
+
+    /// Whether a chore waits in a rack. The price of an empty queue.
+    #[inline]
+    pub fn any_ready(&self, rack: usize) -> bool {
+        let Some(rack) = self.racks.get(rack) else {
+            return false;
+        };
+        rack.used().iter().any(Block::any_ready)
+    }
+
+    /// Runs every chore that waits in a rack, once. `round` changes from walk to walk, so that none
+    /// is always the first.
+    #[inline]
+    pub fn run(&self, rack: usize, round: u32, context: &C) -> Tally {
+        let mut tally = Tally::default();
+        let Some(row) = self.racks.get(rack) else {
+            return tally;
+        };
+        for (index, block) in row.used().iter().enumerate() {
+            let posted = waiting(block.post.load(Ordering::SeqCst));
+            // Before the run: one that leaves the post to be run again has had its turn.
+            let ready = block.ready.load(Ordering::SeqCst);
+            if let Some(header) = posted.and_then(|header| block.claim_post(header.as_ptr())) {
+                block.count_run();
+                self.run_one(header, context, &mut tally);
+            }
+            if ready != 0 {
+                tally.add(self.run_block(
+                    block,
+                    seat(rack, index * BLOCK),
+                    (ready, round),
+                    context,
+                ));
+            }
+        }
+        tally
+    }
+
+    fn run_block(
+        &self,
+        block: &Block<C>,
+        base: u32,
+        (ready, round): (u64, u32),
+        context: &C,
+    ) -> Tally {
+        let mut tally = Tally::default();
+        let first = round % BLOCK as u32;
+        let mut left = ready.rotate_right(first);
+        let mut known = ready;
+        while left != 0 {
+            let bit = (left.trailing_zeros() + first) % BLOCK as u32;
+            left &= left - 1;
+            // Somebody else may have been quicker: then the line is not asked for.
+            if known >> bit & 1 == 0 {
+                continue;
+            }
+            if block.claim(bit as usize) {
+                block.count_run();
+                self.run_one(self.header(base + bit), context, &mut tally);
+            }
+            if left != 0 {
+                known = block.ready.load(Ordering::Relaxed);
+            }
+        }
+        tally
+    }
+
+    /// A number that changes when chores of a rack are run.
+    pub fn runs(&self, rack: usize) -> u32 {
+        let blocks = self.racks.get(rack).map_or(&[][..], Rack::used);
+        let runs = blocks
+            .iter()
+            .map(|block| block.runs.load(Ordering::Relaxed));
+        runs.fold(0, u32::wrapping_add)
+    }
+
+    /// Runs a chore that the caller has claimed.
+    fn run_one(&self, header: NonNull<Header<C>>, context: &C, tally: &mut Tally) {
+        let mut reruns = 0;
+        let over = loop {
+            // SAFETY: claimed, and not touched after the call, unless it is to be run again.
+            let ran = unsafe { run_claimed(header, context) };
+            match ran.settled {
+                Settled::Rerun if reruns < RERUNS => reruns += 1,
+                Settled::Again | Settled::Rerun => {
+                    tally.add(Tally {
+                        settled: 0,
+                        again: 1,
+                        patience_us: ran.patience_us,
+                    });
+                    self.offer_again(ran.seat, header);
+                    return;
+                }
+                _ => break ran,
+            }
+        };
+        if over.settled == Settled::FreeSlot {
+            self.free(over.seat);
+        }
+        tally.settled += u32::from(over.settled != Settled::Recalled);
+    }
+
+    /// Makes a claimed chore ready to be run again. One that is in the post leaves it to those that
+    /// are run once.
+    fn offer_again(&self, seat: u32, header: NonNull<Header<C>>) {
+        if Self::is_post(seat)
+            && let Ok(slot) = self.reserve(Self::rack_of(seat), header)
+        {
+            // SAFETY: claimed by the caller.
+            unsafe { move_claimed(header, slot) };
+            self.free(seat);
+            self.offer(slot, header);
+            return;
+        }
+        self.offer(seat, header);
+    }
+
+    /// Calls `f` for every rack in which chores wait.
+    pub fn each_waiting(&self, mut f: impl FnMut(usize)) {
+        for (index, marked) in self.marked.iter().enumerate() {
+            let mut left = marked.load(Ordering::SeqCst);
+            while left != 0 {
+                let rack = index * 64 + left.trailing_zeros() as usize;
+                let bit = left & left.wrapping_neg();
+                left &= left - 1;
+                if self.any_ready(rack) {
+                    f(rack);
+                    continue;
+                }
+                // SYNC(rack-marked).
+                marked.fetch_and(!bit, Ordering::SeqCst);
+                total_order();
+                if self.any_ready(rack) {
+                    marked.fetch_or(bit, Ordering::SeqCst);
+                    f(rack);
+                }
+            }
+        }
+    }
+
+    /// Withdraws every chore that waits; those being run are not waited for. For the end of all
+    /// runners.
+    pub fn clear(&self) {
+        for (number, rack) in self.racks.iter().enumerate() {
+            for (index, block) in rack.used().iter().enumerate() {
+                let posted = waiting(block.post.load(Ordering::Acquire));
+                if let Some(header) = posted.and_then(|header| block.claim_post(header.as_ptr())) {
+                    self.withdraw(seat(number, POST), header);
+                }
+                let mut left = block.ready.load(Ordering::Acquire);
+                while left != 0 {
+                    let bit = left.trailing_zeros();
+                    left &= left - 1;
+                    if block.claim(bit as usize) {
+                        let seat = seat(number, index * BLOCK) + bit;
+                        self.withdraw(seat, self.header(seat));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Withdraws a chore that the caller has claimed.
+    fn withdraw(&self, seat: u32, header: NonNull<Header<C>>) {
+        // SAFETY: claimed, and not touched afterwards.
+        if unsafe { withdraw_claimed(header) } == Settled::FreeSlot {
+            self.free(seat);
+        }
+    }
+}

@@ -1,0 +1,637 @@
+//! Seats: where the threads of a rank sleep while one of them polls for all, each on a word of its
+//! own.
+//!
+//! A thread that waits asks whether what it waits for has come, takes the poller's role if it is
+//! free, and otherwise waits in its seat, which says what it waits for. Whoever brings something
+//! about tells the seats, and wakes those alone for whom it is news. A poller that leaves hands its
+//! role over to one that waits, if there is one: never to more, never to none. No wake-up is lost,
+//! because who tells counts the news before it looks at the seats, and who waits sits down before
+//! it compares the count with what it was before it asked: one of both sees the other,
+//! SYNC(seats-news). Likewise a role that is given back and who sits down at that moment:
+//! SYNC(seats-role). Who waits may look at its word for a while before it sleeps on it, and is then
+//! called without a system call. A poller may lie down: it sleeps in its seat and on the bell of
+//! its rank at once, and leaves its role there for whoever comes to wait next. That one lays it
+//! back when it leaves, and nobody is woken for either. Who gets up says so before it looks for the
+//! role, and who lays it back looks afterwards whether somebody still lies there: SYNC(seats-bell).
+//! Used by the engine's host. Bounded by `SEATS_MAX` seats, which are made by rows when first
+//! needed; who finds none has to do without.
+
+use crate::facade::{AtomicU32, AtomicU64, AtomicUsize, Ordering, total_order};
+use crate::pad::CachePadded;
+use std::sync::OnceLock;
+
+/// Seats of a row: what one word of a bitmap names.
+#[cfg(not(loom))]
+const ROW: usize = 64;
+#[cfg(loom)]
+const ROW: usize = 2;
+
+/// Rows at most: more threads than that wait in no program that has room for their stacks.
+#[cfg(not(loom))]
+const ROWS: usize = 64;
+#[cfg(loom)]
+const ROWS: usize = 1;
+
+/// Threads that can have a seat at once.
+pub const SEATS_MAX: usize = ROW * ROWS;
+
+/// A seat's word: its owner sleeps or is about to.
+const SITS: u32 = 0;
+/// There is news for its owner.
+const NEWS: u32 = 1;
+/// Its owner is the poller from now on.
+const ROLE: u32 = 2;
+/// Nobody waits here.
+const AWAKE: u32 = 3;
+/// Its owner waits as one that sits, but looks at the word and need not be woken.
+const LOOKS: u32 = 4;
+
+/// Whether somebody waits at a seat with this word.
+#[inline]
+fn waits(word: u32) -> bool {
+    matches!(word, SITS | LOOKS)
+}
+
+/// No thread is the poller.
+const NOBODY: usize = 0;
+/// The role was handed over, and whoever has it now is waking up.
+const HANDED: usize = 1;
+/// Bit of the poller's word: it lies on the bell.
+const ON_BELL: usize = 1 << (usize::BITS - 1);
+
+/// A thread that waits, by a number of its own above 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who(usize);
+
+impl Who {
+    /// The thread of this number, which no other thread that waits at the same seats has.
+    ///
+    /// # Panics
+    /// If it is 0 or 1, or has its highest bit.
+    pub fn new(number: usize) -> Self {
+        assert!(
+            number > HANDED && number < ON_BELL,
+            "these numbers are taken"
+        );
+        Self(number)
+    }
+}
+
+/// Why a wait in a seat is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Called {
+    /// Something happened, or nobody polls: ask again.
+    Ask,
+    /// The caller is the poller now. It hands the role over when it leaves.
+    Poll,
+}
+
+#[derive(Debug)]
+struct Row {
+    /// Seats that threads have.
+    taken: AtomicU64,
+    /// What their owners wait for. Valid where the word says that somebody sits.
+    awaited: [AtomicU64; ROW],
+    /// When they sat down, by a count.
+    since: [AtomicU32; ROW],
+    /// Who they are, for those who lie down.
+    owners: [AtomicUsize; ROW],
+    words: [CachePadded<AtomicU32>; ROW],
+}
+
+impl Row {
+    fn new() -> Self {
+        Self {
+            taken: AtomicU64::new(0),
+            awaited: std::array::from_fn(|_| AtomicU64::new(0)),
+            since: std::array::from_fn(|_| AtomicU32::new(0)),
+            owners: std::array::from_fn(|_| AtomicUsize::new(NOBODY)),
+            words: std::array::from_fn(|_| CachePadded(AtomicU32::new(AWAKE))),
+        }
+    }
+
+    /// Seats in which somebody waits.
+    fn sitting(&self) -> impl Iterator<Item = usize> {
+        let mut taken = self.taken.load(Ordering::SeqCst);
+        std::iter::from_fn(move || {
+            while taken != 0 {
+                let index = taken.trailing_zeros() as usize;
+                taken &= taken - 1;
+                // SeqCst: what it waits for is seen.
+                if waits(self.words[index].load(Ordering::SeqCst)) {
+                    return Some(index);
+                }
+            }
+            None
+        })
+    }
+
+    /// Ends the wait in a seat; `false`: somebody else did.
+    fn call(&self, index: usize, why: u32) -> bool {
+        let word = &self.words[index];
+        let change = |from| {
+            word.compare_exchange(from, why, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+        };
+        // In this order: who looks may go to sleep meanwhile, and nobody who sleeps begins to look.
+        if change(LOOKS) {
+            return true;
+        }
+        let called = change(SITS);
+        if called {
+            crate::deferred_wake::wake_all(word);
+        }
+        called
+    }
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub struct Seats {
+    /// Who polls: `NOBODY`, `HANDED`, or a thread's number, with `ON_BELL` if that lies there.
+    poller: AtomicUsize,
+    /// Who lies on the bell, whoever polls meanwhile, or `NOBODY`.
+    lies: AtomicUsize,
+    /// Counts what happened.
+    news: AtomicU64,
+    /// Counts who sat down.
+    sat: AtomicU32,
+    /// Counts who was called because of news.
+    called: AtomicU32,
+    rows: [OnceLock<Box<Row>>; ROWS],
+}
+
+impl Default for Seats {
+    fn default() -> Self {
+        Self {
+            poller: AtomicUsize::new(NOBODY),
+            lies: AtomicUsize::new(NOBODY),
+            news: AtomicU64::new(0),
+            sat: AtomicU32::new(0),
+            called: AtomicU32::new(0),
+            rows: [const { OnceLock::new() }; ROWS],
+        }
+    }
+}
+
+impl Seats {
+    /// With the first row made already: loom does not know that a `OnceLock` orders anything.
+    #[cfg(all(test, loom))]
+    fn modelled() -> Self {
+        let seats = Self::default();
+        seats.rows[0].set(Box::new(Row::new())).unwrap();
+        seats
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows
+            .iter()
+            .map_while(|row| row.get().map(|row| &**row))
+    }
+
+    /// Makes the caller the poller, unless there is one. It hands the role over when it leaves.
+    #[inline]
+    pub fn begin(&self, who: Who) -> bool {
+        self.poller
+            .compare_exchange(NOBODY, who.0, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// Makes the caller the poller, if the one that is lies on the bell. It lays the role back, or
+    /// hands it over, when it leaves.
+    #[inline]
+    pub fn relieve(&self, who: Who) -> bool {
+        let poller = self.poller.load(Ordering::Relaxed);
+        poller & ON_BELL != 0
+            && self
+                .poller
+                .compare_exchange(poller, who.0, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+    }
+
+    /// Whether the role lies on the bell. Asked after telling, it says that the poller was told in
+    /// its seat.
+    #[inline]
+    pub fn is_on_bell(&self) -> bool {
+        self.poller.load(Ordering::SeqCst) & ON_BELL != 0
+    }
+
+    /// Whether somebody lies on the bell, to whom the poller can lay its role back.
+    #[inline]
+    pub fn is_bell_kept(&self) -> bool {
+        self.lies.load(Ordering::SeqCst) != NOBODY
+    }
+
+    /// The poller leaves, and whoever lies on the bell has its role from now on. `false`: nobody
+    /// does, the caller has it still.
+    pub fn lay_back(&self, who: Who) -> bool {
+        let lies = self.lies.load(Ordering::SeqCst);
+        if lies == NOBODY {
+            return false;
+        }
+        self.poller.store(lies | ON_BELL, Ordering::SeqCst);
+        // Before another look at who lies there: SYNC(seats-bell).
+        total_order();
+        // Who got up meanwhile and did not find the role leaves it to the caller.
+        self.lies.load(Ordering::SeqCst) == lies
+            || self
+                .poller
+                .compare_exchange(lies | ON_BELL, who.0, Ordering::SeqCst, Ordering::SeqCst)
+                .is_err()
+    }
+
+    /// Whether somebody polls, or was told to.
+    #[inline]
+    pub fn is_polled(&self) -> bool {
+        self.poller.load(Ordering::SeqCst) != NOBODY
+    }
+
+    /// Whether this thread is the poller.
+    #[inline]
+    pub fn is_polled_by(&self, who: Who) -> bool {
+        self.poller.load(Ordering::Relaxed) == who.0
+    }
+
+    /// How much has happened. Read before asking whether what is awaited has come.
+    #[inline]
+    pub fn news(&self) -> u64 {
+        self.news.load(Ordering::SeqCst)
+    }
+
+    /// How many were called because of news, ever (modulo 2^32).
+    #[inline]
+    pub fn called(&self) -> u32 {
+        self.called.load(Ordering::Relaxed)
+    }
+
+    /// How many sat down, ever (modulo 2^32).
+    #[inline]
+    pub fn sat(&self) -> u32 {
+        self.sat.load(Ordering::Relaxed)
+    }
+
+    /// Something happened that nobody in a seat waits for.
+    #[inline]
+    pub fn note(&self) {
+        self.news.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Something happened: whoever waits for what `is_due` says yes to is called. Everything that
+    /// `is_due` and those who are called look at was written before.
+    #[inline]
+    pub fn tell(&self, mut is_due: impl FnMut(u64) -> bool) {
+        // Before the look at the seats: SYNC(seats-news).
+        self.news.fetch_add(1, Ordering::SeqCst);
+        total_order();
+        for row in self.rows() {
+            for index in row.sitting() {
+                if is_due(row.awaited[index].load(Ordering::Relaxed)) && row.call(index, NEWS) {
+                    self.called.fetch_add(1, Ordering::Relaxed);
+                    self.forget_lier(row.owners[index].load(Ordering::Relaxed));
+                }
+            }
+        }
+    }
+
+    /// One that may lie on the bell was called, and is about to get up: who leaves does not lay the
+    /// role back to it.
+    #[inline]
+    fn forget_lier(&self, owner: usize) {
+        if self.lies.load(Ordering::Relaxed) == owner {
+            let _ = self
+                .lies
+                .compare_exchange(owner, NOBODY, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
+    /// The poller leaves: one that waits has its role now (the one that sat down last, whose turn
+    /// is likely to come last), or nobody has, and nobody waits. `true`: somebody has.
+    pub fn hand_over(&self) -> bool {
+        loop {
+            // Before somebody is called, who says so in turn.
+            self.poller.store(HANDED, Ordering::SeqCst);
+            while let Some((row, index)) = self.last_to_sit() {
+                if row.call(index, ROLE) {
+                    self.forget_lier(row.owners[index].load(Ordering::Relaxed));
+                    return true;
+                }
+            }
+            // Before another look at the seats: SYNC(seats-role).
+            self.poller.store(NOBODY, Ordering::SeqCst);
+            total_order();
+            let waits = self.rows().any(|row| row.sitting().next().is_some());
+            let again = waits
+                && self
+                    .poller
+                    .compare_exchange(NOBODY, HANDED, Ordering::SeqCst, Ordering::SeqCst)
+                    .is_ok();
+            if !again {
+                return waits;
+            }
+        }
+    }
+
+    fn last_to_sit(&self) -> Option<(&Row, usize)> {
+        let now = self.sat.load(Ordering::Relaxed);
+        self.rows()
+            .flat_map(|row| row.sitting().map(move |index| (row, index)))
+            .min_by_key(|(row, index)| now.wrapping_sub(row.since[*index].load(Ordering::Relaxed)))
+    }
+
+    /// A seat of the caller's own, until it is dropped. `None`: there are no more.
+    pub fn take(&self, who: Who) -> Option<Seat<'_>> {
+        for row in &self.rows {
+            let row = row.get_or_init(|| Box::new(Row::new()));
+            loop {
+                let index = (!row.taken.load(Ordering::Relaxed)).trailing_zeros() as usize;
+                if index >= ROW {
+                    break;
+                }
+                if row.taken.fetch_or(1 << index, Ordering::SeqCst) >> index & 1 == 0 {
+                    let seats = self;
+                    return Some(Seat {
+                        seats,
+                        row,
+                        index,
+                        who,
+                    });
+                }
+            }
+        }
+        None
+    }
+}
+
+/// A thread's seat.
+#[derive(Debug)]
+pub struct Seat<'a> {
+    seats: &'a Seats,
+    row: &'a Row,
+    index: usize,
+    who: Who,
+}
+
+impl Seat<'_> {
+    /// Waits until there is news of `awaited`, or the role of the poller is handed over to the
+    /// caller: looks for that so many times, then sleeps. At once `Ask` if something happened since
+    /// `seen`, which was read before what is awaited was found not to have come, or if nobody
+    /// polls.
+    pub fn wait(&mut self, awaited: u64, seen: u64, looks: u32) -> Called {
+        let seats = self.seats;
+        let word = self.sit(awaited, if looks > 0 { LOOKS } else { SITS });
+        if seats.news() == seen && seats.is_polled() {
+            if looks > 0 {
+                crate::deferred_wake::flush();
+                look(word, looks);
+                let _ = word.compare_exchange(LOOKS, SITS, Ordering::SeqCst, Ordering::SeqCst);
+            }
+            while word.load(Ordering::SeqCst) == SITS {
+                crate::deferred_wake::flush();
+                crate::futex::wait(word, SITS, None);
+            }
+        }
+        if word.swap(AWAKE, Ordering::SeqCst) == ROLE {
+            seats.poller.store(self.who.0, Ordering::SeqCst);
+            return Called::Poll;
+        }
+        Called::Ask
+    }
+
+    fn sit(&self, awaited: u64, how: u32) -> &AtomicU32 {
+        let word = &*self.row.words[self.index];
+        let stamp = self
+            .seats
+            .sat
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_add(1);
+        self.row.since[self.index].store(stamp, Ordering::Relaxed);
+        self.row.awaited[self.index].store(awaited, Ordering::Relaxed);
+        self.row.owners[self.index].store(self.who.0, Ordering::Relaxed);
+        word.store(how, Ordering::SeqCst);
+        // Before the looks that follow: SYNC(seats-news), SYNC(seats-role).
+        total_order();
+        word
+    }
+
+    /// The poller lies down on the bell, which it has armed. It sleeps on [`Seat::word`] and on the
+    /// bell, and gets up when it likes. `false`: something happened since `seen`, and it polls on.
+    pub fn lie_down(&mut self, awaited: u64, seen: u64) -> bool {
+        let word = self.sit(awaited, SITS);
+        if self.seats.news() != seen {
+            word.store(AWAKE, Ordering::SeqCst);
+            return false;
+        }
+        self.seats.lies.store(self.who.0, Ordering::SeqCst);
+        self.seats
+            .poller
+            .store(self.who.0 | ON_BELL, Ordering::SeqCst);
+        true
+    }
+
+    /// Another polls: the caller lies down where that one lays its role when it leaves. `Err`: how
+    /// it got up at once, because something happened since `seen`, nobody polls, or another lies
+    /// there.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn lie_beside(&mut self, awaited: u64, seen: u64) -> Result<(), Called> {
+        self.sit(awaited, SITS);
+        let seats = self.seats;
+        let free = seats
+            .lies
+            .compare_exchange(NOBODY, self.who.0, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok();
+        if free && seats.news() == seen && seats.is_polled() {
+            return Ok(());
+        }
+        Err(self.get_up())
+    }
+
+    /// What to sleep on while one lies: a word, and its value as long as there is nothing for its
+    /// owner.
+    pub fn word(&self) -> (&AtomicU32, u32) {
+        (&self.row.words[self.index], SITS)
+    }
+
+    /// Whether there is something for who lies here.
+    pub fn is_called(&self) -> bool {
+        self.row.words[self.index].load(Ordering::SeqCst) != SITS
+    }
+
+    /// Whether the role lies on the bell, for who lies there to take.
+    pub fn has_role(&self) -> bool {
+        self.seats.poller.load(Ordering::SeqCst) == self.who.0 | ON_BELL
+    }
+
+    /// Who lies gets up: as the poller, if the role lies on the bell or was handed over to it.
+    pub fn get_up(&mut self) -> Called {
+        let handed = self.row.words[self.index].swap(AWAKE, Ordering::SeqCst) == ROLE;
+        self.seats.forget_lier(self.who.0);
+        // Before a look at the role: SYNC(seats-bell).
+        total_order();
+        let poller = &self.seats.poller;
+        let laid = self.who.0 | ON_BELL;
+        let role = if handed {
+            poller.store(self.who.0, Ordering::SeqCst);
+            true
+        } else {
+            poller
+                .compare_exchange(laid, self.who.0, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+        };
+        if role { Called::Poll } else { Called::Ask }
+    }
+}
+
+/// Looks at a seat's word, so many times at most.
+fn look(word: &AtomicU32, looks: u32) {
+    for _ in 0..looks {
+        if word.load(Ordering::Acquire) != LOOKS {
+            return;
+        }
+        crate::facade::relax();
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.row
+            .taken
+            .fetch_and(!(1 << self.index), Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "waiters_loom.rs"]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    #[test]
+    fn only_who_waits_for_the_news_is_called() {
+        const WAITERS: usize = 100;
+        let seats = Seats::default();
+        let (turn, over) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
+        assert!(seats.begin(Who::new(2)));
+        std::thread::scope(|scope| {
+            for waiter in 0..WAITERS {
+                let (seats, turn, over) = (&seats, &turn, &over);
+                scope.spawn(move || {
+                    let mut seat = seats.take(Who::new(waiter + 3)).unwrap();
+                    loop {
+                        let seen = seats.news();
+                        if turn.load(Ordering::SeqCst) == waiter {
+                            break;
+                        }
+                        assert_eq!(seat.wait(waiter as u64, seen, 0), Called::Ask);
+                    }
+                    over.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            for waiter in (0..WAITERS).rev() {
+                let before = over.load(Ordering::SeqCst);
+                turn.store(waiter, Ordering::SeqCst);
+                seats.tell(|awaited| awaited == waiter as u64);
+                while over.load(Ordering::SeqCst) == before {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        assert!(
+            seats.called() as usize <= WAITERS,
+            "somebody was called in vain"
+        );
+    }
+
+    #[test]
+    fn a_role_handed_over_goes_to_the_last_to_sit_down() {
+        let seats = Seats::default();
+        let (first_sits, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        assert!(seats.begin(Who::new(2)));
+        let sitting = || seats.rows().map(|row| row.sitting().count()).sum::<usize>();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut seat = seats.take(Who::new(3)).unwrap();
+                while !over.load(Ordering::SeqCst) {
+                    assert_eq!(seat.wait(1, seats.news(), 0), Called::Ask);
+                }
+            });
+            while sitting() < 1 {
+                std::thread::yield_now();
+            }
+            first_sits.store(true, Ordering::SeqCst);
+            let last = scope.spawn(|| {
+                let mut seat = seats.take(Who::new(4)).unwrap();
+                assert_eq!(seat.wait(2, seats.news(), 0), Called::Poll);
+                assert!(seats.is_polled_by(Who::new(4)));
+            });
+            while sitting() < 2 {
+                std::thread::yield_now();
+            }
+            assert!(seats.hand_over());
+            last.join().unwrap();
+            over.store(true, Ordering::SeqCst);
+            seats.tell(|_| true);
+        });
+    }
+
+    #[test]
+    fn a_role_on_the_bell_goes_to_who_comes_and_back() {
+        let seats = Seats::default();
+        let (first, second) = (Who::new(2), Who::new(3));
+        assert!(seats.begin(first) && !seats.relieve(second) && !seats.lay_back(first));
+        let mut seat = seats.take(first).unwrap();
+        assert!(seat.lie_down(1, seats.news()) && seat.has_role());
+        assert!(!seats.begin(second) && seats.is_polled());
+        for _ in 0..2 {
+            assert!(seats.relieve(second) && seats.is_polled_by(second) && !seat.has_role());
+            assert!(seats.lay_back(second) && seat.has_role() && !seat.is_called());
+        }
+        assert!(seats.relieve(second));
+        seats.tell(|awaited| awaited == 1);
+        assert!(seat.is_called());
+        assert_eq!(seat.get_up(), Called::Ask);
+        assert!(!seats.lay_back(second) && seats.is_polled_by(second));
+        assert!(!seats.hand_over() && !seats.is_polled());
+    }
+
+    #[test]
+    fn who_lies_on_the_bell_is_handed_the_role_like_anybody_who_sits() {
+        let seats = Seats::default();
+        assert!(seats.begin(Who::new(2)));
+        let mut seat = seats.take(Who::new(2)).unwrap();
+        let before = seats.news();
+        seats.note();
+        assert!(!seat.lie_down(1, before) && seats.is_polled_by(Who::new(2)));
+        assert!(seat.lie_down(1, seats.news()));
+        assert!(seats.relieve(Who::new(3)) && seats.hand_over());
+        assert!(seat.is_called());
+        assert_eq!(seat.get_up(), Called::Poll);
+        assert!(seats.is_polled_by(Who::new(2)) && !seats.is_bell_kept());
+    }
+
+    #[test]
+    fn nobody_sits_down_where_nobody_polls_or_something_happened_meanwhile() {
+        let seats = Seats::default();
+        let mut seat = seats.take(Who::new(2)).unwrap();
+        assert_eq!(seat.wait(1, seats.news(), 0), Called::Ask);
+        assert!(seats.begin(Who::new(3)));
+        let seen = seats.news();
+        seats.note();
+        assert_eq!(seat.wait(1, seen, 0), Called::Ask);
+    }
+
+    #[test]
+    fn there_are_seats_up_to_the_limit_and_again_when_they_are_left() {
+        let seats = Seats::default();
+        let mut taken: Vec<_> = (0..SEATS_MAX)
+            .map(|_| seats.take(Who::new(2)).unwrap())
+            .collect();
+        assert!(seats.take(Who::new(2)).is_none());
+        taken.pop();
+        assert!(seats.take(Who::new(2)).is_some());
+    }
+}

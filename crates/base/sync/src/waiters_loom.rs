@@ -1,0 +1,328 @@
+//! Seats under every order of memory operations that loom can think of: no news and no role is
+//! lost, and no role is two threads' at once.
+
+use super::*;
+use crate::facade::AtomicBool;
+use loom::sync::Arc;
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(body);
+}
+
+/// As `model`, of one that sleeps at once and of one that looks before.
+fn model_of_both(body: fn(looks: u32)) {
+    model(move || body(0));
+    model(move || body(1));
+}
+
+/// Waits for a flag that others raise. Returns whether it was the poller at the end.
+fn await_flag(seats: &Seats, who: usize, flag: &AtomicBool, looks: u32) -> bool {
+    let who = Who::new(who);
+    let mut seat = seats.take(who).unwrap();
+    loop {
+        let seen = seats.news();
+        if flag.load(Ordering::Acquire) {
+            return false;
+        }
+        if seats.begin(who) || seat.wait(7, seen, looks) == Called::Poll {
+            assert!(seats.is_polled_by(who));
+            while !flag.load(Ordering::Acquire) {
+                loom::thread::yield_now();
+            }
+            return true;
+        }
+    }
+}
+
+#[test]
+fn news_told_while_somebody_sits_down_reach_it() {
+    model_of_both(|looks| {
+        let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
+        assert!(shared.0.begin(Who::new(2)));
+        let other = shared.clone();
+        let waiter = loom::thread::spawn(move || await_flag(&other.0, 3, &other.1, looks));
+        shared.1.store(true, Ordering::Release);
+        shared.0.tell(|awaited| awaited == 7);
+        // The poller stays: only the news can end the wait.
+        assert!(!waiter.join().unwrap());
+    });
+}
+
+/// Told under a lock, and so called later: at the latest when who told sits down itself, to wait
+/// for what those bring about whom it told.
+#[test]
+fn who_sits_down_has_called_whom_it_told() {
+    model(|| {
+        let shared = Arc::new((
+            Seats::modelled(),
+            [AtomicBool::new(false), AtomicBool::new(false)],
+        ));
+        // Somebody polls, and stays.
+        assert!(shared.0.begin(Who::new(2)));
+        let bring = |shared: &(Seats, [AtomicBool; 2]), what: usize| {
+            shared.1[what].store(true, Ordering::Release);
+            shared.0.tell(|awaited| awaited == what as u64);
+        };
+        let sit = |shared: &(Seats, [AtomicBool; 2]), who: usize, what: usize| {
+            let mut seat = shared.0.take(Who::new(who)).unwrap();
+            loop {
+                let seen = shared.0.news();
+                if shared.1[what].load(Ordering::Acquire) {
+                    break;
+                }
+                assert_eq!(seat.wait(what as u64, seen, 0), Called::Ask);
+            }
+        };
+        let other = shared.clone();
+        let waiter = loom::thread::spawn(move || {
+            sit(&other, 3, 1);
+            bring(&other, 0);
+        });
+        let wakes = crate::deferred_wake::Postponed::new();
+        bring(&shared, 1);
+        sit(&shared, 4, 0);
+        drop(wakes);
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_role_given_back_while_somebody_sits_down_finds_somebody() {
+    model_of_both(|looks| {
+        let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
+        assert!(shared.0.begin(Who::new(2)));
+        let other = shared.clone();
+        let waiter = loom::thread::spawn(move || {
+            let (who, mut asked) = (Who::new(3), 0);
+            let mut seat = other.0.take(who).unwrap();
+            let seen = other.0.news();
+            while !other.0.begin(who) && seat.wait(7, seen, looks) != Called::Poll {
+                asked += 1;
+                assert!(
+                    asked < 3,
+                    "it is told to ask again and finds that somebody polls"
+                );
+            }
+            assert!(other.0.is_polled_by(who) && !other.0.hand_over());
+        });
+        shared.0.hand_over();
+        waiter.join().unwrap();
+        assert!(!shared.0.is_polled());
+    });
+}
+
+#[test]
+fn the_role_is_one_threads_at_a_time_and_comes_to_all_who_wait() {
+    model(|| {
+        let shared = Arc::new((Seats::modelled(), AtomicU32::new(0)));
+        assert!(shared.0.begin(Who::new(2)));
+        let waiters = [3, 4].map(|number| {
+            let other = shared.clone();
+            loom::thread::spawn(move || {
+                let who = Who::new(number);
+                let mut seat = other.0.take(who).unwrap();
+                let seen = other.0.news();
+                while !other.0.begin(who) && seat.wait(7, seen, 0) != Called::Poll {}
+                assert_eq!(
+                    other.1.fetch_add(1, Ordering::SeqCst),
+                    0,
+                    "two poll at once"
+                );
+                other.1.fetch_sub(1, Ordering::SeqCst);
+                other.0.hand_over();
+            })
+        });
+        shared.0.hand_over();
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+        assert!(!shared.0.is_polled());
+    });
+}
+
+/// Lies down, and gets up when the flag is there, the bell is rung or it is called. Has the role
+/// before; returns whether it has it still.
+fn lie_until(seats: &Seats, who: usize, flag: &AtomicBool) -> bool {
+    let mut seat = seats.take(Who::new(who)).unwrap();
+    let seen = seats.news();
+    if !seat.lie_down(7, seen) {
+        return true;
+    }
+    while !flag.load(Ordering::Acquire) && !seat.is_called() {
+        loom::thread::yield_now();
+    }
+    seat.get_up() == Called::Poll
+}
+
+#[test]
+fn a_role_on_the_bell_is_one_threads_at_a_time_and_never_lost() {
+    model(|| {
+        let shared = Arc::new((Seats::modelled(), AtomicU32::new(0), AtomicBool::new(false)));
+        assert!(shared.0.begin(Who::new(2)));
+        let other = shared.clone();
+        let reliever = loom::thread::spawn(move || {
+            let who = Who::new(3);
+            if other.0.relieve(who) {
+                assert_eq!(
+                    other.1.fetch_add(1, Ordering::SeqCst),
+                    0,
+                    "two poll at once"
+                );
+                other.2.store(true, Ordering::Release);
+                other.1.fetch_sub(1, Ordering::SeqCst);
+                if !other.0.lay_back(who) {
+                    assert!(other.0.is_polled_by(who));
+                    other.0.hand_over();
+                }
+            }
+            other.2.store(true, Ordering::Release);
+        });
+        if lie_until(&shared.0, 2, &shared.2) {
+            assert!(shared.0.is_polled_by(Who::new(2)));
+            assert_eq!(
+                shared.1.fetch_add(1, Ordering::SeqCst),
+                0,
+                "two poll at once"
+            );
+            shared.1.fetch_sub(1, Ordering::SeqCst);
+            shared.0.hand_over();
+        }
+        reliever.join().unwrap();
+        assert!(!shared.0.is_polled() && !shared.0.is_bell_kept());
+    });
+}
+
+#[test]
+fn a_role_comes_to_who_lies_beside_the_one_that_polls() {
+    model(|| {
+        let shared = Arc::new((Seats::modelled(), AtomicU32::new(0)));
+        assert!(shared.0.begin(Who::new(2)));
+        let other = shared.clone();
+        let lier = loom::thread::spawn(move || {
+            let who = Who::new(3);
+            let mut seat = other.0.take(who).unwrap();
+            // At once where it lies down, or nobody polls any more.
+            while !other.0.begin(who) {
+                let called = match seat.lie_beside(7, other.0.news()) {
+                    Err(called) => called,
+                    Ok(()) => {
+                        while !seat.has_role() && !seat.is_called() {
+                            loom::thread::yield_now();
+                        }
+                        seat.get_up()
+                    }
+                };
+                if called == Called::Poll {
+                    break;
+                }
+            }
+            assert!(other.0.is_polled_by(who));
+            assert_eq!(
+                other.1.fetch_add(1, Ordering::SeqCst),
+                0,
+                "two poll at once"
+            );
+            other.1.fetch_sub(1, Ordering::SeqCst);
+            assert!(!other.0.hand_over());
+        });
+        if !shared.0.lay_back(Who::new(2)) {
+            assert!(shared.0.is_polled_by(Who::new(2)));
+            shared.0.hand_over();
+        }
+        lier.join().unwrap();
+        assert!(!shared.0.is_polled() && !shared.0.is_bell_kept());
+    });
+}
+
+#[test]
+fn news_reach_who_lies_beside_the_one_that_polls() {
+    model(|| {
+        let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
+        assert!(shared.0.begin(Who::new(2)));
+        let other = shared.clone();
+        let lier = loom::thread::spawn(move || {
+            let mut seat = other.0.take(Who::new(3)).unwrap();
+            let seen = other.0.news();
+            if !other.1.load(Ordering::Acquire) && seat.lie_beside(7, seen).is_ok() {
+                while !seat.is_called() {
+                    loom::thread::yield_now();
+                }
+                assert_eq!(seat.get_up(), Called::Ask);
+                assert!(other.1.load(Ordering::Acquire));
+            }
+        });
+        shared.1.store(true, Ordering::Release);
+        shared.0.tell(|awaited| awaited == 7);
+        lier.join().unwrap();
+        assert!(!shared.0.hand_over() && !shared.0.is_bell_kept());
+    });
+}
+
+#[test]
+fn news_reach_who_lies_on_the_bell() {
+    model(|| {
+        let shared = Arc::new((
+            Seats::modelled(),
+            AtomicBool::new(false),
+            AtomicBool::new(false),
+        ));
+        assert!(shared.0.begin(Who::new(2)));
+        let other = shared.clone();
+        let reliever = loom::thread::spawn(move || {
+            // What it brings about comes before anybody lies down, while somebody does, or after.
+            let relieved = other.0.relieve(Who::new(3));
+            other.1.store(true, Ordering::Release);
+            other.0.tell(|awaited| awaited == 7);
+            // Who was told may be about to get up.
+            let lay = relieved && other.0.is_bell_kept() && other.0.lay_back(Who::new(3));
+            if relieved && !lay {
+                let mut seat = other.0.take(Who::new(3)).unwrap();
+                assert!(seat.lie_down(8, other.0.news()));
+                if seat.get_up() == Called::Poll {
+                    other.0.hand_over();
+                }
+            }
+        });
+        let seats = &shared.0;
+        let mut seat = seats.take(Who::new(2)).unwrap();
+        let seen = seats.news();
+        let mut role = true;
+        if !shared.1.load(Ordering::Acquire) && seat.lie_down(7, seen) {
+            while !seat.is_called() {
+                loom::thread::yield_now();
+            }
+            role = seat.get_up() == Called::Poll;
+            assert!(shared.1.load(Ordering::Acquire));
+        }
+        if role {
+            seats.hand_over();
+        }
+        reliever.join().unwrap();
+        assert!(!seats.is_polled());
+    });
+}
+
+#[test]
+fn news_and_a_role_that_come_together_both_count() {
+    model(|| {
+        let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
+        assert!(shared.0.begin(Who::new(2)));
+        let other = shared.clone();
+        let waiter = loom::thread::spawn(move || {
+            if await_flag(&other.0, 3, &other.1, 1) {
+                other.0.hand_over();
+            }
+        });
+        let other = shared.clone();
+        let teller = loom::thread::spawn(move || {
+            other.1.store(true, Ordering::Release);
+            other.0.tell(|_| true);
+        });
+        shared.0.hand_over();
+        teller.join().unwrap();
+        waiter.join().unwrap();
+        assert!(!shared.0.is_polled(), "the role is lost with who left");
+    });
+}

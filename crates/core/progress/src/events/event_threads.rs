@@ -1,0 +1,243 @@
+//! Who is the thread for events: threads that lead in turn ([`Lead`]). One waits for events and
+//! runs what it finds; beside it, from the first run on, one stands in.
+//!
+//! The stand-in sleeps until a run of the leader's says that it is long
+//! ([`crate::tasks::Tasks::lengthy`]) or takes longer than [`LATE`]. Then it leads, and goes on
+//! with all that there is; the other ends its run, and stands in next if nobody does, or leaves. So
+//! does a stand-in that was not wanted for [`STAND_IN_REST`]. Bounded by [`LONG_RUNS`]; a thread
+//! that the system refuses is asked for again after [`START_AGAIN`], and until then the leader runs
+//! everything itself.
+
+use crate::events::reactor::Reactor;
+use crate::facade::{AtomicU32, Mutex, Ordering, lock, thread_local};
+use crate::library_thread::OwnThread;
+use crate::limits::{LATE, LONG_AT_TIMER, LONG_RUNS, STAND_IN_REST, START_AGAIN, TICK};
+use crate::sys;
+use crate::tasks::Scheduler;
+use garonne_sync::leader_follower::{Lead, Turn};
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+thread_local! {
+    /// The reactor by its address, and the run, within which this thread leads.
+    static RUNS: Cell<Option<(usize, Turn)>> = const { Cell::new(None) };
+}
+
+/// See the module's paragraph. The reactor's.
+#[derive(Debug)]
+pub(super) struct Crew {
+    lead: Lead,
+    /// Threads that led when their run began, and lead no longer.
+    long: AtomicU32,
+    /// The queue, plus one, of which the leader runs what is wanted now. Whoever takes the lead
+    /// goes on with that.
+    urgent: AtomicU32,
+    hands: Mutex<Hands>,
+}
+
+#[derive(Debug, Default)]
+struct Hands {
+    members: Vec<Arc<Member>>,
+    refused_at: Option<Instant>,
+    over: bool,
+}
+
+/// What a thread begins as.
+#[derive(Debug)]
+enum Role {
+    Leads(Turn),
+    StandsIn,
+}
+
+/// One of the threads.
+#[derive(Debug)]
+struct Member {
+    reactor: Arc<Reactor>,
+    role: Role,
+    thread: OwnThread,
+}
+
+impl sys::Work for Member {
+    fn work(self: Arc<Self>) {
+        sys::name_thread(c"garonne-events");
+        if let Some(scheduler) = self.reactor.scheduler() {
+            self.reactor.attend(&scheduler, &self.role);
+        }
+        match self.reactor.goes(&self) {
+            true => self.thread.retires(),
+            false => self.thread.leaves(),
+        }
+    }
+}
+
+impl Crew {
+    pub(super) fn new() -> (Self, Turn) {
+        let (lead, turn) = Lead::new();
+        let crew = Self {
+            lead,
+            long: AtomicU32::new(0),
+            urgent: AtomicU32::new(0),
+            hands: Mutex::default(),
+        };
+        (crew, turn)
+    }
+
+    /// Whether the timer runs what could wait for an idle core.
+    pub(super) fn has_time(&self) -> bool {
+        self.long.load(Ordering::SeqCst) < LONG_AT_TIMER
+    }
+
+    /// The leader is about to run what is wanted now in this queue; `None`: no longer.
+    pub(super) fn note_urgent(&self, area: Option<usize>) {
+        let area = area.map_or(0, |area| area as u32 + 1);
+        self.urgent.store(area, Ordering::SeqCst);
+    }
+
+    /// Waits until `deadline` for all threads, which were told to leave.
+    pub(super) fn end(&self, deadline: Instant) {
+        let members = {
+            let mut hands = lock(&self.hands);
+            hands.over = true;
+            std::mem::take(&mut hands.members)
+        };
+        members
+            .iter()
+            .for_each(|member| member.thread.end(deadline));
+    }
+}
+
+impl Reactor {
+    /// Starts the first thread.
+    pub(super) fn begin(self: &Arc<Self>, turn: Turn) -> io::Result<()> {
+        self.start_member(&mut lock(&self.crew.hands), Role::Leads(turn))
+    }
+
+    /// Whether nobody waits for the end of this thread: it was not told to leave.
+    fn goes(&self, member: &Arc<Member>) -> bool {
+        let mut hands = lock(&self.crew.hands);
+        let its = |other: &Arc<Member>| Arc::ptr_eq(other, member);
+        let place = hands.members.iter().position(its).filter(|_| !self.stops());
+        place
+            .map(|place| hands.members.swap_remove(place))
+            .is_some()
+    }
+
+    fn start_member(self: &Arc<Self>, hands: &mut Hands, role: Role) -> io::Result<()> {
+        let member = Arc::new(Member {
+            reactor: self.clone(),
+            role,
+            thread: OwnThread::default(),
+        });
+        member.thread.start(&member)?;
+        hands.members.push(member);
+        Ok(())
+    }
+
+    /// The life of a thread.
+    fn attend(self: &Arc<Self>, scheduler: &Arc<Scheduler>, role: &Role) {
+        let mut turn = match role {
+            Role::Leads(turn) => Some(*turn),
+            Role::StandsIn => self.stand_in(scheduler),
+        };
+        while let Some(leads) = turn {
+            if self.lead(scheduler, leads).is_some() {
+                // All end. Whoever stands in is to see it.
+                self.kernel.set_guard(Duration::ZERO);
+                return;
+            }
+            // Its long run is over, and another leads.
+            let long = self.crew.long.fetch_sub(1, Ordering::SeqCst);
+            if long >= LONG_AT_TIMER {
+                self.tick(TICK);
+            }
+            if long >= LONG_RUNS {
+                // The stand-in may have been refused the lead: it is to try again.
+                self.kernel.set_guard(Duration::ZERO);
+            }
+            turn = match self.crew.lead.stands_in() {
+                true => self.stand_in(scheduler),
+                false => None,
+            };
+        }
+    }
+
+    /// Stands in until it leads. `None`: it was not wanted for a long time, or all end.
+    fn stand_in(&self, scheduler: &Arc<Scheduler>) -> Option<Turn> {
+        let crew = &self.crew;
+        while !self.stops() {
+            let seen = crew.lead.turn();
+            let is_late = self.kernel.wait_guard(STAND_IN_REST);
+            if self.stops() {
+                break;
+            }
+            if is_late {
+                // Before the other can be through with its run.
+                if crew.long.fetch_add(1, Ordering::SeqCst) < LONG_RUNS
+                    && let Some(turn) = crew.lead.take()
+                {
+                    self.inherit(scheduler);
+                    return Some(turn);
+                }
+                crew.long.fetch_sub(1, Ordering::SeqCst);
+            } else if crew.lead.turn() == seen && crew.lead.leaves() {
+                break;
+            }
+        }
+        None
+    }
+
+    /// What the one that led had begun and may not come to.
+    fn inherit(&self, scheduler: &Scheduler) {
+        if let Some(area) = self.crew.urgent.swap(0, Ordering::SeqCst).checked_sub(1) {
+            scheduler.wishes.run(area as usize);
+        }
+        self.tick(TICK);
+    }
+
+    /// Runs tasks, which may take long. `None`: another leads meanwhile.
+    pub(super) fn within(self: &Arc<Self>, turn: Turn, run: impl FnOnce()) -> Option<Turn> {
+        let lead = &self.crew.lead;
+        let within = lead.begins(turn);
+        if !lead.has_stand_in() {
+            self.hire();
+        }
+        self.kernel.set_guard(LATE);
+        RUNS.with(|runs| runs.set(Some((self.address(), within))));
+        run();
+        RUNS.with(|runs| runs.set(None));
+        let turn = lead.ends(within)?;
+        self.kernel.clear_guard();
+        Some(turn)
+    }
+
+    /// A run on this thread says that it is long: if it is the leader, everything else is the
+    /// stand-in's at once.
+    pub(crate) fn is_long_here(&self) {
+        let within = RUNS.with(Cell::get);
+        if within
+            .is_some_and(|(address, run)| address == self.address() && self.crew.lead.turn() == run)
+        {
+            self.kernel.set_guard(Duration::ZERO);
+        }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    #[cold]
+    fn hire(self: &Arc<Self>) {
+        let lead = &self.crew.lead;
+        let mut hands = lock(&self.crew.hands);
+        let refused = |at: Instant| at.elapsed() < START_AGAIN;
+        if hands.over || hands.refused_at.is_some_and(refused) || !lead.stands_in() {
+            return;
+        }
+        if self.start_member(&mut hands, Role::StandsIn).is_err() {
+            hands.refused_at = Some(Instant::now());
+            lead.refuses();
+        }
+    }
+}

@@ -1,0 +1,595 @@
+//! A [`Host`] over a real engine: the engine behind a lock that is tried, steppers, and waiting.
+//!
+//! Owned by the process (or thread, or simulated rank) that is the rank; shared by its threads. A
+//! thread that finds the engine busy comes back after as long as a few operations take. One thread
+//! polls for all: a waiter that finds another polling sleeps in a seat until what it waits for has
+//! come, or the poller leaves and hands its role over. The poller spins by its budget, then arms
+//! the rail, polls once more and sleeps on the rail's wake source. While a process has one thread
+//! in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the seats.
+
+mod async_progress;
+mod engine_lock;
+mod external_waits;
+mod leader_parking;
+mod multi_wait;
+mod node_shared;
+mod open_operations;
+pub(crate) mod other_shards;
+mod progress;
+mod progress_spin;
+mod progress_turn;
+mod progress_wakeup;
+mod tracing;
+mod wait_loop;
+mod yield_before_park;
+
+use crate::backoff::Backoff;
+use crate::environment::{Known, Senders, Surroundings};
+use crate::limits::ANY_OF_FEW;
+use crate::messaging::{Awaited, Awaits, Host, Stepper, Waiter, waiter};
+use async_progress::Lending;
+use external_waits::Meetings;
+use garonne_engine::api::{
+    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
+};
+use garonne_engine::event::{Pending, Sent, Waiting};
+use garonne_engine::in_use::InUse;
+use garonne_engine::priority::Priority;
+use garonne_engine::quick::{Catch, Caught, Ended, Small};
+use garonne_engine::rail::{Rail, WakeSource};
+use garonne_engine::shard::Shard;
+use garonne_engine::track::Track;
+use garonne_engine::watch::Watcher;
+use garonne_sync::polled_predicates::Looks;
+use garonne_sync::post_mortem::Placed;
+use garonne_sync::single_flight::Attended;
+use garonne_sync::try_lock::{OneThread, TryLock};
+use garonne_sync::user::Data;
+use garonne_sync::waiters::Seats;
+use multi_wait::OTHER_WAIT;
+use other_shards::Beside;
+use progress::Look;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tracing::Watching;
+use yield_before_park::Porch;
+
+/// See the module's paragraph.
+pub struct EngineHost<R, S> {
+    me: Peer,
+    world: u32,
+    shard: TryLock<Shard<R>>,
+    /// Threads that found the engine busy and need it.
+    wanted: AtomicU32,
+    /// More than one thread may be in MPI at once.
+    shared: AtomicBool,
+    surroundings: S,
+    source: Arc<dyn WakeSource>,
+    steppers: Attended<Vec<Arc<dyn Stepper>>>,
+    /// Attached and not yet among `steppers`: attaching must not wait for a stepper that runs.
+    newcomers: Mutex<VecDeque<Arc<dyn Stepper>>>,
+    /// Attached and not yet finished, wherever they are.
+    stepping: AtomicU32,
+    /// Those among them that look at memory which others write.
+    looking: AtomicU32,
+    /// Those among them that may have messages.
+    sending: AtomicU32,
+    /// Where threads wait while another polls, and who polls.
+    seats: Seats,
+    /// What the poller looks at for those who wait for memory that others write.
+    looks: Looks,
+    /// A thread that the poller called got its core, when that was last asked.
+    crowded: AtomicBool,
+    /// How many had sat down, ever, when somebody last received as the only one that waits.
+    sat_before: AtomicU32,
+    /// How often somebody polled in the place of one that lay on the bell (modulo 2^32).
+    reliefs: AtomicU32,
+    /// The word of the pattern of the blocking receive in which who polls is, or who polled last
+    /// was; [`OTHER_WAIT`]: it was another wait.
+    served: AtomicU64,
+    /// The poller sleeps or is about to: what other threads do must wake it.
+    dozing: AtomicBool,
+    /// The engine's completions when the steppers last ran.
+    stepped_at: AtomicU64,
+    spin_on: Backoff,
+    /// Where threads are that may sit down.
+    porch: Porch,
+    /// What the layer above said it waits for beside messages.
+    meetings: Mutex<Meetings>,
+    parks: AtomicU32,
+    lending: Lending<R, S>,
+    watching: Watching,
+    /// Looks of several threads that brought nothing.
+    fruitless: AtomicU32,
+    /// Looks of calls that must not wait that brought nothing, among several shards.
+    in_vain: AtomicU32,
+    /// This host's place among the rank's shards, if there are several.
+    beside: OnceLock<Beside<R, S>>,
+}
+
+/// Who advances the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// A thread of the program, inside MPI.
+    Program,
+    /// A thread of the library, which runs no code of the program's.
+    Helper,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
+    /// Makes a rank of `shard`, process `me` of `world`.
+    pub fn new(mut shard: Shard<R>, me: Peer, world: u32, surroundings: S) -> Self {
+        let source = shard.rail().wake_source();
+        Self {
+            me,
+            world,
+            shard: TryLock::new(shard),
+            wanted: AtomicU32::new(0),
+            shared: AtomicBool::new(true),
+            surroundings,
+            source,
+            steppers: Attended::default(),
+            newcomers: Mutex::default(),
+            stepping: AtomicU32::new(0),
+            looking: AtomicU32::new(0),
+            sending: AtomicU32::new(0),
+            seats: Seats::default(),
+            looks: Looks::default(),
+            crowded: AtomicBool::new(false),
+            sat_before: AtomicU32::new(0),
+            reliefs: AtomicU32::new(0),
+            served: AtomicU64::new(OTHER_WAIT),
+            dozing: AtomicBool::new(false),
+            stepped_at: AtomicU64::new(0),
+            spin_on: Backoff::default(),
+            porch: Porch::default(),
+            meetings: Mutex::default(),
+            parks: AtomicU32::new(0),
+            lending: Lending::new(),
+            watching: Watching::default(),
+            fruitless: AtomicU32::new(0),
+            in_vain: AtomicU32::new(0),
+            beside: OnceLock::new(),
+        }
+    }
+
+    /// One thread at a time is in MPI (thread levels below `MPI_THREAD_MULTIPLE`): locks cost
+    /// nothing from now on.
+    pub fn elide(&self, promise: OneThread) {
+        *lock(&self.lending.promise) = Some(promise);
+        self.shard.elide(promise);
+        self.shared.store(false, Ordering::Relaxed);
+        self.enter().allow_runs(true);
+    }
+
+    /// Several threads may be in MPI from now on. Called while still one is.
+    pub fn share(&self) {
+        self.enter().allow_runs(false);
+        self.shard.share();
+        self.shared.store(true, Ordering::SeqCst);
+    }
+
+    /// Calls `f` on the engine and tells waiters if that completed something.
+    #[inline]
+    fn with<T>(&self, f: impl FnOnce(&mut Shard<R>) -> T) -> T {
+        let mut shard = self.enter();
+        let before = shard.completions();
+        let result = f(&mut shard);
+        self.depart(shard, before);
+        result
+    }
+
+    /// The poller is not to fall asleep before it has looked once more.
+    fn stir(&self) {
+        self.seats.note();
+        self.rouse();
+    }
+
+    /// The poller looks again if it sleeps or is about to. Something was counted before.
+    fn rouse(&self) {
+        if self.dozing.load(Ordering::SeqCst) {
+            self.source.wake();
+        }
+    }
+
+    /// Something happened outside the engine: whoever waits for anything asks again, and whoever
+    /// waits for what is due.
+    fn announce(&self, is_due: impl Fn(Awaited) -> bool) {
+        self.seats.tell(|awaited| {
+            let awaited = Awaited::decode(awaited);
+            awaited == Awaited::Anything || is_due(awaited)
+        });
+        self.rouse_unless_told(self.stepping.load(Ordering::SeqCst) > 0);
+    }
+
+    /// The poller looks again if it sleeps or is about to, all that sit having been told of what
+    /// happened. Who lies on the bell is one of those, and need not get up for what is others', but
+    /// for `work`.
+    fn rouse_unless_told(&self, work: bool) {
+        if work || !self.seats.is_on_bell() {
+            self.rouse();
+        }
+    }
+
+    /// Sends a small contiguous message the shortest way; `false`: use `send`.
+    #[inline(always)]
+    pub fn send_small(&self, small: &Small) -> bool {
+        if let Some(mut shard) = self.shard.try_alone() {
+            return shard.send_small(small);
+        }
+        self.send_small_shared(*small)
+    }
+
+    /// Receives a message that lies ready, the shortest way; `None`: nothing happened, use
+    /// `recv_quick` or `recv`.
+    #[inline(always)]
+    pub fn take_now(&self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Option<Caught> {
+        self.shard.try_alone()?.take_now(catch, site)
+    }
+
+    /// The same for a receive that has a name afterwards; `None`: use `post_plain` or `recv`.
+    #[inline(always)]
+    pub fn post_now(&self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Option<Request> {
+        self.shard.try_alone()?.post_now(catch, site)
+    }
+
+    /// Whether one thread at a time is in MPI.
+    pub fn is_alone(&self) -> bool {
+        !self.shared.load(Ordering::Relaxed)
+    }
+
+    /// The track of a stream that small messages took before, while one thread at a time is in MPI.
+    /// It is of use until [`Host::forget`] is told of its context.
+    #[cold]
+    pub fn track(&self, context: Context, peer: Peer) -> Option<Placed<Track>> {
+        self.shard.try_alone()?.track(context, peer)
+    }
+
+    #[inline(never)]
+    fn recv_quick_lent(&self, catch: Catch) -> Option<Caught> {
+        if self.shared.load(Ordering::Relaxed) {
+            return self.recv_quick_among(&catch);
+        }
+        if self.is_watched() {
+            return None;
+        }
+        self.nothing_lent();
+        if self.lending.door.gate.is_entered() {
+            // It is not kept waiting for as long as this looks.
+            return None;
+        }
+        let mut shard = self.try_enter()?;
+        shard.recv_quick(&catch, self.surroundings.patience().spins)
+    }
+
+    #[inline(never)]
+    fn post_plain_shared(&self, catch: Catch) -> Option<Request> {
+        self.nothing_lent();
+        if self.is_watched() {
+            return None;
+        }
+        self.leaves();
+        self.with(|shard| shard.post_plain(&catch))
+    }
+
+    /// Calls `f` on the engine to end plain receives, several of them under one lock; it starts and
+    /// completes nothing.
+    #[inline(always)]
+    pub fn ending<T>(&self, f: impl FnOnce(&mut Shard<R>) -> T) -> T {
+        match self.shard.try_alone() {
+            Some(mut shard) => f(&mut shard),
+            None => f(&mut self.enter()),
+        }
+    }
+
+    #[inline(never)]
+    fn send_small_shared(&self, small: Small) -> bool {
+        self.nothing_lent();
+        if self.is_watched() {
+            return false;
+        }
+        let mut shard = self.enter();
+        // It completes nothing that anybody waits for: there is nothing to announce.
+        shard.send_small(&small)
+    }
+
+    /// What the engine waits for, and whether it is idle, for publishing.
+    pub fn waiting(&self) -> Waiting {
+        let shard = self.enter();
+        shard.publish();
+        let mut waiting = shard.waiting();
+        drop(shard);
+        waiting.threads = self.shared.load(Ordering::Relaxed);
+        lock(&self.meetings).tell(&mut waiting);
+        waiting
+    }
+
+    /// Packets are queued that found no room yet.
+    pub fn has_work(&self) -> bool {
+        self.enter().has_work()
+    }
+
+    /// Threads that were woken where they sat, or spared that, because of news for them, ever
+    /// (modulo 2^32): for inspection.
+    pub fn woken(&self) -> u32 {
+        self.seats.called()
+    }
+
+    /// Calls `f` on the engine, for inspection.
+    pub fn inspect<T>(&self, f: impl FnOnce(&mut Shard<R>) -> T) -> T {
+        self.with(f)
+    }
+}
+
+impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
+    fn me(&self) -> Peer {
+        self.me
+    }
+
+    fn world_size(&self) -> u32 {
+        self.world
+    }
+
+    fn send(&self, send: Send) -> Result<Started, Error> {
+        self.leaves();
+        self.with(|shard| shard.send(send))
+    }
+
+    #[inline(always)]
+    fn send_small(&self, small: &Small) -> bool {
+        EngineHost::send_small(self, small)
+    }
+
+    #[inline(always)]
+    fn recv_quick(&self, catch: &Catch) -> Option<Caught> {
+        match self.shard.try_alone() {
+            Some(mut shard) => shard.recv_quick(catch, self.surroundings.patience().spins),
+            None => self.recv_quick_lent(*catch),
+        }
+    }
+
+    #[inline(always)]
+    fn post_plain(&self, catch: &Catch) -> Option<Request> {
+        match self.shard.try_alone() {
+            Some(mut shard) => shard.post_plain(catch),
+            None => self.post_plain_shared(*catch),
+        }
+    }
+
+    #[inline(always)]
+    fn end_plain(&self, name: Request) -> Ended {
+        self.ending(|shard| shard.end_plain(name))
+    }
+
+    #[inline]
+    fn plain_ended_at(&self, name: Request) -> Option<u64> {
+        match self.shard.try_alone() {
+            Some(shard) => shard.plain_ended_at(name),
+            None => self.enter().plain_ended_at(name),
+        }
+    }
+
+    fn whole_name(&self, name: Request) -> Option<(Request, Context)> {
+        self.enter().whole_name(name)
+    }
+
+    fn pending(&self, name: Request) -> Option<Pending> {
+        self.enter().pending(name)
+    }
+
+    fn contexts_in_use(&self) -> InUse {
+        self.enter().contexts_in_use()
+    }
+
+    fn recv(&self, recv: Recv) -> Result<Started, Error> {
+        self.leaves();
+        self.with(|shard| shard.recv(recv))
+    }
+
+    fn announce(&self, name: Request) {
+        self.with(|shard| shard.announce(name));
+    }
+
+    fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error> {
+        self.progress();
+        let found = self.with(|shard| shard.probe(pattern))?;
+        if found.is_none() {
+            self.looked_in_vain();
+        }
+        Ok(found)
+    }
+
+    fn mprobe(&self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
+        self.progress();
+        let found = self.with(|shard| shard.mprobe(pattern))?;
+        if found.is_none() {
+            self.looked_in_vain();
+        }
+        Ok(found)
+    }
+
+    fn mrecv(&self, message: Message, data: Data, origin: Origin) -> Result<Started, Error> {
+        self.leaves();
+        self.with(|shard| shard.mrecv(message, data, origin))
+    }
+
+    fn cancel(&self, request: Request) -> Result<(), Error> {
+        self.with(|shard| shard.cancel(request))
+    }
+
+    fn peek(&self, request: Request) -> Result<Option<Status>, Error> {
+        self.enter().peek(request)
+    }
+
+    fn finished_at(&self, request: Request) -> Option<u64> {
+        self.enter().finished_at(request)
+    }
+
+    fn completions(&self, _context: Context) -> u64 {
+        self.enter().completions()
+    }
+
+    fn take(&self, request: Request) -> Result<Option<Status>, Error> {
+        self.enter().take(request)
+    }
+
+    fn abandon(&self, request: Request) -> Result<(), Error> {
+        self.enter().abandon(request)
+    }
+
+    fn progress(&self) -> bool {
+        self.advance(By::Program, Look::IfFree)
+    }
+
+    fn look(&self) -> bool {
+        self.progress() || (self.give_way(0) && self.progress()) || self.looked_in_vain()
+    }
+
+    #[inline(never)]
+    fn give_way(&self, _context: Context) -> bool {
+        let spins = self.surroundings.patience().spins;
+        // With a core for every rank only threads of this rank can lack one, and then one look in
+        // as many as a waiter spins gives way.
+        let looks = || {
+            self.fruitless
+                .fetch_add(1, Ordering::Relaxed)
+                .wrapping_add(1)
+        };
+        let due =
+            spins == 0 || self.shared.load(Ordering::Relaxed) && looks().is_multiple_of(spins);
+        if due {
+            self.surroundings.give_way();
+        }
+        due
+    }
+
+    #[inline]
+    fn wait_until(&self, done: &mut dyn FnMut() -> bool) {
+        if !self.shared.load(Ordering::Relaxed) {
+            return self.wait_alone(done);
+        }
+        self.wait_among(&|| Awaits::Anything, done);
+    }
+
+    #[inline]
+    fn wait_for(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
+        if !self.shared.load(Ordering::Relaxed) {
+            return self.wait_alone(done);
+        }
+        self.wait_among(awaits, done);
+    }
+
+    fn any_of(&self, parts: &mut dyn Iterator<Item = Awaits>) -> Awaits {
+        if !self.shared.load(Ordering::Relaxed) {
+            return Awaits::Anything;
+        }
+        // Before the engine is in hand: what gives the names may have locks whose holders ask the
+        // engine.
+        let mut known = SmallVec::<[Request; ANY_OF_FEW]>::new();
+        for part in parts {
+            match part {
+                Awaits::Operation(name) => known.push(name),
+                Awaits::Stepper(_) | Awaits::Told(_) => {}
+                _ => return Awaits::Anything,
+            }
+        }
+        let waiter = waiter();
+        if !known.is_empty() {
+            // Who finds one over already is about to ask.
+            self.enter().await_any(known, waiter);
+        }
+        Awaits::AnyOf(waiter)
+    }
+
+    fn tell(&self, awaits: Awaits, waiter: &Waiter) {
+        let word = awaits.encode();
+        self.announce(|awaited| match awaited {
+            Awaited::AnyOf(number) => waiter.is(number),
+            awaited => awaited == Awaited::decode(word),
+        });
+    }
+
+    #[inline]
+    fn wait_for_memory(&self, come: &mut (dyn FnMut() -> bool + std::marker::Send)) {
+        if !self.shared.load(Ordering::Relaxed) {
+            return self.wait_alone(&mut || come());
+        }
+        self.wait_for_memory_among(come);
+    }
+
+    fn waits_alone(&self) -> bool {
+        !self.shared.load(Ordering::Relaxed)
+    }
+
+    fn wake(&self) {
+        self.announce(|_| false);
+        self.source.wake();
+    }
+
+    fn attach(&self, stepper: Arc<dyn Stepper>) {
+        let site = stepper.site();
+        self.drive(stepper);
+        let open = self.stepping.load(Ordering::SeqCst);
+        if open > 0 {
+            self.left_stepping(site, open);
+        }
+    }
+
+    fn drive(&self, stepper: Arc<dyn Stepper>) {
+        // Before anybody can finish it.
+        self.looking
+            .fetch_add(u32::from(stepper.looks_at_memory()), Ordering::SeqCst);
+        self.sending
+            .fetch_add(u32::from(stepper.has_messages()), Ordering::SeqCst);
+        self.stepping.fetch_add(1, Ordering::SeqCst);
+        self.count_interest(1);
+        self.leaves();
+        lock(&self.newcomers).push_back(stepper);
+        self.welcome(By::Program);
+    }
+
+    #[inline]
+    fn watcher(&self) -> Option<Arc<dyn Watcher>> {
+        self.who_watches()
+    }
+
+    fn leave_open(&self, request: Request) {
+        self.left_open(request);
+    }
+
+    fn forget(&self, contexts: Range<Context>) {
+        self.with(|shard| shard.forget(&contexts));
+    }
+
+    fn prioritise(&self, contexts: Range<Context>, priority: Priority) -> Result<(), Error> {
+        self.with(|shard| shard.prioritise(contexts, priority));
+        Ok(())
+    }
+
+    fn communicator(&self, number: u32, known: &Known<'_>) {
+        self.surroundings.communicator(number, known);
+    }
+
+    fn process_of(&self, peer: Peer) -> Option<u32> {
+        self.surroundings.process_of(peer)
+    }
+
+    fn senders(&self, sent: &Sent) -> Option<Senders> {
+        self.surroundings.senders(sent)
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        self.surroundings.abort(code, message)
+    }
+
+    fn wtime(&self) -> f64 {
+        self.surroundings.seconds()
+    }
+}

@@ -1,0 +1,290 @@
+//! Taking the engine and giving it back.
+//!
+//! Part of `locked_engine`. Where one thread promised to be alone this costs a load and a store.
+//! Where several share the engine, a holder does little before it gives it back, and wakes nobody
+//! meanwhile (a woken thread may get the waker's core). Those who want it take turns of several
+//! operations: what the engine consists of costs more to fetch from another core than an operation
+//! does, so who finds it held stays away for longer than that takes, and lets its holder go on.
+
+use super::EngineHost;
+use crate::environment::Surroundings;
+use crate::limits::{COURTESY_SPINS, DOUBLINGS_BEFORE_TURN, TURN, TURNS_MAX};
+use crate::messaging::Awaited;
+use garonne_engine::rail::Rail;
+use garonne_engine::shard::Shard;
+use garonne_sync::deferred_wake::Postponed;
+use garonne_sync::try_lock::{Guard, Hold, TryLock};
+use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// The engine in a thread's hands.
+pub(super) struct Held<'a, R> {
+    // In this order: first it is free, then others wake.
+    shard: Guard<'a, Shard<R>>,
+    wakes: Option<Postponed>,
+    /// No other thread can want it.
+    alone: bool,
+}
+
+impl<R> Held<'_, R> {
+    /// Whether no other thread can want the engine.
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone
+    }
+}
+
+impl<R> Deref for Held<'_, R> {
+    type Target = Shard<R>;
+    #[inline]
+    fn deref(&self) -> &Shard<R> {
+        &self.shard
+    }
+}
+
+impl<R> DerefMut for Held<'_, R> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Shard<R> {
+        &mut self.shard
+    }
+}
+
+/// How somebody waits for an engine that others have.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    tries: u32,
+    turns: u32,
+    /// Somebody had it who wanted something done.
+    contended: bool,
+}
+
+impl Waiting {
+    /// Before the next try. At first twice as long each time; for a turn, and then for several,
+    /// where others do one thing after the other with it. Then a core is given away each time,
+    /// since the holder may be on this very one.
+    pub(super) fn pass<T>(&mut self, lock: &TryLock<T>) {
+        let hold = lock.hold();
+        self.contended |= hold == Hold::Work;
+        let at_once = hold == Hold::Work && lock.is_contended();
+        let spins = if self.tries < DOUBLINGS_BEFORE_TURN && !at_once {
+            self.tries += 1;
+            1 << (self.tries - 1)
+        } else {
+            let turns = self.turns;
+            self.turns = turns.saturating_add(1);
+            if turns > 0 {
+                std::thread::yield_now();
+            }
+            spins_of_turn() << turns.min(TURNS_MAX)
+        };
+        (0..spins).for_each(|_| std::hint::spin_loop());
+    }
+
+    /// Whether to say that it is contended: it was waited for.
+    fn is_contended(&self) -> bool {
+        self.contended
+    }
+}
+
+/// How often to spin in a [`TURN`]: an idle spin takes some ten nanoseconds on some processors and
+/// fifty on others.
+fn spins_of_turn() -> u32 {
+    const SPINS: u32 = 64;
+    static MEASURED: OnceLock<u32> = OnceLock::new();
+    *MEASURED.get_or_init(|| {
+        let measure = |_| {
+            let begun = Instant::now();
+            (0..SPINS).for_each(|_| std::hint::spin_loop());
+            begun.elapsed()
+        };
+        // The least: whatever interrupts makes it longer.
+        let least = (0..4)
+            .map(measure)
+            .min()
+            .unwrap_or_default()
+            .as_nanos()
+            .max(1);
+        let spins = u128::from(SPINS) * TURN.as_nanos() / least;
+        u32::try_from(spins)
+            .unwrap_or(SPINS)
+            .clamp(SPINS / 4, SPINS * 64)
+    })
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// Takes the engine if it is free.
+    #[inline]
+    pub(super) fn try_enter(&self) -> Option<Held<'_, R>> {
+        self.try_enter_for(Hold::Work)
+    }
+
+    /// The same of who only looks for news, again and again: it asks first, since a try takes the
+    /// lock's line from its holder.
+    #[inline]
+    pub(super) fn try_enter_to_look(&self) -> Option<Held<'_, R>> {
+        if self.shard.is_held() {
+            return None;
+        }
+        self.try_enter_for(Hold::Look)
+    }
+
+    #[inline]
+    fn try_enter_for(&self, hold: Hold) -> Option<Held<'_, R>> {
+        match self.shard.try_alone() {
+            Some(shard) => Some(Held {
+                shard,
+                wakes: None,
+                alone: true,
+            }),
+            None => self.try_enter_shared(hold),
+        }
+    }
+
+    #[inline]
+    fn try_enter_shared(&self, hold: Hold) -> Option<Held<'_, R>> {
+        let wakes = self.is_crowded().then(Postponed::new);
+        let shard = self.shard.try_lock_for(hold)?;
+        Some(Held {
+            shard,
+            wakes,
+            alone: false,
+        })
+    }
+
+    /// Whether a thread that is woken may get the core of the one that wakes it: a helper, or any
+    /// where ranks exceed cores.
+    #[inline]
+    fn is_crowded(&self) -> bool {
+        !self.lending.door.gate.is_kept() || self.surroundings.patience().spins == 0
+    }
+
+    /// Takes the engine. Waits for a holder, which never blocks.
+    #[inline]
+    pub(super) fn enter(&self) -> Held<'_, R> {
+        // Before a try, which takes the lock's line from its holder.
+        let free = if self.shard.is_held() {
+            None
+        } else {
+            self.try_enter()
+        };
+        free.unwrap_or_else(|| self.enter_busy())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_busy(&self) -> Held<'_, R> {
+        let mut waiting = Waiting::default();
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+        let shard = loop {
+            waiting.pass(&self.shard);
+            if !self.shard.is_held()
+                && let Some(shard) = self.try_enter()
+            {
+                break shard;
+            }
+        };
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        if waiting.is_contended() {
+            shard.shard.note_contended();
+        }
+        shard
+    }
+
+    /// Leaves the engine for a moment to those who need it: for who only looks for news. A hint,
+    /// and bounded: they may not be running.
+    pub(super) fn yield_engine(&self) {
+        for _ in 0..COURTESY_SPINS {
+            if self.wanted.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Something happened in the engine: those ask again whose operations are over, or whose
+    /// messages have come, and those who wait for anything. They wake when it is free.
+    fn tell(&self, held: &mut Held<'_, R>) {
+        let Held { shard, wakes, .. } = held;
+        wakes.get_or_insert_with(Postponed::new);
+        self.seats.tell(|awaited| match Awaited::decode(awaited) {
+            Awaited::Anything => true,
+            Awaited::Operation(request) => shard.plain_ended_at(request).is_some(),
+            Awaited::AnyOf(waiter) => shard.has_ended_for(waiter),
+            Awaited::Message(word) => shard.has_kept(word),
+            Awaited::Stepper(_) | Awaited::Told(_) | Awaited::Memory(_) => false,
+        });
+        self.tell_anywhere(shard);
+        // Who is about to sit has asked before and sees that there was news, or will ask with the
+        // engine in hand.
+        shard.forget_news();
+    }
+
+    /// Gives the engine back, and tells waiters if something completed.
+    #[inline]
+    pub(super) fn depart(&self, shard: Held<'_, R>, before: u64) {
+        // Work that an operation left queued is news, too: whoever sleeps in the poller's place has
+        // to see to it.
+        let changed = shard.completions() != before || shard.has_work();
+        self.leave(shard, changed);
+    }
+
+    #[inline]
+    pub(super) fn leave(&self, shard: Held<'_, R>, changed: bool) {
+        if !shard.is_alone() {
+            self.leave_shared(shard, changed);
+        }
+    }
+
+    #[inline(never)]
+    fn leave_shared(&self, mut shard: Held<'_, R>, changed: bool) {
+        if changed {
+            self.tell(&mut shard);
+        }
+        let work = shard.has_work();
+        drop(shard);
+        if changed {
+            self.rouse_unless_told(work || self.has_steppers_with_messages());
+            self.tell_first();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_finds_it_contended_leaves_its_holder_a_turn_and_others_come_back_soon() {
+        let lock = TryLock::new(());
+        let turns_in = |passes: u32| {
+            let mut waiting = Waiting::default();
+            (0..passes).for_each(|_| waiting.pass(&lock));
+            (waiting.turns, waiting.is_contended())
+        };
+        let held = lock.try_lock();
+        assert_eq!(turns_in(DOUBLINGS_BEFORE_TURN), (0, true));
+        assert_eq!(turns_in(DOUBLINGS_BEFORE_TURN + 2), (2, true));
+        held.inspect(Guard::note_contended);
+        let held = lock.try_lock();
+        assert_eq!(turns_in(1), (1, true), "a turn at once");
+        drop(held);
+        let looks = lock.try_lock_for(Hold::Look);
+        assert_eq!(
+            turns_in(DOUBLINGS_BEFORE_TURN),
+            (0, false),
+            "who looks has done soon"
+        );
+        drop(looks);
+    }
+
+    #[test]
+    fn a_turn_is_as_long_on_every_processor() {
+        let begun = Instant::now();
+        (0..spins_of_turn()).for_each(|_| std::hint::spin_loop());
+        assert!(
+            begun.elapsed() > TURN / 8,
+            "the clock may be coarse, and the machine busy while it is measured"
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! How a poller steps aside for threads of its rank that come and go: it lies down on the bell, and
+//! leaves its role there.
+//!
+//! Part of `locked_engine`. A poller that called another thread, which then got its very core, is in
+//! that one's way: it would be switched to and from with each message. So it sleeps at once, on the
+//! bell and in its seat, and whoever begins a wait meanwhile polls in its place
+//! ([`EngineHost::relieve`]) and lays the role back when it leaves ([`EngineHost::lay_back`]):
+//! armed, looked after once more, and nobody woken. Peers ring only if nobody came.
+//! `garonne_sync::waiters` says why no role is lost. What a peer wrote without a fence may have been
+//! seen by neither side, so a nap is as short as the first one of any sleeper, and who lies looks
+//! for itself after each in which nobody relieved it.
+
+use super::multi_wait::myself;
+use super::progress::Look;
+use super::{By, EngineHost};
+use crate::environment::Surroundings;
+use crate::limits::{LAYS_BACK, NAP_ON_BELL, NAPS_IN_VAIN};
+use crate::messaging::Awaits;
+use garonne_engine::rail::Rail;
+use garonne_sync::deferred_wake::{self, Postponed};
+use garonne_sync::waiters::{Called, Seat};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How a poller comes back that stood aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aside {
+    /// It has the role, still or again.
+    Polls,
+    /// What it waits for has come, and it has the role.
+    Over,
+    /// Another has the role.
+    Sits,
+}
+
+/// What a poller knows of its naps in one wait.
+#[derive(Debug, Default)]
+pub(super) struct Naps {
+    /// It lay down when it last stepped aside, and may do so again.
+    lay: bool,
+    /// Since somebody came in its place.
+    in_vain: u32,
+}
+
+impl Naps {
+    /// Whether it lies down again after so many looks that brought nothing.
+    pub(super) fn goes_on(&self, idle: u32) -> bool {
+        self.lay && idle > 0
+    }
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// Takes the role of a poller that lies on the bell, which nobody has to ring from now on.
+    #[inline]
+    pub(super) fn relieve(&self) -> bool {
+        if !self.seats.relieve(myself()) {
+            return false;
+        }
+        self.reliefs.fetch_add(1, Ordering::Relaxed);
+        self.wakes_up();
+        true
+    }
+
+    /// Who has the role does not sleep any more, nor is about to.
+    fn wakes_up(&self) {
+        self.dozing.store(false, Ordering::SeqCst);
+        self.enter().rail().disarm();
+    }
+
+    /// The poller leaves its role to the thread that lies on the bell. `false`: nobody does, or
+    /// there is work that somebody has to see to; the caller has the role still.
+    #[inline]
+    pub(super) fn lay_back(&self) -> bool {
+        self.seats.is_bell_kept() && self.lay_on_bell()
+    }
+
+    fn lay_on_bell(&self) -> bool {
+        let (Some(bell), false) = (self.source.bell(), self.sees_beside()) else {
+            return false;
+        };
+        for _ in 0..LAYS_BACK {
+            let seen = self.seats.news();
+            let ticket = self.enter().rail().arm();
+            if self.advance(By::Program, Look::Surely) {
+                continue;
+            }
+            self.look_for_others();
+            if self.retry().is_some() {
+                break;
+            }
+            self.dozing.store(true, Ordering::SeqCst);
+            if self.seats.news() != seen {
+                continue;
+            }
+            if !self.seats.lay_back(myself()) {
+                break;
+            }
+            // Who lies there may have been rung for while the role was not there, and sleep on.
+            if bell.load(Ordering::SeqCst) == ticket || !self.seats.relieve(myself()) {
+                return true;
+            }
+        }
+        self.wakes_up();
+        false
+    }
+
+    /// The poller is in the way of threads that it called: it lies down, unless there is something
+    /// to do. They wake (`wakes`) when that is seen.
+    pub(super) fn stand_aside(
+        &self,
+        awaits: &dyn Fn() -> Awaits,
+        done: &mut dyn FnMut() -> bool,
+        naps: &mut Naps,
+        wakes: Option<Postponed>,
+    ) -> Aside {
+        naps.lay = false;
+        if self.seats.is_bell_kept() {
+            return if self.lay_back() {
+                Aside::Sits
+            } else {
+                Aside::Polls
+            };
+        }
+        let (Some(bell), false) = (self.source.bell(), self.has_to_see_beside()) else {
+            return Aside::Polls;
+        };
+        let happened = self.seats.news();
+        let Some(mut seat) = self.seats.take(myself()) else {
+            return Aside::Polls;
+        };
+        let ticket = self.enter().rail().arm();
+        let moved = self.advance(By::Program, Look::Surely);
+        self.look_for_others();
+        let over = !moved && done();
+        if moved || over || self.retry().is_some() {
+            self.enter().rail().disarm();
+            naps.lay = true;
+            return if over { Aside::Over } else { Aside::Polls };
+        }
+        let reliefs = self.reliefs.load(Ordering::Relaxed);
+        self.dozing.store(true, Ordering::SeqCst);
+        if !seat.lie_down(awaits().encode(), happened) {
+            self.wakes_up();
+            naps.lay = true;
+            return Aside::Polls;
+        }
+        drop(wakes);
+        self.surroundings.sleeps(true);
+        let called = self.lie(&mut seat, bell, ticket);
+        self.surroundings.sleeps(false);
+        if called == Called::Ask {
+            return Aside::Sits;
+        }
+        self.wakes_up();
+        let relieved = self.reliefs.load(Ordering::Relaxed) != reliefs;
+        naps.in_vain = if relieved { 0 } else { naps.in_vain + 1 };
+        naps.lay = naps.in_vain < NAPS_IN_VAIN;
+        Aside::Polls
+    }
+
+    /// Another thread polls, and is blocked in a receive of the pattern that the caller's has, so
+    /// that it gets the next message: the caller lies down on the bell, where that one leaves its
+    /// role when it goes, and finds it when it comes back, and nobody is woken. `None`: another
+    /// lies there, or nobody came and went for a while; the caller had better sit. `seen`: as
+    /// [`Seat::wait`] wants it.
+    pub(super) fn lie_beside(&self, awaits: &dyn Fn() -> Awaits, seen: u64) -> Option<Called> {
+        let bell = self.source.bell()?;
+        if self.seats.is_bell_kept() || self.has_to_see_beside() {
+            return None;
+        }
+        let Awaits::Receive(name, _) = awaits() else {
+            return None;
+        };
+        if !self.enter().blocks_in(name, false) {
+            return None;
+        }
+        let mut seat = self.seats.take(myself())?;
+        let reliefs = self.reliefs.load(Ordering::Relaxed);
+        let ticket = bell.load(Ordering::SeqCst);
+        let called = match seat.lie_beside(awaits().encode(), seen) {
+            Ok(()) => self.lie(&mut seat, bell, ticket),
+            Err(called) => called,
+        };
+        if called == Called::Poll {
+            self.wakes_up();
+        }
+        let in_vain = called == Called::Ask && self.reliefs.load(Ordering::Relaxed) == reliefs;
+        (!in_vain).then_some(called)
+    }
+
+    /// Lies on the bell, whose word was `ticket`, until it is rung and nobody polls, or the seat is
+    /// called, or nobody comes any more.
+    fn lie(&self, seat: &mut Seat<'_>, bell: &AtomicU32, mut ticket: u32) -> Called {
+        let (mut naps, mut reliefs) = (0, self.reliefs.load(Ordering::Relaxed));
+        while !seat.is_called() {
+            let begun = bell.load(Ordering::SeqCst);
+            if begun != ticket && seat.has_role() {
+                break;
+            }
+            ticket = begun;
+            deferred_wake::flush();
+            self.source
+                .sleep_among(ticket, Some(NAP_ON_BELL), &[seat.word()]);
+            if bell.load(Ordering::SeqCst) != ticket {
+                continue;
+            }
+            // The time is over, or it is called.
+            let now = self.reliefs.load(Ordering::Relaxed);
+            naps = if now == reliefs { naps + 1 } else { 0 };
+            reliefs = now;
+            if naps > 0 && (seat.has_role() || naps >= NAPS_IN_VAIN) {
+                break;
+            }
+        }
+        seat.get_up()
+    }
+}

@@ -1,0 +1,381 @@
+//! How several threads of a rank wait: one polls for all, the others sleep in their seats.
+//!
+//! Part of `locked_engine`. Who sits says what it waits for, so that the poller, or whichever thread
+//! brings that about, wakes it and nobody else. Who waits for memory that other processes write
+//! lends its look: the poller looks for it whenever it asks for itself, also between arming the
+//! bell and sleeping. A poller that leaves hands its role over to one that sits. With one thread in
+//! MPI nothing of this is used. `garonne_sync::waiters` says why no wake-up is lost.
+
+use super::EngineHost;
+use crate::environment::{Given, Surroundings};
+use crate::limits::{
+    CATCH_LOOKS, CATCH_ROOM_MAX, CATCH_TURNS, CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST,
+    SEATLESS_NAP, SERVED_BEFORE_ASIDE,
+};
+use crate::messaging::Awaits;
+use garonne_engine::news;
+use garonne_engine::quick::{Catch, Caught};
+use garonne_engine::rail::Rail;
+use garonne_sync::deferred_wake::Postponed;
+use garonne_sync::waiters::{Called, Seats, Who};
+use std::sync::atomic::Ordering;
+
+/// The poller's role. Whoever holds it hands it over when it drops this.
+pub(super) struct Role<'a>(pub(super) &'a Seats);
+
+impl Drop for Role<'_> {
+    fn drop(&mut self) {
+        self.0.hand_over();
+    }
+}
+
+/// No word of a pattern: the wait is none of a receive's.
+pub(super) const OTHER_WAIT: u64 = u64::MAX;
+
+/// The calling thread: the address of something that each has of its own.
+pub(super) fn myself() -> Who {
+    thread_local! {
+        static OWN: u64 = const { 0 };
+    }
+    OWN.with(|own| Who::new(std::ptr::from_ref(own).addr()))
+}
+
+/// What looking for a message with the engine in hand came to.
+enum Turn {
+    Caught(Caught),
+    /// It may come yet.
+    InVain,
+    /// It takes the general way.
+    Troubled,
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// The wait of one of several threads.
+    #[inline(never)]
+    pub(super) fn wait_among(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
+        let (who, mut seat, mut patient, mut lies) = (myself(), None, true, true);
+        let mut lingering = self.porch.arrive(self.surroundings.patience());
+        loop {
+            // Before asking: SYNC(seats-news).
+            let seen = self.seats.news();
+            if done() {
+                return lingering.paid();
+            }
+            self.come_back();
+            let begins = self.seats.begin(who) || patient && self.relieve();
+            if !begins && self.seats.is_polled_by(who) {
+                // A callback of the program's waits while its thread polls: nobody else would.
+                self.poll_until::<true>(done, self.surroundings.patience(), None);
+                return;
+            }
+            if begins {
+                seat = None;
+                lingering.ends();
+            } else if lies && self.is_rival(awaits) && lingering.shares_core() {
+                seat = None;
+                lingering.ends();
+                self.rely();
+                match self.lie_beside(awaits, seen) {
+                    Some(Called::Poll) => {}
+                    Some(Called::Ask) => continue,
+                    None => {
+                        lies = false;
+                        continue;
+                    }
+                }
+            } else if lingering.goes_on() {
+                self.surroundings.give_way();
+                continue;
+            } else {
+                self.rely();
+                if seat.is_none() {
+                    seat = self.seats.take(who);
+                }
+                let looks = lingering.looks();
+                match seat
+                    .as_mut()
+                    .map(|seat| seat.wait(awaits().encode(), seen, looks))
+                {
+                    Some(Called::Poll) => {
+                        seat = None;
+                        if looks == 0 {
+                            // Whoever left goes on, perhaps on this very core.
+                            self.surroundings.give_way();
+                        }
+                    }
+                    Some(Called::Ask) => {
+                        patient = true;
+                        continue;
+                    }
+                    None => {
+                        std::thread::sleep(SEATLESS_NAP);
+                        continue;
+                    }
+                }
+            }
+            if self.poll_for_all(done, Some(awaits)) {
+                return;
+            }
+            // It looked for as long as its patience lasts: who lies on the bell sleeps as well as
+            // it would.
+            patient = false;
+        }
+    }
+
+    /// The same for memory that other processes write.
+    #[inline(never)]
+    pub(super) fn wait_for_memory_among(&self, come: &mut (dyn FnMut() -> bool + Send)) {
+        if come() {
+            return;
+        }
+        if self.seats.begin(myself()) {
+            self.come_back();
+            // Nobody else could look for it.
+            self.poll_for_all(&mut || come(), None);
+            return;
+        }
+        self.looks.lend(come, |lent| {
+            self.wait_among(&|| Awaits::Memory(lent.id()), &mut || lent.came());
+        });
+    }
+
+    /// The wait of the thread that has the poller's role. `false`: another has it now, and what it
+    /// waits for may not have come.
+    fn poll_for_all(
+        &self,
+        done: &mut dyn FnMut() -> bool,
+        awaits: Option<&dyn Fn() -> Awaits>,
+    ) -> bool {
+        let role = Role(&self.seats);
+        if !self.lending.door.gate.is_kept() {
+            self.polls_itself();
+        }
+        self.begins_to_serve(awaits);
+        let over = self.poll_until::<true>(done, self.surroundings.patience(), awaits);
+        if over {
+            self.porch.poller_left();
+        }
+        if !over {
+            // It is another thread's already.
+            std::mem::forget(role);
+            return false;
+        }
+        self.resign(role);
+        true
+    }
+
+    /// A thread polls from now on. If it is blocked in a receive the next message may be its,
+    /// though another lies on the bell that is blocked in one of the same pattern, since nobody has
+    /// to be woken then.
+    fn begins_to_serve(&self, awaits: Option<&dyn Fn() -> Awaits>) {
+        let Some(Awaits::Receive(name, pattern)) = awaits.map(|awaits| awaits()) else {
+            return self.served.store(OTHER_WAIT, Ordering::Relaxed);
+        };
+        self.served.store(news::word(&pattern), Ordering::Relaxed);
+        if self.seats.is_bell_kept() {
+            self.enter().blocks_in(name, true);
+        }
+    }
+
+    /// Whether the thread is blocked in a receive of the pattern that who polls receives, too: the
+    /// next message is that one's, and this thread had better sleep.
+    fn is_rival(&self, awaits: &dyn Fn() -> Awaits) -> bool {
+        let served = self.served.load(Ordering::Relaxed);
+        served != OTHER_WAIT
+            && matches!(awaits(), Awaits::Receive(_, pattern) if news::word(&pattern) == served)
+    }
+
+    /// The poller leaves, and its role goes to who lies on the bell, or to one that sits, if there
+    /// is one.
+    fn resign(&self, role: Role<'_>) {
+        if self.lay_back() {
+            return std::mem::forget(role);
+        }
+        drop(role);
+        self.resigned();
+        self.lend_first_again();
+        // Asked again: another thread may have left something open meanwhile, and trusted the
+        // poller.
+        if !self.lending.door.gate.is_kept()
+            || self.lending.was_relied_on()
+            || self.lending.is_any_open()
+        {
+            self.lend_again();
+        }
+    }
+
+    /// Receives a message that comes soon and nothing was posted for, as the poller of all; `None`:
+    /// nothing was received, take the general way, which posts the receive first. Only where nobody
+    /// polls or who does lies on the bell, and nobody has sat down since the last time, to whom the
+    /// role would go after each message. What others wait for beside messages is looked after where
+    /// the role is laid back; where nobody lies on the bell there must be no such thing. And only
+    /// for messages that come whole: what began to come into the memory of a receive that is not
+    /// posted would go to another that is posted meanwhile.
+    #[inline(never)]
+    pub(super) fn recv_quick_among(&self, catch: &Catch) -> Option<Caught> {
+        if catch.room > CATCH_ROOM_MAX || self.has_more_to_see_to() {
+            return None;
+        }
+        let sat = self.seats.sat();
+        if self.sat_before.load(Ordering::Relaxed) != sat {
+            self.sat_before.store(sat, Ordering::Relaxed);
+            return None;
+        }
+        if !self.seats.begin(myself()) && !self.relieve() {
+            return None;
+        }
+        let role = Role(&self.seats);
+        let mut turns = 0..CATCH_TURNS;
+        let caught = loop {
+            match turns.next().map(|_| self.catch_in_turn(catch)) {
+                Some(Turn::Caught(caught)) => break Some(caught),
+                Some(Turn::InVain) => self.yield_engine(),
+                Some(Turn::Troubled) | None => break None,
+            }
+        };
+        if caught.is_some() {
+            self.served
+                .store(news::word(&catch.pattern()), Ordering::Relaxed);
+        }
+        self.resign(role);
+        caught
+    }
+
+    /// Whether who waits here has to look after anything but messages of this shard, and what the
+    /// one sees to that lies on the bell.
+    fn has_more_to_see_to(&self) -> bool {
+        self.surroundings.patience().spins == 0
+            || self.is_watched()
+            || !self.seats.is_bell_kept() && (self.is_anything_open() || !self.looks.is_empty())
+            || self.has_to_see_beside()
+            || self.is_first_busy()
+    }
+
+    /// Whether there are steppers here, or something that may need hands, or those are lent.
+    pub(super) fn is_anything_open(&self) -> bool {
+        self.stepping.load(Ordering::Relaxed) > 0
+            || self.lending.is_any_open()
+            || !self.lending.door.gate.is_kept()
+    }
+
+    /// Looks for it some times with the engine in hand, which others then may have.
+    fn catch_in_turn(&self, catch: &Catch) -> Turn {
+        let mut shard = self.enter();
+        let before = shard.completions();
+        let turn = match shard.recv_quick(catch, CATCH_LOOKS) {
+            Some(caught) => Turn::Caught(caught),
+            None if shard.may_catch(catch) => Turn::InVain,
+            None => Turn::Troubled,
+        };
+        // Work that is left is seen to by who polls next.
+        let changed = shard.completions() != before;
+        self.leave(shard, changed);
+        turn
+    }
+
+    /// Takes the looks of those who wait for memory, and wakes those for whom it has come.
+    #[inline]
+    pub(super) fn look_for_others(&self) {
+        if self.looks.is_empty() {
+            return;
+        }
+        // They want the lock of the looks at once.
+        let _wakes = Postponed::new();
+        self.looks.take(|id| {
+            let word = Awaits::Memory(id).encode();
+            self.seats.tell(|awaited| awaited == word);
+        });
+    }
+
+    /// The poller is about to look again: another thread of its rank may need its core first.
+    /// `calls`: it called so many.
+    #[inline]
+    pub(super) fn let_run(&self, courtesy: &mut Courtesy, calls: u32) {
+        let sat = std::mem::replace(&mut courtesy.sat, self.seats.sat());
+        let calls = if calls > 0 && self.porch.has_room(self.surroundings.patience()) {
+            // Nobody needs this core.
+            self.crowded.store(false, Ordering::Relaxed);
+            0
+        } else {
+            calls
+        };
+        if calls > 0 {
+            (courtesy.gap, courtesy.left) = (GIVE_WAY_FIRST, 0);
+        }
+        if courtesy.left > 0 {
+            courtesy.left -= 1;
+            return;
+        }
+        let given = self.surroundings.give_way();
+        if calls > 0 {
+            // One that needs little time has sat down since, perhaps before the core was given
+            // away: who is woken may get it at once.
+            let taken = given == Given::Taken || self.seats.sat() != sat;
+            self.crowded.store(taken, Ordering::Relaxed);
+        }
+        courtesy.gap = match given {
+            Given::Taken => GIVE_WAY_FIRST,
+            Given::InVain => (courtesy.gap * 2).min(GIVE_WAY_LAST),
+        };
+        courtesy.left = courtesy.gap;
+    }
+
+    /// Whether the poller, where each that waits has a core, has called others again and again
+    /// while nothing came of its own: the one that was called now polls sooner for itself than it
+    /// is called.
+    #[inline]
+    pub(super) fn serves_others(&self, courtesy: &Courtesy, calls: u32) -> bool {
+        calls == 1
+            && courtesy.served >= SERVED_BEFORE_ASIDE
+            && self.porch.has_room(self.surroundings.patience())
+    }
+
+    /// Whether the one thread that was called, of so many, wants this very core, as far as that is
+    /// known: now and then it is asked anew. Of several most would find the role taken, and sit
+    /// down again.
+    #[inline]
+    pub(super) fn is_in_the_way(&self, calls: u32) -> bool {
+        calls == 1
+            && self.crowded.load(Ordering::Relaxed)
+            && !self.porch.has_room(self.surroundings.patience())
+            && !self.seats.called().is_multiple_of(CROWDED_CALLS)
+    }
+}
+
+/// When the poller gives its core away, which a thread of this rank may want that it called, or
+/// that handed the role over and goes on: after each call, and then ever more rarely while nobody
+/// takes it.
+pub(super) struct Courtesy {
+    /// Who was called so far.
+    called: u32,
+    /// How many of those since it began.
+    served: u32,
+    /// Who sat down before the last look.
+    sat: u32,
+    /// Looks between two times.
+    gap: u32,
+    /// Looks until the next time.
+    left: u32,
+}
+
+impl Courtesy {
+    /// For a poller that begins now.
+    pub(super) fn new(seats: &Seats) -> Self {
+        Self {
+            called: seats.called(),
+            served: 0,
+            sat: seats.sat(),
+            gap: GIVE_WAY_FIRST,
+            left: GIVE_WAY_FIRST,
+        }
+    }
+
+    /// How many were called since this was last asked.
+    #[inline]
+    pub(super) fn calls(&mut self, seats: &Seats) -> u32 {
+        let called = seats.called();
+        let calls = called.wrapping_sub(std::mem::replace(&mut self.called, called));
+        self.served = self.served.saturating_add(calls);
+        calls
+    }
+}

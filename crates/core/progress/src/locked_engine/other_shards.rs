@@ -1,0 +1,586 @@
+//! The other shards of a rank: how a thread that waits in one of them sees to those in which nobody
+//! waits.
+//!
+//! Part of `locked_engine`. A rank of several threads may have several hosts, one for each of its
+//! shards ([`crate::sharded`]), and each polls for itself. A thread that waits in one while it left
+//! something open in others looks at those as well; before it sleeps it takes their pollers' roles,
+//! arms their bells, and sleeps on all of them at once. Where another thread polls, it leans on
+//! that one: who leaves tells those who lean on it. What other threads left open is theirs, and the
+//! helper's; it is looked at now and then all the same, since whoever left it may be gone.
+//! Steppers, the helper, and threads that wait for what may come in any shard are in the first one:
+//! there it is told when something completes elsewhere. Nothing of this is paid by a rank of one
+//! shard.
+
+use super::async_progress::OFF;
+use super::multi_wait::{Role, myself};
+use super::open_operations::LeftOpen;
+use super::progress::Look;
+use super::{By, EngineHost, lock};
+use crate::environment::Surroundings;
+use crate::limits::{BESIDE_DOUBLINGS, BESIDE_EVERY, BESIDE_NAP};
+use crate::messaging::{Awaited, Host};
+use garonne_engine::api::{Request, SHARDS_MAX};
+use garonne_engine::rail::Rail;
+use garonne_engine::shard::Shard;
+use garonne_sync::pad::CachePadded;
+use garonne_sync::progress_owner::For;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// All shards of a rank.
+pub(crate) struct Shards<R, S> {
+    hosts: [OnceLock<Weak<EngineHost<R, S>>>; SHARDS_MAX],
+    /// Threads that wait in the first shard for what may come in any.
+    anywhere: AtomicU32,
+    /// Those, and the steppers of the first shard.
+    interest: AtomicU32,
+    /// Whether something may be open in the first shard that needs hands.
+    first_open: Arc<CachePadded<AtomicBool>>,
+    /// The rank as steppers know it.
+    whole: Weak<dyn Host>,
+}
+
+/// One host's place among them.
+pub(super) struct Beside<R, S> {
+    shard: usize,
+    shards: Arc<Shards<R, S>>,
+    /// Shards, as bits, whose pollers sleep and lean on who polls this one.
+    leaners: AtomicU32,
+    /// Shards, as bits, in which threads left something open that now sit here, or that left it to
+    /// the helper: who polls here sees to those.
+    relied: AtomicU32,
+    /// Who polls here has slept in the place of a poller of the first shard.
+    covered_first: AtomicBool,
+}
+
+thread_local! {
+    /// Shards, as bits, in which this thread left something open that may not be over.
+    static LEFT: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Nothing of the calling thread's is open in this shard any more.
+fn forget(shard: usize) {
+    LEFT.with(|left| left.set(left.get() & !(1 << shard)));
+}
+
+/// A thread waits for what may come in any shard.
+pub(crate) struct Anywhere<'a, R, S>(&'a Shards<R, S>);
+
+impl<R, S> Drop for Anywhere<'_, R, S> {
+    fn drop(&mut self) {
+        self.0.anywhere.fetch_sub(1, Ordering::SeqCst);
+        self.0.interest.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl<R, S> Shards<R, S> {
+    /// Those of the rank that steppers know as `whole`.
+    pub(crate) fn new(whole: Weak<dyn Host>, first: &EngineHost<R, S>) -> Arc<Self> {
+        Arc::new(Self {
+            whole,
+            hosts: [const { OnceLock::new() }; SHARDS_MAX],
+            anywhere: AtomicU32::new(0),
+            interest: AtomicU32::new(0),
+            first_open: first.lending.any_open.clone(),
+        })
+    }
+
+    /// From now on what completes anywhere is told in the first shard. Before what is awaited is
+    /// asked after.
+    pub(crate) fn anywhere(&self) -> Anywhere<'_, R, S> {
+        self.interest.fetch_add(1, Ordering::SeqCst);
+        self.anywhere.fetch_add(1, Ordering::SeqCst);
+        Anywhere(self)
+    }
+
+    fn host(&self, shard: usize) -> Option<Arc<EngineHost<R, S>>> {
+        self.hosts.get(shard)?.get()?.upgrade()
+    }
+
+    /// Of these the ones that are open, but this one.
+    fn others(&self, shard: usize, which: u32) -> impl Iterator<Item = Arc<EngineHost<R, S>>> {
+        (0..SHARDS_MAX)
+            .filter(move |other| *other != shard && which >> other & 1 != 0)
+            .filter_map(|other| self.host(other))
+    }
+}
+
+impl<R, S> Beside<R, S> {
+    /// Other shards in which the calling thread left something open.
+    #[inline]
+    fn others_of_thread(&self) -> u32 {
+        LEFT.with(Cell::get) & !(1 << self.shard)
+    }
+
+    /// Whether whoever polls here polls for somebody who waits for what may come anywhere.
+    #[inline]
+    fn awaits_all(&self) -> bool {
+        self.shard == 0 && self.shards.anywhere.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// Another shard of which the caller has the poller's role, its bell armed.
+pub(super) struct Covered<R: Rail + Send, S: Surroundings> {
+    host: Arc<EngineHost<R, S>>,
+    pub(super) ticket: u32,
+    seen: u64,
+}
+
+impl<R: Rail + Send, S: Surroundings> Covered<R, S> {
+    /// Looks once more. `true`: something moved.
+    pub(super) fn look(&self) -> bool {
+        self.host.look_for_others();
+        self.host.advance(By::Program, Look::Surely)
+    }
+
+    /// The caller is about to sleep. `false`: it is to look again first.
+    pub(super) fn doze(&self) -> bool {
+        self.host.dozing.store(true, Ordering::SeqCst);
+        self.host.seats.news() == self.seen
+    }
+
+    /// How long to sleep at most because of this.
+    pub(super) fn limit(&self) -> Option<Duration> {
+        self.host.retry()
+    }
+
+    /// The word of its bell.
+    pub(super) fn bell(&self) -> Option<&AtomicU32> {
+        self.host.source.bell()
+    }
+}
+
+impl<R: Rail + Send, S: Surroundings> Drop for Covered<R, S> {
+    fn drop(&mut self) {
+        self.host.dozing.store(false, Ordering::SeqCst);
+        self.host.enter().rail().disarm();
+        drop(Role(&self.host.seats));
+        self.host.resigned();
+    }
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// Makes this the host of one of a rank's shards. Once, before it is used.
+    pub(crate) fn stand(self: &Arc<Self>, shard: usize, shards: &Arc<Shards<R, S>>) {
+        let place = shards.hosts.get(shard);
+        let placed = place.is_some_and(|place| place.set(Arc::downgrade(self)).is_ok());
+        let beside = Beside {
+            shard,
+            shards: shards.clone(),
+            leaners: AtomicU32::new(0),
+            relied: AtomicU32::new(0),
+            covered_first: AtomicBool::new(false),
+        };
+        let known = placed && self.beside.set(beside).is_ok();
+        debug_assert!(known, "a shard has one host, and a host one shard");
+        // Whoever sleeps knows nothing of this one, and may sleep without a limit.
+        shards.others(shard, u32::MAX).for_each(|host| host.stir());
+    }
+
+    /// The rank as its steppers know it, if that is not this host alone.
+    pub(super) fn whole(&self) -> Option<Arc<dyn Host>> {
+        self.beside.get()?.shards.whole.upgrade()
+    }
+
+    /// A thread waits here for what may come anywhere: the poller, if there is one, is to look
+    /// again.
+    #[inline]
+    pub(crate) fn told_of_anywhere(&self) {
+        if self.seats.is_polled() {
+            self.stir();
+        }
+    }
+
+    /// The calling thread started something here that goes on.
+    #[inline]
+    pub(super) fn leaves(&self) {
+        if let Some(beside) = self.beside.get() {
+            LEFT.with(|left| left.set(left.get() | 1 << beside.shard));
+        }
+    }
+
+    /// After so many looks that brought nothing: looks at the shards that the thread has to do with
+    /// and nobody polls. `true`: something moved there.
+    #[inline]
+    pub(super) fn look_beside_after(&self, looks: u32) -> bool {
+        let Some(beside) = self.beside.get() else {
+            return false;
+        };
+        if beside.awaits_all() {
+            return self.look_beside(By::Program);
+        }
+        let which = beside.others_of_thread() | beside.relied.load(Ordering::Relaxed);
+        which != 0 && looks.is_multiple_of(BESIDE_EVERY) && self.look_at(which, By::Program)
+    }
+
+    /// Looks at all shards that nobody polls. `true`: something moved.
+    #[inline(never)]
+    pub(super) fn look_beside(&self, by: By) -> bool {
+        self.look_at(u32::MAX, by)
+    }
+
+    fn look_at(&self, which: u32, by: By) -> bool {
+        let Some(beside) = self.beside.get() else {
+            return false;
+        };
+        let mut moved = false;
+        for host in beside.shards.others(beside.shard, which) {
+            if !host.seats.is_polled() {
+                moved |= host.advance(by, Look::IfFree);
+            }
+        }
+        moved
+    }
+
+    /// Takes the roles of those that the caller has to see to while it sleeps and nobody polls, and
+    /// arms their bells; leans on who polls the others of those.
+    pub(super) fn cover_beside(&self) -> Vec<Covered<R, S>> {
+        let Some(beside) = self.beside.get() else {
+            return Vec::new();
+        };
+        // Who waits for anything is in the first shard, and relies on who polls it.
+        let all = beside.awaits_all();
+        let mut which = if all {
+            u32::MAX
+        } else {
+            beside.others_of_thread() | self.relied()
+        };
+        if which & 1 != 0 || beside.shard == 0 {
+            // Steppers have their messages in any.
+            let first = beside.shards.host(0);
+            if first.is_some_and(|first| first.has_steppers_with_messages()) {
+                which = u32::MAX;
+            }
+        }
+        let (mut seen, mut covered) = (1 << beside.shard, Vec::new());
+        while which & !seen != 0 {
+            let others = beside.shards.others(beside.shard, which & !seen);
+            seen |= which;
+            for other in others.filter_map(|host| host.covered(beside.shard, all)) {
+                // Those who sit there rely on its poller in turn.
+                which |= other.host.relied();
+                if other
+                    .host
+                    .beside
+                    .get()
+                    .is_some_and(|beside| beside.shard == 0)
+                {
+                    beside.covered_first.store(true, Ordering::Relaxed);
+                }
+                covered.push(other);
+            }
+        }
+        covered
+    }
+
+    /// Whether whoever polls here has to see to other shards as well.
+    #[inline]
+    pub(super) fn sees_beside(&self) -> bool {
+        let Some(beside) = self.beside.get() else {
+            return false;
+        };
+        let steps = beside.shard == 0 && self.has_steppers_with_messages();
+        steps || beside.awaits_all() || self.relied() != 0
+    }
+
+    /// Whether a stepper may have messages, which come in whatever shard they are of.
+    #[inline]
+    pub(crate) fn has_steppers_with_messages(&self) -> bool {
+        self.sending.load(Ordering::SeqCst) > 0
+    }
+
+    /// The same of the calling thread, which has left things open itself.
+    pub(super) fn has_to_see_beside(&self) -> bool {
+        self.sees_beside() || self.left_elsewhere() != 0
+    }
+
+    /// Whether the first shard, of which this is none, has steppers, or something open that needs
+    /// hands, and nobody polls there: waits in any shard see to these.
+    pub(super) fn is_first_busy(&self) -> bool {
+        // Without the host itself, as a rule: threads of all shards ask this at each wait, and
+        // would count themselves in and out.
+        let first = self.beside.get().filter(|beside| beside.shard != 0);
+        first.is_some_and(|Beside { shards, .. }| {
+            let waiting = shards.anywhere.load(Ordering::Relaxed);
+            let steppers = shards.interest.load(Ordering::Relaxed) != waiting;
+            let is_busy = steppers || shards.first_open.load(Ordering::Relaxed);
+            is_busy && shards.host(0).is_none_or(|first| !first.seats.is_polled())
+        })
+    }
+
+    /// The calling thread is about to sit here: whoever polls sees to what it left open elsewhere.
+    #[inline]
+    pub(super) fn rely(&self) {
+        self.entrust(self.left_elsewhere());
+    }
+
+    /// The other shards in which something may be the calling thread's.
+    #[inline]
+    fn left_elsewhere(&self) -> u32 {
+        let Some(beside) = self.beside.get() else {
+            return 0;
+        };
+        match beside.others_of_thread() {
+            0 => 0,
+            left => {
+                let others = beside.shards.others(beside.shard, left);
+                others.fold(0, |which, host| which | host.left_by_thread())
+            }
+        }
+    }
+
+    /// This one's bit, if something here may be the calling thread's.
+    fn left_by_thread(&self) -> u32 {
+        let Some(beside) = self.beside.get() else {
+            return 0;
+        };
+        if self.wants_somebody() {
+            return 1 << beside.shard;
+        }
+        forget(beside.shard);
+        0
+    }
+
+    /// Whoever polls here is to see to these shards, too.
+    fn entrust(&self, which: u32) {
+        if which != 0
+            && let Some(beside) = self.beside.get()
+            && which & !beside.relied.fetch_or(which, Ordering::SeqCst) != 0
+        {
+            self.stir();
+        }
+    }
+
+    /// The shards that whoever polls here is to see to for others. Those in which nothing is open
+    /// any more are forgotten.
+    fn relied(&self) -> u32 {
+        let Some(beside) = self.beside.get() else {
+            return 0;
+        };
+        let mut which = beside.relied.load(Ordering::SeqCst);
+        if which == 0 {
+            return 0;
+        }
+        for host in beside.shards.others(beside.shard, which) {
+            let bit = host.beside.get().map_or(0, |beside| 1 << beside.shard);
+            // Taken out first: who leaves something open afterwards finds that it has to say so.
+            beside.relied.fetch_and(!bit, Ordering::SeqCst);
+            if host.wants_somebody() {
+                beside.relied.fetch_or(bit, Ordering::SeqCst);
+            } else {
+                which &= !bit;
+            }
+        }
+        which
+    }
+
+    fn covered(self: Arc<Self>, by: usize, surely: bool) -> Option<Covered<R, S>> {
+        let beside = self.beside.get()?;
+        if !surely && !self.wants_somebody() {
+            forget(beside.shard);
+            return None;
+        }
+        if !self.seats.begin(myself()) {
+            // Before another look at the role: who gives it back looks for leaners afterwards.
+            beside.leaners.fetch_or(1 << by, Ordering::SeqCst);
+            if self.seats.is_polled() || !self.seats.begin(myself()) {
+                return None;
+            }
+        }
+        let seen = self.seats.news();
+        let ticket = self.enter().rail().arm();
+        Some(Covered {
+            host: self,
+            ticket,
+            seen,
+        })
+    }
+
+    /// How long to sleep at most after having slept so often, because of what threads may have left
+    /// open in other shards that are gone.
+    pub(super) fn nap_beside(&self, parks: u32) -> Option<Duration> {
+        let beside = self.beside.get()?;
+        let mut others = beside.shards.others(beside.shard, u32::MAX);
+        others
+            .next()
+            .map(|_| BESIDE_NAP * (1 << parks.min(BESIDE_DOUBLINGS)))
+    }
+
+    /// Whether something may come here that is to be seen to.
+    fn wants_somebody(&self) -> bool {
+        self.stepping.load(Ordering::SeqCst) > 0 || {
+            let shard = self.enter();
+            shard.has_work() || shard.is_awaiting()
+        }
+    }
+
+    /// The poller of this shard has left: those who sleep and leaned on it have to see to it.
+    #[inline]
+    pub(super) fn resigned(&self) {
+        let Some(beside) = self.beside.get() else {
+            return;
+        };
+        let mut leaners = beside.leaners.load(Ordering::SeqCst);
+        if leaners != 0 {
+            leaners = beside.leaners.swap(0, Ordering::SeqCst);
+        }
+        if beside.shard != 0 && beside.shards.anywhere.load(Ordering::SeqCst) > 0 {
+            leaners |= 1;
+        }
+        if leaners != 0 {
+            beside
+                .shards
+                .others(beside.shard, leaners)
+                .for_each(|host| host.stir());
+        }
+    }
+
+    /// The poller of this shard has left. While it slept in the place of one of the first shard,
+    /// the helper left the work there to it: what is open is lent again, if nobody would call the
+    /// helper.
+    #[inline]
+    pub(super) fn lend_first_again(&self) {
+        if let Some(beside) = self.beside.get()
+            && beside.covered_first.load(Ordering::Relaxed)
+            && beside.covered_first.swap(false, Ordering::Relaxed)
+            && let Some(first) = beside.shards.host(0)
+            && first.is_helper_uncalled()
+        {
+            first.lend_again();
+        }
+    }
+
+    /// Something completed here: who waits for anything, and steppers, are in the first shard.
+    #[inline]
+    pub(super) fn tell_first(&self) {
+        if let Some(beside) = self.beside.get()
+            && beside.shard != 0
+            && beside.shards.interest.load(Ordering::SeqCst) > 0
+            && let Some(first) = beside.shards.host(0)
+        {
+            first.hear();
+        }
+    }
+
+    /// Something completed here, and the engine is in hand: of those who wait in the first shard
+    /// for what may end in any those are called whose operations are over.
+    #[inline]
+    pub(super) fn tell_anywhere(&self, shard: &Shard<R>) {
+        if let Some(beside) = self.beside.get()
+            && beside.shard != 0
+            && beside.shards.anywhere.load(Ordering::SeqCst) > 0
+            && let Some(first) = beside.shards.host(0)
+        {
+            let is_due = |waiter| shard.has_ended_for(waiter);
+            first
+                .seats
+                .tell(|awaited| matches!(Awaited::decode(awaited), Awaited::AnyOf(waiter) if is_due(waiter)));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hear(&self) {
+        if self.stepping.load(Ordering::SeqCst) > 0 {
+            self.stepped_at.store(u64::MAX, Ordering::Release);
+            // Whoever this is may be the helper, which runs no code of the program's.
+            self.run_steppers(By::Helper);
+        }
+        self.announce(|_| false);
+    }
+
+    /// Steppers were attached (or, negative, are over).
+    pub(super) fn count_interest(&self, steppers: i32) {
+        if let Some(beside) = self.beside.get() {
+            beside
+                .shards
+                .interest
+                .fetch_add(steppers as u32, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether another shard that nobody polls has work that found no room.
+    pub(super) fn has_work_beside(&self) -> bool {
+        let Some(beside) = self.beside.get() else {
+            return false;
+        };
+        let mut others = beside.shards.others(beside.shard, u32::MAX);
+        others.any(|host| !host.seats.is_polled() && host.enter().has_work())
+    }
+
+    /// A call that must not wait found nothing here: others may rely on it all the same. `true`:
+    /// something moved elsewhere.
+    #[inline]
+    pub(super) fn looked_in_vain(&self) -> bool {
+        if self.beside.get().is_none() {
+            return false;
+        }
+        let looks = self.in_vain.fetch_add(1, Ordering::Relaxed);
+        looks.is_multiple_of(BESIDE_EVERY) && self.look_beside(By::Program)
+    }
+
+    /// The program goes on with this operation of another shard open: as [`EngineHost::open_operations`],
+    /// of the first.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn left_open_beside(&self, host: &Arc<Self>, request: Request) {
+        if self.lending.phase.load(Ordering::Acquire) == OFF {
+            return;
+        }
+        let shard = host.enter();
+        let Some(site) = shard.open_site(request) else {
+            return;
+        };
+        drop(shard);
+        let mut open = lock(&self.lending.open_beside);
+        let known = open.iter().position(|(other, _)| Arc::ptr_eq(other, host));
+        let known = known.unwrap_or_else(|| {
+            open.push((host.clone(), LeftOpen::default()));
+            open.len() - 1
+        });
+        let first = open[known]
+            .1
+            .add(request, |request| host.enter().is_complete(request));
+        let only = open
+            .iter()
+            .enumerate()
+            .all(|(at, (_, others))| at == known || others.is_empty());
+        let nothing_here =
+            lock(&self.lending.open).is_empty() && self.stepping.load(Ordering::Acquire) == 0;
+        let alone = first && only && nothing_here;
+        drop(open);
+        // The helper leaves it to whoever polls.
+        self.entrust(host.beside.get().map_or(0, |beside| 1 << beside.shard));
+        self.left(site, For::Answers, alone);
+    }
+
+    /// Looks at the shards of those, after the words were armed. `true`: there is work left.
+    pub(super) fn look_lent_beside(&self) -> bool {
+        let hosts: Vec<_> = {
+            let open = lock(&self.lending.open_beside);
+            let noted = open.iter().filter(|(_, operations)| !operations.is_empty());
+            noted.map(|(host, _)| host.clone()).collect()
+        };
+        let mut work = false;
+        for host in hosts {
+            let mut shard = host.enter();
+            let before = shard.completions();
+            work |= shard.look().more || shard.has_work();
+            let changed = shard.completions() != before;
+            host.leave(shard, changed);
+        }
+        work
+    }
+
+    /// Whether one of those goes on.
+    pub(super) fn is_request_open_beside(&self) -> bool {
+        let mut open = lock(&self.lending.open_beside);
+        // One that goes on is enough; what it leaves unasked is asked after it.
+        open.retain_mut(|(host, operations)| {
+            operations.goes_on(|request| host.enter().is_complete(request))
+        });
+        !open.is_empty()
+    }
+}

@@ -1,0 +1,231 @@
+//! Advancing: one look at the rail, what the engine does with it, and the steppers that it is news
+//! for.
+//!
+//! Part of `locked_engine`. Any thread may advance a host; one at a time runs the steppers, and news
+//! that come to another meanwhile are not lost. A look that finds the engine taken is no look: its
+//! holder may look for other things, or for nothing. So whoever is to sleep afterwards looks
+//! [`Look::Surely`].
+
+use super::{By, EngineHost, lock};
+use crate::environment::Surroundings;
+use crate::limits::{ENDED_KNOWN, OPEN_FEW};
+use crate::messaging::{Awaited, Host, Stepper};
+use garonne_engine::rail::Rail;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a look does that finds the engine taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// It is left out: for those who look again before they sleep.
+    IfFree,
+    /// It waits, for its turn: the look after arming a bell, before sleep. What came before the
+    /// bell was armed nobody rings for.
+    Surely,
+}
+
+impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
+    /// Polls once, advances the engine and the steppers. `true` if anything moved.
+    pub(super) fn advance(&self, by: By, look: Look) -> bool {
+        let Some(mut shard) = self.shard.try_alone() else {
+            return self.advance_shared(by, look);
+        };
+        let moved = shard.progress();
+        let after = shard.completions();
+        drop(shard);
+        self.step(after, by) || moved
+    }
+
+    /// Polls once, after whoever has the engine just now. `true` if anything moved.
+    pub(crate) fn progress_surely(&self) -> bool {
+        self.advance(By::Program, Look::Surely)
+    }
+
+    /// The same where several threads share the engine: it is held for moments only, and not while
+    /// bytes of large messages move.
+    #[inline(never)]
+    fn advance_shared(&self, by: By, look: Look) -> bool {
+        self.yield_engine();
+        let mut shard = match (self.try_enter_to_look(), look) {
+            (Some(shard), _) => shard,
+            (None, Look::Surely) => self.enter(),
+            (None, Look::IfFree) => return false,
+        };
+        let before = shard.completions();
+        let mut moved = shard.progress_briefly();
+        let mut next = shard.lift();
+        let (mut after, mut work) = (shard.completions(), shard.has_work());
+        self.leave(shard, after != before);
+        while let Some(mut flight) = next.take() {
+            moved = true;
+            flight.carry();
+            let goes_on = flight.goes_on();
+            let mut shard = self.enter();
+            let before = shard.completions();
+            shard.land(flight);
+            if goes_on {
+                next = shard.lift();
+            }
+            (after, work) = (shard.completions(), shard.has_work());
+            self.leave(shard, after != before);
+        }
+        if moved && work {
+            // Whoever sleeps did so before there was this work.
+            self.stir();
+        }
+        let moved = self.step(after, by) || moved;
+        if moved && by == By::Program {
+            self.hand_over();
+        }
+        moved
+    }
+
+    /// Runs the steppers if something happened since they last ran, or if one looks at memory.
+    /// `true` if any finished or something happened meanwhile.
+    pub(super) fn step(&self, completions: u64, by: By) -> bool {
+        if self.stepping.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let old = self.stepped_at.swap(completions, Ordering::AcqRel) == completions;
+        if old && self.looking.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        self.run_steppers(by)
+    }
+
+    /// The same for who looked because it left another open. Among many they are stepped a few
+    /// times only while their number grows: else to start them all would take the square of that.
+    /// `false`: they are yet to be told.
+    pub(super) fn step_if_few(&self, completions: u64) -> bool {
+        let open = self.stepping.load(Ordering::SeqCst) as usize;
+        if open < OPEN_FEW || open.is_power_of_two() {
+            self.step(completions, By::Program);
+            return true;
+        }
+        self.looking.load(Ordering::SeqCst) == 0
+            && self.stepped_at.load(Ordering::Acquire) == completions
+    }
+
+    /// Runs the steppers; whoever finds another thread at it leaves them to that one, which then
+    /// runs them once more. `true` if any finished.
+    pub(super) fn run_steppers(&self, by: By) -> bool {
+        let mut finished = false;
+        self.steppers
+            .attend(|steppers| finished |= self.run_all(steppers, by));
+        finished
+    }
+
+    /// Steps those that were just attached, and nobody else: what these wait for has not changed by
+    /// that, and what a first step brings about for others is counted among the completions, by
+    /// which the next look tells them. Whoever finds another thread at it leaves all to that one.
+    pub(super) fn welcome(&self, by: By) {
+        let Some(mut steppers) = self.steppers.begin() else {
+            return;
+        };
+        let run = self.step_newcomers(steppers.value(), by, Run::default());
+        self.account(run);
+        // News that came to another thread meanwhile are for all.
+        if steppers.end() {
+            self.run_steppers(by);
+        }
+    }
+
+    /// One run of all steppers, and of those that come meanwhile.
+    fn run_all(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: By) -> bool {
+        let mut run = Run::default();
+        let whole = self.whole();
+        let host: &dyn Host = whole.as_deref().map_or(self, |whole| whole);
+        steppers.retain(|stepper| self.goes_on(stepper, (host, by), &mut run));
+        let run = self.step_newcomers(steppers, by, run);
+        self.account(run)
+    }
+
+    /// Takes in those that were attached, and those that come while they are stepped.
+    fn step_newcomers(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: By, mut run: Run) -> Run {
+        let whole = self.whole();
+        let host: &dyn Host = whole.as_deref().map_or(self, |whole| whole);
+        // Not kept locked: a step may attach.
+        let next = || lock(&self.newcomers).pop_front();
+        while let Some(stepper) = next() {
+            if self.goes_on(&stepper, (host, by), &mut run) {
+                steppers.push(stepper);
+            }
+        }
+        run
+    }
+
+    /// Steps one, if whoever runs it may. `false`: it is over.
+    fn goes_on(
+        &self,
+        stepper: &Arc<dyn Stepper>,
+        (host, by): (&dyn Host, By),
+        run: &mut Run,
+    ) -> bool {
+        if by == By::Helper && stepper.runs_user_code() {
+            run.left = true;
+            return true;
+        }
+        let over = stepper.step(host);
+        if over {
+            run.end(stepper);
+            if stepper.looks_at_memory() {
+                self.looking.fetch_sub(1, Ordering::SeqCst);
+            }
+            if stepper.has_messages() {
+                self.sending.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        !over
+    }
+
+    /// Tells what came of a run. `true`: some are over.
+    fn account(&self, run: Run) -> bool {
+        let Run { finished, left, .. } = run;
+        self.stepping.fetch_sub(finished, Ordering::SeqCst);
+        self.count_interest(-(finished as i32));
+        if left {
+            // The news are still to be told to those, by a thread of the program.
+            self.stepped_at.store(u64::MAX, Ordering::Release);
+        }
+        if finished > 0 || left {
+            self.announce(|awaited| run.is_news_for(awaited));
+        }
+        finished > 0
+    }
+}
+
+/// What came of stepping.
+#[derive(Default)]
+struct Run {
+    /// Steppers that are over.
+    finished: u32,
+    /// The first of them.
+    ended: [Option<Arc<dyn Stepper>>; ENDED_KNOWN],
+    /// Some were left to a thread of the program.
+    left: bool,
+}
+
+impl Run {
+    fn end(&mut self, stepper: &Arc<dyn Stepper>) {
+        if let Some(place) = self.ended.get_mut(self.finished as usize) {
+            *place = Some(stepper.clone());
+        }
+        self.finished += 1;
+    }
+
+    /// Whether who waits for this is to ask again, or to step what was left.
+    fn is_news_for(&self, awaited: Awaited) -> bool {
+        let all = self.left || self.finished as usize > ENDED_KNOWN;
+        let mut ended = self.ended.iter().flatten();
+        match awaited {
+            Awaited::Stepper(_) => all || ended.any(|stepper| Awaited::end_of(stepper) == awaited),
+            Awaited::AnyOf(waiter) => {
+                let is_its = |stepper: &Arc<dyn Stepper>| {
+                    stepper.waiter().is_some_and(|noted| noted.is(waiter))
+                };
+                all || ended.any(is_its)
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! A helper that stays awake for a while: after it has worked, and while its rank lends again and
+//! again, it looks at the gate instead of sleeping, and while the gate is lent at the engine.
+//!
+//! Part of `locked_engine`. To be woken takes longer than most messages do (5 to 50 µs in a virtual
+//! machine), so where whole cores are idle ([`Surroundings::vigil`]) a helper that was needed
+//! lately is not: who lends sees that it looks ([`Vigil`]), and neither calls it nor has peers call
+//! it; it finds what came by itself, also what nobody would call it for. While the gate is kept it
+//! reads words that the program's thread writes only when it lends, and nothing of the engine. It
+//! sleeps when nothing was lent and nothing moved for the time of a vigil, and at once, for longer
+//! each time, when others wanted its core: nobody knows of all threads of the program. The
+//! program's thread calls a helper that sleeps only when it has lent several times in a row, each
+//! soon after the one before, and ever more rarely where that does not pay.
+
+use super::progress::Look;
+use super::progress_wakeup::Words;
+use super::{By, EngineHost};
+use crate::environment::Surroundings;
+use crate::limits::{
+    VIGIL_CALLS, VIGIL_CALLS_MOST, VIGIL_GUESS, VIGIL_LOOKS, VIGIL_PAUSE, VIGIL_PAUSE_MOST,
+};
+use crate::sys;
+use garonne_engine::rail::Rail;
+use garonne_sync::pad::CachePadded;
+use garonne_sync::progress_owner::{Call, Inside, Vigil};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Nobody has asked yet.
+const UNKNOWN: u64 = u64::MAX;
+
+/// What helper and lender know of vigils. Times are in nanoseconds since the host was made. All but
+/// the [`Vigil`] itself are hints: a stale one costs a needless or missed call. What the one writes
+/// often has lines of its own, since the other looks at it all the time.
+#[derive(Debug)]
+pub(super) struct Vigils {
+    pub(super) kept: Vigil,
+    /// How long one lasts; 0: there are none here.
+    length: AtomicU64,
+    /// None before this, since others wanted the helper's core.
+    not_before: AtomicU64,
+    /// When hands were last lent.
+    lent_at: CachePadded<AtomicU64>,
+    helpers: CachePadded<Helpers>,
+    lenders: CachePadded<Lenders>,
+}
+
+/// What only the helper touches.
+#[derive(Debug, Default)]
+struct Helpers {
+    /// Until when it looks on, as far as it knows.
+    until: AtomicU64,
+    /// What its word was at the end of the last one, as if armed: unchanged, nobody has called it
+    /// since.
+    word_then: AtomicU32,
+    /// How long it did without the last time that others wanted its core.
+    pause: AtomicU64,
+    /// How often it had been put aside when that was last asked.
+    put_aside: AtomicI64,
+}
+
+impl Helpers {
+    /// A few looks took long: whether others got the core since this was last asked. What the
+    /// kernel itself does there, or the machine below, is nobody who wants it.
+    fn was_put_aside(&self) -> bool {
+        let times = sys::times_put_aside();
+        self.put_aside.swap(times, Ordering::Relaxed) != times
+    }
+}
+
+/// What only the program's thread touches.
+#[derive(Debug)]
+struct Lenders {
+    /// When it last left something open, lent for or not.
+    left_at: AtomicU64,
+    /// That was within the time of a vigil after the time before.
+    often: AtomicBool,
+    /// Lendings in a row that found the helper asleep, each soon after the one before, and how many
+    /// there are to be before it is called.
+    asleep: AtomicU32,
+    calls_after: AtomicU32,
+    /// Lendings since it was called that found it awake.
+    served: AtomicU32,
+}
+
+impl Vigils {
+    pub(super) fn new() -> Self {
+        Self {
+            kept: Vigil::new(),
+            length: AtomicU64::new(UNKNOWN),
+            not_before: AtomicU64::new(0),
+            lent_at: CachePadded::default(),
+            helpers: CachePadded::default(),
+            lenders: CachePadded(Lenders {
+                left_at: AtomicU64::new(0),
+                often: AtomicBool::new(false),
+                asleep: AtomicU32::new(0),
+                calls_after: AtomicU32::new(VIGIL_CALLS),
+                served: AtomicU32::new(0),
+            }),
+        }
+    }
+
+    fn length(&self) -> Option<u64> {
+        let length = self.length.load(Ordering::Relaxed);
+        (length != UNKNOWN && length != 0).then_some(length)
+    }
+
+    /// Something is left open now. For the program's thread. That alone keeps no helper awake: the
+    /// program may wait at once.
+    pub(super) fn note_left(&self, now: Duration) {
+        let now = now.as_nanos() as u64;
+        let Lenders { left_at, often, .. } = &*self.lenders;
+        let gap = now.saturating_sub(left_at.load(Ordering::Relaxed));
+        let length = match self.length.load(Ordering::Relaxed) {
+            UNKNOWN => VIGIL_GUESS.as_nanos() as u64,
+            length => length,
+        };
+        left_at.store(now, Ordering::Relaxed);
+        often.store(gap < length, Ordering::Relaxed);
+    }
+
+    /// Hands are about to be lent.
+    pub(super) fn note_lent(&self, now: Duration) {
+        self.lent_at.store(now.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    fn lent_at(&self) -> u64 {
+        self.lent_at.load(Ordering::Relaxed)
+    }
+
+    /// Whether a helper is awake, or would be if it were lent to.
+    #[inline]
+    pub(super) fn are_near(&self) -> bool {
+        self.kept.is_kept() || self.lenders.often.load(Ordering::Relaxed)
+    }
+
+    /// Hands are lent. Whether the helper sees that itself.
+    pub(super) fn see(&self) -> bool {
+        let sees = self.kept.sees();
+        if sees {
+            let Lenders { asleep, served, .. } = &*self.lenders;
+            asleep.store(0, Ordering::Relaxed);
+            served.store(
+                served.load(Ordering::Relaxed).wrapping_add(1),
+                Ordering::Relaxed,
+            );
+        }
+        sees
+    }
+
+    /// Hands were lent that the helper does not see: whether it is to be called, so that it is
+    /// awake the next times.
+    pub(super) fn are_to_begin(&self) -> bool {
+        let Lenders { asleep, often, .. } = &*self.lenders;
+        if !often.load(Ordering::Relaxed) {
+            asleep.store(0, Ordering::Relaxed);
+            return false;
+        }
+        let after = self.lenders.calls_after.load(Ordering::Relaxed);
+        let times = asleep.load(Ordering::Relaxed) + 1;
+        asleep.store(times, Ordering::Relaxed);
+        times >= after && self.may_begin()
+    }
+
+    /// The helper is to be called, unless others wanted its core lately. What a call costs is to be
+    /// little beside what comes of it: it is left out for longer each time that too little did.
+    fn may_begin(&self) -> bool {
+        if self.lent_at() < self.not_before.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Lenders {
+            asleep,
+            calls_after,
+            served,
+            ..
+        } = &*self.lenders;
+        asleep.store(0, Ordering::Relaxed);
+        let after = calls_after.load(Ordering::Relaxed);
+        let paid = served.swap(0, Ordering::Relaxed) >= after;
+        let after = if paid {
+            VIGIL_CALLS
+        } else {
+            (2 * after).min(VIGIL_CALLS_MOST)
+        };
+        calls_after.store(after, Ordering::Relaxed);
+        true
+    }
+
+    /// The time of the helper, whose word this is, is up.
+    fn end(&self, word: Option<&AtomicU32>) {
+        if let Some(word) = word {
+            self.helpers
+                .word_then
+                .store(as_armed(word), Ordering::Relaxed);
+        }
+        self.kept.end();
+    }
+
+    /// Others wanted the helper's core.
+    fn were_disturbed(&self, now: u64) {
+        let least = VIGIL_PAUSE.as_nanos() as u64;
+        let pause = (2 * self.helpers.pause.load(Ordering::Relaxed))
+            .clamp(least, VIGIL_PAUSE_MOST.as_nanos() as u64);
+        self.helpers.pause.store(pause, Ordering::Relaxed);
+        self.not_before.store(now + pause, Ordering::Relaxed);
+    }
+}
+
+/// The word, whether it is armed or not: that is the helper's own doing.
+fn as_armed(word: &AtomicU32) -> u32 {
+    word.load(Ordering::Relaxed) | 1
+}
+
+/// Looks in a row that bring nothing, of which some ask for the time.
+struct Looks {
+    idle: u32,
+    last: u64,
+}
+
+/// What the time said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Time {
+    GoesOn,
+    IsUp,
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    fn vigil_now(&self) -> u64 {
+        self.lending.now().as_nanos() as u64
+    }
+
+    /// A turn of the helper begins: it stays awake from now on, if it was called, or hands were
+    /// lent lately.
+    pub(super) fn begin_vigil(&self, words: Option<&Words>) {
+        let vigils = &self.lending.vigils;
+        if vigils.length.load(Ordering::Relaxed) == UNKNOWN {
+            let length = self.surroundings.vigil().as_nanos() as u64;
+            vigils.length.store(length, Ordering::Relaxed);
+        }
+        let Some(length) = vigils.length() else {
+            return;
+        };
+        let now = self.vigil_now();
+        // Else it only looks once more before it sleeps.
+        let called = words.is_some_and(|words| {
+            as_armed(words.call().word()) != vigils.helpers.word_then.load(Ordering::Relaxed)
+        });
+        let lent = vigils.lent_at() + length;
+        let until = if called { now + length } else { lent };
+        let free = now >= vigils.not_before.load(Ordering::Relaxed);
+        if now < until && free && sys::cpu() != self.lending.cpu.load(Ordering::Relaxed) {
+            vigils.helpers.until.store(until, Ordering::Relaxed);
+            vigils.kept.begin();
+        } else {
+            vigils.kept.end();
+        }
+    }
+
+    fn looks(&self) -> Looks {
+        Looks {
+            idle: 0,
+            last: self.vigil_now(),
+        }
+    }
+
+    /// A look brought nothing.
+    fn looked(&self, looks: &mut Looks) -> Time {
+        looks.idle = looks.idle.wrapping_add(1);
+        std::hint::spin_loop();
+        if !looks.idle.is_multiple_of(VIGIL_LOOKS) {
+            return Time::GoesOn;
+        }
+        let vigils = &self.lending.vigils;
+        let (now, length) = (self.vigil_now(), vigils.length().unwrap_or(0));
+        let gap = now.saturating_sub(std::mem::replace(&mut looks.last, now));
+        if gap > self.surroundings.away().as_nanos() as u64 && vigils.helpers.was_put_aside() {
+            vigils.were_disturbed(now);
+            return Time::IsUp;
+        }
+        let lent = vigils.lent_at() + length;
+        if now < vigils.helpers.until.load(Ordering::Relaxed).max(lent) {
+            return Time::GoesOn;
+        }
+        vigils.helpers.pause.store(0, Ordering::Relaxed);
+        Time::IsUp
+    }
+
+    /// The helper, which has seen its word as `seen` before its turn, is about to sleep. `true`:
+    /// there is another turn to take.
+    pub(super) fn keep_vigil(&self, call: Call<'_>, seen: u32) -> bool {
+        let lending = &self.lending;
+        if !lending.vigils.kept.is_kept() {
+            return false;
+        }
+        let mut looks = self.looks();
+        loop {
+            if call.word().load(Ordering::Relaxed) != seen || self.is_hand_wanted() {
+                return true;
+            }
+            if self.looked(&mut looks) == Time::IsUp {
+                break;
+            }
+        }
+        lending.vigils.end(Some(call.word()));
+        // Also what was over when somebody last looked: one turn too many.
+        lending.door.gate.is_lent()
+    }
+
+    /// Whether a turn has something to do. While another thread of the rank polls, the gate stays
+    /// lent, but the work is that one's: it lends again when it leaves.
+    fn is_hand_wanted(&self) -> bool {
+        self.lending.door.gate.is_lent() && !self.lending.is_all_over() && !self.seats.is_polled()
+    }
+
+    /// As `work_inside` for a helper that stays awake: until somebody of the rank is there, or
+    /// nothing that is open is left, or its time is up. That it is as well when the program forks,
+    /// which waits for the end of a turn.
+    pub(super) fn work_awake(&self, inside: &Inside<'_>) -> u32 {
+        let vigils = &self.lending.vigils;
+        let (mut moved, mut looks) = (0u32, self.looks());
+        while !self.is_attended(inside) {
+            if sys::is_fork_held_up() {
+                self.end_vigil();
+                break;
+            }
+            if self.advance(By::Helper, Look::Surely) || self.look_beside(By::Helper) {
+                moved = moved.saturating_add(1);
+                looks = self.looks();
+                let until = looks.last + vigils.length().unwrap_or(0);
+                vigils.helpers.until.store(until, Ordering::Relaxed);
+                continue;
+            }
+            if looks.idle == 0 && self.still_open().is_none() {
+                break;
+            }
+            if self.looked(&mut looks) == Time::IsUp {
+                self.end_vigil();
+                break;
+            }
+        }
+        moved
+    }
+
+    fn end_vigil(&self) {
+        let words = self.lending.words.get();
+        self.lending
+            .vigils
+            .end(words.map(|words| words.call().word()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Something is left open at this microsecond, and hands are lent for it: whether a helper that
+    /// sleeps is called.
+    fn calls(vigils: &Vigils, micros: u64) -> bool {
+        let now = Duration::from_micros(micros);
+        vigils.note_left(now);
+        vigils.note_lent(now);
+        !vigils.see() && vigils.are_to_begin()
+    }
+
+    #[test]
+    fn a_helper_that_sleeps_is_called_when_hands_were_lent_soon_after_each_other_only() {
+        let vigils = Vigils::new();
+        let apart = VIGIL_GUESS.as_micros() as u64;
+        assert!((1..100).all(|turn| !calls(&vigils, turn * apart)));
+        let called = (1..).find(|turn| calls(&vigils, 100 * apart + turn));
+        // The first of them is long after the one before.
+        assert_eq!(called, Some(u64::from(VIGIL_CALLS) + 1));
+    }
+
+    #[test]
+    fn it_is_called_ever_more_rarely_where_it_sleeps_again_at_once_and_as_before_where_that_paid() {
+        let vigils = Vigils::new();
+        let mut now = 0;
+        let mut next = || {
+            let from = now;
+            loop {
+                now += 1;
+                if calls(&vigils, now) {
+                    return now - from;
+                }
+            }
+        };
+        next();
+        let gaps: Vec<_> = (0..5).map(|_| next()).collect();
+        assert!(gaps.is_sorted() && gaps[1] > u64::from(VIGIL_CALLS));
+        assert_eq!(gaps[4], u64::from(VIGIL_CALLS_MOST));
+        vigils.kept.begin();
+        assert!((0..VIGIL_CALLS_MOST).all(|_| vigils.see()));
+        vigils.kept.end();
+        next();
+        assert_eq!(next(), u64::from(VIGIL_CALLS));
+    }
+
+    #[test]
+    fn a_helper_whose_core_others_wanted_is_left_alone_for_longer_each_time() {
+        let vigils = Vigils::new();
+        let mut now = 1_000;
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            vigils.were_disturbed(1_000 * now);
+            let from = now;
+            while !calls(&vigils, now) {
+                now += 10;
+            }
+            pauses.push(now - from);
+        }
+        assert!(pauses.is_sorted());
+        assert!(pauses[0] >= VIGIL_PAUSE.as_micros() as u64);
+        assert!(pauses[11] >= VIGIL_PAUSE_MOST.as_micros() as u64);
+    }
+}

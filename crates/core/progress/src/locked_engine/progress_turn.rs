@@ -1,0 +1,231 @@
+//! A turn of the helper: what it does when it was called, looks by itself, or is awake, until
+//! nothing moves or somebody of the rank is there.
+//!
+//! Part of `locked_engine`. What is lent to it, and when, is in `async_progress`; how it is called in
+//! `progress_wakeup`; when it stays awake in `progress_spin`. A turn ends with the words armed for what is open
+//! still, if anything is; that changes the word, so that there is another turn, which sees what
+//! came meanwhile.
+
+use super::progress::Look;
+use super::progress_wakeup::Words;
+use super::{By, EngineHost};
+use crate::environment::{Lent, Surroundings};
+use crate::limits::{GRACES_BEFORE_REST, HELPER_SPINS, PUT_OFF_MOST};
+use crate::sys;
+use crate::tasks::{Duty, Next};
+use garonne_engine::rail::Rail;
+use garonne_sync::progress_owner::Inside;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// A host's progress as what a worker on call does.
+pub(super) struct Turns<R, S> {
+    pub(super) host: Weak<EngineHost<R, S>>,
+    pub(super) words: Words,
+    pub(super) rest: Duration,
+}
+
+impl<R: Rail + Send + 'static, S: Surroundings + 'static> Duty for Turns<R, S> {
+    fn word(&self) -> &AtomicU32 {
+        self.words.call().word()
+    }
+
+    fn rouse(&self) {
+        self.words.call().rouse();
+    }
+
+    fn turn(&self) -> Next {
+        self.host
+            .upgrade()
+            .map_or(Next::Leave, |host| host.take_turn())
+    }
+
+    fn looks_on(&self, seen: u32) -> bool {
+        let host = self.host.upgrade();
+        host.is_some_and(|host| host.keep_vigil(self.words.call(), seen))
+    }
+
+    fn retires(&self) -> bool {
+        self.host
+            .upgrade()
+            .is_none_or(|host| host.lending.door.gate.retire() || host.goes_though_lent())
+    }
+
+    fn rest(&self) -> Duration {
+        self.rest
+    }
+
+    fn look(&self) {
+        // Who is in MPI does all that itself.
+        if let Some(host) = self.host.upgrade()
+            && host.lending.door.gate.is_lent()
+            && host.work(By::Program) != Next::Sleep
+        {
+            // What is left wants somebody who looks again soon.
+            self.rouse();
+        }
+    }
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// The helper was called, or looks by itself.
+    pub(super) fn take_turn(&self) -> Next {
+        match self.surroundings.grace() {
+            None => {
+                self.step_aside();
+                self.begin_vigil(self.lending.words.get());
+                self.work(By::Helper)
+            }
+            Some(grace) => self.work_late(grace),
+        }
+    }
+
+    /// As `work`, but what was lent since the last look is left to the program until the next.
+    fn work_late(&self, grace: Duration) -> Next {
+        self.lending.lendings.rise();
+        let times = self.lending.lendings.times();
+        if self.lending.known.swap(times, Ordering::Relaxed) != times {
+            self.lending.vain.store(0, Ordering::Relaxed);
+            // A program may leave more and more open and never come back.
+            if self.lending.put_off.fetch_add(1, Ordering::Relaxed) < PUT_OFF_MOST {
+                return Next::Nap(grace);
+            }
+        }
+        self.lending.put_off.store(0, Ordering::Relaxed);
+        let next = match self.lending.door.gate.is_kept() {
+            false => self.work(By::Helper),
+            true if self.lending.vain.fetch_add(1, Ordering::Relaxed) < GRACES_BEFORE_REST => {
+                Next::Nap(grace)
+            }
+            true => Next::Sleep,
+        };
+        // By then the rail wants to be looked at; what is lent before is to be looked after sooner.
+        let is_long = next == Next::Sleep || matches!(next, Next::Nap(limit) if limit > grace);
+        match is_long && !self.lending.lendings.rest(times) {
+            true => Next::Nap(grace),
+            false => next,
+        }
+    }
+
+    /// A turn at the engine, by the helper or by a thread of the program in its place.
+    pub(super) fn work(&self, by: By) -> Next {
+        let Some(inside) = self.lending.door.gate.enter() else {
+            return Next::Sleep;
+        };
+        let mut limit = None;
+        loop {
+            self.surroundings.lent(Lent::Called);
+            let awake = by == By::Helper && self.lending.vigils.kept.is_kept();
+            let moved = if awake {
+                self.work_awake(&inside)
+            } else {
+                self.work_inside(&inside)
+            };
+            if moved > 0 {
+                self.surroundings.lent(Lent::Worked);
+            }
+            self.surroundings.lent(Lent::Leaves);
+            if self.is_attended(&inside) {
+                self.hand_back();
+                return Next::Sleep;
+            }
+            if awake && self.lending.vigils.kept.is_kept() {
+                // It looks on at the gate, or, at what was left open meanwhile, inside.
+                self.lending.door.all_over.store(true, Ordering::SeqCst);
+                if self.still_open().is_none() {
+                    return Next::Sleep;
+                }
+                self.lending.door.all_over.store(false, Ordering::SeqCst);
+                continue;
+            }
+            let open = self.still_open();
+            match (open, self.lending.words.get()) {
+                // The word changes if it was not armed: then there is another turn, which sees what
+                // came meanwhile.
+                (Some(what), Some(words)) => {
+                    self.arm(words.call(), what);
+                    limit = self.have_rung(&mut self.enter(), what);
+                }
+                _ => self.lending.door.all_over.store(true, Ordering::SeqCst),
+            }
+            if self.is_attended(&inside) {
+                // Whoever came meanwhile does the work. If it is gone again when this is looked at
+                // once more, what it armed may be what was disarmed here.
+                self.polls_itself();
+            } else if open == self.still_open() {
+                break;
+            }
+            // What was left open meanwhile may have been armed for more than what this armed for
+            // afterwards.
+        }
+        let work = self.enter().has_work() || self.has_work_beside();
+        let retry = self.surroundings.retry().filter(|_| work);
+        let limit = retry.into_iter().chain(limit).min();
+        limit.map_or(Next::Sleep, Next::Nap)
+    }
+
+    /// Hands are lent, for the program took nothing back where it found everything done. The helper
+    /// goes all the same if nothing is open any more; while something is it stays, since peers may
+    /// call.
+    fn goes_though_lent(&self) -> bool {
+        let gate = &self.lending.door.gate;
+        let Some(inside) = gate.enter() else {
+            return false;
+        };
+        if self.is_attended(&inside) || self.still_open().is_some() {
+            return false;
+        }
+        // Who left something open before this said that, or finds the helper gone. It is outside by
+        // then: no look at the engine.
+        inside.abandon(|| self.is_any_noted())
+    }
+
+    /// A poller may have gone to sleep while the helper was at the engine: what is left to do is
+    /// its work.
+    fn hand_back(&self) {
+        if self.enter().has_work() {
+            self.stir();
+        }
+    }
+
+    /// Somebody of the rank waits or is about to: the work is theirs.
+    pub(super) fn is_attended(&self, inside: &Inside<'_>) -> bool {
+        inside.recalled() || self.seats.is_polled()
+    }
+
+    /// Advances what is open until nothing moves. Returns how often something did.
+    fn work_inside(&self, inside: &Inside<'_>) -> u32 {
+        let (mut moved, mut idle) = (0u32, 0);
+        let most = match self.surroundings.patience().spins {
+            // What this spins, the program's thread does not compute.
+            _ if self.surroundings.grace().is_some() => 0,
+            _ if sys::cpu() == self.lending.cpu.load(Ordering::Relaxed) => 0,
+            spins => spins.min(HELPER_SPINS),
+        };
+        let patient = most == 0;
+        if self.lending.afar.load(Ordering::SeqCst)
+            && self.lending.patient.load(Ordering::SeqCst) != patient
+        {
+            self.be_patient(patient);
+            // Who came meanwhile has asked before that was said.
+            if self.is_attended(inside) {
+                self.be_patient(false);
+            }
+        }
+        let mut spins = 0;
+        while idle <= spins && !self.is_attended(inside) {
+            if self.advance(By::Helper, Look::Surely) || self.look_beside(By::Helper) {
+                (moved, idle, spins) = (moved.saturating_add(1), 0, 0);
+                continue;
+            }
+            if idle == 0 {
+                // Bytes that are on their way come sooner than it would wake.
+                spins = self.enter().transfer_polls().min(most);
+            }
+            idle += 1;
+            std::hint::spin_loop();
+        }
+        moved
+    }
+}

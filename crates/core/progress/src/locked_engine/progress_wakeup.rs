@@ -1,0 +1,110 @@
+//! How a rank's helper is called: the words that peers ring, somebody who hears them, where it
+//! runs, and the rail that rings for what comes from where nobody can.
+//!
+//! Part of `locked_engine`; what the helper is called for, and when, is in `async_progress`.
+
+use super::async_progress::{OFF, RUNNING};
+use super::{EngineHost, lock};
+use crate::environment::{Lent, Surroundings};
+use crate::sys;
+use crate::tasks::{self, Tasks};
+use garonne_engine::rail::Rail;
+use garonne_engine::shard::Shard;
+use garonne_sync::progress_owner::{Call, For};
+use garonne_sync::shm::Word;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The words by which a helper is called: see `garonne_sync::progress_owner`.
+#[derive(Clone, Debug)]
+pub(super) struct Words {
+    pub(super) word: Word,
+    pub(super) all: Word,
+}
+
+impl Words {
+    pub(super) fn call(&self) -> Call<'_> {
+        Call::new(&self.word, &self.all)
+    }
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// The words to be called by, with somebody who hears the call.
+    pub(super) fn words(&self) -> Option<&Words> {
+        match self.lending.phase.load(Ordering::Acquire) {
+            OFF => return None,
+            RUNNING if !self.lending.door.gate.is_deserted() => {}
+            _ => {
+                let mut tasks = lock(&self.lending.tasks);
+                if tasks.is_none() || self.lending.door.gate.is_deserted() {
+                    // Before there is one that could retire.
+                    self.lending.door.gate.attend();
+                    if let Err(error) = self.hire(&mut tasks) {
+                        self.lending.phase.store(OFF, Ordering::Release);
+                        self.surroundings.lent(Lent::Refused(error));
+                        return None;
+                    }
+                    self.surroundings.lent(Lent::Started);
+                }
+                self.lending.phase.store(RUNNING, Ordering::Release);
+            }
+        }
+        self.lending.words.get()
+    }
+
+    /// Starts the helper. The system may refuse it, with this error number.
+    fn hire(&self, tasks: &mut Option<Tasks>) -> Result<(), i32> {
+        let maker = self.lending.maker.get().ok_or(0)?;
+        let hired = match tasks {
+            Some(tasks) => tasks.hire(),
+            None => maker().and_then(|made| tasks.insert(made).hire()),
+        };
+        hired.map_err(|error| match error {
+            tasks::Error::System(_, errno) => errno,
+            _ => 0,
+        })
+    }
+
+    /// From now on peers call. `have_rung` comes after this.
+    pub(super) fn arm(&self, call: Call<'_>, what: For) {
+        // Before: who sees the words armed and this still set knows that the rail was asked since.
+        self.lending.rings.store(false, Ordering::SeqCst);
+        call.arm(what);
+    }
+
+    /// Has the rail call the helper for what comes from where nobody can call it, if anything open
+    /// needs that and it does not do so already. When the helper is to look even if it is not
+    /// called.
+    pub(super) fn have_rung(&self, shard: &mut Shard<R>, what: For) -> Option<Duration> {
+        let needed = what == For::Everything || self.lending.afar.load(Ordering::SeqCst);
+        if !needed || self.lending.rings.load(Ordering::SeqCst) {
+            return None;
+        }
+        let limit = shard.rail().arm_hands();
+        self.lending.rings.store(true, Ordering::SeqCst);
+        limit
+    }
+
+    /// The helper leaves the program's processor, where there are others for it: the kernel puts a
+    /// thread that wakes back to where it was if it finds no idle processor near, and the program
+    /// would stand still meanwhile.
+    pub(super) fn step_aside(&self) {
+        let cpu = sys::cpu();
+        let cores = self.lending.cores.get();
+        if cpu == self.lending.cpu.load(Ordering::Relaxed)
+            && let Some(others) = cores.and_then(|cores| cores.beside(cpu))
+        {
+            // Where that is refused it stays.
+            let _ = sys::bind(&others);
+        }
+    }
+
+    /// Whether whoever polls takes its time from the program: the rail hears of it under the lock
+    /// under which it is said here.
+    pub(super) fn be_patient(&self, patient: bool) {
+        let mut shard = self.enter();
+        if self.lending.patient.swap(patient, Ordering::SeqCst) != patient {
+            shard.rail().be_patient(patient);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Watching: having the engine tell what happens, for a trace.
+//!
+//! Part of `locked_engine`. While somebody watches, the lock is a real one and small messages have no
+//! tracks, so that every operation takes the general way, where it can be told of; the shortest
+//! ways ask for neither and pay nothing. Switched by a thread of the program that is in MPI.
+
+use super::{EngineHost, lock};
+use crate::environment::Surroundings;
+use garonne_engine::rail::Rail;
+use garonne_engine::watch::Watcher;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Who watches.
+#[derive(Debug, Default)]
+pub(super) struct Watching {
+    on: AtomicBool,
+    watcher: Mutex<Option<Arc<dyn Watcher>>>,
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// Tells `watcher` from now on what happens; `None`: nobody any more.
+    pub fn watch(&self, watcher: Option<Arc<dyn Watcher>>) {
+        let on = watcher.is_some();
+        if on {
+            // Before the lock is a real one, so that nobody elides it again.
+            self.watching.on.store(true, Ordering::SeqCst);
+            self.enter().allow_runs(false);
+            self.shard.share();
+        }
+        *lock(&self.watching.watcher) = watcher.clone();
+        self.enter().watch(watcher);
+        if !on {
+            self.watching.on.store(false, Ordering::SeqCst);
+            let alone = !self.shared.load(Ordering::Relaxed) && self.lending.door.gate.is_kept();
+            if alone && let Some(promise) = *lock(&self.lending.promise) {
+                self.shard.elide(promise);
+                self.enter().allow_runs(true);
+            }
+        }
+    }
+
+    /// Whether somebody watches.
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        self.watching.on.load(Ordering::Relaxed)
+    }
+
+    /// Who watches.
+    #[inline]
+    pub(super) fn who_watches(&self) -> Option<Arc<dyn Watcher>> {
+        if !self.is_watched() {
+            return None;
+        }
+        lock(&self.watching.watcher).clone()
+    }
+}

@@ -1,0 +1,425 @@
+//! How a thread waits that polls: it spins by its budget or gives its core away, for longer where
+//! that pays, runs what tasks its process has, arms the rail, polls once more, sleeps.
+//!
+//! Part of `locked_engine`, whose module says what a wait promises. How several threads share the
+//! waiting is in `multi_wait`.
+
+use super::leader_parking::{Aside, Naps};
+use super::multi_wait::Courtesy;
+use super::other_shards::Covered;
+use super::progress::Look;
+use super::{By, EngineHost};
+use crate::environment::{Given, Patience, Surroundings};
+use crate::limits::{
+    PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, POLITE_ROW, POLITE_SPINS, SPIN_ON_POLLS,
+    YIELDS_IN_VAIN,
+};
+use crate::messaging::{Awaits, Host};
+use crate::tasks::{self, Keypoint, Passed};
+use garonne_engine::rail::Rail;
+use garonne_sync::deferred_wake::{self, Postponed};
+use garonne_sync::waiters::Seats;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// For how long a poller among several threads leaves the engine to others before its next look:
+/// for longer each time while these take it between looks. Whatever the engine holds is then not
+/// fetched from core to core with each of their calls. A look that brings something is followed by
+/// some at once.
+#[derive(Debug, Default)]
+struct Manners {
+    /// How often it had been taken after the last look.
+    turns: u32,
+    spins: u32,
+    /// Looks that follow at once.
+    row: u32,
+    /// The next is not one of those.
+    waits: bool,
+}
+
+impl Manners {
+    fn new(turns: u32) -> Self {
+        Self {
+            turns,
+            ..Self::default()
+        }
+    }
+
+    /// The poller begins another round, and has not taken the engine since its last look.
+    #[inline]
+    fn begin(&mut self, turns: u32) {
+        self.waits = self.row == 0;
+        self.row = self.row.saturating_sub(1);
+        if self.waits {
+            self.spins = match turns == self.turns {
+                true => self.spins / 2,
+                false => (2 * self.spins + 1).min(POLITE_SPINS),
+            };
+        }
+    }
+
+    /// It is about to look.
+    #[inline]
+    fn wait(&self) {
+        if self.waits {
+            (0..self.spins).for_each(|_| std::hint::spin_loop());
+        }
+    }
+
+    /// It looked, and that brought something or not.
+    #[inline]
+    fn end(&mut self, turns: u32, moved: bool) {
+        self.turns = turns;
+        self.row = match (moved, self.waits) {
+            (false, _) => 0,
+            (true, true) => POLITE_ROW,
+            (true, false) => self.row,
+        };
+    }
+}
+
+/// When a poller among several threads asks whether what it waits for has come: each time, or, for
+/// what the engine brings about, when something happened since it asked. Whoever has the engine
+/// then counts that as news afterwards, as for those who sit.
+#[derive(Debug, Default)]
+struct Asking {
+    seen: u64,
+    only_after_news: bool,
+}
+
+impl Asking {
+    #[inline]
+    fn is_due(&mut self, seats: &Seats) -> bool {
+        // Before asking: SYNC(seats-news).
+        let before = std::mem::replace(&mut self.seen, seats.news());
+        !self.only_after_news || before != self.seen
+    }
+
+    /// It has not come.
+    #[inline]
+    fn was_in_vain(&mut self, awaits: Option<&dyn Fn() -> Awaits>) {
+        self.only_after_news = awaits.is_some_and(|awaits| match awaits() {
+            Awaits::Operation(_)
+            | Awaits::Receive(..)
+            | Awaits::AnyOf(_)
+            | Awaits::AnyAnywhere(_)
+            | Awaits::Message(_)
+            | Awaits::Told(_) => true,
+            Awaits::Anything | Awaits::Stepper(_) | Awaits::Memory(_) => false,
+        });
+    }
+
+    /// The poller itself may have brought it.
+    #[inline]
+    fn again(&mut self) {
+        self.only_after_news = false;
+    }
+}
+
+impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+    /// The wait of a rank's only thread.
+    #[inline]
+    pub(super) fn wait_alone(&self, done: &mut dyn FnMut() -> bool) {
+        let open = self.lending.is_any_open();
+        if open {
+            self.take_back_from_away();
+        }
+        self.poll_until::<false>(done, self.surroundings.patience(), None);
+        if open {
+            self.lend_again();
+        }
+    }
+
+    /// The poller's turn, until `done`: `true`. `AMONG`: others may sit and rely on it. `awaits`:
+    /// what it waits for, if it may leave its role to another thread before that: `false`.
+    pub(super) fn poll_until<const AMONG: bool>(
+        &self,
+        done: &mut dyn FnMut() -> bool,
+        patience: Patience,
+        awaits: Option<&dyn Fn() -> Awaits>,
+    ) -> bool {
+        let (mut idle, mut parks, mut spins, mut spinning_on) = (0u32, 0u32, patience.spins, None);
+        let (mut looks, mut taken, mut tried, mut told) = (false, 0, false, false);
+        let (mut courtesy, mut naps, mut wakes) =
+            (Courtesy::new(&self.seats), Naps::default(), None);
+        let (mut asking, mut manners) = (Asking::default(), Manners::new(self.shard.turns()));
+        let over = loop {
+            if AMONG {
+                manners.begin(self.shard.turns());
+            }
+            if !AMONG || asking.is_due(&self.seats) {
+                if done() {
+                    break true;
+                }
+                asking.was_in_vain(awaits);
+            }
+            if AMONG {
+                self.look_for_others();
+                let calls = courtesy.calls(&self.seats);
+                if let Some(awaits) = awaits
+                    && (self.is_in_the_way(calls)
+                        || self.serves_others(&courtesy, calls)
+                        || naps.goes_on(idle))
+                    && !told
+                {
+                    if std::mem::take(&mut looks) {
+                        self.source.look_away();
+                    }
+                    spinning_on = None;
+                    match self.stand_aside(awaits, done, &mut naps, wakes.take()) {
+                        Aside::Polls => {
+                            asking.again();
+                            idle = 0;
+                        }
+                        Aside::Over => break true,
+                        Aside::Sits => break false,
+                    }
+                } else {
+                    drop(wakes.take());
+                    self.let_run(&mut courtesy, calls);
+                }
+                // Whom it calls would find it polling, and sit down, before it stands aside.
+                wakes =
+                    (awaits.is_some() && self.crowded.load(Ordering::Relaxed)).then(Postponed::new);
+            }
+            if AMONG {
+                manners.wait();
+            }
+            let moved = self.progress();
+            if AMONG {
+                manners.end(self.shard.turns(), moved);
+            }
+            if moved {
+                asking.again();
+                (idle, parks, spins, taken, tried) = (0, 0, patience.spins, 0, false);
+                self.unsay(&mut told);
+                if let Some(begun) = spinning_on.take() {
+                    self.spin_on.came(begun);
+                }
+                continue;
+            }
+            wakes = None;
+            idle = idle.saturating_add(1);
+            if AMONG && self.look_beside_after(idle) {
+                asking.again();
+                idle = 0;
+                continue;
+            }
+            // Where ranks exceed cores, who looks may not be running.
+            if idle == 1 && patience.spins > 0 {
+                looks = true;
+                self.source.look_on();
+            }
+            if idle == 1
+                && !self.lending.door.gate.is_kept()
+                && !self.shared.load(Ordering::Relaxed)
+            {
+                self.take_back_late();
+            }
+            if idle == patience.spins.saturating_add(1) && patience.spins > 0 {
+                spinning_on = self.spin_on.begin();
+                let more = if spinning_on.is_some() {
+                    SPIN_ON_POLLS
+                } else {
+                    0
+                };
+                spins = spins.saturating_add(self.enter().transfer_polls().max(more));
+            }
+            if idle <= spins {
+                std::hint::spin_loop();
+            } else if taken < patience.yields && idle <= spins.saturating_add(YIELDS_IN_VAIN) {
+                taken += u32::from(self.surroundings.give_way() == Given::Taken);
+            } else if self.yields_on(&mut spinning_on, &mut tried) {
+                self.surroundings.give_way();
+            } else {
+                if spinning_on.take().is_some() {
+                    self.spin_on.failed();
+                }
+                // Other threads may have begun to wait meanwhile.
+                if parks >= PARKS_BEFORE_TELLING && (!told || AMONG) {
+                    self.surroundings.waits(Some(&self.waiting()));
+                    told = true;
+                }
+                if std::mem::take(&mut looks) {
+                    self.source.look_away();
+                }
+                let most = match tasks::pass(Keypoint::Wait) {
+                    Passed::Nothing => None,
+                    // It may have taken long.
+                    Passed::Finished => {
+                        asking.again();
+                        continue;
+                    }
+                    Passed::Later(limit) => Some(limit),
+                };
+                if AMONG && awaits.is_some() && self.lay_back() {
+                    break false;
+                }
+                // Unless this brings something, the next look is followed by sleep at once.
+                if self.park::<AMONG>(done, most, parks) {
+                    break true;
+                }
+                asking.again();
+                parks = parks.saturating_add(1);
+            }
+        };
+        if let Some(begun) = spinning_on {
+            self.spin_on.came(begun);
+        }
+        if looks {
+            self.source.look_away();
+        }
+        self.unsay(&mut told);
+        over
+    }
+
+    /// Whether one that gave its core away as often as it is to goes on with that: since when it
+    /// does is `begun`, and `tried` that it asked whether that pays.
+    fn yields_on(&self, begun: &mut Option<Instant>, tried: &mut bool) -> bool {
+        let most = self.surroundings.yields_on();
+        if most.is_zero() {
+            return false;
+        }
+        if !std::mem::replace(tried, true) {
+            *begun = self.spin_on.begin();
+        }
+        begun.is_some_and(|begun| begun.elapsed() < most)
+    }
+
+    /// Takes back what was told about a long wait, if it was.
+    #[inline]
+    fn unsay(&self, told: &mut bool) {
+        if std::mem::take(told) {
+            self.surroundings.waits(None);
+        }
+    }
+
+    /// Arm, look once more, sleep, for `most` at most, after so many times before. Returns the
+    /// answer of `done`, if it was asked.
+    fn park<const AMONG: bool>(
+        &self,
+        done: &mut dyn FnMut() -> bool,
+        most: Option<Duration>,
+        parks: u32,
+    ) -> bool {
+        let happened = self.seats.news();
+        let beside = if AMONG {
+            self.cover_beside()
+        } else {
+            Vec::new()
+        };
+        let ticket = self.enter().rail().arm();
+        let mut moved = self.advance(By::Program, Look::Surely);
+        for other in &beside {
+            moved |= other.look();
+        }
+        let nap = if AMONG { self.nap_beside(parks) } else { None };
+        // After the first: most sleeps are short.
+        moved |= parks > 0 && nap.is_some() && self.look_beside(By::Program);
+        let over = !moved && done();
+        if AMONG && !over {
+            self.look_for_others();
+        }
+        if !moved && !over {
+            if self
+                .parks
+                .fetch_add(1, Ordering::Relaxed)
+                .is_multiple_of(PARKS_PER_PUBLICATION)
+            {
+                self.enter().publish();
+            }
+            let retry = self.retry();
+            let others = beside.iter().filter_map(Covered::limit);
+            let limit = retry.into_iter().chain(most).chain(nap).chain(others).min();
+            self.dozing.store(true, Ordering::SeqCst);
+            let quiet = beside.iter().all(Covered::doze);
+            if self.seats.news() == happened && quiet {
+                self.surroundings.sleeps(true);
+                self.sleep(ticket, limit, &beside);
+                self.surroundings.sleeps(false);
+            }
+            self.dozing.store(false, Ordering::SeqCst);
+        }
+        self.enter().rail().disarm();
+        over
+    }
+
+    /// How long to sleep at most: queued work that found no room is tried again even if nobody
+    /// rings.
+    pub(super) fn retry(&self) -> Option<Duration> {
+        let work = self.enter().has_work();
+        if work {
+            self.surroundings.retry()
+        } else {
+            None
+        }
+    }
+
+    /// Sleeps on the bell, and on those of the shards that are seen to meanwhile.
+    fn sleep(&self, ticket: u32, limit: Option<Duration>, beside: &[Covered<R, S>]) {
+        deferred_wake::flush();
+        if beside.is_empty() {
+            return self.source.sleep(ticket, limit);
+        }
+        let bells: Vec<_> = beside
+            .iter()
+            .filter_map(|other| other.bell().map(|bell| (bell, other.ticket)))
+            .collect();
+        self.source.sleep_among(ticket, limit, &bells);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Turns that a poller waits before each of its looks, given how often others took the engine
+    /// before it and whether it brought something.
+    fn waits(rounds: &[(u32, bool)]) -> Vec<u32> {
+        let (mut turns, mut manners) = (0u32, Manners::new(0));
+        let round = |(others, moved): &(u32, bool)| {
+            turns += others;
+            manners.begin(turns);
+            let waited = if manners.waits { manners.spins } else { 0 };
+            turns += 1;
+            manners.end(turns, *moved);
+            waited
+        };
+        rounds.iter().map(round).collect()
+    }
+
+    #[test]
+    fn a_poller_leaves_the_engine_to_others_for_longer_while_they_take_it() {
+        assert_eq!(waits(&[(0, false); 4]), [0; 4]);
+        assert_eq!(
+            waits(&[(0, true); 40]),
+            [0; 40],
+            "its own turns do not count"
+        );
+        let busy = waits(&[(1, false); 10]);
+        assert_eq!(busy[..7], [1, 3, 7, 15, 31, 63, 64]);
+        assert_eq!(busy[9], POLITE_SPINS);
+        let calmer = [[(1, false); 6].as_slice(), &[(0, false); 7]].concat();
+        assert_eq!(waits(&calmer)[6..], [31, 15, 7, 3, 1, 0, 0]);
+    }
+
+    #[test]
+    fn looks_that_bring_something_follow_each_other_at_once() {
+        let row = POLITE_ROW as usize;
+        let rounds = [
+            [(1, false); 6].as_slice(),
+            &[(1, true); 40],
+            &[(1, false), (1, false)],
+        ]
+        .concat();
+        let waited = waits(&rounds);
+        assert_eq!(waited[6], POLITE_SPINS);
+        assert!(waited[7..7 + row].iter().all(|spins| *spins == 0));
+        assert_eq!(waited[7 + row], POLITE_SPINS);
+        assert_eq!(
+            waited.last(),
+            Some(&POLITE_SPINS),
+            "what brought nothing ends the row"
+        );
+    }
+}

@@ -1,0 +1,206 @@
+//! What a thread does before it sleeps in its seat: where it has a core of its own it looks for a
+//! while whether it is called, else it gives its core away some times and asks again.
+//!
+//! Part of `locked_engine`. Where a few threads of a rank share a core whoever polls gets to run so,
+//! and nobody has to sleep and be woken. Of many each waits for its turn, and giving way only goes
+//! round among them: then they sit down at once, as they do where it was in vain too often.
+
+use crate::backoff::Backoff;
+use crate::environment::Patience;
+use crate::limits::{LINGERERS, LINGERS};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Of one host.
+#[derive(Debug, Default)]
+pub(super) struct Porch {
+    /// Threads that found another polling and wait still. Relaxed everywhere: it only says about
+    /// how many.
+    waiting: AtomicU32,
+    /// Whether giving way pays.
+    bet: Backoff,
+    /// How often it helped since a poller left.
+    helped: AtomicU32,
+}
+
+impl Porch {
+    /// The poller leaves: what it waited for has come.
+    #[inline]
+    pub(super) fn poller_left(&self) {
+        self.helped.store(0, Ordering::Relaxed);
+    }
+
+    /// What a lingering thread waited for has come. Of a poller whose own does not come it is
+    /// better served if that one steps aside, which it does for those that sit.
+    fn helps(&self) {
+        if self.helped.fetch_add(1, Ordering::Relaxed) < LINGERERS {
+            self.bet.eased();
+        } else {
+            self.bet.failed();
+        }
+    }
+
+    /// Whether all that wait have a core each, with the one that polls.
+    #[inline]
+    pub(super) fn has_room(&self, patience: Patience) -> bool {
+        patience.awake > 1 && self.waiting.load(Ordering::Relaxed) < patience.awake
+    }
+
+    /// A thread begins to wait.
+    pub(super) fn arrive(&self, patience: Patience) -> Lingering<'_> {
+        Lingering {
+            porch: self,
+            patience,
+            looks: 0,
+            here: false,
+            lingers: false,
+            times: 0,
+        }
+    }
+}
+
+/// One thread's wait.
+#[derive(Debug)]
+pub(super) struct Lingering<'a> {
+    porch: &'a Porch,
+    patience: Patience,
+    /// How often it looks whether it is called before it sleeps.
+    looks: u32,
+    /// It is among those that wait.
+    here: bool,
+    lingers: bool,
+    times: u32,
+}
+
+impl Lingering<'_> {
+    /// Whether the core is given away once more before the thread sits down. Asked when another
+    /// polls.
+    #[inline]
+    pub(super) fn goes_on(&mut self) -> bool {
+        self.come();
+        if self.lingers && self.times == LINGERS {
+            self.lingers = false;
+            self.porch.bet.failed();
+        }
+        self.times += 1;
+        self.lingers
+    }
+
+    /// The thread is among those that wait from now on.
+    fn come(&mut self) {
+        if !std::mem::replace(&mut self.here, true) {
+            let others = self.porch.waiting.fetch_add(1, Ordering::Relaxed);
+            if others.saturating_add(2) <= self.patience.awake {
+                self.looks = self.patience.spins;
+            }
+            self.lingers =
+                self.looks == 0 && others < LINGERERS && self.porch.bet.begin().is_some();
+        }
+    }
+
+    /// Whether it has no core of its own. Asked when another polls.
+    pub(super) fn shares_core(&mut self) -> bool {
+        self.come();
+        self.looks == 0
+    }
+
+    /// How often it looks before it sleeps, as it stands when it sits down.
+    #[inline]
+    pub(super) fn looks(&self) -> u32 {
+        self.looks
+    }
+
+    /// What it waits for has come: if it lingers still, it need not sit down.
+    #[inline]
+    pub(super) fn paid(&mut self) {
+        if std::mem::take(&mut self.lingers) {
+            self.porch.helps();
+        }
+    }
+
+    /// It polls itself, which says nothing of the bet.
+    #[inline]
+    pub(super) fn ends(&mut self) {
+        self.lingers = false;
+    }
+}
+
+impl Drop for Lingering<'_> {
+    fn drop(&mut self) {
+        if self.here {
+            self.porch.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE_CORE: Patience = Patience {
+        spins: 10,
+        yields: 0,
+        awake: 1,
+    };
+
+    /// How often one gives way that waits in vain.
+    fn in_vain(wait: &mut Lingering<'_>) -> u32 {
+        std::iter::from_fn(|| wait.goes_on().then_some(())).count() as u32
+    }
+
+    #[test]
+    fn few_linger_and_what_was_in_vain_is_left_out() {
+        let porch = Porch::default();
+        let (mut first, mut second) = (porch.arrive(ONE_CORE), porch.arrive(ONE_CORE));
+        assert_eq!(in_vain(&mut first), LINGERS);
+        assert_eq!(in_vain(&mut second), 0, "the first was in vain");
+        drop((first, second));
+        let helped = |porch: &Porch| {
+            let mut wait = porch.arrive(ONE_CORE);
+            let lingers = wait.goes_on();
+            wait.paid();
+            lingers
+        };
+        (0..2 * LINGERERS).for_each(|_| {
+            porch.poller_left();
+            assert!(helped(&porch), "it pays");
+        });
+        assert!((1..LINGERERS).all(|_| helped(&porch)));
+        assert!(
+            helped(&porch) && !helped(&porch),
+            "the same thread polled all the while"
+        );
+        porch.poller_left();
+        assert!(helped(&porch));
+        let mut crowd: Vec<_> = (0..LINGERERS).map(|_| porch.arrive(ONE_CORE)).collect();
+        crowd.iter_mut().for_each(|wait| {
+            wait.goes_on();
+        });
+        assert!(!porch.arrive(ONE_CORE).goes_on(), "many wait");
+        drop(crowd);
+        assert_eq!(porch.waiting.load(Ordering::Relaxed), 0);
+        let mut polls = porch.arrive(ONE_CORE);
+        polls.ends();
+        polls.paid();
+        assert_eq!(polls.times, 0);
+    }
+
+    #[test]
+    fn as_many_look_as_have_a_core_beside_the_poller() {
+        let porch = Porch::default();
+        let four = Patience {
+            awake: 4,
+            ..ONE_CORE
+        };
+        let mut waits: Vec<_> = (0..4).map(|_| porch.arrive(four)).collect();
+        assert!(porch.has_room(four) && !porch.has_room(ONE_CORE));
+        let looks: Vec<_> = waits
+            .iter_mut()
+            .map(|wait| (wait.goes_on(), wait.looks()))
+            .collect();
+        assert_eq!(looks[..3], [(false, 10); 3]);
+        assert_eq!(looks[3].1, 0);
+        assert!(!porch.has_room(four));
+        waits.pop();
+        assert!(porch.has_room(four));
+    }
+}

@@ -1,0 +1,482 @@
+//! What the MPI layer sees of a rank's engine: start, poll, wait. Callable from any thread of the
+//! rank.
+//!
+//! The implementation over a real engine lives beside this trait; a trait because real processes,
+//! threads as ranks and simulated ranks wait in different ways. The small-message path is called
+//! through the concrete type.
+
+use crate::audit::MessageAudit;
+use crate::environment::{Known, Senders};
+use garonne_engine::api::{
+    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
+    without_shard,
+};
+use garonne_engine::event::{Meeting, Pending, Sent};
+use garonne_engine::in_use::InUse;
+use garonne_engine::limits::SHORT_GENERATION_BITS;
+use garonne_engine::news;
+use garonne_engine::priority::Priority;
+use garonne_engine::quick::{Catch, Caught, Ended, Small};
+use garonne_engine::rail::{Bulk, Descriptor, Token};
+use garonne_engine::watch::Watcher;
+use garonne_sync::shm::Segment;
+use garonne_sync::user::Data;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A piece of work that advances by completions (a collective's schedule, a generalised request).
+pub trait Stepper: std::marker::Send + Sync {
+    /// Advances as far as it can without blocking. `true` when it is finished and may be forgotten.
+    /// Called by whichever thread makes progress, never by two at once, never with the engine's
+    /// lock held.
+    fn step(&self, host: &dyn Host) -> bool;
+
+    /// Whether a step may run the program's own code (a user-defined operator): such work is only
+    /// advanced by user threads inside MPI calls, never by worker threads.
+    fn runs_user_code(&self) -> bool {
+        false
+    }
+
+    /// Whether it advances by memory that other processes write: it is stepped at every progress,
+    /// whether or not anything happened here.
+    fn looks_at_memory(&self) -> bool {
+        false
+    }
+
+    /// Whether it may have messages of its own, in whatever shard; else it waits for memory alone.
+    /// Always the same from when it is attached.
+    fn has_messages(&self) -> bool {
+        true
+    }
+
+    /// Return address of the program's call that made it; 0: unknown.
+    fn site(&self) -> u64 {
+        0
+    }
+
+    /// Where a thread that waits for its end among others has said so. `None`: nobody does so.
+    fn waiter(&self) -> Option<&Waiter> {
+        None
+    }
+}
+
+/// Which thread waits for something among others: kept by what is waited for, for whoever tells
+/// that it has come. At most one thread waits so for the same.
+#[derive(Debug)]
+pub struct Waiter(AtomicU32);
+
+/// No thread has this number.
+const NOBODY: u32 = u32::MAX;
+
+impl Default for Waiter {
+    fn default() -> Self {
+        Self(AtomicU32::new(NOBODY))
+    }
+}
+
+impl Waiter {
+    /// The calling thread is about to wait for it, among others. Afterwards it sits down, and then
+    /// looks whether there was news: who tells counts those first, and then looks at the seats and
+    /// here.
+    /// SYNC(seats-news).
+    pub fn note(&self) {
+        self.0.store(waiter(), Ordering::SeqCst);
+    }
+
+    /// Whether it is this thread's.
+    pub(crate) fn is(&self, waiter: u32) -> bool {
+        self.0.load(Ordering::SeqCst) == waiter
+    }
+
+    /// Whether a thread has noted itself since this was last asked.
+    pub fn take(&self) -> Option<Self> {
+        let waiter = self.0.load(Ordering::SeqCst);
+        if waiter == NOBODY {
+            return None;
+        }
+        Some(Self(AtomicU32::new(self.0.swap(NOBODY, Ordering::SeqCst))))
+    }
+}
+
+/// The calling thread, for those that it waits for among others. Numbers come again after some two
+/// hundred million threads, and then one may be woken in vain.
+pub(crate) fn waiter() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        static OWN: u32 = without_shard(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    OWN.with(|own| *own)
+}
+
+/// What a thread waits for, as far as the one that polls for it can tell without asking it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaits {
+    /// It is to be asked after whatever happened.
+    Anything,
+    /// The end of this operation. Of the name's generation only the low bits need to be right.
+    Operation(Request),
+    /// The same of the receive, of this pattern, that the thread's own call has started and is
+    /// blocked in: it is concurrent with those of other threads.
+    Receive(Request, Pattern),
+    /// The end of one of those that were named to [`Host::any_of`], which gave this: all are seen
+    /// to in one shard.
+    AnyOf(u32),
+    /// The same of such as may end in any shard.
+    AnyAnywhere(u32),
+    /// A message that this pattern accepts, or that there can be none.
+    Message(Pattern),
+    /// The end of a stepper that was attached, or is when it ends ([`Awaits::end_of`]).
+    Stepper(usize),
+    /// That [`Host::tell`] is called for what is at this address.
+    Told(usize),
+    /// What a look at memory sees that it lent, by the name of the look.
+    Memory(u32),
+}
+
+/// The same as far as the one that polls needs it: what is left of it in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    Anything,
+    /// Of the generation the low bits.
+    Operation(Request),
+    AnyOf(u32),
+    /// A pattern, by its word.
+    Message(u64),
+    Stepper(u64),
+    Told(u64),
+    Memory(u32),
+}
+
+const OPERATION: u64 = 1 << 63;
+const MEMORY: u64 = 1 << 62;
+const MESSAGE: u64 = 1 << 61;
+const ANY_OF: u64 = 1 << 60;
+const STEPPER: u64 = 1 << 59;
+const TOLD: u64 = 1 << 58;
+const GENERATION: u32 = (1 << SHORT_GENERATION_BITS) - 1;
+/// Bits of a word below those that say what it is.
+const WORD_BITS: u32 = 56;
+
+const REST: u64 = (1 << WORD_BITS) - 1;
+
+const _: () =
+    assert!(news::WORD_BITS <= WORD_BITS && u32::BITS + SHORT_GENERATION_BITS <= WORD_BITS);
+
+impl Awaits {
+    /// The end of this stepper, of which there is one at its address.
+    pub fn end_of(stepper: &impl Stepper) -> Self {
+        Awaits::Stepper(std::ptr::from_ref(stepper).addr())
+    }
+
+    /// That of what is at this place, which nobody here brings about, is told.
+    pub fn told_of<T>(place: &T) -> Self {
+        Awaits::Told(std::ptr::from_ref(place).addr())
+    }
+
+    /// As one word.
+    pub(crate) fn encode(self) -> u64 {
+        match self {
+            Awaits::Anything => 0,
+            Awaits::Operation(Request { index, generation })
+            | Awaits::Receive(Request { index, generation }, _) => {
+                OPERATION | u64::from(generation & GENERATION) << 32 | u64::from(index)
+            }
+            Awaits::AnyOf(waiter) | Awaits::AnyAnywhere(waiter) => ANY_OF | u64::from(waiter),
+            Awaits::Message(pattern) => MESSAGE | news::word(&pattern),
+            Awaits::Stepper(address) => STEPPER | address as u64 & REST,
+            Awaits::Told(address) => TOLD | address as u64 & REST,
+            Awaits::Memory(id) => MEMORY | u64::from(id),
+        }
+    }
+}
+
+impl Awaited {
+    /// The end of this stepper.
+    pub(crate) fn end_of(stepper: &Arc<dyn Stepper>) -> Self {
+        Awaited::Stepper(Arc::as_ptr(stepper).addr() as u64 & REST)
+    }
+
+    /// What a word says.
+    #[inline]
+    pub(crate) fn decode(word: u64) -> Self {
+        let rest = word & REST;
+        match word & !REST {
+            OPERATION => Awaited::Operation(Request {
+                index: rest as u32,
+                generation: (rest >> 32) as u32,
+            }),
+            ANY_OF => Awaited::AnyOf(rest as u32),
+            MESSAGE => Awaited::Message(rest),
+            STEPPER => Awaited::Stepper(rest),
+            TOLD => Awaited::Told(rest),
+            MEMORY => Awaited::Memory(rest as u32),
+            _ => Awaited::Anything,
+        }
+    }
+}
+
+/// What processes of one node do together beside messages, for their collectives. A host that
+/// offers nothing leaves all to messages.
+pub trait Together {
+    /// Memory that `owner` offers to all processes of this node for what they do together beside
+    /// messages (small collectives); zeroed when the job began. `None`: there is none between all
+    /// of them.
+    fn commons(&self, owner: Peer) -> Option<Segment> {
+        let _ = owner;
+        None
+    }
+
+    /// Looks at a word of the commons that are worth making before `wait_until`; 0 when more ranks
+    /// than cores are runnable.
+    fn spins(&self) -> u32 {
+        0
+    }
+
+    /// The doorbell word that wakes `peer` from `wait_until`, for whoever changed the commons.
+    /// `None`: it has none.
+    fn doorbell(&self, peer: Peer) -> Option<Segment> {
+        let _ = peer;
+        None
+    }
+
+    /// The words by which the helper of `peer` is called, for whoever changed what a stepper of its
+    /// program looks at in the commons (`garonne_sync::progress_owner::Call`). `None`: there are none.
+    fn hands(&self, peer: Peer) -> Option<Segment> {
+        let _ = peer;
+        None
+    }
+
+    /// Whether this process can read what `peer` lends.
+    fn can_fetch(&self, peer: Peer) -> bool {
+        let _ = peer;
+        false
+    }
+
+    /// Lets the other processes of this node read `data`, which stays valid and unchanged, until
+    /// `withdraw`. `name` is the caller's, with its highest bit set, and no other lending of this
+    /// process bears it. `None`: this cannot be lent.
+    fn lend(&self, name: Token, data: &Data) -> Option<Descriptor> {
+        let _ = (name, data);
+        None
+    }
+
+    /// Ends a lending that nobody reads any more.
+    fn withdraw(&self, name: Token) {
+        let _ = name;
+    }
+
+    /// Reads from what a peer lends, now.
+    ///
+    /// # Errors
+    /// `Peer` if it died or withdrew; what the system said.
+    fn fetch(&self, bulk: Bulk<'_>) -> Result<(), Error> {
+        let peer = bulk.peer;
+        Err(Error::Peer {
+            peer,
+            what: "its memory cannot be reached from here",
+        })
+    }
+
+    /// The thread is about to `wait_until` something that the engine does not know is over (a
+    /// meeting in the commons, a probe), or (`None`) it was: for those who watch from outside. It
+    /// waits where messages of `context` complete; what is none of one communicator's messages is
+    /// of context 0.
+    fn meets(&self, _context: Context, _meeting: Option<Meeting>) {}
+}
+
+/// One rank's communication, from the side of the MPI layer.
+pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
+    /// This process's index in the job's world.
+    fn me(&self) -> Peer;
+    /// Processes in the job's world.
+    fn world_size(&self) -> u32;
+
+    /// Shards in which contexts may be: communicators whose threads are not to meet those of
+    /// others.
+    fn shards(&self) -> usize {
+        1
+    }
+
+    /// Starts a send.
+    fn send(&self, send: Send) -> Result<Started, Error>;
+    /// Sends a small contiguous message if the shortest way is free: nothing queued, the engine
+    /// idle, room and credit. It is complete then; on `false` nothing happened and `send` is to be
+    /// called.
+    fn send_small(&self, _small: &Small) -> bool {
+        false
+    }
+    /// Receives a small message that is there or comes while it is worth looking; `None`: nothing
+    /// happened and `recv` is to be called.
+    fn recv_quick(&self, _catch: &Catch) -> Option<Caught> {
+        None
+    }
+    /// Starts a receive of contiguous bytes the shortest way; `None`: nothing happened and `recv`
+    /// is to be called. The name is asked after with `end_plain`, or as any other.
+    fn post_plain(&self, _catch: &Catch) -> Option<Request> {
+        None
+    }
+    /// Ends a receive that `post_plain` started, if it is over; without making progress. Of the
+    /// name's generation only the low bits need to be right.
+    fn end_plain(&self, _name: Request) -> Ended {
+        Ended::Otherwise
+    }
+    /// The place of such a receive among this rank's completions; `None` while it goes on. A stale
+    /// name counts as over.
+    fn plain_ended_at(&self, _name: Request) -> Option<u64> {
+        Some(0)
+    }
+    /// The whole name and the context of a living operation of which the low bits of the generation
+    /// are known.
+    fn whole_name(&self, _name: Request) -> Option<(Request, Context)> {
+        None
+    }
+    /// What may be told of an operation that is not over; `None`: it is.
+    fn pending(&self, _name: Request) -> Option<Pending> {
+        None
+    }
+    /// The contexts in which operations are alive.
+    fn contexts_in_use(&self) -> InUse {
+        InUse::default()
+    }
+    /// The caller of a receive just started goes on without waiting for it: its memory may be
+    /// offered to the sender of its message.
+    fn announce(&self, _name: Request) {}
+    /// Starts a receive.
+    fn recv(&self, recv: Recv) -> Result<Started, Error>;
+    /// Looks for a message without receiving it. Makes progress once.
+    fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error>;
+    /// Takes a message out of matching. Makes progress once.
+    fn mprobe(&self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error>;
+    /// Receives a message taken by `mprobe`.
+    fn mrecv(&self, message: Message, data: Data, origin: Origin) -> Result<Started, Error>;
+    /// Asks to cancel a receive that has not matched; its completion tells whether that worked.
+    fn cancel(&self, request: Request) -> Result<(), Error>;
+
+    /// The status if complete, without making progress; the request stays.
+    fn peek(&self, request: Request) -> Result<Option<Status>, Error>;
+    /// The status if complete, without making progress; the name is gone then.
+    fn take(&self, request: Request) -> Result<Option<Status>, Error>;
+    /// The place of a complete operation among this rank's completions; `None` while it goes on.
+    fn finished_at(&self, request: Request) -> Option<u64>;
+    /// The number of completions so far where messages of this context complete.
+    fn completions(&self, context: Context) -> u64;
+    /// Lets the operation finish on its own and forgets its name (`MPI_Request_free`).
+    fn abandon(&self, request: Request) -> Result<(), Error>;
+
+    /// Polls the rails once, advances engine and steppers. `true` if anything moved.
+    fn progress(&self) -> bool;
+    /// A call that must not wait (`MPI_Test`, `MPI_Iprobe`) made progress once and found nothing.
+    /// Programs call it again and again, so where a rank or thread that could answer may be waiting
+    /// for this very core, the core is given away for a moment. `true`: it was, and another look is
+    /// worth it.
+    fn give_way(&self, _context: Context) -> bool {
+        false
+    }
+    /// The progress that such a call makes: once, and once more if it gave way after nothing moved.
+    /// `true` if anything moved.
+    fn look(&self) -> bool {
+        self.progress() || (self.give_way(0) && self.progress())
+    }
+    /// Whether who looks for the one looks for the other as well.
+    fn are_near(&self, _one: Awaits, _other: Awaits) -> bool {
+        true
+    }
+    /// The same for somebody who looks for this.
+    fn look_for(&self, awaits: Awaits) -> bool {
+        let _ = awaits;
+        self.look()
+    }
+    /// Makes progress until `done` says so: spins by the measured budget, then sleeps. `done` is
+    /// asked again after whatever could have changed it (a completion, a stepper's move, `wake`),
+    /// and never again after it said yes: it may have taken what it found.
+    ///
+    /// What `done` looks at is changed by operations of the engine, by steppers, or by whoever
+    /// calls `wake` afterwards; for memory that other processes write there is `wait_for_memory`.
+    fn wait_until(&self, done: &mut dyn FnMut() -> bool);
+    /// The same for a thread that can say what it waits for, which need not be woken for anything
+    /// else. `awaits` is asked after each no of `done`.
+    fn wait_for(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
+        let _ = awaits;
+        self.wait_until(done);
+    }
+    /// What the calling thread waits for if it waits for any of these, and nobody else waits so for
+    /// one of them before it has come: operations, of whose names' generations the low bits count,
+    /// and what has noted the thread ([`Waiter::note`]). Anything else among them: something else
+    /// may end the wait. The engine is not in hand while they are asked for.
+    ///
+    /// To be asked after `done` said no. What is over already is to be found by the next `done`,
+    /// before which there was news.
+    fn any_of(&self, parts: &mut dyn Iterator<Item = Awaits>) -> Awaits {
+        let _ = parts;
+        Awaits::Anything
+    }
+    /// What `awaits` names has come, outside the engine and the steppers: wakes who waits for it,
+    /// alone or as `waiter`.
+    fn tell(&self, awaits: Awaits, waiter: &Waiter) {
+        let _ = (awaits, waiter);
+        self.wake();
+    }
+    /// The same for what others write into memory, and then ring this rank's doorbell if it is
+    /// armed. Any thread of this rank may ask `come`, which looks at memory only, calls nothing of
+    /// this host and takes no lock.
+    fn wait_for_memory(&self, come: &mut (dyn FnMut() -> bool + std::marker::Send)) {
+        self.wait_until(&mut || come());
+    }
+    /// Whether a thread that waits asks `done` itself whenever it may have been rung for: no other
+    /// thread of this rank polls for it. Otherwise what looks at memory that others write is to be
+    /// a stepper while somebody waits for it.
+    fn waits_alone(&self) -> bool {
+        false
+    }
+    /// Wakes the threads in `wait_until` so that they ask `done` again (for completions made
+    /// outside the engine).
+    fn wake(&self);
+    /// Advances `stepper` on every later progress until it is finished; steps it once now.
+    fn attach(&self, stepper: Arc<dyn Stepper>);
+    /// As `attach`, for a caller that waits for it at once.
+    fn drive(&self, stepper: Arc<dyn Stepper>) {
+        self.attach(stepper);
+    }
+
+    /// There is a communicator of this number, name and members now, or (`None`) no more: for those
+    /// who watch from outside.
+    fn communicator(&self, _number: u32, _known: &Known<'_>) {}
+
+    /// The communicator of these contexts is gone with all its operations, here and soon on all its
+    /// members, and nobody uses a track of its again: what was kept for it is given back.
+    fn forget(&self, _contexts: Range<Context>) {}
+
+    /// From now on messages of these contexts have this priority.
+    ///
+    /// # Errors
+    /// As for messages on them.
+    fn prioritise(&self, _contexts: Range<Context>, _priority: Priority) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The call that started this operation is about to return while it goes on, and it may need
+    /// hands (a large message): from now on it advances also while no thread of the program is in
+    /// the library, where the host can arrange that. Steppers need no such word.
+    fn leave_open(&self, _request: Request) {}
+
+    /// Who is told what happens, if anybody is: for a trace.
+    fn watcher(&self) -> Option<Arc<dyn Watcher>> {
+        None
+    }
+
+    /// The process of a peer, by its id as seen from here; `None`: it cannot be named from here.
+    fn process_of(&self, _peer: Peer) -> Option<u32> {
+        None
+    }
+
+    /// Who made a send, as far as that can be found out from here: for putting an error into words.
+    fn senders(&self, _sent: &Sent) -> Option<Senders> {
+        None
+    }
+
+    /// Ends the job with this exit code; the agent prints `message`. Does not return.
+    fn abort(&self, code: i32, message: &str) -> !;
+    /// Seconds since an arbitrary fixed point, and the resolution (`MPI_Wtime`, `MPI_Wtick`).
+    fn wtime(&self) -> f64;
+}

@@ -1,0 +1,85 @@
+//! What is wanted of the thread for events: that a queue is run at once, that a worker is started,
+//! that the timer looks. It may sleep, or not be there yet.
+//!
+//! Any thread wishes, a signal handler among them: no lock is taken and nothing allocated. Whoever
+//! starts threads, and that thread itself, look here when they are through with what they do:
+//! SYNC(wishes-starting), see `scheduler`. Bounded by areas and homes.
+
+use crate::facade::{AtomicBool, Ordering};
+use garonne_sync::idle_set::Bits;
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct Wishes {
+    urgent: Bits,
+    areas: usize,
+    starts: Bits,
+    homes: usize,
+    timer: AtomicBool,
+}
+
+fn any(bits: &Bits, len: usize) -> bool {
+    (0..len.div_ceil(64)).any(|word| bits.word(word) != 0)
+}
+
+/// Calls `f` for each bit that it clears, as long as that answers `true`.
+fn take(bits: &Bits, len: usize, mut f: impl FnMut(usize) -> bool) -> bool {
+    (0..len).all(|bit| {
+        let taken = bits.word(bit / 64) >> (bit % 64) & 1 == 1 && bits.clear(bit);
+        !taken || f(bit)
+    })
+}
+
+impl Wishes {
+    /// For this many queues, and homes of workers.
+    pub(crate) fn new(areas: usize, homes: usize) -> Self {
+        Self {
+            urgent: Bits::new(areas),
+            areas,
+            starts: Bits::new(homes),
+            homes,
+            timer: AtomicBool::new(false),
+        }
+    }
+
+    /// A queue is to be run at once, whatever computes.
+    pub(crate) fn run(&self, area: usize) {
+        self.urgent.set(area);
+    }
+
+    /// The worker of a home is to be started. `false`: somebody wished for that already.
+    pub(crate) fn start(&self, home: usize) -> bool {
+        self.starts.set(home)
+    }
+
+    /// The timer is to look after what waits.
+    pub(crate) fn time(&self) {
+        self.timer.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether something is wished for that only the thread for events does.
+    pub(crate) fn want_events(&self) -> bool {
+        self.timer.load(Ordering::SeqCst) || any(&self.urgent, self.areas)
+    }
+
+    /// Whether a worker is to be started.
+    pub(crate) fn want_workers(&self) -> bool {
+        any(&self.starts, self.homes)
+    }
+
+    /// Until `f` answers `false`, which is returned then.
+    pub(crate) fn take_urgent(&self, f: impl FnMut(usize) -> bool) -> bool {
+        take(&self.urgent, self.areas, f)
+    }
+
+    pub(crate) fn take_starts(&self, mut f: impl FnMut(usize)) {
+        take(&self.starts, self.homes, |home| {
+            f(home);
+            true
+        });
+    }
+
+    pub(crate) fn take_timer(&self) -> bool {
+        self.timer.load(Ordering::SeqCst) && self.timer.swap(false, Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,228 @@
+//! Who looks at a queue that several cores share.
+//!
+//! If every poller looked at it all the time, each task would take its line to all of them, and all
+//! would reach for the task: what it costs would grow with the cores. So a shared queue has one
+//! core that watches it. Its pollers look at every turn; all others see in a word that only changes
+//! with the office that somebody does, and look rarely: together about once in [`RARE_TURNS`]
+//! turns, however many they are.
+//!
+//! The office is a hint, on which nothing depends but time. A watcher may be put aside by the
+//! kernel or busy at any instruction: who looks rarely and finds what nobody comes for takes it,
+//! and the office with it. A poller that leaves resigns, and looks at all its queues, as ever; one
+//! that just came looks as well, and so does one whose own thread has put something into a shared
+//! queue, for its lines are there. Who runs most of them becomes the watcher. While nobody is, all
+//! look.
+
+use crate::facade::{AtomicU32, Ordering};
+use crate::limits::{DOUBT_TURNS, RARE_TURNS, WATCHES_FROM};
+use crate::tasks::At;
+use crate::tasks::scheduler::Scheduler;
+use garonne_sync::pad::CachePadded;
+use garonne_sync::task_slots::{Racks, Tally};
+use std::cell::Cell;
+
+/// Levels of a path for which a poller remembers something each: machines have four or five, and
+/// what it remembers are hints.
+const LEVELS: usize = 8;
+
+const NOBODY: u32 = 0;
+
+thread_local! {
+    /// Tasks that this thread has put into shared queues.
+    static PUTS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The watchers of a machine's queues, by area.
+#[derive(Debug)]
+pub(crate) struct Watch(Box<[CachePadded<AtomicU32>]>);
+
+impl Watch {
+    pub(crate) fn new(areas: usize) -> Self {
+        Self(
+            (0..areas)
+                .map(|_| CachePadded(AtomicU32::new(NOBODY)))
+                .collect(),
+        )
+    }
+
+    /// As a core's name in an office.
+    fn name(core: usize) -> u32 {
+        core as u32 + 1
+    }
+
+    #[inline]
+    fn watcher(&self, area: usize) -> u32 {
+        self.0[area].load(Ordering::Relaxed)
+    }
+
+    /// From `before` to `after`; if somebody was quicker, that is as good.
+    fn pass_on(&self, area: usize, before: u32, after: u32) {
+        let _ = self.0[area].compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// A poller of a core leaves. Another of the same core finds the office free.
+    pub(crate) fn resign(&self, path: &[u32], core: usize) {
+        for area in path.iter().skip(1) {
+            let area = *area as usize;
+            if self.watcher(area) == Self::name(core) {
+                self.pass_on(area, Self::name(core), NOBODY);
+            }
+        }
+    }
+}
+
+/// How a poller looks at one shared queue on its way.
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    /// It looks at the next turn.
+    eager: bool,
+    /// Turns until it looks.
+    wait: u32,
+    /// Turns between two looks.
+    stride: u32,
+    /// Something waited at the last look, when the queue had counted this many runs.
+    doubt: Option<u32>,
+    /// Tasks settled there since the last check.
+    settled: u32,
+}
+
+/// What a poller does with a queue that it does not watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Not,
+    Yes,
+    /// Its watcher does not come.
+    Relieves,
+}
+
+impl Level {
+    #[inline]
+    fn look(&mut self, watcher: u32, has_put: bool, (racks, area): (&Racks<At>, usize)) -> Look {
+        if watcher == NOBODY || has_put || self.eager {
+            self.doubt = None;
+            return Look::Yes;
+        }
+        if self.wait > 0 {
+            self.wait -= 1;
+            return Look::Not;
+        }
+        match self.missed(racks, area) {
+            true => Look::Relieves,
+            false => Look::Not,
+        }
+    }
+
+    /// A rare look: whether something has waited for some turns and nobody has run anything
+    /// meanwhile.
+    #[cold]
+    fn missed(&mut self, racks: &Racks<At>, area: usize) -> bool {
+        let waits = racks.any_ready(area);
+        match self.doubt.take() {
+            None if waits => {
+                self.doubt = Some(racks.runs(area));
+                self.wait = DOUBT_TURNS;
+            }
+            Some(runs) if waits && runs == racks.runs(area) => return true,
+            _ => self.wait = self.stride,
+        }
+        false
+    }
+}
+
+/// What a poller remembers of the shared queues on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Looks {
+    levels: [Level; LEVELS],
+    /// The thread's puts at the last turn.
+    puts: u32,
+    /// Levels that it looked at in the last turn, as bits.
+    pub(crate) last: u32,
+}
+
+impl Looks {
+    /// Of a poller that begins: it looks at everything.
+    pub(crate) fn new() -> Self {
+        let level = Level {
+            eager: true,
+            wait: 0,
+            stride: RARE_TURNS,
+            doubt: None,
+            settled: 0,
+        };
+        Self {
+            levels: [level; LEVELS],
+            puts: PUTS.get(),
+            last: 0,
+        }
+    }
+
+    /// Whether this thread has put something into a shared queue since the last turn.
+    #[inline]
+    fn has_put(&mut self) -> bool {
+        let puts = PUTS.get();
+        std::mem::replace(&mut self.puts, puts) != puts
+    }
+}
+
+impl Scheduler {
+    /// This thread has put a task into a queue.
+    #[inline]
+    pub(super) fn note_put(&self, area: usize) {
+        if area >= self.paths.len() {
+            PUTS.set(PUTS.get().wrapping_add(1));
+        }
+    }
+
+    /// A poller's walk: Algorithm 1, but for shared queues that others watch.
+    #[inline]
+    pub(super) fn poll(&self, at: &At, round: u32, looks: &mut Looks) -> Tally {
+        let path = &self.paths[at.core];
+        let (name, has_put) = (Watch::name(at.core), looks.has_put());
+        let mut tally = self.walk_urgent(at, round);
+        let mut looked = 0;
+        for (index, area) in path.iter().enumerate() {
+            let area = *area as usize;
+            let level = &mut looks.levels[index % LEVELS];
+            let watcher = if index == 0 {
+                name
+            } else {
+                self.watch.watcher(area)
+            };
+            if watcher != name {
+                match level.look(watcher, has_put, (&self.racks, area)) {
+                    Look::Not => continue,
+                    Look::Yes => level.wait = level.stride,
+                    Look::Relieves => self.watch.pass_on(area, watcher, name),
+                }
+            }
+            let found = self.racks.run(area, round, at);
+            looked |= 1 << (index % LEVELS);
+            level.eager = found.settled > 0;
+            level.settled += found.settled;
+            tally.add(found);
+        }
+        looks.last = looked;
+        tally
+    }
+
+    /// Now and then: takes the offices that are free, and those of queues of which this poller runs
+    /// most.
+    #[cold]
+    pub(super) fn settle_in(&self, core: usize, looks: &mut Looks) {
+        let path = self.paths[core].iter().map(|area| *area as usize);
+        for (area, level) in path.zip(&mut looks.levels).skip(1) {
+            let watcher = self.watch.watcher(area);
+            let most = level.settled >= WATCHES_FROM;
+            if watcher == NOBODY || most && watcher != Watch::name(core) {
+                self.watch.pass_on(area, watcher, Watch::name(core));
+            }
+            level.settled = 0;
+            let pollers = self.pollers(area).max(1);
+            let stride = RARE_TURNS.saturating_mul(pollers);
+            if std::mem::replace(&mut level.stride, stride) != stride {
+                // Each at another time.
+                level.wait = RARE_TURNS * (core as u32 % pollers);
+            }
+        }
+    }
+}
