@@ -4,5 +4,5 @@
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     garonne_rails::cost::read_anything(bytes);
-    garonne_node::tuned::read_anything(bytes);
+    garonne_node::measured_networks::read_anything(bytes);
 });

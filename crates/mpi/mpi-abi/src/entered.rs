@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::own_word::own_word;
 use crate::thunk::Site;
 use garonne_node::client::AgentClient;
-use garonne_node::layout::entered::{LastCall, named_call};
+use garonne_node::layout::last_calls::{LastCall, named_call};
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::ptr;

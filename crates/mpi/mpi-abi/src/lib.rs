@@ -27,7 +27,7 @@
 /// Where there is no memory the process ends with an error of Garonne's.
 #[global_allocator]
 static HEAP: garonne_sync::allocator::Heap =
-    garonne_sync::allocator::Heap::new(garonne_node::exhausted::end);
+    garonne_sync::allocator::Heap::new(garonne_node::out_of_memory::end);
 
 mod abi;
 mod attr;

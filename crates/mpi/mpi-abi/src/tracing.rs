@@ -11,7 +11,7 @@ use crate::state::forked;
 use crate::world;
 use garonne_engine::api::{Origin, TypeMark};
 use garonne_engine::watch::Watcher;
-use garonne_node::tracing::{TraceRecorder, TraceRequest};
+use garonne_node::trace_recorder::{TraceRecorder, TraceRequest};
 use garonne_progress::tasks::watch_runs;
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! How ranks that another launcher started get an agent: the first of them on a host starts
 //! `garonne agent --adopt`, which detaches itself, serves all of them there and ends with them.
 //!
-//! Owned by [`crate::foreign::meeting`] on the rank's side and by [`serve`] on the agent's. Between
-//! them is a private socket, the agent's standard input, with messages: the rank says whom to
-//! adopt, the agent where it is, the rank where the agent is that this one reports to. Its end
-//! tells the agent of a rank that died before it registered.
+//! Owned by [`crate::launchers::relay_rendezvous`] on the rank's side and by [`serve`] on the
+//! agent's. Between them is a private socket, the agent's standard input, with messages: the rank
+//! says whom to adopt, the agent where it is, the rank where the agent is that this one reports to.
+//! Its end tells the agent of a rank that died before it registered.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -17,21 +17,21 @@ use garonne_topology::binding::{BindTo, Policy};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::admission::RegistrationSecret;
 use crate::agent;
+use crate::agent_discovery::AgentSocketName;
+use crate::agent_messages::{addresses, put_addresses, put_numbers, ranks};
 use crate::client::private_pair;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::{Job, Program, StdinReaders};
 use crate::limits::{AGENT_START_WAIT, FAN_OUT_MAX, HOSTS_MAX, MESSAGE_BYTES_MAX, RANKS_MAX};
-use crate::nodes::NodeMap;
-use crate::orders::{addresses, put_addresses, put_numbers, ranks};
-use crate::rendezvous::AgentSocketName;
+use crate::node_map::NodeMap;
+use crate::rank_messages::{MessageReader, MessageWriter, damaged};
+use crate::registration_secret::RegistrationSecret;
 use crate::sys::{self, ForkSide, SignalFd};
-use crate::wire::{MessageReader, MessageWriter, damaged};
-use crate::{job_name, placement, processes};
+use crate::{cpu_claims, job_name, process_tree};
 
-pub use crate::foreign::key::ENV_KEY;
+pub use crate::launchers::key_file::ENV_KEY;
 
 /// Whom an agent is to adopt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -424,8 +424,8 @@ fn serve_ranks() -> Result<i32> {
     // they have ended.
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");
-    placement::release();
-    processes::adopt_orphans().map_err(failed("cannot become the parent of orphans"))?;
+    cpu_claims::release();
+    process_tree::adopt_orphans().map_err(failed("cannot become the parent of orphans"))?;
     let signals = SignalFd::watch().map_err(failed("cannot watch signals"))?;
     let mut job = adoption.job();
     let node = adoption.of_rank[adoption.leader as usize];
@@ -434,7 +434,7 @@ fn serve_ranks() -> Result<i32> {
         ..Policy::default()
     };
     let here = job.ranks_of(node).len() as u32;
-    job.placement = placement::place(here, &unbound).placement;
+    job.placement = cpu_claims::place(here, &unbound).placement;
     Ok(agent::adopt(&job, &adoption, &line, &signals))
 }
 
@@ -450,13 +450,13 @@ pub(crate) fn read_anything(bytes: &[u8]) {
         AgentLocation::decode(bytes),
         RootAgent::decode(bytes),
     );
-    crate::foreign::read_anything(bytes);
+    crate::launchers::read_anything(bytes);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::LIBRARY_VERSION;
+    use crate::rank_messages::LIBRARY_VERSION;
 
     fn read(messages: &[Vec<u8>]) -> Result<AdoptionRequest> {
         let mut messages = messages.iter().cloned();

@@ -15,16 +15,16 @@ use garonne_sync::shm::{Access, Segment};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::atlas::HostTable;
+use crate::agent_discovery::JobEnvironment;
 use crate::error::{Error, Result};
-use crate::foreign::{self, LauncherExchange, meeting, stranded};
-use crate::layout::entered::{self, LastCall};
+use crate::host_table::HostTable;
+use crate::launchers::{self, LauncherExchange, abort_via_launcher, wireup};
+use crate::layout::last_calls::{self, LastCall};
 use crate::layout::{self, JobId, RankBlock, RankState, ShardBlock, WorldShape};
-use crate::rendezvous::JobEnvironment;
-use crate::wire::{self, ToAgent, ToRank, cut};
-use crate::{codes, crash::CrashReport, limits, memory, probe, processes, sys};
+use crate::rank_messages::{self, ToAgent, ToRank, cut};
+use crate::{capabilities, codes, crash::CrashReport, limits, memory_file, process_tree, sys};
 
-pub use crate::foreign::stranded::give_up;
+pub use crate::launchers::abort_via_launcher::give_up;
 
 /// What a rank knows about its world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl AgentClient {
     /// by a rank without being one; it is then a world of one, without an agent. A rank of another
     /// launcher's is refused.
     pub fn from_env() -> Result<Option<Self>> {
-        Self::from_env_as(wire::LIBRARY_VERSION, wire::PROTOCOLS)
+        Self::from_env_as(rank_messages::LIBRARY_VERSION, rank_messages::PROTOCOLS)
     }
 
     /// The same under another version and with other protocols, for tests of what becomes of a job
@@ -110,7 +110,7 @@ impl AgentClient {
         let version = (version, protocols);
         match JobEnvironment::from_env()? {
             None => {
-                foreign::exchange()?.map_or(Ok(None), |exchange| Self::adopted(exchange, version))
+                launchers::exchange()?.map_or(Ok(None), |exchange| Self::adopted(exchange, version))
             }
             Some(invitation) => Self::register(&invitation, version).map_err(Error::with_host),
         }
@@ -121,7 +121,7 @@ impl AgentClient {
         mut exchange: Box<dyn LauncherExchange>,
         version: (&str, Versions),
     ) -> Result<Option<Self>> {
-        let registered = meeting::meet(exchange.as_mut()).and_then(|met| {
+        let registered = wireup::meet(exchange.as_mut()).and_then(|met| {
             let client = Self::register(&met.invitation, version);
             drop(met.line);
             client.map_err(Error::with_host)
@@ -132,7 +132,7 @@ impl AgentClient {
                 ..client
             })),
             Err(error) => {
-                stranded::keep(exchange);
+                abort_via_launcher::keep(exchange);
                 Err(error)
             }
         }
@@ -196,7 +196,7 @@ impl AgentClient {
             ),
             _ => Error::system(codes::G0209, "cannot arm the lifeline to the agent", e),
         })?;
-        let (shape, board) = memory::open(file.as_fd(), Access::ReadWrite)?;
+        let (shape, board) = memory_file::open(file.as_fd(), Access::ReadWrite)?;
         if rank >= shape.size {
             return Err(Error::peer(
                 codes::G0209,
@@ -222,17 +222,17 @@ impl AgentClient {
                 .filter(|rank| RankBlock::of(&board, *rank).host().0 == shape.node)
                 .count() as u32,
         };
-        let own_inbox = memory::map(
+        let own_inbox = memory_file::map(
             file.as_fd(),
             shape.inbox_offset(rank),
             shape.inbox_bytes,
             Access::ReadWrite,
         )?;
         if let Some(launcher) = invitation.agent.launcher() {
-            probe::allow_siblings_below(launcher as i32);
+            capabilities::allow_siblings_below(launcher as i32);
         }
         let card = RankBlock::of(&board, rank);
-        card.set_pid(pid, processes::own_space(), sys::monotonic_ns());
+        card.set_pid(pid, process_tree::own_space(), sys::monotonic_ns());
         card.set_state(RankState::Running);
         Ok(Some(Self {
             control: Mutex::new(KeptFd::new(ours)),
@@ -298,15 +298,15 @@ impl AgentClient {
     }
 
     /// Where this thread of this rank stores the latest MPI call that it entered: see
-    /// [`entered::place`].
+    /// [`last_calls::place`].
     pub fn own_entered(&self, thread: u32) -> &LastCall {
-        entered::place(&self.board, &self.shape, thread, self.rank)
+        last_calls::place(&self.board, &self.shape, thread, self.rank)
     }
 
     /// Whether a thread of a rank of this host entered no MPI call after this one, as far as is
     /// known.
     pub fn entered_last(&self, rank: u32, call: u16) -> bool {
-        entered::latest(&self.board, &self.shape, rank)
+        last_calls::latest(&self.board, &self.shape, rank)
             .iter()
             .any(|(_, named)| *named == Some(call))
     }
@@ -315,8 +315,8 @@ impl AgentClient {
     /// file.
     fn map(&self, offset: u64, len: u64, access: Access) -> Result<Segment> {
         match self.file.get() {
-            Some(file) => memory::map(file, offset, len, access),
-            None => memory::map_beyond(&self.board, offset, len),
+            Some(file) => memory_file::map(file, offset, len, access),
+            None => memory_file::map_beyond(&self.board, offset, len),
         }
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::client::AgentClient;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::wire::{self, MessageReader};
+use crate::rank_messages::{self, MessageReader};
 
 /// Whether a crashed rank is examined before it ends.
 pub const ENV_BACKTRACE: &str = "GARONNE_BACKTRACE";
@@ -61,10 +61,13 @@ impl CrashReport {
     }
 
     /// The message in a protocol that was agreed on, made likewise.
-    pub(crate) fn message(&self, protocol: u16) -> [u8; wire::HEADER_BYTES + FIELDS_BYTES] {
-        let mut message = [0; wire::HEADER_BYTES + FIELDS_BYTES];
-        let (header, fields) = message.split_at_mut(wire::HEADER_BYTES);
-        header.copy_from_slice(&wire::header(protocol, KIND));
+    pub(crate) fn message(
+        &self,
+        protocol: u16,
+    ) -> [u8; rank_messages::HEADER_BYTES + FIELDS_BYTES] {
+        let mut message = [0; rank_messages::HEADER_BYTES + FIELDS_BYTES];
+        let (header, fields) = message.split_at_mut(rank_messages::HEADER_BYTES);
+        header.copy_from_slice(&rank_messages::header(protocol, KIND));
         fields.copy_from_slice(&self.fields());
         message
     }
@@ -136,7 +139,7 @@ pub(crate) fn is_wanted(said: &OsStr) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::ToAgent;
+    use crate::rank_messages::ToAgent;
 
     #[test]
     fn what_a_handler_sends_is_read_as_what_it_saw_and_so_is_its_word() {

@@ -1,7 +1,7 @@
 //! Errors of this crate: who is at fault, the code that `garonne explain` expands, and one line of
 //! text.
 
-use crate::{codes, exhausted};
+use crate::{codes, out_of_memory};
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum Error {
         /// One line that says what.
         text: String,
     },
-    /// The system refused; `source` has its reason.
+    /// The system refused; `output_source` has its reason.
     #[error("error[{code}]: {text}: {source}")]
     System {
         /// Code for `garonne explain`.
@@ -128,7 +128,7 @@ impl Error {
             }
             Some(libc::ENOMEM) => Error::resource(
                 code,
-                format!("{}: {source}{}", text.into(), exhausted::hint()),
+                format!("{}: {source}{}", text.into(), out_of_memory::hint()),
             ),
             _ => Error::System {
                 code,

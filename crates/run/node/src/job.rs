@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use garonne_topology::binding::Policy;
 
+use crate::agent_tree::AgentTree;
 use crate::job_name;
 use crate::limits;
-use crate::nodes::NodeMap;
+use crate::node_map::NodeMap;
 use crate::outcome::OutcomeFile;
 use crate::output_files::OutputFiles;
-use crate::tree::AgentTree;
 
 /// One program of the job (they are separated by `:` on the command line).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,7 +141,7 @@ pub struct Job {
     /// What starts the agent of another host, called with the host's name and a command behind it;
     /// empty: ssh.
     pub starter: Vec<OsString>,
-    /// How each host places its ranks; already obeyed in `placement` for this one.
+    /// How each host places its ranks; already obeyed in `cpu_claims` for this one.
     pub policy: Policy,
     /// The CPUs that the job may use on each host, as a list; empty: all.
     pub cpus: String,

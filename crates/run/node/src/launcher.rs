@@ -20,11 +20,11 @@ use crate::agent::{self, AgentStart};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::joining::room::JoinedHosts;
+use crate::join::join_listener::JoinedHosts;
 use crate::limits;
-use crate::processes;
+use crate::process_tree;
+use crate::rank_messages::LauncherMessage;
 use crate::sys::{self, ForkSide, SignalFd};
-use crate::wire::LauncherMessage;
 
 /// What a launcher tells while its job runs.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub enum LauncherEvent {
         rank: u32,
         /// Its process.
         process: u32,
-        /// The memory file ([`crate::recorder::read`]).
+        /// The memory file ([`crate::flight_recorder::read`]).
         file: OwnedFd,
     },
 }
@@ -76,7 +76,7 @@ pub(crate) fn launch_as(
     }
     let failed =
         |what: &'static str| move |error: std::io::Error| Error::system(codes::G0209, what, error);
-    processes::adopt_orphans().map_err(failed("cannot become the parent of orphans"))?;
+    process_tree::adopt_orphans().map_err(failed("cannot become the parent of orphans"))?;
     let signals = SignalFd::watch().map_err(failed("cannot watch signals"))?;
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -86,7 +86,7 @@ pub(crate) fn launch_as(
     )
     .map_err(|error| Error::system(codes::G0209, "cannot make a socket for the agent", error))?;
     let launcher = rustix::process::getpid().as_raw_pid();
-    match sys::fork().map_err(|error| processes::too_many("cannot start the agent", &error))? {
+    match sys::fork().map_err(|error| process_tree::too_many("cannot start the agent", &error))? {
         ForkSide::Child => {
             drop(ours);
             guard(job, launcher, theirs, signals, beginning)
@@ -105,7 +105,7 @@ pub(crate) fn launch_as(
 /// launcher and agent be killed at one time, what they leave becomes its child.
 fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: SignalFd, beginning: AgentStart) -> ! {
     // Without it a job is as safe as its launcher and agent are: not worth refusing one.
-    let _ = processes::adopt_orphans();
+    let _ = process_tree::adopt_orphans();
     let code = match sys::fork() {
         Ok(ForkSide::Child) => match signals.renew() {
             Ok(signals) => agent::run(job, launcher, &link, &signals, beginning),
@@ -118,13 +118,13 @@ fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: SignalFd, beginning: 
             // The launcher sees the end of the link when the agent is gone.
             drop((link, signals, beginning));
             wait_for(agent);
-            processes::kill_all();
+            process_tree::kill_all();
             0
         }
         Err(error) => agent::not_begun(
             job,
             &link,
-            &processes::too_many("cannot start the agent", &error),
+            &process_tree::too_many("cannot start the agent", &error),
         ),
     };
     sys::exit_now(code)
@@ -238,7 +238,7 @@ fn hear(
             Ok(LauncherMessage::Line { node }) => {
                 lines.agent = lines
                     .agent
-                    .or_else(|| processes::children_of(guard).first().copied());
+                    .or_else(|| process_tree::children_of(guard).first().copied());
                 message
                     .fds
                     .into_iter()
@@ -282,11 +282,11 @@ impl AgentConnections {
         let me = rustix::process::getpid().as_raw_pid();
         if let Some(agent) = self
             .agent
-            .filter(|agent| processes::parent_of(*agent) == Some(me))
+            .filter(|agent| process_tree::parent_of(*agent) == Some(me))
         {
             sys::kill(agent, libc::SIGKILL);
             let until = Instant::now() + limits::SWEEP_WAIT;
-            while processes::ended(agent).is_none() && Instant::now() < until {
+            while process_tree::ended(agent).is_none() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -305,7 +305,7 @@ fn wait_for(child: i32) {
 
 /// The agent is gone without a word: ends what it left.
 fn bury() -> Result<i32> {
-    let clean = processes::kill_all();
+    let clean = process_tree::kill_all();
     let rest = if clean {
         ""
     } else {

@@ -7,9 +7,9 @@
 //! zero at first, and zero is a valid state of every field, so a rank may write to a peer that has
 //! not started. Sizes in the header are checked before anything is mapped.
 
-mod background;
-pub mod entered;
-mod shard;
+mod async_progress;
+pub mod last_calls;
+mod shard_block;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -22,8 +22,8 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::strategy::ActiveStrategy;
-pub use background::AsyncProgressState;
-pub use shard::{SentTotals, ShardBlock, counters, tally};
+pub use async_progress::AsyncProgressState;
+pub use shard_block::{SentTotals, ShardBlock, counters, tally};
 
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
@@ -101,13 +101,14 @@ mod card {
 /// Where the word lies in the board that is not zero while somebody may be tracing the ranks. It
 /// has a cache line with nothing that changes otherwise.
 pub const TRACE_WORD: usize = header::TRACE_WORD;
-/// Where the word lies in the board that holds which rails the first rank uses (`rank::rails`).
+/// Where the word lies in the board that holds which rails the first rank uses
+/// (`rank::bulk_transports`).
 pub(crate) const RAILS: usize = header::RAILS;
-/// Where the table of networks that are not to be used lies in the board (`drained`).
+/// Where the table of networks that are not to be used lies in the board (`disabled_networks`).
 pub(crate) const DRAINED: usize = header::DRAINED;
-/// Where the table of ways through other hosts lies in the board (`ways`).
+/// Where the table of ways through other hosts lies in the board (`relay_routes`).
 pub(crate) const WAYS: usize = header::WAYS;
-/// Where the table of addresses that hosts have got lies in the board (`added`).
+/// Where the table of addresses that hosts have got lies in the board (`new_networks`).
 pub(crate) const ADDED: usize = header::ADDED;
 /// Bytes of what a rank says of its objects, in front of its journal: a length, and text.
 pub const NOTES_BYTES: usize = 64 * 1024;
@@ -179,7 +180,7 @@ impl WorldShape {
 
     /// Offset of the collective area: after header, cards and the places of calls entered.
     pub fn coll_offset(&self) -> u64 {
-        Self::aligned(entered::offset(self, entered::ENTERED_PLACES, 0))
+        Self::aligned(last_calls::offset(self, last_calls::ENTERED_PLACES, 0))
     }
 
     /// Offset of the inbox of `rank` in its first shard.
@@ -577,7 +578,7 @@ impl RankBlock {
             .store(followed.word(), Relaxed);
     }
 
-    /// Where the rank's book ([`crate::book`]) lies in its own memory; 0: not told.
+    /// Where the rank's book ([`crate::wait_report`]) lies in its own memory; 0: not told.
     pub fn book(&self) -> u64 {
         self.at.atomic_u64(card::BOOK).load(Relaxed)
     }

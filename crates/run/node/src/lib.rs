@@ -4,7 +4,7 @@
 //! `garonne run` that the user sees), the **agent** ([`agent`], which starts the ranks, passes
 //! their output on and ends the job at the first failure), and the **client** ([`client`], the part
 //! of the MPI library that registers with the agent and maps the shared memory). [`layout`] and
-//! [`wire`] are what they agree on; [`codes`] is the table of error codes.
+//! [`rank_messages`] are what they agree on; [`codes`] is the table of error codes.
 
 #![deny(unsafe_code)]
 #![deny(
@@ -13,63 +13,63 @@
     reason = "they panic where the stream cannot be written"
 )]
 
-mod added;
 pub mod addresses;
-pub mod admission;
 pub mod adoption;
 pub mod agent;
-mod atlas;
-pub mod believed;
-pub mod book;
-pub mod bounded;
-pub mod calls;
+pub mod agent_checkin;
+pub mod agent_discovery;
+pub mod agent_messages;
+pub mod agent_tree;
+pub mod bounded_read;
+pub mod call_names;
+pub mod capabilities;
 pub mod client;
 pub mod codes;
-pub mod counted;
+pub mod cpu_claims;
 pub mod crash;
-pub mod drained;
+pub mod disabled_networks;
 mod elf;
 pub mod error;
-pub mod exhausted;
-mod foreign;
-pub mod gathering;
+pub mod flight_recorder;
+mod host_table;
 pub mod job;
 pub mod job_name;
-pub mod joining;
+pub mod join;
 pub mod launcher;
+mod launchers;
 pub mod layout;
-pub mod leaf;
 pub mod limits;
-pub mod look;
-mod memory;
-pub mod nodes;
-mod notes;
-pub mod orders;
+pub mod local_host;
+pub mod measured_networks;
+mod memory_file;
+mod new_networks;
+pub mod node_map;
+pub mod out_of_memory;
 pub mod outcome;
 pub mod output_files;
-pub mod own;
-pub mod placement;
 pub mod printable;
-pub mod probe;
-pub mod processes;
+pub mod process_tree;
+mod program_map;
+pub mod query;
+pub mod query_client;
 pub mod rank;
+pub mod rank_messages;
 pub mod rank_slots;
-pub mod reach;
-pub mod recorder;
-pub mod rendezvous;
+pub mod reachability;
+pub mod registration_secret;
+pub mod relay_routes;
+pub mod remote_agent;
+pub mod sent_counters;
 pub mod settings;
+pub mod snapshot;
 pub mod strategy;
 #[allow(unsafe_code)]
 mod sys;
-pub mod traced;
-pub mod tracing;
-pub mod tree;
-pub mod tuned;
-pub mod visit;
-pub mod ways;
-pub mod wire;
-pub mod wish;
+pub mod trace_reader;
+pub mod trace_recorder;
+pub mod trusted_peer;
+pub mod wait_report;
 
 pub use error::{Error, Result};
 #[cfg(fuzzing)]
-pub use foreign::read_any_launcher;
+pub use launchers::read_any_launcher;

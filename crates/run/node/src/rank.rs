@@ -5,19 +5,19 @@
 //! end the job) is answered here from the [`AgentClient`]; a world of one answers it from plain
 //! memory and never meets an agent.
 
-mod idle;
-mod neighbours;
-pub(crate) mod networks;
-mod outward;
-mod place;
-pub(crate) mod rails;
+pub(crate) mod allowed_networks;
+pub(crate) mod bulk_transports;
+mod environment;
+mod idle_cores;
+mod node_peers;
+mod remote_hosts;
 pub mod settings;
 mod shards;
-use idle::IdleCores;
-use neighbours::SegmentPeers;
-pub use networks::ENV_NETWORKS;
-pub use place::{PublishedState, RankEnvironment, poll_place};
-pub use rails::ENV_RAILS;
+pub use allowed_networks::ENV_NETWORKS;
+pub use bulk_transports::ENV_RAILS;
+pub use environment::{PublishedState, RankEnvironment, poll_place};
+use idle_cores::IdleCores;
+use node_peers::SegmentPeers;
 pub use settings::{
     ENV_ENCRYPT, ENV_INITIAL_ERRHANDLER, ENV_OFI, INITIAL_ERRHANDLERS, initial_errhandler,
 };
@@ -45,16 +45,16 @@ use garonne_rails::shm::{ShmRail, Threads};
 use garonne_topology::CpuSet;
 use garonne_topology::machine::allowed;
 
+use crate::agent_discovery::ENV_HELPERS;
 use crate::client::{AgentClient, WorldInfo};
 use crate::codes;
 use crate::crash;
 use crate::error::{Error, Result};
+use crate::flight_recorder;
 use crate::layout::{AsyncProgressState, RankState};
 use crate::limits;
-use crate::recorder;
-use crate::rendezvous::ENV_HELPERS;
 use crate::strategy::{ActiveStrategy, StrategyChoice, StrategyModule};
-use crate::tracing::TraceRecorder;
+use crate::trace_recorder::TraceRecorder;
 
 /// The engine of a rank of this node, as the layers above use it.
 pub type RankHost = EngineHost<ComposedRail, RankEnvironment>;
@@ -118,7 +118,7 @@ impl Rank {
         crash::watch(&client)?;
         let mut rail =
             ShmRail::new(Arc::new(SegmentPeers::new(client.clone()))).map_err(no_rail)?;
-        let outward = outward::RemoteHosts::new(&client, built_in)?;
+        let outward = remote_hosts::RemoteHosts::new(&client, built_in)?;
         if let Some(costs) = CostModel::load() {
             costs.apply();
             rail.begin_with(&costs);
@@ -171,7 +171,7 @@ impl Rank {
             }
         };
         let mut shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
-        if let Some(area) = recorder::area_of(&client)? {
+        if let Some(area) = flight_recorder::area_of(&client)? {
             shard.record_in(area);
         }
         shard.order_by(built_in.ordering());
@@ -221,7 +221,7 @@ impl Rank {
     fn alone() -> Result<Self> {
         // There is nobody to send anything to; a setting that is wrong is one all the same.
         let (built_in, loaded) = Self::strategy(1)?;
-        rails::BulkTransports::from_environment()?;
+        bulk_transports::BulkTransports::from_environment()?;
         let threads = Threads::new(1).map_err(no_rail)?.pop();
         let neighbours = threads.ok_or(Error::resource(
             codes::G0304,
@@ -367,7 +367,7 @@ pub const CHECKS: [&str; 3] = ["types", "errors", "messages"];
 
 /// Of a world of one that nobody has started: its launcher would have said so.
 fn warn_of_unknown_settings() {
-    if std::env::var_os(crate::rendezvous::ENV_JOB).is_none() {
+    if std::env::var_os(crate::agent_discovery::ENV_JOB).is_none() {
         for line in crate::settings::unknown(std::env::vars_os().map(|(name, _)| name)) {
             // A stream that is closed hears nothing.
             let _ = writeln!(std::io::stderr(), "garonne: {line}");

@@ -10,9 +10,9 @@ use std::ffi::OsStr;
 use garonne_topology::{CpuSet, Machine};
 
 use crate::codes;
+use crate::cpu_claims::{self, PlacementClaim};
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::placement::{self, PlacementClaim};
 
 /// The places of all ranks, one after the other.
 pub(crate) const ENV_SLOTS: &str = "GARONNE_SLOTS";
@@ -49,7 +49,7 @@ pub fn place(job: &Job, here: &[u32]) -> Option<Result<PlacementClaim>> {
             Error::misuse(codes::G0211, format!("rank {rank} of the rank file: {why}"))
         })
     });
-    Some(sets.collect::<Result<Vec<_>>>().map(placement::pin))
+    Some(sets.collect::<Result<Vec<_>>>().map(cpu_claims::pin))
 }
 
 /// The CPUs of a place; all for an empty one.

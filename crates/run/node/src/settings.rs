@@ -5,14 +5,14 @@ use std::ffi::OsString;
 
 use crate::adoption::ENV_KEY;
 use crate::agent::ENV_SINGLETONS;
-use crate::agent::grace::ENV_KILL_AFTER;
-use crate::agent::stall::ENV_DEADLOCK;
+use crate::agent::kill_after::ENV_KILL_AFTER;
+use crate::agent::stall_detector::ENV_DEADLOCK;
+use crate::agent_tree::ENV_FAN_OUT;
 use crate::crash::ENV_BACKTRACE;
-use crate::joining::ENV_JOIN_KEY;
+use crate::flight_recorder::ENV_RECORD;
+use crate::join::ENV_JOIN_KEY;
 use crate::rank;
-use crate::recorder::ENV_RECORD;
 use crate::strategy::ENV_STRATEGY;
-use crate::tree::ENV_FAN_OUT;
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
 pub const SETTINGS: [(&str, &str, &str); 19] = [

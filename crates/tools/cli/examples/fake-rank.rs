@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use garonne_node::client::AgentClient;
 use garonne_node::layout::{RankState, WaitInfo};
-use garonne_node::wire::{LIBRARY_VERSION, PROTOCOLS};
+use garonne_node::rank_messages::{LIBRARY_VERSION, PROTOCOLS};
 use garonne_rails::tcp::Versions;
 
 fn main() {

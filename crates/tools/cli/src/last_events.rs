@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use garonne_engine::event::{Event, What};
 use garonne_engine::post_mortem::Recorded;
+use garonne_node::flight_recorder::{self, FlightRecording};
 use garonne_node::printable::line;
-use garonne_node::recorder::{self, FlightRecording};
-use garonne_node::{bounded, calls, launcher};
+use garonne_node::{bounded_read, call_names, launcher};
 use garonne_sites::Resolver;
 use garonne_trace::file::TraceFile;
 use garonne_trace::seen::{communicator_of, has_tag};
@@ -71,7 +71,7 @@ impl Collected {
             .ranks
             .iter()
             .filter_map(|(rank, process, file)| {
-                let recorded = recorder::read(file, EVENTS)?;
+                let recorded = flight_recorder::read(file, EVENTS)?;
                 let mut names = Names {
                     places: &mut places,
                     known: HashMap::new(),
@@ -144,7 +144,7 @@ impl Names<'_> {
 }
 
 fn call_name(number: u16) -> Option<&'static str> {
-    calls::name(number.into()).filter(|_| number != 0)
+    call_names::name(number.into()).filter(|_| number != 0)
 }
 
 fn communicator(context: u32) -> String {
@@ -190,7 +190,7 @@ fn rank_value(
         .map(|(site, call)| json!({ "call": call.and_then(call_name), "at": names.place(*site) }))
         .collect();
     let waits = remains.wait(rank).map(|wait| {
-        json!({ "call": calls::name(wait.call), "at": names.place(wait.site), "peer": u32::try_from(wait.peer).ok(),
+        json!({ "call": call_names::name(wait.call), "at": names.place(wait.site), "peer": u32::try_from(wait.peer).ok(),
             "communicator": communicator(wait.comm as u32) })
     });
     let events: Vec<Value> = recorded
@@ -263,7 +263,8 @@ fn drawn(about: &Value) -> String {
 /// A line for the user: it cannot be read, or is none.
 pub fn show(path: &Path) -> Result<String, String> {
     let about = |error: String| format!("{}: {error}", path.display());
-    let bytes = bounded::read(path, FILE_BYTES_MAX).map_err(|error| about(error.to_string()))?;
+    let bytes =
+        bounded_read::read(path, FILE_BYTES_MAX).map_err(|error| about(error.to_string()))?;
     let file: Value =
         serde_json::from_slice(&bytes).map_err(|error| about(format!("it is no JSON: {error}")))?;
     let data = &file["otherData"];

@@ -28,7 +28,7 @@ use std::ffi::OsString;
 /// Where there is no memory the command ends with an error of Garonne's.
 #[global_allocator]
 static HEAP: garonne_sync::allocator::Heap =
-    garonne_sync::allocator::Heap::new(garonne_node::exhausted::end);
+    garonne_sync::allocator::Heap::new(garonne_node::out_of_memory::end);
 
 fn main() {
     if std::env::var_os(commands::COMPLETE).is_some() {
@@ -45,7 +45,7 @@ fn main() {
     let code = match words.get(1).and_then(|word| word.to_str()) {
         _ if as_launcher => run::run(words.split_off(1), &called),
         // Started by a launcher on another host.
-        Some("agent") if words.len() == 2 => garonne_node::leaf::serve(),
+        Some("agent") if words.len() == 2 => garonne_node::remote_agent::serve(),
         // Started by a rank of another launcher's.
         Some("agent") if words[2..] == ["--adopt"] => garonne_node::adoption::serve(),
         // Started by an agent, to look at its host's ranks.

@@ -1,10 +1,10 @@
 //! An agent of ranks that another launcher started: it gives them their world, watches and ends
 //! them as any agent does, but has neither started them nor reads their output.
 //!
-//! The agent of rank 0's node is the first (`far`); the others call the one above them (`below`) at
-//! the address that went through the launcher's exchange, and obey the first (`outer`). It lives as
-//! long as the processes that have registered; what ends the job here the launcher sees by the ends
-//! of its ranks.
+//! The agent of rank 0's node is the first (`root_role`); the others call the one above them
+//! (`child_agents`) at the address that went through the launcher's exchange, and obey the first
+//! (`child_role`). It lives as long as the processes that have registered; what ends the job here
+//! the launcher sees by the ends of its ranks.
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,26 +15,26 @@ use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags};
 
+use super::agent_link::LinkLoss;
 use super::output::{LineMarks, OutputSink, RankStream, StreamKind};
-use super::source::OutputSource;
-use super::trunk::LinkLoss;
-use super::{Agent, AgentStart, EpollToken, RankSlot, RootConnection, listen_at, start};
+use super::output_source::OutputSource;
+use super::{Agent, AgentStart, EpollToken, RankSlot, RootConnection, listen_at, rank_start};
 use crate::addresses;
-use crate::admission::draw_job_id;
 use crate::adoption::{AdoptionRequest, AgentLocation, ChildListener, RootAgent};
+use crate::agent_discovery::{self, AgentSocketName};
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::foreign::stranded::let_be_read;
 use crate::job::Job;
+use crate::launchers::abort_via_launcher::let_be_read;
 use crate::layout::JobId;
-use crate::leaf;
 use crate::limits::{self, ADOPTED_WAIT, BLAME_WAIT, BUSY_WAIT, ORPHANS_WAIT, WRAPPER_WAIT};
-use crate::nodes::listed;
-use crate::processes::{self, ProcessExit};
-use crate::rank::rails::BulkTransports;
-use crate::rendezvous::{self, AgentSocketName};
+use crate::node_map::listed;
+use crate::process_tree::{self, ProcessExit};
+use crate::rank::bulk_transports::BulkTransports;
+use crate::rank_messages::LIBRARY_VERSION;
+use crate::registration_secret::draw_job_id;
+use crate::remote_agent;
 use crate::sys;
-use crate::wire::LIBRARY_VERSION;
 
 /// What an agent of adopted ranks has beyond others.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ fn adopt_ranks(
     signals: &sys::SignalFd,
 ) -> Result<i32> {
     let name = AgentSocketName::new(adoption.parent, draw_job_id()?);
-    let (hello, _) = rendezvous::bind(&name)?;
-    start::raise_nofile();
+    let (hello, _) = agent_discovery::bind(&name)?;
+    rank_start::raise_nofile();
     let node = adoption.of_rank[adoption.leader as usize];
     let parent = adoption.parent as i32;
     let mut agent = Agent::new(job, draw_job_id()?, parent, hello, (line, signals))?;
@@ -158,7 +158,7 @@ impl Agent<'_> {
             self.listen(above.as_fd(), EpollToken::Above)?;
         }
         self.room_for_pidfds =
-            start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(self.job.size());
+            rank_start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(self.job.size());
         Ok(self.serve_until(|_| false)?.unwrap_or(0))
     }
 
@@ -187,7 +187,7 @@ impl Agent<'_> {
                 }
             }
             if std::iter::from_fn(|| self.signals.next())
-                .any(|signal| super::ending::ends_jobs(signal.number))
+                .any(|signal| super::shutdown::ends_jobs(signal.number))
             {
                 sys::exit_now(1);
             }
@@ -211,14 +211,14 @@ impl Agent<'_> {
         };
         let house = trusted::house(secret.clone(), first.job.to_ne_bytes(), self.node);
         let parent = self.job.tree().parent(self.node).unwrap_or(0);
-        let whom = leaf::ConnectTarget {
+        let whom = remote_agent::ConnectTarget {
             node: parent,
             name: self.job.nodes.name(parent),
             port: first.port,
             busy: BUSY_WAIT,
             sender: None,
         };
-        let (line, reached) = leaf::call(&house, &first.addresses, &whom)?;
+        let (line, reached) = remote_agent::call(&house, &first.addresses, &whom)?;
         Ok(RootConnection {
             job: JobId(first.job),
             node: self.node,
@@ -299,7 +299,7 @@ impl Agent<'_> {
         self.adopted.as_ref()?;
         let member = self.slots[rank as usize].member?;
         self.told_end(member)
-            .or_else(|| processes::end_unreaped(self.members[member as usize].pid))
+            .or_else(|| process_tree::end_unreaped(self.members[member as usize].pid))
     }
 
     /// The rank that asked for this agent says nothing more: its end, before it has registered, is

@@ -127,7 +127,7 @@ fn first_line(head: &[u8]) -> Option<&[u8]> {
     line.split(|&byte| byte == b'\n').next()
 }
 
-/// What a file is. `search`: where programs are found by their names.
+/// What a file is. `relay_search`: where programs are found by their names.
 ///
 /// # Errors
 /// A script whose first line names what is not there: why it cannot be run.

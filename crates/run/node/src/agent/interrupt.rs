@@ -1,5 +1,5 @@
 //! A job that is ended from outside: by a signal, or because its time has passed. What it hangs on
-//! is said before ([`super::verdict`]).
+//! is said before ([`super::hang_report`]).
 //!
 //! On a terminal ranks have process groups of their own, so that a key does not end them before
 //! they were looked at: the agent passes on what the key means. The rank that reads the terminal
@@ -8,11 +8,11 @@
 use std::time::Instant;
 
 use super::Agent;
-use super::verdict::HangReportReason;
+use super::hang_report::HangReportReason;
+use crate::agent_messages::AgentCommand;
 use crate::codes;
 use crate::limits::{DRAIN_WAIT, INTERRUPT_VERDICT, TIMEOUT_VERDICT};
-use crate::orders::AgentCommand;
-use crate::processes;
+use crate::process_tree;
 use crate::sys;
 
 /// Whether this process has a terminal whose keys become signals.
@@ -40,8 +40,8 @@ fn can_be_continued(launcher: i32) -> bool {
     let Some(own) = of(launcher) else {
         return false;
     };
-    let ancestors = std::iter::successors(processes::parent_of(launcher), |pid| {
-        processes::parent_of(*pid)
+    let ancestors = std::iter::successors(process_tree::parent_of(launcher), |pid| {
+        process_tree::parent_of(*pid)
     });
     let ancestors = ancestors.take_while(|pid| *pid > 0).map_while(of);
     let mut near = ancestors.take_while(|(session, _)| *session == own.0);
@@ -100,7 +100,7 @@ impl Agent<'_> {
         self.order_all(&AgentCommand::Signal(signal));
         match signal {
             libc::SIGTSTP | libc::SIGCONT => {
-                for pid in processes::descendants(rustix::process::getpid().as_raw_pid()) {
+                for pid in process_tree::descendants(rustix::process::getpid().as_raw_pid()) {
                     if !broadcast || is_apart(pid) {
                         sys::kill(pid, signal);
                     }

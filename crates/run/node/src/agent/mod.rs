@@ -7,57 +7,57 @@
 //! it); a process that registers from behind a wrapper is watched through a pidfd. Three
 //! descriptors per rank bound what it needs: two pipes and a private socket.
 
-mod absence;
-mod added;
 mod adopted;
-mod below;
-mod blame;
-mod branch;
-mod callback;
-mod children;
-mod closing;
-mod crashed;
-mod drained;
-mod due;
-mod ending;
+mod agent_link;
+mod child_agents;
+mod child_role;
+mod crash_examination;
+mod disabled_networks;
+mod epoll_token;
 mod executable;
-mod far;
-mod gateway;
-pub mod grace;
-mod hosts;
-mod input;
+mod exit_log;
+mod failure_cause;
+mod failure_output;
+mod final_output;
+mod flight_recorders;
+mod hang_report;
+mod heartbeat;
+mod helper_process;
+mod host_exchange;
 mod interrupt;
-mod joined;
-mod kept;
-mod last_words;
-mod looks;
-mod meeting;
-mod member;
-mod naming;
+mod joined_hosts;
+pub mod kill_after;
+mod launcher_link;
+mod missing_ranks;
+mod new_networks;
 mod other_mpi;
-mod outer;
 mod output;
-mod own_program;
-mod passing;
-mod recorders;
-mod renewal;
-mod search;
-mod serve;
-mod source;
+mod output_routing;
+mod output_source;
+mod rank_description;
+pub(crate) mod rank_start;
+mod reaper;
+mod reconnect;
+mod registered_process;
+mod relay_rendezvous;
+mod relay_search;
+mod relays;
+mod remote_start;
+mod requests;
+mod reverse_connect;
+mod root_role;
+mod shutdown;
+mod snapshots;
 #[path = "spawn/sys.rs"]
 #[allow(unsafe_code)]
 mod spawn;
-pub mod stall;
-mod stamp;
-mod standstill;
-pub(crate) mod start;
-mod tally;
-mod token;
+pub mod stall_detector;
+mod stdin_forwarder;
+mod suspension;
+mod timers;
+mod timestamp;
 mod traceback;
-mod trunk;
-mod verdict;
-mod vigil;
-mod world;
+mod world_memory;
 
 use std::collections::HashMap;
 use std::net::TcpListener;
@@ -69,35 +69,35 @@ use ipnet::IpNet;
 use rustix::event::epoll;
 use rustix::net::SendFlags;
 
-use crate::added::NewAddress;
-use crate::admission::{RegistrationSecret, draw_job_id};
+use crate::agent_discovery::{self, AgentSocketName};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::layout::{JobId, WorldShape};
-use crate::processes::{self, ProcessExit};
-use crate::rendezvous::{self, AgentSocketName};
-use crate::wire::LauncherMessage;
+use crate::new_networks::NewAddress;
+use crate::process_tree::{self, ProcessExit};
+use crate::rank_messages::LauncherMessage;
+use crate::registration_secret::{RegistrationSecret, draw_job_id};
 use crate::{limits, sys};
 use adopted::AdoptedRole;
 pub(crate) use adopted::adopt;
-use below::ChildAgents;
-use blame::PendingFailure;
-use callback::ReverseConnects;
-use ending::Shutdown;
-use far::RootRole;
-use hosts::HostExchange;
-pub(crate) use hosts::listen_at;
-pub(crate) use joined::{AgentStart, RootConnection};
-use member::RegisteredProcess;
+use child_agents::ChildAgents;
+use child_role::{ChildRole, UnfinishedLine};
+use epoll_token::EpollToken;
+use failure_cause::PendingFailure;
+use flight_recorders::FlightRecorders;
+use host_exchange::HostExchange;
+pub(crate) use host_exchange::listen_at;
+pub(crate) use joined_hosts::{AgentStart, RootConnection};
 pub use other_mpi::ENV_SINGLETONS;
-use outer::{ChildRole, UnfinishedLine};
 use output::{LineMarks, OutputSink, RankStream, StreamKind};
-use passing::OutputSinks;
-use recorders::FlightRecorders;
-use source::OutputSource;
-use start::{PreparedProgram, RankStarter};
-use token::EpollToken;
+use output_routing::OutputSinks;
+use output_source::OutputSource;
+use rank_start::{PreparedProgram, RankStarter};
+use registered_process::RegisteredProcess;
+use reverse_connect::ReverseConnects;
+use root_role::RootRole;
+use shutdown::Shutdown;
 
 /// A rank as started.
 #[derive(Debug)]
@@ -205,20 +205,20 @@ struct Agent<'a> {
     callbacks: ReverseConnects,
     /// Networks that ranks are not to use.
     drained: Vec<IpNet>,
-    drains: drained::DrainRequests,
+    drains: disabled_networks::DrainRequests,
     /// Addresses that hosts have got since the job began.
     added: Vec<NewAddress>,
-    gateways: gateway::Relays,
-    looks: looks::Snapshots,
+    gateways: relays::Relays,
+    looks: snapshots::Snapshots,
     other_mpi: other_mpi::OtherMpiDetector,
-    input: input::StdinForwarder,
+    input: stdin_forwarder::StdinForwarder,
     /// Between asking ranks to end and ending them.
     grace: Duration,
-    tally: tally::ExitLog,
-    standstill: standstill::SuspensionDetector,
-    verdicts: verdict::HangReports,
-    crashes: crashed::CrashExaminations,
-    last_words: last_words::FailureOutput,
+    tally: exit_log::ExitLog,
+    standstill: suspension::SuspensionDetector,
+    verdicts: hang_report::HangReports,
+    crashes: crash_examination::CrashExaminations,
+    last_words: failure_output::FailureOutput,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which
@@ -234,7 +234,7 @@ pub(crate) fn run(
     match outcome {
         Ok(code) => done(link, code),
         Err(error) => {
-            processes::kill_all();
+            process_tree::kill_all();
             not_begun(job, link, &error)
         }
     }
@@ -244,7 +244,7 @@ pub(crate) fn run(
 /// the launcher is told it.
 pub(crate) fn not_begun(job: &Job, link: &OwnedFd, error: &Error) -> i32 {
     OutputSink::new(StreamKind::Err).write(format!("{error}\n").as_bytes());
-    done(link, tally::failed_to_start(job, error))
+    done(link, exit_log::failed_to_start(job, error))
 }
 
 fn done(link: &OwnedFd, code: i32) -> i32 {
@@ -265,20 +265,20 @@ fn run_job(
     signals: &sys::SignalFd,
     beginning: AgentStart,
 ) -> Result<i32> {
-    processes::adopt_orphans()
+    process_tree::adopt_orphans()
         .map_err(|e| Error::system(codes::G0209, "cannot become the parent of orphans", e))?;
     let id = beginning
         .outer()
         .map_or_else(draw_job_id, |outer| Ok(outer.job))?;
     let name = AgentSocketName::new(launcher as u32, id);
-    let (hello, shared) = rendezvous::bind(&name)?;
+    let (hello, shared) = agent_discovery::bind(&name)?;
     let mut agent = Agent::new(job, id, launcher, hello, (link, signals))?;
     agent.node = beginning.outer().map_or(0, |outer| outer.node);
     agent.listen(agent.hello.as_fd(), EpollToken::Hello)?;
     agent.listen(link.as_fd(), EpollToken::Link)?;
     let starter = RankStarter::new(job, &agent.admission, &name, &shared, signals)?;
     agent.room_for_pidfds =
-        start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
+        rank_start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
     let done = agent.run_ranks(starter, beginning);
     drop(shared);
     match done {
@@ -336,18 +336,18 @@ impl<'a> Agent<'a> {
             revived: Vec::new(),
             callbacks: ReverseConnects::default(),
             drained: Vec::new(),
-            drains: drained::DrainRequests::default(),
+            drains: disabled_networks::DrainRequests::default(),
             added: Vec::new(),
-            gateways: gateway::Relays::default(),
-            looks: looks::Snapshots::default(),
+            gateways: relays::Relays::default(),
+            looks: snapshots::Snapshots::default(),
             other_mpi: other_mpi::OtherMpiDetector::default(),
-            input: input::StdinForwarder::default(),
-            grace: grace::of(job),
-            tally: tally::ExitLog::default(),
-            standstill: standstill::SuspensionDetector::default(),
-            verdicts: verdict::HangReports::default(),
-            crashes: crashed::CrashExaminations::default(),
-            last_words: last_words::FailureOutput::default(),
+            input: stdin_forwarder::StdinForwarder::default(),
+            grace: kill_after::of(job),
+            tally: exit_log::ExitLog::default(),
+            standstill: suspension::SuspensionDetector::default(),
+            verdicts: hang_report::HangReports::default(),
+            crashes: crash_examination::CrashExaminations::default(),
+            last_words: failure_output::FailureOutput::default(),
         };
         agent.listen(signals.as_fd(), EpollToken::Signals)?;
         Ok(agent)

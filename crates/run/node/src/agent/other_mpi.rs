@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::Agent;
-use super::start::PreparedProgram;
+use super::rank_start::PreparedProgram;
 use crate::codes;
 use crate::elf::{self, ElfSummary};
 use crate::limits::{
     OTHER_MPI_BEHIND_WRAPPER, OTHER_MPI_FIRST_LOOK, OTHER_MPI_RANKS, OTHER_MPI_WAIT,
 };
-use crate::processes;
+use crate::process_tree;
 
 /// With `1` ranks may be of another MPI: each is a world of its own then.
 pub const ENV_SINGLETONS: &str = "GARONNE_SINGLETONS";
@@ -210,7 +210,7 @@ impl Agent<'_> {
 
     fn look_at_rank(&mut self, rank: u32, now: Instant) {
         let own = self.slots[rank as usize].pid;
-        let all = std::iter::once(own).chain(processes::descendants(own));
+        let all = std::iter::once(own).chain(process_tree::descendants(own));
         let seen = all.into_iter().find_map(|pid| {
             let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
             let found = self

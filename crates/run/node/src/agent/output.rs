@@ -18,8 +18,8 @@ use std::time::{Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use super::source::OutputSource;
-use super::stamp::stamp;
+use super::output_source::OutputSource;
+use super::timestamp::stamp;
 use super::traceback::HeldTraceback;
 use crate::job::{OutputTags, OutputTimes, TagColour};
 use crate::limits::{LINE_BYTES_MAX, LINE_PASSES_BYTES_MAX, LINE_PASSES_WAIT, PARTIAL_LINE_WAIT};
@@ -80,7 +80,7 @@ pub(super) struct OutputSink {
     broken: Option<Errno>,
     open: Option<ShownPrefix>,
     passing: Option<PartialLine>,
-    /// Whether some stream keeps whole lines back because of `passing`.
+    /// Whether some stream keeps whole lines back because of `output_routing`.
     pub waited_for: bool,
     /// The rank that comes first when those that wait may go on.
     pub next_turn: u32,

@@ -59,11 +59,11 @@ fn parts_do_not_overlap() {
     let shape = shape();
     assert!(ShardBlock::offset(&shape, 1, 0) >= HEADER_BYTES as u64 + 3 * CARD_BYTES as u64);
     assert!(
-        entered::offset(&shape, 0, 0)
-            >= ShardBlock::offset(&shape, 1, 2) + shard::SHARD_CARD_BYTES as u64
+        last_calls::offset(&shape, 0, 0)
+            >= ShardBlock::offset(&shape, 1, 2) + shard_block::SHARD_CARD_BYTES as u64
     );
-    let last = entered::offset(&shape, entered::ENTERED_PLACES - 1, 2);
-    assert!(shape.coll_offset() >= last + entered::PLACE_BYTES as u64);
+    let last = last_calls::offset(&shape, last_calls::ENTERED_PLACES - 1, 2);
+    assert!(shape.coll_offset() >= last + last_calls::PLACE_BYTES as u64);
     assert!(shape.inbox_offset(0) >= shape.coll_offset() + shape.coll_bytes);
     assert_eq!(shape.inbox_offset(1) - shape.inbox_offset(0), 8192);
     assert!(shape.shard_inbox_offset(1, 0) >= shape.inbox_offset(2) + shape.inbox_bytes);
@@ -123,29 +123,29 @@ fn the_latest_calls_of_a_ranks_threads_are_told_once_each() {
     let shape = shape();
     let board = Segment::anonymous(shape.total() as usize).unwrap();
     let enter = |place, site, named| {
-        let [at, call] = entered::place(&board, &shape, place, 1);
+        let [at, call] = last_calls::place(&board, &shape, place, 1);
         at.store(site, Relaxed);
         call.store(named, Relaxed);
     };
-    assert!(entered::latest(&board, &shape, 1).is_empty());
-    enter(0, 0x1000, entered::named_call(0x1000, 7));
+    assert!(last_calls::latest(&board, &shape, 1).is_empty());
+    enter(0, 0x1000, last_calls::named_call(0x1000, 7));
     // It went the shortest way since it said its name, which is that of another call.
-    enter(1, 0x2000, entered::named_call(0x1000, 7));
-    enter(2, 0x1000, entered::named_call(0x1000, 7));
+    enter(1, 0x2000, last_calls::named_call(0x1000, 7));
+    enter(2, 0x1000, last_calls::named_call(0x1000, 7));
     enter(
-        entered::ENTERED_PLACES + 3,
+        last_calls::ENTERED_PLACES + 3,
         0x3000,
-        entered::named_call(0x3000, 9),
+        last_calls::named_call(0x3000, 9),
     );
     let expected = [(0x1000, Some(7)), (0x2000, None), (0x3000, Some(9))];
-    assert_eq!(entered::latest(&board, &shape, 1), expected);
+    assert_eq!(last_calls::latest(&board, &shape, 1), expected);
     assert!(
-        entered::latest(&board, &shape, 0).is_empty()
-            && entered::latest(&board, &shape, 2).is_empty()
+        last_calls::latest(&board, &shape, 0).is_empty()
+            && last_calls::latest(&board, &shape, 2).is_empty()
     );
     // Threads that come and go clear their places, and never that of the one that initialised MPI.
-    (1..4 * entered::ENTERED_PLACES).for_each(|thread| enter(thread, 0, 0));
-    assert_eq!(entered::latest(&board, &shape, 1), [(0x1000, Some(7))]);
+    (1..4 * last_calls::ENTERED_PLACES).for_each(|thread| enter(thread, 0, 0));
+    assert_eq!(last_calls::latest(&board, &shape, 1), [(0x1000, Some(7))]);
 }
 
 /// Processes of one job compute these each for itself: whoever changes one raises `FORMAT`, and

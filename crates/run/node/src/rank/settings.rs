@@ -8,15 +8,15 @@ use std::ffi::OsStr;
 
 use garonne_rails::tcp::Fabrics;
 
-use super::rails::{BulkTransports, ENV_RAILS};
+use super::bulk_transports::{BulkTransports, ENV_RAILS};
 use super::shards::wished_by;
 use super::{CHECKS, ENV_BACKGROUND, ENV_CHECK, ENV_SHARDS, background_of};
-use crate::agent::grace::{self, ENV_KILL_AFTER};
-use crate::agent::stall::{self, ENV_DEADLOCK};
+use crate::agent::kill_after::{self, ENV_KILL_AFTER};
+use crate::agent::stall_detector::{self, ENV_DEADLOCK};
 use crate::codes;
 use crate::crash::{self, ENV_BACKTRACE};
 use crate::error::{Error, Result};
-use crate::recorder::{self, ENV_RECORD};
+use crate::flight_recorder::{self, ENV_RECORD};
 
 /// Whether what ranks of different hosts say to each other is encrypted: the same for all ranks of
 /// a job.
@@ -90,12 +90,12 @@ pub fn check(name: &str, said: &OsStr) -> Result<()> {
         ENV_ENCRYPT => is_sealed(said).map(drop),
         ENV_OFI => fabrics_of(said).map(drop),
         ENV_BACKGROUND => background_of(said).map(drop),
-        ENV_RECORD => recorder::is_wanted(said).map(drop),
+        ENV_RECORD => flight_recorder::is_wanted(said).map(drop),
         ENV_SHARDS => wished_by(said).map(drop),
         ENV_CHECK => checks_of(said),
         ENV_INITIAL_ERRHANDLER => initial_errhandler(said).map(drop),
-        ENV_KILL_AFTER => grace::read(said).map(drop),
-        ENV_DEADLOCK => stall::check(said),
+        ENV_KILL_AFTER => kill_after::read(said).map(drop),
+        ENV_DEADLOCK => stall_detector::check(said),
         ENV_BACKTRACE => crash::is_wanted(said).map(drop),
         _ => Ok(()),
     }

@@ -4,8 +4,8 @@
 //! hosts there are none: ranks of a job on several have one connection to each peer.
 
 use super::RankHost;
-use super::neighbours::SegmentPeers;
-use super::place::RankEnvironment;
+use super::environment::RankEnvironment;
+use super::node_peers::SegmentPeers;
 use crate::client::AgentClient;
 use crate::codes;
 use crate::error::{Error, Result};

@@ -8,7 +8,7 @@ use std::io::BufRead;
 use std::process::{Command, Stdio};
 
 use comfy_table::Table;
-use garonne_node::{limits, placement, probe};
+use garonne_node::{capabilities, cpu_claims, limits};
 use garonne_topology::{Machine, quota};
 use serde::Serialize;
 
@@ -63,14 +63,14 @@ fn finding(
 
 pub fn run(args: &Args) -> i32 {
     if let Some(pid) = args.read_memory_of {
-        return probe::single_copy_from(pid)
+        return capabilities::single_copy_from(pid)
             .map_or_else(|error| error.raw_os_error().unwrap_or(1), |()| 0);
     }
     if args.list_fabrics {
         return fabrics::list();
     }
     if let Some(ancestor) = args.be_read_below {
-        probe::allow_siblings_below(ancestor);
+        capabilities::allow_siblings_below(ancestor);
         outln!("ready");
         // Ends when the other side closes our input.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
@@ -127,7 +127,7 @@ fn print(findings: &[Finding]) {
 }
 
 fn shared_memory() -> Finding {
-    match probe::shared_memory() {
+    match capabilities::shared_memory() {
         Ok(()) => finding(
             "shared memory",
             Verdict::Good,
@@ -175,7 +175,7 @@ fn launchers() -> Finding {
 }
 
 fn pidfd() -> Finding {
-    match probe::pidfd() {
+    match capabilities::pidfd() {
         Ok(()) => finding("watching processes", Verdict::Good, "pidfd", ""),
         Err(error) => finding(
             "watching processes",
@@ -293,7 +293,7 @@ fn cores() -> Finding {
 }
 
 fn taken() -> Finding {
-    let taken = placement::taken(None);
+    let taken = cpu_claims::taken(None);
     match taken.is_empty() {
         true => finding(
             "other jobs",

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use garonne_node::limits::LOOK_WAIT;
-use garonne_node::look::PAGE_MARKS;
-use garonne_node::visit::{self, QueryClient};
-use garonne_node::wish::{OutputFormat, Query, RemoteCommand};
+use garonne_node::query::{OutputFormat, Query, RemoteCommand};
+use garonne_node::query_client::{self, QueryClient};
+use garonne_node::snapshot::PAGE_MARKS;
 use serde_json::{Value, json};
 
 use super::{map, rail, why, why_gate};
@@ -64,7 +64,7 @@ pub fn show(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<i
 /// # Errors
 /// The agent of this host does not answer: a line for the user.
 pub fn ask(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<Said, String> {
-    let around = visit::around(
+    let around = query_client::around(
         &visit.name,
         Query::Page(page, OutputFormat::json_if(as_json)),
     );

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use clap_complete::engine::CompletionCandidate;
 use comfy_table::{Table, presets};
 use garonne_node::Error;
-use garonne_node::believed;
-use garonne_node::counted;
+use garonne_node::agent_discovery::{self, AgentSocketName};
 use garonne_node::layout::{RankBlock, RankState};
-pub use garonne_node::look::RankSnapshot;
-use garonne_node::processes;
-use garonne_node::rendezvous::{self, AgentSocketName};
-use garonne_node::visit::{self, QueryClient};
+use garonne_node::process_tree;
+use garonne_node::query_client::{self, QueryClient};
+use garonne_node::sent_counters;
+pub use garonne_node::snapshot::RankSnapshot;
+use garonne_node::trusted_peer;
 
 /// A job as it is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,8 +89,8 @@ const ASKING: Duration = Duration::from_secs(4);
 /// Asks all of them; those first whose launcher is a process of this user.
 pub fn running() -> Running {
     let own = rustix::process::geteuid().as_raw();
-    let mut jobs = rendezvous::jobs();
-    jobs.sort_by_key(|name| name.launcher().and_then(believed::owner) != Some(own));
+    let mut jobs = agent_discovery::jobs();
+    jobs.sort_by_key(|name| name.launcher().and_then(trusted_peer::owner) != Some(own));
     let until = Instant::now() + ASKING;
     let mut running = Running::default();
     for some in jobs.chunks(ASKED_AT_ONCE) {
@@ -114,8 +114,9 @@ pub fn running() -> Running {
 /// The answers of these agents, asked side by side; none where no thread could be had for it.
 fn visits(names: &[AgentSocketName]) -> Vec<Option<garonne_node::error::Result<QueryClient>>> {
     std::thread::scope(|scope| {
-        let ask =
-            |name| std::thread::Builder::new().spawn_scoped(scope, move || visit::visit(name));
+        let ask = |name| {
+            std::thread::Builder::new().spawn_scoped(scope, move || query_client::visit(name))
+        };
         let asked: Vec<_> = names.iter().map(ask).collect();
         let answer = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| {
             thread.ok()?.join().ok()
@@ -180,9 +181,9 @@ pub fn choose(wanted: Option<&Wanted>, line: &str) -> Result<QueryClient, String
 /// A job whose launcher has this process id, also by an agent that is not the first of its job
 /// here.
 fn of_launcher(pid: u32) -> Option<QueryClient> {
-    let jobs = rendezvous::jobs();
+    let jobs = agent_discovery::jobs();
     let of = jobs.iter().filter(|name| name.launcher() == Some(pid));
-    of.filter_map(|name| visit::visit(name).ok()).next()
+    of.filter_map(|name| query_client::visit(name).ok()).next()
 }
 
 /// The one there is; else whether there are several.
@@ -236,7 +237,7 @@ pub fn ranks(visit: &QueryClient) -> Vec<RankSnapshot> {
     let rank = |rank| {
         let (card, sent) = (
             RankBlock::of(board, rank),
-            counted::of(board, shape, rank).tally,
+            sent_counters::of(board, shape, rank).tally,
         );
         let (process, cpu_seconds) = process(card.pid()).unzip();
         RankSnapshot {
@@ -259,7 +260,7 @@ pub fn ranks(visit: &QueryClient) -> Vec<RankSnapshot> {
 
 /// State and processor time of a process.
 fn process(pid: u32) -> Option<(char, f64)> {
-    let (state, ticks) = processes::use_of(i32::try_from(pid).ok()?)?;
+    let (state, ticks) = process_tree::use_of(i32::try_from(pid).ok()?)?;
     Some((
         state,
         ticks as f64 / rustix::param::clock_ticks_per_second() as f64,

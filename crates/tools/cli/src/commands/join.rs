@@ -7,11 +7,11 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use garonne_node::joining::ENV_JOIN_KEY;
-use garonne_node::joining::HostOffer;
-use garonne_node::joining::guest::{self, JoinEvent};
-use garonne_node::joining::key::JoinKey;
-use garonne_node::{bounded, codes, limits};
+use garonne_node::join::ENV_JOIN_KEY;
+use garonne_node::join::HostOffer;
+use garonne_node::join::join_client::{self, JoinEvent};
+use garonne_node::join::join_key::JoinKey;
+use garonne_node::{bounded_read, codes, limits};
 
 /// Exit code for a command line that is not understood.
 const USAGE: i32 = 2;
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> i32 {
     // Silence is success; but a person who waits wants to see that it is the others who do not
     // come.
     let watched = std::io::stderr().is_terminal();
-    let joined = guest::join(&key, &offer, &mut |news| match news {
+    let joined = join_client::join(&key, &offer, &mut |news| match news {
         JoinEvent::Waits(came, wanted) if watched => {
             errln!("garonne join: {came} of {wanted} hosts are here")
         }
@@ -109,7 +109,7 @@ fn key_text(args: &Args) -> Result<String, String> {
                 format!("no join key: give the one that `garonne run --join-key` has printed, `-` to read it from standard input, or name the file that holds it by {ENV_JOIN_KEY}")
             })?;
             warn_if_open(Path::new(&path));
-            bounded::read_text(&path, bounded::KEY_BYTES_MAX).map_err(|error| {
+            bounded_read::read_text(&path, bounded_read::KEY_BYTES_MAX).map_err(|error| {
                 format!(
                     "cannot read the join key in '{}', which {ENV_JOIN_KEY} names: {error}",
                     path.to_string_lossy()

@@ -5,7 +5,7 @@ use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
 use garonne_node::job_name::now_s;
 use garonne_node::layout::RankState;
-use garonne_node::visit::QueryClient;
+use garonne_node::query_client::QueryClient;
 use serde_json::{Value, json};
 
 use super::jobs;
@@ -253,7 +253,7 @@ fn one(visit: &QueryClient, as_json: bool) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::look::DetailedSnapshot;
+    use garonne_node::snapshot::DetailedSnapshot;
 
     #[test]
     fn times_are_said_in_two_units() {

@@ -5,8 +5,8 @@ use clap::error::{ContextKind, ContextValue};
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
 use garonne_node::layout::{RankBlock, WorldShape};
-use garonne_node::wish::RemoteCommand;
-use garonne_node::{addresses, drained, rank, visit};
+use garonne_node::query::RemoteCommand;
+use garonne_node::{addresses, disabled_networks, query_client, rank};
 use garonne_rails::tcp::shown::{self, Seen};
 use garonne_rails::tcp::{MEMORY, Stream};
 use garonne_sync::shm::Segment;
@@ -97,13 +97,13 @@ fn go(args: &Args) -> Result<i32, String> {
     let failed = |error: garonne_node::Error| error.to_string();
     let nobody = format!("no host of the job has an address in {network}");
     if drained {
-        let places = visit::places(&job).map_err(failed)?;
-        if !visit::is_on(&places, &network) {
+        let places = query_client::places(&job).map_err(failed)?;
+        if !query_client::is_on(&places, &network) {
             return Err(nobody);
         }
     }
-    visit::drain(&job.name, network, drained).map_err(failed)?;
-    if !drained && !visit::gets_network(&job, &network).map_err(failed)? {
+    query_client::drain(&job.name, network, drained).map_err(failed)?;
+    if !drained && !query_client::gets_network(&job, &network).map_err(failed)? {
         return Err(nobody);
     }
     outln!(
@@ -191,7 +191,7 @@ fn show_within(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
 
 fn rows(shape: &WorldShape, board: &Segment) -> Vec<Row> {
     let links = links(shape, board);
-    let out_of_use = drained::read(board);
+    let out_of_use = disabled_networks::read(board);
     let row = |(interface, network): (String, IpNet)| {
         let all = || {
             links
@@ -202,7 +202,7 @@ fn rows(shape: &WorldShape, board: &Segment) -> Vec<Row> {
         Row {
             network,
             interface,
-            drained: drained::is_within(&out_of_use, &network),
+            drained: disabled_networks::is_within(&out_of_use, &network),
             packets: here().filter(|seen| seen.stream == Stream::Small).count(),
             bulk: here().filter(|seen| seen.stream != Stream::Small).count(),
             // Also what connections have brought that were closed since.

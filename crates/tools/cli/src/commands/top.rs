@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::Table;
-use garonne_node::visit::QueryClient;
+use garonne_node::query_client::QueryClient;
 use serde_json::json;
 
 use super::jobs::{self, RankSnapshot};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
-use garonne_node::traced::{ReadFrom, TraceReader};
-use garonne_node::visit::QueryClient;
+use garonne_node::query_client::QueryClient;
+use garonne_node::trace_reader::{ReadFrom, TraceReader};
 
 use super::jobs;
 use crate::last_events;

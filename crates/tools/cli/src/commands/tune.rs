@@ -6,7 +6,7 @@ use garonne_rails::cost::CostModel;
 use garonne_rails::shm::pace::WAYS;
 use garonne_sync::copy::Routine;
 
-use garonne_node::tuned::{MeasuredNetwork, MeasuredNetworks};
+use garonne_node::measured_networks::{MeasuredNetwork, MeasuredNetworks};
 use serde::Serialize;
 
 use super::{tune_networks, tune_ranks};

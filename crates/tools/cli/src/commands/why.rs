@@ -3,12 +3,13 @@
 use super::{elsewhere, jobs};
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
+use garonne_node::query::RemoteCommand;
+use garonne_node::query_client::QueryClient;
 use garonne_node::settings::SETTINGS;
-use garonne_node::visit::QueryClient;
-use garonne_node::wish::RemoteCommand;
 use garonne_node::{
+    cpu_claims,
     layout::{AsyncProgressState, RankBlock, WorldShape},
-    placement, rank,
+    rank,
 };
 use garonne_rails::shm::{Known, pace::WAYS, paces};
 use garonne_sync::shm::Segment;
@@ -209,7 +210,8 @@ const ANNOUNCED_BYTES: u64 = 16 << 10;
 fn under_way(shape: &WorldShape, board: &Segment) -> Vec<String> {
     let line = |rank: u32| {
         let wait = RankBlock::of(board, rank).wait()?;
-        let call = garonne_node::calls::name(wait.call).filter(|_| wait.bytes > ANNOUNCED_BYTES)?;
+        let call =
+            garonne_node::call_names::name(wait.call).filter(|_| wait.bytes > ANNOUNCED_BYTES)?;
         let peer = match wait.peer {
             0.. => format!(" with rank {} of its communicator", wait.peer),
             _ => String::new(),
@@ -268,8 +270,8 @@ fn because(state: AsyncProgressState) -> String {
 fn binding(ranks: u32, as_json: bool) -> i32 {
     let machine = Machine::discover();
     let quota = quota::cpu_milli().map(|milli| f64::from(milli) / 1000.0);
-    let taken = placement::taken(None);
-    let placed = placement::place(ranks, &Policy::default());
+    let taken = cpu_claims::taken(None);
+    let placed = cpu_claims::place(ranks, &Policy::default());
     let sets: Vec<String> = placed.sets.iter().map(ToString::to_string).collect();
     if as_json {
         return super::print_json(&json!({
@@ -396,7 +398,7 @@ mod tests {
         assert_eq!(default(rank::ENV_OFI), "off");
         assert_eq!(default(rank::ENV_RAILS), "shm");
         assert_eq!(
-            default(garonne_node::tree::ENV_FAN_OUT),
+            default(garonne_node::agent_tree::ENV_FAN_OUT),
             garonne_node::limits::FAN_OUT.to_string()
         );
     }

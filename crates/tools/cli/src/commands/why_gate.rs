@@ -2,12 +2,12 @@
 
 use comfy_table::{Table, presets};
 use garonne_engine::strategy::loaded::{Counts, Question, counts_bytes, read_counts};
+use garonne_node::agent_messages::HostEndpoint;
 use garonne_node::layout::{RankBlock, WorldShape};
-use garonne_node::orders::HostEndpoint;
+use garonne_node::query_client::{self, QueryClient};
 use garonne_node::rank::{self, ENV_ENCRYPT, ENV_NETWORKS, ENV_OFI, ENV_RAILS};
 use garonne_node::strategy::{ActiveStrategy, ENV_STRATEGY};
-use garonne_node::visit::{self, QueryClient};
-use garonne_node::{addresses, drained, ways};
+use garonne_node::{addresses, disabled_networks, relay_routes};
 use garonne_rails::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
 use garonne_rails::shm::paces;
 use garonne_rails::tcp::shown::{self, Seen};
@@ -96,7 +96,7 @@ pub fn show(
         return super::fail(&text);
     }
     // Without them all look as if they came straight from their hosts.
-    let places = visit::places(visit).unwrap_or_default();
+    let places = query_client::places(visit).unwrap_or_default();
     let gates = gates((shape, board), &places, rank);
     match as_json {
         true => super::print_json(
@@ -141,7 +141,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
     let links = watched(shown::read_shown(&links), || {
         shown::read_shown(&table(card.links(), shown::SHOWN_BYTES))
     });
-    let ways = ways::read(board);
+    let ways = relay_routes::read(board);
     let passage = |seen: &Seen, node: u32| {
         let way = ways
             .iter()
@@ -234,7 +234,7 @@ fn watched(mut links: Vec<Seen>, again: impl FnOnce() -> Vec<Seen>) -> Vec<Seen>
 
 /// The networks of this host on which a rank has no connection, and why not.
 fn idle(gates: &[Gate], board: &Segment) -> Vec<String> {
-    let drained = drained::read(board);
+    let drained = disabled_networks::read(board);
     let links = || {
         gates.iter().flat_map(|gate| match &gate.over {
             Over::Tcp(links) => &links[..],
@@ -252,7 +252,7 @@ fn idle(gates: &[Gate], board: &Segment) -> Vec<String> {
         .filter(|(_, network)| !is_used(network))
         .map(|(name, network)| {
             let why = match () {
-                () if drained::is_within(&drained, network) => "left alone (garonne rail add uses it again)".to_owned(),
+                () if disabled_networks::is_within(&drained, network) => "left alone (garonne rail add uses it again)".to_owned(),
                 () if !links().any(|(seen, _)| seen.open) => "nothing was sent to other hosts yet".to_owned(),
                 () if let Some((_, used)) = beside(name) => {
                     format!("its interface is used already, by the address in {used}")

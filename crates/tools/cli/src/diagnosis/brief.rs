@@ -1,6 +1,6 @@
 //! What a rank does, in two or three words for a column of a table.
 
-use garonne_node::calls;
+use garonne_node::call_names;
 use garonne_node::layout::{RankState, WaitInfo};
 
 use super::collectives::collective;
@@ -23,7 +23,7 @@ pub fn doing(shown: &Shown) -> String {
 }
 
 fn waits(shown: &Shown, wait: &WaitInfo) -> String {
-    let named = calls::name(wait.call).unwrap_or_default();
+    let named = call_names::name(wait.call).unwrap_or_default();
     if asks(named) {
         return "polls".into();
     }
@@ -53,7 +53,7 @@ fn short(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::look::DetailedSnapshot;
+    use garonne_node::snapshot::DetailedSnapshot;
 
     fn shown(wait: Option<WaitInfo>) -> Shown {
         let mut seen = DetailedSnapshot::unseen(0);
@@ -68,7 +68,7 @@ mod tests {
 
     fn waiting(call: &str, peer: i32) -> String {
         let call = (1..)
-            .find(|number| calls::name(*number) == Some(call))
+            .find(|number| call_names::name(*number) == Some(call))
             .unwrap();
         doing(&shown(Some(WaitInfo {
             call,

@@ -2,7 +2,7 @@
 //! wait for.
 
 use garonne_engine::event::Pending;
-use garonne_node::calls;
+use garonne_node::call_names;
 
 /// Whether what the card says of a wait in this call is all that the call waits for.
 pub fn names_its_partner(name: &str) -> bool {
@@ -16,7 +16,7 @@ pub fn is_probe(name: &str) -> bool {
 
 /// Whether the call that made an operation returns only when it is over.
 pub fn is_blocking(operation: &Pending) -> bool {
-    calls::name(operation.origin.call.into()).is_some_and(|name| !returns_early(name))
+    call_names::name(operation.origin.call.into()).is_some_and(|name| !returns_early(name))
 }
 
 fn returns_early(name: &str) -> bool {

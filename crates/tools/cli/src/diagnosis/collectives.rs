@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
 use garonne_mpi::coll::tag::{self, Call, Kind, Series};
-use garonne_node::book::{CollectiveCounters, WaitReportCopy};
 use garonne_node::layout::WaitInfo;
-use garonne_node::look::CollectivesEntered;
-use garonne_node::nodes::named;
+use garonne_node::node_map::named;
 use garonne_node::rank::memory_of;
+use garonne_node::snapshot::CollectivesEntered;
+use garonne_node::wait_report::{CollectiveCounters, WaitReportCopy};
 
 use super::polling;
 use super::standing::{CONTEXTS, Shown, number_of};
@@ -329,7 +329,7 @@ pub fn series(call: &Call) -> &'static str {
 mod tests {
     use super::*;
     use garonne_node::layout::RankState;
-    use garonne_node::look::{CommMembers, CommSnapshot, DetailedSnapshot};
+    use garonne_node::snapshot::{CommMembers, CommSnapshot, DetailedSnapshot};
 
     /// A tag as the library makes them for blocking calls: number, kind (1 barrier, 2 broadcast).
     fn tag(number: i32, kind: i32) -> i32 {

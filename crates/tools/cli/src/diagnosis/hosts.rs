@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::rc::Rc;
 
-use garonne_node::look::DetailedSnapshot;
-use garonne_node::nodes::listed;
-use garonne_node::rendezvous::AgentSocketName;
-use garonne_node::visit::{self, QueryClient};
-use garonne_node::wish::Query;
+use garonne_node::agent_discovery::AgentSocketName;
+use garonne_node::node_map::listed;
+use garonne_node::query::Query;
+use garonne_node::query_client::{self, QueryClient};
+use garonne_node::snapshot::DetailedSnapshot;
 
 use super::loads;
 use super::standing::{self, Shown, monotonic_ns};
@@ -133,7 +133,7 @@ fn round(
     only: Option<&BTreeSet<u32>>,
     (wish, look): (Query, impl Fn() -> Vec<DetailedSnapshot>),
 ) -> Result<Round, String> {
-    let around = visit::around(&visit.name, wish).map_err(|error| error.to_string())?;
+    let around = query_client::around(&visit.name, wish).map_err(|error| error.to_string())?;
     let of_rank = around.of_rank.clone();
     let own = around.own;
     let asked = match only {
@@ -253,7 +253,7 @@ pub fn silent_as_json(host: &Silent) -> serde_json::Value {
 /// `garonne agent --look JOB WISH`: what the ranks of this host show, for the agent that runs this.
 pub fn look_for_agent(job: &str, wish: &str) -> i32 {
     let (Ok(visit), Some(wish)) = (
-        visit::visit(&AgentSocketName(job.to_owned())),
+        query_client::visit(&AgentSocketName(job.to_owned())),
         Query::of_word(wish),
     ) else {
         return 1;
@@ -267,7 +267,7 @@ pub fn look_for_agent(job: &str, wish: &str) -> i32 {
         // These no program looks for.
         Query::Clock | Query::NoMore => return 1,
     };
-    let bytes = garonne_node::look::encode(&seen);
+    let bytes = garonne_node::snapshot::encode(&seen);
     i32::from(std::io::stdout().write_all(&bytes).is_err())
 }
 
@@ -278,14 +278,14 @@ mod tests {
     use crate::diagnosis::verdict::{Verdict, verdict};
     use garonne_engine::api::{Origin, TypeMark};
     use garonne_engine::event::Pending;
-    use garonne_node::book::PendingOperations;
-    use garonne_node::calls;
+    use garonne_node::call_names;
     use garonne_node::layout::RankState;
     use garonne_node::layout::WaitInfo;
+    use garonne_node::wait_report::PendingOperations;
 
     /// A rank that waits in MPI_Recv for another since some time of its host's.
     fn receives(rank: u32, from: u32, since_ns: u64) -> DetailedSnapshot {
-        let call = (1..).find(|number| calls::name(*number) == Some("MPI_Recv"));
+        let call = (1..).find(|number| call_names::name(*number) == Some("MPI_Recv"));
         let call = call.expect("there is such a call");
         let mut seen = DetailedSnapshot::unseen(rank);
         seen.rank.state = RankState::Running;

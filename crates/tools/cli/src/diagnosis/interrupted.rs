@@ -3,7 +3,7 @@
 //! their cards.
 
 use garonne_node::layout::RankState;
-use garonne_node::look::{CommMembers, CommSnapshot};
+use garonne_node::snapshot::{CommMembers, CommSnapshot};
 
 use super::standing::{INTERRUPTED, Shown, number_of};
 

@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-use garonne_node::book::{BOOK_BYTES, WaitReportCopy};
-use garonne_node::counted;
-use garonne_node::layout::{RankState, WaitInfo, entered};
-use garonne_node::look::{CollectivesEntered, DetailedSnapshot};
+use garonne_node::layout::{RankState, WaitInfo, last_calls};
+use garonne_node::query_client::QueryClient;
 use garonne_node::rank::memory_of;
-use garonne_node::visit::QueryClient;
+use garonne_node::sent_counters;
+use garonne_node::snapshot::{CollectivesEntered, DetailedSnapshot};
+use garonne_node::wait_report::{BOOK_BYTES, WaitReportCopy};
 
 use super::collectives;
 use super::polling::Before;
@@ -98,8 +98,8 @@ fn read(visit: &QueryClient) -> Vec<Reading> {
         let entered_so_far = |book| collectives::entered(rank.pid, book);
         let marks = Marks {
             sent: rank.sent_messages,
-            received: counted::of(board, shape, rank.rank).received,
-            calls: entered::latest(board, shape, rank.rank),
+            received: sent_counters::of(board, shape, rank.rank).received,
+            calls: last_calls::latest(board, shape, rank.rank),
             collectives: book.as_ref().map_or_else(Vec::new, entered_so_far),
         };
         Reading { rank, marks, book }

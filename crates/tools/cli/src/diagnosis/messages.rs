@@ -9,8 +9,8 @@ use std::cell::OnceCell;
 
 use garonne_engine::event::{self, Kept, Pending, Sent};
 use garonne_node::layout::RankBlock;
+use garonne_node::query_client::QueryClient;
 use garonne_node::rank::memory_of;
-use garonne_node::visit::QueryClient;
 
 use super::standing::{CONTEXTS, Shown, number_of};
 
@@ -171,9 +171,9 @@ fn taken_words(wanted: &Pending, place: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::book::PendingOperations;
     use garonne_node::layout::WaitInfo;
-    use garonne_node::look::DetailedSnapshot;
+    use garonne_node::snapshot::DetailedSnapshot;
+    use garonne_node::wait_report::PendingOperations;
 
     #[test]
     fn what_nearly_is_what_a_receive_wants_is_told_with_the_difference() {

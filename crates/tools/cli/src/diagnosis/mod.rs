@@ -22,11 +22,11 @@ pub mod words;
 
 use std::io::Write;
 
-use garonne_node::agent::stall;
+use garonne_node::agent::stall_detector;
+use garonne_node::agent_discovery::AgentSocketName;
 use garonne_node::codes;
 use garonne_node::layout::RankState;
-use garonne_node::rendezvous::AgentSocketName;
-use garonne_node::visit::{self, QueryClient};
+use garonne_node::query_client::{self, QueryClient};
 use serde_json::json;
 
 use hosts::{Gathered, Silent};
@@ -88,7 +88,7 @@ impl Finding {
             Finding::Moving | Finding::Awaited => 0,
             Finding::Deadlock => 10,
             Finding::Mismatch => 11,
-            Finding::Missing => stall::RANK_LEFT,
+            Finding::Missing => stall_detector::RANK_LEFT,
             Finding::Stopped => 13,
             Finding::Unseen => 14,
         }
@@ -251,7 +251,7 @@ impl Diagnosis {
 /// `garonne agent --verdict JOB CAUSE`: what the job hangs on, in words, for the agent that runs
 /// this. Nothing where it hangs on nothing.
 pub fn verdict_for_agent(job: &str, cause: &str) -> i32 {
-    let Ok(visit) = visit::visit(&AgentSocketName(job.to_owned())) else {
+    let Ok(visit) = query_client::visit(&AgentSocketName(job.to_owned())) else {
         return 1;
     };
     let found = match cause {

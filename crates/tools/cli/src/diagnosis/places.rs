@@ -2,10 +2,10 @@
 //! those of Python, whose lines say more than those of the module that calls MPI for them.
 
 use garonne_inspect::{Frame, Process, PythonFrame, examine};
-use garonne_node::calls;
+use garonne_node::call_names;
 use garonne_node::layout::RankState;
-use garonne_node::look::PollingThread;
-use garonne_node::visit::QueryClient;
+use garonne_node::query_client::QueryClient;
+use garonne_node::snapshot::PollingThread;
 
 use super::standing::Shown;
 use crate::commands::jobs::RankSnapshot;
@@ -75,13 +75,13 @@ fn place(rank: &RankSnapshot, polls: &[PollingThread]) -> Option<String> {
     let process = examine(rank.pid, false).ok()?;
     match &rank.wait {
         Some(wait) => {
-            let call = calls::name(wait.call).unwrap_or("a call of MPI");
+            let call = call_names::name(wait.call).unwrap_or("a call of MPI");
             let functions = python(&process)?;
             Some(format!("{call}, called by {functions}"))
         }
         None => {
             let asks = polls.iter().flat_map(|polled| &polled.asks);
-            let calls: Vec<_> = asks.filter_map(|ask| calls::name(ask.call)).collect();
+            let calls: Vec<_> = asks.filter_map(|ask| call_names::name(ask.call)).collect();
             let does = match calls.is_empty() {
                 true => "not in MPI".to_owned(),
                 false => format!("polls with {}", calls.join(", ")),

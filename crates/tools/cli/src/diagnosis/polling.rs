@@ -10,12 +10,12 @@ use std::collections::HashMap;
 
 use garonne_engine::event::{Action, Pending};
 use garonne_mpi::coll::tag::Kind;
-use garonne_node::book::{BOOK_BYTES, POLL_PLACES, PollReport, WaitReportCopy};
-use garonne_node::calls;
-use garonne_node::layout::{RankState, entered};
-use garonne_node::look::{PolledOperation, PollingThread};
+use garonne_node::call_names;
+use garonne_node::layout::{RankState, last_calls};
+use garonne_node::query_client::QueryClient;
 use garonne_node::rank::memory_of;
-use garonne_node::visit::QueryClient;
+use garonne_node::snapshot::{PolledOperation, PollingThread};
+use garonne_node::wait_report::{BOOK_BYTES, POLL_PLACES, PollReport, WaitReportCopy};
 use serde_json::json;
 
 use super::collectives::InCollective;
@@ -83,7 +83,7 @@ fn has_asked(visit: &QueryClient, rank: &RankSnapshot, polls: &PollReport) -> bo
     let Some((shape, board)) = &visit.world else {
         return false;
     };
-    let latest = entered::latest(board, shape, rank.rank);
+    let latest = last_calls::latest(board, shape, rank.rank);
     let is_latest = |site: u64| latest.iter().any(|(known, _)| *known == site);
     polls.asks.iter().any(|ask| is_latest(ask.site))
 }
@@ -121,7 +121,7 @@ pub fn wants_all(polls: &[PollingThread]) -> bool {
         return false;
     };
     let [ask] = asks.as_slice() else { return false };
-    let name = calls::name(ask.call).unwrap_or_default();
+    let name = call_names::name(ask.call).unwrap_or_default();
     !name.contains("any") && !name.contains("some")
 }
 
@@ -183,7 +183,7 @@ fn called(polled: &PollingThread) -> String {
 /// A call that asks, and the first of those that started what it asks for.
 fn call(ask: &PolledOperation) -> String {
     let named = |call: u32, place: &str| {
-        let name = calls::name(call).unwrap_or("a call of MPI");
+        let name = call_names::name(call).unwrap_or("a call of MPI");
         match place {
             "" => name.to_owned(),
             place => format!("{name} at {place}"),
@@ -202,7 +202,7 @@ fn thing(shown: &Shown, operation: &Pending) -> String {
     if let Some(meeting) = collective(operation) {
         let called = match meeting.kind() {
             Some(kind) if kind != Kind::Internal => kind.name(),
-            _ => calls::name(operation.origin.call.into()).unwrap_or("a collective"),
+            _ => call_names::name(operation.origin.call.into()).unwrap_or("a collective"),
         };
         return shown.collective_words(called, &meeting);
     }
@@ -239,8 +239,7 @@ fn grouped(number: u64) -> String {
 pub fn as_json(shown: &Shown) -> Vec<serde_json::Value> {
     let polls = shown.seen.polls.iter();
     let asks = |polled: &PollingThread| -> Vec<_> {
-        let ask =
-            |ask: &PolledOperation| json!({ "call": calls::name(ask.call), "place": ask.place });
+        let ask = |ask: &PolledOperation| json!({ "call": call_names::name(ask.call), "place": ask.place });
         polled.asks.iter().map(ask).collect()
     };
     polls
@@ -253,11 +252,11 @@ pub fn as_json(shown: &Shown) -> Vec<serde_json::Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::look::DetailedSnapshot;
+    use garonne_node::snapshot::DetailedSnapshot;
 
     fn number(wanted: &str) -> u32 {
         (1..1000)
-            .find(|number| calls::name(*number) == Some(wanted))
+            .find(|number| call_names::name(*number) == Some(wanted))
             .unwrap()
     }
 

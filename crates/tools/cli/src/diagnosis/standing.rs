@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use garonne_engine::event::{Action, Pending};
-use garonne_node::book::{BOOK_BYTES, CommGroup, PendingOperations, WaitReportCopy};
-use garonne_node::calls;
-use garonne_node::layout::{LAGGARDS, RankState, WaitInfo, entered};
-use garonne_node::look::{CommMembers, CommSnapshot, DetailedSnapshot};
+use garonne_node::call_names;
+use garonne_node::layout::{LAGGARDS, RankState, WaitInfo, last_calls};
+use garonne_node::query_client::QueryClient;
 use garonne_node::rank::memory_of;
-use garonne_node::visit::QueryClient;
+use garonne_node::snapshot::{CommMembers, CommSnapshot, DetailedSnapshot};
+use garonne_node::wait_report::{BOOK_BYTES, CommGroup, PendingOperations, WaitReportCopy};
 use garonne_sites::Resolver;
 
 use super::call_kinds::{is_blocking, is_probe, names_its_partner};
@@ -112,7 +112,7 @@ fn name_call(visit: &QueryClient, seen: &mut DetailedSnapshot) {
         return;
     };
     if wait.call == 0
-        && let [(site, Some(call))] = *entered::latest(board, shape, seen.rank.rank)
+        && let [(site, Some(call))] = *last_calls::latest(board, shape, seen.rank.rank)
     {
         (wait.call, wait.site) = (call.into(), site);
         seen.place = Resolver::default().describe(seen.rank.pid, "", site).into();
@@ -454,7 +454,7 @@ impl Sources<'_> {
 
     fn waits(&mut self, shown: &Shown, wait: &WaitInfo) -> Standing {
         let Some(operations) = &shown.seen.operations else {
-            return match (calls::name(wait.call), u32::try_from(wait.peer)) {
+            return match (call_names::name(wait.call), u32::try_from(wait.peer)) {
                 // Of others it is not known whether another of their threads acts.
                 (Some(name), Ok(peer))
                     if shown.seen.rank.process == Some(INTERRUPTED) && names_its_partner(name) =>
@@ -514,7 +514,7 @@ impl Sources<'_> {
                 return Some(Standing::WaitsForAll([Need { from }].into()));
             }
         }
-        if calls::name(wait.call).is_some_and(is_probe) {
+        if call_names::name(wait.call).is_some_and(is_probe) {
             let from = self.sources(shown, u32::try_from(wait.peer).ok(), wait.comm);
             return Some(Standing::WaitsForAll([Need { from }].into()));
         }

@@ -2,7 +2,7 @@
 
 use garonne_engine::event::{Action, Pending};
 use garonne_mpi::coll::tag::Kind;
-use garonne_node::calls;
+use garonne_node::call_names;
 use garonne_node::layout::WaitInfo;
 
 use super::call_kinds::{is_blocking, is_probe, names_its_partner};
@@ -15,7 +15,7 @@ impl Shown {
         let kind = collective(wait).and_then(|meeting| meeting.kind());
         match kind {
             Some(kind) if kind != Kind::Internal => kind.name(),
-            _ => calls::name(wait.call).unwrap_or("a call of MPI"),
+            _ => call_names::name(wait.call).unwrap_or("a call of MPI"),
         }
     }
 
@@ -35,7 +35,7 @@ impl Shown {
 
 /// What the call of a rank waits for.
 pub fn in_words(shown: &Shown, wait: &WaitInfo) -> String {
-    let call = calls::name(wait.call);
+    let call = call_names::name(wait.call);
     if let Some(meeting) = collective(wait) {
         let call = call.unwrap_or(shown.called(wait));
         return of_collective(shown, call, &meeting);
@@ -98,7 +98,7 @@ pub fn of_threads(shown: &Shown) -> Vec<String> {
         .chain(all.iter().filter(|it| !meetings(it)));
     for (index, operation) in in_order {
         let (Some(name), true) = (
-            calls::name(operation.origin.call.into()),
+            call_names::name(operation.origin.call.into()),
             is_blocking(operation),
         ) else {
             continue;
@@ -166,14 +166,14 @@ impl Call {
 mod tests {
     use super::*;
     use garonne_engine::api::Origin;
-    use garonne_node::book::PendingOperations;
-    use garonne_node::look::DetailedSnapshot;
+    use garonne_node::snapshot::DetailedSnapshot;
+    use garonne_node::wait_report::PendingOperations;
 
     #[test]
     fn threads_that_wait_at_one_place_are_told_apart_and_operations_of_one_call_are_not() {
         let number = |wanted| {
             let mut all = 1u16..1000;
-            all.find(|number| calls::name((*number).into()) == Some(wanted))
+            all.find(|number| call_names::name((*number).into()) == Some(wanted))
                 .unwrap()
         };
         let operation = |name, communicator: u64, tag| Pending {

@@ -3,7 +3,7 @@
 
 use comfy_table::Table;
 use garonne_node::layout::RankState;
-use garonne_node::nodes;
+use garonne_node::node_map;
 use serde_json::json;
 
 use super::collectives::collective;
@@ -11,7 +11,7 @@ use super::standing::{INTERRUPTED, Shown, number_of};
 use super::verdict::Verdict;
 use super::{messages, polling, waits};
 use crate::commands::jobs::{self, RankSnapshot};
-use garonne_node::calls;
+use garonne_node::call_names;
 
 /// The ranks that were seen, a line each.
 pub fn table(all: &[Shown]) -> Table {
@@ -124,7 +124,7 @@ pub fn tell_presumed(verdict: &Verdict, all: &[Shown]) -> Option<String> {
             those
         };
         let verb = if those.len() == 1 { "does" } else { "do" };
-        format!("if {} {verb} nothing but poll,", nodes::named(&those))
+        format!("if {} {verb} nothing but poll,", node_map::named(&those))
     };
     match verdict {
         Verdict::Cycle { ranks, .. } => {
@@ -251,7 +251,7 @@ pub fn as_json(shown: &Shown) -> serde_json::Value {
     let rank = &shown.seen.rank;
     let wait = rank.wait.map(|wait| {
         let comm = number_of(wait.comm);
-        json!({ "call": calls::name(wait.call), "peer": wait.peer, "tag": wait.tag, "comm": comm, "comm_name": shown.comm_name(comm), "bytes": wait.bytes,
+        json!({ "call": call_names::name(wait.call), "peer": wait.peer, "tag": wait.tag, "comm": comm, "comm_name": shown.comm_name(comm), "bytes": wait.bytes,
             "since_ns": wait.since_ns, "collective": collective(&wait).map(|it| it.number()), "kind": collective(&wait).and_then(|it| it.kind()).map(|kind| kind.name()), "site": wait.site,
             "place": shown.seen.place, "threads": waits::of_threads(shown), "beside": messages::beside(shown) })
     });

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use garonne_node::job_name::now_s;
 use garonne_node::layout::RankState;
-use garonne_node::visit::QueryClient;
+use garonne_node::query_client::QueryClient;
 use garonne_trace::traffic::Traffic;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ use crate::commands::jobs::{own_host, word};
 use crate::diagnosis::standing::{Shown, standings_of_pollers};
 use crate::diagnosis::verdict::Standing;
 use crate::diagnosis::{Diagnosis, words};
-use garonne_node::calls;
+use garonne_node::call_names;
 
 const TEMPLATE: &str = include_str!("page.html");
 
@@ -144,7 +144,7 @@ fn doing(shown: &Shown) -> (&'static str, String) {
         (RankState::Gone, _) | (_, None | Some('Z' | 'X')) => ("gone", "gone".into()),
         (_, Some('T' | 't')) => ("stopped", "stopped".into()),
         _ if let Some(wait) = rank.wait => {
-            let name = calls::name(wait.call).unwrap_or("waits");
+            let name = call_names::name(wait.call).unwrap_or("waits");
             ("waits", brief(name.strip_prefix("MPI_").unwrap_or(name)))
         }
         _ if !shown.seen.polls.is_empty() => ("waits", "polls".into()),

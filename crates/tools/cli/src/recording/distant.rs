@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use garonne_node::agent_discovery::AgentSocketName;
 use garonne_node::limits::{CLOCK_ROUNDS, LOOK_WAIT};
-use garonne_node::nodes::listed;
-use garonne_node::rendezvous::AgentSocketName;
-use garonne_node::traced::{ReadFrom, now_ns};
-use garonne_node::visit::{self, JobAnswers, QueryClient};
-use garonne_node::wish::Query;
+use garonne_node::node_map::listed;
+use garonne_node::query::Query;
+use garonne_node::query_client::{self, JobAnswers, QueryClient};
+use garonne_node::trace_reader::{ReadFrom, now_ns};
 use garonne_trace::seen::{Seen, What};
 use garonne_trace::stream::Reader;
 use garonne_trace::timeline::Timeline;
@@ -67,7 +67,7 @@ fn clocks(job: &AgentSocketName, rounds: usize, of: impl Fn(&u32) -> bool) -> BT
     let mut slow = 0;
     for _ in 0..rounds {
         let asked_ns = now_ns();
-        let Ok(around) = visit::around(job, Query::Clock) else {
+        let Ok(around) = query_client::around(job, Query::Clock) else {
             break;
         };
         let mut left = around.others();
@@ -198,7 +198,7 @@ impl Distant {
     fn wishing(visit: &QueryClient, wish: Query) -> Result<Self, String> {
         let job = visit.name.clone();
         let clocks = clocks(&job, CLOCK_ROUNDS, |_| true);
-        let around = visit::around(&job, wish).map_err(|error| error.to_string())?;
+        let around = query_client::around(&job, wish).map_err(|error| error.to_string())?;
         let name = |node: u32| {
             let name = visit.hosts.get(node as usize).cloned();
             name.unwrap_or_else(|| format!("host {node}"))
@@ -376,7 +376,7 @@ pub fn record_all_for_agent(mut visit: QueryClient) -> i32 {
             return 1;
         }
         std::thread::sleep(WORLD_LOOK);
-        visit = match visit::visit(&visit.name) {
+        visit = match query_client::visit(&visit.name) {
             Ok(visit) => visit,
             Err(_) => return 1,
         };

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use garonne_node::layout::RankState;
-use garonne_node::traced::{self, TraceReader};
+use garonne_node::trace_reader::{self, TraceReader};
 use garonne_trace::file::TraceFile;
 use garonne_trace::overlap::Analysis;
 use garonne_trace::seen::{Seen, What};
@@ -143,7 +143,7 @@ impl Recording {
             world::near(world).len() as u64 * 1000 >= u64::from(world.shape().cpus_milli)
         });
         let job = world.as_ref().map(|world| world.shape().job.to_string());
-        let base_ns = traced::now_ns();
+        let base_ns = trace_reader::now_ns();
         let file = wants.timeline.map(|path| {
             let mut about = json!({ "made_by": "garonne", "version": env!("CARGO_PKG_VERSION"), "job": job, "ranks": ranks,
                 "crowded": crowded, "clock": "CLOCK_MONOTONIC", "base_ns": base_ns });
@@ -233,7 +233,7 @@ impl Recording {
                     );
                 }
                 if has_died {
-                    let what = Taken::Died(traced::now_ns());
+                    let what = Taken::Died(trace_reader::now_ns());
                     self.backlog.push_back(Entry {
                         world: number,
                         rank,
@@ -396,7 +396,7 @@ impl Recording {
         self.look(true);
         self.show_waits();
         if let Some(timeline) = &mut self.timeline {
-            timeline.finish(traced::now_ns());
+            timeline.finish(trace_reader::now_ns());
         }
         self.write();
         if let Some(stream) = self.stream.take() {

@@ -6,7 +6,7 @@ use garonne_mpi::coll::tag::Call;
 use garonne_sites::Resolver;
 use garonne_trace::seen::Names;
 
-use garonne_node::calls;
+use garonne_node::call_names;
 
 const _: () = assert!(
     garonne_trace::seen::CONTEXTS_PER_COMM == garonne_mpi::limits::CONTEXTS_PER_COMM,
@@ -34,7 +34,7 @@ impl Known {
 
 impl Names for Known {
     fn call(&mut self, number: u16) -> String {
-        calls::name(number.into()).map_or_else(|| format!("call {number}"), String::from)
+        call_names::name(number.into()).map_or_else(|| format!("call {number}"), String::from)
     }
 
     fn site(&mut self, rank: u32, address: u64) -> String {

@@ -11,8 +11,8 @@ use clap::builder::{PossibleValuesParser, Str};
 use clap::{Arg, ArgAction, Command, ValueHint};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 
+use garonne_node::flight_recorder::RECORD;
 use garonne_node::rank;
-use garonne_node::recorder::RECORD;
 
 use super::options::{Action, Entry, OPTIONS, find};
 

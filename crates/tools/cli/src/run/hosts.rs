@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use garonne_node::nodes::HostSpec;
+use garonne_node::node_map::HostSpec;
 
 use super::allocation;
 use super::host_lists;

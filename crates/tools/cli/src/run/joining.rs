@@ -9,11 +9,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use garonne_node::bounded::{self, KEY_BYTES_MAX};
+use garonne_node::bounded_read::{self, KEY_BYTES_MAX};
 use garonne_node::job::{Job, StdinReaders};
-use garonne_node::joining::key::{JoinKey, KeyAddresses};
-use garonne_node::joining::room::{ExpectedHosts, JoinListener, JoinResult, JoinedHosts};
-use garonne_node::nodes::{HostOrder, HostSpec, NodeMap};
+use garonne_node::join::join_key::{JoinKey, KeyAddresses};
+use garonne_node::join::join_listener::{ExpectedHosts, JoinListener, JoinResult, JoinedHosts};
+use garonne_node::node_map::{HostOrder, HostSpec, NodeMap};
 use garonne_node::{codes, limits};
 
 /// An option that says how hosts join.
@@ -216,7 +216,7 @@ struct Shown {
 impl Drop for Shown {
     fn drop(&mut self) {
         // It may be another job's by now.
-        if bounded::read_text(&self.path, KEY_BYTES_MAX).is_ok_and(|text| text == self.text) {
+        if bounded_read::read_text(&self.path, KEY_BYTES_MAX).is_ok_and(|text| text == self.text) {
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -12,8 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use garonne_node::layout::RankState;
-use garonne_node::visit::QueryClient;
-use garonne_node::{calls, codes};
+use garonne_node::query_client::QueryClient;
+use garonne_node::{call_names, codes};
 
 use crate::commands::jobs;
 use crate::diagnosis::standing::Shown;
@@ -298,7 +298,7 @@ fn waiting(all: &[Shown]) -> Vec<(String, f64)> {
     let mut waiting: BTreeMap<&str, u32> = BTreeMap::new();
     for wait in all.iter().filter_map(|shown| shown.seen.rank.wait) {
         *waiting
-            .entry(calls::name(wait.call).unwrap_or("other"))
+            .entry(call_names::name(wait.call).unwrap_or("other"))
             .or_default() += 1;
     }
     let sample = |(call, count)| (format!(r#",call="{call}""#), f64::from(count));
@@ -308,7 +308,7 @@ fn waiting(all: &[Shown]) -> Vec<(String, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::look::DetailedSnapshot;
+    use garonne_node::snapshot::DetailedSnapshot;
     use std::rc::Rc;
 
     fn ranks(count: u32, hosts: u32) -> Vec<Shown> {

@@ -34,9 +34,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use garonne_node::job::{Job, TagColour};
-use garonne_node::nodes::{NodeMap, listed};
-use garonne_node::own::are_own as own_names;
-use garonne_node::{bounded, codes, leaf, limits, placement, rank_slots, tree};
+use garonne_node::local_host::are_own as own_names;
+use garonne_node::node_map::{NodeMap, listed};
+use garonne_node::{agent_tree, bounded_read, codes, cpu_claims, limits, rank_slots, remote_agent};
 use garonne_topology::{machine, quota};
 
 use crate::last_events::Collected;
@@ -96,7 +96,7 @@ fn facts() -> Facts {
             host,
         ],
         env: std::env::vars_os().collect(),
-        read: |path| bounded::read_text(path, bounded::LIST_BYTES_MAX),
+        read: |path| bounded_read::read_text(path, bounded_read::LIST_BYTES_MAX),
         are_own: own_names,
     }
 }
@@ -127,7 +127,7 @@ fn start(order: Order) -> i32 {
     } = order;
     job.start_as(name);
     if let Some(cpus) = &cpus
-        && let Err(error) = placement::confine(cpus)
+        && let Err(error) = cpu_claims::confine(cpus)
     {
         errln!(
             "error[{}]: the job cannot be confined to CPUs {cpus}: {error}; this process may use {}",
@@ -197,7 +197,7 @@ fn start(order: Order) -> i32 {
                 return USAGE;
             }
         }
-        job.fan_out = match tree::fan_out_from_environment() {
+        job.fan_out = match agent_tree::fan_out_from_environment() {
             Ok(fan_out) => fan_out,
             Err(error) => {
                 errln!("{error}");
@@ -226,7 +226,7 @@ fn start(order: Order) -> i32 {
         return USAGE;
     }
     let placed = match rank_slots::place(&job, &here) {
-        None => placement::place(here.len() as u32, &policy),
+        None => cpu_claims::place(here.len() as u32, &policy),
         Some(Ok(placed)) => placed,
         Some(Err(error)) => {
             errln!("{error}");
@@ -239,7 +239,7 @@ fn start(order: Order) -> i32 {
     if report_bindings {
         report(&placed, &here, &job);
     }
-    job.placement = leaf::spread(&placed.placement, &here, job.size());
+    job.placement = remote_agent::spread(&placed.placement, &here, job.size());
     let mut served = match metrics.map(metrics::Served::at).transpose() {
         Ok(served) => served,
         Err(text) => return refused(1, text),
@@ -340,7 +340,7 @@ fn may_hold_pid(path: &Path) -> std::io::Result<bool> {
     }
 }
 
-fn report(placed: &placement::PlacementClaim, here: &[u32], job: &Job) {
+fn report(placed: &cpu_claims::PlacementClaim, here: &[u32], job: &Job) {
     match placed.sets.is_empty() {
         true if here.is_empty() => {}
         true => errln!("ranks {} are not bound ({})", listed(here), placed.reason),

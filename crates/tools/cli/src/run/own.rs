@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use garonne_node::limits;
-use garonne_node::nodes::HostSpec;
+use garonne_node::node_map::HostSpec;
 
 use super::request::Facts;
 

@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use garonne_node::agent::grace::{self, ENV_KILL_AFTER};
+use garonne_node::agent::kill_after::{self, ENV_KILL_AFTER};
 use garonne_node::job::{Job, OutputTags, OutputTimes, Program, StderrMode, StdinReaders};
 use garonne_node::job_name;
-use garonne_node::nodes::{HostOrder, HostSpec};
+use garonne_node::node_map::{HostOrder, HostSpec};
 use garonne_node::output_files::OutputFiles;
-use garonne_node::{rank, recorder};
+use garonne_node::{flight_recorder, rank};
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 
@@ -451,11 +451,13 @@ impl Parser<'_> {
                 self.files = OutputFiles::in_directory(without_qualifiers(&value))
             }
             Action::Record => {
-                recorder::is_wanted(&value).map_err(|_| bad(&recorder::RECORD.join(" or ")))?;
-                self.env.push((recorder::ENV_RECORD.into(), Some(value)));
+                flight_recorder::is_wanted(&value)
+                    .map_err(|_| bad(&flight_recorder::RECORD.join(" or ")))?;
+                self.env
+                    .push((flight_recorder::ENV_RECORD.into(), Some(value)));
             }
             Action::KillAfter => {
-                grace::read(&value).map_err(|_| bad("a number of seconds from 0 to 3600"))?;
+                kill_after::read(&value).map_err(|_| bad("a number of seconds from 0 to 3600"))?;
                 self.env.push((ENV_KILL_AFTER.into(), Some(value)));
             }
             Action::Colour => {

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use garonne_node::job::Job;
-use garonne_node::nodes::HostSpec;
+use garonne_node::node_map::HostSpec;
 use garonne_node::rank_slots::{self, is_place};
 
 use super::hosts;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use garonne_node::job::Job;
-use garonne_node::nodes::{HostOrder, HostSpec};
+use garonne_node::node_map::{HostOrder, HostSpec};
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 
 use garonne_node::job::{Job, Program};
 use garonne_node::rank::settings::{check, read_by_ranks};
-use garonne_node::{settings, tree};
+use garonne_node::{agent_tree, settings};
 
 /// What a program's ranks find in their environment, if it is text.
 pub fn said(program: &Program, name: &str) -> Option<OsString> {
@@ -23,7 +23,7 @@ pub fn said(program: &Program, name: &str) -> Option<OsString> {
 /// # Errors
 /// A line that names the setting, what it says and what there is.
 pub fn are_understood(job: &Job, several: bool) -> Result<(), String> {
-    tree::fan_out_from_environment().map_err(|error| error.to_string())?;
+    agent_tree::fan_out_from_environment().map_err(|error| error.to_string())?;
     for program in &job.programs {
         for name in read_by_ranks(several) {
             if let Some(said) = said(program, name) {

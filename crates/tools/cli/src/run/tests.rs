@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use garonne_node::job::{OutputTags, OutputTimes, StderrMode, StdinReaders};
-use garonne_node::nodes::HostOrder;
+use garonne_node::node_map::HostOrder;
 use garonne_topology::binding::{BindTo, MapBy};
 
 use super::parse::parse;

@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 use garonne_node::job::Job;
-use garonne_node::joining::room::JoinedHosts;
+use garonne_node::join::join_listener::JoinedHosts;
 use garonne_node::launcher::{self, LauncherEvent};
-use garonne_node::traced::{ReadFrom, TraceReader};
+use garonne_node::trace_reader::{ReadFrom, TraceReader};
 use garonne_node::{Result, codes};
 
 use super::USAGE;

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use garonne_node::nodes::HostOrder;
+use garonne_node::node_map::HostOrder;
 use garonne_node::output_files;
 use garonne_topology::binding::{BindTo, MapBy, Policy};
 

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use garonne_node::{addresses, probe};
+use garonne_node::{addresses, capabilities};
 use rustix::process::{Resource, getrlimit};
 
 use super::{Finding, Verdict, finding};
@@ -72,7 +72,7 @@ pub(super) fn ssh() -> Finding {
 }
 
 pub(super) fn pmix() -> Finding {
-    let found = match probe::pmix() {
+    let found = match capabilities::pmix() {
         Ok(place) => format!(
             "{}: ranks of prterun and `srun --mpi=pmix` can join",
             place.display()

@@ -7,7 +7,7 @@ mod watch;
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
-use garonne_node::visit::QueryClient;
+use garonne_node::query_client::QueryClient;
 
 use super::jobs;
 use crate::diagnosis::{Diagnosis, places, words};

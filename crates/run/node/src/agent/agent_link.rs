@@ -1,0 +1,279 @@
+//! One agent's line to another: messages, signs of life, and the agent's epoll told what to watch.
+//!
+//! It outlives its connection: when the way there fails, the outer agent makes another
+//! (`reconnect`), and both sides go on where they were.
+
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use garonne_rails::tcp::trusted::{Lost, Trusted};
+use rustix::event::epoll;
+
+use super::EpollToken;
+use super::heartbeat::Heartbeat;
+use crate::agent_messages::shows_ranks;
+use crate::limits::{AGENT_SILENCE_MAX, LINE_DOWN_MAX, LOOK_WAITING_MAX};
+
+/// How a line was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkLoss {
+    /// The other side has ended it, as the system does for an agent that is killed.
+    Ended,
+    /// Nothing was heard for [`AGENT_SILENCE_MAX`].
+    Silent,
+    /// Its connection failed, and no other was made within [`LINE_DOWN_MAX`].
+    NotRenewed,
+}
+
+impl std::fmt::Display for LinkLoss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LinkLoss::Ended => f.write_str("its agent was killed, or the host went down"),
+            LinkLoss::Silent => write!(
+                f,
+                "nothing was heard from there for {} s; the host or the network is gone",
+                AGENT_SILENCE_MAX.as_secs()
+            ),
+            LinkLoss::NotRenewed => write!(
+                f,
+                "it failed and could not be made again within {} s; the agent was killed, or the host or the network is gone",
+                LINE_DOWN_MAX.as_secs()
+            ),
+        }
+    }
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(super) struct AgentLink {
+    line: Trusted,
+    token: EpollToken,
+    wants_room: bool,
+    vigil: Heartbeat,
+    /// Since when there is no connection.
+    down: Option<Instant>,
+    /// How many connections came before this one.
+    turn: u32,
+    /// How it is lost, should it be.
+    loss: LinkLoss,
+}
+
+impl AgentLink {
+    /// Has the epoll watch a line; its socket may be watched already, under another token.
+    pub fn new(line: Trusted, token: EpollToken, epoll: &OwnedFd) -> Self {
+        let mut trunk = Self {
+            line,
+            token,
+            wants_room: false,
+            vigil: Heartbeat::new(Instant::now()),
+            down: None,
+            turn: 0,
+            loss: LinkLoss::Ended,
+        };
+        trunk.watch(epoll);
+        trunk
+    }
+
+    fn watch(&mut self, epoll: &OwnedFd) {
+        let room = match self.wants_room {
+            true => epoll::EventFlags::OUT,
+            false => epoll::EventFlags::empty(),
+        };
+        let flags = epoll::EventFlags::IN | room;
+        if epoll::modify(epoll, self.line.fd(), self.token.pack(), flags).is_err() {
+            let _ = epoll::add(epoll, self.line.fd(), self.token.pack(), flags);
+        }
+    }
+
+    /// Goes on over another connection, the `turn`th.
+    pub fn renew(&mut self, epoll: &OwnedFd, (by, turn): (Trusted, u32)) -> Result<(), Lost> {
+        let _ = epoll::delete(epoll, self.line.fd());
+        self.line.renew(by)?;
+        (self.down, self.turn) = (None, turn);
+        self.wants_room = self.line.waiting() > 0;
+        self.vigil.hear(Instant::now());
+        self.watch(epoll);
+        Ok(())
+    }
+
+    /// Ends the line: the launcher has its connection, too, so that forgetting it would not.
+    pub fn end(self, epoll: &OwnedFd) {
+        let _ = epoll::delete(epoll, self.line.fd());
+        self.line.end();
+    }
+
+    /// Tells the other side that nothing more comes from here, while this process ends.
+    pub fn say_end(&self) {
+        self.line.end();
+    }
+
+    /// Its connection, for the launcher.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.line.fd()
+    }
+
+    /// Whether there is no connection at the moment.
+    pub fn is_down(&self) -> bool {
+        self.down.is_some()
+    }
+
+    /// Since when there is no connection because the other side, or something on the way, has reset
+    /// it.
+    pub fn reset_since(&self) -> Option<Instant> {
+        self.down.filter(|_| self.line.is_reset())
+    }
+
+    /// How many connections came before this one.
+    pub fn turn(&self) -> u32 {
+        self.turn
+    }
+
+    /// Whether a message is not to be sent: what can be left out, where so much waits to leave
+    /// already, or nothing can leave.
+    pub fn leaves_out(&self, message: &[u8]) -> bool {
+        (self.is_down() || self.line.waiting() > LOOK_WAITING_MAX) && shows_ranks(message)
+    }
+
+    /// Bytes that wait to leave.
+    pub fn waiting(&self) -> usize {
+        self.line.waiting()
+    }
+
+    /// How many messages have come.
+    pub fn received(&self) -> u32 {
+        self.line.received()
+    }
+
+    /// The addresses of both ends, this one's first.
+    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.line.ends()
+    }
+
+    /// Sends a message, now or when there is room. An error: it is too long.
+    pub fn send(&mut self, epoll: &OwnedFd, message: &[u8]) -> Result<(), Lost> {
+        self.vigil.say(Instant::now());
+        self.line.send(message)?;
+        self.watch_room(epoll);
+        Ok(())
+    }
+
+    fn watch_room(&mut self, epoll: &OwnedFd) {
+        let wants_room = self.line.waiting() > 0;
+        if wants_room != self.wants_room && self.down.is_none() {
+            self.wants_room = wants_room;
+            self.watch(epoll);
+        }
+    }
+
+    /// Has what waits leave; whether all has.
+    pub fn push(&mut self, epoll: &OwnedFd) -> Result<bool, Lost> {
+        self.line.push()?;
+        self.watch_room(epoll);
+        Ok(!self.wants_room)
+    }
+
+    /// The next message that is here. An error: the other side has ended the line; a connection
+    /// that fails only leaves it without one for a while.
+    pub fn receive(&mut self, epoll: &OwnedFd) -> Result<Option<Vec<u8>>, Lost> {
+        let before = self.line.bytes();
+        let received = self.line.receive();
+        // Also in the middle of a message: on a slow line it may take longer than the patience with
+        // silence.
+        if self.line.bytes() != before {
+            self.vigil.hear(Instant::now());
+        }
+        match received {
+            Ok(message) => Ok(message),
+            Err(Lost::Broke) => {
+                if self.down.is_none() {
+                    self.down = Some(Instant::now());
+                    let _ = epoll::delete(epoll, self.line.fd());
+                }
+                Ok(None)
+            }
+            Err(Lost::Over) => Err(Lost::Over),
+        }
+    }
+
+    /// How it was lost, once it is.
+    pub fn how_lost(&self) -> LinkLoss {
+        self.loss
+    }
+
+    /// When the other side was last heard, in time in which this side could hear.
+    pub fn heard(&self) -> Instant {
+        self.vigil.heard()
+    }
+
+    /// When a sign of life is due, from either side.
+    pub fn due(&self) -> Instant {
+        let patience = self.down.map(|since| since + LINE_DOWN_MAX);
+        patience.map_or(self.vigil.due(), |patience| patience.min(self.vigil.due()))
+    }
+
+    /// Says that this side lives, if it is time.
+    pub fn keep_alive(&mut self, epoll: &OwnedFd, ping: &[u8], now: Instant) -> Result<(), Lost> {
+        let is_gone = self.down.is_some_and(|since| now >= since + LINE_DOWN_MAX);
+        if self.vigil.is_over(now) {
+            self.loss = LinkLoss::Silent;
+            return Err(Lost::Over);
+        }
+        if is_gone {
+            self.loss = LinkLoss::NotRenewed;
+            return Err(Lost::Over);
+        }
+        if self.vigil.must_speak(now) {
+            // Behind what waits already it would say nothing new.
+            self.vigil.say(now);
+            if !self.wants_room && self.down.is_none() {
+                return self.send(epoll, ping);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use garonne_rails::tcp::trusted::{Call, Called, Porch, house};
+    use garonne_rails::tcp::{Secret, listen};
+    use std::time::Duration;
+
+    /// Both ends of a line.
+    fn line() -> (Trusted, Trusted) {
+        let house = |node| house(Secret::from_bytes(&[3; 32]), [1; 16], node);
+        let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut porch = Porch::new(house(0), listener);
+        let mut call = Call::begin(&house(1), address, 0).unwrap();
+        let (mut below, mut above) = (None, None);
+        let until = Instant::now() + Duration::from_secs(10);
+        while below.is_none() || above.is_none() {
+            assert!(Instant::now() < until, "they do not meet");
+            porch.open(&mut |_, _| true);
+            above = above.or_else(|| (0..4).find_map(|place| porch.look(place, |_| true)));
+            if below.is_none()
+                && let Called::Open(line) = call.look()
+            {
+                below = Some(*line);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (below.unwrap(), above.unwrap().1)
+    }
+
+    #[test]
+    fn who_is_in_the_middle_of_a_long_message_is_not_silent() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let (mut below, above) = line();
+        let mut trunk = AgentLink::new(above, EpollToken::Trunk(1), &epoll);
+        let before = trunk.heard();
+        // More than sockets take.
+        below.send(&vec![7; 8 << 20]).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(trunk.receive(&epoll), Ok(None));
+        assert!(trunk.heard() > before);
+    }
+}

@@ -1,0 +1,393 @@
+//! The side of an agent on another host than the launcher's: obeys the first agent and reports to
+//! it, by its line to the agent that is above it in the tree.
+//!
+//! It starts, watches and serves its ranks as any agent does; but what they write goes to the first
+//! agent as it is, within a window for each stream, a failure is reported instead of printed, and
+//! the end of the job is ordered. Orders for others it passes on to those below it. If its line is
+//! gone, it ends everything here, and so do those below.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use garonne_rails::tcp::Secret;
+use garonne_rails::tcp::trusted::Lost;
+use rustix::event::epoll;
+
+use super::agent_link::{AgentLink, LinkLoss};
+use super::output::StreamKind;
+use super::reconnect::Reconnect;
+use super::root_role::{kind, side};
+use super::{Agent, EpollToken};
+use crate::agent_checkin::table;
+use crate::agent_messages::{AgentCommand, AgentReport, HostEndpoint, NodeEndpoints};
+use crate::limits::{
+    AGENT_SILENCE_MAX, DRAIN_READS, FAR_WINDOW, FINALIZED_GRACE, LEFTOVER_GRACE, PARTIAL_LINE_WAIT,
+};
+use crate::process_tree;
+
+/// What an outer agent has beyond others.
+pub(super) struct ChildRole {
+    pub(super) trunk: Option<AgentLink>,
+    pub(super) secret: Secret,
+    /// The node above.
+    pub(super) parent: u32,
+    /// The address at which its agent was reached, and its port.
+    pub(super) reached: IpAddr,
+    pub(super) port: u16,
+    pub(super) renewal: Reconnect,
+    /// Hosts as they are told of, until all are.
+    pub(super) told: Vec<NodeEndpoints>,
+    /// Where everybody is, once it was told to start.
+    pub(super) go: Option<(Vec<HostEndpoint>, Vec<u16>)>,
+    /// This host has joined with a key.
+    pub(super) guest: bool,
+}
+
+/// The beginning of a line that a rank has not ended yet. It travels with its end, since what
+/// arrives in two parts may look like a rank that pauses.
+#[derive(Debug, Default)]
+pub(super) struct UnfinishedLine {
+    bytes: Vec<u8>,
+    since: Option<Instant>,
+}
+
+impl UnfinishedLine {
+    /// Adds what was read and gives what is to be sent: whole lines, or everything if it is the
+    /// last or long already. Nothing read is the end.
+    fn take(&mut self, read: &[u8], everything: bool) -> Option<Vec<u8>> {
+        self.bytes.extend_from_slice(read);
+        let whole = self
+            .bytes
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
+        if everything || read.is_empty() || (whole == 0 && self.bytes.len() >= FAR_WINDOW / 4) {
+            return self.take_all();
+        }
+        let rest = self.bytes.split_off(whole);
+        let lines = std::mem::replace(&mut self.bytes, rest);
+        self.since = (!self.bytes.is_empty()).then(|| {
+            self.since
+                .filter(|_| lines.is_empty())
+                .unwrap_or_else(Instant::now)
+        });
+        (!lines.is_empty()).then_some(lines)
+    }
+
+    /// There was no room for more: its end may have been there all the time.
+    fn wait_anew(&mut self) {
+        self.since = self.since.map(|_| Instant::now());
+    }
+
+    fn take_all(&mut self) -> Option<Vec<u8>> {
+        self.since = None;
+        let bytes = std::mem::take(&mut self.bytes);
+        (!bytes.is_empty()).then_some(bytes)
+    }
+}
+
+impl Agent<'_> {
+    /// Reports to the first agent. Its end is seen where its orders are read.
+    pub(super) fn report(&mut self, report: &AgentReport) {
+        if self.up.as_ref().is_some_and(|up| up.trunk.is_some()) {
+            self.report_on(&report.encode());
+        }
+    }
+
+    /// The same, of one that is encoded.
+    pub(super) fn report_on(&mut self, report: &[u8]) {
+        if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
+            && !trunk.leaves_out(report)
+            && trunk.send(&self.epoll, report).is_err()
+        {
+            self.cut_off();
+        }
+    }
+
+    /// Orders have come. Those after the one to start are for ranks that have been started.
+    pub(super) fn first_speaks(&mut self) {
+        loop {
+            let Some(up) = self.up.as_mut() else { return };
+            let to_start = self.gathering && up.go.is_some();
+            let Some(trunk) = up.trunk.as_mut().filter(|_| !to_start) else {
+                return;
+            };
+            let _ = trunk.push(&self.epoll);
+            let message = trunk.receive(&self.epoll);
+            let message = match message {
+                Ok(Some(message)) => message,
+                Ok(None) => return,
+                Err(_) => return self.cut_off(),
+            };
+            match AgentCommand::decode(&message) {
+                Ok(order) => {
+                    if order.is_for_all() {
+                        self.send_below(&message);
+                    }
+                    self.obey(order);
+                }
+                Err(_) => return self.cut_off(),
+            }
+        }
+    }
+
+    fn obey(&mut self, order: AgentCommand) {
+        let now = Instant::now();
+        match order {
+            AgentCommand::Hosts(seats) => {
+                if let Some(up) = &mut self.up
+                    && up.told.len() + seats.len() <= self.job.nodes.names.len()
+                {
+                    up.told.extend(seats);
+                }
+            }
+            AgentCommand::Go => {
+                let told = self.up.as_mut().map(|up| std::mem::take(&mut up.told));
+                match table(told.unwrap_or_default(), &self.job.nodes) {
+                    Ok(told) => self.up.iter_mut().for_each(|up| up.go = Some(told.clone())),
+                    Err(_) => self.cut_off(),
+                }
+            }
+            AgentCommand::For(node, order) => self.order_on(node, order),
+            AgentCommand::Signal(signal) => self.signalled(signal, false),
+            AgentCommand::End {
+                patient: true,
+                code,
+            } => self.end_patiently(code, now + FINALIZED_GRACE),
+            AgentCommand::End {
+                patient: false,
+                code,
+            } if self.is_killing() => self.set_code(code),
+            AgentCommand::End {
+                patient: false,
+                code,
+            } => self.terminate(code),
+            AgentCommand::Finish => self.finish(now + LEFTOVER_GRACE),
+            AgentCommand::Room(rank, side, bytes) => {
+                if self.is_here(rank) {
+                    let room = &mut self.slots[rank as usize].room[side as usize];
+                    *room = (*room + bytes as usize).min(FAR_WINDOW);
+                    self.slots[rank as usize].tails[side as usize].wait_anew();
+                    self.forward(kind(side), rank, false);
+                }
+            }
+            AgentCommand::Input(bytes) => self.feed_ranks(&bytes),
+            AgentCommand::Ended(ranks) => ranks
+                .into_iter()
+                .for_each(|rank| self.mark_ended_elsewhere(rank)),
+            AgentCommand::Call(call) => self.have_called(call),
+            AgentCommand::Drained(networks) => self.drained_are(networks),
+            AgentCommand::Reach(question) => self.say_own(question),
+            AgentCommand::Answer(number, text) => self.drain_answered(number, text),
+            AgentCommand::Added(list) => self.added_are(list),
+            AgentCommand::Probe(call) if call.from.max(call.to) < self.job.size() => {
+                self.probe(call)
+            }
+            AgentCommand::Way(way) => self.add_way(way),
+            AgentCommand::Meet(call) => self.offer_venue(call),
+            AgentCommand::Try(venue) => self.try_venue(venue),
+            AgentCommand::Look(asked, wish) => self.look_for(asked, wish),
+            AgentCommand::Seen(node, asked, look) => self.pass_look(node, asked, look),
+            AgentCommand::Job(_) | AgentCommand::Ping | AgentCommand::Probe(_) => {}
+        }
+    }
+
+    /// The line to the first agent is gone: nothing may be left here.
+    pub(super) fn cut_off(&mut self) {
+        let mut how = LinkLoss::Ended;
+        if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.take()) {
+            how = trunk.how_lost();
+            trunk.end(&self.epoll);
+        }
+        match self.adopted.is_some() {
+            true => self.say_cut_off_beside(how),
+            false => self.say_cut_off(how),
+        }
+        self.end_at_once();
+    }
+
+    /// Passes on what a rank has written, as far as there is room for it, or all as last words.
+    pub(super) fn forward(&mut self, kind: StreamKind, rank: u32, last_words: bool) {
+        let mut buffer = [0; 16 * 1024];
+        for _ in 0..8 {
+            let slot = &mut self.slots[rank as usize];
+            let room = match last_words {
+                true => buffer.len(),
+                false => slot.room[side(kind) as usize].min(buffer.len()),
+            };
+            let stream = slot.stream_mut(kind);
+            let Some(source) = &mut stream.source else {
+                break;
+            };
+            if room == 0 {
+                break;
+            }
+            let got = match source.read(&mut buffer[..room]) {
+                Ok(got) => got,
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => 0,
+            };
+            if got == 0 {
+                if let Some(pipe) = source.pipe() {
+                    let _ = epoll::delete(&self.epoll, pipe);
+                }
+                stream.source = None;
+            }
+            let place = side(kind) as usize;
+            slot.room[place] = slot.room[place].saturating_sub(got);
+            if let Some(bytes) = slot.tails[place].take(&buffer[..got], last_words) {
+                self.report(&AgentReport::Output(rank, side(kind), bytes));
+            }
+            if got == 0 {
+                self.report(&AgentReport::Output(rank, side(kind), Vec::new()));
+            }
+        }
+        let slot = &mut self.slots[rank as usize];
+        let reading = slot.room[side(kind) as usize] > 0;
+        let stream = slot.stream_mut(kind);
+        if reading != stream.reading {
+            stream.reading = reading;
+            let flags = match reading {
+                true => epoll::EventFlags::IN,
+                false => epoll::EventFlags::empty(),
+            };
+            if let Some(pipe) = stream.source.as_ref().and_then(|source| source.pipe()) {
+                let _ = epoll::modify(
+                    &self.epoll,
+                    pipe,
+                    EpollToken::Output(kind, rank).pack(),
+                    flags,
+                );
+            }
+        }
+    }
+
+    /// All that a rank has written so far.
+    pub(super) fn forward_all(&mut self, rank: u32) {
+        for kind in [StreamKind::Out, StreamKind::Err] {
+            (0..DRAIN_READS).for_each(|_| self.forward(kind, rank, true));
+            self.forward_tail(kind, rank);
+        }
+    }
+
+    /// The beginning of a line that has waited long enough for its end.
+    fn forward_tail(&mut self, kind: StreamKind, rank: u32) {
+        let tail = &mut self.slots[rank as usize].tails[side(kind) as usize];
+        if let Some(bytes) = tail.take_all() {
+            self.report(&AgentReport::Output(rank, side(kind), bytes));
+        }
+    }
+
+    /// When an unfinished line is to be passed on.
+    fn tails_due(&self) -> Option<Instant> {
+        let tails = self
+            .slots
+            .iter()
+            .flat_map(|slot| slot.tails.iter().zip(slot.room));
+        tails
+            .filter_map(|(tail, room)| tail.since.filter(|_| room > 0))
+            .min()
+            .map(|since| since + PARTIAL_LINE_WAIT)
+    }
+
+    /// Passes on those that are due.
+    fn tails_keep_time(&mut self, now: Instant) {
+        for rank in 0..self.slots.len() as u32 {
+            for kind in [StreamKind::Out, StreamKind::Err] {
+                let (slot, place) = (&self.slots[rank as usize], side(kind) as usize);
+                let since = slot.tails[place].since.filter(|_| slot.room[place] > 0);
+                if since.is_some_and(|since| since + PARTIAL_LINE_WAIT <= now) {
+                    self.forward_tail(kind, rank);
+                }
+            }
+        }
+    }
+
+    /// Tells the other agents of ranks that have ended here since this was last done.
+    pub(super) fn tell_ends(&mut self) {
+        if !self.job.nodes.several() {
+            return;
+        }
+        let mut over = self.over_here();
+        over.iter()
+            .for_each(|rank| self.slots[*rank as usize].told = true);
+        match &mut self.far {
+            Some(far) => far.ended.extend(over),
+            None => {
+                over.extend(self.below.iter_mut().flat_map(|below| below.take_over()));
+                if !over.is_empty() {
+                    self.report(&AgentReport::Over(over));
+                }
+            }
+        }
+        self.order_ended();
+    }
+
+    pub(super) fn up_due(&self) -> Option<Instant> {
+        let trunk = self.up.as_ref()?.trunk.as_ref().map(AgentLink::due);
+        let due = trunk.into_iter().chain(self.tails_due());
+        due.chain(self.renewal_due()).min()
+    }
+
+    /// A sign of life, and the end of patience.
+    pub(super) fn up_keep_time(&mut self, now: Instant) {
+        if self.up.is_none() {
+            return;
+        }
+        self.tails_keep_time(now);
+        let ping = AgentReport::Ping.encode();
+        if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
+            && trunk.keep_alive(&self.epoll, &ping, now).is_err()
+        {
+            return self.cut_off();
+        }
+        self.keep_line(now);
+    }
+
+    /// The last message: nothing runs here any more. Waits until it has left, or the first agent is
+    /// gone.
+    pub(super) fn say_done(&mut self) {
+        process_tree::kill_all();
+        self.tell_ends();
+        // An adopted job has no launcher to which it would be told.
+        if self.adopted.is_none() {
+            let ends = self.ends_here();
+            self.report(&AgentReport::Ends(ends));
+        }
+        self.report(&AgentReport::Done);
+        let until = Instant::now() + AGENT_SILENCE_MAX;
+        while Instant::now() < until
+            && let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
+        {
+            match trunk.push(&self.epoll) {
+                Ok(true) | Err(Lost::Over) => return,
+                Ok(false) => {}
+                // Nobody waits for the epoll any more.
+                Err(Lost::Broke) if trunk.receive(&self.epoll).is_ok() => self.renew_at_once(),
+                Err(Lost::Broke) => return,
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_travel_whole_and_what_has_no_end_travels_when_it_is_long_or_the_last() {
+        let mut tail = UnfinishedLine::default();
+        assert_eq!(tail.take(b"a", false), None);
+        assert!(tail.since.is_some());
+        assert_eq!(tail.take(b"b\nc", false).unwrap(), b"ab\n");
+        assert_eq!(tail.take(b"", false).unwrap(), b"c");
+        assert_eq!((tail.take(b"", false), tail.since), (None, None));
+        assert_eq!(tail.take(b"d", true).unwrap(), b"d");
+        assert_eq!(
+            tail.take(&[b'x'; FAR_WINDOW / 4], false).unwrap().len(),
+            FAR_WINDOW / 4
+        );
+    }
+}

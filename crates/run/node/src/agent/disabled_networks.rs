@@ -1,0 +1,297 @@
+//! `garonne rail`: networks are taken out of use, and into use again, on all hosts of a running
+//! job.
+//!
+//! Whoever is asked passes the change to the first agent, which keeps the list, and tells all; each
+//! agent writes it into its own board and rings its ranks. Before the first leaves a network alone
+//! it asks all hosts what they have, and leaves be what would part two of them ([`reach`]); who has
+//! asked is told. A host that does not answer keeps a network in use: who asks waits
+//! [`NETWORK_WAIT`], and what is answered later changes nothing. Bounded by [`DRAINS_MAX`]
+//! questions at a time, here and at the first.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use garonne_sync::doorbell::Doorbell;
+use ipnet::IpNet;
+
+use super::Agent;
+use super::requests::reply;
+use crate::agent_messages::{AgentCommand, AgentReport, QueryId};
+use crate::codes;
+use crate::disabled_networks;
+use crate::layout::{RankBlock, RankState};
+use crate::limits::{DRAINED_MAX, DRAINS_MAX, NETWORK_WAIT};
+use crate::rank::allowed_networks::ENV_NETWORKS;
+use crate::rank_messages::ToRank;
+use crate::reachability::{self, DisableEffect, HostNetworks, InterfaceAddress};
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(super) struct DrainRequests {
+    /// Those that have asked here, by their numbers.
+    askers: VecDeque<(u32, OwnedFd)>,
+    /// The number of the last one.
+    number: u32,
+    /// Of the first agent: what all hosts were asked for.
+    questions: VecDeque<DrainQuestion>,
+    /// The number of the last one.
+    question: u32,
+}
+
+#[derive(Debug)]
+struct DrainQuestion {
+    number: u32,
+    network: IpNet,
+    by: QueryId,
+    since: Instant,
+    /// By node.
+    answers: BTreeMap<u32, Vec<InterfaceAddress>>,
+}
+
+fn too_many() -> String {
+    format!("nothing has changed: {DRAINED_MAX} networks are left alone already (garonne rail)")
+}
+
+impl Agent<'_> {
+    /// Somebody on this host wants a network to be used or not.
+    pub(super) fn ask_to_drain(&mut self, socket: OwnedFd, network: IpNet, drained: bool) {
+        self.drains.number = self.drains.number.wrapping_add(1);
+        let number = self.drains.number;
+        self.drains.askers.push_back((number, socket));
+        if self.drains.askers.len() > DRAINS_MAX {
+            self.drains.askers.pop_front();
+        }
+        match self.up.is_some() {
+            true => self.report(&AgentReport::Drain(network, drained, number)),
+            false => {
+                let at = self.node;
+                self.set_drained(network, drained, QueryId { at, number });
+            }
+        }
+    }
+
+    /// A network is to be used or not: for the first agent.
+    pub(super) fn set_drained(&mut self, network: IpNet, drained: bool, by: QueryId) {
+        match drained {
+            true if self.drained.contains(&network) => return self.answer_drain(by, String::new()),
+            true if self.drained.len() >= DRAINED_MAX => return self.answer_drain(by, too_many()),
+            true => return self.ask_all(network, by),
+            false => {}
+        }
+        let text = match disabled_networks::wider(&self.drained, &network) {
+            Some(wider) => format!(
+                "{network} is in {wider}, which is left alone; nothing has changed: garonne rail add {wider} uses all of it"
+            ),
+            None => {
+                self.drained.retain(|out| !network.contains(out));
+                // Also where nothing changes but what hosts may have got since.
+                self.tell_drained();
+                String::new()
+            }
+        };
+        self.answer_drain(by, text);
+    }
+
+    /// Has all hosts say what they have.
+    fn ask_all(&mut self, network: IpNet, by: QueryId) {
+        self.drains.question = self.drains.question.wrapping_add(1);
+        let number = self.drains.question;
+        // Who has asked so long ago waits no more.
+        if self.drains.questions.len() >= DRAINS_MAX {
+            self.drains.questions.pop_front();
+        }
+        self.drains.questions.push_back(DrainQuestion {
+            number,
+            network,
+            by,
+            since: Instant::now(),
+            answers: BTreeMap::new(),
+        });
+        self.order_all(&AgentCommand::Reach(number));
+        self.say_own(number);
+    }
+
+    /// The first agent wants to know what this host has.
+    pub(super) fn say_own(&mut self, question: u32) {
+        let own = reachability::own(self.ranks_networks().as_deref());
+        match self.up.is_some() {
+            true => self.report(&AgentReport::Reach(question, own)),
+            false => self.hosts_have(self.node, question, own),
+        }
+    }
+
+    /// What `GARONNE_NETWORKS` says to the ranks here, as far as the job knows: those of another
+    /// launcher's have it from where the agent has its own.
+    pub(super) fn ranks_networks(&self) -> Option<String> {
+        let first = self.job.ranks_of(self.node).first().copied().unwrap_or(0);
+        let program = self.job.program_of_rank().get(first as usize).copied();
+        let program = program.and_then(|program| self.job.programs.get(program));
+        let changed =
+            program.and_then(|program| program.env.iter().rfind(|(name, _)| name == ENV_NETWORKS));
+        let said = match (changed, &self.job.env) {
+            (Some((_, said)), _) => said.clone(),
+            (None, Some(all)) => all
+                .iter()
+                .rfind(|(name, _)| name == ENV_NETWORKS)
+                .map(|(_, said)| said.clone()),
+            (None, None) => std::env::var_os(ENV_NETWORKS),
+        };
+        said.map(|said| said.to_string_lossy().into_owned())
+    }
+
+    /// A host has answered: for the first agent, which decides when all have.
+    pub(super) fn hosts_have(&mut self, node: u32, question: u32, own: Vec<InterfaceAddress>) {
+        let count = self.job.nodes.names.len();
+        let questions = &mut self.drains.questions;
+        let Some(at) = questions.iter().position(|asked| asked.number == question) else {
+            return;
+        };
+        questions[at].answers.insert(node, own);
+        if questions[at].answers.len() < count {
+            return;
+        }
+        let Some(asked) = questions.remove(at) else {
+            return;
+        };
+        if Instant::now() > asked.since + NETWORK_WAIT {
+            return;
+        }
+        if self.drained.len() >= DRAINED_MAX {
+            return self.answer_drain(asked.by, too_many());
+        }
+        let (network, by) = (asked.network, asked.by);
+        let hosts = self.hosts_of(asked.answers);
+        let text = match reachability::loss(&hosts, &self.drained, &network, by.at as usize) {
+            Some(loss) => self.refusal_of(&network, loss, (&hosts, by.at)),
+            None => {
+                if !self.drained.contains(&network) {
+                    self.drained.push(network);
+                }
+                self.tell_drained();
+                String::new()
+            }
+        };
+        self.answer_drain(by, text);
+    }
+
+    /// Hosts with what they have, of their addresses those that the job knows: of such as they have
+    /// got since each has told before it answered.
+    fn hosts_of(&self, answers: BTreeMap<u32, Vec<InterfaceAddress>>) -> Vec<HostNetworks> {
+        let (places, tree) = (self.places_now(), self.job.tree());
+        let host = |(node, mut own): (u32, Vec<InterfaceAddress>)| {
+            let place = places.get(node as usize);
+            own.retain(|own| place.is_some_and(|place| place.addresses.contains(&own.at.addr())));
+            HostNetworks {
+                home: place.map_or(u64::from(node), |place| place.home),
+                own,
+                above: tree.parent(node).map(|above| above as usize),
+            }
+        };
+        answers.into_iter().map(host).collect()
+    }
+
+    /// Why a network is not left alone.
+    fn refusal_of(
+        &self,
+        network: &IpNet,
+        loss: DisableEffect,
+        (hosts, asker): (&[HostNetworks], u32),
+    ) -> String {
+        let named = |node: usize| format!("host '{}'", self.host_name(node as u32));
+        let limited = |node: usize| {
+            hosts
+                .get(node)
+                .is_some_and(|host| host.own.iter().any(|own| !own.usable))
+        };
+        let (what, concerned) = match loss {
+            DisableEffect::Last(node) => {
+                let whose = match node == asker as usize {
+                    true => String::from("this host"),
+                    false => named(node),
+                };
+                (format!("the last network of {whose} in use"), vec![node])
+            }
+            DisableEffect::Parted(one, other) => {
+                let two = format!(
+                    "all that {} and {} have in common, and no third host leads between them",
+                    named(one),
+                    named(other)
+                );
+                (two, vec![one, other])
+            }
+            DisableEffect::Agents(one, other) => {
+                let two = format!(
+                    "all that {} and {} have in common, and the second's agent reports to the first's, which no third host passes on",
+                    named(one),
+                    named(other)
+                );
+                (two, Vec::new())
+            }
+        };
+        let allowed = match concerned.into_iter().any(limited) {
+            true => format!(" ({ENV_NETWORKS} forbids others)"),
+            false => String::new(),
+        };
+        format!(
+            "{network} is {what}{allowed}; nothing has changed: garonne rail add another first, also one that hosts have got since"
+        )
+    }
+
+    /// Tells who has asked what became of it; without a word: what was asked for.
+    fn answer_drain(&mut self, by: QueryId, text: String) {
+        match by.at == self.node {
+            true => self.drain_answered(by.number, text),
+            false => self.order(by.at, &AgentCommand::Answer(by.number, text)),
+        }
+    }
+
+    /// The same, of one who has asked here.
+    pub(super) fn drain_answered(&mut self, number: u32, text: String) {
+        let askers = &mut self.drains.askers;
+        let at = askers.iter().position(|(known, _)| *known == number);
+        let Some((_, socket)) = at.and_then(|at| askers.remove(at)) else {
+            return;
+        };
+        let code = codes::G0232.to_owned();
+        let message = match text.is_empty() {
+            true => ToRank::Heard,
+            false => ToRank::Refused { code, text },
+        };
+        reply(socket.as_fd(), &message, &[]);
+    }
+
+    fn tell_drained(&mut self) {
+        let order = AgentCommand::Drained(self.drained.clone());
+        self.order_all(&order);
+        self.drained_are(self.drained.clone());
+    }
+
+    /// The first agent says which networks are not to be used.
+    pub(super) fn drained_are(&mut self, networks: Vec<IpNet>) {
+        self.drained = networks;
+        self.show_drained();
+        self.look_for_addresses();
+        self.move_line();
+    }
+
+    fn show_drained(&self) {
+        for world in &self.worlds {
+            disabled_networks::write(&world.board, &self.drained);
+        }
+        self.look_around();
+        self.ring_ranks();
+    }
+
+    /// Has the ranks of this host look at what was changed on their boards.
+    pub(super) fn ring_ranks(&self) {
+        for world in &self.worlds {
+            for rank in 0..world.shape.size {
+                let card = RankBlock::of(&world.board, rank);
+                if self.is_here(rank) && card.state() == RankState::Running {
+                    Doorbell::new(card.doorbell()).ring_fenced();
+                }
+            }
+        }
+    }
+}

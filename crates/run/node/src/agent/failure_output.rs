@@ -1,0 +1,136 @@
+//! The last words of a job whose ranks wrote tracebacks ([`super::traceback`]): equal ones once,
+//! those that only follow from another rank's end in a line, and the failure with the words of its
+//! rank behind them.
+//!
+//! Only the first agent has this, since all output passes there. Where no rank holds a traceback
+//! and none is of Python, a failure is told at once.
+
+use std::time::Instant;
+
+use super::output::StreamKind;
+use super::traceback::{self, TracebackGroup};
+use super::{Agent, shutdown};
+use crate::codes;
+use crate::limits::FAILURE_WAIT;
+use crate::node_map::named;
+use crate::printable;
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(super) struct FailureOutput {
+    /// The rank that failed first.
+    cause: Option<u32>,
+    /// What is to be said of that, until it is.
+    lines: Vec<String>,
+    due: Option<Instant>,
+}
+
+impl FailureOutput {
+    /// When they are said at the latest.
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// This rank has failed, and no other before.
+    pub fn blame(&mut self, rank: Option<u32>) {
+        self.cause = rank;
+    }
+}
+
+impl Agent<'_> {
+    /// Says what a failure comes to: at once, or behind what other ranks still write of it.
+    pub(super) fn say_last(&mut self, lines: &[&str]) {
+        let of_python = |program: &crate::job::Program| {
+            let name = program.argv.first().map(|word| word.to_string_lossy());
+            name.is_some_and(|name| shutdown::is_python(&name))
+        };
+        let holds = self.slots.iter().any(|slot| slot.err.holds());
+        if self.adopted.is_some() || !(holds || self.job.programs.iter().any(of_python)) {
+            return lines.iter().for_each(|line| self.say(line));
+        }
+        lines.iter().for_each(|line| self.tally.note_line(line));
+        self.last_words.lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        self.last_words.due = Some(Instant::now() + FAILURE_WAIT);
+    }
+
+    /// Tells all tracebacks that are held, and the failure.
+    pub(super) fn tell_last_words(&mut self) {
+        let cause = self.last_words.cause;
+        let slots = self.slots.iter_mut().zip(0..);
+        let held = slots.filter(|(slot, _)| slot.err.holds());
+        let held = held
+            .map(|(slot, rank)| (rank, slot.err.take_held()))
+            .collect();
+        // What ranks of a job that ended well wrote is theirs.
+        let (consequences, groups) = match self.code() {
+            0 => (Vec::new(), traceback::apart(held)),
+            _ => traceback::split(traceback::groups(held, cause), cause),
+        };
+        for (words, ranks) in consequences {
+            let words = printable::line(&words);
+            self.say(&format!(
+                "note[{}]: {} raised {words}",
+                codes::G0312,
+                named(&ranks)
+            ));
+        }
+        for group in groups {
+            self.tell_group(&group);
+        }
+        self.last_words.due = None;
+        for line in std::mem::take(&mut self.last_words.lines) {
+            self.say(&line);
+        }
+    }
+
+    fn tell_group(&mut self, group: &TracebackGroup) {
+        let TracebackGroup {
+            text,
+            ranks,
+            cut,
+            numbered,
+        } = group;
+        let sink = self.sinks.of(StreamKind::Err, ranks[0]);
+        self.slots[ranks[0] as usize].err.pass_on(text, sink);
+        self.emit(StreamKind::Err, ranks[0]);
+        let same = &ranks[1..];
+        let words = match (same.is_empty(), cut.is_empty()) {
+            (true, true) => return,
+            (false, true) if *numbered => {
+                format!("{} wrote the same, with their own numbers", named(same))
+            }
+            (false, true) => format!("{} wrote the same", named(same)),
+            (true, false) => format!("{} had begun to write the same", named(cut)),
+            (false, false) => {
+                format!(
+                    "{} wrote the same, {} had begun to",
+                    named(same),
+                    named(cut)
+                )
+            }
+        };
+        self.say(&format!("note[{}]: {words}", codes::G0312));
+    }
+
+    /// Tells what is due: of a job that fails all of it, else what a rank holds back.
+    pub(super) fn last_words_keep_time(&mut self, now: Instant) {
+        let is_over = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+        let held = |agent: &Self, rank: u32| agent.slots[rank as usize].err.held_due();
+        let ranks = 0..self.slots.len() as u32;
+        if self.ending.is_some() {
+            if is_over(self.last_words.due)
+                || ranks.into_iter().any(|rank| is_over(held(self, rank)))
+            {
+                self.tell_last_words();
+            }
+            return;
+        }
+        for rank in ranks {
+            if !self.paused && is_over(held(self, rank)) {
+                let text = self.slots[rank as usize].err.take_held();
+                let sink = self.sinks.of(StreamKind::Err, rank);
+                self.slots[rank as usize].err.pass_on(&text, sink);
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The last moments of an agent: what is left is killed, what ranks have written still goes out,
+//! also to a slow reader.
+
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::RecvFlags;
+
+use super::Agent;
+use super::output::{OutputSink, StreamKind};
+use super::shutdown::ends_jobs;
+use crate::limits::DRAIN_READS;
+use crate::process_tree;
+use crate::rank_messages::LauncherMessage;
+use crate::sys;
+
+impl Agent<'_> {
+    /// Kills what is left, passes the last output on and returns the exit code.
+    pub(super) fn close(&mut self) -> i32 {
+        process_tree::kill_all();
+        self.name_the_silent();
+        self.tell_outcome();
+        // The rank whose long line is passing finishes it first.
+        let passing = self
+            .sinks
+            .iter()
+            .filter_map(OutputSink::passes)
+            .collect::<Vec<_>>();
+        for rank in passing.into_iter().chain(0..self.slots.len() as u32) {
+            self.drain(rank);
+        }
+        self.tell_last_words();
+        if self.up.is_some() {
+            self.say_done();
+            self.say_end_to_guest();
+        } else {
+            self.flush_slowly();
+            self.flush(StreamKind::Out);
+            self.hand_recorders_over();
+        }
+        self.code()
+    }
+
+    /// Writes what is left for a reader that may be slow, until it is gone or somebody asks the job
+    /// to end.
+    fn flush_slowly(&mut self) {
+        loop {
+            let waiting = self
+                .sinks
+                .iter()
+                .filter(|sink| sink.pending_bytes() > 0)
+                .map(OutputSink::fd)
+                .collect::<Vec<_>>();
+            if waiting.is_empty() {
+                return;
+            }
+            let mut fds = vec![
+                PollFd::new(self.signals, PollFlags::IN),
+                PollFd::new(self.link, PollFlags::IN),
+            ];
+            fds.extend(waiting.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)));
+            let _ = rustix::event::poll(&mut fds, None);
+            let link_speaks = !fds[1].revents().is_empty();
+            drop(fds);
+            if (link_speaks && self.launcher_asks_for_the_end())
+                || std::iter::from_fn(|| self.signals.next()).any(|signal| ends_jobs(signal.number))
+            {
+                return;
+            }
+            for sink in self
+                .sinks
+                .iter_mut()
+                .filter(|sink| sink.pending_bytes() > 0)
+            {
+                sink.flush();
+            }
+        }
+    }
+
+    /// Reads one message of the launcher: whether it passes on a signal that ends jobs, or is gone.
+    fn launcher_asks_for_the_end(&self) -> bool {
+        match sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT)
+            .map(|message| LauncherMessage::decode(&message.bytes))
+        {
+            Ok(Ok(LauncherMessage::Signal { signal, .. })) => ends_jobs(signal),
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+            _ => true,
+        }
+    }
+
+    /// Reads all that a rank has written so far and passes it on, unfinished lines too.
+    pub(super) fn drain(&mut self, rank: u32) {
+        if self.up.is_some() {
+            return self.forward_all(rank);
+        }
+        for kind in [StreamKind::Out, StreamKind::Err] {
+            // One reading may stop early to let others finish their lines; all together take what a
+            // pipe holds.
+            for _ in 0..DRAIN_READS {
+                self.pump(kind, rank);
+            }
+            self.emit(kind, rank);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What ranks record for readers after their death: kept while the job runs, handed to the launcher
+//! where it ends badly.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::SendFlags;
+
+use super::{Agent, rank_start};
+use crate::limits::{FDS_OF_AGENT, RECORDERS_TOLD};
+use crate::rank_messages::LauncherMessage;
+use crate::sys;
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(super) struct FlightRecorders {
+    /// By rank: the member whose file it is, and the file.
+    files: HashMap<u32, (u32, OwnedFd)>,
+    /// The job ends badly, and the rank that is to blame, if one is.
+    cause: Option<Option<u32>>,
+}
+
+impl FlightRecorders {
+    /// The job ends by a failure, of this rank if it is one's. The first failure counts.
+    pub fn blame(&mut self, rank: Option<u32>) {
+        self.cause.get_or_insert(rank);
+    }
+
+    /// The job ends before its ranks did anything of which events could tell.
+    pub fn forget(&mut self) {
+        self.files.clear();
+    }
+}
+
+impl Agent<'_> {
+    /// Keeps the file of a rank's newest member, if there are descriptors enough for all ranks.
+    pub(super) fn keep_recorder(&mut self, rank: u32, member: u32, file: Option<OwnedFd>) {
+        let has_room =
+            || rank_start::open_files_limit() >= FDS_OF_AGENT + 5 * u64::from(self.job.size());
+        if let Some(file) = file.filter(|_| has_room()) {
+            self.recorders.files.insert(rank, (member, file));
+        }
+    }
+
+    /// Hands the launcher what the ranks of this host have recorded, if the job ended badly: of
+    /// those that are nearest by number to the one to blame.
+    pub(super) fn hand_recorders_over(&self) {
+        let Some(cause) = self.recorders.cause.filter(|_| self.adopted.is_none()) else {
+            return;
+        };
+        let epoch = |member: u32| self.members[member as usize].epoch;
+        // Those of one world: of programs that a script ran one after the other, the last.
+        let kept = || self.recorders.files.iter();
+        let Some(newest) = kept().map(|(_, (member, _))| epoch(*member)).max() else {
+            return;
+        };
+        let Some(world) = self.worlds.get(newest as usize) else {
+            return;
+        };
+        let mut ranks: Vec<_> = kept()
+            .filter(|(_, (member, _))| epoch(*member) == newest)
+            .collect();
+        ranks.sort_by_key(|(rank, _)| (rank.abs_diff(cause.unwrap_or(0)), **rank));
+        ranks.truncate(RECORDERS_TOLD);
+        // A launcher that is stopped takes no more, and does without.
+        let tell = |message: &LauncherMessage, file: &OwnedFd| {
+            let _ = sys::send(
+                self.link.as_fd(),
+                &message.encode(),
+                &[file.as_fd()],
+                SendFlags::DONTWAIT,
+            );
+        };
+        tell(&LauncherMessage::Remains { rank: cause }, &world.file);
+        for (&rank, (member, file)) in ranks {
+            let process = self.members[*member as usize].pid as u32;
+            tell(&LauncherMessage::Recorder { rank, process }, file);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What a job hangs on, said without being asked: before its ranks end because of a signal or of
+//! its time.
+//!
+//! The agent has its own program find that out (`garonne agent --hang_report`), as `garonne who`
+//! would, and prints what that writes. The agent goes on meanwhile, since the program asks it as
+//! any tool does. Owned by the first agent of a job; one program at a time, of at most
+//! [`VERDICT_BYTES_MAX`], for as long as its cause allows.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use super::helper_process::{self, HelperProcess};
+use super::stall_detector::StallDetector;
+use super::{Agent, EpollToken};
+use crate::agent_discovery;
+use crate::limits::VERDICT_BYTES_MAX;
+use crate::sys;
+
+/// Why a verdict is wanted, and so what comes after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HangReportReason {
+    /// The time of the job has passed: the job ends.
+    Time,
+    /// A signal asked for the end. `broadcast`: those of the terminal's process group have it.
+    Interrupt { signal: i32, broadcast: bool },
+    /// The ranks of this host have stood still: nothing comes after it unless the verdict is
+    /// proven.
+    Stall,
+}
+
+impl HangReportReason {
+    /// As the program is told it.
+    fn word(self) -> &'static str {
+        match self {
+            HangReportReason::Time => "time",
+            HangReportReason::Interrupt { .. } => "interrupt",
+            HangReportReason::Stall => "stall",
+        }
+    }
+}
+
+/// The program that looks.
+#[derive(Debug)]
+struct HangReporter {
+    cause: HangReportReason,
+    /// 0 when it has ended.
+    pid: i32,
+    pipe: OwnedFd,
+    said: Vec<u8>,
+    until: Instant,
+}
+
+impl Drop for HangReporter {
+    fn drop(&mut self) {
+        if self.pid != 0 {
+            sys::kill(self.pid, libc::SIGKILL);
+        }
+    }
+}
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(super) struct HangReports {
+    looking: Option<HangReporter>,
+    pub stalls: StallDetector,
+}
+
+impl HangReports {
+    /// Whether the job ends because of a signal once its verdict is there.
+    pub fn is_interrupt(&self) -> bool {
+        let cause = self.looking.as_ref().map(|looking| looking.cause);
+        matches!(cause, Some(HangReportReason::Interrupt { .. }))
+    }
+
+    /// Whether the program looks now.
+    pub fn is_looking(&self) -> bool {
+        self.looking.is_some()
+    }
+
+    /// When the program has had enough time.
+    pub fn due(&self) -> Option<Instant> {
+        self.looking.as_ref().map(|looking| looking.until)
+    }
+
+    /// A child of the agent has ended, and its process id may be another's soon.
+    pub fn reaped(&mut self, pid: i32) {
+        if let Some(looking) = self.looking.as_mut().filter(|looking| looking.pid == pid) {
+            looking.pid = 0;
+        }
+    }
+
+    /// Nobody wants to know any more.
+    pub fn stop(&mut self) {
+        self.looking = None;
+    }
+}
+
+impl Agent<'_> {
+    /// Has the program look, in place of one that looks already. Returns whether it does: then its
+    /// end comes within `patience`.
+    pub(super) fn begin_verdict(&mut self, cause: HangReportReason, patience: Duration) -> bool {
+        let begun = !self.gathering && (!self.worlds.is_empty() || self.job.nodes.several());
+        if self.up.is_some() || self.adopted.is_some() || !begun {
+            return false;
+        }
+        let Some(name) = agent_discovery::name_of(self.hello.as_fd()) else {
+            return false;
+        };
+        let words = ["agent", "--verdict", &name.0, cause.word()];
+        let Some(HelperProcess { pid, pipe }) = helper_process::start(&words, self.signals) else {
+            return false;
+        };
+        let looking = HangReporter {
+            cause,
+            pid,
+            pipe,
+            said: Vec::new(),
+            until: Instant::now() + patience,
+        };
+        if self
+            .listen(looking.pipe.as_fd(), EpollToken::Verdict)
+            .is_err()
+        {
+            return false;
+        }
+        self.verdicts.looking = Some(looking);
+        true
+    }
+
+    /// The program says something, or has ended.
+    pub(super) fn verdict_speaks(&mut self) {
+        let mut buffer = [0; 4096];
+        while let Some(looking) = &mut self.verdicts.looking {
+            match rustix::io::read(&looking.pipe, &mut buffer) {
+                Ok(0) => return self.end_verdict(true),
+                Ok(n) if looking.said.len() + n <= VERDICT_BYTES_MAX => {
+                    looking.said.extend_from_slice(&buffer[..n]);
+                }
+                Err(rustix::io::Errno::AGAIN) => return,
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(_) => return self.end_verdict(false),
+            }
+        }
+    }
+
+    /// A child of the agent has ended that may be a program that looks: for a verdict, for who
+    /// asked, at a crash.
+    pub(super) fn looker_reaped(&mut self, pid: i32) {
+        self.looks.reaped(pid);
+        self.crashes.reaped(pid);
+        self.verdicts.reaped(pid);
+    }
+
+    /// When one of these programs has had enough time.
+    pub(super) fn lookers_due(&self) -> Option<Instant> {
+        let verdicts = self
+            .verdicts
+            .due()
+            .into_iter()
+            .chain(self.verdicts.stalls.due());
+        let others = self.looks.due().into_iter().chain(self.crashes.due());
+        others.chain(verdicts).min()
+    }
+
+    /// Ends programs that take longer than they may.
+    pub(super) fn lookers_keep_time(&mut self, now: Instant) {
+        self.looks_keep_time(now);
+        self.crash_keeps_time(now);
+        if self.verdicts.due().is_some_and(|due| due <= now) {
+            self.end_verdict(false);
+        }
+        self.look_for_stall(now);
+    }
+
+    /// Prints what the program has said, if that is `whole`, and goes on with what it was wanted
+    /// for.
+    pub(super) fn end_verdict(&mut self, whole: bool) {
+        let Some(looking) = self.verdicts.looking.take() else {
+            return;
+        };
+        let text = String::from_utf8_lossy(&looking.said).trim_end().to_owned();
+        let text = Some(text.as_str()).filter(|text| whole && !text.is_empty());
+        if let (Some(text), false) = (text, looking.cause == HangReportReason::Stall) {
+            self.say(text);
+        }
+        match looking.cause {
+            HangReportReason::Time => self.end_for_time(),
+            HangReportReason::Stall => self.stall_found(text),
+            HangReportReason::Interrupt { signal, broadcast } => {
+                self.end_by_signal(signal, broadcast, false)
+            }
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! What the agents of a job on several hosts learn of each other before the first rank starts, and
+//! pass on to their ranks; and what the ranks of one host learn of it that use TCP among
+//! themselves.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+
+use garonne_rails::tcp::{Secret, listen};
+use garonne_sync::shm::Segment;
+
+use super::agent_link::AgentLink;
+use super::child_role::ChildRole;
+use super::exit_log::start_error_code;
+use super::reconnect::Reconnect;
+use super::root_role::no_secret;
+use super::{Agent, AgentStart, EpollToken};
+use crate::addresses;
+use crate::agent_messages::{AgentReport, HostEndpoint, NodeEndpoints};
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::host_table;
+use crate::layout::RankBlock;
+use crate::limits::HOST_NAMES_MAX;
+use crate::new_networks;
+use crate::rank::allowed_networks::AllowedNetworks;
+
+/// Where everybody is.
+pub(super) struct HostExchange {
+    /// By node; addresses in the order in which to try them from here.
+    places: Vec<HostEndpoint>,
+    /// By rank.
+    ports: Vec<u16>,
+    /// Of this node's ranks that have not been started.
+    listeners: HashMap<u32, TcpListener>,
+    /// Of a job on one host; those on several have one before they know where everybody is.
+    secret: Option<Secret>,
+}
+
+/// A port on all addresses of this host, IPv6 as well where there is any; 0: any port.
+pub(crate) fn listen_at(port: u16) -> Result<(TcpListener, u16)> {
+    let any = [
+        SocketAddr::from(([0u16; 8], port)),
+        SocketAddr::from(([0u8; 4], port)),
+    ];
+    let listener = listen(any[0]).or_else(|_| listen(any[1]));
+    let listener = listener.map_err(|error| {
+        let at = if port == 0 {
+            String::new()
+        } else {
+            format!(" at port {port}")
+        };
+        Error::resource(
+            codes::G0209,
+            format!("cannot listen for other hosts{at}: {error:?}"),
+        )
+    })?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| Error::system(codes::G0209, "cannot tell which port was opened", error))?;
+    Ok((listener, address.port()))
+}
+
+/// This host as others see it.
+pub(crate) fn own_place() -> Result<HostEndpoint> {
+    Ok(HostEndpoint {
+        name: rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned(),
+        home: addresses::home()?,
+        addresses: addresses::own(),
+        guest: false,
+    })
+}
+
+impl Agent<'_> {
+    /// Whether a rank runs, or is to run, on this host.
+    pub(super) fn is_here(&self, rank: u32) -> bool {
+        self.slots
+            .get(rank as usize)
+            .is_some_and(|slot| slot.node == self.node)
+    }
+
+    /// Opens the ports of this node's ranks, and the lines between agents. Returns the listeners by
+    /// rank.
+    pub(super) fn meet(&mut self, beginning: AgentStart) -> Result<HashMap<u32, TcpListener>> {
+        let mut listeners = HashMap::new();
+        let mut ports = Vec::new();
+        for rank in self.job.ranks_of(self.node) {
+            let (listener, port) = listen_at(0)?;
+            listeners.insert(rank, listener);
+            ports.push(port);
+        }
+        match beginning {
+            AgentStart::Plain if self.adopted.is_some() => {}
+            AgentStart::Plain => self.start_branches(None)?,
+            AgentStart::Joined(company) => self.start_branches(Some(*company))?,
+            AgentStart::Outer(outer) => {
+                let trunk = AgentLink::new(outer.line, EpollToken::Trunk(self.node), &self.epoll);
+                let secret = outer.secret.clone();
+                self.up = Some(Box::new(ChildRole {
+                    trunk: Some(trunk),
+                    secret: outer.secret,
+                    parent: outer.parent,
+                    reached: outer.reached,
+                    port: outer.port,
+                    renewal: Reconnect::default(),
+                    told: Vec::new(),
+                    go: None,
+                    guest: outer.guest,
+                }));
+                self.show_line(outer.parent);
+                let place = HostEndpoint {
+                    guest: outer.guest,
+                    ..own_place()?
+                };
+                self.await_below(&secret, outer.porch)?;
+                // Before this host counts as ready, so that nothing starts anywhere.
+                self.networks()?;
+                let node = self.node;
+                self.take_own_seat(NodeEndpoints { node, place, ports });
+                // Orders may have come together with the job, of which the socket tells nothing
+                // more.
+                self.first_speaks();
+            }
+        }
+        Ok(listeners)
+    }
+
+    /// Waits for those that report to this node, if any do: at a port that they know already, or
+    /// are told of by the first agent, which starts them.
+    fn await_below(&mut self, secret: &Secret, porch: Option<TcpListener>) -> Result<()> {
+        match porch {
+            Some(listener) => self.open_below(secret, listener),
+            None if self.job.tree().has_children(self.node) => {
+                let (listener, port) = listen_at(0)?;
+                self.open_below(secret, listener)?;
+                self.report(&AgentReport::Opened(port, addresses::to_call()));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether all agents are there, or have said that they are.
+    pub(super) fn has_met(&self) -> bool {
+        match (&self.up, &self.below) {
+            (Some(up), _) => up.go.is_some(),
+            // But itself, which is here.
+            (None, Some(below)) => below.others_are_ready(),
+            _ => true,
+        }
+    }
+
+    /// The agents have met: tells the others, if this is the first, and keeps what ranks need to
+    /// know.
+    pub(super) fn settle_hosts(&mut self, listeners: HashMap<u32, TcpListener>) -> Result<()> {
+        let port = |rank: &u32| {
+            listeners
+                .get(rank)
+                .and_then(|listener| listener.local_addr().ok())
+        };
+        let ports = self.job.ranks_of(self.node);
+        let ports = ports
+            .iter()
+            .map(|rank| port(rank).map_or(0, |address| address.port()))
+            .collect();
+        let (mut places, ports) = match self.up.as_mut().and_then(|up| up.go.take()) {
+            Some(told) => {
+                self.check_ways(&told.0)?;
+                told
+            }
+            None => self.go(NodeEndpoints {
+                node: self.node,
+                place: own_place()?,
+                ports,
+            })?,
+        };
+        addresses::order_all(&mut places);
+        // What has answered once is tried first.
+        if let Some(up) = &self.up
+            && let Some(above) = places.get_mut(up.parent as usize)
+        {
+            // It may be one that the first host does not know of, where somebody translates.
+            if up.guest && !above.addresses.contains(&up.reached) {
+                above.addresses.truncate(crate::limits::ADDRESSES_MAX - 1);
+                above.addresses.push(up.reached);
+            }
+            above
+                .addresses
+                .sort_by_key(|address| *address != up.reached);
+        }
+        self.hosts = Some(HostExchange {
+            places,
+            ports,
+            listeners,
+            secret: None,
+        });
+        Ok(())
+    }
+
+    /// What the ranks here may use, as far as the job knows: they would say so themselves, when all
+    /// run.
+    fn networks(&self) -> Result<AllowedNetworks> {
+        let is_asked = self.adopted.is_none() && !self.job.ranks_of(self.node).is_empty();
+        match self.ranks_networks().filter(|_| is_asked) {
+            Some(said) => AllowedNetworks::on_this_host(&said),
+            None => Ok(AllowedNetworks::default()),
+        }
+    }
+
+    /// An error where that leaves them no way to another host with ranks: the launcher's may have
+    /// none, and agents use any network.
+    pub(super) fn check_ways(&self, places: &[HostEndpoint]) -> Result<()> {
+        let networks = self.networks()?;
+        if !networks.limits() {
+            return Ok(());
+        }
+        let own = places.get(self.node as usize);
+        let networks = networks.of_host(own.map_or("", |own| &own.name));
+        let with_ranks: BTreeSet<u32> = self.job.nodes.of_rank.iter().copied().collect();
+        places
+            .iter()
+            .zip(0..)
+            .filter(|(_, node)| *node != self.node && with_ranks.contains(node))
+            .try_for_each(|(place, _)| networks.limit(&mut place.clone()))
+    }
+
+    /// Opens ports of this host's own for the ranks of a job on one host, which are to use TCP as
+    /// well.
+    pub(super) fn settle_alone(&mut self) -> Result<()> {
+        let own = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let failed = |error| {
+            Error::resource(
+                codes::G0209,
+                format!("cannot listen at {own} for ranks: {error:?}"),
+            )
+        };
+        let (mut ports, mut listeners) = (Vec::new(), HashMap::new());
+        for rank in 0..self.job.size() {
+            let listener = listen((own, 0).into()).map_err(failed)?;
+            let address = listener.local_addr();
+            let address = address.map_err(|error| {
+                Error::system(codes::G0209, "cannot tell which port was opened", error)
+            })?;
+            ports.push(address.port());
+            listeners.insert(rank, listener);
+        }
+        let place = HostEndpoint {
+            addresses: vec![own],
+            ..own_place()?
+        };
+        self.hosts = Some(HostExchange {
+            places: vec![place],
+            ports,
+            listeners,
+            secret: Some(Secret::generate().map_err(no_secret)?),
+        });
+        Ok(())
+    }
+
+    /// Addresses of a node, in the order in which to try them from here.
+    pub(super) fn addresses_of(&self, node: u32) -> &[IpAddr] {
+        let place = self
+            .hosts
+            .as_ref()
+            .and_then(|hosts| hosts.places.get(node as usize));
+        place.map_or(&[], |place| &place.addresses)
+    }
+
+    /// The same with those that it has got since the job began behind them; none of which leads
+    /// back here.
+    pub(super) fn addresses_now(&self, node: u32) -> Vec<IpAddr> {
+        let mut all = self.addresses_of(node).to_vec();
+        let leads_back = |address: &IpAddr| {
+            self.addresses_of(self.node).contains(address)
+                || self.added.contains(&(self.node, *address))
+        };
+        for (_, address) in self.added.iter().filter(|(of, _)| *of == node) {
+            if !all.contains(address) && !leads_back(address) {
+                all.push(*address);
+            }
+        }
+        all
+    }
+
+    /// Those of this one.
+    pub(super) fn own_addresses(&self) -> Vec<IpAddr> {
+        self.addresses_of(self.node).to_vec()
+    }
+
+    /// Where all hosts are, with the addresses that they have got since the job began.
+    pub(super) fn places_now(&self) -> Vec<HostEndpoint> {
+        let mut places = self
+            .hosts
+            .as_ref()
+            .map_or(Vec::new(), |hosts| hosts.places.clone());
+        new_networks::complete(&mut places, &self.added);
+        places
+    }
+
+    /// The port of a rank.
+    pub(super) fn port_of(&self, rank: u32) -> Option<u16> {
+        let ports = self.hosts.as_ref().map(|hosts| &hosts.ports)?;
+        ports.get(rank as usize).copied().filter(|port| *port != 0)
+    }
+
+    /// The port of a rank that is about to be started.
+    pub(super) fn take_listener(&mut self, rank: u32) -> Option<TcpListener> {
+        self.hosts.as_mut()?.listeners.remove(&rank)
+    }
+
+    /// The table of hosts as ranks read it; nothing where there is one.
+    pub(super) fn atlas(&self) -> Vec<u8> {
+        let hosts = self.hosts.as_ref();
+        hosts.map_or(Vec::new(), |hosts| host_table::encode(&hosts.places))
+    }
+
+    /// Where ranks of a new world are: on its cards.
+    pub(super) fn show_hosts(&self, board: &Segment) {
+        let Some(hosts) = &self.hosts else { return };
+        for (slot, rank) in self.slots.iter().zip(0..) {
+            let port = hosts.ports.get(rank as usize).copied().unwrap_or(0);
+            RankBlock::of(board, rank).set_host(slot.node, port);
+        }
+    }
+
+    /// What people call a host: who has started the job has named it; of another launcher's only
+    /// the host itself says its name, once all have met.
+    pub(super) fn host_name(&self, node: u32) -> &str {
+        let places = self.hosts.as_ref().filter(|_| self.adopted.is_some());
+        match places.and_then(|hosts| hosts.places.get(node as usize)) {
+            Some(place) => &place.name,
+            None => self.job.nodes.name(node),
+        }
+    }
+
+    /// Names of the hosts, a line each; nothing where there is one, or where they are too many for
+    /// a message.
+    pub(super) fn host_names(&self) -> String {
+        let names = self.hosts.iter().flat_map(|hosts| &hosts.places);
+        let names = names
+            .map(|place| place.name.as_str())
+            .collect::<Vec<_>>()
+            .join("\n");
+        match self.job.nodes.several() && names.len() <= HOST_NAMES_MAX {
+            true => names,
+            false => String::new(),
+        }
+    }
+
+    /// The secret of a job whose ranks use TCP.
+    pub(super) fn secret(&self) -> Option<&Secret> {
+        match (&self.far, &self.up) {
+            (Some(far), _) => Some(far.secret()),
+            (_, Some(up)) => Some(&up.secret),
+            _ => self.hosts.as_ref()?.secret.as_ref(),
+        }
+    }
+
+    /// Shows that a rank of another host has ended well.
+    pub(super) fn mark_ended_elsewhere(&mut self, rank: u32) {
+        if self
+            .slots
+            .get(rank as usize)
+            .is_some_and(|slot| slot.node != self.node)
+        {
+            for world in &self.worlds {
+                RankBlock::of(&world.board, rank).set_state(crate::layout::RankState::Finalized);
+            }
+        }
+    }
+
+    /// A person, or the system, ends this host's part of the job.
+    pub(super) fn say_ended_by(&mut self, signal: i32) {
+        if self.up.is_some() && self.ending.is_none() && super::shutdown::ends_jobs(signal) {
+            let name = self.host_name(self.node).to_owned();
+            let code = codes::G0217;
+            let signal_name = crate::process_tree::signal_name(signal);
+            let who = match self.is_guest() {
+                true => format!("host '{name}', which had joined, was asked there to end its part"),
+                false => format!("the agent on host '{name}' was asked to end"),
+            };
+            self.report(&AgentReport::Failed {
+                rank: None,
+                code: 128 + signal,
+                finalized: false,
+                report: String::new(),
+                line: format!("error[{code}]: {who} by {signal_name}"),
+            });
+        }
+    }
+
+    /// This host's part cannot go on: tells the first agent, and waits for its orders no longer
+    /// than for their end.
+    pub(super) fn failed_here(&mut self, error: &Error) -> i32 {
+        let name = self.host_name(self.node).to_owned();
+        let code = start_error_code(error);
+        let text = error.to_string();
+        let line = match text.split_once("]: ") {
+            Some((head, rest)) => format!("{head}]: host '{name}': {rest}"),
+            None => text,
+        };
+        self.say_to_guest(&line);
+        self.report(&AgentReport::Failed {
+            rank: None,
+            code,
+            finalized: false,
+            report: String::new(),
+            line,
+        });
+        self.say_done();
+        code
+    }
+}

@@ -1,0 +1,204 @@
+//! Hosts that have joined a job with a key, as its agents see them: the first hands each its errand
+//! on the line that it has made, and tells latecomers so; the agent of such a host says to whoever
+//! joined why it ends.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, TcpListener};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use garonne_rails::tcp::Secret;
+use garonne_rails::tcp::trusted::Trusted;
+use rustix::event::epoll;
+
+use super::agent_link::{AgentLink, LinkLoss};
+use super::output::{OutputSink, StreamKind};
+use super::{Agent, EpollToken, rank_start};
+use crate::agent_messages::AgentCommand;
+use crate::codes;
+use crate::error::Result;
+use crate::job::Job;
+use crate::join::ToJoiner;
+use crate::join::join_listener::JoinedHosts;
+use crate::join::late_join::LateJoinListener;
+use crate::layout::JobId;
+use crate::remote_agent::AgentOrigin;
+
+/// What an agent begins with.
+#[derive(Debug)]
+pub(crate) enum AgentStart {
+    /// Nothing: it is the first, or the only one.
+    Plain,
+    /// It is the first, and these hosts have joined.
+    Joined(Box<JoinedHosts>),
+    /// It is that of another host than the launcher's.
+    Outer(Box<RootConnection>),
+}
+
+impl AgentStart {
+    /// What the agent of another host begins with.
+    pub fn outer(&self) -> Option<&RootConnection> {
+        match self {
+            AgentStart::Outer(outer) => Some(outer),
+            _ => None,
+        }
+    }
+}
+
+/// The line of an agent to the first one, and what it is there.
+#[derive(Debug)]
+pub(crate) struct RootConnection {
+    /// The job, which all its agents and ranks name alike.
+    pub job: JobId,
+    /// Its node.
+    pub node: u32,
+    /// The job's secret.
+    pub secret: Secret,
+    /// The line, to the agent above.
+    pub line: Trusted,
+    /// That one's node.
+    pub parent: u32,
+    /// The address at which it was made.
+    pub reached: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// Its host has joined with a key.
+    pub guest: bool,
+    /// Where those call that report to it, if they know that port already.
+    pub porch: Option<TcpListener>,
+}
+
+impl Agent<'_> {
+    /// Makes the hosts that have joined the last nodes of the job.
+    pub(super) fn seat(&mut self, company: JoinedHosts) -> Result<()> {
+        let Some((port, secret)) = self
+            .far
+            .as_ref()
+            .map(|far| (far.port(), far.secret().clone()))
+        else {
+            return Ok(());
+        };
+        let joined = company.guests.len();
+        let first = self.job.nodes.names.len() - joined;
+        let job = AgentCommand::Job(Box::new(self.job_for(AgentOrigin::Guest))).encode();
+        let mut lost = Vec::new();
+        for ((_, line), node) in company.guests.into_iter().zip(first as u32..) {
+            let errand = self.errand_for(node, secret.clone(), (port, Vec::new()));
+            let mut trunk = AgentLink::new(line, EpollToken::Trunk(node), &self.epoll);
+            let errand = ToJoiner::Errand(Box::new(errand)).encode();
+            let sent = trunk.send(&self.epoll, &errand);
+            let sent = sent.and_then(|()| trunk.send(&self.epoll, &job));
+            if let Some(below) = &mut self.below {
+                below.seat(node, trunk);
+            }
+            self.show_line(node);
+            if sent.is_err() {
+                lost.push(node);
+            }
+        }
+        // All are known before the job ends for one of them, so that the others are told.
+        lost.into_iter().for_each(|node| self.branch_lost(node));
+        let epoll = &self.epoll;
+        let gate = LateJoinListener::new(
+            (company.porch, company.told),
+            joined,
+            &mut |place, socket| watch_late(epoll, place, socket),
+        );
+        self.listen(gate.fd(), EpollToken::Gate)?;
+        if let Some(far) = &mut self.far {
+            far.gate = Some(gate);
+        }
+        Ok(())
+    }
+
+    /// The job as agents elsewhere are told it: those that we start with our environment, and
+    /// directories that mean the same there; hosts that have joined have their own.
+    pub(super) fn job_for(&self, manner: AgentOrigin) -> Job {
+        let mut job = self.job.clone();
+        if manner == AgentOrigin::Guest {
+            job.env = Some(rank_start::environment_for_guests());
+            return job;
+        }
+        let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
+        for program in &mut job.programs {
+            program.dir = Some(match program.dir.take() {
+                Some(dir) => here.join(dir),
+                None => here.clone(),
+            });
+        }
+        let of_this_host = |name: &OsString| {
+            name.to_str()
+                .is_some_and(|name| rank_start::OF_ONE_HOST.contains(&name))
+        };
+        job.env = Some(
+            std::env::vars_os()
+                .filter(|(name, _)| !of_this_host(name))
+                .collect(),
+        );
+        job
+    }
+
+    /// Somebody calls where hosts have joined.
+    pub(super) fn open_gate(&mut self) {
+        let epoll = &self.epoll;
+        if let Some(gate) = self.far.as_mut().and_then(|far| far.gate.as_mut()) {
+            gate.open(&mut |place, socket| watch_late(epoll, place, socket));
+        }
+    }
+
+    /// Sends those away who do not go.
+    pub(super) fn gate_keeps_time(&mut self, now: Instant) {
+        if let Some(gate) = self.far.as_mut().and_then(|far| far.gate.as_mut()) {
+            gate.keep_time(now);
+        }
+    }
+
+    /// One of them goes on.
+    pub(super) fn late_speaks(&mut self, place: u32) {
+        let epoll = &self.epoll;
+        if let Some(gate) = self.far.as_mut().and_then(|far| far.gate.as_mut()) {
+            gate.keep_time(Instant::now());
+            gate.look(place as usize, &mut |socket| {
+                let _ = epoll::delete(epoll, socket);
+            });
+        }
+    }
+
+    /// Whether this host has joined with a key.
+    pub(super) fn is_guest(&self) -> bool {
+        self.up.as_ref().is_some_and(|up| up.guest)
+    }
+
+    /// Where a person has joined, nobody else would say why it ends.
+    pub(super) fn say_cut_off(&mut self, how: LinkLoss) {
+        if self.ending.is_none() {
+            self.say_to_guest(&format!(
+                "error[{}]: the connection to the host where the job was started broke: {how}",
+                codes::G0217
+            ));
+        }
+    }
+
+    /// What went wrong is printed where the job was started; here only that it did.
+    pub(super) fn say_end_to_guest(&mut self) {
+        let code = self.code();
+        if code != 0 && self.up.as_ref().is_some_and(|up| up.trunk.is_some()) {
+            self.say_to_guest(&format!(
+                "garonne join: the job ended with exit code {code}; why is printed where it was started"
+            ));
+        }
+    }
+
+    /// Prints a line for the person who has joined, if this is such a host.
+    pub(super) fn say_to_guest(&self, line: &str) {
+        if self.is_guest() {
+            OutputSink::new(StreamKind::Err).write(format!("{line}\n").as_bytes());
+        }
+    }
+}
+
+/// Watches one who calls where hosts have joined.
+fn watch_late(epoll: &OwnedFd, place: usize, socket: BorrowedFd<'_>) -> bool {
+    let token = EpollToken::Late(place as u32).pack();
+    epoll::add(epoll, socket, token, epoll::EventFlags::IN).is_ok()
+}

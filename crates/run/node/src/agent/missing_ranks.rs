@@ -1,0 +1,228 @@
+//! Ranks that will never join a world whose other ranks wait for them: the agent says so and ends
+//! the job.
+//!
+//! A program may end well without MPI_Init, behind a wrapper or on purpose, and a job in which no
+//! rank calls it is none of MPI's business. So nothing is said until nothing can change any more:
+//! every rank of the world has ended or sleeps in a wait of the library, no process is left that
+//! could still register, and at least one rank never came. Looked at only while there is such a
+//! rank, a few times a second; nothing here costs the ranks anything.
+
+use std::time::{Duration, Instant};
+
+use garonne_sync::doorbell::Doorbell;
+
+use super::{Agent, RankSlot, WorldState};
+use crate::codes;
+use crate::layout::{RankBlock, RankState, ShardBlock, WaitInfo};
+use crate::limits::{ABSENCE_LOOK, ABSENCE_WAIT};
+use crate::process_tree::{self, ProcessExit};
+use crate::sys;
+
+/// What a rank can still do for a world.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Participation {
+    /// It computes, or may still register: anything can happen.
+    Open,
+    /// It has ended, and came before it did.
+    Over,
+    /// It has ended well without coming.
+    Absent,
+    /// It has waited for some time.
+    Waits(WaitInfo),
+}
+
+/// The first rank that is missing in a world where all others wait, and one of those; preferably
+/// one that waits for just this rank.
+fn verdict(parts: &[Participation]) -> Option<(usize, usize)> {
+    let absent = parts
+        .iter()
+        .position(|part| *part == Participation::Absent)?;
+    if parts.contains(&Participation::Open) {
+        return None;
+    }
+    let waits = |part: &Participation| matches!(part, Participation::Waits(_));
+    let for_absent = |part: &Participation| match part {
+        Participation::Waits(wait) => usize::try_from(wait.peer)
+            .is_ok_and(|peer| parts.get(peer) == Some(&Participation::Absent)),
+        _ => false,
+    };
+    match parts.iter().position(for_absent) {
+        Some(waiter) => match parts[waiter] {
+            Participation::Waits(wait) => {
+                Some((usize::try_from(wait.peer).unwrap_or(absent), waiter))
+            }
+            _ => None,
+        },
+        None => Some((absent, parts.iter().position(waits)?)),
+    }
+}
+
+impl WorldState {
+    /// Wakes ranks that sleep and have not said what they wait for: a rank says it only when it
+    /// goes back to sleep, so that short waits do not pay for it.
+    pub(super) fn stir(&self) {
+        for rank in 0..self.shape.size {
+            let card = RankBlock::of(&self.board, rank);
+            if card.state() == RankState::Running
+                && card.wait().is_some_and(|wait| wait.since_ns == 0)
+            {
+                Doorbell::new(card.doorbell()).ring_fenced();
+                for shard in 1..self.shape.shards {
+                    if let Some(card) = ShardBlock::of(&self.board, &self.shape, shard, rank) {
+                        Doorbell::new(card.doorbell()).ring_fenced();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl RankSlot {
+    /// Whether the rank has ended well before it came to the world of this number.
+    fn missed(&self, epoch_of_member: Option<u32>, epoch: u32) -> bool {
+        self.ended == Some(ProcessExit::Exit(0)) && epoch_of_member.is_none_or(|last| last < epoch)
+    }
+}
+
+impl Agent<'_> {
+    /// The world that ranks joined last, if some rank will never come to it.
+    fn incomplete_world(&self) -> Option<u32> {
+        // What ranks of other hosts do is not seen from here.
+        if self.job.nodes.several() {
+            return None;
+        }
+        let epoch = u32::try_from(self.worlds.len()).ok()?.checked_sub(1)?;
+        let missed = |slot: &RankSlot| slot.missed(self.epoch_of(slot), epoch);
+        (self.ending.is_none() && self.slots.iter().any(missed)).then_some(epoch)
+    }
+
+    fn epoch_of(&self, slot: &RankSlot) -> Option<u32> {
+        slot.member.map(|index| self.members[index as usize].epoch)
+    }
+
+    /// When to look for absent ranks again.
+    pub(super) fn absence_due(&self) -> Option<Instant> {
+        self.absence_due.filter(|_| self.ending.is_none())
+    }
+
+    /// Looks for absent ranks, if it is time, and sets the time of the next look.
+    pub(super) fn look_for_absent(&mut self, now: Instant) {
+        let Some(epoch) = self.incomplete_world() else {
+            self.absence_due = None;
+            return;
+        };
+        match self.absence_due {
+            Some(due) if due > now => {}
+            None => self.absence_due = Some(now + ABSENCE_LOOK),
+            Some(_) => {
+                self.absence_due = Some(now + ABSENCE_LOOK);
+                self.end_if_absent(epoch);
+            }
+        }
+    }
+
+    fn end_if_absent(&mut self, epoch: u32) {
+        self.worlds[epoch as usize].stir();
+        let now = Duration::from_nanos(sys::monotonic_ns());
+        let parts: Vec<Participation> = (0..self.slots.len() as u32)
+            .map(|rank| self.part(rank, epoch, now))
+            .collect();
+        let Some((absent, waiter)) = verdict(&parts) else {
+            return;
+        };
+        if self.strangers_alive() {
+            return;
+        }
+        let waiting = parts
+            .iter()
+            .filter(|part| matches!(part, Participation::Waits(_)))
+            .count();
+        let others = match waiting - 1 {
+            0 => String::new(),
+            1 => String::from(", and so does another rank"),
+            more => format!(", and so do {more} others"),
+        };
+        let again = if epoch > 0 { " once more" } else { "" };
+        let line = format!(
+            "error[{}]: rank {absent} ({}, process {}) ended with exit status 0 and did not call MPI_Init{again}; rank {waiter} waits for ever{others}",
+            codes::G0214,
+            self.program_name(absent as u32),
+            self.slots[absent].pid
+        );
+        self.kept_out(absent as u32, &line);
+    }
+
+    fn part(&self, rank: u32, epoch: u32, now: Duration) -> Participation {
+        let slot = &self.slots[rank as usize];
+        if slot.missed(self.epoch_of(slot), epoch) {
+            return Participation::Absent;
+        }
+        let Some(member) = slot.member.map(|index| &self.members[index as usize]) else {
+            return Participation::Open;
+        };
+        let gone = member.gone || (member.direct && slot.ended.is_some());
+        if gone && (slot.ended.is_some() || member.epoch == epoch) {
+            return Participation::Over;
+        }
+        // One that has finalized may come again: with a session, or by another program of its
+        // script.
+        if gone || member.finalized || member.epoch != epoch {
+            return Participation::Open;
+        }
+        let wait = RankBlock::of(&self.worlds[epoch as usize].board, rank).wait();
+        wait.filter(|wait| {
+            wait.since_ns != 0 && Duration::from_nanos(wait.since_ns) + ABSENCE_WAIT <= now
+        })
+        .map_or(Participation::Open, Participation::Waits)
+    }
+
+    /// Whether a process that no rank waits for (put into the background by a script that has
+    /// ended) may still register.
+    fn strangers_alive(&self) -> bool {
+        process_tree::children_of(rustix::process::getpid().as_raw_pid())
+            .into_iter()
+            .filter(|pid| !self.slots.iter().any(|slot| slot.pid == *pid))
+            .any(|pid| {
+                process_tree::ended(pid).is_none()
+                    && !self.members.iter().any(|member| member.pid == pid)
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits(peer: i32) -> Participation {
+        Participation::Waits(WaitInfo {
+            peer,
+            since_ns: 1,
+            ..WaitInfo::default()
+        })
+    }
+
+    #[test]
+    fn nothing_is_said_while_a_rank_may_still_act() {
+        assert_eq!(
+            verdict(&[waits(1), Participation::Absent, Participation::Open]),
+            None
+        );
+        assert_eq!(verdict(&[Participation::Over, Participation::Absent]), None);
+        assert_eq!(verdict(&[waits(1), Participation::Over]), None);
+    }
+
+    #[test]
+    fn the_one_that_is_waited_for_is_named_first() {
+        let parts = [
+            Participation::Absent,
+            waits(-1),
+            waits(3),
+            Participation::Absent,
+        ];
+        assert_eq!(verdict(&parts), Some((3, 2)));
+        assert_eq!(
+            verdict(&[Participation::Absent, waits(-1), Participation::Over]),
+            Some((0, 1))
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! What the agent calls a rank when it tells of it, and where the rank was at its end.
+//!
+//! All that is read here was written by the rank, which may have overwritten itself: it is only
+//! shown. Called when a job fails, not before.
+
+use std::os::fd::AsFd;
+
+use garonne_sites::Resolver;
+use garonne_sync::shm::Access;
+
+use super::{Agent, RegisteredProcess, WorldState};
+use crate::layout::{self, last_calls};
+use crate::program_map::{self, ProgramMap};
+use crate::{call_names, memory_file};
+
+/// The calls that do not say which of them they are.
+const QUICK: &str = "the send or receive";
+
+/// Latest calls of a rank's threads that are named: which of them was killed nobody knows, and of
+/// many each says little.
+const CALLS_SHOWN: usize = 4;
+
+impl Agent<'_> {
+    /// The program that is the rank: what its process was called by, which is not what was started
+    /// where that is a shell or a tool that runs others.
+    pub(super) fn program_name(&self, rank: u32) -> String {
+        let told = self.notes(rank).program;
+        if !told.is_empty() {
+            return told;
+        }
+        let program = &self.job.programs[self.slots[rank as usize].program];
+        program
+            .argv
+            .first()
+            .map(|word| word.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Where the rank was when a signal ended it, as the rest of a sentence; empty if it did not
+    /// say. Whether it had left its latest call nobody knows, nor which of its threads was killed.
+    pub(super) fn last_call(&self, rank: u32) -> String {
+        let Some((member, world)) = self.joined(rank) else {
+            return String::new();
+        };
+        let calls = last_calls::latest(&world.board, &world.shape, rank);
+        let objects = self.notes(rank).objects;
+        let named = calls.iter().take(CALLS_SHOWN).map(|(site, call)| {
+            let name = call.and_then(|call| call_names::name(call.into()));
+            let place = Resolver::default().describe(member.pid as u32, &objects, *site);
+            format!("{} at {place}", name.unwrap_or(QUICK))
+        });
+        let mut named: Vec<String> = named.collect();
+        if calls.len() > CALLS_SHOWN {
+            named.push("others of its threads'".into());
+        }
+        match named.len() {
+            0 => String::new(),
+            1 => format!(" in or after {}", named[0]),
+            _ => format!(
+                " in or after one of its threads' latest calls: {}",
+                named.join(", or ")
+            ),
+        }
+    }
+
+    /// The process that is the rank, and its world.
+    fn joined(&self, rank: u32) -> Option<(&RegisteredProcess, &WorldState)> {
+        let member = &self.members[self.slots[rank as usize].member? as usize];
+        Some((member, self.worlds.get(member.epoch as usize)?))
+    }
+
+    fn notes(&self, rank: u32) -> ProgramMap {
+        let area = self.joined(rank).and_then(|(_, world)| {
+            let at = world.shape.trace_offset(rank);
+            memory_file::map(
+                world.file.as_fd(),
+                at,
+                layout::NOTES_BYTES as u64,
+                Access::Read,
+            )
+            .ok()
+        });
+        area.map_or_else(ProgramMap::default, |area| program_map::read(&area))
+    }
+}

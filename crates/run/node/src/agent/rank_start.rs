@@ -1,0 +1,421 @@
+//! Starting the ranks: environment, program lookup, pipes.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::pipe::PipeFlags;
+use rustix::process::Resource;
+
+use super::executable;
+use super::other_mpi::ENV_SINGLETONS;
+use super::{interrupt, spawn};
+use crate::agent_discovery::{self, AgentSocketName, JobEnvironment, ProgramPosition};
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::job::{Job, Program, StderrMode};
+use crate::limits;
+use crate::process_tree;
+use crate::rank::bulk_transports::BulkTransports;
+use crate::rank_slots::ENV_SLOTS;
+use crate::registration_secret::RegistrationSecret;
+use crate::sys;
+
+/// What every rank's start has in common.
+pub(super) struct RankStarter<'a> {
+    pub job: &'a Job,
+    admission: RegistrationSecret,
+    pub name: &'a AgentSocketName,
+    /// The socket that ranks inherit.
+    pub shared: &'a OwnedFd,
+    pub signals: &'a sys::SignalFd,
+    null: OwnedFd,
+    nofile: Option<(u64, u64)>,
+    number: i32,
+    /// Keys of a terminal are for the launcher alone, which looks at the ranks before it passes
+    /// them on.
+    has_terminal: bool,
+}
+
+/// A rank that runs, and the agent's ends of its output.
+pub(super) struct StartedRank {
+    pub pid: i32,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+/// A program made ready to execute.
+pub(super) struct PreparedProgram {
+    path: CString,
+    argv: Vec<CString>,
+    dir: Option<CString>,
+    env: Vec<(OsString, OsString)>,
+    kind: executable::FileKind,
+}
+
+impl<'a> RankStarter<'a> {
+    pub fn new(
+        job: &'a Job,
+        admission: &RegistrationSecret,
+        name: &'a AgentSocketName,
+        shared: &'a OwnedFd,
+        signals: &'a sys::SignalFd,
+    ) -> Result<Self> {
+        let null = rustix::fs::open(
+            "/dev/null",
+            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+            0.into(),
+        )
+        .map_err(|error| Error::system(codes::G0210, "cannot open /dev/null", error))?;
+        let nofile = raise_nofile();
+        let room = nofile.map_or_else(
+            || rustix::process::getrlimit(Resource::Nofile).current,
+            |(soft, _)| Some(soft),
+        );
+        let room = i32::try_from(room.unwrap_or(u64::MAX)).unwrap_or(i32::MAX);
+        let number = limits::CONTROL_FD_MIN.min(room - 1).max(3);
+        Ok(Self {
+            job,
+            admission: admission.clone(),
+            name,
+            shared,
+            signals,
+            null,
+            nofile,
+            number,
+            has_terminal: interrupt::has_terminal(),
+        })
+    }
+
+    /// Looks the program at a place of the command line up and builds what its ranks share.
+    pub fn prepare(&self, index: usize, program: &Program) -> Result<PreparedProgram> {
+        if let Some(fault) = &self.job.fault {
+            return Err(Error::misuse(codes::G0211, fault));
+        }
+        let word = program
+            .argv
+            .first()
+            .ok_or_else(|| Error::misuse(codes::G0211, "no program to run"))?;
+        let mut env: Vec<(OsString, OsString)> = match &self.job.env {
+            // What means this host only is as it is here.
+            Some(env) => std::env::vars_os()
+                .filter(|(name, _)| is_of_one_host(name))
+                .chain(env.iter().cloned())
+                .collect(),
+            None => std::env::vars_os().collect(),
+        };
+        for (name, value) in &program.env {
+            env.retain(|(known, _)| known != name);
+            env.extend(value.clone().map(|value| (name.clone(), value)));
+        }
+        let search = env
+            .iter()
+            .find(|(name, _)| name == "PATH")
+            .map(|(_, value)| value.as_os_str());
+        let path = executable::find(word, search, program.dir.as_deref())?;
+        let file = program.dir.as_deref().unwrap_or(Path::new("")).join(&path);
+        let kind = executable::kind(&file, search)
+            .map_err(|why| executable::cannot(word, program.dir.as_deref(), &why))?;
+        let argv = program
+            .argv
+            .iter()
+            .map(|word| c_string(word))
+            .collect::<Result<_>>()?;
+        let dir = program
+            .dir
+            .as_deref()
+            .map(|dir| c_string(dir.as_os_str()))
+            .transpose()?;
+        if let Some(dir) = &program.dir {
+            // What shells and other launchers do on `cd`: programs that print their directory
+            // expect it.
+            env.retain(|(name, _)| name != "PWD");
+            env.push((
+                "PWD".into(),
+                std::path::absolute(dir)
+                    .unwrap_or_else(|_| dir.clone())
+                    .into(),
+            ));
+        }
+        let own = JobEnvironment::vars(&self.admission, self.name, self.shared, self.number)?;
+        env.retain(|(name, _)| !own.iter().any(|(known, _)| name == known.as_str()));
+        env.extend(
+            own.into_iter()
+                .map(|(name, value)| (name.into(), value.into())),
+        );
+        let place = ProgramPosition {
+            index: i32::try_from(index).unwrap_or(i32::MAX),
+            ranks: program.ranks,
+        };
+        let of_one = [
+            agent_discovery::ENV_PROGRAM,
+            agent_discovery::ENV_HELPERS,
+            ENV_SLOTS,
+        ];
+        env.retain(|(name, _)| !of_one.iter().any(|known| name == known));
+        env.push((
+            agent_discovery::ENV_PROGRAM.into(),
+            place.to_string().into(),
+        ));
+        Ok(PreparedProgram {
+            path: c_string(path.as_os_str())?,
+            argv,
+            dir,
+            env,
+            kind,
+        })
+    }
+
+    fn place_of(&self, rank: u32) -> RankPosition {
+        let size = self.job.size();
+        let (here, all_here) = match self.job.nodes.several() {
+            false => (rank, size),
+            true => {
+                let ranks = self.job.ranks_of(self.job.nodes.of(rank));
+                let here = ranks.iter().position(|known| *known == rank).unwrap_or(0);
+                (here as u32, ranks.len() as u32)
+            }
+        };
+        let helpers = self.job.placement.helpers.get(rank as usize);
+        RankPosition {
+            rank,
+            size,
+            here,
+            all_here,
+            helpers: helpers.cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Starts `rank`. `input`: what it reads as standard input, if that is neither nothing nor this
+    /// process's own.
+    pub fn start(
+        &self,
+        rank: u32,
+        ready: &PreparedProgram,
+        input: Option<OwnedFd>,
+    ) -> Result<StartedRank> {
+        let (stdout, stdout_theirs) = pipe()?;
+        let (stderr, stderr_theirs) = pipe()?;
+        // Both streams through one pipe keep their order; the other pipe ends at once.
+        let errors = match self.job.streams {
+            StderrMode::Apart => &stderr_theirs,
+            StderrMode::Merged => &stdout_theirs,
+        };
+        let envp = environment(ready, &self.place_of(rank))?;
+        let mask = self
+            .job
+            .placement
+            .masks
+            .get(rank as usize)
+            .map_or(&[][..], |mask| mask);
+        let exec = spawn::ExecRequest {
+            path: &ready.path,
+            by_shell: ready.kind == executable::FileKind::Text,
+            argv: &ready.argv,
+            envp: &envp,
+            dir: ready.dir.as_ref(),
+            stdin: match &input {
+                Some(input) => Some(input.as_fd()),
+                None => (!self.job.stdin.is_read_by(rank)).then_some(self.null.as_fd()),
+            },
+            stdout: stdout_theirs.as_fd(),
+            stderr: errors.as_fd(),
+            pass: Some((self.shared.as_fd(), self.number)),
+            // Who is in another group than the terminal's cannot read from it.
+            own_group: self.has_terminal && !self.job.stdin.is_read_by(rank),
+            cpus: mask,
+            nofile: self.nofile,
+            signals: self.signals,
+        };
+        let program = ready.path.to_string_lossy();
+        let pid = spawn::spawn(&exec).map_err(|error| match error {
+            spawn::SpawnError::Fork(error) => {
+                process_tree::too_many(&format!("cannot start a process for rank {rank}"), &error)
+            }
+            spawn::SpawnError::Chdir(error) => {
+                let dir = ready
+                    .dir
+                    .as_ref()
+                    .map(|dir| dir.to_string_lossy())
+                    .unwrap_or_default();
+                Error::system(
+                    codes::G0210,
+                    format!("cannot change to the directory '{dir}'"),
+                    error,
+                )
+            }
+            spawn::SpawnError::Exec(error) => {
+                let what = match executable::why_not(&ready.file(), &error) {
+                    Some(why) => format!("cannot execute '{program}': {why}"),
+                    None => format!("cannot execute '{program}'"),
+                };
+                Error::system(codes::G0210, what, error)
+            }
+        })?;
+        Ok(StartedRank {
+            pid,
+            stdout,
+            stderr,
+        })
+    }
+}
+
+/// Lifts the soft limit of open files to the hard one; returns what ranks shall have instead.
+pub(super) fn raise_nofile() -> Option<(u64, u64)> {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let (soft, hard) = (limit.current?, limit.maximum?);
+    let raised = rustix::process::Rlimit {
+        current: Some(hard),
+        maximum: Some(hard),
+    };
+    (soft < hard && rustix::process::setrlimit(Resource::Nofile, raised).is_ok())
+        .then_some((soft, hard))
+}
+
+/// How many descriptors this process may have.
+pub(super) fn open_files_limit() -> u64 {
+    rustix::process::getrlimit(Resource::Nofile)
+        .current
+        .unwrap_or(u64::MAX)
+}
+
+/// A pipe whose reading end does not block.
+fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let failed = |error| {
+        Error::system(
+            codes::G0302,
+            "cannot make a pipe for a rank's output",
+            error,
+        )
+    };
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
+    rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::NONBLOCK).map_err(failed)?;
+    Ok((read, write))
+}
+
+fn c_string(text: &OsStr) -> Result<CString> {
+    CString::new(text.as_bytes())
+        .map_err(|_| Error::misuse(codes::G0211, format!("{text:?} contains a zero byte")))
+}
+
+/// Variables that say something of one host or login and would be wrong on another.
+pub(super) const OF_ONE_HOST: [&str; 8] = [
+    "HOSTNAME",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "SSH_AUTH_SOCK",
+    "XDG_RUNTIME_DIR",
+    "XDG_SESSION_ID",
+    "DBUS_SESSION_BUS_ADDRESS",
+];
+
+fn is_of_one_host(name: &OsStr) -> bool {
+    name.to_str()
+        .is_some_and(|name| OF_ONE_HOST.contains(&name))
+}
+
+/// Settings of the library: what they say holds for all ranks of a job, wherever its hosts come
+/// from.
+const SETTINGS: [&str; 9] = [
+    super::kill_after::ENV_KILL_AFTER,
+    crate::rank::ENV_BACKGROUND,
+    crate::rank::ENV_CHECK,
+    crate::rank::ENV_INITIAL_ERRHANDLER,
+    crate::strategy::ENV_STRATEGY,
+    crate::rank::ENV_ENCRYPT,
+    crate::rank::ENV_OFI,
+    crate::rank::ENV_RAILS,
+    crate::rank::ENV_SHARDS,
+];
+
+/// What of our environment goes to a host that joins: only what all ranks must agree about. The
+/// rest is as it is there.
+pub(super) fn environment_for_guests() -> Vec<(OsString, OsString)> {
+    std::env::vars_os()
+        .filter(|(name, _)| SETTINGS.iter().any(|known| name == known))
+        .collect()
+}
+
+/// The environment of ranks on this host, which has joined: ours, with the settings that came with
+/// the job.
+pub(crate) fn environment_of_guest(
+    settings: Vec<(OsString, OsString)>,
+) -> Vec<(OsString, OsString)> {
+    let own = std::env::vars_os()
+        .filter(|(name, _)| !is_of_one_host(name) && !SETTINGS.iter().any(|known| name == known));
+    own.chain(settings).collect()
+}
+
+impl PreparedProgram {
+    /// The file that is executed, as this process finds it.
+    pub(super) fn file(&self) -> PathBuf {
+        let path = Path::new(OsStr::from_bytes(self.path.to_bytes()));
+        match &self.dir {
+            Some(dir) => Path::new(OsStr::from_bytes(dir.to_bytes())).join(path),
+            None => path.to_owned(),
+        }
+    }
+
+    /// Whether its ranks may be worlds of one, of whichever MPI.
+    pub(super) fn may_be_of_any_mpi(&self) -> bool {
+        let said = self.env.iter().find(|(name, _)| name == ENV_SINGLETONS);
+        said.is_some_and(|(_, said)| said == "1")
+    }
+
+    /// Whether its ranks use TCP beside shared memory.
+    pub(super) fn uses_both_rails(&self) -> bool {
+        let said = self
+            .env
+            .iter()
+            .find(|(name, _)| name == crate::rank::ENV_RAILS);
+        said.is_some_and(|(_, said)| {
+            matches!(BulkTransports::parse(said), Ok(BulkTransports::Both))
+        })
+    }
+}
+
+/// Which of how many, in the job and on its node.
+struct RankPosition {
+    rank: u32,
+    size: u32,
+    here: u32,
+    all_here: u32,
+    /// Where its helper may run; empty: where it may itself.
+    helpers: String,
+}
+
+/// The environment of one rank: the shared part, then its place, also under the names that scripts
+/// written for other launchers read.
+fn environment(ready: &PreparedProgram, place: &RankPosition) -> Result<Vec<CString>> {
+    let (rank, size) = (place.rank.to_string(), place.size.to_string());
+    let (here, all_here) = (place.here.to_string(), place.all_here.to_string());
+    let helpers =
+        (!place.helpers.is_empty()).then_some((agent_discovery::ENV_HELPERS, &place.helpers));
+    let place = [
+        (agent_discovery::ENV_RANK, &rank),
+        (agent_discovery::ENV_SIZE, &size),
+        ("OMPI_COMM_WORLD_RANK", &rank),
+        ("OMPI_COMM_WORLD_SIZE", &size),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", &here),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", &all_here),
+        ("PMI_RANK", &rank),
+        ("PMI_SIZE", &size),
+        ("MPI_LOCALRANKID", &here),
+        ("MPI_LOCALNRANKS", &all_here),
+    ];
+    let shared = ready
+        .env
+        .iter()
+        .filter(|(name, _)| !place.iter().any(|(known, _)| name == known));
+    let shared = shared.map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
+    let place = place
+        .iter()
+        .chain(&helpers)
+        .map(|(name, value)| format!("{name}={value}").into_bytes());
+    shared
+        .chain(place)
+        .map(|entry| c_string(&OsString::from_vec(entry)))
+        .collect()
+}

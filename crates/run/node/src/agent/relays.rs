@@ -1,0 +1,473 @@
+//! Hosts that have no network in common talk through a third one that reaches both.
+//!
+//! That two ranks do not reach each other shows when they ask for each other's calls again and
+//! again (`reverse_connect`). The first agent then has all other nodes try whether they reach the
+//! one that is called; who does opens a port where it passes calls on
+//! ([`garonne_rails::tcp::relay`]), and the ranks of the caller's node learn of it
+//! (`relay_routes`), and call there. Where nobody does, the two may meet at a host that both can
+//! call (`relay_rendezvous`). When to do what is a `relay_search`'s to say. Nothing of what passes
+//! is read: the ranks prove themselves to each other. The passing on is done by a task of this
+//! process, which its sockets poke.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use garonne_progress::events::{Interest, Next, Watch};
+use garonne_progress::tasks::{At, How, Place as Where, Tasks, Urgency, shared};
+use garonne_rails::tcp::relay::{Lead, Probe, Relay};
+use garonne_sync::shm::Segment;
+use ipnet::IpNet;
+use rustix::event::epoll;
+
+use super::host_exchange::listen_at;
+use super::relay_search::{RelaySearch, SearchStep};
+use super::{Agent, EpollToken};
+use crate::addresses;
+use crate::agent_messages::{
+    AgentCommand, AgentReport, RelayRoute, RendezvousPoint, ReverseConnectRequest,
+};
+use crate::limits::{MEETING_FORGETS, PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX};
+use crate::relay_routes::RelayRoutes;
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(super) struct Relays {
+    /// Of the first agent.
+    search: RelaySearch,
+    probes: Vec<Option<RelayProbe>>,
+    open: Option<OwnRelay>,
+    /// Where the task that passes calls on finds hosts.
+    around: Arc<Mutex<HostEndpoints>>,
+    /// Ways that the ranks of this node know.
+    ways: RelayRoutes,
+}
+
+#[derive(Debug)]
+struct RelayProbe {
+    tried: ProbeTarget,
+    probe: Probe,
+    until: Instant,
+}
+
+/// Where hosts are now.
+#[derive(Debug, Default)]
+struct HostEndpoints {
+    /// Addresses of each, in the order in which to try them from here.
+    places: Vec<Vec<IpAddr>>,
+    /// Networks to be left alone.
+    alone: Vec<IpNet>,
+}
+
+impl HostEndpoints {
+    fn of(&self, node: u32) -> Vec<IpAddr> {
+        let place = self.places.get(node as usize);
+        place.map_or(Vec::new(), |place| left_of(place, &self.alone))
+    }
+}
+
+/// What this node tries to reach.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ProbeTarget {
+    /// The rank that is called.
+    Rank(ReverseConnectRequest),
+    /// The node where two may meet.
+    Venue(RendezvousPoint),
+}
+
+/// Nodes whose calls are kept here, from caller to called, until those of the called come, and when
+/// one was last expected or came; the task that passes calls on asks. Bounded by [`SOUGHT_MAX`]; if
+/// there are as many, those go that have not called for [`MEETING_FORGETS`].
+#[derive(Debug, Default)]
+struct PendingPairs(HashMap<(u32, u32), Instant>);
+
+impl PendingPairs {
+    /// Two are to meet here. Whether they are expected from now on.
+    fn expect(&mut self, (one, other): (u32, u32), now: Instant) -> bool {
+        let calls = [(one, other), (other, one)];
+        if self.0.len() >= 2 * SOUGHT_MAX {
+            self.forget(now);
+        }
+        let has_room = self.0.len() < 2 * SOUGHT_MAX;
+        for call in calls {
+            if has_room || self.0.contains_key(&call) {
+                self.0.insert(call, now);
+            }
+        }
+        calls.iter().all(|call| self.0.contains_key(call))
+    }
+
+    /// Forgets those of which neither has called the other for a while.
+    fn forget(&mut self, now: Instant) {
+        let lately = |call| {
+            self.0
+                .get(&call)
+                .is_some_and(|came| now < *came + MEETING_FORGETS)
+        };
+        let calls = self.0.keys().copied();
+        let quiet: Vec<(u32, u32)> = calls
+            .filter(|(from, to)| !lately((*from, *to)) && !lately((*to, *from)))
+            .collect();
+        for call in quiet {
+            self.0.remove(&call);
+        }
+    }
+
+    /// Calls of the first for the second are passed on. Those of the second, whom that does not
+    /// help, still wait here: the first may be called so as well.
+    fn pass(&mut self, nodes: (u32, u32)) {
+        self.0.remove(&nodes);
+    }
+
+    /// Whether a call that comes is kept here.
+    fn keeps(&mut self, nodes: (u32, u32), now: Instant) -> bool {
+        self.0.get_mut(&nodes).map(|came| *came = now).is_some()
+    }
+}
+
+/// Where this node passes calls on.
+#[derive(Debug)]
+struct OwnRelay {
+    port: u16,
+    meeting: Arc<Mutex<PendingPairs>>,
+    _watch: Watch,
+    /// Whose thread the watch is.
+    _tasks: Tasks,
+}
+
+/// Where a try may be kept. One of a place to meet, of which there are few, and which may be the
+/// last that is left to two ranks, takes that of the oldest try of a rank if all are taken: of
+/// those every pair brings as many as there are other hosts.
+fn place_for(tried: &ProbeTarget, probes: &[Option<RelayProbe>]) -> Option<usize> {
+    let free = probes.iter().position(Option::is_none);
+    if let Some(place) = free.or((probes.len() < PROBES_MAX).then_some(probes.len())) {
+        return Some(place);
+    }
+    let is_of_rank = |probing: &RelayProbe| matches!(probing.tried, ProbeTarget::Rank(_));
+    let of_ranks = probes.iter().enumerate().filter_map(|(place, slot)| {
+        let probing = slot.as_ref().filter(|probing| is_of_rank(probing))?;
+        Some((probing.until, place))
+    });
+    match tried {
+        ProbeTarget::Venue(_) => of_ranks.min().map(|(_, place)| place),
+        ProbeTarget::Rank(_) => None,
+    }
+}
+
+/// Those of a host's addresses that are not on networks to be left alone; all, if it has no others.
+fn left_of(all: &[IpAddr], alone: &[IpNet]) -> Vec<IpAddr> {
+    let is_left = |address: &&IpAddr| !addresses::is_of(alone, **address);
+    let left: Vec<IpAddr> = all.iter().filter(is_left).copied().collect();
+    match left.is_empty() {
+        true => all.to_vec(),
+        false => left,
+    }
+}
+
+impl Agent<'_> {
+    /// A rank wants to be called by another, whom it does not reach: for the first agent, which has
+    /// both led through a third host if that goes on.
+    pub(super) fn seek_way(&mut self, call: ReverseConnectRequest) {
+        // Whoever asks for a call has failed to call itself.
+        let Some(nodes) = self.nodes_of(call) else {
+            return;
+        };
+        let count = self.job.nodes.names.len() as u32;
+        if self.up.is_some() || nodes.0 == nodes.1 || count < 3 {
+            return;
+        }
+        match self.gateways.search.missed(nodes, Instant::now()) {
+            SearchStep::Nothing => {}
+            SearchStep::Caller => {
+                for node in (0..count).filter(|node| ![nodes.0, nodes.1].contains(node)) {
+                    match node == self.node {
+                        true => self.probe(call),
+                        false => self.order(node, &AgentCommand::Probe(call)),
+                    }
+                }
+            }
+            SearchStep::VenueHere(failed) => self.seek_venue_here(call, failed),
+            SearchStep::VenueElsewhere(failed) => self.seek_venue_elsewhere(call, failed),
+        }
+    }
+
+    /// Tries whether this node reaches a rank.
+    pub(super) fn probe(&mut self, call: ReverseConnectRequest) {
+        let Some(port) = self.port_of(call.to) else {
+            return;
+        };
+        self.try_at(ProbeTarget::Rank(call), (self.job.nodes.of(call.to), port));
+    }
+
+    /// Tries all addresses of a node at once, at this port.
+    pub(super) fn try_at(&mut self, tried: ProbeTarget, (node, port): (u32, u16)) {
+        let now = Instant::now();
+        for slot in &mut self.gateways.probes {
+            slot.take_if(|probing| now >= probing.until);
+        }
+        for address in left_of(&self.addresses_now(node), &self.drained) {
+            let Some(place) = place_for(&tried, &self.gateways.probes) else {
+                return;
+            };
+            let Some(probe) = Probe::begin(SocketAddr::new(address, port)) else {
+                continue;
+            };
+            let token = EpollToken::Probe(place as u32).pack();
+            if epoll::add(&self.epoll, probe.fd(), token, epoll::EventFlags::OUT).is_err() {
+                return;
+            }
+            let until = now + PROBE_LIMIT;
+            let probing = Some(RelayProbe {
+                tried,
+                probe,
+                until,
+            });
+            match self.gateways.probes.get_mut(place) {
+                Some(slot) => *slot = probing,
+                None => self.gateways.probes.push(probing),
+            }
+        }
+    }
+
+    /// A try is decided.
+    pub(super) fn probe_ready(&mut self, place: u32) {
+        let slot = self.gateways.probes.get_mut(place as usize);
+        let Some(RelayProbe { tried, probe, .. }) = slot.and_then(Option::take) else {
+            return;
+        };
+        if !probe.is_taken() {
+            return;
+        }
+        match tried {
+            ProbeTarget::Venue(venue) => self.venue_reached(venue),
+            ProbeTarget::Rank(call) => {
+                if let Some(port) = self.gateway_port() {
+                    self.have_pass_here(call);
+                    match self.up.is_some() {
+                        true => self.report(&AgentReport::Passes(call, port)),
+                        false => self.passes(call, (self.node, port)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// A node reaches the one that is called, and passes calls on: for the first agent, which tells
+    /// the caller's node.
+    pub(super) fn passes(&mut self, call: ReverseConnectRequest, (via, port): (u32, u16)) {
+        let Some((from, to)) = self.nodes_of(call) else {
+            return;
+        };
+        self.gateways.search.found((from, to));
+        self.tell_way(from, RelayRoute { to, via, port });
+    }
+
+    /// Ranks of a node may go this way.
+    pub(super) fn tell_way(&mut self, node: u32, way: RelayRoute) {
+        match node == self.node {
+            true => self.add_way(way),
+            false => self.order(node, &AgentCommand::Way(way)),
+        }
+    }
+
+    /// For which a way is looked for, at the first agent.
+    pub(super) fn ways_sought(&mut self) -> &mut RelaySearch {
+        &mut self.gateways.search
+    }
+
+    /// Ranks of this node may go another way, which is tried before all others.
+    pub(super) fn add_way(&mut self, way: RelayRoute) {
+        if self.gateways.ways.tell(way) {
+            for world in &self.worlds {
+                self.gateways.ways.show(&world.board);
+            }
+        }
+    }
+
+    /// Shows ranks of a world that begins the ways that there are.
+    pub(super) fn show_ways(&self, board: &Segment) {
+        self.gateways.ways.show(board);
+    }
+
+    /// The port where this node passes calls on. None: it cannot.
+    pub(super) fn gateway_port(&mut self) -> Option<u16> {
+        self.open_gateway().map(|open| open.port)
+    }
+
+    /// Ranks of two nodes meet at this one: their calls are kept until both are there. Whether they
+    /// are expected from now on.
+    pub(super) fn have_meet_here(&mut self, two: (u32, u32)) -> bool {
+        let Some(open) = self.open_gateway() else {
+            return false;
+        };
+        let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
+        meeting.expect(two, Instant::now())
+    }
+
+    /// This node reaches the one that is called, and passes such calls on from now on where it had
+    /// them wait.
+    fn have_pass_here(&mut self, call: ReverseConnectRequest) {
+        if let (Some(nodes), Some(open)) = (self.nodes_of(call), &self.gateways.open) {
+            let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
+            meeting.pass(nodes);
+        }
+    }
+
+    /// Hosts have other addresses now, or networks are to be left alone: calls are passed on by
+    /// what there is.
+    pub(super) fn look_around(&self) {
+        if self.gateways.open.is_some() {
+            self.tell_around();
+        }
+    }
+
+    fn tell_around(&self) {
+        let nodes = 0..self.job.nodes.names.len() as u32;
+        let around = &self.gateways.around;
+        *around.lock().unwrap_or_else(PoisonError::into_inner) = HostEndpoints {
+            places: nodes.map(|node| self.addresses_now(node)).collect(),
+            alone: self.drained.clone(),
+        };
+    }
+
+    /// Where this node passes calls on. None: it cannot.
+    fn open_gateway(&mut self) -> Option<&OwnRelay> {
+        if self.gateways.open.is_none() {
+            let (listener, port) = listen_at(0).ok()?;
+            self.gateways.open = Some(self.relay_at(listener, port)?);
+        }
+        self.gateways.open.as_ref()
+    }
+
+    fn relay_at(&self, listener: TcpListener, port: u16) -> Option<OwnRelay> {
+        let relay = Relay::new(listener, self.secret()?.clone(), self.id.0.to_ne_bytes()).ok()?;
+        let ready: OwnedFd = relay.fd().try_clone_to_owned().ok()?;
+        let ranks: Vec<(u32, u16)> = (0..self.job.size())
+            .map(|rank| (self.job.nodes.of(rank), self.port_of(rank).unwrap_or(0)))
+            .collect();
+        self.tell_around();
+        let meeting = Arc::<Mutex<PendingPairs>>::default();
+        let meets = Arc::clone(&meeting);
+        let around = Arc::clone(&self.gateways.around);
+        let lead = move |from: u32, to: u32| {
+            let of = |rank: u32| ranks.get(rank as usize).copied();
+            let (Some((from, _)), Some((to, port))) = (of(from), of(to)) else {
+                return Lead::To(Vec::new());
+            };
+            let mut meets = meets.lock().unwrap_or_else(PoisonError::into_inner);
+            if meets.keeps((from, to), Instant::now()) {
+                return Lead::Meeting;
+            }
+            let addresses = around.lock().unwrap_or_else(PoisonError::into_inner).of(to);
+            let at = |address| SocketAddr::new(address, port);
+            Lead::To(addresses.into_iter().map(at).collect())
+        };
+        let relay = Arc::new(Mutex::new(relay));
+        let turn = move |_: &At| {
+            relay
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .turn(Instant::now(), &lead);
+            Next::Keep
+        };
+        // Ranks compute here as well, and whoever waits for what passes waits for this.
+        let now = How {
+            urgency: Urgency::Now,
+            ..How::at(Where::Machine)
+        };
+        let tasks = shared().ok()?;
+        let watch = tasks.on_descriptor((ready.as_fd(), Interest::Readable), &now, turn);
+        Some(OwnRelay {
+            port,
+            meeting,
+            _watch: watch.ok()?,
+            _tasks: tasks,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_host_that_reaches_one_of_two_has_the_other_s_calls_wait_no_more() {
+        let (mut meeting, now) = (PendingPairs::default(), Instant::now());
+        assert!(!meeting.keeps((1, 2), now));
+        assert!(meeting.expect((2, 1), now));
+        assert!(meeting.keeps((1, 2), now) && meeting.keeps((2, 1), now));
+        meeting.pass((1, 2));
+        assert!(!meeting.keeps((1, 2), now) && meeting.keeps((2, 1), now));
+        assert!(meeting.expect((1, 2), now) && meeting.keeps((1, 2), now));
+    }
+
+    #[test]
+    fn a_host_where_as_many_meet_as_may_forgets_those_that_call_no_more() {
+        let (mut meeting, now) = (PendingPairs::default(), Instant::now());
+        let most = SOUGHT_MAX as u32;
+        for node in 0..most {
+            assert!(meeting.expect((node, node + 1), now));
+        }
+        assert!(!meeting.expect((7, 9), now) && meeting.expect((1, 2), now));
+        // One of each of these two calls on.
+        let later = now + MEETING_FORGETS;
+        let calls = [(4, 5), (9, 8)];
+        assert!(calls.iter().all(|call| meeting.keeps(*call, later)));
+        assert!(meeting.expect((7, 9), later));
+        assert_eq!(meeting.0.len(), 6);
+        let kept = [(4, 5), (5, 4), (8, 9), (9, 8), (7, 9), (9, 7)];
+        assert!(kept.iter().all(|call| meeting.keeps(*call, later)));
+    }
+
+    #[test]
+    fn who_passes_on_takes_no_network_that_is_left_alone_unless_there_is_no_other() {
+        let addresses: Vec<IpAddr> = ["10.0.0.1", "10.0.1.1"]
+            .map(|text| text.parse().unwrap())
+            .to_vec();
+        let alone: Vec<IpNet> = vec!["10.0.0.0/24".parse().unwrap()];
+        assert_eq!(left_of(&addresses, &alone), addresses[1..]);
+        assert_eq!(left_of(&addresses[..1], &alone), addresses[..1]);
+        assert_eq!(left_of(&addresses, &[]), addresses);
+    }
+
+    #[test]
+    fn a_place_to_meet_is_tried_however_many_ranks_are() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let now = Instant::now();
+        let call = ReverseConnectRequest {
+            from: 0,
+            to: 1,
+            bulk: false,
+        };
+        let venue = ProbeTarget::Venue(RendezvousPoint {
+            call,
+            via: 2,
+            port: 1,
+        });
+        let mut probes = Vec::new();
+        for age in 0..PROBES_MAX as u64 {
+            let place = place_for(&ProbeTarget::Rank(call), &probes);
+            assert_eq!(place, Some(age as usize));
+            probes.push(Some(RelayProbe {
+                tried: ProbeTarget::Rank(call),
+                probe: Probe::begin(address).unwrap(),
+                until: now + std::time::Duration::from_secs((age + 3) % PROBES_MAX as u64),
+            }));
+        }
+        assert_eq!(place_for(&ProbeTarget::Rank(call), &probes), None);
+        let oldest = PROBES_MAX - 3;
+        assert_eq!(place_for(&venue, &probes), Some(oldest));
+        probes[oldest].as_mut().unwrap().tried = venue;
+        assert_eq!(
+            place_for(&venue, &probes),
+            Some(oldest + 1),
+            "not that of another place"
+        );
+        probes[7] = None;
+        assert_eq!(place_for(&ProbeTarget::Rank(call), &probes), Some(7));
+    }
+}

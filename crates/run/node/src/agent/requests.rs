@@ -1,0 +1,586 @@
+//! What registered processes and tools ask of the agent, and its answers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::{Pid, PidfdFlags};
+
+use super::{Agent, EpollToken, RegisteredProcess};
+use crate::agent_discovery::{ENV_AGENT, ENV_JOB};
+use crate::agent_messages::ReverseConnectRequest;
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::launchers::abort_via_launcher::let_be_read;
+use crate::layout::{RankBlock, RankState};
+use crate::process_tree::{self, ProcessExit};
+use crate::rank_messages::{LIBRARY_VERSION, PROTOCOLS, ToAgent, ToRank};
+use crate::sys::{self, ReceivedMessage};
+use crate::trusted_peer;
+use garonne_rails::tcp::Versions;
+
+/// A registration as received.
+struct Registration {
+    protocols: Versions,
+    rank: u32,
+    /// Process id as the process sees it, and as the kernel says it to us (0: not visible from
+    /// here).
+    pid: (u32, i32),
+    version: String,
+}
+
+/// What becomes of a registration.
+enum RegistrationResult {
+    /// It joins this world, and is spoken to in this protocol.
+    Join {
+        epoch: u32,
+        protocol: u16,
+    },
+    Alone,
+}
+
+/// The protocol to speak with a rank, by what both sides speak.
+fn agree(ours: Versions, request: &Registration) -> Result<u16> {
+    ours.agree(request.protocols).map_err(|_| {
+        let text = format!(
+            "rank {} loaded Garonne {} (protocols {}), but `garonne` is {LIBRARY_VERSION} (protocols {ours})",
+            request.rank, request.version, request.protocols,
+        );
+        Error::peer(codes::G0203, text)
+    })
+}
+
+pub(super) fn reply(socket: BorrowedFd<'_>, message: &ToRank, fds: &[BorrowedFd<'_>]) {
+    // Who asked and went away needs no answer; and nobody may make the agent wait.
+    let _ = sys::send(socket, &message.encode(), fds, SendFlags::DONTWAIT);
+}
+
+/// Who knows a job's name, which is public, is no rank of that job.
+fn refuse_without_admission(socket: BorrowedFd<'_>) {
+    let code = codes::G0244.to_owned();
+    let text = format!("what {ENV_JOB} says does not admit to the job that {ENV_AGENT} names");
+    reply(socket, &ToRank::Refused { code, text }, &[]);
+}
+
+impl Agent<'_> {
+    /// Messages on the socket that everybody can reach.
+    pub(super) fn serve_hello(&mut self) {
+        while let Ok(received) = sys::recv(self.hello.as_fd(), RecvFlags::DONTWAIT) {
+            self.serve_hello_message(received);
+        }
+    }
+
+    fn serve_hello_message(&mut self, received: ReceivedMessage) {
+        let Some(socket) = received.fds.into_iter().next() else {
+            return;
+        };
+        let (pid, uid) = received.sender.unwrap_or((0, u32::MAX));
+        if !trusted_peer::is_believed(Some(uid)) {
+            return self.refuse_other_user(&received.bytes, socket.as_fd(), uid);
+        }
+        match ToAgent::decode(&received.bytes) {
+            Ok(ToAgent::Register {
+                protocols,
+                admission,
+                rank,
+                pid: own_pid,
+                version,
+            }) => {
+                if admission != self.admission {
+                    return refuse_without_admission(socket.as_fd());
+                }
+                self.register(
+                    Registration {
+                        protocols,
+                        rank,
+                        pid: (own_pid, pid),
+                        version,
+                    },
+                    socket,
+                );
+            }
+            Ok(ToAgent::Attach) => self.attach(&socket),
+            Ok(ToAgent::Drain { network, drained }) => self.ask_to_drain(socket, network, drained),
+            Ok(ToAgent::Look(wish)) => self.ask_around(socket, wish),
+            // A tool of another version is told so.
+            Err(Error::Peer { code, text }) if code == codes::G0203 => {
+                let code = code.to_owned();
+                reply(socket.as_fd(), &ToRank::Refused { code, text }, &[]);
+            }
+            _ => {}
+        }
+    }
+
+    /// A process of another user is told why it cannot join, if it was invited.
+    fn refuse_other_user(&self, bytes: &[u8], socket: BorrowedFd<'_>, uid: u32) {
+        if let Ok(ToAgent::Register {
+            admission, rank, ..
+        }) = ToAgent::decode(bytes)
+            && admission == self.admission
+        {
+            let own = rustix::process::geteuid().as_raw();
+            let text = format!(
+                "rank {rank} runs as user {uid}, but the job is of user {own}: all must be one user's"
+            );
+            let code = codes::G0212.to_owned();
+            reply(socket, &ToRank::Refused { code, text }, &[]);
+        }
+    }
+
+    fn attach(&mut self, socket: &OwnedFd) {
+        // Where no rank runs tools are the only ones to read a board. Without it they say less.
+        if self.worlds.is_empty() && self.hosts.is_some() && self.job.ranks_of(self.node).is_empty()
+        {
+            let _ = self.new_world(0, LIBRARY_VERSION, 0);
+        }
+        if let Some(world) = self.worlds.last() {
+            world.stir();
+        }
+        let message = ToRank::Attached {
+            command: self.job.command.chars().take(4096).collect(),
+            launcher: self.launcher as u32,
+            ranks: self.slots.len() as u32,
+            hosts: self.host_names(),
+            name: self.job_name(),
+            started_s: self.job.started_s,
+        };
+        let file: Vec<_> = self
+            .worlds
+            .last()
+            .map(|world| world.file.as_fd())
+            .into_iter()
+            .collect();
+        reply(socket.as_fd(), &message, &file);
+    }
+
+    /// The job's name; where nobody decided one, what all its agents derive alike.
+    fn job_name(&self) -> String {
+        match self.job.name.is_empty() {
+            true => crate::job_name::derived(&self.job.command, self.id.0 as u64),
+            false => self.job.name.clone(),
+        }
+    }
+
+    fn register(&mut self, request: Registration, socket: OwnedFd) {
+        // Its predecessor in this place may have said MPI_Finalize on its own socket just before:
+        // hear that first.
+        if let Some(holder) = self
+            .slots
+            .get(request.rank as usize)
+            .and_then(|slot| slot.member)
+        {
+            self.serve_member(holder);
+        }
+        let verdict = self.judge(&request).and_then(|verdict| match verdict {
+            RegistrationResult::Alone => {
+                reply(socket.as_fd(), &ToRank::Alone, &[]);
+                Ok(None)
+            }
+            RegistrationResult::Join { epoch, protocol } => self
+                .own_lifeline()
+                .map(|lifeline| Some((epoch, protocol, lifeline))),
+        });
+        match verdict {
+            Ok(None) => {}
+            Ok(Some((epoch, protocol, lifeline))) => {
+                self.welcome((&request, protocol), epoch, socket, &lifeline);
+            }
+            Err(error) => {
+                let (code, text) = (error.code().to_owned(), error.to_string());
+                let text = text
+                    .split_once("]: ")
+                    .map_or(text.as_str(), |(_, text)| text)
+                    .to_owned();
+                // What the host lacks; other refusals are about the rank.
+                let lacks = [codes::G0209, codes::G0301, codes::G0302].contains(&code.as_str());
+                let text = match lacks && self.job.nodes.several() {
+                    true => format!("host '{}': {text}", self.host_name(self.node)),
+                    false => text,
+                };
+                reply(
+                    socket.as_fd(),
+                    &ToRank::Refused {
+                        code: code.clone(),
+                        text: text.clone(),
+                    },
+                    &[],
+                );
+                // A second process in one place harms nobody; but for a rank that cannot join, the
+                // others wait for ever.
+                if code != codes::G0205 && (request.rank as usize) < self.slots.len() {
+                    self.kept_out(request.rank, &format!("error[{code}]: {text}"));
+                }
+            }
+        }
+    }
+
+    fn judge(&mut self, request: &Registration) -> Result<RegistrationResult> {
+        let Registration {
+            rank, pid, version, ..
+        } = request;
+        if !self.is_here(*rank) {
+            return Err(Error::misuse(
+                codes::G0212,
+                format!(
+                    "this job has {} ranks and no rank {rank} here",
+                    self.slots.len()
+                ),
+            ));
+        }
+        let protocol = agree(PROTOCOLS, request)?;
+        let mut epoch = 0;
+        if let Some(holder) = self.slots[*rank as usize]
+            .member
+            .map(|index| &self.members[index as usize])
+        {
+            let alive =
+                !holder.gone && (!holder.direct || self.slots[*rank as usize].ended.is_none());
+            if alive && (pid.1 == holder.pid || process_tree::is_ancestor(holder.pid, pid.1)) {
+                return Ok(RegistrationResult::Alone);
+            }
+            if !holder.finalized {
+                let text = format!(
+                    "process {} wants to be rank {rank}, which process {} is already",
+                    pid.0, holder.pid
+                );
+                return Err(Error::misuse(codes::G0205, text));
+            }
+            epoch = holder.epoch + 1;
+        }
+        if epoch > 0 && self.job.nodes.several() {
+            let text = format!(
+                "rank {rank} is a second MPI program in its place, which jobs on several hosts cannot have yet"
+            );
+            return Err(Error::misuse(codes::G0218, text));
+        }
+        if epoch as usize >= self.worlds.len() {
+            self.new_world(epoch, version, *rank)?;
+        }
+        let world = &self.worlds[epoch as usize];
+        if world.version != *version {
+            let text = format!(
+                "rank {rank} loaded Garonne {version}, rank {} loaded {}",
+                world.by, world.version
+            );
+            return Err(Error::peer(codes::G0203, text));
+        }
+        Ok(RegistrationResult::Join { epoch, protocol })
+    }
+
+    /// A reading end of the lifeline with a file description of its own: owner and signal are set
+    /// per description.
+    fn own_lifeline(&self) -> Result<OwnedFd> {
+        use rustix::fs::{Mode, OFlags};
+        use std::os::fd::AsRawFd;
+        let path = format!("/proc/self/fd/{}", self.lifeline.0.as_raw_fd());
+        rustix::fs::open(
+            path,
+            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|error| {
+            Error::system(
+                codes::G0209,
+                "cannot make a lifeline (is /proc mounted?)",
+                error,
+            )
+        })
+    }
+
+    fn welcome(
+        &mut self,
+        (request, protocol): (&Registration, u16),
+        epoch: u32,
+        socket: OwnedFd,
+        lifeline: &OwnedFd,
+    ) {
+        let slot = &mut self.slots[request.rank as usize];
+        let direct = request.pid.1 == slot.pid;
+        // Without room for a descriptor, or from another PID namespace, the end of its socket tells
+        // of its death.
+        let pidfd = match direct || !self.room_for_pidfds {
+            true => None,
+            false => Pid::from_raw(request.pid.1)
+                .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()),
+        };
+        let index = self.members.len() as u32;
+        slot.member = Some(index);
+        let world = &self.worlds[epoch as usize];
+        let cpu = self
+            .job
+            .placement
+            .masks
+            .get(request.rank as usize)
+            .and_then(|mask| first_cpu(mask));
+        RankBlock::of(&world.board, request.rank).set_place(cpu, direct);
+        let message = ToRank::Welcome {
+            protocol,
+            rank: request.rank,
+        };
+        let mut fds = vec![world.file.as_fd(), lifeline.as_fd()];
+        // What it needs to speak to other hosts: the port that others know of it, and the secret.
+        let secret = self.secret().and_then(|secret| secret.lay_down().ok());
+        if let (Some(listener), Some(secret)) =
+            (&self.slots[request.rank as usize].listener, &secret)
+        {
+            fds.extend([listener.as_fd(), secret.as_fd()]);
+        }
+        reply(socket.as_fd(), &message, &fds);
+        let _ = self.listen(socket.as_fd(), EpollToken::Control(index));
+        if let Some(pidfd) = &pidfd {
+            let _ = self.listen(pidfd.as_fd(), EpollToken::Process(index));
+        }
+        self.members.push(RegisteredProcess {
+            epoch,
+            protocol,
+            pid: request.pid.1,
+            socket: Some(socket),
+            pidfd,
+            direct,
+            finalized: false,
+            gone: false,
+            leaves: false,
+            report: String::new(),
+        });
+    }
+
+    /// The rank that a member is or was.
+    pub(super) fn rank_of(&self, member: u32) -> Option<u32> {
+        self.slots
+            .iter()
+            .position(|slot| slot.member == Some(member))
+            .map(|rank| rank as u32)
+    }
+
+    /// Messages of one registered process.
+    pub(super) fn serve_member(&mut self, index: u32) {
+        loop {
+            let Some(socket) = &self.members[index as usize].socket else {
+                return;
+            };
+            let received = sys::recv(socket.as_fd(), RecvFlags::DONTWAIT);
+            let received = match received {
+                Ok(received) if !received.bytes.is_empty() => received,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                _ => {
+                    let member = &mut self.members[index as usize];
+                    member.socket = None;
+                    if !member.direct && member.pidfd.is_none() {
+                        self.member_gone(index);
+                    }
+                    return;
+                }
+            };
+            let Some(rank) = self.rank_of(index) else {
+                return;
+            };
+            match ToAgent::decode(&received.bytes) {
+                Ok(ToAgent::Recorder) => {
+                    self.keep_recorder(rank, index, received.fds.into_iter().next())
+                }
+                Ok(message) => self.serve_message(index, rank, message),
+                // A rank that talks nonsense has overwritten itself; it will fail with its own
+                // words.
+                Err(_) => self.members[index as usize].socket = None,
+            }
+        }
+    }
+
+    fn serve_message(&mut self, index: u32, rank: u32, message: ToAgent) {
+        let epoch = self.members[index as usize].epoch as usize;
+        match message {
+            ToAgent::Finalized => self.members[index as usize].finalized = true,
+            ToAgent::Resumed => self.members[index as usize].finalized = false,
+            ToAgent::Abort { code, text } => {
+                // Another launcher wants to see it end with that code, not by a signal of ours.
+                self.members[index as usize].leaves = self.adopted.is_some();
+                self.aborted(rank, code, &text);
+                if self.adopted.is_some() {
+                    let_be_read(std::io::stderr().as_fd());
+                    self.answer(index, &ToRank::Heard);
+                }
+            }
+            ToAgent::Report { text } => self.members[index as usize].report = text,
+            ToAgent::Put { key, value } => {
+                let world = &mut self.worlds[epoch];
+                let (ready, waiting) = world
+                    .waiting
+                    .drain(..)
+                    .partition(|(_, wanted)| *wanted == key);
+                world.waiting = waiting;
+                let ready: Vec<(u32, String)> = ready;
+                for (member, _) in ready {
+                    self.answer(
+                        member,
+                        &ToRank::Value {
+                            value: value.clone(),
+                        },
+                    );
+                }
+                self.worlds[epoch].store.entry(key).or_insert(value);
+            }
+            ToAgent::Get { key } => match self.worlds[epoch].store.get(&key).cloned() {
+                Some(value) => self.answer(index, &ToRank::Value { value }),
+                None => self.worlds[epoch].waiting.push((index, key)),
+            },
+            ToAgent::Fence => {
+                let world = &mut self.worlds[epoch];
+                world.fence.push(index);
+                if world.fence.len() == world.shape.size as usize {
+                    for member in std::mem::take(&mut world.fence) {
+                        self.answer(member, &ToRank::Fenced);
+                    }
+                }
+            }
+            ToAgent::Call { peer, bulk } => self.have_called(ReverseConnectRequest {
+                from: rank,
+                to: peer,
+                bulk,
+            }),
+            ToAgent::Apart { peer } => self.apart(rank, peer),
+            ToAgent::Refused { peer, code, text } => self.refused((rank, peer), &code, &text),
+            ToAgent::Crashed(crash) => self.rank_crashed(rank, index, crash),
+            ToAgent::Register { .. }
+            | ToAgent::Attach
+            | ToAgent::Drain { .. }
+            | ToAgent::Look(_)
+            | ToAgent::Recorder => {}
+        }
+    }
+
+    fn answer(&self, member: u32, message: &ToRank) {
+        let member = &self.members[member as usize];
+        if let Some(socket) = &member.socket {
+            let message = message.encode_in(member.protocol);
+            let _ = sys::send(socket.as_fd(), &message, &[], SendFlags::DONTWAIT);
+        }
+    }
+
+    /// Takes from a member's card that it has finalized: its program may have closed the socket by
+    /// which it would say so.
+    pub(super) fn see_finalized(&mut self, index: u32) {
+        let Some(rank) = self.rank_of(index) else {
+            return;
+        };
+        let epoch = self.members[index as usize].epoch as usize;
+        if RankBlock::of(&self.worlds[epoch].board, rank).state() == RankState::Finalized {
+            self.members[index as usize].finalized = true;
+        }
+    }
+
+    /// A process that registered from behind a wrapper is gone.
+    pub(super) fn member_gone(&mut self, index: u32) {
+        let member = &mut self.members[index as usize];
+        if std::mem::replace(&mut member.gone, true) {
+            // Its parent has reaped it: only this is still reported of its pidfd.
+            return self.member_reaped(index);
+        }
+        // What it said before it died still counts (Finalized, Abort).
+        self.serve_member(index);
+        self.see_finalized(index);
+        let rank = self.rank_of(index);
+        let member = &mut self.members[index as usize];
+        if member.finalized {
+            member.pidfd = None;
+            rank.into_iter().for_each(|rank| self.adopted_over(rank));
+        } else if let Some(rank) = rank {
+            self.unfinalized_member_gone(rank, index);
+            self.adopted_over(rank);
+        }
+    }
+
+    /// How a registered process behind a wrapper ended, as far as the kernel says it.
+    pub(super) fn told_end(&self, index: u32) -> Option<ProcessExit> {
+        let member = &self.members[index as usize];
+        // Once its wrapper is gone it is a child of ours.
+        process_tree::end_told_by(member.pidfd.as_ref()?.as_fd())
+            .or_else(|| process_tree::ended(member.pid))
+    }
+
+    /// Waits for the end of a dead process to be known: nothing but its reaping is reported from
+    /// now on.
+    pub(super) fn await_reaping(&mut self, index: u32) {
+        let member = &mut self.members[index as usize];
+        let token = EpollToken::Process(index).pack();
+        let watched = member.pidfd.as_ref().is_some_and(|pidfd| {
+            epoll::modify(&self.epoll, pidfd, token, epoll::EventFlags::empty()).is_ok()
+        });
+        if !watched {
+            member.pidfd = None;
+        }
+    }
+
+    fn member_reaped(&mut self, index: u32) {
+        let told = self.told_end(index);
+        if let Some(pidfd) = &self.members[index as usize].pidfd {
+            // It says no more, but can still be asked.
+            let _ = epoll::delete(&self.epoll, pidfd);
+        }
+        if let (Some(ended), Some(rank)) = (told, self.rank_of(index)) {
+            self.wrapped_rank_ended(rank, ended);
+        }
+    }
+
+    /// Shows on the board that a rank's process is gone. Not for one that ended well after
+    /// MPI_Finalize: that is no failure that a peer's receive from any source should see.
+    pub(super) fn mark_gone(&self, rank: u32) {
+        // The key that ends the job has ended it: what it waited for is still to be read.
+        if self.verdicts.is_interrupt() {
+            return;
+        }
+        if let Some(member) = self.slots[rank as usize]
+            .member
+            .map(|index| &self.members[index as usize])
+        {
+            RankBlock::of(&self.worlds[member.epoch as usize].board, rank)
+                .set_state(RankState::Gone);
+        }
+    }
+}
+
+fn first_cpu(mask: &[u64]) -> Option<u32> {
+    mask.iter()
+        .enumerate()
+        .find(|(_, word)| **word != 0)
+        .map(|(i, word)| i as u32 * 64 + word.trailing_zeros())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(ours: (u16, u16), theirs: (u16, u16)) -> Result<u16> {
+        let request = Registration {
+            protocols: theirs.into(),
+            rank: 3,
+            pid: (0, 0),
+            version: "9.9.9".into(),
+        };
+        agree(ours.into(), &request)
+    }
+
+    #[test]
+    fn a_rank_is_spoken_to_in_the_highest_protocol_of_both() {
+        for (ours, theirs, protocol) in [
+            ((6, 6), (6, 7), 6),
+            ((6, 7), (6, 6), 6),
+            ((6, 7), (5, 6), 6),
+            ((6, 7), (6, 8), 7),
+        ] {
+            assert_eq!(met(ours, theirs).unwrap(), protocol);
+        }
+    }
+
+    #[test]
+    fn a_rank_without_a_protocol_in_common_is_refused_with_both_versions() {
+        for (ours, theirs) in [((4, 5), (6, 7)), ((6, 7), (4, 5)), ((1, 1), (1, 0))] {
+            let error = met(ours, theirs).unwrap_err();
+            assert_eq!(error.code(), codes::G0203);
+            let (ours, theirs) = (Versions::from(ours), Versions::from(theirs));
+            let said = format!(
+                "rank 3 loaded Garonne 9.9.9 (protocols {theirs}), but `garonne` is {LIBRARY_VERSION} (protocols {ours})"
+            );
+            assert!(error.to_string().contains(&said), "{error}");
+        }
+    }
+}

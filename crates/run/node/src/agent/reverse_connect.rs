@@ -1,0 +1,174 @@
+//! Ranks that do not reach each other in one direction: who wants to be called tells its agent, the
+//! agents pass that on, and the agent of the other rank calls that rank at its own port, on behalf
+//! of the first. So the rank is woken as by any call, and nothing but who has the job's secret can
+//! make it call.
+//!
+//! Bounded by [`CALLBACKS_MAX`]; one call for each pair and stream at a time, which lasts as long
+//! as the rank computes.
+
+use std::net::{IpAddr, SocketAddr};
+
+use garonne_rails::tcp::House;
+use garonne_rails::tcp::trusted::{self, Call, Called};
+use rustix::event::epoll;
+
+use super::{Agent, EpollToken};
+use crate::agent_messages::{AgentCommand, AgentReport, ReverseConnectRequest};
+use crate::codes;
+use crate::limits::CALLBACKS_MAX;
+use crate::node_map::listed;
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(super) struct ReverseConnects {
+    under_way: Vec<Option<PendingRequest>>,
+}
+
+#[derive(Debug)]
+struct PendingRequest {
+    what: ReverseConnectRequest,
+    call: Call,
+    /// Of this host's addresses, those not tried yet, the next one last.
+    left: Vec<IpAddr>,
+}
+
+impl Agent<'_> {
+    /// Has `call.to` call `call.from`, wherever it is.
+    pub(super) fn have_called(&mut self, call: ReverseConnectRequest) {
+        let Some((_, called)) = self.nodes_of(call).filter(|_| self.ending.is_none()) else {
+            return;
+        };
+        self.seek_way(call);
+        if self.is_here(call.to) {
+            self.ask_rank(call);
+        } else if self.up.is_some() {
+            self.report(&AgentReport::Call(call));
+        } else {
+            self.order(called, &AgentCommand::Call(call));
+        }
+    }
+
+    /// The nodes of the rank that is to be called and of the one that is to call, which another
+    /// agent names. `None`: there are no such ranks.
+    pub(super) fn nodes_of(&self, call: ReverseConnectRequest) -> Option<(u32, u32)> {
+        let (size, nodes) = (self.job.size(), &self.job.nodes);
+        (call.from < size && call.to < size).then(|| (nodes.of(call.from), nodes.of(call.to)))
+    }
+
+    fn ask_rank(&mut self, what: ReverseConnectRequest) {
+        let under_way = self.callbacks.under_way.iter().flatten();
+        if under_way.clone().any(|asking| asking.what == what) || under_way.count() >= CALLBACKS_MAX
+        {
+            return;
+        }
+        let mut left = self.own_addresses();
+        left.reverse();
+        self.ask_at(what, left);
+    }
+
+    /// Calls the rank at the next address.
+    fn ask_at(&mut self, what: ReverseConnectRequest, mut left: Vec<IpAddr>) {
+        let (Some(secret), Some(port)) = (self.secret(), self.port_of(what.to)) else {
+            return;
+        };
+        let house: House =
+            trusted::house_of_asking(secret.clone(), self.id.0.to_ne_bytes(), what.from);
+        while let Some(address) = left.pop() {
+            let address = SocketAddr::new(address, port);
+            let Ok(call) = Call::ask(&house, (address, what.to), what.bulk) else {
+                continue;
+            };
+            let free = self.callbacks.under_way.iter().position(Option::is_none);
+            let place = free.unwrap_or(self.callbacks.under_way.len());
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
+            let token = EpollToken::Callback(place as u32).pack();
+            let watched = call
+                .fd()
+                .is_some_and(|fd| epoll::add(&self.epoll, fd, token, flags).is_ok());
+            if !watched {
+                continue;
+            }
+            let asking = Some(PendingRequest { what, call, left });
+            match free {
+                Some(place) => self.callbacks.under_way[place] = asking,
+                None => self.callbacks.under_way.push(asking),
+            }
+            return;
+        }
+    }
+
+    /// A call to a rank of this node goes on.
+    pub(super) fn callback_ready(&mut self, place: u32) {
+        let Some(slot) = self.callbacks.under_way.get_mut(place as usize) else {
+            return;
+        };
+        let Some(asking) = slot else { return };
+        let had_called = asking.call.has_called();
+        match asking.call.look() {
+            Called::Waits => {
+                if !had_called
+                    && asking.call.has_called()
+                    && let Some(fd) = asking.call.fd()
+                {
+                    let token = EpollToken::Callback(place).pack();
+                    let _ = epoll::modify(&self.epoll, fd, token, epoll::EventFlags::IN);
+                }
+            }
+            // The rank knows: nothing more is to be said.
+            Called::Open(_) => *slot = None,
+            Called::Failed(_) | Called::Refused(_) | Called::Cut(_) => {
+                if let Some(PendingRequest { what, left, .. }) = slot.take() {
+                    self.ask_at(what, left);
+                }
+            }
+        }
+    }
+
+    /// A rank of this node says that it does not reach another, nor that one it.
+    pub(super) fn apart(&mut self, rank: u32, peer: u32) {
+        if peer >= self.job.size() || self.is_here(peer) {
+            return;
+        }
+        let (here, there) = (self.node, self.job.nodes.of(peer));
+        let side = |node: u32| {
+            format!(
+                "host '{}' (ranks {})",
+                self.host_name(node),
+                listed(&self.job.ranks_of(node))
+            )
+        };
+        let at: Vec<String> = self
+            .addresses_now(there)
+            .iter()
+            .map(IpAddr::to_string)
+            .collect();
+        let tried = match at.is_empty() {
+            true => String::from("has no address to call"),
+            false => format!("reaches nobody at {}", at.join(", ")),
+        };
+        let line = format!(
+            "error[{}]: {} and {} cannot reach each other: '{}' {tried}, and no call comes from '{}'",
+            codes::G0229,
+            side(here),
+            side(there),
+            self.host_name(here),
+            self.host_name(there),
+        );
+        self.kept_out(rank, &line);
+    }
+
+    /// A rank of this node says why it cannot have a connection to another.
+    pub(super) fn refused(&mut self, (rank, peer): (u32, u32), code: &str, text: &str) {
+        let Some(code) = codes::find(code).filter(|_| peer < self.job.size()) else {
+            return;
+        };
+        let host = |rank| self.host_name(self.job.nodes.of(rank));
+        let line = format!(
+            "error[{}]: rank {rank} on host '{}' cannot have a connection to rank {peer} on host '{}': {text}",
+            code.id,
+            host(rank),
+            host(peer)
+        );
+        self.kept_out(rank, &line);
+    }
+}

@@ -1,0 +1,577 @@
+//! The end of a job: by success, by the first failure, by a signal, by time.
+//!
+//! The first failure decides the exit code and is the only one that is reported. The failing rank's
+//! own words go out first, then one line that says what happened; then the others are asked to end,
+//! and soon ended.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use super::{Agent, RankSlot};
+use crate::agent_messages::{AgentCommand, AgentReport};
+use crate::codes;
+use crate::error::Result;
+use crate::layout;
+use crate::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, WRAPPER_WAIT};
+use crate::process_tree::{self, ProcessExit, signal_name};
+use crate::sys;
+
+/// The job is over but for what still runs.
+#[derive(Debug)]
+pub(super) struct Shutdown {
+    code: i32,
+    stage: ShutdownStage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ShutdownStage {
+    /// The ranks may end by themselves until then.
+    Patience(Instant),
+    /// Everything still alive is killed then.
+    Kill(Instant),
+    /// All ranks have ended; what they left may end by itself until then.
+    Leftovers(Instant),
+}
+
+impl Shutdown {
+    pub fn due(&self) -> Option<Instant> {
+        match self.stage {
+            ShutdownStage::Patience(due)
+            | ShutdownStage::Kill(due)
+            | ShutdownStage::Leftovers(due) => Some(due),
+        }
+    }
+}
+
+/// A failure that ends the job.
+#[derive(Debug)]
+pub(super) struct JobFailure {
+    code: i32,
+    line: String,
+    /// Whether the rank had finalised MPI: then the others get time to finalise as well.
+    finalized: bool,
+    /// The rank, if it is known here.
+    rank: Option<u32>,
+}
+
+/// Whether a signal to the launcher ends the job; others are passed on.
+pub(super) fn ends_jobs(signal: i32) -> bool {
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
+}
+
+impl RankSlot {
+    fn is_over(&self, gone: impl Fn(u32) -> bool) -> bool {
+        self.ended.is_some() && self.member.is_none_or(gone)
+    }
+}
+
+impl Agent<'_> {
+    /// The exit code, once there is nothing left to wait for.
+    pub(super) fn finished(&mut self) -> Result<Option<i32>> {
+        let now = Instant::now();
+        let gone =
+            |index: u32| self.members[index as usize].direct || self.members[index as usize].gone;
+        let over = self
+            .slots
+            .iter()
+            .all(|slot| slot.is_over(gone) && slot.dark_until.is_none());
+        // Elsewhere it is ordered when the job is over.
+        let over_everywhere = over && self.up.is_none() && !self.gathering && self.held.is_none();
+        let code = self.ending.as_ref().map_or(0, |ending| ending.code);
+        match self.ending.as_ref().map(|ending| ending.stage) {
+            None if over_everywhere && self.verdicts.is_interrupt() => self.end_verdict(false),
+            None if over_everywhere => {
+                self.order_all(&AgentCommand::Finish);
+                self.finish(now + LEFTOVER_GRACE);
+            }
+            Some(ShutdownStage::Patience(due)) if due <= now && !over => self.terminate(code),
+            Some(ShutdownStage::Patience(_) | ShutdownStage::Kill(_)) if over => {
+                self.ending = Some(Shutdown {
+                    code,
+                    stage: ShutdownStage::Leftovers(now + DRAIN_WAIT),
+                })
+            }
+            _ => {}
+        }
+        // A leftover that ends is an orphan of ours, so SIGCHLD brings us here again.
+        let close = match self.ending.as_ref().map(|ending| ending.stage) {
+            None | Some(ShutdownStage::Patience(_)) => false,
+            Some(ShutdownStage::Kill(due)) => due <= now && !self.keep_for_records(now),
+            Some(ShutdownStage::Leftovers(due)) => {
+                (due <= now || self.looks.has_kept() || self.nothing_left())
+                    && !self.keep_for_records(now)
+            }
+        };
+        // Other hosts may have much to say still; whether they live is asked elsewhere.
+        let close = close
+            && self.below.as_ref().is_none_or(|below| {
+                below.is_done() || (self.code() != 0 && below.is_hopeless(now))
+            });
+        Ok(close.then(|| self.close()))
+    }
+
+    /// Whether what ranks recorded is still read and passed on; those that have not ended are
+    /// killed before.
+    fn keep_for_records(&mut self, now: Instant) -> bool {
+        let Some(until) = self.looks.keep(now) else {
+            return false;
+        };
+        if self.is_killing() {
+            (0..self.slots.len() as u32).for_each(|rank| self.signal_rank(rank, libc::SIGKILL));
+        }
+        let (code, stage) = (self.code(), ShutdownStage::Leftovers(until));
+        self.ending = Some(Shutdown { code, stage });
+        true
+    }
+
+    /// Whether nothing more is to come: no rank's output, of other hosts' ranks at the first agent
+    /// alone, which alone hears it; and no process, of which the commands that started agents end
+    /// with these.
+    fn nothing_left(&self) -> bool {
+        let mut heard = self
+            .slots
+            .iter()
+            .filter(|slot| self.up.is_none() || slot.node == self.node);
+        heard.all(|slot| slot.out.source.is_none() && slot.err.source.is_none())
+            && !process_tree::any_alive()
+    }
+
+    /// A rank's direct child has ended.
+    pub(super) fn rank_ended(&mut self, rank: u32, ended: ProcessExit) {
+        self.tally.note_end(rank);
+        let slot = &mut self.slots[rank as usize];
+        slot.dark_until = None;
+        let Some(index) = slot.member else {
+            return self.unregistered_ended(rank, ended);
+        };
+        self.serve_member(index);
+        self.see_finalized(index);
+        if self.members[index as usize].direct {
+            self.members[index as usize].gone = true;
+            if !self.members[index as usize].finalized || ended != ProcessExit::Exit(0) {
+                self.mark_gone(rank);
+            }
+        }
+        let member = &self.members[index as usize];
+        if member.finalized {
+            return self.finalized_ended(rank, ended);
+        }
+        if member.gone || ended != ProcessExit::Exit(0) {
+            // A wrapper may say something else than how its child ended.
+            let ended = self.told_end(index).unwrap_or(ended);
+            self.ended_without_finalize(rank, ended);
+        }
+    }
+
+    fn unregistered_ended(&mut self, rank: u32, ended: ProcessExit) {
+        let is_foreign = self.was_of_other_mpi(rank);
+        if is_foreign && ended == ProcessExit::Exit(0) {
+            return self.end_for_other_mpi(rank, "ran");
+        }
+        if ended != ProcessExit::Exit(0) {
+            let (code, what) = describe(ended);
+            let mut line = format!(
+                "error[{code}]: rank {rank} ({}, process {}) {what}",
+                self.program_name(rank),
+                self.slots[rank as usize].pid
+            );
+            if is_foreign {
+                let other = self.other_mpi_of(rank, "ran");
+                line += &format!("\nnote[{}]: rank {rank} {other}", codes::G0240);
+            }
+            self.fail(
+                rank,
+                JobFailure {
+                    code: ended.code(),
+                    line,
+                    finalized: false,
+                    rank: None,
+                },
+            );
+        }
+    }
+
+    fn finalized_ended(&mut self, rank: u32, ended: ProcessExit) {
+        if ended != ProcessExit::Exit(0) {
+            let (code, what) = describe(ended);
+            let place = format!(
+                "rank {rank} ({}, process {})",
+                self.program_name(rank),
+                self.slots[rank as usize].pid
+            );
+            // Python calls MPI_Finalize on its way out, whatever its program ended by.
+            let when = match is_python(&self.program_name(rank)) {
+                true => ": its Python program ended by an exception or by sys.exit",
+                false => " after MPI_Finalize",
+            };
+            let crash = match ended {
+                ProcessExit::Signal(signal) => self.place_of_crash(rank, signal),
+                ProcessExit::Exit(_) => String::new(),
+            };
+            let line = format!("error[{code}]: {place} {what}{when}{crash}");
+            self.fail(
+                rank,
+                JobFailure {
+                    code: ended.code(),
+                    line,
+                    finalized: true,
+                    rank: None,
+                },
+            );
+        }
+    }
+
+    pub(super) fn ended_without_finalize(&mut self, rank: u32, ended: ProcessExit) {
+        self.mark_gone(rank);
+        let pid = self.member_pid(rank);
+        let place = format!("rank {rank} ({}, process {pid})", self.program_name(rank));
+        let (code, line) = match ended {
+            ProcessExit::Signal(signal) => (
+                128 + signal,
+                format!(
+                    "error[{}]: {place} was killed by {}{}",
+                    codes::G0206,
+                    signal_name(signal),
+                    self.place_of_signal(rank, signal)
+                ),
+            ),
+            // A shell reports the signal that ended its command in this way.
+            ProcessExit::Exit(code @ 129..=159) if !self.is_direct(rank) => (
+                code,
+                format!(
+                    "error[{}]: {place} was killed by {}{}",
+                    codes::G0206,
+                    signal_name(code - 128),
+                    self.place_of_signal(rank, code - 128)
+                ),
+            ),
+            ProcessExit::Exit(status) => (
+                if status == 0 { 1 } else { status },
+                format!(
+                    "error[{}]: {place} ended with exit status {status} before MPI_Finalize",
+                    codes::G0201
+                ),
+            ),
+        };
+        self.fail(
+            rank,
+            JobFailure {
+                code,
+                line,
+                finalized: false,
+                rank: None,
+            },
+        );
+    }
+
+    /// Where a rank was that a signal ended. If it touched memory that is not there: near which
+    /// call, for its buffer may be why. The functions around the place, if it crashed and was
+    /// examined.
+    fn place_of_signal(&mut self, rank: u32, signal: i32) -> String {
+        let call = match signal {
+            libc::SIGSEGV | libc::SIGBUS => self.last_call(rank),
+            _ => String::new(),
+        };
+        call + &self.place_of_crash(rank, signal)
+    }
+
+    pub(super) fn member_pid(&self, rank: u32) -> i32 {
+        let slot = &self.slots[rank as usize];
+        slot.member
+            .map_or(slot.pid, |index| self.members[index as usize].pid)
+    }
+
+    fn is_direct(&self, rank: u32) -> bool {
+        self.slots[rank as usize]
+            .member
+            .is_none_or(|index| self.members[index as usize].direct)
+    }
+
+    /// The registered process is gone, perhaps before its wrapper: waits a little for the kernel's
+    /// or the wrapper's word on how it ended. It is the first failure from now on, whoever fails
+    /// meanwhile.
+    pub(super) fn unfinalized_member_gone(&mut self, rank: u32, index: u32) {
+        if self.adopted.is_some() {
+            return self.doubt(rank, index);
+        }
+        if self.ending.is_none() {
+            self.suspect.get_or_insert(rank);
+        }
+        match self.told_end(index).or(self.slots[rank as usize].ended) {
+            Some(ended) => self.ended_without_finalize(rank, ended),
+            None => {
+                self.slots[rank as usize].dark_until = Some(Instant::now() + WRAPPER_WAIT);
+                self.await_reaping(index);
+            }
+        }
+    }
+
+    /// The kernel says how the registered process ended, before its wrapper has.
+    pub(super) fn wrapped_rank_ended(&mut self, rank: u32, ended: ProcessExit) {
+        if self.slots[rank as usize].dark_until.take().is_some() {
+            match self.adopted.is_some() {
+                true => self.blame_adopted(rank, ended),
+                false => self.ended_without_finalize(rank, ended),
+            }
+        }
+    }
+
+    /// The wrapper did not say how its child ended.
+    pub(super) fn left_in_the_dark(&mut self, rank: u32) {
+        self.mark_gone(rank);
+        if let Some(ended) = self.adopted_end(rank) {
+            return self.ended_without_finalize(rank, ended);
+        }
+        let place = format!(
+            "rank {rank} ({}, process {})",
+            self.program_name(rank),
+            self.member_pid(rank)
+        );
+        let line = format!(
+            "error[{}]: {place} ended before MPI_Finalize; {}",
+            codes::G0213,
+            self.who_knows()
+        );
+        self.fail(
+            rank,
+            JobFailure {
+                code: 1,
+                line,
+                finalized: false,
+                rank: None,
+            },
+        );
+    }
+
+    /// A rank called MPI_Abort.
+    pub(super) fn aborted(&mut self, rank: u32, code: i32, text: &str) {
+        let line = match text.trim_end() {
+            "" => format!(
+                "error[{}]: rank {rank} ({}) called MPI_Abort with code {code}{}",
+                codes::G0202,
+                self.program_name(rank),
+                if code == 0 {
+                    "; an aborted job ends with 1"
+                } else {
+                    ""
+                }
+            ),
+            text => text.to_owned(),
+        };
+        // An exit status has eight bits. However an abort was meant, what the other ranks were
+        // doing is lost: no success.
+        let status = match code & 0xff {
+            0 => 1,
+            status => status,
+        };
+        self.fail(
+            rank,
+            JobFailure {
+                code: status,
+                line,
+                finalized: false,
+                rank: None,
+            },
+        );
+    }
+
+    /// A rank cannot join the job, or will not although the others wait for it.
+    pub(super) fn kept_out(&mut self, rank: u32, line: &str) {
+        if !self.has_cause() {
+            self.recorders.forget();
+        }
+        self.fail(
+            rank,
+            JobFailure {
+                code: 1,
+                line: line.to_owned(),
+                finalized: false,
+                rank: None,
+            },
+        );
+    }
+
+    /// The first failure: its rank's words, one line, and the end of the others.
+    fn fail(&mut self, rank: u32, failure: JobFailure) {
+        if self.has_cause() || self.suspect.is_some_and(|suspect| suspect != rank) {
+            return;
+        }
+        self.drain(rank);
+        self.last_words.blame(Some(rank));
+        let report = self.slots[rank as usize]
+            .member
+            .map(|index| std::mem::take(&mut self.members[index as usize].report))
+            .unwrap_or_default();
+        if self.up.is_some() {
+            let JobFailure {
+                code,
+                line,
+                finalized,
+                rank: _,
+            } = failure;
+            let rank = Some(rank);
+            return self.report(&AgentReport::Failed {
+                rank,
+                code,
+                finalized,
+                report,
+                line,
+            });
+        }
+        let rank = Some(rank);
+        self.blame(report, JobFailure { rank, ..failure });
+    }
+
+    pub(super) fn say_failure(&mut self, report: &str, failure: &JobFailure) {
+        let words = [report.trim_end(), &failure.line];
+        let from = usize::from(report.is_empty());
+        self.say_last(&words[from..]);
+        if failure.finalized || self.adopted.is_some() {
+            // Its peers are most likely about to finalise, too: they may do so and end by
+            // themselves. Or another launcher ends them, in its own way.
+            self.end_patiently(failure.code, Instant::now() + FINALIZED_GRACE);
+        } else {
+            self.recorders.blame(failure.rank);
+            self.terminate(failure.code);
+        }
+    }
+
+    /// A failure that another host's agent reports. What its rank wrote came before.
+    pub(super) fn failed_elsewhere(
+        &mut self,
+        rank: Option<u32>,
+        how: (i32, bool),
+        report: &str,
+        line: &str,
+    ) {
+        if self.has_cause() || self.suspect.is_some_and(|suspect| Some(suspect) != rank) {
+            return;
+        }
+        if let Some(rank) = rank.filter(|rank| (*rank as usize) < self.slots.len()) {
+            self.drain(rank);
+            self.last_words.blame(Some(rank));
+        }
+        let failure = JobFailure {
+            code: how.0,
+            line: line.to_owned(),
+            finalized: how.1,
+            rank,
+        };
+        self.blame(report.to_owned(), failure);
+    }
+
+    /// A failure that is no rank's: of a host, or of its agent.
+    pub(super) fn fail_without_rank(&mut self, code: i32, line: &str) {
+        if !self.has_cause() {
+            self.say(line);
+            self.recorders.blame(None);
+            self.terminate(code);
+        }
+    }
+
+    /// Whether the job ends already, or its end was asked for: failures do not count any more.
+    fn has_cause(&self) -> bool {
+        self.ending.is_some() || self.verdicts.is_interrupt()
+    }
+
+    /// The exit code of the job.
+    pub(super) fn code(&self) -> i32 {
+        self.ending.as_ref().map_or(0, |ending| ending.code)
+    }
+
+    /// The first agent says with which code the job ends.
+    pub(super) fn set_code(&mut self, code: i32) {
+        if let Some(ending) = &mut self.ending {
+            ending.code = code;
+        }
+    }
+
+    /// The ranks may end by themselves until then.
+    pub(super) fn end_patiently(&mut self, code: i32, until: Instant) {
+        self.end(code, ShutdownStage::Patience(until));
+    }
+
+    /// All ranks of all hosts have ended; what they left may end by itself until then.
+    pub(super) fn finish(&mut self, until: Instant) {
+        if self.ending.is_none() {
+            self.verdicts.stop();
+            let stage = ShutdownStage::Leftovers(until);
+            self.ending = Some(Shutdown { code: 0, stage });
+        }
+    }
+
+    /// Everything is to end already.
+    pub(super) fn is_killing(&self) -> bool {
+        let stage = self.ending.as_ref().map(|ending| ending.stage);
+        matches!(stage, Some(ShutdownStage::Kill(_)))
+    }
+
+    /// Nobody is left to report to.
+    pub(super) fn end_at_once(&mut self) {
+        self.end(1, ShutdownStage::Kill(Instant::now()));
+    }
+
+    /// The ranks of this node that have ended and of which the first agent was not told.
+    pub(super) fn over_here(&self) -> Vec<u32> {
+        let gone =
+            |index: u32| self.members[index as usize].direct || self.members[index as usize].gone;
+        let news = self.slots.iter().zip(0..).filter(|(slot, _)| {
+            slot.node == self.node && !slot.told && slot.is_over(gone) && slot.dark_until.is_none()
+        });
+        news.map(|(_, rank)| rank).collect()
+    }
+
+    /// Asks all ranks to end, and ends them soon.
+    pub(super) fn terminate(&mut self, code: i32) {
+        self.end(code, ShutdownStage::Kill(Instant::now() + self.grace));
+        for rank in 0..self.slots.len() as u32 {
+            self.signal_rank(rank, libc::SIGTERM);
+        }
+    }
+
+    /// Everything still alive is killed then.
+    pub(super) fn end_by(&mut self, code: i32, due: Instant) {
+        self.end(code, ShutdownStage::Kill(due));
+    }
+
+    fn end(&mut self, code: i32, stage: ShutdownStage) {
+        self.deadline = None;
+        self.verdicts.stop();
+        self.ending = Some(Shutdown { code, stage });
+        let patient = matches!(stage, ShutdownStage::Patience(_));
+        self.order_all(&AgentCommand::End { patient, code });
+        self.let_crashed_end();
+        self.dismiss_absent();
+        for world in &self.worlds {
+            layout::ending(&world.board).store(1, Relaxed);
+        }
+    }
+
+    /// Sends a signal to the process that is the rank: the registered one, else what was started.
+    pub(super) fn signal_rank(&self, rank: u32, signal: i32) {
+        let slot = &self.slots[rank as usize];
+        match slot.member.map(|index| &self.members[index as usize]) {
+            Some(member) if member.leaves => {}
+            Some(member) if !member.direct && !member.gone => sys::kill(member.pid, signal),
+            _ if slot.ended.is_none() => sys::kill(slot.pid, signal),
+            _ => {}
+        }
+    }
+}
+
+/// Code and words for the end of a process that owed nobody an MPI_Finalize.
+fn describe(ended: ProcessExit) -> (&'static str, String) {
+    match ended {
+        ProcessExit::Exit(status) => (codes::G0207, format!("ended with exit status {status}")),
+        ProcessExit::Signal(signal) => (
+            codes::G0206,
+            format!("was killed by {}", signal_name(signal)),
+        ),
+    }
+}
+
+/// Whether a program is an interpreter of Python, by its name.
+pub(super) fn is_python(program: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    name.starts_with("python") || name.starts_with("pypy")
+}

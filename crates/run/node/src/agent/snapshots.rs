@@ -1,0 +1,587 @@
+//! What the ranks of all hosts show, for who asks about the job on one of them (`garonne who`,
+//! `top`, `trace`, `overlap`, `rail`, `why`).
+//!
+//! Whoever is asked passes the question to the first agent, which has all others look; what they
+//! see goes up to the first, and from there to the host where it was asked. An agent looks by
+//! running its own program, which reads the host's ranks as a user's command would and writes what
+//! it sees into a pipe: so what a look takes, and what might go wrong in it, keeps no agent. Nobody
+//! waits for an answer but who asks, and that for [`LOOK_WAIT`]: a look that takes longer is ended
+//! and left out. Bounded by [`LOOKERS_MAX`] who ask and for whom is looked, one look at a time,
+//! [`LOOK_BYTES_MAX`] of each host; a line that is far behind is spared.
+//!
+//! What ranks record is told as it comes, in frames ([`garonne_trace::stream`]), by a look of its
+//! own beside the others, at most [`RECORDERS_MAX`] of them. Where a line has more than
+//! [`RECORDS_WAITING_MAX`] bytes to send its pipe is not read: then the program that looks waits,
+//! and the journals that it reads lose their oldest records, which it counts. It ends when it has
+//! seen enough, or when who asked has gone.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::fs::MemfdFlags;
+use rustix::net::SendFlags;
+
+use super::helper_process::{self, HelperProcess};
+use super::requests::reply;
+use super::{Agent, EpollToken};
+use crate::agent_discovery;
+use crate::agent_messages::{AgentCommand, AgentReport, Query, QueryId};
+use crate::limits::{
+    LOOK_BYTES_MAX, LOOK_WAIT, LOOK_WAITING_MAX, LOOKERS_MAX, RECORDERS_MAX, RECORDS_GRACE,
+    RECORDS_PAUSE, RECORDS_WAITING_MAX,
+};
+use crate::query::RemoteCommand;
+use crate::rank_messages::ToRank;
+use crate::sys;
+
+/// See the module's paragraph.
+#[derive(Debug, Default)]
+pub(super) struct Snapshots {
+    /// Those that have asked here.
+    askers: VecDeque<QueryConnection>,
+    /// The number of the last one.
+    number: u32,
+    /// The looks under way: at most one that is no stream.
+    under_way: Vec<SnapshotRequest>,
+    /// The number of the last of them.
+    begun: u32,
+    /// Until when an agent that ends waits for what is still told of records.
+    patience: Option<Instant>,
+    /// For whom the next one is, and what it is to see: a look that had begun before they asked is
+    /// none for them.
+    next: Vec<(QueryId, Query)>,
+}
+
+#[derive(Debug)]
+struct QueryConnection {
+    number: u32,
+    socket: OwnedFd,
+    until: Instant,
+    /// What hosts have answered, by node, and its socket has not taken: that has room for some
+    /// hundred.
+    answers: VecDeque<(u32, Vec<u8>)>,
+    /// Bytes of these.
+    held: usize,
+    /// The epoll tells when there is room.
+    watched: bool,
+    /// It wants what hosts say one thing after the other.
+    stream: bool,
+    /// It has gone.
+    gone: bool,
+}
+
+impl QueryConnection {
+    fn new(number: u32, socket: OwnedFd, wish: Query) -> Self {
+        Self {
+            number,
+            socket,
+            until: Instant::now() + LOOK_WAIT,
+            answers: VecDeque::new(),
+            held: 0,
+            watched: false,
+            stream: wish.is_stream(),
+            gone: false,
+        }
+    }
+
+    /// Whether nobody is at the other end any more.
+    fn has_left(&self) -> bool {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        let ends = PollFlags::HUP | PollFlags::ERR;
+        poll(&mut polled, Some(&Timespec::default())).is_ok()
+            && polled[0].revents().intersects(ends)
+    }
+
+    /// Keeps an answer for it, unless it takes too little of them.
+    fn keep(&mut self, node: u32, look: Vec<u8>) {
+        if self.held <= LOOK_WAITING_MAX {
+            self.held += look.len();
+            self.answers.push_back((node, look));
+        }
+        if self.stream {
+            self.until = Instant::now() + LOOK_WAIT;
+        }
+    }
+
+    /// Whether it has taken all that there is. What cannot be handed over is left out: it may have
+    /// gone.
+    fn hand_over(&mut self) -> bool {
+        while let Some((node, look)) = self.answers.front() {
+            if let Some(file) = file_of(look) {
+                let message = ToRank::Seen { node: *node }.encode();
+                let fds = [file.as_fd()];
+                match sys::send(self.socket.as_fd(), &message, &fds, SendFlags::DONTWAIT) {
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+                    sent => self.gone |= sent.is_err(),
+                }
+            }
+            self.held -= look.len();
+            self.answers.pop_front();
+        }
+        true
+    }
+}
+
+#[derive(Debug)]
+struct SnapshotRequest {
+    number: u32,
+    wish: Query,
+    /// The program that looks; 0 when it has ended.
+    pid: i32,
+    pipe: OwnedFd,
+    said: Vec<u8>,
+    /// Of a stream there is none: who asked for it ends it.
+    until: Option<Instant>,
+    /// Until then its pipe is not read.
+    paused: Option<Instant>,
+    by: Vec<QueryId>,
+}
+
+/// What says that it is a frame, and is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NoFrame;
+
+/// Takes the first frame out of what a stream has said, if it is whole.
+fn take_frame(said: &mut Vec<u8>) -> std::result::Result<Option<Vec<u8>>, NoFrame> {
+    let Some(len) = said.first_chunk() else {
+        return Ok(None);
+    };
+    let len = u32::from_le_bytes(*len) as usize;
+    if len == 0 || len > LOOK_BYTES_MAX {
+        return Err(NoFrame);
+    }
+    let frame = said.get(4..4 + len).map(<[u8]>::to_vec);
+    if frame.is_some() {
+        said.drain(..4 + len);
+    }
+    Ok(frame)
+}
+
+impl Snapshots {
+    fn asker(&mut self, number: u32) -> Option<&mut QueryConnection> {
+        self.askers.iter_mut().find(|asker| asker.number == number)
+    }
+
+    /// A child of the agent has ended, and its process id may be another's soon.
+    pub fn reaped(&mut self, pid: i32) {
+        if let Some(look) = self.under_way.iter_mut().find(|look| look.pid == pid) {
+            look.pid = 0;
+        }
+    }
+
+    pub fn due(&self) -> Option<Instant> {
+        let askers = self.askers.iter().map(|asker| asker.until);
+        let looks = self
+            .under_way
+            .iter()
+            .flat_map(|look| [look.until, look.paused]);
+        askers.chain(looks.flatten()).min()
+    }
+
+    fn look(&mut self, number: u32) -> Option<&mut SnapshotRequest> {
+        self.under_way.iter_mut().find(|look| look.number == number)
+    }
+
+    /// Until when an agent that has nothing else to do waits for what ranks recorded at their end:
+    /// those who read that here, and who asked here, have not got all of it. `None`: they have, or
+    /// it took too long.
+    pub fn keep(&mut self, now: Instant) -> Option<Instant> {
+        let unsaid = self
+            .askers
+            .iter()
+            .any(|asker| asker.stream && !asker.answers.is_empty());
+        if self.streams() == 0 && !unsaid {
+            return None;
+        }
+        let until = *self.patience.get_or_insert(now + RECORDS_GRACE);
+        (until > now).then_some(until)
+    }
+
+    /// Whether it has waited so: longer than for anything else.
+    pub fn has_kept(&self) -> bool {
+        self.patience.is_some()
+    }
+
+    fn streams(&self) -> usize {
+        self.under_way
+            .iter()
+            .filter(|look| look.wish.is_stream())
+            .count()
+    }
+}
+
+/// A file with these bytes in memory, to be handed over.
+fn file_of(bytes: &[u8]) -> Option<OwnedFd> {
+    let file = rustix::fs::memfd_create("garonne", MemfdFlags::CLOEXEC).ok()?;
+    let mut file = std::fs::File::from(file);
+    file.write_all(bytes).ok()?;
+    Some(file.into())
+}
+
+impl Agent<'_> {
+    /// Somebody wants to know what the ranks of all other hosts show.
+    pub(super) fn ask_around(&mut self, socket: OwnedFd, wish: Query) {
+        let nodes: Vec<u8> = (0..self.job.size())
+            .flat_map(|rank| self.job.nodes.of(rank).to_le_bytes())
+            .collect();
+        let Some(file) = file_of(&nodes) else { return };
+        reply(
+            socket.as_fd(),
+            &ToRank::Looking { node: self.node },
+            &[file.as_fd()],
+        );
+        if !self.job.nodes.several() {
+            return;
+        }
+        self.take_leave(QueryConnection::has_left);
+        self.looks.number = self.looks.number.wrapping_add(1);
+        let number = self.looks.number;
+        if self.looks.askers.len() >= LOOKERS_MAX
+            && let Some(oldest) = self.looks.askers.pop_front()
+        {
+            self.forget(&oldest);
+        }
+        self.looks
+            .askers
+            .push_back(QueryConnection::new(number, socket, wish));
+        self.pass_wish(number, wish);
+    }
+
+    fn pass_wish(&mut self, number: u32, wish: Query) {
+        match self.up.is_some() {
+            true => self.report(&AgentReport::Look(number, wish)),
+            false => {
+                let at = self.node;
+                self.have_all_look(QueryId { at, number }, wish);
+            }
+        }
+    }
+
+    /// Nobody tells this one anything any more.
+    fn forget(&mut self, asker: &QueryConnection) {
+        if asker.stream {
+            self.pass_wish(asker.number, Query::NoMore);
+        }
+    }
+
+    /// At the first agent: somebody has asked, here or elsewhere.
+    pub(super) fn have_all_look(&mut self, asked: QueryId, wish: Query) {
+        self.order_all(&AgentCommand::Look(asked, wish));
+        self.look_for(asked, wish);
+    }
+
+    /// Looks at the ranks of this host, unless it is here that somebody has asked, who looks
+    /// himself.
+    pub(super) fn look_for(&mut self, asked: QueryId, wish: Query) {
+        if asked.at == self.node {
+            return;
+        }
+        match wish {
+            Query::Clock => {
+                self.pass_look(self.node, asked, sys::monotonic_ns().to_le_bytes().to_vec())
+            }
+            Query::NoMore => self.look_no_more(asked),
+            _ if self.looks.next.len() >= LOOKERS_MAX => {}
+            Query::Records { .. } | Query::All if self.looks.streams() >= RECORDERS_MAX => {}
+            Query::Records { .. } | Query::All => self.look_now(wish, vec![asked]),
+            // Of one that is not here, or of none, there is nothing to say.
+            Query::Page(RemoteCommand::Gate(rank), _) if !self.is_here(rank) => {}
+            Query::Page(..) if self.job.ranks_of(self.node).is_empty() => {}
+            Query::Standing | Query::Load | Query::Page(..) => {
+                self.looks.next.push((asked, wish));
+                self.begin_look();
+            }
+        }
+    }
+
+    fn begin_look(&mut self) {
+        let looks = &mut self.looks;
+        if looks.under_way.len() > looks.streams() {
+            return;
+        }
+        let Some(&(_, wish)) = looks.next.first() else {
+            return;
+        };
+        let by = looks.next.iter().filter(|(_, other)| *other == wish);
+        let by = by.map(|(asked, _)| *asked).collect();
+        looks.next.retain(|(_, other)| *other != wish);
+        self.look_now(wish, by);
+    }
+
+    fn look_now(&mut self, wish: Query, by: Vec<QueryId>) {
+        // An agent that ends has other things to do, and what it could tell would be out of date at
+        // once.
+        if self.ending.is_none() {
+            self.looks.begun = self.looks.begun.wrapping_add(1);
+            let look = self.start_look(self.looks.begun, wish, by);
+            self.looks.under_way.extend(look);
+        }
+    }
+
+    fn look_no_more(&mut self, asked: QueryId) {
+        let of = |look: &&SnapshotRequest| look.wish.is_stream() && look.by.contains(&asked);
+        if let Some(number) = self.looks.under_way.iter().find(of).map(|look| look.number) {
+            self.end_look(number, false);
+        }
+    }
+
+    /// Starts this program anew to look. `None`: it cannot be, and who has asked hears nothing of
+    /// this host.
+    fn start_look(&self, number: u32, wish: Query, by: Vec<QueryId>) -> Option<SnapshotRequest> {
+        let name = agent_discovery::name_of(self.hello.as_fd())?;
+        let HelperProcess { pid, pipe } =
+            helper_process::start(&["agent", "--look", &name.0, &wish.word()], self.signals)?;
+        let look = SnapshotRequest {
+            number,
+            wish,
+            pid,
+            pipe,
+            said: Vec::new(),
+            until: (!wish.is_stream()).then(|| Instant::now() + LOOK_WAIT),
+            paused: None,
+            by,
+        };
+        if self
+            .listen(look.pipe.as_fd(), EpollToken::Look(number))
+            .is_err()
+        {
+            sys::kill(pid, libc::SIGKILL);
+            return None;
+        }
+        Some(look)
+    }
+
+    /// The program that looks says something, or has ended.
+    pub(super) fn look_speaks(&mut self, number: u32) {
+        let mut buffer = [0; 16 * 1024];
+        while let Some(look) = self.looks.look(number).filter(|look| look.paused.is_none()) {
+            match rustix::io::read(&look.pipe, &mut buffer) {
+                Ok(0) => return self.end_look(number, true),
+                Ok(n) if look.said.len() + n <= LOOK_BYTES_MAX + 4 + buffer.len() => {
+                    look.said.extend_from_slice(&buffer[..n]);
+                }
+                Err(rustix::io::Errno::AGAIN) => return,
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(_) => return self.end_look(number, false),
+            }
+            if self
+                .looks
+                .look(number)
+                .is_some_and(|look| look.wish.is_stream())
+            {
+                self.pass_frames(number);
+            }
+        }
+    }
+
+    /// Passes on what a stream has said, and leaves the rest in its pipe for a while if the line is
+    /// behind.
+    fn pass_frames(&mut self, number: u32) {
+        while let Some(look) = self.looks.look(number) {
+            let by = look.by.clone();
+            let frame = match take_frame(&mut look.said) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(NoFrame) => return self.end_look(number, false),
+            };
+            for asked in &by {
+                self.pass_look(self.node, *asked, frame.clone());
+            }
+            if by
+                .iter()
+                .any(|asked| self.waiting_for(asked.at) > RECORDS_WAITING_MAX)
+                && let Some(look) = self.looks.look(number)
+            {
+                look.paused = Some(Instant::now() + RECORDS_PAUSE);
+                let _ = epoll::delete(&self.epoll, &look.pipe);
+            }
+        }
+    }
+
+    /// The look is over; what it saw goes to those for whom it was, and of a stream that it is
+    /// over.
+    fn end_look(&mut self, number: u32, whole: bool) {
+        let looks = &mut self.looks.under_way;
+        if let Some(place) = looks.iter().position(|look| look.number == number) {
+            let look = looks.swap_remove(place);
+            if look.paused.is_none() {
+                let _ = epoll::delete(&self.epoll, &look.pipe);
+            }
+            let (stream, said) = (look.wish.is_stream(), look.said);
+            // What a stream has said when it ends is half a frame.
+            if whole && (stream || said.len() <= LOOK_BYTES_MAX && !said.is_empty()) {
+                let said = if stream { Vec::new() } else { said };
+                for asked in look.by {
+                    self.pass_look(self.node, asked, said.clone());
+                }
+            } else if look.pid != 0 {
+                sys::kill(look.pid, libc::SIGKILL);
+            }
+        }
+        self.begin_look();
+    }
+
+    /// What the ranks of `node` show, on its way to who has asked.
+    pub(super) fn pass_look(&mut self, node: u32, asked: QueryId, look: Vec<u8>) {
+        if asked.at == self.node {
+            self.give_look(node, asked.number, look);
+        } else if self.up.is_some() {
+            self.report(&AgentReport::Seen(asked, look));
+        } else {
+            self.order(asked.at, &AgentCommand::Seen(node, asked, look));
+        }
+    }
+
+    /// Hands it to who has asked here.
+    fn give_look(&mut self, node: u32, number: u32, look: Vec<u8>) {
+        if let Some(asker) = self.looks.asker(number) {
+            asker.keep(node, look);
+            self.asker_takes(number);
+        }
+    }
+
+    /// Hands what there is to who has asked here, as far as it takes that.
+    pub(super) fn asker_takes(&mut self, number: u32) {
+        let Some(asker) = self.looks.asker(number) else {
+            return;
+        };
+        let is_behind = !asker.hand_over();
+        if asker.gone {
+            return self.take_leave(|asker| asker.number == number);
+        }
+        if is_behind == std::mem::replace(&mut asker.watched, is_behind) {
+            return;
+        }
+        let watched = match is_behind {
+            true => {
+                let token = EpollToken::Asker(number).pack();
+                epoll::add(&self.epoll, &asker.socket, token, epoll::EventFlags::OUT)
+            }
+            false => epoll::delete(&self.epoll, &asker.socket),
+        };
+        if watched.is_err() {
+            self.take_leave(|asker| asker.number == number);
+        }
+    }
+
+    /// Those of who have asked for whom this holds are told nothing any more.
+    fn take_leave(&mut self, of: impl Fn(&QueryConnection) -> bool) {
+        let (gone, left) = std::mem::take(&mut self.looks.askers)
+            .into_iter()
+            .partition(of);
+        self.looks.askers = left;
+        let gone: VecDeque<QueryConnection> = gone;
+        gone.iter().for_each(|asker| self.forget(asker));
+    }
+
+    /// Those who ask for longer than that have gone, and a look that takes longer is for nobody.
+    pub(super) fn looks_keep_time(&mut self, now: Instant) {
+        self.take_leave(|asker| asker.until <= now);
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let looks = self.looks.under_way.iter();
+        let numbers: Vec<(u32, bool)> = looks
+            .filter(|look| due(look.until) || due(look.paused))
+            .map(|look| (look.number, due(look.until)))
+            .collect();
+        for (number, over) in numbers {
+            match over {
+                true => self.end_look(number, false),
+                false => self.read_on(number),
+            }
+        }
+    }
+
+    /// Reads a stream again that had to wait.
+    fn read_on(&mut self, number: u32) {
+        let Some(look) = self.looks.look(number) else {
+            return;
+        };
+        look.paused = None;
+        let token = EpollToken::Look(number).pack();
+        if epoll::add(&self.epoll, &look.pipe, token, epoll::EventFlags::IN).is_err() {
+            self.end_look(number, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::private_pair;
+    use rustix::net::RecvFlags;
+
+    #[test]
+    fn who_is_slower_than_many_hosts_gets_all_answers() {
+        const HOSTS: u32 = 2000;
+        let (theirs, ours) = private_pair().unwrap();
+        let mut asker = QueryConnection::new(1, ours, Query::Standing);
+        for node in 0..HOSTS {
+            asker.keep(node, node.to_ne_bytes().to_vec());
+            asker.hand_over();
+        }
+        for node in 0..HOSTS {
+            let message = sys::recv(theirs.as_fd(), RecvFlags::DONTWAIT).unwrap();
+            assert_eq!(
+                ToRank::decode(&message.bytes).unwrap(),
+                ToRank::Seen { node }
+            );
+            assert_eq!(message.fds.len(), 1);
+            asker.hand_over();
+        }
+        assert!(asker.answers.is_empty() && asker.held == 0);
+    }
+
+    #[test]
+    fn frames_are_taken_when_they_are_whole_and_what_is_none_is_refused() {
+        let mut said = [[3, 0, 0, 0].as_slice(), b"abc", &[2, 0, 0, 0], b"d"].concat();
+        assert_eq!(take_frame(&mut said), Ok(Some(b"abc".to_vec())));
+        assert_eq!(take_frame(&mut said), Ok(None));
+        said.push(b'e');
+        assert_eq!(take_frame(&mut said), Ok(Some(b"de".to_vec())));
+        assert_eq!((take_frame(&mut said), said.len()), (Ok(None), 0));
+        for len in [0, LOOK_BYTES_MAX as u32 + 1, u32::MAX] {
+            assert_eq!(
+                take_frame(&mut len.to_le_bytes().to_vec()),
+                Err(NoFrame),
+                "{len}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_agent_that_ends_waits_for_records_that_are_not_told_yet_and_only_so_long() {
+        let (_theirs, ours) = private_pair().unwrap();
+        let (mut looks, now) = (Snapshots::default(), Instant::now());
+        assert_eq!((looks.keep(now), looks.has_kept()), (None, false));
+        let mut asker = QueryConnection::new(1, ours, Query::All);
+        asker.keep(0, vec![1]);
+        looks.askers.push_back(asker);
+        assert_eq!(looks.keep(now), Some(now + RECORDS_GRACE));
+        assert_eq!(
+            looks.keep(now + RECORDS_GRACE / 2),
+            Some(now + RECORDS_GRACE)
+        );
+        assert_eq!(
+            (looks.keep(now + RECORDS_GRACE), looks.has_kept()),
+            (None, true)
+        );
+        assert!(looks.askers[0].hand_over());
+        assert_eq!(looks.keep(now), None);
+    }
+
+    #[test]
+    fn for_who_takes_nothing_or_has_gone_little_is_kept() {
+        let (theirs, ours) = private_pair().unwrap();
+        let mut asker = QueryConnection::new(1, ours, Query::Standing);
+        for node in 0..1000 {
+            asker.keep(node, vec![0; 1 << 20]);
+        }
+        assert!(asker.held <= LOOK_WAITING_MAX + (1 << 20));
+        drop(theirs);
+        assert!(asker.hand_over());
+        assert_eq!((asker.answers.len(), asker.held), (0, 0));
+    }
+}

@@ -1,0 +1,212 @@
+//! What an agent knows of the hosts at and below it until all have met: who has come, and what is
+//! to be said of them above. Pure, so that the simulator runs it as well.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+
+use crate::agent_messages::{HostEndpoint, NodeEndpoints};
+use crate::agent_tree::AgentTree;
+use crate::error::Result;
+use crate::limits::SEATS_MAX;
+use crate::node_map::NodeMap;
+use crate::rank_messages::damaged;
+
+/// See the module's paragraph.
+#[derive(Clone, Debug)]
+pub struct AgentCheckin {
+    tree: AgentTree,
+    node: u32,
+    seats: BTreeMap<u32, NodeEndpoints>,
+    told: bool,
+}
+
+impl AgentCheckin {
+    /// At a node, of which nothing is known yet either.
+    pub fn new(tree: AgentTree, node: u32) -> Self {
+        Self {
+            tree,
+            node,
+            seats: BTreeMap::new(),
+            told: false,
+        }
+    }
+
+    /// Those of a node that reports here, or of this one, are ready.
+    ///
+    /// # Errors
+    /// It speaks for others than those below it, or twice of one.
+    pub fn take(&mut self, from: u32, seats: Vec<NodeEndpoints>) -> Result<()> {
+        for seat in seats {
+            let fits = match from == self.node {
+                true => seat.node == from,
+                false => {
+                    self.tree.parent(from) == Some(self.node) && self.tree.is_below(from, seat.node)
+                }
+            };
+            if !fits || self.told || self.seats.insert(seat.node, seat).is_some() {
+                return Err(damaged("it speaks of a host that is not its own"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all at and below this node are ready.
+    pub fn is_whole(&self) -> bool {
+        self.told || self.seats.len() == self.tree.count(self.node) as usize
+    }
+
+    /// Whether all below this node are ready.
+    pub fn waits_for_none_but_own(&self) -> bool {
+        let own = usize::from(!self.seats.contains_key(&self.node));
+        self.told || self.seats.len() + own == self.tree.count(self.node) as usize
+    }
+
+    /// Whether a node is ready, as far as is known here.
+    pub fn knows(&self, node: u32) -> bool {
+        self.told || self.seats.contains_key(&node)
+    }
+
+    /// How many hosts are known here.
+    pub fn held(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// What is to be said above, in messages of at most [`SEATS_MAX`] hosts: once, when all are
+    /// ready.
+    pub fn tell(&mut self) -> Vec<Vec<NodeEndpoints>> {
+        if self.told || !self.is_whole() {
+            return Vec::new();
+        }
+        self.told = true;
+        in_parts(std::mem::take(&mut self.seats).into_values().collect())
+    }
+}
+
+/// Hosts as they go into messages.
+pub fn in_parts(mut seats: Vec<NodeEndpoints>) -> Vec<Vec<NodeEndpoints>> {
+    let mut parts = Vec::new();
+    while seats.len() > SEATS_MAX {
+        let rest = seats.split_off(SEATS_MAX);
+        parts.push(std::mem::replace(&mut seats, rest));
+    }
+    parts.push(seats);
+    parts
+}
+
+/// Gives hosts of one name (machines that nobody named, containers) those by which the user calls
+/// them.
+pub fn name_apart(seats: &mut [NodeEndpoints], nodes: &NodeMap) {
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for seat in &*seats {
+        *known.entry(seat.place.name.clone()).or_default() += 1;
+    }
+    for seat in seats {
+        if known.get(&seat.place.name).is_some_and(|count| *count > 1) {
+            nodes.name(seat.node).clone_into(&mut seat.place.name);
+        }
+    }
+}
+
+/// All hosts as their ranks want them: places by node, ports by rank.
+///
+/// # Errors
+/// Some are missing, or have other ranks than the job gives them.
+pub fn table(seats: Vec<NodeEndpoints>, nodes: &NodeMap) -> Result<(Vec<HostEndpoint>, Vec<u16>)> {
+    let wrong = || damaged("the hosts are not those of the job");
+    let mut places = Vec::with_capacity(seats.len());
+    let mut ports = Vec::with_capacity(seats.len());
+    for seat in seats {
+        if seat.node as usize != places.len() {
+            return Err(wrong());
+        }
+        places.push(seat.place);
+        ports.push(seat.ports.into_iter());
+    }
+    if places.len() != nodes.names.len() {
+        return Err(wrong());
+    }
+    let of_rank = |node: &u32| ports.get_mut(*node as usize)?.next();
+    let by_rank: Option<Vec<u16>> = nodes.of_rank.iter().map(of_rank).collect();
+    let by_rank = by_rank.ok_or_else(wrong)?;
+    match ports.iter().all(|left| left.len() == 0) {
+        true => Ok((places, by_rank)),
+        false => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seat(node: u32) -> NodeEndpoints {
+        NodeEndpoints {
+            node,
+            place: HostEndpoint {
+                name: "localhost".into(),
+                ..HostEndpoint::default()
+            },
+            ports: vec![node as u16 + 1],
+        }
+    }
+
+    fn seats(nodes: impl IntoIterator<Item = u32>) -> Vec<NodeEndpoints> {
+        nodes.into_iter().map(seat).collect()
+    }
+
+    #[test]
+    fn a_node_speaks_when_all_below_it_have() {
+        let tree = AgentTree::new(8, 0, 2);
+        let mut inner = AgentCheckin::new(tree, 1);
+        inner.take(1, seats([1])).unwrap();
+        inner.take(4, seats([4])).unwrap();
+        assert!(!inner.is_whole() && inner.tell().is_empty());
+        inner.take(3, seats([3, 7])).unwrap();
+        assert!(inner.is_whole() && inner.knows(7));
+        let told = inner.tell();
+        assert_eq!(told, [seats([1, 3, 4, 7])]);
+        assert!(inner.tell().is_empty() && inner.is_whole());
+        assert!(inner.take(3, seats([3])).is_err());
+    }
+
+    #[test]
+    fn who_speaks_for_others_than_its_own_is_refused() {
+        let tree = AgentTree::new(8, 0, 2);
+        for (from, node) in [(3, 4), (3, 0), (7, 7), (2, 2), (1, 3), (3, 99)] {
+            assert!(
+                AgentCheckin::new(tree, 1)
+                    .take(from, seats([node]))
+                    .is_err(),
+                "{from} {node}"
+            );
+        }
+        let mut inner = AgentCheckin::new(tree, 1);
+        assert!(inner.take(3, seats([3, 3])).is_err());
+    }
+
+    #[test]
+    fn many_hosts_go_in_several_messages_and_none_is_missed() {
+        let tree = AgentTree::new(3000, 0, 2999);
+        let mut first = AgentCheckin::new(tree, 0);
+        for node in 0..3000 {
+            first.take(node, seats([node])).unwrap();
+        }
+        let parts = first.tell();
+        assert!(parts.len() == 3 && parts.iter().all(|part| part.len() <= SEATS_MAX));
+        let nodes = NodeMap {
+            names: (0..3000).map(|node| format!("n{node}")).collect(),
+            of_rank: (0..3000).rev().collect(),
+        };
+        let mut all = parts.concat();
+        name_apart(&mut all, &nodes);
+        let (places, ports) = table(all.clone(), &nodes).unwrap();
+        assert_eq!(
+            (places[7].name.as_str(), ports[0], ports[2999]),
+            ("n7", 3000, 1)
+        );
+        assert!(table(all[1..].to_vec(), &nodes).is_err());
+        all[5].ports.push(1);
+        assert!(table(all.clone(), &nodes).is_err());
+        all[5].ports.clear();
+        assert!(table(all, &nodes).is_err());
+    }
+}

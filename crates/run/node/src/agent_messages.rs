@@ -1,0 +1,563 @@
+//! What agents of several hosts say to each other (docs/formats-job.md, clauses D1 to D16): the
+//! errand that an agent finds on its standard input, orders from the first agent (the launcher's)
+//! to the others, and their reports.
+//!
+//! Owns the encoding, which is that of [`crate::rank_messages`]. Whoever sends these has proved the
+//! job's secret, but nothing here trusts a length.
+
+mod endpoints;
+mod job;
+mod rank_exit;
+mod reachability;
+mod relay_routes;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use garonne_rails::tcp::{LIBRARY, SECRET_BYTES, Secret, VERSIONS, Versions};
+
+pub use self::endpoints::{HostEndpoint, NodeEndpoints, decode_place, encode_place};
+use self::endpoints::{put_seats, seats};
+use self::job::{job, put_job};
+pub use self::rank_exit::RankExit;
+use self::rank_exit::{ends, put_ends};
+pub use self::relay_routes::{RelayRoute, RendezvousPoint, ReverseConnectRequest};
+use self::relay_routes::{callback, put_callback, put_venue, put_way, venue, way};
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::limits;
+use crate::new_networks::NewAddress;
+pub use crate::query::{Query, QueryId};
+use crate::query::{asked, put_asked, put_wish, wish};
+use crate::rank_messages::{MessageReader, MessageWriter, damaged, network, put_network};
+use crate::reachability::InterfaceAddress;
+use ipnet::IpNet;
+
+/// What an agent that is started on another host is told first, on its standard input.
+#[derive(Clone, Debug)]
+pub struct AgentBootstrap {
+    /// The job.
+    pub job: u128,
+    /// The secret that both ends of every connection of the job prove.
+    pub secret: Secret,
+    /// The agent's node.
+    pub node: u32,
+    /// The name of its host, as the user gave it.
+    pub name: String,
+    /// The node that it reports to.
+    pub parent: u32,
+    /// The name of that one's host.
+    pub above: String,
+    /// Where that one's agent listens.
+    pub port: u16,
+    /// Its addresses, all that it has.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Which of a rank's two streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputStream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// From the first agent to another, passed on by those between them.
+#[derive(Clone, Debug)]
+pub enum AgentCommand {
+    /// What is to be run.
+    Job(Box<Job>),
+    /// Some of the hosts, in the order of nodes: all of them come before [`AgentCommand::Go`].
+    Hosts(Vec<NodeEndpoints>),
+    /// All agents are there: start.
+    Go,
+    /// An order for a node below, to be passed on.
+    For(u32, Vec<u8>),
+    /// A signal for the job.
+    Signal(i32),
+    /// The job has failed: ranks are to end.
+    End {
+        /// They may do so by themselves for a while first.
+        patient: bool,
+        /// The job's exit code.
+        code: i32,
+    },
+    /// All ranks of all hosts have ended.
+    Finish,
+    /// So many more bytes of a stream are wanted.
+    Room(u32, OutputStream, u32),
+    /// Standard input for the rank that reads it; empty: its end.
+    Input(Vec<u8>),
+    /// These ranks, of other nodes, have ended well.
+    Ended(Vec<u32>),
+    /// A rank of that node is to call another.
+    Call(ReverseConnectRequest),
+    /// Ranks are not to use these networks, and may use all others.
+    Drained(Vec<IpNet>),
+    /// Addresses that hosts have got since the job began: all, in the order in which they were
+    /// found.
+    Added(Vec<NewAddress>),
+    /// Whether that node reaches the one that is called: `from` calls `to` in vain.
+    Probe(ReverseConnectRequest),
+    /// Ranks of that node reach those of `to` through `via`.
+    Way(RelayRoute),
+    /// Ranks of the two hosts may meet at that node, if these reach it.
+    Meet(ReverseConnectRequest),
+    /// Whether that node reaches the one where two may meet.
+    Try(RendezvousPoint),
+    /// All but that node are to say what their ranks show of this.
+    Look(QueryId, Query),
+    /// What each host has is to be told: a network is to be left alone.
+    Reach(u32),
+    /// What became of that, for who has asked at that node; without a word: what was asked for.
+    Answer(u32, String),
+    /// What the ranks of that node show, for who has asked at the one that gets this.
+    Seen(u32, QueryId, Vec<u8>),
+    /// Nothing; the line is alive.
+    Ping,
+}
+
+/// From another agent to the first, passed on by those between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentReport {
+    /// Some of those at and below a node, all of which know the job and can start their ranks.
+    Ready(Vec<NodeEndpoints>),
+    /// Those that are to report to a node can call it at this port of these addresses.
+    Opened(u16, Vec<IpAddr>),
+    /// A report of a node below.
+    Of(u32, Vec<u8>),
+    /// Output of a rank; empty: its end.
+    Output(u32, OutputStream, Vec<u8>),
+    /// Something failed that ends the job, with the rank's last words, if it was one.
+    Failed {
+        /// Which rank it was.
+        rank: Option<u32>,
+        /// Exit code of the job.
+        code: i32,
+        /// It had finalized MPI.
+        finalized: bool,
+        /// What it left to be printed.
+        report: String,
+        /// What happened, in a line.
+        line: String,
+    },
+    /// These ranks have ended, well or not.
+    Over(Vec<u32>),
+    /// So many bytes of standard input were passed on.
+    Taken(u32),
+    /// A line for the user.
+    Say(String),
+    /// What the host's ranks do not get of the binding that was asked for, in words that follow
+    /// their numbers.
+    Unbound(String),
+    /// How the ranks of the host have ended: the last but Done, and once.
+    Ends(Vec<RankExit>),
+    /// Nothing runs at the node and below it any more; the last message.
+    Done,
+    /// A rank of another node is to call one of this.
+    Call(ReverseConnectRequest),
+    /// Somebody, whom the number tells apart from others who ask there, wants a network out of use,
+    /// or in use again.
+    Drain(IpNet, bool, u32),
+    /// What the host has, as it was asked.
+    Reach(u32, Vec<InterfaceAddress>),
+    /// The host has got these addresses.
+    Added(Vec<IpAddr>),
+    /// It reaches the one that is called, and passes calls on at this port.
+    Passes(ReverseConnectRequest, u16),
+    /// Two may meet there, at this port.
+    Meets(ReverseConnectRequest, u16),
+    /// It reaches the one where two may meet.
+    Reaches(RendezvousPoint),
+    /// Somebody asks there what the ranks of all other hosts show of this; the number tells it
+    /// apart from others who ask.
+    Look(u32, Query),
+    /// What the ranks of this host show, for who has asked.
+    Seen(QueryId, Vec<u8>),
+    /// Nothing; the line is alive.
+    Ping,
+}
+
+pub(crate) fn put_addresses(writer: MessageWriter, addresses: &[IpAddr]) -> MessageWriter {
+    let shown = &addresses[..addresses.len().min(limits::ADDRESSES_MAX)];
+    let writer = writer.raw((shown.len() as u32).to_le_bytes());
+    shown.iter().fold(writer, |writer, address| match address {
+        IpAddr::V4(four) => writer.raw([4]).raw(four.octets()),
+        IpAddr::V6(six) => writer.raw([6]).raw(six.octets()),
+    })
+}
+
+/// How many things follow, each of at least `least` bytes.
+fn count(r: &mut MessageReader<'_>, least: usize, most: usize) -> Result<usize> {
+    let count = r.u32()? as usize;
+    if count > most || count > r.left() / least.max(1) {
+        return Err(damaged("it announces more than it holds"));
+    }
+    Ok(count)
+}
+
+pub(crate) fn addresses(r: &mut MessageReader<'_>) -> Result<Vec<IpAddr>> {
+    let count = count(r, 5, limits::ADDRESSES_MAX)?;
+    let address = |r: &mut MessageReader<'_>| match r.raw::<1>()? {
+        [4] => Ok(IpAddr::V4(Ipv4Addr::from(r.raw::<4>()?))),
+        [6] => Ok(IpAddr::V6(Ipv6Addr::from(r.raw::<16>()?))),
+        _ => Err(damaged("an address is of no known kind")),
+    };
+    (0..count).map(|_| address(r)).collect()
+}
+
+pub(crate) fn put_numbers<const N: usize>(
+    writer: MessageWriter,
+    numbers: impl ExactSizeIterator<Item = [u8; N]>,
+) -> MessageWriter {
+    let writer = writer.raw((numbers.len() as u32).to_le_bytes());
+    numbers.fold(writer, MessageWriter::raw)
+}
+
+fn ports(r: &mut MessageReader<'_>) -> Result<Vec<u16>> {
+    let count = count(r, 2, limits::RANKS_MAX as usize)?;
+    (0..count).map(|_| r.u16()).collect()
+}
+
+pub(crate) fn ranks(r: &mut MessageReader<'_>) -> Result<Vec<u32>> {
+    let count = count(r, 4, limits::RANKS_MAX as usize)?;
+    (0..count).map(|_| r.u32()).collect()
+}
+
+fn side(code: u32) -> Result<OutputStream> {
+    match code {
+        0 => Ok(OutputStream::Out),
+        1 => Ok(OutputStream::Err),
+        _ => Err(damaged("there is no such stream")),
+    }
+}
+
+fn optional(rank: Option<u32>) -> [u8; 4] {
+    rank.unwrap_or(u32::MAX).to_le_bytes()
+}
+
+impl AgentBootstrap {
+    /// Bytes of the errand, its length before them.
+    pub fn encode(&self) -> Vec<u8> {
+        self.encode_as(VERSIONS, LIBRARY)
+    }
+
+    /// The same, as a library of that name says it which speaks these versions: first that, in the
+    /// same place in all of them, since nothing was agreed on yet.
+    fn encode_as(&self, versions: Versions, library: &str) -> Vec<u8> {
+        let writer = MessageWriter::new(341)
+            .raw(versions.lowest.to_le_bytes())
+            .raw(versions.highest.to_le_bytes())
+            .bytes(library.as_bytes())
+            .raw(self.job.to_le_bytes())
+            .raw(*self.secret.bytes())
+            .raw(self.node.to_le_bytes())
+            .raw(self.port.to_le_bytes())
+            .bytes(self.name.as_bytes())
+            .raw(self.parent.to_le_bytes())
+            .bytes(self.above.as_bytes());
+        let body = put_addresses(writer, &self.addresses).0;
+        [&(body.len() as u32).to_le_bytes()[..], &body].concat()
+    }
+
+    /// Reads an errand, without its length.
+    ///
+    /// # Errors
+    /// It is damaged, or that of another library.
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = MessageReader::new(message)?;
+        if kind != 341 {
+            return Err(damaged("it is no errand"));
+        }
+        let (theirs, library) = (Versions::from((r.u16()?, r.u16()?)), r.text()?);
+        if library != LIBRARY || VERSIONS.agree(theirs).is_err() {
+            return Err(Error::peer(
+                codes::G0203,
+                format!(
+                    "the host above runs {library} with formats {theirs}, this one {LIBRARY} with {VERSIONS}"
+                ),
+            ));
+        }
+        let errand = Self {
+            job: u128::from_le_bytes(r.raw()?),
+            secret: Secret::from_bytes(&r.raw::<SECRET_BYTES>()?),
+            node: r.u32()?,
+            port: r.u16()?,
+            name: r.text()?,
+            parent: r.u32()?,
+            above: r.text()?,
+            addresses: addresses(&mut r)?,
+        };
+        r.end(errand)
+    }
+}
+
+impl AgentCommand {
+    /// Whether all agents are to obey it, and so those between pass it on.
+    pub fn is_for_all(&self) -> bool {
+        match self {
+            AgentCommand::Hosts(_)
+            | AgentCommand::Go
+            | AgentCommand::Signal(_)
+            | AgentCommand::End { .. }
+            | AgentCommand::Finish
+            | AgentCommand::Ended(_)
+            | AgentCommand::Drained(_)
+            | AgentCommand::Added(_)
+            | AgentCommand::Reach(_)
+            | AgentCommand::Look(..) => true,
+            // A job is told to those who call; the others are one node's, or one line's.
+            AgentCommand::Job(_)
+            | AgentCommand::For(..)
+            | AgentCommand::Room(..)
+            | AgentCommand::Input(_)
+            | AgentCommand::Call(_)
+            | AgentCommand::Probe(_)
+            | AgentCommand::Way(_)
+            | AgentCommand::Meet(_)
+            | AgentCommand::Try(_)
+            | AgentCommand::Answer(..)
+            | AgentCommand::Seen(..)
+            | AgentCommand::Ping => false,
+        }
+    }
+
+    /// Bytes of the message.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            AgentCommand::Job(job) => put_job(MessageWriter::new(301), job),
+            AgentCommand::Go => MessageWriter::new(302),
+            AgentCommand::Signal(signal) => MessageWriter::new(303).raw(signal.to_le_bytes()),
+            AgentCommand::End { patient, code } => MessageWriter::new(304)
+                .raw([u8::from(*patient)])
+                .raw(code.to_le_bytes()),
+            AgentCommand::Finish => MessageWriter::new(305),
+            AgentCommand::Room(rank, side, bytes) => MessageWriter::new(306)
+                .raw(rank.to_le_bytes())
+                .raw((*side as u32).to_le_bytes())
+                .raw(bytes.to_le_bytes()),
+            AgentCommand::Input(bytes) => MessageWriter::new(307).bytes(bytes),
+            AgentCommand::Ended(ranks) => put_numbers(
+                MessageWriter::new(308),
+                ranks.iter().map(|rank| rank.to_le_bytes()),
+            ),
+            AgentCommand::Ping => MessageWriter::new(309),
+            AgentCommand::Call(call) => put_callback(MessageWriter::new(310), call),
+            AgentCommand::Drained(networks) => {
+                let writer = MessageWriter::new(311).raw((networks.len() as u32).to_le_bytes());
+                networks.iter().fold(writer, put_network)
+            }
+            AgentCommand::Added(list) => {
+                let writer = MessageWriter::new(316).raw((list.len() as u32).to_le_bytes());
+                list.iter().fold(writer, |writer, (node, address)| {
+                    put_addresses(writer.raw(node.to_le_bytes()), &[*address])
+                })
+            }
+            AgentCommand::Reach(question) => MessageWriter::new(343).raw(question.to_le_bytes()),
+            AgentCommand::Answer(number, text) => MessageWriter::new(345)
+                .raw(number.to_le_bytes())
+                .bytes(text.as_bytes()),
+            AgentCommand::Probe(call) => put_callback(MessageWriter::new(312), call),
+            AgentCommand::Way(way) => put_way(MessageWriter::new(313), way),
+            AgentCommand::Meet(call) => put_callback(MessageWriter::new(319), call),
+            AgentCommand::Try(venue) => put_venue(MessageWriter::new(320), venue),
+            AgentCommand::Hosts(seats) => put_seats(MessageWriter::new(314), seats),
+            AgentCommand::For(node, order) => {
+                MessageWriter::new(315).raw(node.to_le_bytes()).bytes(order)
+            }
+            AgentCommand::Look(asked, wish) => {
+                put_wish(put_asked(MessageWriter::new(317), asked), *wish)
+            }
+            AgentCommand::Seen(node, asked, look) => {
+                put_asked(MessageWriter::new(318).raw(node.to_le_bytes()), asked).bytes(look)
+            }
+        }
+        .0
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = MessageReader::new(message)?;
+        let order = match kind {
+            301 => AgentCommand::Job(Box::new(job(&mut r)?)),
+            302 => AgentCommand::Go,
+            303 => AgentCommand::Signal(r.u32()? as i32),
+            304 => AgentCommand::End {
+                patient: r.raw()? != [0],
+                code: r.u32()? as i32,
+            },
+            305 => AgentCommand::Finish,
+            306 => AgentCommand::Room(r.u32()?, side(r.u32()?)?, r.u32()?),
+            307 => AgentCommand::Input(r.bytes()?.to_vec()),
+            308 => AgentCommand::Ended(ranks(&mut r)?),
+            309 => AgentCommand::Ping,
+            310 => AgentCommand::Call(callback(&mut r)?),
+            311 => {
+                let count = count(&mut r, 6, limits::DRAINED_MAX)?;
+                AgentCommand::Drained((0..count).map(|_| network(&mut r)).collect::<Result<_>>()?)
+            }
+            312 => AgentCommand::Probe(callback(&mut r)?),
+            313 => AgentCommand::Way(way(&mut r)?),
+            314 => AgentCommand::Hosts(seats(&mut r)?),
+            315 => AgentCommand::For(r.u32()?, r.bytes()?.to_vec()),
+            316 => {
+                let count = count(&mut r, 13, limits::ADDED_MAX)?;
+                let of_node = |r: &mut MessageReader<'_>| {
+                    let (node, found) = (r.u32()?, addresses(r)?);
+                    let [address] = found[..] else {
+                        return Err(damaged("an entry has one address"));
+                    };
+                    Ok((node, address))
+                };
+                AgentCommand::Added((0..count).map(|_| of_node(&mut r)).collect::<Result<_>>()?)
+            }
+            317 => AgentCommand::Look(asked(&mut r)?, wish(&mut r)?),
+            318 => AgentCommand::Seen(r.u32()?, asked(&mut r)?, r.bytes()?.to_vec()),
+            319 => AgentCommand::Meet(callback(&mut r)?),
+            320 => AgentCommand::Try(venue(&mut r)?),
+            343 => AgentCommand::Reach(r.u32()?),
+            345 => AgentCommand::Answer(r.u32()?, r.text()?),
+            _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
+        };
+        r.end(order)
+    }
+}
+
+impl AgentReport {
+    /// Bytes of the message.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            AgentReport::Ready(seats) => put_seats(MessageWriter::new(321), seats),
+            AgentReport::Output(rank, side, bytes) => MessageWriter::new(322)
+                .raw(rank.to_le_bytes())
+                .raw((*side as u32).to_le_bytes())
+                .bytes(bytes),
+            AgentReport::Failed {
+                rank,
+                code,
+                finalized,
+                report,
+                line,
+            } => MessageWriter::new(323)
+                .raw(optional(*rank))
+                .raw(code.to_le_bytes())
+                .raw([u8::from(*finalized)])
+                .bytes(report.as_bytes())
+                .bytes(line.as_bytes()),
+            AgentReport::Over(ranks) => put_numbers(
+                MessageWriter::new(324),
+                ranks.iter().map(|rank| rank.to_le_bytes()),
+            ),
+            AgentReport::Taken(bytes) => MessageWriter::new(325).raw(bytes.to_le_bytes()),
+            AgentReport::Say(line) => MessageWriter::new(326).bytes(line.as_bytes()),
+            AgentReport::Unbound(what) => MessageWriter::new(346).bytes(what.as_bytes()),
+            AgentReport::Ends(all) => put_ends(MessageWriter::new(347), all),
+            AgentReport::Done => MessageWriter::new(327),
+            AgentReport::Ping => MessageWriter::new(328),
+            AgentReport::Call(call) => put_callback(MessageWriter::new(329), call),
+            AgentReport::Drain(network, drained, number) => {
+                put_network(MessageWriter::new(330), network)
+                    .raw([u8::from(*drained)])
+                    .raw(number.to_le_bytes())
+            }
+            AgentReport::Reach(question, all) => {
+                reachability::put_own(MessageWriter::new(344).raw(question.to_le_bytes()), all)
+            }
+            AgentReport::Added(found) => put_addresses(MessageWriter::new(334), found),
+            AgentReport::Passes(call, port) => {
+                put_callback(MessageWriter::new(331), call).raw(port.to_le_bytes())
+            }
+            AgentReport::Meets(call, port) => {
+                put_callback(MessageWriter::new(337), call).raw(port.to_le_bytes())
+            }
+            AgentReport::Reaches(venue) => put_venue(MessageWriter::new(338), venue),
+            AgentReport::Opened(port, addresses) => {
+                put_addresses(MessageWriter::new(332).raw(port.to_le_bytes()), addresses)
+            }
+            AgentReport::Look(number, wish) => {
+                put_wish(MessageWriter::new(335).raw(number.to_le_bytes()), *wish)
+            }
+            AgentReport::Seen(asked, look) => put_asked(MessageWriter::new(336), asked).bytes(look),
+            AgentReport::Of(node, report) => MessageWriter::new(333)
+                .raw(node.to_le_bytes())
+                .bytes(report),
+        }
+        .0
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn decode(message: &[u8]) -> Result<Self> {
+        let (kind, mut r) = MessageReader::new(message)?;
+        let report = match kind {
+            321 => AgentReport::Ready(seats(&mut r)?),
+            322 => AgentReport::Output(r.u32()?, side(r.u32()?)?, r.bytes()?.to_vec()),
+            323 => AgentReport::Failed {
+                rank: Some(r.u32()?).filter(|rank| *rank != u32::MAX),
+                code: r.u32()? as i32,
+                finalized: r.raw()? != [0],
+                report: r.text()?,
+                line: r.text()?,
+            },
+            324 => AgentReport::Over(ranks(&mut r)?),
+            325 => AgentReport::Taken(r.u32()?),
+            326 => AgentReport::Say(r.text()?),
+            346 => AgentReport::Unbound(r.text()?),
+            347 => AgentReport::Ends(ends(&mut r)?),
+            327 => AgentReport::Done,
+            328 => AgentReport::Ping,
+            329 => AgentReport::Call(callback(&mut r)?),
+            330 => AgentReport::Drain(network(&mut r)?, r.raw()? != [0], r.u32()?),
+            344 => AgentReport::Reach(r.u32()?, reachability::own(&mut r)?),
+            331 => AgentReport::Passes(callback(&mut r)?, r.u16()?),
+            332 => AgentReport::Opened(r.u16()?, addresses(&mut r)?),
+            333 => AgentReport::Of(r.u32()?, r.bytes()?.to_vec()),
+            334 => AgentReport::Added(addresses(&mut r)?),
+            335 => AgentReport::Look(r.u32()?, wish(&mut r)?),
+            336 => AgentReport::Seen(asked(&mut r)?, r.bytes()?.to_vec()),
+            337 => AgentReport::Meets(callback(&mut r)?, r.u16()?),
+            338 => AgentReport::Reaches(venue(&mut r)?),
+            _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
+        };
+        r.end(report)
+    }
+}
+
+/// Whether a message, or the one in it that is for or of another node, shows a host's ranks: what
+/// may be left out where a line is far behind.
+pub fn shows_ranks(message: &[u8]) -> bool {
+    let shows = |kind| matches!(kind, 318 | 336);
+    MessageReader::new(message).is_ok_and(|(kind, mut r)| match kind {
+        315 | 333 => {
+            let inner = r.u32().and_then(|_| r.bytes()).and_then(MessageReader::new);
+            inner.is_ok_and(|(kind, _)| shows(kind))
+        }
+        kind => shows(kind),
+    })
+}
+
+/// Reads any bytes as each kind of message.
+#[cfg(any(test, fuzzing))]
+pub fn read_anything(bytes: &[u8]) {
+    let _ = (
+        AgentBootstrap::decode(bytes),
+        decode_place(bytes),
+        AgentCommand::decode(bytes),
+        AgentReport::decode(bytes),
+    );
+    let _ = crate::snapshot::decode(bytes);
+    crate::host_table::read_anything(bytes);
+    crate::adoption::read_anything(bytes);
+    crate::join::read_anything(bytes);
+}
+
+#[cfg(test)]
+mod format_checksums;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! What a rank records for readers after its death, from the rank to the launcher: the area that
+//! its last events lie in.
+//!
+//! A rank makes the area when it joins its job and hands the descriptor to its agent, which keeps
+//! it while the job runs. Where the job ends badly the agent hands those of its host to the
+//! launcher ([`crate::launcher::LauncherEvent`]).
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use garonne_engine::post_mortem::{self, AREA_BYTES, Recorded};
+use garonne_sync::post_mortem::Area;
+use garonne_sync::shm::{Access, Segment};
+
+use crate::client::AgentClient;
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::layout::{self, WaitInfo, WorldShape};
+use crate::{memory_file, program_map};
+
+/// Whether ranks record their last events for readers after their death.
+pub const ENV_RECORD: &str = "GARONNE_RECORD";
+
+/// What [`ENV_RECORD`] may say.
+pub const RECORD: [&str; 2] = ["on", "off"];
+
+/// Whether a rank records, by what the setting says.
+///
+/// # Errors
+/// It may not say this; what there is.
+pub fn is_wanted(said: &OsStr) -> Result<bool> {
+    match said.to_string_lossy().trim() {
+        "" | "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(Error::misuse(
+            codes::G0225,
+            format!("{ENV_RECORD}={said:?}; there are: {}", RECORD.join(", ")),
+        )),
+    }
+}
+
+/// The area of this rank, whose file its agent has now; `None` if none is wanted or to be had: the
+/// rank does without.
+///
+/// # Errors
+/// The setting says what it may not.
+pub(crate) fn area_of(client: &AgentClient) -> Result<Option<Arc<Area>>> {
+    if !is_wanted(&std::env::var_os(ENV_RECORD).unwrap_or_default())? {
+        return Ok(None);
+    }
+    let made = Area::new(&post_mortem::header(), &post_mortem::slots());
+    Ok(made.ok().map(|(area, file)| {
+        client.hand_recorder(file.as_fd());
+        area
+    }))
+}
+
+/// The last `most` events of a rank, from its area's file; `None`: it is no such file.
+pub fn read(file: &OwnedFd, most: usize) -> Option<Recorded> {
+    let file = File::from(file.try_clone().ok()?);
+    if file.metadata().ok()?.len() < AREA_BYTES as u64 {
+        return None;
+    }
+    let mut bytes = vec![0; AREA_BYTES];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    post_mortem::read(&bytes, most)
+}
+
+/// The memory of a world after its end: what its ranks were doing last.
+#[derive(Debug)]
+pub struct FlightRecording {
+    file: OwnedFd,
+    shape: WorldShape,
+    board: Segment,
+}
+
+impl FlightRecording {
+    /// Of the memory file of a world.
+    ///
+    /// # Errors
+    /// It is none, or cannot be mapped.
+    pub fn open(file: OwnedFd) -> Result<Self> {
+        let (shape, board) = memory_file::open(file.as_fd(), Access::Read)?;
+        Ok(Self { file, shape, board })
+    }
+
+    /// The world.
+    pub fn shape(&self) -> &WorldShape {
+        &self.shape
+    }
+
+    /// What a rank waited for, if it did.
+    pub fn wait(&self, rank: u32) -> Option<WaitInfo> {
+        let card = layout::RankBlock::of(&self.board, rank);
+        card.wait().filter(|wait| wait.since_ns != 0)
+    }
+
+    /// The latest calls of a rank's threads: return address, and the number of the call if it was
+    /// told.
+    pub fn latest(&self, rank: u32) -> Vec<(u64, Option<u16>)> {
+        layout::last_calls::latest(&self.board, &self.shape, rank)
+    }
+
+    /// Where the objects of a rank's process were mapped, as in a `maps` file; empty if it did not
+    /// say.
+    pub fn objects(&self, rank: u32) -> String {
+        let at = self.shape.trace_offset(rank);
+        let notes = memory_file::map(
+            self.file.as_fd(),
+            at,
+            layout::NOTES_BYTES as u64,
+            Access::Read,
+        );
+        notes.map_or_else(|_| String::new(), |notes| program_map::read(&notes).objects)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_has_two_words_and_names_them() {
+        assert!(is_wanted("".as_ref()).unwrap() && is_wanted("on".as_ref()).unwrap());
+        assert!(!is_wanted(" off".as_ref()).unwrap());
+        let error = is_wanted("of".as_ref()).unwrap_err().to_string();
+        assert!(error.contains("on, off"), "{error}");
+    }
+
+    #[test]
+    fn only_an_area_of_this_format_is_read() {
+        let (_area, file) = Area::new(&post_mortem::header(), &post_mortem::slots()).unwrap();
+        assert_eq!(read(&file, 9), Some(Recorded::default()));
+        let (_area, file) = Area::new(b"another", &post_mortem::slots()).unwrap();
+        assert_eq!(read(&file, 9), None);
+        let (_area, file) = Area::new(&post_mortem::header(), &[]).unwrap();
+        assert_eq!(read(&file, 9), None, "it is too short");
+    }
+}

@@ -1,0 +1,171 @@
+//! Ranks that another launcher started: they are found out by what it left in their environment,
+//! and brought together under agents of ours.
+//!
+//! A launcher that is understood offers an [`LauncherExchange`]: which rank this is, and a table
+//! that all ranks write and read. What they do with it is in [`relay_rendezvous`]. Ranks of
+//! launchers that are not understood are refused, instead of becoming N worlds of one.
+
+pub(crate) mod abort_via_launcher;
+mod consistency;
+mod detect_launcher;
+mod env_exchange;
+mod exchange_table;
+mod fork_check;
+pub(crate) mod key_file;
+mod local_socket;
+mod pmi;
+pub(crate) mod pmix;
+mod process_mapping;
+pub(crate) mod wireup;
+
+use std::fmt::Debug;
+
+use crate::error::Result;
+use detect_launcher::{ExchangeMethod, refusal, told};
+use env_exchange::EnvExchange;
+use pmi::PmiClient;
+use pmix::PmixClient;
+
+/// Which of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RankAndSize {
+    pub rank: u32,
+    pub size: u32,
+}
+
+/// What a launcher offers to the ranks that it started.
+pub(crate) trait LauncherExchange: Debug + Send {
+    /// Its name, for messages.
+    fn launcher(&self) -> &str;
+
+    /// Which rank this is.
+    fn standing(&self) -> RankAndSize;
+
+    /// The node of each rank, by any numbers; `None`: it does not say.
+    fn nodes(&mut self) -> Result<Option<Vec<u32>>>;
+
+    /// Stores a value (letters and digits) under a key that no other rank uses. Others may read it
+    /// after a fence of all.
+    fn put(&mut self, key: &str, value: &str) -> Result<()>;
+
+    /// Waits until all ranks have called it.
+    fn fence(&mut self) -> Result<()>;
+
+    /// The value that rank `of` has stored before the last fence.
+    fn get(&mut self, key: &str, of: u32) -> Result<String>;
+
+    /// All that is to be exchanged has been.
+    fn met(&mut self) {}
+
+    /// The rank needs its launcher no more, and may end as it likes.
+    fn finish(&mut self);
+
+    /// The job is to end with this exit code.
+    fn abort(&mut self, code: i32);
+}
+
+/// The launcher of this process, if that is another than ours and has started several ranks.
+///
+/// # Errors
+/// It is not understood, or does not answer.
+pub(crate) fn exchange() -> Result<Option<Box<dyn LauncherExchange>>> {
+    let var = |name: &str| std::env::var(name).ok();
+    let Some(told) = told(&var, &socket) else {
+        return Ok(None);
+    };
+    // The variables of a rank go on to all that it starts.
+    if fork_check::below_a_rank() {
+        return Ok(None);
+    }
+    fork_check::mark();
+    let exchange: Box<dyn LauncherExchange> = match &told.way {
+        ExchangeMethod::Inherited(number, inode) => Box::new(PmiClient::inherited(
+            told.launcher,
+            (*number, *inode),
+            told.standing,
+        )?),
+        ExchangeMethod::Called(port, id) => match PmiClient::called(told.launcher, port, id)? {
+            Some(exchange) => Box::new(exchange),
+            None => return Ok(None),
+        },
+        ExchangeMethod::Pmix => match PmixClient::join(told.launcher)? {
+            Some(exchange) => Box::new(exchange),
+            None => return Ok(None),
+        },
+        ExchangeMethod::Variables(place) => {
+            Box::new(EnvExchange::new(told.standing, place.clone()))
+        }
+        ExchangeMethod::Unknown { .. } => return Err(refusal(&told, &var, &socket)),
+    };
+    Ok(Some(exchange))
+}
+
+/// The inode of the socket that this process has under a number.
+fn socket(number: &str) -> Option<u64> {
+    let number: u32 = number.parse().ok()?;
+    let link = std::fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
+    let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+    inode.parse().ok()
+}
+
+/// Reads any bytes as what ranks exchange.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_anything(bytes: &[u8]) {
+    env_exchange::read_anything(bytes);
+}
+
+/// Reads any bytes as what a launcher answers, in each of the ways that are spoken, and as the
+/// environment that it makes: lines `NAME=VALUE`.
+#[cfg(any(test, fuzzing))]
+pub fn read_any_launcher(bytes: &[u8]) {
+    pmi::read_anything(bytes);
+    pmix::read_anything(bytes);
+    let text = String::from_utf8_lossy(bytes);
+    wireup::read_anything(&text);
+    let _ = (key_file::parse(&text), process_mapping::nodes(&text, 64));
+    let var = |name: &str| {
+        let mut values = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        values.next().map(str::to_owned)
+    };
+    let socket = |number: &str| number.parse().ok();
+    let Some(told) = told(&var, &socket) else {
+        return;
+    };
+    let RankAndSize { rank, size } = told.standing;
+    if let ExchangeMethod::Variables(place) = &told.way {
+        assert!(rank < size);
+        let _ = EnvExchange::new(told.standing, place.clone()).read_own();
+    }
+    // One that was called, and one of PMIx, hear later how many there are.
+    assert!(size > 1 && (rank < size || size == u32::MAX), "{told:?}");
+    assert!(refusal(&told, &var, &socket).to_string().contains(told.key));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_answer_and_any_environment_is_read_or_refused(
+            lines in prop::collection::vec(("(cmd|rc|value|kvsname|size|rank|PMI_FD|PMI_RANK|PMI_SIZE|RANK|WORLD_SIZE|MASTER_PORT|MASTER_ADDR| ?)", "=?", ".{0,20}"), 0..12),
+        ) {
+            let lines = lines.iter().map(|(name, is, value)| format!("{name}{is}{value}\n"));
+            read_any_launcher(lines.collect::<String>().as_bytes());
+        }
+    }
+
+    #[test]
+    fn kept_inputs_are_read_without_harm() {
+        let dir =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/seeds/launchers");
+        let inputs = std::fs::read_dir(dir).unwrap();
+        let count = inputs
+            .map(|input| read_any_launcher(&std::fs::read(input.unwrap().path()).unwrap()))
+            .count();
+        assert!(count > 3);
+    }
+}

@@ -1,0 +1,190 @@
+//! Who asks what the ranks of other hosts show, and what of it: part of what agents say to each
+//! other (docs/formats-job.md, D13 and D14).
+
+use crate::error::Result;
+use crate::rank_messages::{MessageReader, MessageWriter, damaged};
+
+/// Who wants to know what ranks show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueryId {
+    /// The node where it was asked.
+    pub at: u32,
+    /// Which of those who ask there.
+    pub number: u32,
+}
+
+/// What is to be seen of the ranks of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Query {
+    /// What each does and waits for.
+    #[default]
+    Standing,
+    /// What each has used and sent so far.
+    Load,
+    /// The host's clock: its agent answers itself.
+    Clock,
+    /// All that they record from now on, for so many milliseconds; 0: until they end.
+    Records {
+        /// How long.
+        ms: u32,
+    },
+    /// All that they record, from the beginning to their end, in a job that is traced as a whole.
+    All,
+    /// Nothing any more: who asked has gone.
+    NoMore,
+    /// What a command says of them, in its own words.
+    Page(RemoteCommand, OutputFormat),
+}
+
+/// A command that can be asked for on another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteCommand {
+    /// `garonne why gate` of this rank: on its host alone.
+    Gate(u32),
+    /// `garonne rail`.
+    Rail,
+    /// `garonne why paces`.
+    Paces,
+    /// `garonne why async_progress`.
+    Background,
+    /// `garonne map`.
+    Map,
+}
+
+/// In which form it says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// For people.
+    Words,
+    /// For programs.
+    Json,
+}
+
+impl OutputFormat {
+    /// JSON, if that is asked for.
+    pub fn json_if(asked: bool) -> Self {
+        if asked {
+            OutputFormat::Json
+        } else {
+            OutputFormat::Words
+        }
+    }
+}
+
+impl Query {
+    fn code(self) -> (u8, u32) {
+        match self {
+            Query::Standing => (0, 0),
+            Query::Load => (1, 0),
+            Query::Clock => (2, 0),
+            Query::Records { ms } => (3, ms),
+            Query::NoMore => (4, 0),
+            Query::All => (5, 0),
+            Query::Page(RemoteCommand::Gate(rank), OutputFormat::Words) => (6, rank),
+            Query::Page(RemoteCommand::Gate(rank), OutputFormat::Json) => (7, rank),
+            Query::Page(RemoteCommand::Rail, form) => (8, form as u32),
+            Query::Page(RemoteCommand::Paces, form) => (9, form as u32),
+            Query::Page(RemoteCommand::Background, form) => (10, form as u32),
+            Query::Page(RemoteCommand::Map, form) => (11, form as u32),
+        }
+    }
+
+    fn of_code(kind: u8, ms: u32) -> Option<Self> {
+        let wish = match kind {
+            0 => Query::Standing,
+            1 => Query::Load,
+            2 => Query::Clock,
+            3 => Query::Records { ms },
+            4 => Query::NoMore,
+            5 => Query::All,
+            6 => Query::Page(RemoteCommand::Gate(ms), OutputFormat::Words),
+            7 => Query::Page(RemoteCommand::Gate(ms), OutputFormat::Json),
+            8 => Query::Page(RemoteCommand::Rail, OutputFormat::json_if(ms == 1)),
+            9 => Query::Page(RemoteCommand::Paces, OutputFormat::json_if(ms == 1)),
+            10 => Query::Page(RemoteCommand::Background, OutputFormat::json_if(ms == 1)),
+            11 => Query::Page(RemoteCommand::Map, OutputFormat::json_if(ms == 1)),
+            _ => return None,
+        };
+        (wish.code().1 == ms).then_some(wish)
+    }
+
+    /// As the program that looks for an agent is told it.
+    pub fn word(self) -> String {
+        let (kind, ms) = self.code();
+        format!("{kind}:{ms}")
+    }
+
+    /// What such a word means.
+    pub fn of_word(word: &str) -> Option<Self> {
+        let (kind, ms) = word.split_once(':')?;
+        Self::of_code(kind.parse().ok()?, ms.parse().ok()?)
+    }
+
+    /// Whether a host says many things of it, one after the other, until one that is empty.
+    pub fn is_stream(self) -> bool {
+        matches!(self, Query::Records { .. } | Query::All)
+    }
+}
+
+pub(crate) fn put_asked(writer: MessageWriter, asked: &QueryId) -> MessageWriter {
+    writer
+        .raw(asked.at.to_le_bytes())
+        .raw(asked.number.to_le_bytes())
+}
+
+pub(crate) fn asked(r: &mut MessageReader<'_>) -> Result<QueryId> {
+    Ok(QueryId {
+        at: r.u32()?,
+        number: r.u32()?,
+    })
+}
+
+pub(crate) fn put_wish(writer: MessageWriter, wish: Query) -> MessageWriter {
+    let (kind, ms) = wish.code();
+    writer.raw([kind]).raw(ms.to_le_bytes())
+}
+
+pub(crate) fn wish(r: &mut MessageReader<'_>) -> Result<Query> {
+    let ([kind], ms) = (r.raw()?, r.u32()?);
+    Query::of_code(kind, ms).ok_or_else(|| damaged("nobody can look for that"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_is_read_as_it_was_told_and_what_is_none_is_refused() {
+        for wish in [
+            Query::Standing,
+            Query::Load,
+            Query::Clock,
+            Query::Records { ms: 5000 },
+            Query::Records { ms: 0 },
+            Query::NoMore,
+            Query::All,
+            Query::Page(RemoteCommand::Gate(7), OutputFormat::Words),
+            Query::Page(RemoteCommand::Gate(0), OutputFormat::Json),
+            Query::Page(RemoteCommand::Rail, OutputFormat::Json),
+            Query::Page(RemoteCommand::Paces, OutputFormat::Words),
+            Query::Page(RemoteCommand::Background, OutputFormat::Json),
+            Query::Page(RemoteCommand::Map, OutputFormat::Words),
+            Query::Page(RemoteCommand::Map, OutputFormat::Json),
+        ] {
+            assert_eq!(Query::of_word(&wish.word()), Some(wish));
+        }
+        for wrong in [
+            "",
+            "1",
+            "1:1",
+            "9:2",
+            "11:2",
+            "12:0",
+            "3:-1",
+            "3:99999999999",
+            "x:0",
+        ] {
+            assert_eq!(Query::of_word(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The surroundings of a rank's engines in a real process: how patient they are, and what they show
+//! to others.
+//!
+//! One [`RankEnvironment`] for each shard; what others see of the rank is one, whatever shard it is
+//! about ([`PublishedState`]).
+
+use super::idle_cores::IdleCores;
+use super::memory_of;
+use crate::client::AgentClient;
+use crate::layout::{AsyncProgressState, LAGGARDS, WaitInfo};
+use crate::trace_recorder::TraceRecorder;
+use crate::wait_report::{PollSlot, WaitReport};
+use crate::{limits, sys};
+use garonne_engine::api::Peer;
+use garonne_engine::event::{self, Awaited, Sent, Waiting};
+use garonne_progress::environment::{Known, Lent, Members, Patience, Senders, Surroundings};
+use garonne_trace::record::Kind;
+use std::io::Write;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// The surroundings of the host of one of a rank's shards in a real process.
+#[derive(Clone)]
+pub struct RankEnvironment {
+    pub(super) shard: usize,
+    pub(super) shown: Option<Arc<PublishedState>>,
+    pub(super) tracer: Option<Arc<TraceRecorder>>,
+    pub(super) patience: Patience,
+    pub(super) lends_always: bool,
+    pub(super) grace: Option<Duration>,
+    pub(super) idle: Option<IdleCores>,
+}
+
+/// The book of this process. It stays for those who watch after the rank has finalized.
+static BOOK: OnceLock<WaitReport> = OnceLock::new();
+
+/// A place for the calling thread to show what it polls for; `None`: there is none left, or nobody
+/// looks at this process.
+pub fn poll_place() -> Option<PollSlot> {
+    PollSlot::take(BOOK.get()?)
+}
+
+/// What a rank of a job shows to others, put together from what its shards say.
+pub struct PublishedState {
+    book: &'static WaitReport,
+    pub(super) client: Arc<AgentClient>,
+    /// What threads wait for, by shard.
+    waits: Mutex<Vec<(usize, Waiting)>>,
+}
+
+impl PublishedState {
+    /// Nothing so far.
+    pub(super) fn new(client: Arc<AgentClient>) -> Self {
+        Self {
+            book: BOOK.get_or_init(WaitReport::default),
+            client,
+            waits: Mutex::default(),
+        }
+    }
+
+    /// The book.
+    pub(super) fn book(&self) -> &'static WaitReport {
+        self.book
+    }
+
+    fn waits(&self, shard: usize, waiting: Option<&Waiting>) {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = waits.iter().find(|(other, _)| *other == shard);
+        // Since when it waits stays as it was, too.
+        if told.map(|(_, waiting)| waiting) == waiting {
+            return;
+        }
+        waits.retain(|(other, _)| *other != shard);
+        waits.extend(waiting.map(|waiting| (shard, waiting.clone())));
+        let all = waits
+            .iter()
+            .map(|(_, waiting)| waiting.clone())
+            .reduce(|mut all, other| {
+                all.join(&other);
+                all
+            });
+        if let Some(all) = &all {
+            self.book.show_waiting(all);
+        }
+        let wait = all.as_ref().map_or_else(WaitInfo::default, said);
+        self.client
+            .card(self.client.world().rank)
+            .publish_wait(&wait);
+    }
+}
+
+impl RankEnvironment {
+    fn client(&self) -> Option<&AgentClient> {
+        self.shown.as_ref().map(|shown| &*shown.client)
+    }
+
+    fn record(&self, kind: Kind) {
+        if let Some(tracer) = &self.tracer {
+            tracer.note(kind);
+        }
+    }
+}
+
+impl Surroundings for RankEnvironment {
+    fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    fn yields_on(&self) -> Duration {
+        match self.patience.spins {
+            0 => limits::YIELDS_ON,
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn grace(&self) -> Option<Duration> {
+        self.grace
+    }
+
+    fn vigil(&self) -> Duration {
+        self.idle.as_ref().map_or(Duration::ZERO, IdleCores::vigil)
+    }
+
+    fn lends_always(&self) -> bool {
+        self.lends_always
+    }
+
+    fn retry(&self) -> Option<Duration> {
+        // Readers ring writers that found no room; this only bounds what a lost ring would cost.
+        Some(limits::ROOM_RETRY)
+    }
+
+    fn waits(&self, waiting: Option<&Waiting>) {
+        if let Some(shown) = &self.shown {
+            shown.waits(self.shard, waiting);
+        }
+    }
+
+    fn communicator(&self, number: u32, known: &Known<'_>) {
+        if let Some(shown) = &self.shown {
+            shown.book.show_communicator(number, known);
+        }
+        if let (Some(tracer), false) = (&self.tracer, matches!(known.members, Members::Gone)) {
+            tracer.named(number, known.name);
+        }
+    }
+
+    fn lent(&self, news: Lent) {
+        let Some(client) = self.client() else { return };
+        let card = client.card(client.world().rank);
+        match news {
+            Lent::Started if self.grace.is_some() => card.set_background(AsyncProgressState::Late),
+            Lent::Started => card.set_background(AsyncProgressState::Helper),
+            Lent::Refused(errno) => card.set_background(AsyncProgressState::Refused(errno)),
+            Lent::Worked => card.count_helper_turn(),
+            Lent::Called => self.record(Kind::TurnBegin),
+            Lent::Leaves => self.record(Kind::TurnEnd),
+        }
+    }
+
+    fn sleeps(&self, asleep: bool) {
+        self.record(if asleep {
+            Kind::SleepBegin
+        } else {
+            Kind::SleepEnd
+        });
+    }
+
+    fn process_of(&self, peer: Peer) -> Option<u32> {
+        let client = self.client()?;
+        let card = (peer < client.world().size).then(|| client.card(peer))?;
+        let own = client.card(client.world().rank);
+        let is_near = own.pid_space() != 0 && card.pid_space() == own.pid_space();
+        Some(card.pid()).filter(|process| *process != 0 && is_near)
+    }
+
+    fn senders(&self, sent: &Sent) -> Option<Senders> {
+        let process = self.process_of(sent.from)?;
+        let card = self.client()?.card(sent.from);
+        if card.events() == 0 {
+            return None;
+        }
+        let read = |address, len| memory_of(process, address, len);
+        let origins = event::senders(card.events(), sent, read)?;
+        Some(Senders { process, origins })
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        // Without an agent to tell, or when the program has closed the way to it, the end of this
+        // process is what the launcher sees.
+        let told = self
+            .client()
+            .is_some_and(|client| client.abort(code, message).is_ok());
+        if !told {
+            drop(writeln!(std::io::stderr(), "{message}"));
+        }
+        std::process::exit(code)
+    }
+
+    fn seconds(&self) -> f64 {
+        // The node's one monotonic clock, so that ranks may compare their times
+        // (MPI_WTIME_IS_GLOBAL).
+        sys::monotonic_ns() as f64 * 1e-9
+    }
+}
+
+/// A wait as others see it on the board: the oldest receive, or else a send that cannot go on.
+fn said(waiting: &Waiting) -> WaitInfo {
+    let since_ns = sys::monotonic_ns();
+    if let Some(meeting) = waiting.meeting {
+        let call = u32::from(meeting.origin.call);
+        let (comm, tag, site) = (meeting.context.into(), meeting.tag, meeting.origin.site);
+        return WaitInfo {
+            call,
+            peer: match meeting.awaited {
+                Awaited::Sender(Some(peer)) | Awaited::Leader(peer) => peer as i32,
+                Awaited::Sender(None) | Awaited::Members => -1,
+                Awaited::Laggards => LAGGARDS,
+            },
+            tag: tag.max(-2),
+            comm,
+            bytes: 0,
+            since_ns,
+            site,
+        };
+    }
+    let (origin, peer, tag, context, bytes) = match (&waiting.oldest_receive, &waiting.blocked_send)
+    {
+        (Some((context, peer, tag, origin)), _) => (
+            *origin,
+            peer.map_or(-1, |peer| peer as i32),
+            tag.unwrap_or(-2),
+            *context,
+            0,
+        ),
+        (None, Some((context, peer, tag, bytes, origin))) => {
+            (*origin, *peer as i32, *tag, *context, *bytes)
+        }
+        (None, None) => {
+            return WaitInfo {
+                since_ns,
+                ..WaitInfo::default()
+            };
+        }
+    };
+    let call = u32::from(origin.call);
+    WaitInfo {
+        call,
+        peer,
+        tag,
+        comm: context.into(),
+        bytes,
+        since_ns,
+        site: origin.site,
+    }
+}

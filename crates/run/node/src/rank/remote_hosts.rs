@@ -1,0 +1,403 @@
+//! A rank's way to the other hosts of its job: made from what its agent handed over, where there
+//! are any.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use garonne_engine::api::Peer;
+use garonne_engine::strategy::built_in::BuiltIn;
+use garonne_rails::tcp::{self, Fabrics, Fault, House, Process, Reason, TcpRail};
+use garonne_sync::shm::Segment;
+use garonne_topology::device::{self, Near};
+use garonne_topology::nuioa;
+
+use super::JobHosts;
+use super::allowed_networks::AllowedNetworks;
+use super::bulk_transports::BulkTransports;
+use super::settings::{ENV_ENCRYPT, fabrics, sealed};
+use crate::addresses::{self, WhichHost};
+use crate::agent_messages::HostEndpoint;
+use crate::client::{AgentClient, WorldInfo};
+use crate::codes;
+use crate::disabled_networks;
+use crate::error::{Error, Result};
+use crate::host_table::HostTable;
+use crate::layout::{self, RankState};
+use crate::measured_networks::MeasuredNetworks as Tuned;
+use crate::new_networks::{self, NewAddress};
+use crate::relay_routes;
+
+/// See the module's paragraph.
+pub(super) struct RemoteHosts {
+    pub rail: TcpRail,
+    /// By rank: it is on this node.
+    pub near: Vec<bool>,
+    /// By rank: it is on this node, is not this one, and large data go by TCP as well; empty: to
+    /// none.
+    pub beside: Vec<bool>,
+    pub hosts: JobHosts,
+}
+
+impl RemoteHosts {
+    /// `None` in a job on one host, unless its ranks are to use TCP as well.
+    pub fn new(client: &Arc<AgentClient>, built_in: BuiltIn) -> Result<Option<Self>> {
+        let world = client.world();
+        let rails = BulkTransports::from_environment()?;
+        let joint = rails == BulkTransports::Both;
+        let begin = client.take_outward();
+        let said = client.board();
+        rails.agree(said.atomic_u32(layout::RAILS), world.rank, begin.is_some())?;
+        let Some(begin) = begin else {
+            return Ok(None);
+        };
+        let map = ReachableHosts {
+            atlas: client.atlas()?,
+            networks: AllowedNetworks::from_environment()?,
+            node: world.node,
+            home: addresses::home().ok(),
+            interfaces: addresses::interfaces().unwrap_or_default(),
+            board: client.board(),
+            since: Mutex::default(),
+        };
+        let node_of = |rank: u32| client.card(rank).host().0;
+        map.check(&(0..world.size).map(node_of).collect())?;
+        let here: Vec<u32> = (0..world.size)
+            .filter(|rank| node_of(*rank) == world.node)
+            .collect();
+        // Zeros that were never written cost no memory: others are many.
+        let mut near = vec![false; world.size as usize];
+        here.iter().for_each(|rank| near[*rank as usize] = true);
+        let mut beside = if joint { near.clone() } else { Vec::new() };
+        beside
+            .get_mut(world.rank as usize)
+            .into_iter()
+            .for_each(|own| *own = false);
+        let hosts = JobHosts {
+            near: here.clone(),
+            name: map.atlas.place(world.node)?.name,
+        };
+        let sealed = sealed()?;
+        let me = Process {
+            job: world.job.0.to_ne_bytes(),
+            world: world.epoch,
+            rank: world.rank,
+            incarnation: 0,
+        };
+        let house = House::new(begin.secret, me, sealed);
+        let here = here.len() as u64;
+        // Each has a core of its own, and none is left.
+        let all_send = world.bound && here * 1000 >= u64::from(world.cpus_milli);
+        let others = RemoteRanks {
+            client: client.clone(),
+            board: client.board(),
+            shares: OnceLock::new(),
+            tuned: OnceLock::new(),
+            all_send,
+            world,
+            map,
+            fabrics: fabrics()?,
+            joint,
+            sealed,
+        };
+        let rail = TcpRail::new(house, Arc::new(others), begin.listener);
+        let mut rail = rail.map_err(|error| {
+            Error::resource(
+                codes::G0304,
+                format!("cannot set up the rail between hosts: {error:?}"),
+            )
+        })?;
+        rail.gather(built_in.leaving());
+        rail.split_by(built_in.splitting());
+        Ok(Some(Self {
+            rail,
+            near,
+            beside,
+            hosts,
+        }))
+    }
+}
+
+/// What each of this host's interfaces gives to this process, by where the device is.
+fn shares(all_send: bool) -> Vec<(IpAddr, f64)> {
+    let interfaces = addresses::interfaces().unwrap_or_default();
+    let outer: Vec<_> = interfaces
+        .iter()
+        .filter(|interface| !interface.loopback)
+        .collect();
+    let mut names: Vec<&str> = outer
+        .iter()
+        .map(|interface| interface.name.as_str())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let devices: Vec<Near> = names
+        .iter()
+        .map(|name| device::find(name).unwrap_or(Near::Anywhere))
+        .collect();
+    let shares = nuioa::shares(&garonne_topology::machine::allowed(), &devices, all_send);
+    let share_of = |name: &str| {
+        names
+            .iter()
+            .position(|known| *known == name)
+            .map_or(1.0, |at| shares[at])
+    };
+    let share = |interface: &&addresses::Interface| (interface.address, share_of(&interface.name));
+    outer.iter().map(share).collect()
+}
+
+/// Where hosts are, as this rank may reach them. Each is looked up when it is wanted: a rank speaks
+/// with few of those of a large job.
+struct ReachableHosts {
+    atlas: HostTable,
+    networks: AllowedNetworks,
+    /// This rank's own.
+    node: u32,
+    home: Option<u64>,
+    /// When the job began.
+    interfaces: Vec<addresses::Interface>,
+    board: Segment,
+    since: Mutex<NetworkChanges>,
+}
+
+/// What hosts have got since the job began, as this rank knew it last.
+#[derive(Clone, Debug, Default)]
+struct NetworkChanges {
+    added: Vec<NewAddress>,
+    /// This host's interfaces, those that it had before among them.
+    interfaces: Vec<addresses::Interface>,
+}
+
+impl ReachableHosts {
+    /// What is known now. Interfaces are looked at when some host has got another.
+    fn since(&self) -> MutexGuard<'_, NetworkChanges> {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        if new_networks::len(&self.board) != since.added.len() {
+            since.added = new_networks::read(&self.board);
+            let had = self.interfaces.iter().cloned();
+            let mut now = addresses::interfaces().unwrap_or_default();
+            now.retain(|new| !self.interfaces.iter().any(|old| old.address == new.address));
+            since.interfaces = had.chain(now).collect();
+        }
+        since
+    }
+
+    /// A host with the addresses that may be used: those of the beginning, and behind them those
+    /// that it has got.
+    fn place(&self, node: u32) -> Option<HostEndpoint> {
+        let added = new_networks::len(&self.board) > 0;
+        let now = added.then(|| self.since());
+        self.place_with(node, now.as_deref().map_or(&[], |since| &since.added))
+    }
+
+    /// The same with what is `added` of such addresses.
+    fn place_with(&self, node: u32, added: &[NewAddress]) -> Option<HostEndpoint> {
+        let mut place = self.atlas.place(node).ok()?;
+        let of_it = added.iter().filter(|(of, _)| *of == node);
+        for (_, address) in of_it {
+            if !place.addresses.contains(address) {
+                place.addresses.push(*address);
+            }
+        }
+        // No network leads to one's own.
+        if node != self.node {
+            self.networks.limit(&mut place).ok()?;
+        }
+        Some(place)
+    }
+
+    /// An error where somebody has forbidden all networks of a host with ranks.
+    fn check(&self, with_ranks: &BTreeSet<u32>) -> Result<()> {
+        if !self.networks.limits() {
+            return Ok(());
+        }
+        for node in with_ranks.iter().filter(|node| **node != self.node) {
+            self.networks.limit(&mut self.atlas.place(*node)?)?;
+        }
+        Ok(())
+    }
+
+    /// A host's addresses on networks in common.
+    fn common(&self, node: u32) -> Vec<IpAddr> {
+        let Some(before) = self.place_with(node, &[]) else {
+            return Vec::new();
+        };
+        if new_networks::len(&self.board) == 0 {
+            return addresses::common(&before, self.home, &self.interfaces);
+        }
+        let since = self.since();
+        let Some(now) = self.place_with(node, &since.added) else {
+            return Vec::new();
+        };
+        let found = |side, address| {
+            let node = if side == WhichHost::Own {
+                self.node
+            } else {
+                node
+            };
+            since
+                .added
+                .iter()
+                .position(|known| *known == (node, address))
+        };
+        let own = (&self.interfaces[..], &since.interfaces[..]);
+        addresses::common_since((&before, &now), self.home, own, found)
+    }
+
+    /// Whether there is a host with which this one has several networks in common.
+    fn has_several(&self) -> bool {
+        let mut outer = self
+            .interfaces
+            .iter()
+            .filter(|interface| !interface.loopback);
+        let first = outer.next();
+        let more = outer.any(|other| first.is_some_and(|first| first.name != other.name));
+        more && (0..self.atlas.nodes()).any(|node| self.common(node).len() > 1)
+    }
+}
+
+/// The ranks of other hosts, as the agent knows them.
+struct RemoteRanks {
+    client: Arc<AgentClient>,
+    board: Segment,
+    world: WorldInfo,
+    map: ReachableHosts,
+    /// By address of this host; none where it does not matter. Found out when the first large data
+    /// leave.
+    shares: OnceLock<Vec<(IpAddr, f64)>>,
+    /// What networks gave another time. Read then, too.
+    tuned: OnceLock<Tuned>,
+    /// Each rank of this host has a core of its own, and none is left.
+    all_send: bool,
+    fabrics: Fabrics,
+    /// Ranks of this host are reached, too.
+    joint: bool,
+    /// What this rank says to other hosts is encrypted.
+    sealed: bool,
+}
+
+impl tcp::Hosts for RemoteRanks {
+    fn size(&self) -> u32 {
+        self.world.size
+    }
+
+    fn incarnation(&self, _peer: Peer) -> u32 {
+        // A job on several hosts has one world, and a rank of it one life.
+        0
+    }
+
+    fn fabrics(&self) -> Fabrics {
+        self.fabrics.clone()
+    }
+
+    fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
+        let (node, port) = self.client.card(peer).host();
+        let known = port != 0 && (self.joint || node != self.world.node);
+        let place = known.then(|| self.map.place(node)).flatten();
+        let addresses = place.map_or(Vec::new(), |place| place.addresses);
+        let mut addresses: Vec<_> = addresses
+            .into_iter()
+            .map(|address| SocketAddr::new(address, port))
+            .collect();
+        // There are ways only where neither side reached the other.
+        for way in relay_routes::read(&self.board)
+            .iter()
+            .filter(|way| way.to == node)
+        {
+            let via = self.map.place(way.via);
+            let via = via.map_or(Vec::new(), |place| place.addresses);
+            let via = via.into_iter();
+            addresses.splice(0..0, via.map(|address| SocketAddr::new(address, way.port)));
+        }
+        let drained = disabled_networks::read(&self.board);
+        addresses.sort_by_key(|address| addresses::is_of(&drained, address.ip()));
+        addresses
+    }
+
+    fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
+        let (node, port) = self.client.card(peer).host();
+        if port == 0 {
+            return Vec::new();
+        }
+        let common = self.map.common(node).into_iter();
+        common
+            .map(|address| SocketAddr::new(address, port))
+            .collect()
+    }
+
+    fn drained(&self) -> u32 {
+        // A table that only grows: the sum changes with either.
+        let added = new_networks::len(&self.board) as u32;
+        disabled_networks::number(&self.board)
+            .load(Relaxed)
+            .wrapping_add(added)
+    }
+
+    fn is_drained(&self, address: IpAddr) -> bool {
+        addresses::is_of(&disabled_networks::read(&self.board), address)
+    }
+
+    fn share(&self, own: IpAddr) -> f64 {
+        let shares = self.shares.get_or_init(|| match self.map.has_several() {
+            true => shares(self.all_send),
+            false => Vec::new(),
+        });
+        let known = shares
+            .iter()
+            .find(|(address, _)| *address == own.to_canonical());
+        known.map_or(1.0, |(_, share)| *share)
+    }
+
+    fn tuned(&self, own: IpAddr, other: IpAddr) -> Option<(f64, f64)> {
+        let known = self.tuned.get_or_init(Tuned::load).find(own, other)?;
+        Some((known.mb_per_s, known.round_trip_us))
+    }
+
+    fn is_gone(&self, peer: Peer) -> bool {
+        self.client.card(peer).state() == RankState::Gone
+    }
+
+    fn ask(&self, peer: Peer, bulk: bool) {
+        self.client.have_called_by(peer, bulk);
+    }
+
+    fn may_be_hidden(&self, peer: Peer) -> bool {
+        // Who has joined may call from where nobody calls in, and may have joined a host where that
+        // is so, too.
+        let node = self.client.card(peer).host().0;
+        let guest = |node: u32| self.map.atlas.place(node).is_ok_and(|place| place.guest);
+        guest(node) || guest(self.world.node)
+    }
+
+    fn may_be_led(&self, _peer: Peer) -> bool {
+        self.map.atlas.nodes() > 2
+    }
+
+    fn cannot_reach(&self, peer: Peer) {
+        self.client.tell_apart(peer);
+    }
+
+    fn refused(&self, peer: Peer, fault: &Fault) {
+        let code = match fault {
+            Fault::Versions { .. } | Fault::Library(_) => codes::G0203,
+            Fault::Refused(Reason::Sealing) => codes::G0231,
+            _ => codes::G0229,
+        };
+        let text = match fault {
+            Fault::Refused(Reason::Sealing) => {
+                let (own, other) = if self.sealed {
+                    ("encrypts", "does not")
+                } else {
+                    ("does not encrypt", "does")
+                };
+                format!(
+                    "rank {} {own} and rank {peer} {other} ({ENV_ENCRYPT})",
+                    self.world.rank
+                )
+            }
+            fault => fault.to_string(),
+        };
+        self.client.tell_refused(peer, code, &text);
+    }
+}
