@@ -16,7 +16,7 @@ fill() {
 # Makes the directories of an installation, or says what to do where that is not allowed. Asked before the release is built.
 prepare_prefix() {
     local prefix=$1 place
-    for place in bin include lib lib/pkgconfig lib/cmake/garonne share/garonne/bench share/doc/garonne/docs/pictures share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d; do
+    for place in bin include lib lib/pkgconfig lib/cmake/garonne share/garonne/bench share/doc/garonne/docs share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d; do
         mkdir -p "$prefix/$place" 2>/dev/null && [ -w "$prefix/$place" ] ||
             die "cannot write to $prefix/$place; choose a place of your own (./x install --prefix ~/garonne), or install as its owner"
     done
@@ -39,10 +39,10 @@ install_into() {
     for name in libmpi_abi.so libmpi.so; do ln -sf libmpi_abi.so.1 "$prefix/lib/$name"; done
     for name in mpi mpi-c mpi-cxx garonne; do fill mpi.pc.in "$prefix/lib/pkgconfig/$name.pc" "$name"; done
     cp -f bench/*.py bench/*.c bench/*.h "$prefix/share/garonne/bench/"
-    # Messages and headers name documents as docs/NAME.md; the documents name each other and these two.
-    cp -f README.md ARCHITECTURE.md "$prefix/share/doc/garonne/"
-    cp -f docs/*.md "$prefix/share/doc/garonne/docs/"
-    cp -f docs/pictures/* "$prefix/share/doc/garonne/docs/pictures/"
+    # Messages and headers name documents as docs/.../NAME.md; pages that were renamed do not stay.
+    rm -rf "$prefix/share/doc/garonne/docs"
+    cp -f README.md ARCHITECTURE.md CONTRIBUTING.md "$prefix/share/doc/garonne/"
+    cp -rf docs "$prefix/share/doc/garonne/docs"
     # Manual pages and completions of bash, zsh and fish.
     "$prefix/bin/garonne" generate "$prefix/share"
     fill garonne-config.cmake.in "$prefix/lib/cmake/garonne/garonne-config.cmake"

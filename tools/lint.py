@@ -16,7 +16,7 @@ import readability
 
 ROOT = pathlib.Path(os.environ["GARONNE_ROOT"])
 RECORD = ROOT / "tools/unsafe.txt"
-# Where unsafe code may live (ARCHITECTURE.md): these crates, and files named sys.rs anywhere.
+# Where unsafe code may live (docs/internals/architecture.md): these crates, and files named sys.rs anywhere.
 UNSAFE_HOMES = ("crates/base/sync/", "crates/mpi/mpi-abi/", "crates/transports/ofi/")
 LINES_MAX = 800
 # Longer files, each with the reason why it is one thing: `path: reason`.

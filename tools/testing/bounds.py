@@ -1,4 +1,4 @@
-"""The times that docs/faults.md promises, and how late a test still takes what was promised: limits of the code, in seconds.
+"""The times that docs/user/faults.md promises, and how late a test still takes what was promised: limits of the code, in seconds.
 
 What a machine with too much to do adds to such a time is in SLACK_S alone. A test that waits for something of which no time is promised waits as long as jobs.PATIENCE_S.
 """

@@ -14,7 +14,7 @@ GUEST, GUEST_RATE = 2, "200mbit"
 RATES = ["5mbit", "40mbit", "100mbit", "400mbit", "800mbit"]
 # For how long a network is away at most: until everybody has found out if there is another, and else for a moment. A host is given up after 20 s of silence.
 AWAY_S, ALL_AWAY_S = 11.0, 0.5
-# So long after a network broke somebody may not be reached for an answer, whatever others there are: agents leave it after 6 s (docs/faults.md), and an order waits for 4 (and a second for who is slow).
+# So long after a network broke somebody may not be reached for an answer, whatever others there are: agents leave it after 6 s (docs/user/faults.md), and an order waits for 4 (and a second for who is slow).
 UNANSWERED_S = 11.0
 # What was done last is told with a failure.
 TOLD = 40

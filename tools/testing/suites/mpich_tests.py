@@ -2,7 +2,7 @@
 
 Which programs run, on how many ranks and with what arguments, stands in the suite's own lists (testlist, testlist.dtp).
 What cannot pass here is named with its reason in tests/mpich/skips.txt. A reason "not there yet: FUNCTION" counts only
-as long as crates/mpi/mpi-abi/abi/functions.txt, from which docs/conformance.md is made, says so, and only for a program that
+as long as crates/mpi/mpi-abi/abi/functions.txt, from which docs/user/conformance.md is made, says so, and only for a program that
 calls FUNCTION; as soon as the function is there its programs run by themselves.
 """
 

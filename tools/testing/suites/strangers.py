@@ -147,7 +147,7 @@ def take_part(context, program, variables):
 
 
 def meeting_place(user, port, ranks):
-    """Name of the socket where the ranks of one host meet by variables (docs/formats-job.md, E6)."""
+    """Name of the socket where the ranks of one host meet by variables (docs/reference/job.md, E6)."""
     name = 0xCBF2_9CE4_8422_2325
     for byte in f"127.0.0.1\n{port}\n \n{ranks}".encode():
         name = (name ^ byte) * 0x0100_0000_01B3 % (1 << 64)

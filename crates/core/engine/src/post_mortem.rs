@@ -1,5 +1,5 @@
 //! A rank's last events as they are read after its death, from the area that they lie in
-//! (docs/formats-job.md, B14).
+//! (docs/reference/job.md, B14).
 //!
 //! The events of the rank's first engine lie there, and the trails of the first [`TRACKS_KEPT`]
 //! streams of small messages that have a track. What is read comes from another process, which may
@@ -189,7 +189,7 @@ mod tests {
         );
     }
 
-    /// As docs/formats-job.md says, B14.
+    /// As docs/reference/job.md says, B14.
     #[test]
     fn the_layout_is_that_of_its_format() {
         assert_eq!(FORMAT, 1);

@@ -1,4 +1,4 @@
-//! Writes `include/mpi.h` and `docs/conformance.md` from the tables.
+//! Writes `include/mpi.h` and `docs/user/conformance.md` from the tables.
 
 use crate::table::{Function, Group, Value};
 use std::fmt::Write;

@@ -1,6 +1,6 @@
 //! Reads the tables in `abi/`: functions with their C prototypes, and constants.
 //!
-//! Shared by `build.rs` and by the test that keeps the committed `mpi.h` and `docs/conformance.md`
+//! Shared by `build.rs` and by the test that keeps the committed `mpi.h` and `docs/user/conformance.md`
 //! equal to what the tables say. A line that does not parse stops the build with its number.
 
 /// One C function of the standard.

@@ -1,7 +1,7 @@
 /* Strategies of Garonne's optimisation window as modules: when small messages leave, in which order, and how large data are split over networks.
  *
  * A module is a shared library that exports one object, garonne_strategy_v1, and is named by GARONNE_STRATEGY=/path/to/it.so. Every rank of the job loads it once and
- * never unloads it. `garonne strategy FILE` examines one; docs/networks.md explains.
+ * never unloads it. `garonne strategy FILE` examines one; docs/user/networks.md explains.
  *
  * Functions are pure: the same question gets the same answer, on every rank and at any time. They keep nothing between calls, change nothing that they are shown, call no MPI, do not
  * block, and may be called by several threads at once; other threads of the rank may wait meanwhile, so an answer should take less than a microsecond or so. Pointers that they

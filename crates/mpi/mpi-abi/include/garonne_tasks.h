@@ -3,7 +3,7 @@
  * A task lies in memory of its owner; submitting it allocates nothing. It runs on a thread of Garonne, or in a call of garonne_task_wait or
  * garonne_tasks_schedule, never on two at once. It must not block: what blocks belongs into garonne_blocking. Functions may be called from any
  * thread, before, between and after MPI_Init and MPI_Finalize. In a forked child all of it is refused (GARONNE_MISUSE; garonne_watch_end does nothing there, and
- * garonne_task_wait returns at once), and what the parent submitted goes on in the parent. docs/tasks.md explains. Link with -lmpi_abi, which mpicc does. */
+ * garonne_task_wait returns at once), and what the parent submitted goes on in the parent. docs/user/tasks.md explains. Link with -lmpi_abi, which mpicc does. */
 #ifndef GARONNE_TASKS_H
 #define GARONNE_TASKS_H
 
@@ -57,7 +57,7 @@ enum {
 
 /* How soon. */
 enum {
-    GARONNE_WHEN_IDLE = 0, /* when a core is idle; if none is for a millisecond or two, a thread of the ordinary class asks for a core, for which it waits where all compute: docs/tasks.md says how long */
+    GARONNE_WHEN_IDLE = 0, /* when a core is idle; if none is for a millisecond or two, a thread of the ordinary class asks for a core, for which it waits where all compute: docs/user/tasks.md says how long */
     GARONNE_NOW = 1        /* at once, even where a thread computes, and by a thread of the ordinary class */
 };
 

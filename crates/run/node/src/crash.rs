@@ -21,7 +21,7 @@ use crate::rank_messages::{self, MessageReader};
 /// Whether a crashed rank is examined before it ends.
 pub const ENV_BACKTRACE: &str = "GARONNE_BACKTRACE";
 
-/// Kind of the message that carries a crash (`docs/formats-job.md`, C5).
+/// Kind of the message that carries a crash (`docs/reference/job.md`, C5).
 pub(crate) const KIND: u16 = 15;
 /// Bytes of its fields: three words of 32 bits, two of 64.
 const FIELDS_BYTES: usize = 3 * 4 + 2 * 8;

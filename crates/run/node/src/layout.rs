@@ -1,7 +1,7 @@
 //! The shared memory of a world: one sealed memory file with a header, cards per rank, an area for
 //! collectives and an inbox per rank and shard.
 //!
-//! Owns the byte layout (docs/formats-job.md, clauses B1 to B10, says the same in words) and the
+//! Owns the byte layout (docs/reference/job.md, clauses B1 to B10, says the same in words) and the
 //! views that read and write it. The agent makes the file and fills in the header; each rank writes
 //! only its own card, the areas that the rails give it, and the doorbells of others. Everything is
 //! zero at first, and zero is a valid state of every field, so a rank may write to a peer that has

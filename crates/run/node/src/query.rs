@@ -1,5 +1,5 @@
 //! Who asks what the ranks of other hosts show, and what of it: part of what agents say to each
-//! other (docs/formats-job.md, D13 and D14).
+//! other (docs/reference/job.md, D13 and D14).
 
 use crate::error::Result;
 use crate::rank_messages::{MessageReader, MessageWriter, damaged};

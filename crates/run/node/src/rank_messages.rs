@@ -1,4 +1,4 @@
-//! The messages between a rank and its agent, and between launcher and agent (docs/formats-job.md,
+//! The messages between a rank and its agent, and between launcher and agent (docs/reference/job.md,
 //! clauses C1 to C10).
 //!
 //! Owns their encoding: a header of eight bytes (magic, protocol version, kind), then fields in

@@ -1,5 +1,5 @@
 //! What the ranks of one host show of themselves, and its bytes on the way to who asks about a job
-//! on several hosts (docs/formats-job.md, D13).
+//! on several hosts (docs/reference/job.md, D13).
 //!
 //! Made by a look at the host itself (`garonne who`), which reads cards, books and the system's
 //! words about processes; whoever merges the looks of several hosts needs nothing of those hosts

@@ -1,4 +1,4 @@
-//! A record as it lies in a rank's journal (docs/formats-job.md, clause B10): seven words, written
+//! A record as it lies in a rank's journal (docs/reference/job.md, clause B10): seven words, written
 //! by the rank, read by whoever traces it.
 
 use garonne_sync::trace_ring::Words;

@@ -1,5 +1,5 @@
 //! What was seen of the ranks of one host, as bytes on their way to another: frames that stand for
-//! themselves, but for names that earlier ones gave (docs/formats-job.md, D14).
+//! themselves, but for names that earlier ones gave (docs/reference/job.md, D14).
 //!
 //! [`Writer`] makes them at the host, [`Reader`] reads them where all hosts are put together. A
 //! frame may be missing: the next says how many events came before it, and a name that was lost

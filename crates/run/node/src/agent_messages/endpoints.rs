@@ -1,4 +1,4 @@
-//! Hosts as agents tell of them: where each is, and the ports of its ranks (docs/formats-job.md,
+//! Hosts as agents tell of them: where each is, and the ports of its ranks (docs/reference/job.md,
 //! D4).
 
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
 //! What agents say to each other has no number of its own: the TCP format's, which their openings
-//! agree on, stands for it (docs/formats-job.md, D1). So these bytes may not change while that
+//! agree on, stands for it (docs/reference/job.md, D1). So these bytes may not change while that
 //! number stays: each version that is spoken stands for one sum over all kinds of messages. Who
 //! changes a message raises `VERSIONS` (`garonne_rails::tcp::frame`), both ends of it unless each
 //! version's bytes are still written to who speaks that, and adds a row.

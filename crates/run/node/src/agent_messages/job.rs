@@ -1,4 +1,4 @@
-//! A job as the first agent tells it to others (docs/formats-job.md, D4: 301).
+//! A job as the first agent tells it to others (docs/reference/job.md, D4: 301).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

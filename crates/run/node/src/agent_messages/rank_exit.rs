@@ -1,4 +1,4 @@
-//! How ranks of other hosts have ended, as their agents tell the first (docs/formats-job.md, D5:
+//! How ranks of other hosts have ended, as their agents tell the first (docs/reference/job.md, D5:
 //! 347).
 
 use super::count;

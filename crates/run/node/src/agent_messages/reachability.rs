@@ -1,5 +1,5 @@
 //! What hosts reach each other by, as agents tell it when a network is to be left alone
-//! (docs/formats-job.md, D16).
+//! (docs/reference/job.md, D16).
 
 use super::count;
 use crate::error::Result;

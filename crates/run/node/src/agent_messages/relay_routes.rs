@@ -1,5 +1,5 @@
 //! What agents say of ranks that do not reach each other, and of the ways that are found for them
-//! (docs/formats-job.md, D4 and D5: 310, 312, 313, 319, 320, 329, 331, 337, 338).
+//! (docs/reference/job.md, D4 and D5: 310, 312, 313, 319, 320, 329, 331, 337, 338).
 
 use crate::error::Result;
 use crate::rank_messages::{MessageReader, MessageWriter};

@@ -4,7 +4,7 @@
 //! It says where to call and proves that the caller was asked: addresses, a port, and a secret of
 //! 128 bits, in one word that is short enough to paste. Letters are those of Crockford's base 32,
 //! which leaves out what looks alike; a checksum at the end finds every wrong letter and every two
-//! exchanged ones, so that a typo is called a typo. Bytes: docs/formats-job.md, clause J1.
+//! exchanged ones, so that a typo is called a typo. Bytes: docs/reference/job.md, clause J1.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

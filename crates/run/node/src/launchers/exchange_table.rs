@@ -1,5 +1,5 @@
 //! What ranks that meet by variables send each other: a table of what each has put, or why there is
-//! none (docs/formats-job.md, E6). Bounded by
+//! none (docs/reference/job.md, E6). Bounded by
 //! [`EXCHANGE_TABLE_MAX`](crate::limits::EXCHANGE_TABLE_MAX), which whoever reads a message heeds.
 
 use std::collections::HashMap;

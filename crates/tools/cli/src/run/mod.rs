@@ -305,7 +305,7 @@ fn say_if_flat(job: &Job) {
     if !by_batch_system && started > limits::STARTED_FLAT {
         let each = command.map_or("an ssh".into(), |program| format!("a '{program}'"));
         errln!(
-            "garonne run: {started} hosts, each by {each} of its own from this one; a batch system starts that many sooner (docs/launchers.md)"
+            "garonne run: {started} hosts, each by {each} of its own from this one; a batch system starts that many sooner (docs/user/launchers.md)"
         );
     }
 }

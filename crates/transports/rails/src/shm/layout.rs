@@ -1,6 +1,6 @@
 //! What lies where in an inbox: pure arithmetic, the same in every process of a job.
 //!
-//! `docs/formats.md` says the same in words, clauses S1 to S10. All of an inbox is zero at first,
+//! `docs/reference/shared-memory.md` says the same in words, clauses S1 to S10. All of an inbox is zero at first,
 //! and zero is a valid state of every word, so peers may write before the owner has started. All
 //! inboxes of a node are alike, and their length says how long their lanes are. Bounded by
 //! [`inbox_bytes`].

@@ -1,7 +1,7 @@
 //! The bytes of the TCP rail: frames of connections that are open, and the messages that open them.
 //! Sans-IO.
 //!
-//! Used by the other modules of this rail only. `docs/formats-tcp.md` says the same in words,
+//! Used by the other modules of this rail only. `docs/reference/tcp.md` says the same in words,
 //! clauses T1 to T24. Nothing here trusts a length or a number; what is understood is written as it
 //! was read. Bounded by [`OPENING_MAX`] and, for frames, by what the rail's kinds allow.
 
