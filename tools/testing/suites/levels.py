@@ -1,5 +1,5 @@
 """Jobs whose agents report to each other in levels: on hosts that are network namespaces, under another launcher, and on hundreds of hosts that are all this machine. Few agents to a
-parent (GARONNE_FAN_OUT) make many levels of few hosts. What `garonne run` does there is in crates/tools/cli/tests/tree.rs.
+parent (GARONNE_FAN_OUT) make many levels of few hosts. What `garonne run` does there is in crates/tools/cli/tests/agent_tree.rs.
 """
 
 import os

@@ -12,28 +12,28 @@
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("registers are known on x86-64 and AArch64");
 
-mod call;
-mod crashed;
+mod access_denied;
+mod crashed_thread;
 pub mod limits;
-mod memory;
+mod process_memory;
+mod process_report;
 pub mod python;
-mod refusal;
 mod registers;
 #[allow(unsafe_code)]
 mod sys;
-mod text;
+mod system_call;
 mod thread;
 mod unwind;
 
 use garonne_sites::Resolver;
 use serde::Serialize;
 
-pub use call::SystemCall;
-pub use crashed::Crashed;
-pub use memory::Stack;
+pub use crashed_thread::Crashed;
+pub use process_memory::Stack;
+pub use process_report::{Step, steps};
 pub use python::PythonFrame;
 pub use registers::Registers;
-pub use text::{Step, steps};
+pub use system_call::SystemCall;
 pub use thread::{Frame, Thread};
 
 use python::Interpreter;

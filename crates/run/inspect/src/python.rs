@@ -6,16 +6,16 @@
 //! code runs.
 
 mod layout;
-mod lines;
+mod line_table;
 
 use std::fs::File;
 
-use garonne_sites::maps::{Object, part_at, parts};
+use garonne_sites::proc_maps::{Object, part_at, parts};
 use object::{Object as _, ObjectSymbol, ReadCache};
 use serde::Serialize;
 
 use crate::limits::{PYTHON_FRAMES_MAX, THREADS_MAX};
-use crate::memory::Memory;
+use crate::process_memory::Memory;
 use layout::{CurrentFrame, Layout};
 
 /// A Python function that is under way.
@@ -183,11 +183,11 @@ impl Interpreter {
         // -1 before the first instruction.
         let index = (raw.instruction as i32).max(0) as u32;
         let line = match self.layout.minor {
-            ..=9 => lines::of_3_9(&table, first, index),
-            10 => lines::of_3_10(&table, first, index),
+            ..=9 => line_table::of_3_9(&table, first, index),
+            10 => line_table::of_3_10(&table, first, index),
             _ => {
                 let begin = raw.code + code.instructions;
-                lines::of_3_11(&table, first, raw.instruction.wrapping_sub(begin) as i64)
+                line_table::of_3_11(&table, first, raw.instruction.wrapping_sub(begin) as i64)
             }
         };
         Some(PythonFrame {

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use crate::memory::Memory;
+use crate::process_memory::Memory;
 
 /// Of one thread at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,17 +2,17 @@
 
 use std::io;
 
-use garonne_sites::maps::part_at;
+use garonne_sites::proc_maps::part_at;
 use garonne_sites::{Function, last_part};
 use serde::Serialize;
 
-use crate::call::{Blocked, SystemCall};
 use crate::limits::{STACK_BYTES_MAX, STOP_WAIT};
-use crate::memory::{Memory, Stack};
+use crate::process_memory::{Memory, Stack};
 use crate::python::{Interpreter, PythonFrame, RawFrame};
 use crate::registers::Registers;
+use crate::system_call::{Blocked, SystemCall};
 use crate::unwind::{ProcessUnwinder, Unwound};
-use crate::{Names, refusal, sys};
+use crate::{Names, access_denied, sys};
 
 /// A function that is under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -137,7 +137,8 @@ impl<'a> Examiner<'a> {
 
     /// Why some stack is missing or ends early.
     pub fn refused(self) -> Option<String> {
-        self.refused.map(|error| refusal::words(self.pid, &error))
+        self.refused
+            .map(|error| access_denied::words(self.pid, &error))
     }
 
     /// A thread; `None` if it has ended.

@@ -9,12 +9,12 @@ use framehop::{
     CacheNative, ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder, UnwinderNative,
 };
 use framehop::{MayAllocateDuringUnwind, UnwindRegsNative};
-use garonne_sites::maps::{Object, part_at, parts};
+use garonne_sites::proc_maps::{Object, part_at, parts};
 use object::read::ReadRef;
 use object::{Object as _, ObjectSection, ObjectSegment, ReadCache};
 
 use crate::limits::FRAMES_MAX;
-use crate::memory::{Memory, Stack};
+use crate::process_memory::{Memory, Stack};
 use crate::registers::Registers;
 
 /// The addresses of a stack's functions, the innermost first.

@@ -15,13 +15,13 @@ mod output;
 
 mod commands;
 mod diagnosis;
-mod examined;
-mod last_events;
-mod page;
-mod progress;
+mod flight_recording;
+mod job_page;
+mod overwrite_check;
+mod progress_bar;
 mod recording;
-mod replaced;
 mod run;
+mod strategy_checker;
 
 use std::ffi::OsString;
 
@@ -50,7 +50,7 @@ fn main() {
         Some("agent") if words[2..] == ["--adopt"] => garonne_node::adoption::serve(),
         // Started by an agent, to look at its host's ranks.
         Some("agent") if words.len() == 5 && words[2] == "--look" => {
-            diagnosis::hosts::look_for_agent(
+            diagnosis::job_snapshot::look_for_agent(
                 &words[3].to_string_lossy(),
                 &words[4].to_string_lossy(),
             )

@@ -9,7 +9,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod maps;
+pub mod proc_maps;
 mod symbols;
 
 use std::cell::OnceCell;
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 
-use maps::Object;
+use proc_maps::Object;
 use symbols::Symbols;
 
 /// The process that a call site belongs to.

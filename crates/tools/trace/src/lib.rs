@@ -2,21 +2,21 @@
 //! much of each operation was hidden.
 //!
 //! Pure but for the file that a timeline is written to. [`record`] is what lies in shared memory,
-//! [`seen`] what it means, [`timeline`] and [`file`] make a file that Perfetto opens, [`reading`]
+//! [`event`] what it means, [`timeline`] and [`trace_file`] make a file that Perfetto opens, [`timeline_reader`]
 //! reads it back, [`overlap`] computes shares and reasons. Records come from other processes'
 //! memory: any words are decoded to something or to nothing, never to a panic, and whatever grows
 //! with them is bounded by [`limits`].
 
 #![forbid(unsafe_code)]
 
-pub mod file;
+pub mod event;
+pub mod event_stream;
 pub mod limits;
 pub mod overlap;
-pub mod reading;
 pub mod record;
-pub mod seen;
-pub mod stream;
 pub mod timeline;
+pub mod timeline_reader;
+pub mod trace_file;
 pub mod traffic;
 
 /// Takes any bytes for records of three ranks, and as a file: both come from others.
@@ -25,7 +25,7 @@ pub fn read_anything(bytes: &[u8]) {
     use garonne_sync::trace_ring::{RECORD_WORDS, Words};
 
     struct Nameless;
-    impl seen::Names for Nameless {
+    impl event::Names for Nameless {
         fn call(&mut self, number: u16) -> String {
             // Both kinds of call, as the analysis tells them apart.
             format!(
@@ -41,14 +41,14 @@ pub fn read_anything(bytes: &[u8]) {
         }
     }
 
-    let _ = reading::read(bytes);
-    let _ = stream::Reader::default().read(bytes, &mut |_| {});
+    let _ = timeline_reader::read(bytes);
+    let _ = event_stream::Reader::default().read(bytes, &mut |_| {});
     let (mut live, mut shown, mut again) = (
         overlap::Analysis::new(false),
         timeline::Timeline::new(0, 2),
         overlap::Analysis::new(false),
     );
-    let mut decoder = seen::Decoder::new(Nameless);
+    let mut decoder = event::Decoder::new(Nameless);
     for (place, chunk) in bytes.chunks_exact(RECORD_WORDS * 8).enumerate() {
         let words: Words = std::array::from_fn(|word| {
             u64::from_ne_bytes(std::array::from_fn(|byte| chunk[word * 8 + byte]))
@@ -68,7 +68,7 @@ pub fn read_anything(bytes: &[u8]) {
         "{{\"otherData\":{about},\"traceEvents\":[{}]}}",
         shown.take()
     );
-    let read = reading::read(file.as_bytes());
+    let read = timeline_reader::read(file.as_bytes());
     assert!(read.is_ok(), "{read:?} of {file}");
     read.iter()
         .flat_map(|read| &read.seen)

@@ -8,9 +8,9 @@
 //! recording ends are closed there, and those whose end is among lost records where the rank's last
 //! event is. Bounded by [`crate::limits`].
 
+use crate::event::{Message, Name, Seen, What, communicator_of, has_tag};
 use crate::limits::{DEPTH, HALVES_KEPT, OPEN_OPERATIONS, SITES, THREADS};
 use crate::record::Side;
-use crate::seen::{Message, Name, Seen, What, communicator_of, has_tag};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::seen::{Seen, What};
+use crate::event::{Seen, What};
 
 /// Pairs of ranks that are told apart.
 pub const PAIRS_MAX: usize = 1 << 16;
@@ -77,7 +77,7 @@ impl Traffic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seen::Message;
+    use crate::event::Message;
 
     fn done(rank: u32, from: u32, to: u32, bytes: u64) -> Seen {
         let message = Message {

@@ -3,7 +3,7 @@
 //! From 3.13 on the interpreter says it itself (`_Py_DebugOffsets`); before, each minor version has
 //! one layout for 64-bit systems.
 
-use crate::memory::Memory;
+use crate::process_memory::Memory;
 
 /// Bytes of a frame that are read: its header, of all versions.
 pub const FRAME_BYTES: usize = 112;

@@ -10,9 +10,9 @@ use crate::join::{HostOffer, ToJoiner};
 use crate::query::{OutputFormat, RemoteCommand};
 use crate::snapshot;
 use garonne_rails::tcp::VERSIONS;
+use garonne_trace::event::{Background, Message, Seen, What};
+use garonne_trace::event_stream;
 use garonne_trace::record::Side as Which;
-use garonne_trace::seen::{Background, Message, Seen, What};
-use garonne_trace::stream;
 use std::collections::BTreeSet;
 
 /// Versions, and what their messages sum up to. A row stays as it is once a build with it was given
@@ -156,7 +156,7 @@ fn frame() -> Vec<u8> {
         ]
         .map(What::State),
     );
-    let mut writer = stream::Writer::default();
+    let mut writer = event_stream::Writer::default();
     for (what, rank) in all.into_iter().zip(0..) {
         writer.see(&Seen {
             rank,

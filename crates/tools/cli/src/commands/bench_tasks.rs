@@ -22,7 +22,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use crate::progress::Progress;
+use crate::progress_bar::Progress;
 
 /// Samples, and tasks in one: beyond what anybody waits for, and each sample is kept.
 const COUNT_MAX: i64 = 1_000_000;

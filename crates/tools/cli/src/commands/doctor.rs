@@ -2,7 +2,7 @@
 //! it.
 
 mod fabrics;
-mod surroundings;
+mod multi_host;
 
 use std::io::BufRead;
 use std::process::{Command, Stdio};
@@ -87,12 +87,12 @@ pub fn run(args: &Args) -> i32 {
         processes(),
         library(),
         launchers(),
-        surroundings::other_hosts(),
-        surroundings::ipv6(),
-        surroundings::ssh(),
-        surroundings::pmix(),
-        surroundings::locked_memory(),
-        surroundings::hosts_made_here(),
+        multi_host::other_hosts(),
+        multi_host::ipv6(),
+        multi_host::ssh(),
+        multi_host::pmix(),
+        multi_host::locked_memory(),
+        multi_host::hosts_made_here(),
         fabrics::found(),
     ];
     let broken = findings
@@ -154,7 +154,7 @@ const LAUNCHERS: [(&str, &str); 5] = [
 
 /// What could start programs here beside `garonne run`. None is needed.
 fn launchers() -> Finding {
-    let there = surroundings::is_in_path;
+    let there = multi_host::is_in_path;
     let found: Vec<String> = LAUNCHERS
         .iter()
         .filter(|(program, _)| there(program))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 
 use super::{COMPLETED, asks, whole};
-use crate::run::command::Foreign;
+use crate::run::clap_command::Foreign;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -16,18 +16,18 @@ use hwlocality::Topology;
 use hwlocality::object::TopologyObject;
 use serde_json::{Value, json};
 
-use super::jobs::{self, RankSnapshot};
-use super::picture::{Area, Look, bytes, picture};
-use super::{elsewhere, fail, trace};
-use crate::page;
-use crate::replaced;
+use super::job_lookup::{self, RankSnapshot};
+use super::topology_svg::{Area, Look, bytes, picture};
+use super::{fail, remote_command, trace};
+use crate::job_page;
+use crate::overwrite_check;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A job, by its name or its launcher's process id (garonne ps): shows its ranks; not needed if
     /// one job runs
-    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
-    job: Option<jobs::Wanted>,
+    #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
+    job: Option<job_lookup::Wanted>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -49,10 +49,10 @@ pub fn run(args: &Args) -> i32 {
 
 fn go(args: &Args) -> Result<i32, String> {
     if let Some(path) = &args.html {
-        replaced::check(path, page::beginning())?;
-        let visit = jobs::choose(args.job.as_ref(), "garonne map --html FILE JOB")?;
-        let page = page::of_now(&visit, args.time);
-        replaced::write(path, page::beginning(), &page)?;
+        overwrite_check::check(path, job_page::beginning())?;
+        let visit = job_lookup::choose(args.job.as_ref(), "garonne map --html FILE JOB")?;
+        let page = job_page::of_now(&visit, args.time);
+        overwrite_check::write(path, job_page::beginning(), &page)?;
         return Ok(0);
     }
     let topology = machine_of_this_host()?;
@@ -60,7 +60,7 @@ fn go(args: &Args) -> Result<i32, String> {
         // Jobs run on this machine, not on a described one.
         None if !topology.is_this_system() => None,
         None => only(),
-        Some(_) => Some(jobs::choose(args.job.as_ref(), "garonne map JOB")?),
+        Some(_) => Some(job_lookup::choose(args.job.as_ref(), "garonne map JOB")?),
     };
     let view = View::new(visit.as_ref(), &topology);
     match visit.filter(|visit| visit.hosts.len() > 1) {
@@ -72,11 +72,11 @@ fn go(args: &Args) -> Result<i32, String> {
 /// The job that runs, if there is exactly one; where there are several they are named, and the
 /// machine is shown without.
 fn only() -> Option<QueryClient> {
-    let mut visits = jobs::running().visits;
+    let mut visits = job_lookup::running().visits;
     if visits.len() > 1 {
         errln!(
             "several jobs run; name one to see its ranks: garonne map JOB\n{}",
-            jobs::listed(&visits)
+            job_lookup::listed(&visits)
         );
         return None;
     }
@@ -108,7 +108,7 @@ fn show_all(
     visit: &QueryClient,
 ) -> Result<i32, String> {
     let as_json = args.json || args.svg.is_some();
-    let others = elsewhere::ask(visit, RemoteCommand::Map, as_json)?;
+    let others = remote_command::ask(visit, RemoteCommand::Map, as_json)?;
     let root = topology.root_object();
     let own = own_name(visit).filter(|_| visit.has_ranks_here());
     if !as_json {
@@ -187,7 +187,7 @@ pub fn say_for_agent(visit: &QueryClient, as_json: bool) -> i32 {
 }
 
 fn save(path: &Path, area: &Area) -> Result<i32, String> {
-    replaced::check(path, b"<svg")?;
+    overwrite_check::check(path, b"<svg")?;
     svg::save(path, &picture(area))
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     Ok(0)
@@ -221,7 +221,7 @@ fn label(object: &TopologyObject) -> String {
 impl View {
     fn new(visit: Option<&QueryClient>, topology: &Topology) -> Self {
         Self {
-            ranks: visit.map_or(Vec::new(), jobs::ranks),
+            ranks: visit.map_or(Vec::new(), job_lookup::ranks),
             // A described machine is not the one that this process may use.
             allowed: topology.is_this_system().then(machine::allowed),
         }

@@ -4,28 +4,28 @@
 mod bench;
 mod bench_tasks;
 mod doctor;
-pub mod elsewhere;
 mod explain;
 mod generate;
-pub mod jobs;
+pub mod job_lookup;
 mod join;
 mod map;
+mod network;
 mod overlap;
-mod pair;
-mod picture;
 mod ping;
 mod ps;
-mod rail;
+mod rank_pair;
+pub mod remote_command;
 mod strategy;
-mod tips;
+mod suggestions;
 mod top;
+mod topology_svg;
 mod trace;
 mod tune;
 mod tune_networks;
 mod tune_ranks;
 mod who;
 mod why;
-mod why_gate;
+mod why_peer;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ use std::path::PathBuf;
 pub use trace::record;
 
 use crate::output::Colour;
-use crate::run::command as run;
+use crate::run::clap_command as run;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::env::{CompleteEnv, Shells};
@@ -92,7 +92,7 @@ enum Command {
     /// How long messages take between two hosts, and which way they go: garonne ping A B
     Ping(ping::Args),
     /// The networks that a running job uses between hosts; take one out of use, or back
-    Rail(rail::Args),
+    Rail(network::Args),
     /// Load a strategy that is a module, ask it thousands of random questions, and say what is
     /// wrong with it
     Strategy(strategy::Args),
@@ -141,7 +141,9 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Err(error) => {
             // A closed pipe is the reader's choice.
             let _ = error.print();
-            if let Some(tip) = rail::tip(&words, &error).or_else(|| tips::of(&words, &error)) {
+            if let Some(tip) =
+                network::tip(&words, &error).or_else(|| suggestions::of(&words, &error))
+            {
                 errln!("\n{tip}");
             }
             return error.exit_code();
@@ -159,7 +161,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Trace(args) => trace::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Ping(args) => ping::run(&args),
-        Command::Rail(args) => rail::run(&args),
+        Command::Rail(args) => network::run(&args),
         Command::Strategy(args) => strategy::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
 use garonne_trace::overlap::Analysis;
-use garonne_trace::reading;
+use garonne_trace::timeline_reader;
 
-use super::{jobs, trace};
-use crate::recording::table::Table;
+use super::{job_lookup, trace};
+use crate::recording::overlap_table::Table;
 use crate::recording::{self, Wants};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The job, by its name or its launcher's process id, or a file made by garonne trace; not
     /// needed if one job runs
-    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
     job: Option<String>,
     /// How long to look at a running job: 5s, 500ms, or seconds
     #[arg(long = "for", value_parser = trace::duration, default_value = "5s")]
@@ -47,7 +47,7 @@ fn table(args: &Args) -> Result<Table, String> {
     if let Some(path) = path.filter(|path| path.components().count() != 1 || path.is_file()) {
         return of_file(path);
     }
-    let job: Option<jobs::Wanted> = args.job.as_deref().map(str::parse).transpose()?;
+    let job: Option<job_lookup::Wanted> = args.job.as_deref().map(str::parse).transpose()?;
     let wants = Wants {
         timeline: None,
         shares: true,
@@ -68,7 +68,7 @@ fn of_file(path: &Path) -> Result<Table, String> {
         return Err(about("it is a device, not a file".into()));
     }
     let text = std::fs::read(path).map_err(|error| about(error.to_string()))?;
-    let timeline = reading::read(&text).map_err(about)?;
+    let timeline = timeline_reader::read(&text).map_err(about)?;
     let mut analysis = Analysis::new(timeline.crowded);
     timeline.seen.iter().for_each(|seen| analysis.see(seen));
     Ok(Table::new(analysis, timeline.crowded))

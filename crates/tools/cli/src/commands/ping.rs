@@ -15,7 +15,7 @@ use garonne_progress::messaging::Host;
 use garonne_sync::user::{Data, Scratch};
 use serde::{Deserialize, Serialize};
 
-use super::pair;
+use super::rank_pair;
 
 /// What one rank says to the other of the next message.
 const WORD: i32 = 0;
@@ -197,7 +197,7 @@ impl Word {
         let room = Scratch::new(Self::BYTES as usize).ok_or("no memory")?;
         room.mem()
             .write(0, words.map(u64::to_le_bytes).as_flattened());
-        pair::send(
+        rank_pair::send(
             host,
             WORD,
             Data::contiguous(room.mem(), Self::BYTES),
@@ -207,7 +207,7 @@ impl Word {
 
     fn hear(host: &RankHost) -> Result<Self, String> {
         let room = Scratch::new(Self::BYTES as usize).ok_or("no memory")?;
-        pair::receive(host, WORD, Data::contiguous(room.mem(), Self::BYTES))?;
+        rank_pair::receive(host, WORD, Data::contiguous(room.mem(), Self::BYTES))?;
         let mut words = [[0; 8]; 3];
         room.mem().read(0, words.as_flattened_mut());
         Ok(match words.map(u64::from_le_bytes) {
@@ -254,12 +254,12 @@ fn exchange(host: &RankHost, data: &Data, times: u64) -> Result<Vec<f64>, String
     }
     .tell(host)?;
     // The other has heard it and waits.
-    pair::receive(host, WORD, Data::empty())?;
+    rank_pair::receive(host, WORD, Data::empty())?;
     let mut halves = Vec::new();
     for _ in 0..times {
         let begin = Instant::now();
-        pair::send(host, PING, data.clone(), Mode::Standard)?;
-        pair::receive(host, PING, data.clone())?;
+        rank_pair::send(host, PING, data.clone(), Mode::Standard)?;
+        rank_pair::receive(host, PING, data.clone())?;
         halves.push(begin.elapsed().as_nanos() as f64 / 2.0);
     }
     Ok(halves)
@@ -274,7 +274,7 @@ fn stream(host: &RankHost, memory: &Scratch, each: Duration) -> Result<f64, Stri
         window(
             messages,
             |_| {
-                pair::start_send(
+                rank_pair::start_send(
                     host,
                     STREAM,
                     Data::contiguous(memory.mem(), STREAM_BYTES),
@@ -284,7 +284,7 @@ fn stream(host: &RankHost, memory: &Scratch, each: Duration) -> Result<f64, Stri
             host,
         )?;
         // The last has arrived.
-        pair::receive(host, PING, Data::empty())?;
+        rank_pair::receive(host, PING, Data::empty())?;
         let took = begin.elapsed();
         if took >= each / 2 {
             return Ok((messages * STREAM_BYTES) as f64 / took.as_secs_f64());
@@ -304,13 +304,13 @@ fn window(
         if under_way.len() == WINDOW
             && let Some(oldest) = under_way.pop_front()
         {
-            pair::finish(host, oldest)?;
+            rank_pair::finish(host, oldest)?;
         }
         under_way.push_back(start(number));
     }
     under_way
         .into_iter()
-        .try_for_each(|started| pair::finish(host, started))
+        .try_for_each(|started| rank_pair::finish(host, started))
 }
 
 /// Does what it is asked for until there is nothing more.
@@ -322,10 +322,10 @@ fn answer(host: &RankHost) -> Result<(), String> {
         match Word::hear(host)? {
             Word::Answer { len, times } => {
                 let data = Data::contiguous(memory.mem(), len.min(memory.len() as u64));
-                pair::send(host, WORD, Data::empty(), Mode::Standard)?;
+                rank_pair::send(host, WORD, Data::empty(), Mode::Standard)?;
                 for _ in 0..times {
-                    pair::receive(host, PING, data.clone())?;
-                    pair::send(host, PING, data.clone(), Mode::Standard)?;
+                    rank_pair::receive(host, PING, data.clone())?;
+                    rank_pair::send(host, PING, data.clone(), Mode::Standard)?;
                 }
             }
             Word::Take(messages) => {
@@ -333,7 +333,7 @@ fn answer(host: &RankHost) -> Result<(), String> {
                     messages,
                     |number| {
                         let place = &places[number as usize % WINDOW];
-                        pair::start_receive(
+                        rank_pair::start_receive(
                             host,
                             STREAM,
                             Data::contiguous(place.mem(), STREAM_BYTES),
@@ -341,7 +341,7 @@ fn answer(host: &RankHost) -> Result<(), String> {
                     },
                     host,
                 )?;
-                pair::send(host, PING, Data::empty(), Mode::Standard)?;
+                rank_pair::send(host, PING, Data::empty(), Mode::Standard)?;
             }
             Word::End => return Ok(()),
         }

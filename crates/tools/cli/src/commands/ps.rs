@@ -8,19 +8,19 @@ use garonne_node::layout::RankState;
 use garonne_node::query_client::QueryClient;
 use serde_json::{Value, json};
 
-use super::jobs;
-use crate::diagnosis::hosts::{self, Gathered};
-use crate::diagnosis::standing::Shown;
+use super::job_lookup;
+use crate::diagnosis::job_snapshot::{self, Gathered};
+use crate::diagnosis::rank_waits::Shown;
 use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A job, by its name or its launcher's process id: shows its ranks
-    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
-    job: Option<jobs::Wanted>,
+    #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
+    job: Option<job_lookup::Wanted>,
     /// The same
-    #[arg(short = 'n', long = "name", value_name = "NAME", conflicts_with = "job", add = ArgValueCandidates::new(jobs::candidates))]
-    name: Option<jobs::Wanted>,
+    #[arg(short = 'n', long = "name", value_name = "NAME", conflicts_with = "job", add = ArgValueCandidates::new(job_lookup::candidates))]
+    name: Option<job_lookup::Wanted>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -30,7 +30,7 @@ pub fn run(args: &Args) -> i32 {
     let wanted = args.job.as_ref().or(args.name.as_ref());
     match wanted {
         None => all(args.json),
-        Some(_) => match jobs::choose(wanted, "garonne ps JOB") {
+        Some(_) => match job_lookup::choose(wanted, "garonne ps JOB") {
             Ok(visit) => one(&visit, args.json),
             Err(text) => super::fail(&text),
         },
@@ -50,7 +50,7 @@ struct Row {
 
 impl Row {
     fn of(visit: &QueryClient) -> Self {
-        let gathered = hosts::loads(visit);
+        let gathered = job_snapshot::loads(visit);
         let hosts = hosts_of(visit, &gathered);
         Self {
             name: visit.job_name.clone(),
@@ -85,7 +85,7 @@ fn hosts_of(visit: &QueryClient, gathered: &Gathered) -> Vec<String> {
         names.clone_from(&visit.hosts);
     }
     if names.is_empty() {
-        names.push(jobs::own_host());
+        names.push(job_lookup::own_host());
     }
     names
 }
@@ -119,7 +119,7 @@ fn state(gathered: &Gathered, ranks: u32) -> String {
 
 /// All jobs.
 fn all(as_json: bool) -> i32 {
-    let jobs::Running { visits, silent } = jobs::running();
+    let job_lookup::Running { visits, silent } = job_lookup::running();
     // Side by side, since a host that does not answer is waited for.
     let rows: Vec<Row> = std::thread::scope(|scope| {
         let asked: Vec<_> = visits
@@ -194,7 +194,7 @@ fn since(started_s: u64, now_s: u64) -> String {
 
 /// The ranks of one job.
 fn one(visit: &QueryClient, as_json: bool) -> i32 {
-    let gathered = hosts::loads(visit);
+    let gathered = job_snapshot::loads(visit);
     let own = hosts_of(visit, &gathered)
         .into_iter()
         .next()
@@ -204,11 +204,15 @@ fn one(visit: &QueryClient, as_json: bool) -> i32 {
     if as_json {
         let ranks = seen.iter().map(|shown| {
             let rank = &shown.seen.rank;
-            json!({ "rank": rank.rank, "host": host(shown), "pid": (rank.pid > 0).then_some(rank.pid), "state": jobs::word(rank.state), "cpu": rank.cpu,
+            json!({ "rank": rank.rank, "host": host(shown), "pid": (rank.pid > 0).then_some(rank.pid), "state": job_lookup::word(rank.state), "cpu": rank.cpu,
                 "cpu_seconds": rank.cpu_seconds, "sent_messages": rank.sent_messages, "sent_bytes": rank.sent_bytes })
         });
         let ranks: Vec<Value> = ranks.collect();
-        let far: Vec<Value> = gathered.silent.iter().map(hosts::silent_as_json).collect();
+        let far: Vec<Value> = gathered
+            .silent
+            .iter()
+            .map(job_snapshot::silent_as_json)
+            .collect();
         let mut row = Row::of(visit).as_json();
         row["of_rank"] = json!(ranks);
         row["elsewhere"] = json!(far);
@@ -238,13 +242,13 @@ fn one(visit: &QueryClient, as_json: bool) -> i32 {
             } else {
                 String::new()
             },
-            jobs::word(rank.state).to_owned(),
+            job_lookup::word(rank.state).to_owned(),
             rank.cpu.map_or("any".to_owned(), |cpu| cpu.to_string()),
             format!("{:.1} s", rank.cpu_seconds),
         ]);
     }
     output::out_table(&table);
-    if let Some(far) = hosts::tell_silent(&gathered.silent) {
+    if let Some(far) = job_snapshot::tell_silent(&gathered.silent) {
         outln!("\n{far}");
     }
     0

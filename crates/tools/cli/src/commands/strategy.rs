@@ -8,7 +8,7 @@ use garonne_engine::strategy::built_in::BuiltIn;
 use garonne_node::strategy::{ENV_STRATEGY, StrategyChoice};
 use serde_json::json;
 
-use crate::examined::{About, Ended, FUNCTIONS, Inside, Told, ToldFinding, ask, inside};
+use crate::strategy_checker::{About, Ended, FUNCTIONS, Inside, Told, ToldFinding, ask, inside};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -8,17 +8,17 @@ use comfy_table::Table;
 use garonne_node::query_client::QueryClient;
 use serde_json::json;
 
-use super::jobs::{self, RankSnapshot};
-use crate::diagnosis::brief;
-use crate::diagnosis::hosts::{self, Silent};
-use crate::diagnosis::standing::Shown;
-use crate::{output, page};
+use super::job_lookup::{self, RankSnapshot};
+use crate::diagnosis::job_snapshot::{self, Silent};
+use crate::diagnosis::rank_waits::Shown;
+use crate::diagnosis::short_status;
+use crate::{job_page, output};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
-    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
-    job: Option<jobs::Wanted>,
+    #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
+    job: Option<job_lookup::Wanted>,
     /// Seconds between two looks
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     every: f64,
@@ -45,7 +45,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(args: &Args) -> i32 {
-    let mut visit = match jobs::choose(args.job.as_ref(), "garonne top JOB") {
+    let mut visit = match job_lookup::choose(args.job.as_ref(), "garonne top JOB") {
         Ok(visit) => visit,
         Err(text) => {
             errln!("error: {text}");
@@ -53,23 +53,24 @@ pub fn run(args: &Args) -> i32 {
         }
     };
     if args.web {
-        return page::live::serve(&visit, args.port).unwrap_or_else(|text| super::fail(&text));
+        return job_page::live_server::serve(&visit, args.port)
+            .unwrap_or_else(|text| super::fail(&text));
     }
-    let (mut before, mut at) = (hosts::loads_with_waits(&visit), Instant::now());
+    let (mut before, mut at) = (job_snapshot::loads_with_waits(&visit), Instant::now());
     loop {
         std::thread::sleep(Duration::from_secs_f64(args.every));
         // The job may have begun another world meanwhile, or ended.
-        visit = match jobs::named(visit.launcher) {
+        visit = match job_lookup::named(visit.launcher) {
             Ok(visit) => visit,
             Err(_) => return 0,
         };
         // Hosts that do not answer are waited for.
-        let (now, then) = (hosts::loads_with_waits(&visit), at);
+        let (now, then) = (job_snapshot::loads_with_waits(&visit), at);
         at = Instant::now();
         let rows = rows(&before.all, &now.all, at.duration_since(then).as_secs_f64());
         match args.json {
             true => {
-                let far = now.silent.iter().map(hosts::silent_as_json);
+                let far = now.silent.iter().map(job_snapshot::silent_as_json);
                 outln!(
                     "{}",
                     json!({ "name": visit.job_name, "launcher": visit.launcher, "ranks": rows.iter().map(as_json).collect::<Vec<_>>(), "elsewhere": far.collect::<Vec<_>>() })
@@ -143,9 +144,9 @@ fn print(visit: &QueryClient, rows: &[Row<'_>], silent: &[Silent]) {
         cells.extend(on_hosts.then(|| host.to_owned()));
         cells.extend([
             rank.pid.to_string(),
-            jobs::word(rank.state).into(),
+            job_lookup::word(rank.state).into(),
             format!("{:.0}", row.cpu_percent),
-            brief::doing(row.shown),
+            short_status::doing(row.shown),
         ]);
         if counted {
             cells.extend([
@@ -157,14 +158,14 @@ fn print(visit: &QueryClient, rows: &[Row<'_>], silent: &[Silent]) {
         table.add_row(cells);
     }
     output::out_table(&table);
-    if let Some(far) = hosts::tell_silent(silent) {
+    if let Some(far) = job_snapshot::tell_silent(silent) {
         outln!("\n{far}");
     }
 }
 
 fn as_json(row: &Row<'_>) -> serde_json::Value {
     let rank = &row.shown.seen.rank;
-    json!({ "rank": rank.rank, "host": row.shown.host.as_deref(), "pid": rank.pid, "state": jobs::word(rank.state), "cpu_percent": row.cpu_percent, "waits_for": brief::doing(row.shown),
+    json!({ "rank": rank.rank, "host": row.shown.host.as_deref(), "pid": rank.pid, "state": job_lookup::word(rank.state), "cpu_percent": row.cpu_percent, "waits_for": short_status::doing(row.shown),
         "messages_per_s": row.messages_per_s, "bytes_per_s": row.bytes_per_s, "unexpected": rank.unexpected,
         "sent_messages": rank.sent_messages, "sent_bytes": rank.sent_bytes })
 }

@@ -8,10 +8,10 @@ use clap_complete::engine::ArgValueCandidates;
 use garonne_node::query_client::QueryClient;
 use garonne_node::trace_reader::{ReadFrom, TraceReader};
 
-use super::jobs;
-use crate::last_events;
-use crate::progress::Progress;
-use crate::recording::distant::Distant;
+use super::job_lookup;
+use crate::flight_recording;
+use crate::progress_bar::Progress;
+use crate::recording::remote_recording::Distant;
 use crate::recording::{self, Outcome, Recording, Wants};
 
 /// How often the ranks are asked to go on: several times while they do it unasked, and while
@@ -22,7 +22,7 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 pub struct Args {
     /// The job, by its name or its launcher's process id (garonne ps), not needed if one job runs;
     /// or a file with the last events of a job that ended badly, which are printed
-    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
+    #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
     job: Option<String>,
     /// Where to write the timeline; open it at https://ui.perfetto.dev
     #[arg(short, long, default_value = "garonne-trace.json")]
@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> i32 {
     // A job's name holds no slash; a file's may be one all the same.
     let path = args.job.as_deref().map(Path::new);
     if let Some(path) = path.filter(|path| path.components().count() != 1 || path.is_file()) {
-        return match last_events::show(path) {
+        return match flight_recording::show(path) {
             Ok(text) => {
                 out!("{text}");
                 0
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> i32 {
             Err(text) => super::fail(&text),
         };
     }
-    let job: Option<jobs::Wanted> = match args.job.as_deref().map(str::parse).transpose() {
+    let job: Option<job_lookup::Wanted> = match args.job.as_deref().map(str::parse).transpose() {
         Ok(job) => job,
         Err(text) => return super::fail(&text),
     };
@@ -88,14 +88,14 @@ pub fn run(args: &Args) -> i32 {
 }
 
 /// Traces a running job for this long, or to its end.
-/// `line`: see [`jobs::choose`].
+/// `line`: see [`job_lookup::choose`].
 pub fn follow(
-    job: Option<&jobs::Wanted>,
+    job: Option<&job_lookup::Wanted>,
     line: &str,
     time: Option<Duration>,
     wants: Wants<'_>,
 ) -> Result<Outcome, String> {
-    let visit = jobs::choose(job, line)?;
+    let visit = job_lookup::choose(job, line)?;
     let distant = match visit.hosts.len() {
         0 | 1 => None,
         _ => Some(Distant::of(&visit, time)?),

@@ -10,7 +10,7 @@ use garonne_node::measured_networks::{MeasuredNetwork, MeasuredNetworks};
 use serde::Serialize;
 
 use super::{tune_networks, tune_ranks};
-use crate::progress::Progress;
+use crate::progress_bar::Progress;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -17,8 +17,8 @@ use garonne_progress::messaging::Host;
 use garonne_sync::user::{Data, Scratch};
 use serde::{Deserialize, Serialize};
 
-use super::pair;
-use crate::progress::Progress;
+use super::rank_pair;
+use crate::progress_bar::Progress;
 
 /// Large data, and what is said of them.
 const BULK: i32 = 0;
@@ -212,7 +212,7 @@ fn found(dry_run: bool) -> Result<Option<[Found; 2]>, String> {
             Some([mine, hear(host)?])
         }
         _ => {
-            pair::receive(host, WORD, Data::empty())?;
+            rank_pair::receive(host, WORD, Data::empty())?;
             tell(host, &kept(own, dry_run))?;
             None
         }
@@ -227,14 +227,14 @@ fn fetch(host: &RankHost) -> Result<Vec<MeasuredNetwork>, String> {
     let word = Scratch::new(1).ok_or("no memory")?;
     let (mut begun, mut count) = (Instant::now(), 0);
     loop {
-        pair::receive_announced(host, BULK, Data::contiguous(memory.mem(), LEN))?;
+        rank_pair::receive_announced(host, BULK, Data::contiguous(memory.mem(), LEN))?;
         if count == 0 {
             begun = Instant::now();
         }
         count += 1;
         let enough = count >= MESSAGES && begun.elapsed() >= LEAST;
         word.mem().write(0, &[enough.into()]);
-        pair::send(host, WORD, Data::contiguous(word.mem(), 1), Mode::Standard)?;
+        rank_pair::send(host, WORD, Data::contiguous(word.mem(), 1), Mode::Standard)?;
         if enough {
             break;
         }
@@ -271,13 +271,13 @@ fn give(host: &RankHost) -> Result<(), String> {
     let word = Scratch::new(1).ok_or("no memory")?;
     let mut enough = [0];
     while enough == [0] {
-        pair::send(
+        rank_pair::send(
             host,
             BULK,
             Data::contiguous(memory.mem(), LEN),
             Mode::Synchronous,
         )?;
-        pair::receive(host, WORD, Data::contiguous(word.mem(), 1))?;
+        rank_pair::receive(host, WORD, Data::contiguous(word.mem(), 1))?;
         word.mem().read(0, &mut enough);
     }
     Ok(())
@@ -312,13 +312,13 @@ fn tell(host: &RankHost, found: &Found) -> Result<(), String> {
     place.copy_from_slice(&text);
     room.mem().write(0, &bytes);
     let data = Data::contiguous(room.mem(), REPORT_MAX as u64);
-    pair::send(host, WORD, data, Mode::Standard)
+    rank_pair::send(host, WORD, data, Mode::Standard)
 }
 
 fn hear(host: &RankHost) -> Result<Found, String> {
-    pair::send(host, WORD, Data::empty(), Mode::Standard)?;
+    rank_pair::send(host, WORD, Data::empty(), Mode::Standard)?;
     let room = Scratch::new(REPORT_MAX).ok_or("no memory")?;
-    pair::receive(host, WORD, Data::contiguous(room.mem(), REPORT_MAX as u64))?;
+    rank_pair::receive(host, WORD, Data::contiguous(room.mem(), REPORT_MAX as u64))?;
     let mut bytes = vec![0; REPORT_MAX];
     room.mem().read(0, &mut bytes);
     serde_json::from_slice(&bytes)

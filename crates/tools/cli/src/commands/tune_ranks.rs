@@ -15,8 +15,8 @@ use garonne_rails::cost::WaysCost;
 use garonne_rails::shm::pace::WAYS;
 use garonne_sync::user::{Data, Scratch};
 
-use super::pair;
-use crate::progress::Progress;
+use super::rank_pair;
+use crate::progress_bar::Progress;
 
 /// Lengths that are measured: from the shortest that are fetched to where nothing changes any more.
 const LENGTHS: [u64; 8] = [
@@ -108,9 +108,9 @@ fn exchange(host: &RankHost) -> Result<Vec<WaysCost>, String> {
         let data = Data::contiguous(memory.mem(), len);
         for _ in 0..ROUNDS * WAYS.len() {
             if host.me() == RECEIVER {
-                pair::receive_announced(host, tag as i32, data.clone())?;
+                rank_pair::receive_announced(host, tag as i32, data.clone())?;
             } else {
-                pair::send(host, tag as i32, data.clone(), Mode::Synchronous)?;
+                rank_pair::send(host, tag as i32, data.clone(), Mode::Synchronous)?;
             }
         }
         found.extend(host.inspect(|shard| known(shard.rail().shm(), len)));

@@ -1,6 +1,6 @@
 //! `garonne why`: why something is as it is. Each thing that can be asked about is a function here.
 
-use super::{elsewhere, jobs};
+use super::{job_lookup, remote_command};
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
 use garonne_node::query::RemoteCommand;
@@ -45,8 +45,8 @@ enum Thing {
     Paces {
         /// The job, by its name or its launcher's process id (garonne ps); not needed if one job
         /// runs
-        #[arg(add = ArgValueCandidates::new(jobs::candidates))]
-        job: Option<jobs::Wanted>,
+        #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
+        job: Option<job_lookup::Wanted>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -58,8 +58,8 @@ enum Thing {
         rank: u32,
         /// The job, by its name or its launcher's process id (garonne ps); not needed if one job
         /// runs
-        #[arg(add = ArgValueCandidates::new(jobs::candidates))]
-        job: Option<jobs::Wanted>,
+        #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
+        job: Option<job_lookup::Wanted>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -69,8 +69,8 @@ enum Thing {
     Background {
         /// The job, by its name or its launcher's process id (garonne ps); not needed if one job
         /// runs
-        #[arg(add = ArgValueCandidates::new(jobs::candidates))]
-        job: Option<jobs::Wanted>,
+        #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
+        job: Option<job_lookup::Wanted>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> i32 {
         Thing::Gate { rank, job, json } => {
             let line = format!("garonne why gate {rank} JOB");
             let here = |visit: &QueryClient, shape: &WorldShape, board: &Segment| {
-                super::why_gate::show(visit, (shape, board), *rank, *json)
+                super::why_peer::show(visit, (shape, board), *rank, *json)
             };
             of_world(
                 (job.as_ref(), &line),
@@ -122,14 +122,14 @@ pub fn run(args: &Args) -> i32 {
     }
 }
 
-/// What `here` says of the newest world of a running job, which is named as [`jobs::choose`] has
+/// What `here` says of the newest world of a running job, which is named as [`job_lookup::choose`] has
 /// it; or what other hosts say, if what is asked for is of their ranks.
 fn of_world(
-    (job, line): (Option<&jobs::Wanted>, &str),
+    (job, line): (Option<&job_lookup::Wanted>, &str),
     (page, as_json): (RemoteCommand, bool),
     here: impl FnOnce(&QueryClient, &WorldShape, &Segment) -> i32,
 ) -> i32 {
-    let said = jobs::choose(job, line).and_then(|visit| {
+    let said = job_lookup::choose(job, line).and_then(|visit| {
         let is_here = match page {
             RemoteCommand::Gate(rank) => visit.runs_here(rank),
             RemoteCommand::Paces
@@ -139,8 +139,8 @@ fn of_world(
         };
         match &visit.world {
             Some((shape, board)) if is_here => Ok(here(&visit, shape, board)),
-            Some(_) => elsewhere::show(&visit, page, as_json),
-            None => Err(jobs::not_begun(&visit)),
+            Some(_) => remote_command::show(&visit, page, as_json),
+            None => Err(job_lookup::not_begun(&visit)),
         }
     });
     said.unwrap_or_else(|text| super::fail(&text))

@@ -16,7 +16,7 @@ use garonne_node::snapshot::CollectivesEntered;
 use garonne_node::wait_report::{CollectiveCounters, WaitReportCopy};
 
 use super::polling;
-use super::standing::{CONTEXTS, Shown, number_of};
+use super::rank_waits::{CONTEXTS, Shown, number_of};
 
 /// A collective that a rank is in, and the communicator's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

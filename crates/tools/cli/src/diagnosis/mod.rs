@@ -3,22 +3,22 @@
 //! A [`Diagnosis`] is made by `garonne who` for its user, and by the agent's own program for a job
 //! that is ended from outside or stands still (`verdict_for_agent`). Nothing here changes the job.
 
-pub mod brief;
+mod bytes_in_flight;
 mod call_kinds;
 pub mod collectives;
 pub mod crash;
-pub mod hosts;
-mod interrupted;
-mod loads;
-mod messages;
-pub mod places;
+pub mod deadlock;
+mod hang_confirmation;
+pub mod job_snapshot;
 pub mod polling;
-mod proof;
-mod sockets;
-pub mod standing;
-pub mod verdict;
-mod waits;
-pub mod words;
+mod rank_usage;
+pub mod rank_waits;
+pub mod report_text;
+pub mod short_status;
+pub mod stack_locations;
+mod terminal_interrupt;
+mod unexpected_messages;
+mod wait_text;
 
 use std::io::Write;
 
@@ -29,9 +29,9 @@ use garonne_node::layout::RankState;
 use garonne_node::query_client::{self, QueryClient};
 use serde_json::json;
 
-use hosts::{Gathered, Silent};
-use standing::Shown;
-use verdict::Verdict;
+use deadlock::Verdict;
+use job_snapshot::{Gathered, Silent};
+use rank_waits::Shown;
 
 /// What a look at all ranks of a job comes to.
 pub struct Diagnosis {
@@ -98,13 +98,13 @@ impl Finding {
 impl Diagnosis {
     /// Looks at all ranks of a job.
     pub fn of(visit: &QueryClient) -> Self {
-        Self::from(hosts::gather(visit))
+        Self::from(job_snapshot::gather(visit))
     }
 
     /// Adds where ranks of this host are by their stacks, which takes some milliseconds for each.
     pub fn with_places(self, visit: &QueryClient) -> Self {
         Self {
-            places: places::tell(visit, &self.all),
+            places: stack_locations::tell(visit, &self.all),
             ..self
         }
     }
@@ -112,14 +112,14 @@ impl Diagnosis {
     /// The same where a key of the terminal has just ended some of them: what these waited for
     /// counts.
     fn of_interrupted(visit: &QueryClient) -> Self {
-        let mut gathered = hosts::gather(visit);
-        interrupted::revive(&mut gathered.all);
+        let mut gathered = job_snapshot::gather(visit);
+        terminal_interrupt::revive(&mut gathered.all);
         Self::from(gathered)
     }
 
     fn from(Gathered { all, silent }: Gathered) -> Self {
-        let verdict = verdict::verdict(&standing::standings(&all));
-        let presumed = verdict::presumed(&verdict, || standing::standings_of_pollers(&all));
+        let verdict = deadlock::verdict(&rank_waits::standings(&all));
+        let presumed = deadlock::presumed(&verdict, || rank_waits::standings_of_pollers(&all));
         let mismatch = collectives::mismatch(&all);
         Self {
             places: Vec::new(),
@@ -158,11 +158,11 @@ impl Diagnosis {
     /// Whether it is certain that ranks can never go on, and has been so for a while.
     fn is_proven(&self) -> bool {
         let shown = |rank: u32| self.all.get(rank as usize);
-        let waits = |rank: u32| shown(rank).is_some_and(proof::waits_for_good);
+        let waits = |rank: u32| shown(rank).is_some_and(hang_confirmation::waits_for_good);
         match &self.verdict {
             Verdict::Cycle { ranks, .. } => ranks.iter().all(|rank| waits(*rank)),
             Verdict::Missing { waiter, ended, .. } => {
-                waits(*waiter) && shown(*ended).is_some_and(proof::has_left)
+                waits(*waiter) && shown(*ended).is_some_and(hang_confirmation::has_left)
             }
             Verdict::Awaited(_) | Verdict::Moving => false,
         }
@@ -179,7 +179,7 @@ impl Diagnosis {
     fn beside(&self) -> Option<String> {
         let of_rank = |shown: &Shown| {
             let rank = shown.seen.rank.rank;
-            let lines = messages::beside(shown).into_iter();
+            let lines = unexpected_messages::beside(shown).into_iter();
             lines
                 .map(move |line| format!("rank {rank}: {line}"))
                 .collect::<Vec<_>>()
@@ -199,7 +199,7 @@ impl Diagnosis {
 
     /// Who is missing in which collective, and which hosts were not seen: a line each.
     pub fn absences(&self) -> Vec<String> {
-        let parts = [self.missing(), hosts::tell_silent(&self.silent)];
+        let parts = [self.missing(), job_snapshot::tell_silent(&self.silent)];
         let lines = parts.iter().flatten().flat_map(|part| part.lines());
         lines.map(str::to_owned).collect()
     }
@@ -207,7 +207,7 @@ impl Diagnosis {
     /// All that is to be said beside the table of ranks, with the error code; empty where there is
     /// nothing.
     pub fn text(&self) -> String {
-        let verdict = words::tell(&self.verdict, &self.all);
+        let verdict = report_text::tell(&self.verdict, &self.all);
         let hint = self
             .finding()
             .code()
@@ -219,8 +219,8 @@ impl Diagnosis {
             self.missing(),
             self.mismatch.clone(),
             verdict,
-            presumed.and_then(|presumed| words::tell_presumed(presumed, &self.all)),
-            hosts::tell_silent(&self.silent),
+            presumed.and_then(|presumed| report_text::tell_presumed(presumed, &self.all)),
+            job_snapshot::tell_silent(&self.silent),
             hint,
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join("\n")
@@ -232,7 +232,7 @@ impl Diagnosis {
             .all
             .iter()
             .filter(|shown| !shown.silent)
-            .map(words::as_json)
+            .map(report_text::as_json)
             .collect();
         let kind = match &self.verdict {
             Verdict::Cycle { .. } => "deadlock",
@@ -240,10 +240,14 @@ impl Diagnosis {
             Verdict::Awaited(_) => "awaited",
             Verdict::Moving => "moving",
         };
-        let verdict = json!({ "kind": kind, "ranks": words::named(&self.verdict), "text": words::tell(&self.verdict, &self.all),
-            "presumed": self.presumed.as_ref().and_then(|presumed| words::tell_presumed(presumed, &self.all)),
+        let verdict = json!({ "kind": kind, "ranks": report_text::named(&self.verdict), "text": report_text::tell(&self.verdict, &self.all),
+            "presumed": self.presumed.as_ref().and_then(|presumed| report_text::tell_presumed(presumed, &self.all)),
             "code": self.finding().code(), "exit_code": self.finding().exit_code() });
-        let far: Vec<_> = self.silent.iter().map(hosts::silent_as_json).collect();
+        let far: Vec<_> = self
+            .silent
+            .iter()
+            .map(job_snapshot::silent_as_json)
+            .collect();
         json!({ "name": visit.job_name, "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "places": self.places, "missing": collectives::tell_missing(&self.all), "verdict": verdict })
     }
 }

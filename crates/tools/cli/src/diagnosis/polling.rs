@@ -19,8 +19,8 @@ use garonne_node::wait_report::{BOOK_BYTES, POLL_PLACES, PollReport, WaitReportC
 use serde_json::json;
 
 use super::collectives::InCollective;
-use super::standing::{CONTEXTS, Shown, monotonic_ns, number_of};
-use crate::commands::jobs::RankSnapshot;
+use super::rank_waits::{CONTEXTS, Shown, monotonic_ns, number_of};
+use crate::commands::job_lookup::RankSnapshot;
 
 /// Looks of a thread that come further apart than this need not fall between two readings of its
 /// count.

@@ -2,16 +2,16 @@
 //! call site.
 //!
 //! Shared by `garonne trace`, `garonne overlap` and the options of `garonne run`; of a job on
-//! several hosts each records its own ranks ([`distant`]). One thread takes the records of all
+//! several hosts each records its own ranks ([`remote_recording`]). One thread takes the records of all
 //! ranks in turn, quickly enough that their journals are not overwritten, and works them off with a
 //! small part of a core while the ranks run: most of what a quick program makes is worked off at
 //! its end. What was overwritten all the same is counted and said. Bounded by the journals,
 //! [`BACKLOG`] and [`garonne_trace::limits`].
 
-pub mod distant;
-mod names;
-pub mod table;
-mod world;
+mod name_lookup;
+pub mod overlap_table;
+mod recorded_world;
+pub mod remote_recording;
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -19,19 +19,19 @@ use std::time::Duration;
 
 use garonne_node::layout::RankState;
 use garonne_node::trace_reader::{self, TraceReader};
-use garonne_trace::file::TraceFile;
+use garonne_trace::event::{Seen, What};
+use garonne_trace::event_stream;
 use garonne_trace::overlap::Analysis;
-use garonne_trace::seen::{Seen, What};
-use garonne_trace::stream;
 use garonne_trace::timeline::Timeline;
+use garonne_trace::trace_file::TraceFile;
 use garonne_trace::traffic::Traffic;
 use serde_json::json;
 
-use crate::replaced::{TIMELINE, may_replace};
+use crate::overwrite_check::{TIMELINE, may_replace};
 
-use distant::Distant;
-use table::Table;
-use world::{Taken, World};
+use overlap_table::Table;
+use recorded_world::{Taken, World};
+use remote_recording::Distant;
 
 /// Between two looks at journals that fill slowly: a chatty rank writes a fraction of one in that
 /// time.
@@ -80,7 +80,7 @@ pub struct Recording {
     file: Option<TraceFile>,
     analysis: Option<Analysis>,
     traffic: Option<Traffic>,
-    stream: Option<stream::Writer>,
+    stream: Option<event_stream::Writer>,
     /// Ranks of other hosts.
     distant: Option<Distant>,
     crowded: bool,
@@ -130,7 +130,7 @@ pub fn check_target(path: &Path) -> Result<(), String> {
 
 impl Recording {
     /// Begins to read the first world of a job of so many ranks, if this host has any of them, and
-    /// what `distant` hosts tell of theirs.
+    /// what `remote_recording` hosts tell of theirs.
     ///
     /// # Errors
     /// A line for the user: the file cannot be made.
@@ -140,7 +140,7 @@ impl Recording {
         distant: Option<Distant>,
     ) -> Result<Self, String> {
         let crowded = world.as_ref().is_some_and(|world| {
-            world::near(world).len() as u64 * 1000 >= u64::from(world.shape().cpus_milli)
+            recorded_world::near(world).len() as u64 * 1000 >= u64::from(world.shape().cpus_milli)
         });
         let job = world.as_ref().map(|world| world.shape().job.to_string());
         let base_ns = trace_reader::now_ns();
@@ -165,7 +165,7 @@ impl Recording {
             file: file.transpose()?,
             analysis: wants.shares.then(|| Analysis::new(crowded)),
             traffic: wants.traffic.then(Traffic::default),
-            stream: wants.stream.then(stream::Writer::default),
+            stream: wants.stream.then(event_stream::Writer::default),
             distant,
             crowded,
             ranks: 0,
@@ -270,7 +270,10 @@ impl Recording {
                 world.tell(rank, &what, &mut tell);
             }
             if count.is_multiple_of(RUSH)
-                || self.stream.as_ref().is_some_and(stream::Writer::is_full)
+                || self
+                    .stream
+                    .as_ref()
+                    .is_some_and(event_stream::Writer::is_full)
             {
                 self.write();
             }
@@ -335,7 +338,7 @@ impl Recording {
     }
 
     fn tell(&mut self, frame: &[u8]) {
-        if let Err(error) = distant::write_frame(&mut std::io::stdout(), frame) {
+        if let Err(error) = remote_recording::write_frame(&mut std::io::stdout(), frame) {
             self.failed = Some(error.to_string());
         }
     }

@@ -15,10 +15,10 @@ use garonne_node::layout::RankState;
 use garonne_node::query_client::QueryClient;
 use garonne_node::{call_names, codes};
 
-use crate::commands::jobs;
-use crate::diagnosis::standing::Shown;
+use crate::commands::job_lookup;
+use crate::diagnosis::rank_waits::Shown;
 use crate::diagnosis::{Diagnosis, Finding};
-use crate::page::http::{self, Request, Response};
+use crate::job_page::http::{self, Request, Response};
 
 /// Series of one metric.
 const SERIES_MAX: usize = 128;
@@ -90,7 +90,7 @@ fn answer(request: &Request, latest: &Mutex<Option<(Instant, String)>>) -> Respo
 }
 
 fn look() -> Result<String, String> {
-    let visit = jobs::named(std::process::id())?;
+    let visit = job_lookup::named(std::process::id())?;
     let found = Diagnosis::of(&visit);
     let known = About {
         name: &visit.job_name,
@@ -118,7 +118,7 @@ fn hosts(visit: &QueryClient) -> String {
     names
         .get(node as usize)
         .cloned()
-        .unwrap_or_else(jobs::own_host)
+        .unwrap_or_else(job_lookup::own_host)
 }
 
 /// What is told of the job as a whole.

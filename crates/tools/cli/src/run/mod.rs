@@ -4,30 +4,30 @@
 //! On the way to the first rank nothing is done that the job does not need: no option library, no
 //! machine discovery beyond a few files.
 
-mod allocation;
-pub mod command;
-mod document;
-#[cfg(test)]
-mod families;
-mod host_lists;
-mod hosts;
-mod input;
-mod joining;
+mod batch_allocation;
+pub mod clap_command;
+mod environment_check;
+mod forwarded_signals;
+mod host_list;
+mod job_report;
+mod join_hosts;
+mod launch_request;
+mod local_aliases;
 mod metrics;
+#[cfg(test)]
+mod option_arity;
+mod option_table;
+mod option_values;
 pub mod options;
-mod own;
 mod parse;
 mod rank_file;
-mod request;
-mod settings;
-mod signals;
-mod strategies;
-mod table;
+mod slurm_hostlist;
+mod stdin_ranks;
+mod strategy_check;
 #[cfg(test)]
 mod tests;
 mod timeout;
-mod tracing;
-mod values;
+mod trace_option;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -39,10 +39,10 @@ use garonne_node::node_map::{NodeMap, listed};
 use garonne_node::{agent_tree, bounded_read, codes, cpu_claims, limits, rank_slots, remote_agent};
 use garonne_topology::{machine, quota};
 
-use crate::last_events::Collected;
+use crate::flight_recording::Collected;
 use crate::output;
-use document::Document;
-use request::{Facts, Order, Request, When};
+use job_report::Document;
+use launch_request::{Facts, Order, Request, When};
 
 /// Exit code for a command line that is not understood.
 const USAGE: i32 = 2;
@@ -61,8 +61,8 @@ pub fn run(words: Vec<OsString>, called: &str) -> i32 {
             );
             0
         }
-        Ok(Request::Help) => help(command::Foreign::Hidden),
-        Ok(Request::HelpAll) => help(command::Foreign::Told),
+        Ok(Request::Help) => help(clap_command::Foreign::Hidden),
+        Ok(Request::HelpAll) => help(clap_command::Foreign::Told),
         Ok(Request::Run(order)) => start(*order),
         Err(text) => {
             errln!("error[{}]: {text}", codes::G0211);
@@ -71,8 +71,8 @@ pub fn run(words: Vec<OsString>, called: &str) -> i32 {
     }
 }
 
-fn help(foreign: command::Foreign) -> i32 {
-    let help = command::command("run", foreign).render_help();
+fn help(foreign: clap_command::Foreign) -> i32 {
+    let help = clap_command::command("run", foreign).render_help();
     match output::is_coloured(output::Stream::Out) {
         true => output::out_bytes(help.ansi().to_string().as_bytes()),
         false => out!("{help}"),
@@ -157,29 +157,29 @@ fn start(order: Order) -> i32 {
         );
         return USAGE;
     }
-    settings::warn_of_unknown(&job);
-    let strategies = strategies::are_named(&job);
+    environment_check::warn_of_unknown(&job);
+    let strategies = strategy_check::are_named(&job);
     let refused = |code: i32, text: String| {
         errln!("{text}");
         code
     };
-    if strategies && let Err(text) = strategies::settle(&mut job) {
+    if strategies && let Err(text) = strategy_check::settle(&mut job) {
         return refused(USAGE, text);
     }
     // Before others are waited for.
     let several = joining.is_wanted() || hosts.iter().any(|host| !host.own);
-    if let Err(text) = settings::are_understood(&job, several) {
+    if let Err(text) = environment_check::are_understood(&job, several) {
         return refused(USAGE, text);
     }
     if strategies
         && joining.is_wanted()
-        && let Err(text) = strategies::check(&job)
+        && let Err(text) = strategy_check::check(&job)
     {
         return refused(1, text);
     }
     let company = match joining.is_wanted() {
         false => None,
-        true => match joining::gather(&joining, &mut job, &mut hosts, mapping) {
+        true => match join_hosts::gather(&joining, &mut job, &mut hosts, mapping) {
             Ok(company) => Some(company),
             Err(code) => return code,
         },
@@ -213,7 +213,7 @@ fn start(order: Order) -> i32 {
     }
     if strategies
         && !joining.is_wanted()
-        && let Err(text) = strategies::check(&job)
+        && let Err(text) = strategy_check::check(&job)
     {
         return refused(1, text);
     }
@@ -253,7 +253,7 @@ fn start(order: Order) -> i32 {
         }
     };
     let mut last = Collected::default();
-    let ended = tracing::launch(&mut job, company, &tracing, &mut begun, &mut last);
+    let ended = trace_option::launch(&mut job, company, &tracing, &mut begun, &mut last);
     let code = ended.unwrap_or_else(|error| {
         errln!("{error}");
         if error.code() == codes::G0211 {
@@ -301,7 +301,7 @@ fn say_if_flat(job: &Job) {
     let command = job.starter.first().map(|program| program.to_string_lossy());
     let by_batch_system = command
         .as_ref()
-        .is_some_and(|program| allocation::is_a_batch_systems(program));
+        .is_some_and(|program| batch_allocation::is_a_batch_systems(program));
     if !by_batch_system && started > limits::STARTED_FLAT {
         let each = command.map_or("an ssh".into(), |program| format!("a '{program}'"));
         errln!(

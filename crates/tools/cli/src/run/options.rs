@@ -6,8 +6,8 @@
 
 use std::ffi::OsStr;
 
-use super::joining::Part;
-pub use super::table::OPTIONS;
+use super::join_hosts::Part;
+pub use super::option_table::OPTIONS;
 
 /// What an option does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,9 +166,11 @@ impl Entry {
             }
             // Open MPI's option of this name, which has no value, copies the program to other
             // hosts.
-            Action::Stdin if word == "-s" && super::input::read(&next).is_none() => Err(format!(
-                "option '-s' (who reads standard input) needs a rank, all or none, and '{next}' is none of these; Open MPI's -s is not needed, as programs are read where they are"
-            )),
+            Action::Stdin if word == "-s" && super::stdin_ranks::read(&next).is_none() => {
+                Err(format!(
+                    "option '-s' (who reads standard input) needs a rank, all or none, and '{next}' is none of these; Open MPI's -s is not needed, as programs are read where they are"
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -235,7 +237,7 @@ pub(super) fn unknown(word: &str, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::command;
+    use crate::run::clap_command;
 
     #[test]
     fn no_name_is_given_to_two_options() {
@@ -248,11 +250,11 @@ mod tests {
 
     #[test]
     fn help_has_what_the_table_of_overlap_advises() {
-        let no_core = garonne_trace::overlap::share::Reason::NoCore.advice();
+        let no_core = garonne_trace::overlap::overlap_share::Reason::NoCore.advice();
         let option = no_core
             .split([' ', ')', ','])
             .find(|word| word.starts_with("--"));
-        let help = command::command("run", command::Foreign::Hidden).render_help();
+        let help = clap_command::command("run", clap_command::Foreign::Hidden).render_help();
         assert!(help.to_string().contains(option.unwrap()));
     }
 

@@ -16,17 +16,19 @@ use garonne_node::{flight_recorder, rank};
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 
-use super::allocation::Allocation;
-use super::joining::Joining;
-use super::options::{self, Action, Entry};
-use super::rank_file::{self, RankFile};
-use super::request::{Facts, Order, Request, When};
-use super::signals::forwarded;
-use super::tracing::Tracing;
-use super::values::{
+use super::batch_allocation::Allocation;
+use super::forwarded_signals::forwarded;
+use super::join_hosts::Joining;
+use super::launch_request::{Facts, Order, Request, When};
+use super::option_values::{
     attached_number, bind_to, map_by, pattern, positive, split, without_qualifiers,
 };
-use super::{allocation, hosts, input, metrics, own, timeout, values};
+use super::options::{self, Action, Entry};
+use super::rank_file::{self, RankFile};
+use super::trace_option::Tracing;
+use super::{
+    batch_allocation, host_list, local_aliases, metrics, option_values, stdin_ranks, timeout,
+};
 
 struct Parser<'a> {
     facts: &'a Facts,
@@ -172,7 +174,7 @@ impl Parser<'_> {
         let several = self.programs.len() > 1;
         let named = self.cpus.as_ref().map(|cpus| cpus.len() as u32);
         let cores = named.map_or(self.facts.cores, |named| self.facts.cores.min(named));
-        let allocation = allocation::of(self.facts)?;
+        let allocation = batch_allocation::of(self.facts)?;
         if let (true, Some(given)) = (self.hosts.is_empty(), &allocation) {
             self.hosts.clone_from(&given.hosts);
         }
@@ -181,7 +183,7 @@ impl Parser<'_> {
             // Each host has as many slots as the file gives it ranks.
             self.per_node = None;
         }
-        own::mark(&mut self.hosts, self.launcher.as_deref(), self.facts);
+        local_aliases::mark(&mut self.hosts, self.launcher.as_deref(), self.facts);
         if let Some(per_node) = self.per_node {
             self.hosts.iter_mut().for_each(|host| host.slots = per_node);
         }
@@ -284,7 +286,7 @@ impl Parser<'_> {
         let mut others = self.hosts.iter().filter(|host| !host.own).peekable();
         match (&self.launcher, allocation) {
             _ if others.peek().is_none() => Ok(Vec::new()),
-            (Some(launcher), _) => hosts::launcher(launcher),
+            (Some(launcher), _) => host_list::launcher(launcher),
             // A batch system starts processes on its hosts only.
             (None, Some(given))
                 if others.all(|host| given.hosts.iter().any(|known| known.name == host.name)) =>
@@ -469,12 +471,12 @@ impl Parser<'_> {
                 }
             }
             Action::Stdin => {
-                self.stdin = input::read(&text).ok_or_else(|| bad("a rank, all or none"))?;
+                self.stdin = stdin_ranks::read(&text).ok_or_else(|| bad("a rank, all or none"))?;
             }
             Action::Output => text.split(',').try_for_each(|kind| self.output(kind))?,
             Action::Hosts => self
                 .hosts
-                .extend(hosts::of_list(&text, &self.facts.host_names)?),
+                .extend(host_list::of_list(&text, &self.facts.host_names)?),
             Action::Launcher => self.launcher = Some(text),
             Action::Hostfile => self.hostfile(&value)?,
             Action::Join(part) => self.joining.option(part, &text).map_err(bad)?,
@@ -562,12 +564,12 @@ impl Parser<'_> {
         if !self.words.is_empty() {
             return Err(format!("nothing may follow the file of programs '{shown}'"));
         }
-        self.words = values::programs(&text, &shown)?.into();
+        self.words = option_values::programs(&text, &shown)?.into();
         Ok(())
     }
 
     fn hostfile(&mut self, path: &OsStr) -> Result<(), Fault> {
-        self.hosts.extend(hosts::of_file(path, self.facts)?);
+        self.hosts.extend(host_list::of_file(path, self.facts)?);
         Ok(())
     }
 }

@@ -6,8 +6,8 @@ use garonne_node::job::Job;
 use garonne_node::node_map::HostSpec;
 use garonne_node::rank_slots::{self, is_place};
 
-use super::hosts;
-use super::request::Facts;
+use super::host_list;
+use super::launch_request::Facts;
 
 /// The host and place of each rank, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl RankFile {
         for name in &self.hosts {
             match hosts.iter_mut().find(|host| host.name == *name) {
                 Some(host) => host.slots += 1,
-                None if given.is_empty() => hosts.extend(hosts::of_list(name, own)?),
+                None if given.is_empty() => hosts.extend(host_list::of_list(name, own)?),
                 None => {
                     return Err(format!(
                         "host '{name}' of the rank file is none of those named by --host or --hostfile"

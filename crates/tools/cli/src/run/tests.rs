@@ -7,8 +7,8 @@ use garonne_node::job::{OutputTags, OutputTimes, StderrMode, StdinReaders};
 use garonne_node::node_map::HostOrder;
 use garonne_topology::binding::{BindTo, MapBy};
 
+use super::launch_request::{Facts, Order, Request};
 use super::parse::parse;
-use super::request::{Facts, Order, Request};
 
 pub(super) fn facts() -> Facts {
     Facts {

@@ -6,10 +6,10 @@
 //! late there. Bounded by [`crate::limits`].
 
 use super::Row;
-use super::share::{Reason, Share};
-use super::spans::Span;
+use super::intervals::Span;
+use super::overlap_share::{Reason, Share};
+use crate::event::Name;
 use crate::limits::{ENTERED_KEPT, LATE_NS, SITES};
-use crate::seen::Name;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// The call that a thread is in.

@@ -2,19 +2,19 @@
 //!
 //! Fed with what was seen of all ranks, each rank's events in their order; gives rows. Follows
 //! every operation from its start to its end, joins the two sides of a message, and judges each
-//! side by [`share`]. A nonblocking collective has the moves of the messages that it is made of.
+//! side by [`overlap_share`]. A nonblocking collective has the moves of the messages that it is made of.
 //! Blocking calls count where a partner was late ([`blocking`]). Bounded by [`crate::limits`].
 
 mod blocking;
-pub mod share;
-pub mod spans;
+pub mod intervals;
+pub mod overlap_share;
 
+use crate::event::{Background, Message, Name, Seen, What, has_tag};
 use crate::limits::{HALVES_KEPT, LATE_NS, LITTLE_PERCENT, OPEN_OPERATIONS, SITES, THREADS};
 use crate::record::Side;
-use crate::seen::{Background, Message, Name, Seen, What, has_tag};
 use blocking::{Blocking, Inside};
-use share::{Life, Means, REASONS, Reason, Share, judge};
-use spans::{InMpi, Span, add};
+use intervals::{InMpi, Span, add};
+use overlap_share::{Life, Means, REASONS, Reason, Share, judge};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// An operation whose end was not seen yet.

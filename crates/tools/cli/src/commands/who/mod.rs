@@ -9,14 +9,14 @@ use std::time::Duration;
 use clap_complete::engine::ArgValueCandidates;
 use garonne_node::query_client::QueryClient;
 
-use super::jobs;
-use crate::diagnosis::{Diagnosis, places, words};
+use super::job_lookup;
+use crate::diagnosis::{Diagnosis, report_text, stack_locations};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
-    #[arg(add = ArgValueCandidates::new(jobs::candidates))]
-    job: Option<jobs::Wanted>,
+    #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
+    job: Option<job_lookup::Wanted>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> i32 {
 /// names no job is these seconds.
 fn chosen(args: &Args) -> Result<(QueryClient, Option<f64>), String> {
     const LINE: &str = "garonne who JOB";
-    match jobs::choose(args.job.as_ref(), LINE) {
+    match job_lookup::choose(args.job.as_ref(), LINE) {
         Ok(visit) => Ok((visit, args.watch)),
         Err(text) => {
             let word = args
@@ -66,7 +66,7 @@ fn chosen(args: &Args) -> Result<(QueryClient, Option<f64>), String> {
                 .map(ToString::to_string)
                 .unwrap_or_default();
             match (args.watch, watch::seconds(&word)) {
-                (Some(_), Ok(seconds)) => Ok((jobs::choose(None, LINE)?, Some(seconds))),
+                (Some(_), Ok(seconds)) => Ok((job_lookup::choose(None, LINE)?, Some(seconds))),
                 _ => Err(text),
             }
         }
@@ -84,14 +84,14 @@ fn print(visit: &QueryClient, found: &Diagnosis, with_stacks: bool) {
     match found.has_begun() {
         false if found.silent.is_empty() => return outln!("no rank has called MPI_Init yet"),
         false => outln!("no rank that can be seen has called MPI_Init yet"),
-        true => outln!("{}", words::table(&found.all).trim_fmt()),
+        true => outln!("{}", report_text::table(&found.all).trim_fmt()),
     }
     let text = found.text();
     if !text.is_empty() {
         outln!("\n{text}");
     }
     if with_stacks {
-        let stacks = places::stacks(visit, &found.all);
+        let stacks = stack_locations::stacks(visit, &found.all);
         stacks
             .iter()
             .for_each(|stack| outln!("\n{}", stack.trim_end()));

@@ -18,8 +18,8 @@ use signal_hook::consts::SIGINT;
 use signal_hook::low_level::pipe;
 
 use super::{Args, print};
-use crate::commands::{self, jobs};
-use crate::diagnosis::{Diagnosis, Finding, words};
+use crate::commands::{self, job_lookup};
+use crate::diagnosis::{Diagnosis, Finding, report_text};
 use crate::output;
 
 /// The exit code before anything was seen: as of a program that the key has ended.
@@ -71,7 +71,7 @@ pub fn watch(mut visit: QueryClient, every: Duration, args: &Args) -> i32 {
             return code;
         }
         std::thread::sleep(every);
-        visit = match jobs::named(launcher) {
+        visit = match job_lookup::named(launcher) {
             Ok(visit) => visit,
             Err(_) => {
                 if !args.json {
@@ -124,7 +124,7 @@ impl Default for Changes {
 impl Changes {
     /// The lines that differ from those of the look before.
     fn of(&mut self, found: &Diagnosis) -> Vec<String> {
-        let ranks = found.all.iter().map(words::timeless).collect();
+        let ranks = found.all.iter().map(report_text::timeless).collect();
         let mut lines = self.of_ranks(ranks);
         let more = found.absences();
         lines.extend(

@@ -1,0 +1,262 @@
+//! `garonne rail`: which networks a running job uses between hosts, and what moves on each; takes
+//! one out of use while the job runs, or back into use, or into use that hosts have got.
+
+use clap::error::{ContextKind, ContextValue};
+use clap_complete::engine::ArgValueCandidates;
+use comfy_table::{Table, presets};
+use garonne_node::layout::{RankBlock, WorldShape};
+use garonne_node::query::RemoteCommand;
+use garonne_node::{addresses, disabled_networks, query_client, rank};
+use garonne_rails::tcp::shown::{self, Seen};
+use garonne_rails::tcp::{MEMORY, Stream};
+use garonne_sync::shm::Segment;
+use ipnet::IpNet;
+use serde_json::json;
+use std::ffi::OsString;
+
+use super::{job_lookup, remote_command};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
+    #[arg(long, global = true, add = ArgValueCandidates::new(job_lookup::candidates))]
+    job: Option<job_lookup::Wanted>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Leave a network alone from now on, on all hosts of the job: what is under way there is
+    /// finished, or sent again by another
+    #[command(visible_alias = "remove")]
+    Drain {
+        /// 10.0.1.0/24, or the name of an interface of this host
+        network: String,
+    },
+    /// Use a network again, or one that hosts of the job have got since it began: once each of them
+    /// has its address there
+    Add {
+        /// 10.0.1.0/24, or the name of an interface of this host
+        network: String,
+    },
+}
+
+/// What to say behind an error of a command line, if it is this command's: other commands name a
+/// job by a bare number, which is none of its subcommands.
+pub fn tip(words: &[OsString], error: &clap::Error) -> Option<String> {
+    if words.get(1)? != "rail" {
+        return None;
+    }
+    match error.get(ContextKind::InvalidSubcommand)? {
+        ContextValue::String(word) => {
+            Some(format!("  tip: name a job by garonne rail --job {word}"))
+        }
+        _ => None,
+    }
+}
+
+pub fn run(args: &Args) -> i32 {
+    match go(args) {
+        Ok(code) => code,
+        Err(text) => super::fail(&text),
+    }
+}
+
+fn go(args: &Args) -> Result<i32, String> {
+    let what = match &args.what {
+        None => String::new(),
+        Some(What::Drain { network }) => format!(" drain {network}"),
+        Some(What::Add { network }) => format!(" add {network}"),
+    };
+    let job = job_lookup::choose(args.job.as_ref(), &format!("garonne rail --job JOB{what}"))?;
+    let world = job.world.as_ref();
+    let (shape, board) = world.ok_or_else(|| job_lookup::not_begun(&job))?;
+    if shape.nodes < 2 && (0..shape.size).any(|rank| RankBlock::of(board, rank).host().1 != 0) {
+        return match &args.what {
+            None => Ok(show_within(shape, board, args.json)),
+            Some(_) => Err("the job runs on this host alone, and its ranks use TCP within it: there is no network to leave alone or to add".into()),
+        };
+    }
+    if shape.nodes < 2 {
+        return Err(
+            "the job runs on this host alone: it uses shared memory, and no network (one rank: garonne why gate N)".into(),
+        );
+    }
+    let (network, drained) = match &args.what {
+        None if !job.has_ranks_here() => {
+            return remote_command::show(&job, RemoteCommand::Rail, args.json);
+        }
+        None => return Ok(show(shape, board, args.json)),
+        Some(What::Drain { network }) => (find(network)?, true),
+        Some(What::Add { network }) => (find(network)?, false),
+    };
+    let failed = |error: garonne_node::Error| error.to_string();
+    let nobody = format!("no host of the job has an address in {network}");
+    if drained {
+        let places = query_client::places(&job).map_err(failed)?;
+        if !query_client::is_on(&places, &network) {
+            return Err(nobody);
+        }
+    }
+    query_client::drain(&job.name, network, drained).map_err(failed)?;
+    if !drained && !query_client::gets_network(&job, &network).map_err(failed)? {
+        return Err(nobody);
+    }
+    outln!(
+        "{network} is {} between the hosts of the job",
+        if drained {
+            "left alone from now on"
+        } else {
+            "used from now on"
+        }
+    );
+    Ok(0)
+}
+
+/// The network that the user names.
+fn find(word: &str) -> Result<IpNet, String> {
+    let known = addresses::networks();
+    match addresses::named(word, &known).as_slice() {
+        [network] => Ok(*network),
+        [] => {
+            let names: Vec<_> = known
+                .iter()
+                .map(|(name, network)| format!("{network} ({name})"))
+                .collect();
+            Err(format!(
+                "no network or interface {word}; this host has {}",
+                names.join(", ")
+            ))
+        }
+        _ => Err(format!(
+            "{word} has several networks; write one, such as 10.0.1.0/24"
+        )),
+    }
+}
+
+/// A network and what the ranks of this host have on it.
+struct Row {
+    network: IpNet,
+    interface: String,
+    drained: bool,
+    packets: usize,
+    bulk: usize,
+    moved: u64,
+    rate: u64,
+}
+
+/// The connections of the ranks of this host.
+fn links(shape: &WorldShape, board: &Segment) -> Vec<Seen> {
+    let mut links: Vec<Seen> = Vec::new();
+    for rank in 0..shape.size {
+        let card = RankBlock::of(board, rank);
+        if card.host().0 == shape.node && card.pid() != 0 && card.links() != 0 {
+            let table = rank::memory_of(card.pid(), card.links(), shown::SHOWN_BYTES);
+            links.extend(shown::read_shown(&table.unwrap_or_default()));
+        }
+    }
+    links
+}
+
+/// A job on one host whose ranks use TCP beside shared memory.
+fn show_within(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
+    let links = links(shape, board);
+    let here = || {
+        links
+            .iter()
+            .filter(|seen| seen.open && seen.stream != Stream::Bulk(MEMORY))
+    };
+    let moved: u64 = here().map(|seen| u64::from(seen.moved)).sum();
+    if as_json {
+        return super::print_json(&json!([{
+            "network": null, "interface": "lo", "in_use": true, "connections": { "packets": 0, "bulk": here().count() }, "mb_brought": moved,
+            "mb_per_s": here().map(|seen| u64::from(seen.rate)).sum::<u64>(),
+        }]));
+    }
+    outln!(
+        "the job runs on this host alone; large data between its ranks go by shared memory and, over {} within the host, by TCP ({}=shm,tcp), which has brought {moved} MB",
+        match here().count() {
+            1 => "1 connection".to_owned(),
+            count => format!("{count} connections"),
+        },
+        rank::ENV_RAILS
+    );
+    outln!("one rank: garonne why gate N");
+    0
+}
+
+fn rows(shape: &WorldShape, board: &Segment) -> Vec<Row> {
+    let links = links(shape, board);
+    let out_of_use = disabled_networks::read(board);
+    let row = |(interface, network): (String, IpNet)| {
+        let all = || {
+            links
+                .iter()
+                .filter(|seen| !seen.stream.is_fabric() && network.contains(&seen.ends.0.ip()))
+        };
+        let here = || all().filter(|seen| seen.open);
+        Row {
+            network,
+            interface,
+            drained: disabled_networks::is_within(&out_of_use, &network),
+            packets: here().filter(|seen| seen.stream == Stream::Small).count(),
+            bulk: here().filter(|seen| seen.stream != Stream::Small).count(),
+            // Also what connections have brought that were closed since.
+            moved: all().map(|seen| u64::from(seen.moved)).sum(),
+            rate: here().map(|seen| u64::from(seen.rate)).sum(),
+        }
+    };
+    addresses::networks().into_iter().map(row).collect()
+}
+
+/// Shows what the ranks of this host have.
+pub fn show(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
+    let rows = rows(shape, board);
+    if as_json {
+        let row = |row: &Row| {
+            json!({
+                "network": row.network.to_string(), "interface": row.interface, "in_use": !row.drained,
+                "connections": { "packets": row.packets, "bulk": row.bulk }, "mb_brought": row.moved, "mb_per_s": row.rate,
+            })
+        };
+        return super::print_json(&rows.iter().map(row).collect::<Vec<_>>());
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header([
+        "network",
+        "interface",
+        "",
+        "connections",
+        "large data brought",
+    ]);
+    for row in &rows {
+        let state = match (row.drained, row.packets + row.bulk) {
+            (true, _) => "left alone",
+            (false, 0) => "not needed yet",
+            (false, _) => "in use",
+        };
+        let brought = match (row.moved, row.rate) {
+            (0, _) => String::new(),
+            (moved, 0) => format!("{moved} MB"),
+            (moved, rate) => format!("{moved} MB, at {rate} MB/s last"),
+        };
+        let connections = match (row.packets, row.bulk) {
+            (0, 0) => String::new(),
+            (packets, bulk) => format!("{packets} for packets, {bulk} for bulk data"),
+        };
+        table.add_row([
+            row.network.to_string(),
+            row.interface.clone(),
+            state.to_owned(),
+            connections,
+            brought,
+        ]);
+    }
+    outln!("{}", table.trim_fmt());
+    outln!("what the ranks of this host have; one rank: garonne why gate N");
+    0
+}

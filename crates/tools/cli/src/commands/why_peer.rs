@@ -1,0 +1,568 @@
+//! `garonne why gate N`: which way the messages of one rank go to each peer, and what decides it.
+
+use comfy_table::{Table, presets};
+use garonne_engine::strategy::loaded::{Counts, Question, counts_bytes, read_counts};
+use garonne_node::agent_messages::HostEndpoint;
+use garonne_node::layout::{RankBlock, WorldShape};
+use garonne_node::query_client::{self, QueryClient};
+use garonne_node::rank::{self, ENV_ENCRYPT, ENV_NETWORKS, ENV_OFI, ENV_RAILS};
+use garonne_node::strategy::{ActiveStrategy, ENV_STRATEGY};
+use garonne_node::{addresses, disabled_networks, relay_routes};
+use garonne_rails::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
+use garonne_rails::shm::paces;
+use garonne_rails::tcp::shown::{self, Seen};
+use garonne_rails::tcp::{MEMORY, Stream, Unused};
+use garonne_sync::shm::Segment;
+use ipnet::IpNet;
+use serde_json::json;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::strategy;
+use crate::strategy_checker::FUNCTIONS;
+
+/// Bandwidth found for the longest messages from a peer of this host: bytes, megabytes per second,
+/// and the way.
+struct Fetched {
+    bytes: u64,
+    mb_per_s: f64,
+    way: String,
+}
+
+/// A peer of the rank.
+struct Gate {
+    peer: u32,
+    node: u32,
+    over: Over,
+    /// Of a peer of this host, what each of both rails brings, if both are in use.
+    joint: Vec<Seen>,
+    /// How often a strategy that was loaded was asked about it.
+    answers: Option<[Counts; 3]>,
+}
+
+enum Over {
+    Memory(Option<Fetched>),
+    /// Each connection with its way.
+    Tcp(Vec<(Seen, Passage)>),
+}
+
+/// What is between the two hosts of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passage {
+    /// No host.
+    Straight,
+    /// This node passes it on.
+    Through(u32),
+    /// Its other end has none of the addresses that the peer's host has named.
+    Unknown,
+}
+
+/// The gates of a rank, why none of them uses libfabric, if there is one reason, and whether what
+/// goes to other hosts is encrypted.
+struct Gates {
+    gates: Vec<Gate>,
+    no_fabric: Option<Unused>,
+    sealed: bool,
+    /// Which strategy the rank follows, if it says so.
+    followed: Option<ActiveStrategy>,
+}
+
+/// How long a connection whose rate the rail does not measure, since there is no other to compare
+/// with, is watched for it.
+const WATCHED_FOR: Duration = Duration::from_millis(250);
+
+/// Why there is nothing to show of a rank here.
+pub fn refusal((shape, board): (&WorldShape, &Segment), rank: u32) -> Option<String> {
+    match () {
+        () if rank >= shape.size => Some(format!("no rank {rank}: the job has {}", shape.size)),
+        () if RankBlock::of(board, rank).host().0 != shape.node => {
+            Some(format!("no rank {rank} runs here"))
+        }
+        () if RankBlock::of(board, rank).pid() == 0 => {
+            Some(format!("rank {rank} has not called MPI_Init yet"))
+        }
+        () => None,
+    }
+}
+
+/// Shows the gates of a rank of this host.
+pub fn show(
+    visit: &QueryClient,
+    (shape, board): (&WorldShape, &Segment),
+    rank: u32,
+    as_json: bool,
+) -> i32 {
+    if let Some(text) = refusal((shape, board), rank) {
+        return super::fail(&text);
+    }
+    // Without them all look as if they came straight from their hosts.
+    let places = query_client::places(visit).unwrap_or_default();
+    let gates = gates((shape, board), &places, rank);
+    match as_json {
+        true => super::print_json(
+            &gates
+                .gates
+                .iter()
+                .map(|gate| told(gate, &gates))
+                .collect::<Vec<_>>(),
+        ),
+        false => print(shape, board, rank, &gates),
+    }
+}
+
+/// Which way a connection with a rank of node `peer` has come to this host, by the address at its
+/// other end: what is passed on comes from whoever passes it on.
+fn way_by_address(places: &[HostEndpoint], (own, peer): (u32, u32), other: IpAddr) -> Passage {
+    let Some(place) = places.get(peer as usize) else {
+        return Passage::Straight;
+    };
+    if place.addresses.contains(&other) {
+        return Passage::Straight;
+    }
+    let is_between = |(node, place): &(u32, &HostEndpoint)| {
+        *node != own && *node != peer && !other.is_loopback() && place.addresses.contains(&other)
+    };
+    let mut between = (0..).zip(places).filter(is_between);
+    match (between.next(), between.next()) {
+        (Some((node, _)), None) => Passage::Through(node),
+        _ => Passage::Unknown,
+    }
+}
+
+fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank: u32) -> Gates {
+    let card = RankBlock::of(board, rank);
+    let followed = card.followed();
+    let table = |address: u64, len: usize| {
+        let table = (address != 0).then(|| rank::memory_of(card.pid(), address, len));
+        table.flatten().unwrap_or_default()
+    };
+    let links = table(card.links(), shown::SHOWN_BYTES);
+    let (no_fabric, sealed) = (shown::read_unused(&links), shown::read_sealed(&links));
+    let links = watched(shown::read_shown(&links), || {
+        shown::read_shown(&table(card.links(), shown::SHOWN_BYTES))
+    });
+    let ways = relay_routes::read(board);
+    let passage = |seen: &Seen, node: u32| {
+        let way = ways
+            .iter()
+            .find(|way| way.to == node && way.port == seen.ends.1.port());
+        match way {
+            Some(way) => Passage::Through(way.via),
+            // It has not been opened yet.
+            None if seen.opened == 0 => Passage::Straight,
+            None => way_by_address(places, (shape.node, node), seen.ends.1.ip()),
+        }
+    };
+    let answers = table(
+        followed.map_or(0, ActiveStrategy::answers),
+        counts_bytes(shape.size),
+    );
+    let paces = paces::read_shown(&table(card.paces(), paces::SHOWN_BYTES));
+    let of = |peer: u32| {
+        let node = RankBlock::of(board, peer).host().0;
+        let over = match node == shape.node {
+            true => Over::Memory(paces.iter().find(|(from, _)| *from == peer).and_then(
+                |(_, known)| {
+                    let (bytes, known) = known.last()?;
+                    let pace = known
+                        .paces
+                        .iter()
+                        .flatten()
+                        .copied()
+                        .min_by(f64::total_cmp)?;
+                    Some(Fetched {
+                        bytes: *bytes,
+                        // The paces are nanoseconds for 1024 bytes.
+                        mb_per_s: 1024.0 * 1000.0 / pace,
+                        way: format!("{:?}", known.preferred).to_lowercase(),
+                    })
+                },
+            )),
+            false => {
+                let of_peer = links.iter().filter(|seen| seen.peer == peer);
+                Over::Tcp(
+                    of_peer
+                        .map(|seen| (seen.clone(), passage(seen, node)))
+                        .collect(),
+                )
+            }
+        };
+        let near = node == shape.node;
+        Gate {
+            peer,
+            node,
+            over,
+            joint: links
+                .iter()
+                .filter(|seen| near && seen.peer == peer)
+                .cloned()
+                .collect(),
+            answers: read_counts(&answers, peer),
+        }
+    };
+    Gates {
+        gates: (0..shape.size)
+            .filter(|peer| *peer != rank)
+            .map(of)
+            .collect(),
+        no_fabric,
+        sealed,
+        followed,
+    }
+}
+
+/// Those connections with their rates, those that the rail does not measure from what they bring
+/// meanwhile: `again` looks at them once more.
+fn watched(mut links: Vec<Seen>, again: impl FnOnce() -> Vec<Seen>) -> Vec<Seen> {
+    let unknown = |seen: &Seen| seen.open && seen.rate == 0 && seen.moved > 0;
+    if !links.iter().any(unknown) {
+        return links;
+    }
+    let begun = Instant::now();
+    std::thread::sleep(WATCHED_FOR);
+    let later = again();
+    let took = begun.elapsed().as_secs_f64();
+    for seen in links.iter_mut().filter(|seen| unknown(seen)) {
+        let same = |other: &&Seen| (other.peer, other.stream) == (seen.peer, seen.stream);
+        if let Some(now) = later.iter().find(same) {
+            seen.rate = (f64::from(now.moved.saturating_sub(seen.moved)) / took) as u32;
+            seen.moved = now.moved;
+        }
+    }
+    links
+}
+
+/// The networks of this host on which a rank has no connection, and why not.
+fn idle(gates: &[Gate], board: &Segment) -> Vec<String> {
+    let drained = disabled_networks::read(board);
+    let links = || {
+        gates.iter().flat_map(|gate| match &gate.over {
+            Over::Tcp(links) => &links[..],
+            Over::Memory(_) => &[],
+        })
+    };
+    let is_used =
+        |network: &IpNet| links().any(|(seen, _)| seen.open && network.contains(&seen.ends.0.ip()));
+    let all = addresses::networks();
+    let beside = |name: &str| {
+        all.iter()
+            .find(|(other, network)| other == name && is_used(network))
+    };
+    all.iter()
+        .filter(|(_, network)| !is_used(network))
+        .map(|(name, network)| {
+            let why = match () {
+                () if disabled_networks::is_within(&drained, network) => "left alone (garonne rail add uses it again)".to_owned(),
+                () if !links().any(|(seen, _)| seen.open) => "nothing was sent to other hosts yet".to_owned(),
+                () if let Some((_, used)) = beside(name) => {
+                    format!("its interface is used already, by the address in {used}")
+                }
+                () => format!(
+                    "no peer on another host has an address there, or none has sent a message of {} KB or more ({ENV_NETWORKS} may forbid it, too)",
+                    TCP_SPREAD_LEAST / 1024
+                ),
+            };
+            format!("{network} ({name}): no connection: {why}")
+        })
+        .collect()
+}
+
+/// Why a connection that stands beside an endpoint of libfabric has none: for people.
+fn reasons((here, there): (Option<Unused>, Option<Unused>)) -> Option<String> {
+    match (here, there) {
+        (Some(here), _) => Some(here.name().to_owned()),
+        (None, Some(there)) => Some(format!("on the other side: {}", there.name())),
+        (None, None) => None,
+    }
+}
+
+/// Which of the rails to a peer of this host it belongs to.
+fn rail_of(seen: &Seen) -> &'static str {
+    match seen.stream {
+        Stream::Bulk(MEMORY) => "shared memory",
+        _ => "TCP",
+    }
+}
+
+/// What the connection is for, in a word.
+fn purpose(seen: &Seen) -> &'static str {
+    match seen.stream {
+        Stream::Small => "packets",
+        stream if stream.is_fabric() => "libfabric",
+        Stream::Bulk(_) => "bulk",
+    }
+}
+
+fn told(gate: &Gate, gates: &Gates) -> serde_json::Value {
+    let mut told = told_way(gate, gates);
+    told["strategy"] = json!(gate.answers.map(|answers| {
+        let of = |question: Question| {
+            let Counts { asked, accepted, refused } = answers[question as usize];
+            json!({ "asked": asked, "accepted": accepted, "refused": refused })
+        };
+        json!({ "may_wait": of(Question::Waiting), "order": of(Question::Order), "piece": of(Question::Piece) })
+    }));
+    told["built_in"] = gates.followed.map_or(serde_json::Value::Null, |followed| {
+        strategy::told(followed.built_in())
+    });
+    told
+}
+
+fn told_way(gate: &Gate, gates: &Gates) -> serde_json::Value {
+    match &gate.over {
+        Over::Memory(fetched) => json!({
+            "peer": gate.peer, "node": gate.node, "over": "shared memory",
+            "large_data": gate.joint.iter().map(|seen| json!({
+                "over": rail_of(seen), "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
+            })).collect::<Vec<_>>(),
+            "fetched": fetched.as_ref().map(|one| json!({ "bytes": one.bytes, "mb_per_s": one.mb_per_s, "way": one.way })),
+        }),
+        Over::Tcp(links) => json!({
+            "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": gates.no_fabric.map(Unused::name), "encrypted": gates.sealed,
+            "announced_above_bytes": TCP_FLOW_MAX, "split_from_bytes": TCP_SPREAD_LEAST,
+            "connections": links.iter().map(|(seen, passage)| json!({
+                "for": purpose(seen), "provider": (!seen.provider.is_empty()).then_some(&seen.provider), "unused": reasons(seen.unused),
+                "from": seen.ends.0.to_string(), "to": seen.ends.1.to_string(),
+                "straight": *passage == Passage::Straight, "through_node": match passage { Passage::Through(node) => Some(node), _ => None }, "open": seen.open, "opened": seen.opened, "small_segments": seen.brief, "mb_per_s": seen.rate, "mb": seen.moved,
+                "tuned_mb_per_s": (seen.tuned > 0).then_some(seen.tuned), "round_trip_us": (seen.round_trip_us > 0).then_some(seen.round_trip_us), "format": (seen.version > 0).then_some(seen.version),
+            })).collect::<Vec<_>>(),
+        }),
+    }
+}
+
+fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &Gates) -> i32 {
+    let Gates {
+        gates,
+        no_fabric,
+        sealed,
+        followed,
+    } = all;
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(["peer", "node", "over", ""]);
+    let (mut far, mut strangers) = (false, 0);
+    for gate in gates {
+        let (over, what) = match &gate.over {
+            Over::Memory(Some(one)) => (
+                "shared memory",
+                format!(
+                    "fetches messages of {} KB at {:.0} MB/s ({})",
+                    one.bytes / 1024,
+                    one.mb_per_s,
+                    one.way
+                ),
+            ),
+            Over::Memory(None) if !gate.joint.is_empty() => (
+                "shared memory",
+                format!("from half a megabyte on together with TCP ({ENV_RAILS})"),
+            ),
+            Over::Memory(None) => ("shared memory", "no large message fetched yet".to_owned()),
+            Over::Tcp(links) => {
+                far = true;
+                strangers += usize::from(links.is_empty());
+                for (seen, passage) in links {
+                    table.add_row([
+                        gate.peer.to_string(),
+                        gate.node.to_string(),
+                        "TCP".to_owned(),
+                        connection(seen, *passage),
+                    ]);
+                }
+                continue;
+            }
+        };
+        table.add_row([
+            gate.peer.to_string(),
+            gate.node.to_string(),
+            over.to_owned(),
+            what,
+        ]);
+        for seen in &gate.joint {
+            table.add_row([
+                gate.peer.to_string(),
+                gate.node.to_string(),
+                rail_of(seen).to_owned(),
+                share(seen),
+            ]);
+        }
+    }
+    outln!("rank {rank}, on node {} of {}", shape.node, shape.nodes);
+    outln!("{}", table.trim_fmt());
+    print_answers(gates);
+    print_strategy(*followed);
+    if strangers > 0 {
+        outln!(
+            "{strangers} more on other hosts, not spoken to yet or not shown (a rank shows {} connections)",
+            garonne_rails::limits::TCP_SHOWN
+        );
+    }
+    outln!(
+        "why: peers of one host share its memory, which no network is quicker than; others are reached by TCP, large data also by the fast networks that libfabric finds"
+    );
+    outln!("shared memory: which way long messages are fetched is measured (garonne why paces)");
+    if far {
+        match no_fabric {
+            Some(why) => outln!(
+                "libfabric: not used: {} ({ENV_OFI}, garonne doctor)",
+                why.name()
+            ),
+            None => outln!(
+                "libfabric: asked for ways when large data come; each takes what it was measured to give ({ENV_OFI})"
+            ),
+        }
+        for line in idle(gates, board) {
+            outln!("{line}");
+        }
+        outln!(
+            "TCP: messages of more than {} KB (shorter ones, too, where the receiver has no room) are announced, and fetched by their receivers; from {} KB on they take every network that both hosts are on",
+            TCP_FLOW_MAX / 1024,
+            TCP_SPREAD_LEAST / 1024
+        );
+        outln!(
+            "TCP: connections are {} ({ENV_ENCRYPT})",
+            if *sealed {
+                "encrypted"
+            } else {
+                "not encrypted"
+            }
+        );
+        outln!("TCP: how long messages take, garonne ping measures");
+    }
+    0
+}
+
+/// What one of both rails to a peer of this host has brought.
+fn share(seen: &Seen) -> String {
+    let state = if seen.open { "" } else { ", closed" };
+    let again = match seen.opened.saturating_sub(1) {
+        0 => String::new(),
+        times => format!("; opened again {times} times"),
+    };
+    let rate = match seen.rate {
+        0 => String::new(),
+        rate => format!(", at {rate} MB/s last"),
+    };
+    format!("large data{state}{again}; brought {} MB{rate}", seen.moved)
+}
+
+/// Which strategy makes which decision.
+fn print_strategy(followed: Option<ActiveStrategy>) {
+    let Some(followed) = followed else { return };
+    let who = match followed {
+        ActiveStrategy::BuiltIn(_) => "",
+        ActiveStrategy::Module(_) => "a module is asked first, what it leaves decides ",
+    };
+    outln!(
+        "strategy: {who}{} ({ENV_STRATEGY}): {}",
+        followed.built_in().name(),
+        strategy::words(followed.built_in())
+    );
+}
+
+/// What a strategy that was loaded was asked about each peer.
+fn print_answers(gates: &[Gate]) {
+    for gate in gates {
+        let answers = gate.answers.iter().flatten().zip(FUNCTIONS);
+        let asked: Vec<String> = answers
+            .filter(|(counts, _)| counts.asked > 0)
+            .map(|(counts, name)| {
+                let left = counts
+                    .asked
+                    .saturating_sub(counts.accepted + counts.refused);
+                format!(
+                    "{name} {} asked, {} accepted, {} refused, {left} left to the built-in one",
+                    counts.asked, counts.accepted, counts.refused
+                )
+            })
+            .collect();
+        if !asked.is_empty() {
+            outln!("strategy for {}: {}", gate.peer, asked.join("; "));
+        }
+    }
+}
+
+fn connection(seen: &Seen, passage: Passage) -> String {
+    if seen.stream.is_fabric() && seen.opened == 0 {
+        return match reasons(seen.unused) {
+            Some(why) => format!("no bulk data by libfabric: {why}"),
+            None => "bulk data by libfabric: it is being opened".to_owned(),
+        };
+    }
+    let what = match purpose(seen) {
+        "bulk" => "bulk data".to_owned(),
+        "libfabric" => match reasons(seen.unused) {
+            Some(why) => format!("no bulk data by libfabric: {why}"),
+            None => format!("keys of bulk data by libfabric {}", seen.provider),
+        },
+        other => other.to_owned(),
+    };
+    let state = if seen.open { "" } else { ", closed" };
+    let again = match seen.opened.saturating_sub(1) {
+        0 => String::new(),
+        times => format!("; opened again {times} times"),
+    };
+    let mut brought = match (seen.rate, seen.moved) {
+        (0, 0) => String::new(),
+        (0, moved) => format!("; brought {moved} MB"),
+        (rate, moved) => format!("; brought {moved} MB, at {rate} MB/s last"),
+    };
+    if seen.tuned > 0 {
+        let since = if seen.rate == 0 {
+            ", not measured since"
+        } else {
+            ""
+        };
+        brought += &format!("; began with {} MB/s from garonne tune{since}", seen.tuned);
+    }
+    if seen.brief {
+        brought += "; with small segments: longer ones do not arrive";
+    }
+    let through = match passage {
+        Passage::Straight => String::new(),
+        Passage::Through(node) => format!(" (node {node} passes it on)"),
+        Passage::Unknown => {
+            " (no address that the peer's host has named: passed on, or translated)".to_owned()
+        }
+    };
+    let format = match seen.version {
+        0 => String::new(),
+        version => format!("; format {version}"),
+    };
+    let round_trip = match seen.round_trip_us {
+        0 => String::new(),
+        us => format!("; round trip {us} µs when it was opened"),
+    };
+    format!(
+        "{} to {}{through}: {what}{state}{again}{brought}{format}{round_trip}",
+        seen.ends.0, seen.ends.1
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_passes_a_connection_on_is_known_by_its_address_where_one_host_alone_has_that() {
+        let place = |addresses: &[&str]| HostEndpoint {
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            ..HostEndpoint::default()
+        };
+        // As the second host sees them: its own for itself alone, and those of the others.
+        let places = [
+            place(&["10.0.0.1", "10.0.1.1", "192.168.0.1"]),
+            place(&["10.0.0.2", "127.0.0.1"]),
+            place(&["10.0.1.2"]),
+            place(&["10.0.0.4", "192.168.0.1"]),
+        ];
+        let way = |peer, other: &str| way_by_address(&places, (1, peer), other.parse().unwrap());
+        assert_eq!(way(2, "10.0.0.1"), Passage::Through(0));
+        assert_eq!(way(0, "10.0.0.1"), Passage::Straight);
+        assert_eq!(way(3, "192.168.0.1"), Passage::Straight);
+        for unknown in ["10.0.0.9", "192.168.0.1", "10.0.0.2", "127.0.0.1"] {
+            assert_eq!(way(2, unknown), Passage::Unknown, "{unknown}");
+        }
+        assert_eq!(way(9, "10.0.0.1"), Passage::Straight);
+    }
+}

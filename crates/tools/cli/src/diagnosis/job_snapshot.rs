@@ -1,0 +1,427 @@
+//! What the ranks of all hosts of a job show, put together.
+//!
+//! The hosts are looked at one after the other in time, if by little: a rank that was seen to wait
+//! may have gone on before another was looked at. So all are looked at twice, and the second time
+//! only when all that answer have answered the first time; what a rank has waited for in both
+//! looks, it waited for in the moment between, as all others did. Bounded by the time that a host
+//! has to answer ([`garonne_node::limits::LOOK_WAIT`]), which it has once: whoever did not answer
+//! is not asked again. Memory: what each rank shows, some hundred bytes, twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::rc::Rc;
+
+use garonne_node::agent_discovery::AgentSocketName;
+use garonne_node::node_map::listed;
+use garonne_node::query::Query;
+use garonne_node::query_client::{self, QueryClient};
+use garonne_node::snapshot::DetailedSnapshot;
+
+use super::rank_usage;
+use super::rank_waits::{self, Shown, monotonic_ns};
+use crate::commands::remote_command;
+use crate::recording::remote_recording;
+
+/// Every rank of the job, in order, and the hosts of which nothing is known.
+pub struct Gathered {
+    pub all: Vec<Shown>,
+    pub silent: Vec<Silent>,
+}
+
+/// A host that has not said what its ranks show.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Silent {
+    pub name: String,
+    pub ranks: Vec<u32>,
+    pub why: String,
+}
+
+/// What one host has answered, or why there is nothing.
+type Answer = Result<Vec<DetailedSnapshot>, String>;
+
+/// Looks at all ranks.
+pub fn gather(visit: &QueryClient) -> Gathered {
+    if visit.hosts.len() < 2 {
+        return alone(rank_waits::look(visit));
+    }
+    let see = || rank_waits::look(visit);
+    let (of_rank, own, first) = match round(visit, None, (Query::Standing, see)) {
+        Ok(round) => round,
+        // The agent of this host is of another version, or stopped meanwhile.
+        Err(why) => return own_alone(visit, &why),
+    };
+    let answered = first.iter().filter(|(_, answer)| answer.is_ok());
+    let answered: BTreeSet<u32> = answered.map(|(node, _)| *node).collect();
+    let (own_again, mut second) = match round(visit, Some(&answered), (Query::Standing, see)) {
+        Ok((_, (_, own_again), second)) => (own_again, second),
+        Err(why) => return own_alone(visit, &why),
+    };
+    let mut answers: BTreeMap<u32, Answer> = first
+        .into_iter()
+        .map(|(node, first)| match second.remove(&node) {
+            Some(again) => (node, both(first, again)),
+            None => (node, first),
+        })
+        .collect();
+    answers.insert(own.0, both(Ok(own.1), Ok(own_again)));
+    merge(&of_rank, &visit.hosts, answers)
+}
+
+/// A job on one host.
+fn alone(all: Vec<DetailedSnapshot>) -> Gathered {
+    let shown = |seen| Shown {
+        seen,
+        host: None,
+        silent: false,
+    };
+    Gathered {
+        all: all.into_iter().map(shown).collect(),
+        silent: Vec::new(),
+    }
+}
+
+/// Where other hosts cannot be asked.
+fn own_alone(visit: &QueryClient, why: &str) -> Gathered {
+    let Some((shape, board)) = &visit.world else {
+        return alone(Vec::new());
+    };
+    let of_rank: Vec<u32> = (0..shape.size)
+        .map(|rank| garonne_node::layout::RankBlock::of(board, rank).host().0)
+        .collect();
+    let mut answers: BTreeMap<u32, Answer> = of_rank
+        .iter()
+        .map(|node| (*node, Err(why.to_owned())))
+        .collect();
+    answers.insert(shape.node, Ok(rank_waits::look(visit)));
+    merge(&of_rank, &visit.hosts, answers)
+}
+
+type Round = (
+    Vec<u32>,
+    (u32, Vec<DetailedSnapshot>),
+    BTreeMap<u32, Answer>,
+);
+
+/// What all ranks have used and sent so far, in the order of ranks, and the hosts of which nothing
+/// is known.
+pub fn loads(visit: &QueryClient) -> Gathered {
+    loads_by(visit, rank_usage::used)
+}
+
+/// The same, with what each waits for.
+pub fn loads_with_waits(visit: &QueryClient) -> Gathered {
+    loads_by(visit, rank_usage::with_waits)
+}
+
+fn loads_by(visit: &QueryClient, own: fn(&QueryClient) -> Vec<DetailedSnapshot>) -> Gathered {
+    if visit.hosts.len() < 2 {
+        return alone(own(visit));
+    }
+    match round(visit, None, (Query::Load, || own(visit))) {
+        Ok((of_rank, own, mut answers)) => {
+            answers.insert(own.0, Ok(own.1));
+            merge(&of_rank, &visit.hosts, answers)
+        }
+        Err(why) => own_alone(visit, &why),
+    }
+}
+
+/// Asks the hosts of these nodes, or all others, and looks at this one meanwhile: the node of each
+/// rank, what is seen here, and what the others say.
+fn round(
+    visit: &QueryClient,
+    only: Option<&BTreeSet<u32>>,
+    (wish, look): (Query, impl Fn() -> Vec<DetailedSnapshot>),
+) -> Result<Round, String> {
+    let around = query_client::around(&visit.name, wish).map_err(|error| error.to_string())?;
+    let of_rank = around.of_rank.clone();
+    let own = around.own;
+    let asked = match only {
+        Some(only) => only.clone(),
+        None => around.others(),
+    };
+    let (seen, answers) = std::thread::scope(|scope| {
+        let answers = scope.spawn(|| around.answers(asked.clone()));
+        (look(), answers.join())
+    });
+    let mut answers: BTreeMap<u32, Answer> = answers
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(node, answer)| (node, answer.map_err(|error| error.to_string())))
+        .collect();
+    for node in asked {
+        let none = || {
+            let wait = garonne_node::limits::LOOK_WAIT.as_secs();
+            Err(format!("its agent has not answered within {wait} s"))
+        };
+        answers.entry(node).or_insert_with(none);
+    }
+    Ok((of_rank, (own, seen), answers))
+}
+
+/// Of a host that was asked twice: what its ranks have waited for both times.
+fn both(first: Answer, again: Answer) -> Answer {
+    let (first, mut again) = (first?, again?);
+    let before: BTreeMap<u32, DetailedSnapshot> = first
+        .into_iter()
+        .map(|seen| (seen.rank.rank, seen))
+        .collect();
+    for seen in &mut again {
+        let before = before.get(&seen.rank.rank);
+        if before.is_none_or(|before| before.rank.wait != seen.rank.wait) {
+            seen.rank.wait = None;
+        }
+        // What was on its way may have come since, or what came may have sent something on its way.
+        seen.moves |= before.is_some_and(|before| before.moves);
+    }
+    Ok(again)
+}
+
+/// All ranks of the job in order. Those that an answering host says nothing of have not come to MPI
+/// yet.
+fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> Gathered {
+    let name = |node: u32| {
+        names
+            .get(node as usize)
+            .cloned()
+            .unwrap_or_else(|| format!("host {node}"))
+    };
+    let mut hosts: BTreeMap<u32, Rc<str>> = BTreeMap::new();
+    let now = monotonic_ns();
+    let mut known: BTreeMap<u32, DetailedSnapshot> = BTreeMap::new();
+    let mut silent: BTreeMap<u32, Silent> = BTreeMap::new();
+    for (node, answer) in answers {
+        match answer {
+            Ok(all) => {
+                for mut seen in all {
+                    // By this host's clock, as the others.
+                    if let Some(wait) = &mut seen.rank.wait {
+                        wait.since_ns = now.saturating_sub(seen.waited_ns);
+                    }
+                    known.insert(seen.rank.rank, seen);
+                }
+            }
+            Err(why) => {
+                let (name, ranks) = (name(node), Vec::new());
+                silent.insert(node, Silent { name, ranks, why });
+            }
+        }
+    }
+    let mut all = Vec::new();
+    for (rank, node) in (0..).zip(of_rank) {
+        let host = hosts.entry(*node).or_insert_with(|| name(*node).into());
+        let silent = silent
+            .get_mut(node)
+            .map(|host| host.ranks.push(rank))
+            .is_some();
+        all.push(Shown {
+            seen: known
+                .remove(&rank)
+                .unwrap_or_else(|| DetailedSnapshot::unseen(rank)),
+            host: Some(Rc::clone(host)),
+            silent,
+        });
+    }
+    Gathered {
+        all,
+        silent: silent
+            .into_values()
+            .filter(|host| !host.ranks.is_empty())
+            .collect(),
+    }
+}
+
+/// What to tell of hosts that have not answered; nothing where all have.
+pub fn tell_silent(silent: &[Silent]) -> Option<String> {
+    let line = |host: &Silent| {
+        format!(
+            "not seen: ranks {} on {}: {}",
+            listed(&host.ranks),
+            host.name,
+            host.why
+        )
+    };
+    let lines: Vec<_> = silent.iter().map(line).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// One of them as JSON.
+pub fn silent_as_json(host: &Silent) -> serde_json::Value {
+    serde_json::json!({ "host": host.name, "ranks": host.ranks, "why": host.why })
+}
+
+/// `garonne agent --look JOB WISH`: what the ranks of this host show, for the agent that runs this.
+pub fn look_for_agent(job: &str, wish: &str) -> i32 {
+    let (Ok(visit), Some(wish)) = (
+        query_client::visit(&AgentSocketName(job.to_owned())),
+        Query::of_word(wish),
+    ) else {
+        return 1;
+    };
+    let seen = match wish {
+        Query::Standing => rank_waits::look(&visit),
+        Query::Load => rank_usage::with_waits(&visit),
+        Query::Records { ms } => return remote_recording::record_for_agent(&visit, ms),
+        Query::All => return remote_recording::record_all_for_agent(visit),
+        Query::Page(page, form) => return remote_command::say_for_agent(&visit, page, form),
+        // These no program looks for.
+        Query::Clock | Query::NoMore => return 1,
+    };
+    let bytes = garonne_node::snapshot::encode(&seen);
+    i32::from(std::io::stdout().write_all(&bytes).is_err())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::deadlock::{Verdict, verdict};
+    use crate::diagnosis::rank_waits::standings;
+    use garonne_engine::api::{Origin, TypeMark};
+    use garonne_engine::event::Pending;
+    use garonne_node::call_names;
+    use garonne_node::layout::RankState;
+    use garonne_node::layout::WaitInfo;
+    use garonne_node::wait_report::PendingOperations;
+
+    /// A rank that waits in MPI_Recv for another since some time of its host's.
+    fn receives(rank: u32, from: u32, since_ns: u64) -> DetailedSnapshot {
+        let call = (1..).find(|number| call_names::name(*number) == Some("MPI_Recv"));
+        let call = call.expect("there is such a call");
+        let mut seen = DetailedSnapshot::unseen(rank);
+        seen.rank.state = RankState::Running;
+        seen.rank.process = Some('S');
+        seen.rank.wait = Some(WaitInfo {
+            call,
+            peer: from as i32,
+            since_ns,
+            ..WaitInfo::default()
+        });
+        seen.waited_ns = 5;
+        seen.operations = Some(PendingOperations {
+            list: vec![Pending {
+                peer: Some(from),
+                origin: Origin {
+                    call: call as u16,
+                    kind: 0,
+                    mark: TypeMark::NONE,
+                    site: 0,
+                },
+                ..Pending::default()
+            }],
+            ..PendingOperations::default()
+        });
+        seen
+    }
+
+    fn names() -> Vec<String> {
+        vec!["a".into(), "b".into()]
+    }
+
+    fn says(gathered: &Gathered) -> Verdict {
+        verdict(&standings(&gathered.all))
+    }
+
+    #[test]
+    fn a_cycle_over_two_hosts_is_one_if_both_waited_in_the_moment_between_the_looks() {
+        let looks = |since| {
+            BTreeMap::from([
+                (
+                    0,
+                    both(Ok(vec![receives(0, 1, 7)]), Ok(vec![receives(0, 1, 7)])),
+                ),
+                (
+                    1,
+                    both(Ok(vec![receives(1, 0, 9)]), Ok(vec![receives(1, 0, since)])),
+                ),
+            ])
+        };
+        let cycle = merge(&[0, 1], &names(), looks(9));
+        assert_eq!(
+            says(&cycle),
+            Verdict::Cycle {
+                ranks: vec![0, 1],
+                others: 0
+            }
+        );
+        assert_eq!(cycle.all[1].host.as_deref(), Some("b"));
+        assert_eq!(cycle.silent, []);
+        // It has begun to wait anew: the message of the other may be what it had waited for.
+        let moved = merge(&[0, 1], &names(), looks(10));
+        assert_eq!(says(&moved), Verdict::Awaited(vec![(1, 1)]));
+    }
+
+    #[test]
+    fn who_waits_while_bytes_are_on_their_way_may_go_on() {
+        let mut moves = receives(1, 0, 9);
+        moves.moves = true;
+        for (first, again) in [
+            (moves.clone(), receives(1, 0, 9)),
+            (receives(1, 0, 9), moves.clone()),
+        ] {
+            let answers = BTreeMap::from([
+                (0, Ok(vec![receives(0, 1, 7)])),
+                (1, both(Ok(vec![first]), Ok(vec![again]))),
+            ]);
+            assert_eq!(
+                says(&merge(&[0, 1], &names(), answers)),
+                Verdict::Awaited(vec![(1, 1)])
+            );
+        }
+    }
+
+    #[test]
+    fn of_a_host_that_does_not_answer_nothing_is_concluded_but_what_the_others_know() {
+        let answers = BTreeMap::from([
+            (
+                0,
+                Ok(vec![
+                    receives(0, 1, 7),
+                    receives(1, 0, 7),
+                    receives(2, 3, 7),
+                ]),
+            ),
+            (1, Err("gone".to_owned())),
+        ]);
+        let gathered = merge(&[0, 0, 0, 1], &names(), answers);
+        let silent = Silent {
+            name: "b".into(),
+            ranks: vec![3],
+            why: "gone".into(),
+        };
+        assert_eq!(gathered.silent, [silent]);
+        assert_eq!(
+            tell_silent(&gathered.silent).unwrap(),
+            "not seen: ranks 3 on b: gone"
+        );
+        assert_eq!(
+            says(&gathered),
+            Verdict::Cycle {
+                ranks: vec![0, 1],
+                others: 0
+            }
+        );
+        let unsure = BTreeMap::from([
+            (0, Ok(vec![receives(0, 1, 7)])),
+            (1, Err("gone".to_owned())),
+        ]);
+        assert_eq!(
+            says(&merge(&[0, 1], &names(), unsure)),
+            Verdict::Awaited(vec![(1, 1)])
+        );
+    }
+
+    #[test]
+    fn ranks_that_an_answering_host_does_not_name_have_not_come_yet() {
+        let answers = BTreeMap::from([(0, Ok(vec![receives(0, 1, 7)])), (1, Ok(Vec::new()))]);
+        let gathered = merge(&[0, 1], &names(), answers);
+        assert!(!gathered.all[1].silent);
+        assert_eq!(gathered.all[1].seen.rank.state, RankState::Absent);
+        assert_eq!(says(&gathered), Verdict::Awaited(vec![(1, 1)]));
+    }
+
+    #[test]
+    fn a_host_that_answers_once_and_then_no_more_is_silent() {
+        let again = both(Ok(vec![receives(0, 1, 7)]), Err("late".to_owned()));
+        assert_eq!(again, Err("late".to_owned()));
+    }
+}

@@ -1,0 +1,116 @@
+//! What ranks of this host have used and sent, and what they do at the moment: for tables that are
+//! drawn again and again.
+//!
+//! Cheaper than a look of `garonne who`, which reads what each rank waits for in detail, and where.
+//! A rank is read twice a moment apart: what it waits for both times it waits for, and where its
+//! counters differ it moves.
+
+use std::time::Duration;
+
+use garonne_node::layout::{RankState, WaitInfo, last_calls};
+use garonne_node::query_client::QueryClient;
+use garonne_node::rank::memory_of;
+use garonne_node::sent_counters;
+use garonne_node::snapshot::{CollectivesEntered, DetailedSnapshot};
+use garonne_node::wait_report::{BOOK_BYTES, WaitReportCopy};
+
+use super::collectives;
+use super::polling::Before;
+use crate::commands::job_lookup::{self, RankSnapshot};
+
+/// Between the two readings, and before the first, since a visit stirs ranks that have not said yet
+/// what they wait for.
+const MOMENT: Duration = Duration::from_millis(50);
+
+/// What ranks have used and sent.
+pub fn used(visit: &QueryClient) -> Vec<DetailedSnapshot> {
+    let seen = |rank: RankSnapshot| DetailedSnapshot {
+        rank: RankSnapshot { wait: None, ..rank },
+        ..DetailedSnapshot::unseen(0)
+    };
+    job_lookup::ranks(visit).into_iter().map(seen).collect()
+}
+
+/// The same, and what they wait for. A rank that polls has a wait in the call by which it asks,
+/// since no time.
+pub fn with_waits(visit: &QueryClient) -> Vec<DetailedSnapshot> {
+    std::thread::sleep(MOMENT);
+    let before = read(visit);
+    let polled = Before::of(&job_lookup::ranks(visit));
+    std::thread::sleep(MOMENT);
+    let both = before.into_iter().zip(read(visit));
+    both.map(|(was, now)| {
+        let mut rank = now.rank;
+        rank.wait = rank.wait.filter(|wait| was.rank.wait == Some(*wait));
+        let moves = rank.wait.is_none() && was.marks != now.marks;
+        let poll = || {
+            let polls = polled.polling(visit, &rank, now.book.as_ref()?);
+            let ask = polls.first()?.0.asks.first()?;
+            Some(WaitInfo {
+                call: ask.call.into(),
+                peer: -1,
+                site: ask.site,
+                ..WaitInfo::default()
+            })
+        };
+        rank.wait = rank.wait.or_else(poll);
+        DetailedSnapshot {
+            waited_ns: rank.wait.map_or(0, |wait| waited_ns(&wait)),
+            moves,
+            rank,
+            ..DetailedSnapshot::unseen(0)
+        }
+    })
+    .collect()
+}
+
+fn waited_ns(wait: &WaitInfo) -> u64 {
+    match wait.since_ns {
+        0 => 0,
+        since => super::rank_waits::monotonic_ns().saturating_sub(since),
+    }
+}
+
+/// What changes with a rank that gets on in MPI.
+#[derive(PartialEq)]
+struct Marks {
+    sent: u64,
+    received: u64,
+    calls: Vec<(u64, Option<u16>)>,
+    collectives: Vec<CollectivesEntered>,
+}
+
+/// One reading of a rank.
+struct Reading {
+    rank: RankSnapshot,
+    marks: Marks,
+    book: Option<WaitReportCopy>,
+}
+
+fn read(visit: &QueryClient) -> Vec<Reading> {
+    let Some((shape, board)) = &visit.world else {
+        return Vec::new();
+    };
+    let reading = |rank: RankSnapshot| {
+        let runs = rank.state == RankState::Running && rank.pid != 0 && rank.book != 0;
+        let book = runs.then(|| memory_of(rank.pid, rank.book, BOOK_BYTES));
+        let book = book.flatten().map(|book| WaitReportCopy::new(&book, &book));
+        let entered_so_far = |book| collectives::entered(rank.pid, book);
+        let marks = Marks {
+            sent: rank.sent_messages,
+            received: sent_counters::of(board, shape, rank.rank).received,
+            calls: last_calls::latest(board, shape, rank.rank),
+            collectives: book.as_ref().map_or_else(Vec::new, entered_so_far),
+        };
+        Reading { rank, marks, book }
+    };
+    job_lookup::ranks(visit).into_iter().map(reading).collect()
+}
+
+/// Whether a call only asks whether something is over or there.
+pub fn asks(name: &str) -> bool {
+    name.starts_with("MPI_Test") && name != "MPI_Test_cancelled"
+        || ["MPI_Iprobe", "MPI_Improbe", "MPI_Request_get_status"]
+            .iter()
+            .any(|call| name.starts_with(call))
+}

@@ -1,0 +1,635 @@
+//! What a rank needs before it can go on, from what its card and its book show.
+//!
+//! A blocking call's own operations say what it waits for exactly; of a rank that waits for
+//! requests only all operations that it started are known, any of which may be enough. What waits
+//! show is looked at twice a moment apart, and again when all is read: what changed meanwhile was
+//! no wait.
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use garonne_engine::event::{Action, Pending};
+use garonne_node::call_names;
+use garonne_node::layout::{LAGGARDS, RankState, WaitInfo, last_calls};
+use garonne_node::query_client::QueryClient;
+use garonne_node::rank::memory_of;
+use garonne_node::snapshot::{CommMembers, CommSnapshot, DetailedSnapshot};
+use garonne_node::wait_report::{BOOK_BYTES, CommGroup, PendingOperations, WaitReportCopy};
+use garonne_sites::Resolver;
+
+use super::call_kinds::{is_blocking, is_probe, names_its_partner};
+use super::collectives::{self, InCollective, collective, has_entered};
+use super::deadlock::{Need, Standing};
+use super::{bytes_in_flight, polling, unexpected_messages};
+use crate::commands::job_lookup::{self, RankSnapshot};
+
+/// Between the two looks: many times what a rank needs to wake and take a message.
+const MOMENT: Duration = Duration::from_millis(50);
+/// Members of a communicator that are read: those of the largest jobs.
+const MEMBERS_MAX: u32 = garonne_node::limits::RANKS_MAX;
+
+pub const CONTEXTS: u64 = garonne_mpi::limits::CONTEXTS_PER_COMM as u64;
+
+/// In place of the system's letter: a key of the terminal has ended the process just now.
+pub const INTERRUPTED: char = 'i';
+
+/// The number of the communicator that owns a context.
+pub fn number_of(context: u64) -> u64 {
+    u64::from(garonne_mpi::comm::number(context as u32))
+}
+
+/// A rank of the job, wherever it is.
+#[derive(Debug)]
+pub struct Shown {
+    pub seen: DetailedSnapshot,
+    /// Its host, in a job on several.
+    pub host: Option<Rc<str>>,
+    /// Nothing is known of it: its host has not said what its ranks show.
+    pub silent: bool,
+}
+
+/// The ranks of this host, looked at before and after what they wait for was read in detail.
+pub fn look(visit: &QueryClient) -> Vec<DetailedSnapshot> {
+    let before = polling::Before::of(&job_lookup::ranks(visit));
+    // Our visit has stirred ranks that had not yet said what they wait for.
+    std::thread::sleep(MOMENT);
+    let on_hosts = visit
+        .world
+        .as_ref()
+        .is_some_and(|(shape, _)| shape.nodes > 1);
+    let read = |ranks: Vec<RankSnapshot>| {
+        let mut known = ranks.iter().filter(|rank| rank.pid != 0);
+        let busy = match (on_hosts, known.next()) {
+            (true, Some(rank)) => bytes_in_flight::busy(rank.pid),
+            _ => HashSet::new(),
+        };
+        let mut reader = Reader {
+            visit,
+            places: Resolver::default(),
+            lists: HashSet::new(),
+            busy,
+            before,
+        };
+        ranks.into_iter().map(|rank| reader.read(rank)).collect()
+    };
+    let mut all = steady(|| job_lookup::ranks(visit), read);
+    all.iter_mut().for_each(|seen| name_call(visit, seen));
+    all
+}
+
+/// Ranks with what is read of each, and the waits of those that waited for the same all the time:
+/// reading takes long where many wait, and a rank that goes on meanwhile shows what it waits for
+/// next.
+fn steady(
+    mut ranks: impl FnMut() -> Vec<RankSnapshot>,
+    read: impl FnOnce(Vec<RankSnapshot>) -> Vec<DetailedSnapshot>,
+) -> Vec<DetailedSnapshot> {
+    let first = ranks();
+    if first.iter().any(|rank| rank.wait.is_some()) {
+        std::thread::sleep(MOMENT);
+    }
+    let mut again = ranks();
+    for (before, rank) in first.iter().zip(&mut again) {
+        if before.wait != rank.wait {
+            rank.wait = None;
+        }
+    }
+    let mut all = read(again);
+    for (seen, after) in all.iter_mut().zip(ranks()) {
+        if seen.rank.wait != after.wait {
+            seen.rank.wait = None;
+        }
+    }
+    all
+}
+
+/// A wait of which the rank's engine cannot say the call is that of the call which its only thread
+/// entered last.
+fn name_call(visit: &QueryClient, seen: &mut DetailedSnapshot) {
+    let (Some((shape, board)), Some(wait)) = (&visit.world, &mut seen.rank.wait) else {
+        return;
+    };
+    if wait.call == 0
+        && let [(site, Some(call))] = *last_calls::latest(board, shape, seen.rank.rank)
+    {
+        (wait.call, wait.site) = (call.into(), site);
+        seen.place = Resolver::default().describe(seen.rank.pid, "", site).into();
+    }
+}
+
+/// Reads what ranks of this host have in their memory: what they share of it is kept once.
+struct Reader<'a> {
+    visit: &'a QueryClient,
+    places: Resolver,
+    lists: HashSet<Arc<[u32]>>,
+    /// Sockets with bytes on their way.
+    busy: HashSet<u64>,
+    before: polling::Before,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, rank: RankSnapshot) -> DetailedSnapshot {
+        let read = || memory_of(rank.pid, rank.book, BOOK_BYTES);
+        let book = (rank.book != 0 && rank.pid != 0).then(read).flatten();
+        let book = book.and_then(|first| Some(WaitReportCopy::new(&first, &read()?)));
+        let operations = book.as_ref().and_then(WaitReportCopy::operations);
+        let polls = book.as_ref().map_or_else(Vec::new, |book| {
+            self.before.polling(self.visit, &rank, book)
+        });
+        let mut contexts: Vec<u64> = Vec::new();
+        if let Some(wait) = &rank.wait {
+            let of_operations = operations.iter().flat_map(|operations| &operations.list);
+            let of_operations = of_operations.map(|operation| u64::from(operation.context));
+            let of_messages = operations.iter().flat_map(|operations| &operations.kept);
+            let of_messages = of_messages.map(|message| u64::from(message.context));
+            contexts.extend(
+                std::iter::once(wait.comm)
+                    .chain(of_operations)
+                    .chain(of_messages),
+            );
+        }
+        let asks = polls.iter().flat_map(|(polls, _)| &polls.asks);
+        let polled = asks.flat_map(|ask| &ask.operations);
+        contexts.extend(polled.map(|operation| u64::from(operation.context)));
+        let comms = self.comms(rank.pid, book.as_ref(), &contexts);
+        let waits = rank.wait.is_some() || !polls.is_empty();
+        let placed = |polls| polling::placed(polls, |site| self.place(rank.pid, site));
+        let polls = polls.into_iter().map(placed).collect();
+        DetailedSnapshot {
+            moves: waits && bytes_in_flight::has_one(rank.pid, &self.busy),
+            polls,
+            waited_ns: rank
+                .wait
+                .map_or(0, |wait| monotonic_ns().saturating_sub(wait.since_ns)),
+            place: rank
+                .wait
+                .and_then(|wait| self.place_of_wait(&rank, wait.site)),
+            operation_places: self.operation_places(&rank, operations.as_ref()),
+            senders: self.senders(&rank, operations.as_ref()),
+            takers: self.takers(&rank, operations.as_ref()),
+            entered: book.map_or_else(Vec::new, |book| collectives::entered(rank.pid, &book)),
+            operations,
+            comms,
+            rank,
+        }
+    }
+
+    /// Where operations were started, where several threads of a rank wait.
+    fn operation_places(
+        &mut self,
+        rank: &RankSnapshot,
+        operations: Option<&PendingOperations>,
+    ) -> Vec<String> {
+        let Some(operations) = operations.filter(|it| it.threads && rank.wait.is_some()) else {
+            return Vec::new();
+        };
+        let sites = operations
+            .list
+            .iter()
+            .map(|operation| operation.origin.site);
+        sites
+            .map(|site| self.place(rank.pid, site).unwrap_or_default())
+            .collect()
+    }
+
+    /// Where messages were sent that nobody has asked for.
+    fn senders(
+        &mut self,
+        rank: &RankSnapshot,
+        operations: Option<&PendingOperations>,
+    ) -> Vec<String> {
+        let kept = operations.filter(|_| rank.wait.is_some());
+        let kept = kept.map_or(&[][..], |operations| &operations.kept);
+        let sent = kept
+            .iter()
+            .map(|message| unexpected_messages::sender(self.visit, rank.rank, message));
+        let sent: Vec<_> = sent.collect();
+        sent.into_iter()
+            .map(|sent| sent.and_then(|(pid, site)| self.place(pid, site)))
+            .map(Option::unwrap_or_default)
+            .collect()
+    }
+
+    /// Where receives from any source took what operations wait for; nothing if none did.
+    fn takers(
+        &mut self,
+        rank: &RankSnapshot,
+        operations: Option<&PendingOperations>,
+    ) -> Vec<String> {
+        let list = operations.filter(|_| rank.wait.is_some());
+        let list = list.map_or(&[][..], |operations| &operations.list);
+        let sites = unexpected_messages::takers(self.visit, rank.rank, list);
+        sites
+            .into_iter()
+            .map(|site| self.place(rank.pid, site).unwrap_or_default())
+            .collect()
+    }
+
+    /// The communicators that own these contexts, each once.
+    fn comms(
+        &mut self,
+        pid: u32,
+        book: Option<&WaitReportCopy>,
+        contexts: &[u64],
+    ) -> Vec<CommSnapshot> {
+        let mut comms: Vec<CommSnapshot> = Vec::new();
+        for context in contexts {
+            if let (Ok(number), Some(book)) = (u32::try_from(number_of(*context)), book)
+                && comms.iter().all(|known| known.number != number)
+                && let Some(comm) = self.comm(pid, book, number)
+            {
+                comms.push(comm);
+            }
+        }
+        comms
+    }
+
+    fn comm(&mut self, pid: u32, book: &WaitReportCopy, number: u32) -> Option<CommSnapshot> {
+        let shown = book.communicator(number)?;
+        let (size, members) = match shown.group {
+            CommGroup::Untold => (None, CommMembers::Untold),
+            CommGroup::Strided {
+                first,
+                stride,
+                size,
+            } if size <= MEMBERS_MAX => (
+                Some(size),
+                CommMembers::Strided {
+                    first,
+                    stride,
+                    size,
+                },
+            ),
+            CommGroup::At { address, size } if size <= MEMBERS_MAX => {
+                let list = memory_of(pid, address, size as usize * 4);
+                (
+                    Some(size),
+                    list.map_or(CommMembers::Untold, |bytes| self.list(&bytes)),
+                )
+            }
+            CommGroup::Strided { size, .. } | CommGroup::At { size, .. } => {
+                (Some(size), CommMembers::Untold)
+            }
+        };
+        Some(CommSnapshot {
+            number,
+            name: shown.name,
+            size,
+            members,
+        })
+    }
+
+    fn list(&mut self, bytes: &[u8]) -> CommMembers {
+        let words = bytes.as_chunks().0.iter();
+        let list: Vec<u32> = words.map(|word| u32::from_ne_bytes(*word)).collect();
+        let known = self.lists.get(list.as_slice()).map(Arc::clone);
+        CommMembers::List(known.unwrap_or_else(|| {
+            let list: Arc<[u32]> = list.into();
+            self.lists.insert(Arc::clone(&list));
+            list
+        }))
+    }
+
+    /// Where in the program a rank waits, also where its process is gone.
+    fn place_of_wait(&mut self, rank: &RankSnapshot, site: u64) -> Option<String> {
+        let objects = match rank.process {
+            None | Some('Z' | 'X') => self.visit.objects(rank.rank),
+            _ => String::new(),
+        };
+        (site != 0 && rank.pid != 0).then(|| self.places.describe(rank.pid, &objects, site))
+    }
+
+    /// A place in the program of a process, if that can be read from here.
+    fn place(&mut self, pid: u32, site: u64) -> Option<String> {
+        (site != 0 && pid != 0).then(|| self.places.describe(pid, "", site))
+    }
+}
+
+/// This host's clock.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+impl Shown {
+    fn comm(&self, number: u64) -> Option<&CommSnapshot> {
+        self.seen
+            .comms
+            .iter()
+            .find(|comm| u64::from(comm.number) == number)
+    }
+
+    /// A communicator as its user knows it.
+    pub fn comm_name(&self, number: u64) -> String {
+        match self.comm(number) {
+            Some(comm) if comm.name.starts_with("MPI_COMM_") => comm.name.clone(),
+            Some(comm) if !comm.name.is_empty() => format!("comm \"{}\"", comm.name),
+            Some(comm) => match comm.size {
+                Some(size) => format!("an unnamed communicator of {size} ranks (#{number})"),
+                None => format!("an unnamed intercommunicator (#{number})"),
+            },
+            None => format!("comm #{number}"),
+        }
+    }
+
+    /// The members of a communicator of its wait or its operations, if they are told.
+    pub fn members_of(&self, number: u64) -> Option<Vec<u32>> {
+        self.comm(number)?.members.list()
+    }
+
+    /// Whether several of its threads may be in MPI.
+    pub fn has_threads(&self) -> bool {
+        let operations = self.seen.operations.as_ref();
+        if self.seen.rank.process == Some(INTERRUPTED) {
+            return false;
+        }
+        operations.is_none_or(|operations| operations.threads)
+    }
+}
+
+/// What every rank does and needs. Lists that ranks have in common are kept once: members of
+/// communicators, and who is missing in a collective.
+pub fn standings(all: &[Shown]) -> Vec<Standing> {
+    standings_if(all, false)
+}
+
+/// The same if ranks that poll did nothing else.
+pub fn standings_of_pollers(all: &[Shown]) -> Vec<Standing> {
+    standings_if(all, true)
+}
+
+fn standings_if(all: &[Shown], polls_wait: bool) -> Vec<Standing> {
+    let mut sources = Sources {
+        all,
+        polls_wait,
+        known: HashMap::new(),
+        missing: Vec::new(),
+        everybody: (0..all.len() as u32).collect(),
+    };
+    all.iter().map(|shown| sources.standing(shown)).collect()
+}
+
+/// Who of these members is not in this collective.
+struct Missing {
+    members: Rc<[u32]>,
+    meeting: InCollective,
+    needs: Rc<[Need]>,
+}
+
+/// Who can do what ranks wait for.
+struct Sources<'a> {
+    all: &'a [Shown],
+    /// Ranks that poll count as ranks that wait.
+    polls_wait: bool,
+    known: HashMap<CommMembers, Rc<[u32]>>,
+    missing: Vec<Missing>,
+    everybody: Rc<[u32]>,
+}
+
+impl Sources<'_> {
+    fn standing(&mut self, shown: &Shown) -> Standing {
+        let RankSnapshot {
+            state,
+            process,
+            wait,
+            ..
+        } = &shown.seen.rank;
+        match (state, process, wait) {
+            // Of what cannot be seen anything may be: so nothing is held to be certain that hangs
+            // on it.
+            _ if shown.silent => Standing::Acts,
+            // What is on its way may be what it waits for, or what another does.
+            (RankState::Running, Some(_), _) if shown.seen.moves => Standing::Acts,
+            (RankState::Gone | RankState::Finalized, _, _) => Standing::Ended,
+            (RankState::Running, Some('Z' | 'X') | None, _) => Standing::Ended,
+            (RankState::Absent, _, _) | (_, Some('T' | 't'), _) => Standing::Acts,
+            // What it does between two looks is not known.
+            _ if !shown.seen.polls.is_empty() => self.polls(shown),
+            (_, _, None) => Standing::Acts,
+            (RankState::Running, Some(_), Some(wait)) => self.waits(shown, wait),
+        }
+    }
+
+    fn polls(&mut self, shown: &Shown) -> Standing {
+        if !self.polls_wait {
+            return Standing::Acts;
+        }
+        let polls = &shown.seen.polls;
+        let asks = || polls.iter().flat_map(|polled| &polled.asks);
+        if asks().any(|ask| ask.operations.is_empty()) {
+            return Standing::Waits;
+        }
+        let operations = asks().flat_map(|ask| &ask.operations);
+        let needs: Vec<Need> = operations
+            .map(|(operation, _)| self.need_of(shown, operation))
+            .collect();
+        let beside = shown.seen.rank.wait.map(|wait| self.waits(shown, &wait));
+        match beside {
+            None if polling::wants_all(polls) => Standing::WaitsForAll(needs.into()),
+            None => Standing::WaitsForAny(needs.into()),
+            // Other threads wait meanwhile.
+            Some(Standing::WaitsForAll(theirs) | Standing::WaitsForAny(theirs)) => {
+                Standing::WaitsForAny(needs.iter().chain(theirs.iter()).cloned().collect())
+            }
+            Some(other) => other,
+        }
+    }
+
+    /// Who could end an operation that is polled for.
+    fn need_of(&mut self, shown: &Shown, operation: &Pending) -> Need {
+        let Some(meeting) = polling::collective(operation) else {
+            let from = self.sources(shown, operation.peer, operation.context.into());
+            return Need { from };
+        };
+        let members = self.members_of(shown, meeting.comm);
+        let missing = members.map(|members| self.missing_in(&members, meeting));
+        let missing = missing.iter().flat_map(|needs| needs.iter());
+        // Where all have entered, whoever it waits for is not known.
+        Need {
+            from: missing.flat_map(|need| need.from.iter().copied()).collect(),
+        }
+    }
+
+    fn waits(&mut self, shown: &Shown, wait: &WaitInfo) -> Standing {
+        let Some(operations) = &shown.seen.operations else {
+            return match (call_names::name(wait.call), u32::try_from(wait.peer)) {
+                // Of others it is not known whether another of their threads acts.
+                (Some(name), Ok(peer))
+                    if shown.seen.rank.process == Some(INTERRUPTED) && names_its_partner(name) =>
+                {
+                    let from = self.sources(shown, Some(peer), wait.comm);
+                    Standing::WaitsForAll([Need { from }].into())
+                }
+                _ => Standing::Waits,
+            };
+        };
+        // Of several threads each may go on, whatever the others wait for.
+        let of_wait = |operation: &Pending| {
+            (u32::from(operation.origin.call), operation.origin.site) == (wait.call, wait.site)
+        };
+        let alone =
+            !operations.threads || (!operations.more && operations.list.iter().all(of_wait));
+        if alone && let Some(standing) = self.certainly(shown, wait, operations) {
+            return standing;
+        }
+        if operations.more || operations.list.is_empty() {
+            return Standing::Waits;
+        }
+        let needs = operations.list.iter().map(|operation| Need {
+            from: self.sources(shown, operation.peer, operation.context.into()),
+        });
+        Standing::WaitsForAny(needs.collect())
+    }
+
+    /// What one call needs that returns only when it is over; `None`: it waits for requests.
+    fn certainly(
+        &mut self,
+        shown: &Shown,
+        wait: &WaitInfo,
+        operations: &PendingOperations,
+    ) -> Option<Standing> {
+        let is_message = |operation: &&Pending| operation.action != Action::Collective;
+        if let (true, Some(meeting)) = (wait.peer < 0, collective(wait)) {
+            let Some(members) = self.members_of(shown, meeting.comm) else {
+                return Some(Standing::Waits);
+            };
+            let missing = self.missing_in(&members, meeting);
+            let inner = operations
+                .list
+                .iter()
+                .any(|operation| is_message(&operation));
+            // All have entered, and one may still wait for another, as leaders of two groups do.
+            if !(missing.is_empty() && inner) {
+                // Who is in a round, or waits for those who are several collectives behind, need
+                // not wait for all that are missing here.
+                if wait.peer != LAGGARDS && meeting.waits_for_all() {
+                    return Some(Standing::WaitsForAll(missing));
+                }
+                let from: Rc<[u32]> = missing
+                    .iter()
+                    .flat_map(|need| need.from.iter().copied())
+                    .collect();
+                return Some(Standing::WaitsForAll([Need { from }].into()));
+            }
+        }
+        if call_names::name(wait.call).is_some_and(is_probe) {
+            let from = self.sources(shown, u32::try_from(wait.peer).ok(), wait.comm);
+            return Some(Standing::WaitsForAll([Need { from }].into()));
+        }
+        // A collective that reads what another member left in shared memory has no message of its
+        // own.
+        let reads = |operation: &&Pending| !is_message(operation) && operation.peer.is_some();
+        if let Some(leader) = operations
+            .list
+            .iter()
+            .find(reads)
+            .and_then(|operation| operation.peer)
+        {
+            let from = [leader].into();
+            return Some(Standing::WaitsForAll([Need { from }].into()));
+        }
+        let blocking = operations.list.iter().filter(is_message);
+        let blocking = blocking.filter(|operation| is_blocking(operation));
+        let blocking: Rc<[Need]> = blocking
+            .map(|operation| Need {
+                from: self.sources(shown, operation.peer, operation.context.into()),
+            })
+            .collect();
+        (!blocking.is_empty()).then_some(Standing::WaitsForAll(blocking))
+    }
+
+    fn members_of(&mut self, shown: &Shown, comm: u64) -> Option<Rc<[u32]>> {
+        let members = &shown.comm(comm)?.members;
+        if let Some(known) = self.known.get(members) {
+            return Some(Rc::clone(known));
+        }
+        let list: Rc<[u32]> = members.list()?.into();
+        self.known.insert(members.clone(), Rc::clone(&list));
+        Some(list)
+    }
+
+    fn missing_in(&mut self, members: &Rc<[u32]>, meeting: InCollective) -> Rc<[Need]> {
+        let same =
+            |known: &&Missing| Rc::ptr_eq(&known.members, members) && known.meeting == meeting;
+        if let Some(known) = self.missing.iter().find(same) {
+            return Rc::clone(&known.needs);
+        }
+        // Of whom nothing is known may have left already.
+        let is_missing = |rank: &&u32| {
+            let other = self.all.get(**rank as usize);
+            other.is_some_and(|other| has_entered(other, &meeting) == Some(false))
+        };
+        let missing = members.iter().filter(is_missing);
+        let needs: Rc<[Need]> = missing
+            .map(|rank| Need {
+                from: [*rank].into(),
+            })
+            .collect();
+        self.missing.push(Missing {
+            members: Rc::clone(members),
+            meeting,
+            needs: Rc::clone(&needs),
+        });
+        needs
+    }
+
+    /// Who can end an operation with `peer`, or with any member of the communicator of a context;
+    /// the rank itself may be among many.
+    fn sources(&mut self, shown: &Shown, peer: Option<u32>, context: u64) -> Rc<[u32]> {
+        let count = self.all.len();
+        let known = |rank: &u32| (*rank as usize) < count;
+        if let Some(peer) = peer {
+            return Some(peer).filter(known).into_iter().collect();
+        }
+        match self.members_of(shown, number_of(context)) {
+            Some(members) if members.iter().all(known) && !members.is_empty() => members,
+            Some(members) => {
+                let own = shown.seen.rank.rank;
+                let others = members
+                    .iter()
+                    .copied()
+                    .filter(|rank| known(rank) && *rank != own);
+                let others: Rc<[u32]> = others.collect();
+                if others.is_empty() {
+                    [own].into()
+                } else {
+                    others
+                }
+            }
+            None => Rc::clone(&self.everybody),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_goes_on_while_its_operations_are_read_does_not_wait() {
+        let mut looks = [[7, 7, 7], [7, 8, 7], [7, 8, 9]].into_iter();
+        let ranks = || {
+            let looked = looks.next().expect("three looks");
+            let rank = |(rank, since_ns): (u32, u64)| RankSnapshot {
+                wait: Some(WaitInfo {
+                    since_ns,
+                    ..WaitInfo::default()
+                }),
+                ..DetailedSnapshot::unseen(rank).rank
+            };
+            (0..).zip(looked).map(rank).collect()
+        };
+        let read = |ranks: Vec<RankSnapshot>| {
+            let seen = |rank: RankSnapshot| DetailedSnapshot {
+                rank: rank.clone(),
+                ..DetailedSnapshot::unseen(rank.rank)
+            };
+            ranks.into_iter().map(seen).collect()
+        };
+        let all = steady(ranks, read);
+        let waits: Vec<_> = all.iter().map(|seen| seen.rank.wait.is_some()).collect();
+        assert_eq!(waits, [true, false, false]);
+    }
+}

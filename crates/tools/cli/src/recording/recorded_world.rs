@@ -1,0 +1,177 @@
+//! One world of a job that is recorded: its ranks on this host, their names for things, and who of
+//! them has died.
+
+use garonne_node::layout::{self, RankState};
+use garonne_node::rank::memory_of;
+use garonne_node::trace_reader::TraceReader;
+use garonne_node::wait_report::{BOOK_BYTES, WaitReportCopy};
+use garonne_trace::event::{Background, Decoder, Seen, What};
+use garonne_trace::record::Record;
+
+use super::name_lookup::Known;
+use crate::diagnosis::collectives;
+
+/// What was found of a rank.
+#[derive(Debug)]
+pub enum Taken {
+    /// A record of its journal.
+    Record(Record),
+    /// So many were overwritten.
+    Lost(u64),
+    /// It has died; that was seen at this moment.
+    Died(u64),
+}
+
+/// What one rank was last found to be.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rank {
+    /// What it said last of its background.
+    background: Background,
+    /// It has recorded something.
+    has_spoken: bool,
+    has_died: bool,
+}
+
+/// See the module's paragraph.
+pub struct World {
+    /// Where the ranks record.
+    pub traced: TraceReader,
+    /// Its ranks on this host.
+    near: Vec<u32>,
+    decoder: Decoder<Known>,
+    ranks: Vec<Rank>,
+    /// Number of its first rank in the file: worlds of one job follow each other.
+    base: u32,
+}
+
+impl World {
+    /// A world whose ranks have numbers from `base` on in the file.
+    pub fn new(traced: TraceReader, base: u32) -> Self {
+        Self {
+            near: near(&traced),
+            decoder: Decoder::new(Known::default()),
+            ranks: vec![Rank::default(); traced.shape().size as usize],
+            base,
+            traced,
+        }
+    }
+
+    /// Its ranks on this host.
+    pub fn near(&self) -> Vec<u32> {
+        self.near.clone()
+    }
+
+    /// Whether a rank is dead, once.
+    pub fn has_newly_died(&mut self, rank: u32) -> bool {
+        let is_dead = self.traced.card(rank).state() == RankState::Gone;
+        self.ranks
+            .get_mut(rank as usize)
+            .is_some_and(|known| !std::mem::replace(&mut known.has_died, is_dead) && is_dead)
+    }
+
+    /// Tells what was found of a rank.
+    pub fn tell(&mut self, rank: u32, what: &Taken, tell: &mut impl FnMut(&Seen)) {
+        let record = match what {
+            Taken::Lost(records) => return tell(&self.seen(rank, (0, 0), What::Lost(*records))),
+            // A rank that never came to MPI is not in the file.
+            Taken::Died(_) if !self.ranks[rank as usize].has_spoken => return,
+            Taken::Died(at_ns) => {
+                let process = self.traced.card(rank).pid();
+                return tell(&self.seen(rank, (process, *at_ns), What::Died));
+            }
+            Taken::Record(record) => record,
+        };
+        let card = self.traced.card(rank);
+        let background = known(card.background().0);
+        let known = &mut self.ranks[rank as usize];
+        known.has_spoken = true;
+        if std::mem::replace(&mut known.background, background) != background {
+            let at = (record.thread, record.at_ns);
+            tell(&self.seen(rank, at, What::State(background)));
+        }
+        self.meet(rank);
+        if let Some(mut seen) = self.decoder.decode(rank, record) {
+            seen.shift(self.base);
+            tell(&seen);
+        }
+    }
+
+    /// Tells of ranks that wait since before this moment in which call they are: they have recorded
+    /// nothing.
+    pub fn show_waits(&mut self, begun_ns: u64, tell: &mut impl FnMut(&Seen)) {
+        for rank in self.near() {
+            let card = self.traced.card(rank);
+            let waits = self.traced.waits(rank);
+            let Some((wait, call, site)) = waits.filter(|(wait, ..)| wait.since_ns < begun_ns)
+            else {
+                continue;
+            };
+            let known = self.ranks[rank as usize];
+            if known.has_spoken || card.state() != RankState::Running {
+                continue;
+            }
+            self.meet(rank);
+            // The track of the thread that the process began with, since a wait does not say whose
+            // it is.
+            let at = (card.pid(), begun_ns);
+            for part in names(card.pid(), card.book()) {
+                self.decoder.decode(rank, &part);
+            }
+            let entered = self.decoder.entered(rank, call, site);
+            tell(&self.seen(rank, at, entered));
+            if let Some(context) = collectives::collective(&wait).map(|_| wait.comm as u32) {
+                let name = self.decoder.collective(rank, context, wait.tag);
+                tell(&self.seen(rank, at, What::Collective { name }));
+            }
+        }
+    }
+
+    fn seen(&self, rank: u32, (thread, at_ns): (u32, u64), what: What) -> Seen {
+        Seen {
+            rank: self.base.saturating_add(rank),
+            thread,
+            cpu: 0,
+            at_ns,
+            what,
+        }
+    }
+
+    fn meet(&mut self, rank: u32) {
+        let pid = self.traced.card(rank).pid();
+        let traced = &self.traced;
+        self.decoder
+            .names()
+            .meet(rank, pid, || traced.objects(rank));
+    }
+}
+
+/// The names of a living rank's communicators, as it would record them.
+fn names(process: u32, book: u64) -> Vec<Record> {
+    let read = || memory_of(process, book, BOOK_BYTES);
+    let Some((first, again)) = read().zip(read()) else {
+        return Vec::new();
+    };
+    let copied = WaitReportCopy::new(&first, &again);
+    let numbers = copied.numbers().into_iter();
+    let named = numbers.filter_map(|number| Some((number, copied.communicator(number)?.name)));
+    named
+        .flat_map(|(number, name)| Record::named(number, &name).collect::<Vec<_>>())
+        .collect()
+}
+
+/// The ranks of a world that run on this host.
+pub fn near(world: &TraceReader) -> Vec<u32> {
+    let shape = *world.shape();
+    let is_near = |rank: &u32| shape.nodes == 1 || world.card(*rank).host().0 == shape.node;
+    (0..shape.size).filter(is_near).collect()
+}
+
+fn known(background: layout::AsyncProgressState) -> Background {
+    match background {
+        layout::AsyncProgressState::Unneeded
+        | layout::AsyncProgressState::Helper
+        | layout::AsyncProgressState::Late => Background::On,
+        layout::AsyncProgressState::Off => Background::Off,
+        layout::AsyncProgressState::Refused(_) => Background::Refused,
+    }
+}

@@ -1,0 +1,478 @@
+//! Ranks of other hosts: each host records its own, and what was seen of all comes together where
+//! it was asked for.
+//!
+//! A host's agent starts this program anew to record ([`record_for_agent`]), which tells in frames
+//! ([`garonne_trace::event_stream`]) what it reads of its ranks' journals; agents pass them on as they
+//! come. [`Distant`] reads them, moves their times to this host's clock, and hands on what was
+//! seen. Hosts that say nothing for a while, or nonsense, are given up and named. Bounded by what
+//! one frame holds: nothing is kept here but the names that a host has told.
+//!
+//! Clocks are compared by questions to all agents, which answer with theirs: of each host the
+//! quickest answer counts, and half the time that it took is how far it may be off.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use garonne_node::agent_discovery::AgentSocketName;
+use garonne_node::limits::{CLOCK_ROUNDS, LOOK_WAIT};
+use garonne_node::node_map::listed;
+use garonne_node::query::Query;
+use garonne_node::query_client::{self, JobAnswers, QueryClient};
+use garonne_node::trace_reader::{ReadFrom, now_ns};
+use garonne_trace::event::{Seen, What};
+use garonne_trace::event_stream::Reader;
+use garonne_trace::timeline::Timeline;
+use serde_json::{Value, json};
+
+use super::Wants;
+use crate::commands::record;
+
+/// How far a host's clock is ahead of this one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// Nanoseconds; negative: behind.
+    ahead_ns: i64,
+    /// By so much more or less at most.
+    within_ns: u64,
+}
+
+impl Clock {
+    /// From a host's time, asked for and answered at these moments of this host's clock.
+    fn of(host_ns: u64, asked_ns: u64, answered_ns: u64) -> Self {
+        let within_ns = answered_ns.saturating_sub(asked_ns) / 2;
+        let middle = asked_ns.saturating_add(within_ns);
+        Self {
+            ahead_ns: host_ns.wrapping_sub(middle).cast_signed(),
+            within_ns,
+        }
+    }
+
+    /// A time of that host's as one of this.
+    fn here(self, at_ns: u64) -> u64 {
+        at_ns.saturating_add_signed(self.ahead_ns.saturating_neg())
+    }
+}
+
+/// How often clocks are compared again: quartz of two hosts goes some ten microseconds apart in a
+/// second.
+const CLOCK_EVERY: Duration = Duration::from_secs(5);
+
+/// How long hosts have to say what their clocks show, each time.
+const CLOCK_WAIT: Duration = Duration::from_millis(500);
+
+/// Compares the clocks of other hosts, of these nodes, with this one's, so many times.
+fn clocks(job: &AgentSocketName, rounds: usize, of: impl Fn(&u32) -> bool) -> BTreeMap<u32, Clock> {
+    let mut best: BTreeMap<u32, Clock> = BTreeMap::new();
+    let mut slow = 0;
+    for _ in 0..rounds {
+        let asked_ns = now_ns();
+        let Ok(around) = query_client::around(job, Query::Clock) else {
+            break;
+        };
+        let mut left = around.others();
+        left.retain(&of);
+        let until = Instant::now() + CLOCK_WAIT;
+        while !left.is_empty()
+            && let Ok(Some((node, told))) =
+                around.next(until.saturating_duration_since(Instant::now()))
+        {
+            let answered_ns = now_ns();
+            let told = <[u8; 8]>::try_from(told.as_slice());
+            if let (true, Ok(told)) = (left.remove(&node), told) {
+                let clock = Clock::of(u64::from_le_bytes(told), asked_ns, answered_ns);
+                let known = best.entry(node).or_insert(clock);
+                if clock.within_ns < known.within_ns {
+                    *known = clock;
+                }
+            }
+        }
+        slow += u32::from(!left.is_empty());
+        // Somebody may have stopped a host: it is not waited for in each round.
+        if slow > 1 {
+            break;
+        }
+    }
+    best
+}
+
+/// What is known of one host's recording.
+#[derive(Debug, PartialEq, Eq)]
+enum Course {
+    /// It goes on.
+    Goes,
+    /// It has told all.
+    Over,
+    /// It has not, and why.
+    Broken(&'static str),
+}
+
+#[derive(Debug)]
+struct Host {
+    name: String,
+    ranks: Vec<u32>,
+    reader: Reader,
+    clock: Clock,
+    /// How its clock was last found.
+    lately: Clock,
+    heard: Instant,
+    course: Course,
+}
+
+impl Host {
+    /// The program that records there has ended.
+    fn end(&self) -> Course {
+        match self.reader.is_over() {
+            true => Course::Over,
+            false => Course::Broken("what records there has ended before its time"),
+        }
+    }
+
+    /// Reads a frame of this host's; whether it is one.
+    fn read(&mut self, frame: &[u8], tell: &mut dyn FnMut(Seen)) -> bool {
+        let (clock, ranks) = (self.clock, &self.ranks);
+        let (mut own, mut seen) = (true, Vec::new());
+        let lost = self.reader.read(frame, &mut |event| {
+            own &= ranks.binary_search(&event.rank).is_ok();
+            seen.push(event);
+        });
+        let Ok(lost) = lost else { return false };
+        if !own {
+            return false;
+        }
+        // Whose they were is not known: nothing that any of its ranks had begun is concluded from.
+        if lost > 0 {
+            let each = lost.div_ceil(self.ranks.len().max(1) as u64);
+            for &rank in &self.ranks {
+                tell(Seen {
+                    rank,
+                    thread: 0,
+                    cpu: 0,
+                    at_ns: 0,
+                    what: What::Lost(each),
+                });
+            }
+        }
+        for mut event in seen {
+            event.at_ns = clock.here(event.at_ns);
+            if let What::Work { since_ns, .. } = &mut event.what {
+                *since_ns = clock.here(*since_ns);
+            }
+            tell(event);
+        }
+        true
+    }
+}
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub struct Distant {
+    job: AgentSocketName,
+    around: JobAnswers,
+    hosts: BTreeMap<u32, Host>,
+    own: String,
+    /// When clocks were last compared.
+    compared: Instant,
+}
+
+impl Distant {
+    /// Has all other hosts of a job record for this long, or until their ranks end.
+    ///
+    /// # Errors
+    /// A line for the user: nobody can be asked.
+    pub fn of(visit: &QueryClient, time: Option<Duration>) -> Result<Self, String> {
+        let ms = time.map_or(0, |time| {
+            u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1)
+        });
+        Self::wishing(visit, Query::Records { ms })
+    }
+
+    /// Has all other hosts of a job that is traced as a whole tell what their ranks record.
+    ///
+    /// # Errors
+    /// A line for the user: nobody can be asked.
+    pub fn of_all(visit: &QueryClient) -> Result<Self, String> {
+        Self::wishing(visit, Query::All)
+    }
+
+    fn wishing(visit: &QueryClient, wish: Query) -> Result<Self, String> {
+        let job = visit.name.clone();
+        let clocks = clocks(&job, CLOCK_ROUNDS, |_| true);
+        let around = query_client::around(&job, wish).map_err(|error| error.to_string())?;
+        let name = |node: u32| {
+            let name = visit.hosts.get(node as usize).cloned();
+            name.unwrap_or_else(|| format!("host {node}"))
+        };
+        let host = |node: u32| {
+            let ranks = (0..).zip(&around.of_rank).filter(|(_, of)| **of == node);
+            let found = clocks.get(&node).copied();
+            let clock = found.unwrap_or(Clock {
+                ahead_ns: 0,
+                within_ns: u64::MAX,
+            });
+            Host {
+                name: name(node),
+                ranks: ranks.map(|(rank, _)| rank).collect(),
+                reader: Reader::default(),
+                clock,
+                lately: clock,
+                heard: Instant::now(),
+                course: match found {
+                    Some(_) => Course::Goes,
+                    None => Course::Broken("its agent does not answer"),
+                },
+            }
+        };
+        let hosts = around
+            .others()
+            .into_iter()
+            .map(|node| (node, host(node)))
+            .collect();
+        Ok(Self {
+            own: name(around.own),
+            compared: Instant::now(),
+            job,
+            around,
+            hosts,
+        })
+    }
+
+    /// What a file says of the hosts.
+    pub fn about(&self) -> Value {
+        let own = json!({ "host": self.own, "clock_ahead_ns": 0, "clock_within_ns": 0 });
+        let known = self
+            .hosts
+            .values()
+            .filter(|host| host.clock.within_ns != u64::MAX);
+        let others = known.map(|host| {
+            json!({ "host": host.name, "ranks": host.ranks, "clock_ahead_ns": host.clock.ahead_ns, "clock_within_ns": host.clock.within_ns })
+        });
+        Value::Array(std::iter::once(own).chain(others).collect())
+    }
+
+    /// Says in a timeline on which hosts ranks are.
+    pub fn label(&self, timeline: &mut Timeline) {
+        for (rank, node) in (0..).zip(&self.around.of_rank) {
+            let host = self.hosts.get(node).map_or(&self.own, |host| &host.name);
+            timeline.label(rank, host);
+        }
+    }
+
+    /// Takes the next that has come; whether there was anything.
+    pub fn hear(&mut self, tell: &mut dyn FnMut(Seen)) -> bool {
+        match self.around.next(Duration::ZERO) {
+            Ok(None) => {
+                self.compare();
+                self.give_up(
+                    |host| host.heard.elapsed() > LOOK_WAIT,
+                    "it says nothing any more",
+                );
+                false
+            }
+            Ok(Some((node, said))) => {
+                let Some(host) = self.hosts.get_mut(&node) else {
+                    return true;
+                };
+                host.heard = Instant::now();
+                if host.course == Course::Goes {
+                    if said.is_empty() {
+                        host.course = host.end();
+                    } else if !host.read(&said, tell) {
+                        host.course = Course::Broken("what it says cannot be read");
+                    }
+                }
+                true
+            }
+            Err(_) => {
+                self.give_up(
+                    |_| true,
+                    "the job's agent has ended, or passes nothing on any more",
+                );
+                false
+            }
+        }
+    }
+
+    /// Looks from time to time how far the clocks have gone apart.
+    fn compare(&mut self) {
+        if self.compared.elapsed() < CLOCK_EVERY {
+            return;
+        }
+        // Those that say nothing any more are not waited for.
+        let hosts = &self.hosts;
+        let goes = |node: &u32| {
+            hosts
+                .get(node)
+                .is_some_and(|host| host.course == Course::Goes)
+        };
+        let found = clocks(&self.job, CLOCK_ROUNDS / 4, goes);
+        for (node, clock) in found {
+            if let Some(host) = self.hosts.get_mut(&node) {
+                host.lately = clock;
+            }
+        }
+        self.compared = Instant::now();
+    }
+
+    fn give_up(&mut self, of: impl Fn(&Host) -> bool, why: &'static str) {
+        let hosts = self.hosts.values_mut();
+        for host in hosts.filter(|host| host.course == Course::Goes && of(host)) {
+            host.course = Course::Broken(why);
+        }
+    }
+
+    /// Whether all hosts have told all that they will.
+    pub fn is_over(&self) -> bool {
+        self.hosts.values().all(|host| host.course != Course::Goes)
+    }
+
+    /// What is missing, and how far clocks went apart meanwhile, in lines.
+    pub fn missing(self) -> Vec<String> {
+        let lines = self.hosts.values().flat_map(|host| {
+            let broken = match host.course {
+                Course::Broken(why) => Some(format!(
+                    "not seen to the end: ranks {} on {}: {why}",
+                    listed(&host.ranks),
+                    host.name
+                )),
+                _ => None,
+            };
+            let apart = host.lately.ahead_ns.abs_diff(host.clock.ahead_ns);
+            let known = host.clock.within_ns.saturating_add(host.lately.within_ns);
+            let drifted = (apart > known).then(|| {
+                let us = apart / 1000;
+                format!("the clock of {} went {us} µs apart from this host's: its later times are off by up to that", host.name)
+            });
+            [broken, drifted]
+        });
+        lines.flatten().collect()
+    }
+}
+
+/// Writes a frame for the agent that started this, its length before it.
+pub fn write_frame(out: &mut impl Write, frame: &[u8]) -> std::io::Result<()> {
+    out.write_all(&(frame.len() as u32).to_le_bytes())?;
+    out.write_all(frame)?;
+    out.flush()
+}
+
+/// Records the ranks of this host for another, as an agent wants it; the exit code.
+pub fn record_for_agent(visit: &QueryClient, ms: u32) -> i32 {
+    let time = (ms > 0).then(|| Duration::from_millis(ms.into()));
+    i32::from(record(visit, (ReadFrom::Now, time), STREAM, None).is_err())
+}
+
+/// The same, from the beginning to the end, also where none of its ranks has come yet: until then
+/// it says that it waits.
+pub fn record_all_for_agent(mut visit: QueryClient) -> i32 {
+    for looks in 0u32.. {
+        if visit.file.is_some() {
+            break;
+        }
+        // An empty frame, before which nothing came, is as good a word as any.
+        if looks.is_multiple_of(WORDS_EVERY)
+            && write_frame(&mut std::io::stdout(), &0u64.to_le_bytes()).is_err()
+        {
+            return 1;
+        }
+        std::thread::sleep(WORLD_LOOK);
+        visit = match query_client::visit(&visit.name) {
+            Ok(visit) => visit,
+            Err(_) => return 1,
+        };
+    }
+    i32::from(record(&visit, (ReadFrom::Beginning, None), STREAM, None).is_err())
+}
+
+const STREAM: Wants<'static> = Wants {
+    timeline: None,
+    shares: false,
+    traffic: false,
+    stream: true,
+};
+
+/// Looks from one word that it waits to the next.
+const WORDS_EVERY: u32 = 25;
+
+/// Between two looks whether a host's first rank has come: its journal holds what it records
+/// meanwhile.
+const WORLD_LOOK: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use garonne_trace::event_stream::Writer;
+
+    const CLOCK: Clock = Clock {
+        ahead_ns: 1000,
+        within_ns: 5,
+    };
+
+    fn host(ranks: &[u32]) -> Host {
+        Host {
+            name: "b".into(),
+            ranks: ranks.to_vec(),
+            reader: Reader::default(),
+            clock: CLOCK,
+            lately: CLOCK,
+            heard: Instant::now(),
+            course: Course::Goes,
+        }
+    }
+
+    fn work(rank: u32) -> Seen {
+        Seen {
+            rank,
+            thread: 1,
+            cpu: 0,
+            at_ns: 5000,
+            what: What::Work {
+                operation: 1,
+                peer: None,
+                since_ns: 4000,
+                bytes: 9,
+            },
+        }
+    }
+
+    #[test]
+    fn a_clock_is_known_within_half_of_what_its_answer_took() {
+        let clock = Clock::of(1_000_000, 400, 600);
+        assert_eq!((clock.ahead_ns, clock.within_ns), (999_500, 100));
+        assert_eq!(clock.here(1_000_000), 500);
+        let behind = Clock::of(100, 1000, 1000);
+        assert_eq!((behind.ahead_ns, behind.here(100)), (-900, 1000));
+        assert_eq!(clock.here(0), 0);
+    }
+
+    #[test]
+    fn what_another_host_saw_is_told_in_the_time_of_this_one() {
+        let (mut host, mut writer, mut told) = (host(&[2, 3]), Writer::default(), Vec::new());
+        writer.see(&work(3));
+        assert!(host.read(&writer.close(), &mut |seen| told.push(seen)));
+        let What::Work { since_ns, .. } = told[0].what else {
+            panic!("{told:?}");
+        };
+        assert_eq!((told[0].at_ns, since_ns), (4000, 3000));
+        assert!(host.read(&writer.finish(), &mut |_| panic!("there was nothing more")));
+        assert_eq!(host.end(), Course::Over);
+    }
+
+    #[test]
+    fn a_host_speaks_for_its_own_ranks_and_what_did_not_come_is_lost_to_all_of_them() {
+        let (mut host, mut writer, mut told) = (host(&[2, 3]), Writer::default(), Vec::new());
+        writer.see(&work(3));
+        let _ = writer.close();
+        assert!(host.read(&writer.close(), &mut |seen| told.push(seen)));
+        let lost: Vec<_> = told
+            .iter()
+            .map(|seen| (seen.rank, seen.what.clone()))
+            .collect();
+        assert_eq!(lost, [(2, What::Lost(1)), (3, What::Lost(1))]);
+        assert_ne!(host.end(), Course::Over);
+        writer.see(&work(4));
+        assert!(!host.read(&writer.close(), &mut |_| panic!(
+            "of a rank of another host"
+        )));
+    }
+}

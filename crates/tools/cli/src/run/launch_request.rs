@@ -1,0 +1,89 @@
+//! What the words after `garonne run` ask for, and what is to be known of the system to understand
+//! them.
+
+use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use garonne_node::job::Job;
+use garonne_node::node_map::{HostOrder, HostSpec};
+use garonne_topology::binding::Policy;
+use garonne_topology::cpuset::CpuSet;
+
+use super::join_hosts::Joining;
+use super::rank_file::RankFile;
+use super::trace_option::Tracing;
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// On a terminal.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What the system says.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Number of ranks when nobody says.
+    pub cores: u32,
+    /// Names that mean this host.
+    pub host_names: Vec<String>,
+    /// Variables of the environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Reads a file of hosts.
+    pub read: fn(&OsStr) -> std::io::Result<String>,
+    /// Which of these names are this host's, where it is not known by them; whether the system is
+    /// to be asked.
+    pub are_own: fn(&[&str], bool) -> Vec<bool>,
+}
+
+/// What the user asks for.
+#[derive(Debug)]
+pub enum Request {
+    /// Run a job.
+    Run(Box<Order>),
+    /// Print the version.
+    Version,
+    /// Print help.
+    Help,
+    /// Print help, and what is accepted without effect or refused.
+    HelpAll,
+}
+
+/// A job and how to treat it.
+#[derive(Debug)]
+pub struct Order {
+    /// The job, its placement not yet decided.
+    pub job: Job,
+    /// The hosts named, if any.
+    pub hosts: Vec<HostSpec>,
+    /// In which order they take ranks.
+    pub mapping: HostOrder,
+    /// Where to put the ranks.
+    pub policy: Policy,
+    /// When to colour.
+    pub colour: When,
+    /// Print where the ranks run.
+    pub report_bindings: bool,
+    /// Where to write the launcher's process id: `-`, `+` (standard error), or a file.
+    pub report_pid: Option<PathBuf>,
+    /// The CPUs that the job may use, of those that we may.
+    pub cpus: Option<CpuSet>,
+    /// What the job is called.
+    pub name: Option<String>,
+    /// Where metrics are served.
+    pub metrics: Option<SocketAddr>,
+    /// The host of each rank, where a rank file names them.
+    pub rank_file: Option<RankFile>,
+    /// Where to write how the job ended.
+    pub json: Option<PathBuf>,
+    /// What to record.
+    pub tracing: Tracing,
+    /// Hosts that are to join.
+    pub joining: Joining,
+}
