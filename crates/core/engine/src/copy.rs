@@ -6,7 +6,7 @@
 //! side is plain memory, or where stores are to bypass the caches.
 
 use crate::limits::{BLOCKS_AT_A_TIME, BLOCKS_AT_FIRST, BOUNCE};
-use crate::rail::Room;
+use crate::transport::Room;
 use garonne_sync::copy::{Stores, copy_mem_with};
 use garonne_sync::user::{Data, Packed, UserMem};
 

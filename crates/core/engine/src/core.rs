@@ -1,33 +1,33 @@
 //! The core of an engine: everything that needs no rail. Envelopes in, matches and completions out,
 //! control packets queued.
 //!
-//! Owned by a [`crate::shard::Shard`], which couples it with a rail: the rail's polls call it
+//! Owned by a [`crate::engine::Shard`], which couples it with a rail: the rail's polls call it
 //! through `Sink`, and what it wants to send leaves through its outbox and work lists when the
 //! shard pumps. Bounded by requests, credits and gates.
 
-use crate::ahead::Ahead;
 use crate::api::{Context, Error, Peer, Status, TypeMark};
 use crate::copy::{Bounce, copy_between, copy_in};
-use crate::counters::Counters;
-use crate::event::{Events, What};
-use crate::gate::{Gate, Quotas, stream_key, widen};
+use crate::fast::recv::Expected;
+use crate::fast::recv_channel::Inlets;
+use crate::key_map::Lists;
 use crate::limits::{OUTBOX, SELF_CREDIT};
-use crate::matcher::{Envelope, Matcher};
-use crate::news::News;
-use crate::priority::Priorities;
-use crate::quick::Expected;
-use crate::rail::{Header, Kind, Reach};
-use crate::ready::Inlets;
-use crate::request::{Mark, Requests, Side, State, from_wire};
-use crate::route::Routes;
-pub(crate) use crate::store::misfit;
-use crate::store::{Body, Meta, Store};
-use crate::strategy::loaded::Loaded;
-use crate::strategy::order::Order;
-use crate::streams::Streams;
-use crate::table::Lists;
-use crate::watch::Watcher;
-use crate::wire::{Announce, Bytes, Clear, Finish};
+use crate::matching::matcher::{Envelope, Matcher};
+pub(crate) use crate::matching::unexpected::misfit;
+use crate::matching::unexpected::{Body, Meta, Store};
+use crate::observe::completion_events::News;
+use crate::observe::counters::Counters;
+use crate::observe::events::{Events, What};
+use crate::observe::tracer::Watcher;
+use crate::peer::routes::Routes;
+use crate::peer::sequences::Streams;
+use crate::peer::state::{Gate, Quotas, stream_key, widen};
+use crate::protocol::early_rtr::Ahead;
+use crate::protocol::wire::{Announce, Bytes, Clear, Finish};
+use crate::requests::{Mark, Requests, Side, State, from_wire};
+use crate::schedule::order::Order;
+use crate::schedule::plugin::Loaded;
+use crate::schedule::priority::Priorities;
+use crate::transport::{Header, Kind, Reach};
 use garonne_sync::post_mortem::Area;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::UserMem;
@@ -73,14 +73,14 @@ pub(crate) struct Core {
     pub tracks: Vec<(Context, u32)>,
     /// Where the streams lie that were used lately.
     pub routes: Routes,
-    /// See `quick`.
+    /// See `fast::recv`.
     pub expected: Expected,
-    /// See `ready`.
+    /// See `fast::recv_channel`.
     pub inlets: Inlets,
     pub matcher: Matcher,
     pub requests: Requests,
     pub store: Store,
-    /// Sends in windows, in three kinds of list; see `held`.
+    /// Sends in windows, in three kinds of list; see `remote_probe`.
     pub window: Lists,
     pub outbox: VecDeque<Control>,
     /// Control packets for peers that look at nothing any more, until this rank is in use again.
@@ -91,7 +91,7 @@ pub(crate) struct Core {
     pub streams_out: BTreeMap<Peer, VecDeque<u32>>,
     /// Sends that may write to their receivers' memory.
     pub pushes: VecDeque<u32>,
-    /// See `ahead`.
+    /// See `early_rtr`.
     pub ahead: Ahead,
     /// Receives whose fetch is over, for the rail to learn from: their names, and whether the way
     /// could be gone.
@@ -114,7 +114,7 @@ pub(crate) struct Core {
     pub lost: Vec<Peer>,
     /// Peers were heard of that the rail was not asked about yet.
     pub fresh_gates: bool,
-    /// Tracks may be used (see `track`).
+    /// Tracks may be used (see `fast::send_channel`).
     pub runs: bool,
     /// Completions so far; changes tell waiters to look.
     pub completions: u64,
@@ -127,7 +127,7 @@ pub(crate) struct Core {
     /// Where to show what was sent and what is kept.
     pub tally: Option<Segment>,
     pub bounce: Bounce,
-    /// Who is told what happens; see `watch`.
+    /// Who is told what happens; see `tracer`.
     pub watcher: Option<Arc<dyn Watcher>>,
     /// Who is asked in which order messages leave; see `plan`.
     pub loaded: Option<Arc<Loaded>>,
@@ -449,7 +449,7 @@ impl Core {
         let (peer, send) = (operation.peer, operation.remote);
         let clear = Clear {
             send,
-            recv: crate::request::to_wire(self.requests.name(receive)),
+            recv: crate::requests::to_wire(self.requests.name(receive)),
         };
         self.tell(
             peer,

@@ -1,53 +1,28 @@
-//! One rank's communication core, sans-IO: gates, tags, matching, window, strategies, rendezvous,
-//! credits, formats.
+//! The communication engine of one rank, sans-IO: matching, protocols, credits, packet formats.
 //!
-//! It makes no system call, reads no clock, starts no thread, has no global and no environment. It
-//! reaches the world through the `Rail` trait only, so the same code runs under real processes,
-//! threads as ranks, and the simulator.
+//! The engine makes no system call, reads no clock, starts no thread, has no global and no
+//! environment. The engine reaches the world through the `Rail` trait only, so the same code runs
+//! under real processes, threads as ranks, and the simulator.
 
 #![forbid(unsafe_code)]
 
-mod ahead;
 pub mod api;
-mod arrive;
-mod audit;
-mod concurrent;
 mod copy;
 mod core;
-pub mod counters;
-mod credit;
-pub mod event;
-mod fetch;
-mod flow;
-mod gate;
-mod held;
-pub mod in_use;
-pub mod lift;
+pub mod engine;
+pub mod fast;
+mod key_map;
 pub mod limits;
-mod matcher;
-pub mod news;
-mod packet;
-mod plan;
-pub mod post_mortem;
-pub mod priority;
-mod pump;
-pub mod quick;
-pub mod rail;
-mod ready;
+mod matching;
+pub mod observe;
+mod peer;
+mod progress;
+pub mod protocol;
 pub mod reliable;
-mod request;
-mod route;
-pub mod shard;
-mod store;
-pub mod strategy;
-mod streams;
-mod table;
-pub mod track;
-mod trail;
-mod waiting;
-pub mod watch;
-mod wire;
-#[cfg(fuzzing)]
-pub use wire::decode_anything;
+mod requests;
+pub mod schedule;
+pub mod transport;
 
-pub use gate::Quotas;
+pub use peer::state::Quotas;
+#[cfg(fuzzing)]
+pub use protocol::wire::decode_anything;

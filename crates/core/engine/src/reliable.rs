@@ -10,7 +10,7 @@
 
 mod frame;
 
-use crate::rail::Class;
+use crate::transport::Class;
 pub use frame::{Frame, Packet, open, seal};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -217,7 +217,7 @@ pub fn receive_anything(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rail::Header;
+    use crate::transport::Header;
     use proptest::prelude::*;
 
     fn packet(number: u32) -> Packet {

@@ -3,12 +3,12 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::*;
-use garonne_engine::quick::Catch;
-use garonne_engine::rail::{
+use garonne_engine::engine::Shard;
+use garonne_engine::fast::recv::Catch;
+use garonne_engine::transport::{
     Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Header, Kind, Limits, Rail, Reach,
     Refusal, Room, Sink, Step, Token, WakeSource,
 };
-use garonne_engine::shard::Shard;
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use proptest::prelude::*;

@@ -3,11 +3,11 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Peer, Recv, Send, Source, Started};
-use garonne_engine::rail::{
+use garonne_engine::engine::Shard;
+use garonne_engine::transport::{
     Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token,
     WakeSource,
 };
-use garonne_engine::shard::Shard;
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::VecDeque;

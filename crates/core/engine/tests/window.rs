@@ -3,16 +3,16 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Peer, Send};
+use garonne_engine::engine::Shard;
 use garonne_engine::limits::{ORDER_LOOK_AHEAD, ORDER_PATIENCE};
-use garonne_engine::priority::Priority;
-use garonne_engine::rail::{
+use garonne_engine::schedule::builtin::BuiltIn;
+use garonne_engine::schedule::plugin::{
+    Answer, Counts, Decides, Loaded, Question, Strategy, Window,
+};
+use garonne_engine::schedule::priority::Priority;
+use garonne_engine::transport::{
     Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token,
     WakeSource,
-};
-use garonne_engine::shard::Shard;
-use garonne_engine::strategy::built_in::BuiltIn;
-use garonne_engine::strategy::loaded::{
-    Answer, Counts, Decides, Loaded, Question, Strategy, Window,
 };
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};

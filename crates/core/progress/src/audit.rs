@@ -5,8 +5,8 @@ use crate::locked_engine::EngineHost;
 use crate::messaging::Host;
 use crate::sharded::Sharded;
 use garonne_engine::api::{Origin, Peer, in_shard, shard_of};
-use garonne_engine::event::{Kept, Sent};
-use garonne_engine::rail::Rail;
+use garonne_engine::observe::events::{Kept, Sent};
+use garonne_engine::transport::Rail;
 
 /// What nobody received at a rank, and what is known of its own sends. For checks that a user asks
 /// for: each call takes the engine's lock.

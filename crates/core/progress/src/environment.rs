@@ -6,7 +6,7 @@
 
 use crate::limits::{AWAY_FROM, REST, YIELD_TAKEN_FROM};
 use garonne_engine::api::{Origin, Peer};
-use garonne_engine::event::{Sent, Waiting};
+use garonne_engine::observe::events::{Sent, Waiting};
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 

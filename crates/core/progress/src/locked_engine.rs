@@ -32,14 +32,14 @@ use external_waits::Meetings;
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
 };
-use garonne_engine::event::{Pending, Sent, Waiting};
-use garonne_engine::in_use::InUse;
-use garonne_engine::priority::Priority;
-use garonne_engine::quick::{Catch, Caught, Ended, Small};
-use garonne_engine::rail::{Rail, WakeSource};
-use garonne_engine::shard::Shard;
-use garonne_engine::track::Track;
-use garonne_engine::watch::Watcher;
+use garonne_engine::engine::Shard;
+use garonne_engine::fast::recv::{Catch, Caught, Ended, Small};
+use garonne_engine::fast::send_channel::Track;
+use garonne_engine::observe::contexts_in_use::InUse;
+use garonne_engine::observe::events::{Pending, Sent, Waiting};
+use garonne_engine::observe::tracer::Watcher;
+use garonne_engine::schedule::priority::Priority;
+use garonne_engine::transport::{Rail, WakeSource};
 use garonne_sync::polled_predicates::Looks;
 use garonne_sync::post_mortem::Placed;
 use garonne_sync::single_flight::Attended;

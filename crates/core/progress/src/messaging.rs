@@ -11,14 +11,14 @@ use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
     without_shard,
 };
-use garonne_engine::event::{Meeting, Pending, Sent};
-use garonne_engine::in_use::InUse;
+use garonne_engine::fast::recv::{Catch, Caught, Ended, Small};
 use garonne_engine::limits::SHORT_GENERATION_BITS;
-use garonne_engine::news;
-use garonne_engine::priority::Priority;
-use garonne_engine::quick::{Catch, Caught, Ended, Small};
-use garonne_engine::rail::{Bulk, Descriptor, Token};
-use garonne_engine::watch::Watcher;
+use garonne_engine::observe::completion_events;
+use garonne_engine::observe::contexts_in_use::InUse;
+use garonne_engine::observe::events::{Meeting, Pending, Sent};
+use garonne_engine::observe::tracer::Watcher;
+use garonne_engine::schedule::priority::Priority;
+use garonne_engine::transport::{Bulk, Descriptor, Token};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::ops::Range;
@@ -160,8 +160,9 @@ const WORD_BITS: u32 = 56;
 
 const REST: u64 = (1 << WORD_BITS) - 1;
 
-const _: () =
-    assert!(news::WORD_BITS <= WORD_BITS && u32::BITS + SHORT_GENERATION_BITS <= WORD_BITS);
+const _: () = assert!(
+    completion_events::WORD_BITS <= WORD_BITS && u32::BITS + SHORT_GENERATION_BITS <= WORD_BITS
+);
 
 impl Awaits {
     /// The end of this stepper, of which there is one at its address.
@@ -183,7 +184,7 @@ impl Awaits {
                 OPERATION | u64::from(generation & GENERATION) << 32 | u64::from(index)
             }
             Awaits::AnyOf(waiter) | Awaits::AnyAnywhere(waiter) => ANY_OF | u64::from(waiter),
-            Awaits::Message(pattern) => MESSAGE | news::word(&pattern),
+            Awaits::Message(pattern) => MESSAGE | completion_events::word(&pattern),
             Awaits::Stepper(address) => STEPPER | address as u64 & REST,
             Awaits::Told(address) => TOLD | address as u64 & REST,
             Awaits::Memory(id) => MEMORY | u64::from(id),
@@ -241,7 +242,8 @@ pub trait Together {
     }
 
     /// The words by which the helper of `peer` is called, for whoever changed what a stepper of its
-    /// program looks at in the commons (`garonne_sync::progress_owner::Call`). `None`: there are none.
+    /// program looks at in the commons (`garonne_sync::progress_owner::Call`). `None`: there are
+    /// none.
     fn hands(&self, peer: Peer) -> Option<Segment> {
         let _ = peer;
         None

@@ -16,13 +16,13 @@ use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, SHARDS_MAX, Send, Started,
     Status, in_shard, shard_of, without_shard,
 };
-use garonne_engine::event::{Meeting, Pending, Sent};
-use garonne_engine::in_use::InUse;
-use garonne_engine::priority::Priority;
-use garonne_engine::quick::{Catch, Caught, Small};
-use garonne_engine::rail::{Bulk, Descriptor, Rail, Token};
-use garonne_engine::shard::Shard;
-use garonne_engine::watch::{Watched, Watcher};
+use garonne_engine::engine::Shard;
+use garonne_engine::fast::recv::{Catch, Caught, Small};
+use garonne_engine::observe::contexts_in_use::InUse;
+use garonne_engine::observe::events::{Meeting, Pending, Sent};
+use garonne_engine::observe::tracer::{Watched, Watcher};
+use garonne_engine::schedule::priority::Priority;
+use garonne_engine::transport::{Bulk, Descriptor, Rail, Token};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use smallvec::SmallVec;

@@ -15,7 +15,7 @@ use crate::constants::{MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::handle::{Handle, MPI_Comm};
 use crate::objects::{COMMS, find_comm};
 use garonne_engine::api::Context;
-use garonne_engine::in_use::InUse;
+use garonne_engine::observe::contexts_in_use::InUse;
 use garonne_mpi::comm::{Comm, number};
 use garonne_mpi::process::Process;
 use garonne_mpi::unreceived::Owner;

@@ -9,7 +9,7 @@ use crate::request::give_request;
 use crate::status::{give, give_outcome};
 use crate::{express, plain, world};
 use garonne_engine::api::shard_of;
-use garonne_engine::quick::Catch;
+use garonne_engine::fast::recv::Catch;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::{Datatype, run_bytes};
 use garonne_mpi::error::Class;

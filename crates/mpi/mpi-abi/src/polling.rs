@@ -11,7 +11,7 @@ use crate::call::{Call, Result};
 use crate::handle::MPI_Request;
 use crate::request;
 use crate::thunk::call_site;
-use garonne_engine::event::{PENDING_SHOWN, Pending};
+use garonne_engine::observe::events::{PENDING_SHOWN, Pending};
 use garonne_node::rank;
 use garonne_node::wait_report::{ASKS_SHOWN, PollReport, PollSlot, PolledCall};
 use std::cell::{Cell, RefCell};

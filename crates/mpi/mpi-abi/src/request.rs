@@ -22,7 +22,7 @@ use crate::plain::looked;
 use crate::status::{encode, give_empty, give_outcome};
 use crate::thunk::call_site;
 use crate::{failures, grequest, plain};
-use garonne_engine::event::Pending;
+use garonne_engine::observe::events::Pending;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
 use garonne_mpi::request::general::General;

@@ -10,7 +10,7 @@ use crate::call::Call;
 use crate::state::forked;
 use crate::world;
 use garonne_engine::api::{Origin, TypeMark};
-use garonne_engine::watch::Watcher;
+use garonne_engine::observe::tracer::Watcher;
 use garonne_node::trace_recorder::{TraceRecorder, TraceRequest};
 use garonne_progress::tasks::watch_runs;
 use std::cell::Cell;

@@ -3,7 +3,7 @@
 use crate::call::{Call, Fault, Result};
 use crate::{checks, entered, env, site, state, tracing};
 use garonne_engine::api::{Context, Peer, shard_of};
-use garonne_engine::watch::Watcher;
+use garonne_engine::observe::tracer::Watcher;
 use garonne_mpi::coll::Boards;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;

@@ -18,7 +18,7 @@ use crate::p2p::buffer::Buffers;
 use crate::request::Request;
 use crate::undelivered;
 use garonne_engine::api::{self, Origin};
-use garonne_engine::in_use::InUse;
+use garonne_engine::observe::contexts_in_use::InUse;
 use garonne_progress::messaging::Host;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

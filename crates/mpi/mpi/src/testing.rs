@@ -6,7 +6,7 @@ use crate::comm::Comm;
 use crate::process::{Config, Process, Resource, ThreadLevel};
 use garonne_engine::Quotas;
 use garonne_engine::api::*;
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
 use garonne_progress::audit::MessageAudit;
 use garonne_progress::environment::Surroundings;
 use garonne_progress::locked_engine::EngineHost;

@@ -9,7 +9,7 @@ use crate::comm::Comm;
 use crate::limits::{UNDELIVERED_AFTER, UNDELIVERED_KNOWN, UNDELIVERED_LOOK};
 use crate::process::Process;
 use crate::request::Request;
-use garonne_engine::event::Pending;
+use garonne_engine::observe::events::Pending;
 use garonne_sync::user::Scratch;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::limits::{CALLERS_NAMED, CONTEXTS_PER_COMM, UNRECEIVED_NAMED};
 use crate::process::Process;
 use garonne_engine::api::{Context, Origin, Peer};
-use garonne_engine::event::{Kept, Sent};
+use garonne_engine::observe::events::{Kept, Sent};
 use std::sync::Arc;
 
 /// What is known of the communicator in whose context a message travelled.

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use garonne_engine::post_mortem::{self, AREA_BYTES, Recorded};
+use garonne_engine::observe::post_mortem::{self, AREA_BYTES, Recorded};
 use garonne_sync::post_mortem::Area;
 use garonne_sync::shm::{Access, Segment};
 

@@ -32,9 +32,9 @@ use std::time::Duration;
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error as EngineError, Peer};
-use garonne_engine::shard::Shard;
-use garonne_engine::strategy::built_in::BuiltIn;
-use garonne_engine::strategy::loaded::Loaded;
+use garonne_engine::engine::Shard;
+use garonne_engine::schedule::builtin::BuiltIn;
+use garonne_engine::schedule::plugin::Loaded;
 use garonne_progress::environment::Patience;
 use garonne_progress::locked_engine::EngineHost;
 use garonne_progress::messaging::Host;

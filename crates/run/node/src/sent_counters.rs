@@ -5,7 +5,7 @@
 //! messages, does neither for long; so who wants to know reads the words from which its engines
 //! count. The rank does nothing for it.
 
-use garonne_engine::counters;
+use garonne_engine::observe::counters;
 use garonne_sync::shm::Segment;
 
 use crate::layout::{self, RankBlock, RankState, SentTotals, WorldShape};

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use garonne_engine::event::{KEPT_SHOWN, PENDING_SHOWN};
+use garonne_engine::observe::events::{KEPT_SHOWN, PENDING_SHOWN};
 
 use crate::error::Result;
 use crate::layout::{RankState, WaitInfo};

@@ -3,7 +3,7 @@
 //!
 //! Read from the environment by every rank when it starts, and by the launcher before it starts
 //! anything. A module runs in the rank's process; its answers are checked by the engine
-//! ([`garonne_engine::strategy::loaded`]).
+//! ([`garonne_engine::schedule::plugin`]).
 
 #[allow(unsafe_code)]
 mod sys;
@@ -12,8 +12,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use garonne_engine::strategy::built_in::BuiltIn;
-use garonne_engine::strategy::loaded::{Answer, Decides, Flow, Message, Piece, Strategy, Window};
+use garonne_engine::schedule::builtin::BuiltIn;
+use garonne_engine::schedule::plugin::{Answer, Decides, Flow, Message, Piece, Strategy, Window};
 
 use crate::codes;
 use crate::error::{Error, Result};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use garonne_engine::api::{Context, Origin, Peer};
-use garonne_engine::watch::{Does, Watched, Watcher};
+use garonne_engine::observe::tracer::{Does, Watched, Watcher};
 use garonne_progress::tasks::{RunWatcher, Step};
 use garonne_sync::shm::{Segment, Word};
 use garonne_sync::trace_ring;

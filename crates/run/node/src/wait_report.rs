@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
 use garonne_engine::api::{Origin, TypeMark};
-use garonne_engine::event::{Action, KEPT_SHOWN, Kept, PENDING_SHOWN, Pending, Waiting};
+use garonne_engine::observe::events::{Action, KEPT_SHOWN, Kept, PENDING_SHOWN, Pending, Waiting};
 use garonne_progress::environment::{Known, Members};
 
 use crate::limits::COMMS_SHOWN;

@@ -6,8 +6,8 @@
 use crate::fabric::SimFabric;
 use crate::regions::{Permit, Want};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::lift::Load;
-use garonne_engine::rail::Step;
+use garonne_engine::protocol::offload::Load;
+use garonne_engine::transport::Step;
 use garonne_sync::user::Data;
 use std::sync::Arc;
 

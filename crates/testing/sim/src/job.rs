@@ -9,7 +9,7 @@ use crate::faults::{Faults, Tally};
 use crate::rail::{Memory, SimRail};
 use garonne_engine::Quotas;
 use garonne_engine::api::Peer;
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
 use garonne_progress::environment::{Given, Patience, Surroundings};
 use garonne_progress::locked_engine::EngineHost;
 use garonne_progress::messaging::Host;

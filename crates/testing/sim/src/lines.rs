@@ -10,8 +10,8 @@ use crate::reads::{Ended, Reads, Word};
 use crate::regions::Want;
 use crate::ways::Ways;
 use garonne_engine::api::Peer;
-use garonne_engine::rail::{Bulk, Sink};
 use garonne_engine::reliable::{Frame, Link, Packet};
+use garonne_engine::transport::{Bulk, Sink};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@
 
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
-use garonne_engine::rail::{
+use garonne_engine::transport::{
     Bulk, Class, Ending, Exposing, Header, Limits, Need, Rail, Reach, Refusal, Room, Sink, Token,
     WakeSource,
 };

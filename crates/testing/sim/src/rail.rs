@@ -6,13 +6,13 @@ use crate::fabric::SimFabric;
 use crate::lines::Lines;
 use crate::regions::Want;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::lift::{Lift, Lifted, Load};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
-use garonne_engine::rail::{
+use garonne_engine::protocol::offload::{Lift, Lifted, Load};
+use garonne_engine::reliable::Packet;
+use garonne_engine::transport::{
     Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Kind, Limits,
     Pieces, Rail, Reach, Refusal, Room, Sink, Step, Token, WakeSource,
 };
-use garonne_engine::reliable::Packet;
 use garonne_sync::copy::Stores;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::HashMap;

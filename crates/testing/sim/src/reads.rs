@@ -6,8 +6,8 @@
 //! is written after the read's end was told. Bounded by [`AT_ONCE`] pieces of each read.
 
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Bulk, Token};
 use garonne_engine::reliable::{open, seal};
+use garonne_engine::transport::{Bulk, Token};
 use garonne_sync::user::Data;
 use std::collections::BTreeMap;
 

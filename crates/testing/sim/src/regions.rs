@@ -6,7 +6,7 @@
 //! keeps its lease until its death is heard. Bounded by what ranks expose.
 
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Ending, Handover, Token};
+use garonne_engine::transport::{Ending, Handover, Token};
 use garonne_sync::user::Data;
 use std::collections::BTreeMap;
 

@@ -6,8 +6,8 @@
 
 use crate::local::{Fabric, LocalRail};
 use garonne_engine::Quotas;
-use garonne_engine::rail::Rail;
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
+use garonne_engine::transport::Rail;
 use garonne_progress::environment::{Patience, Surroundings};
 use garonne_progress::locked_engine::EngineHost;
 use garonne_progress::messaging::Host;

@@ -5,7 +5,7 @@
 //! carries only a try now and then. Answers go the way that was heard from last. Among the others
 //! the engine's strategy chooses by what each still has under way. Bounded by what is under way.
 
-use garonne_engine::strategy::split::{self, Way};
+use garonne_engine::schedule::stripe::{self, Way};
 use std::collections::BTreeMap;
 
 /// Repeats after which a way is left alone.
@@ -94,7 +94,7 @@ impl Ways {
                 backlog: self.ways[*at].backlog,
             })
             .collect();
-        among[split::first(&ways, len)]
+        among[stripe::first(&ways, len)]
     }
 
     /// Something came by this way.

@@ -3,7 +3,7 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard};
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
 use garonne_progress::environment::{Lent, Patience, Surroundings};
 use garonne_progress::limits::FORK_WAITS;
 use garonne_progress::locked_engine::EngineHost;

@@ -5,8 +5,8 @@ use garonne_engine::Quotas;
 use garonne_engine::api::{
     Context, Error, Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started,
 };
-use garonne_engine::lift::Flight;
-use garonne_engine::watch::{Watched, Watcher};
+use garonne_engine::observe::tracer::{Watched, Watcher};
+use garonne_engine::protocol::offload::Flight;
 use garonne_progress::messaging::Host;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;

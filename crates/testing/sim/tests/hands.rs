@@ -4,8 +4,8 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
-use garonne_engine::rail::Rail;
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
+use garonne_engine::transport::Rail;
 use garonne_progress::environment::Patience;
 use garonne_progress::locked_engine::EngineHost;
 use garonne_progress::messaging::{Host, Stepper};

@@ -4,7 +4,7 @@ use garonne_engine::Quotas;
 use garonne_engine::api::{
     Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status,
 };
-use garonne_engine::rail::Rail;
+use garonne_engine::transport::Rail;
 use garonne_progress::messaging::Host;
 use garonne_sim::{Setup, threads, threads_with};
 use garonne_sync::user::{Data, Scratch};

@@ -3,7 +3,7 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Send, Source, Started};
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
 use garonne_sim::course::course;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::random::Random;

@@ -2,7 +2,7 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Send, Source};
-use garonne_engine::strategy::loaded::{
+use garonne_engine::schedule::plugin::{
     Answer, Counts, Decides, Loaded, Question, Strategy, Window,
 };
 use garonne_progress::messaging::Host;

@@ -3,7 +3,7 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
 use garonne_progress::environment::{Patience, Surroundings};
 use garonne_progress::locked_engine::EngineHost;
 use garonne_progress::messaging::{Host, Stepper};

@@ -5,7 +5,7 @@ use garonne_engine::Quotas;
 use garonne_engine::api::{
     Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard,
 };
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
 use garonne_progress::environment::Patience;
 use garonne_progress::locked_engine::EngineHost;
 use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};

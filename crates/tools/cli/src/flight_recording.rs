@@ -10,8 +10,8 @@ use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use garonne_engine::event::{Event, What};
-use garonne_engine::post_mortem::Recorded;
+use garonne_engine::observe::events::{Event, What};
+use garonne_engine::observe::post_mortem::Recorded;
 use garonne_node::flight_recorder::{self, FlightRecording};
 use garonne_node::printable::line;
 use garonne_node::{bounded_read, call_names, launcher};

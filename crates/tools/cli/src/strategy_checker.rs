@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use garonne_engine::strategy::examine::{self, Report};
-use garonne_engine::strategy::loaded::{Decides, Question, Strategy};
+use garonne_engine::schedule::plugin::{Decides, Question, Strategy};
+use garonne_engine::schedule::plugin_check::{self, Report};
 use garonne_node::strategy::StrategyModule;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -74,7 +74,7 @@ pub struct Told {
     pub findings: Vec<ToldFinding>,
 }
 
-/// See [`examine::Finding`].
+/// See [`plugin_check::Finding`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ToldFinding {
     /// What it was asked, by its place among all questions.
@@ -129,7 +129,7 @@ pub fn inside(what: Inside, file: &Path, seed: u64) -> i32 {
     }));
     if what == Inside::Examine {
         let mut before = |question: Question, case| tell(&Line::Asks(question as usize, case));
-        tell(&Line::Report(told(&examine::examine(
+        tell(&Line::Report(told(&plugin_check::examine(
             &module,
             seed,
             &mut before,
@@ -139,7 +139,7 @@ pub fn inside(what: Inside, file: &Path, seed: u64) -> i32 {
 }
 
 fn told(report: &Report) -> Told {
-    let finding = |finding: &examine::Finding| ToldFinding {
+    let finding = |finding: &plugin_check::Finding| ToldFinding {
         question: finding.question as usize,
         case: finding.case,
         property: finding.property.text().to_owned(),

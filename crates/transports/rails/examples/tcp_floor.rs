@@ -3,7 +3,7 @@
 //! interleaved in one run. `cargo run --release -p garonne-rails --example tcp_floor`
 
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Header, Rail, Sink, Token};
+use garonne_engine::transport::{Bulk, Descriptor, Ending, Exposing, Header, Rail, Sink, Token};
 use garonne_rails::tcp::{Hosts, House, Process, Secret, TcpRail, listen};
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::fs::File;

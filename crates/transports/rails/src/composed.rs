@@ -18,8 +18,8 @@ use crate::limits::{COMPOSED_TCP_EVERY_MAX, TCP_FLOW_MAX};
 use crate::shm::ShmRail;
 use crate::tcp::{Sockets, TcpRail};
 use garonne_engine::api::{Error, Peer, Shortage};
-use garonne_engine::lift::{Lift, Lifted};
-use garonne_engine::rail::{
+use garonne_engine::protocol::offload::{Lift, Lifted};
+use garonne_engine::transport::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits,
     Need, Pieces, Rail, Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };

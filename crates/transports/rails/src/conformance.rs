@@ -5,8 +5,8 @@
 //! Every check begins with a new world. Bounded: each check ends after a fixed number of polls.
 
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::lift::{Lift, Lifted};
-use garonne_engine::rail::{
+use garonne_engine::protocol::offload::{Lift, Lifted};
+use garonne_engine::transport::{
     Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Rail, Refusal, Sink, Step,
     Token,
 };

@@ -9,7 +9,7 @@
 
 use crate::limits::PACKET_MAX;
 use crate::shm::pace::WAYS;
-use garonne_engine::rail::Fetch;
+use garonne_engine::transport::Fetch;
 use garonne_sync::copy::{self, Routine, copy_mem_by};
 use garonne_sync::shm::Segment;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

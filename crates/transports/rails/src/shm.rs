@@ -33,9 +33,9 @@ use crate::limits::{
     HANDS_LOOKS, HANDS_LOOKS_MAX, INLINE_MAX, PACE_UNWORN_MAX, PACKET_MAX, RANKS_MAX, SHARE_MIN,
 };
 use garonne_engine::api::{Error, Peer, Shortage};
-use garonne_engine::lift::{Lift, Lifted};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
-use garonne_engine::rail::{
+use garonne_engine::protocol::offload::{Lift, Lifted};
+use garonne_engine::transport::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits,
     Need, Rail, Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };

@@ -85,7 +85,7 @@ pub(crate) use crate::tcp::wake::Sockets;
 use crate::tcp::wake::TcpWake;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
-use garonne_engine::rail::{
+use garonne_engine::transport::{
     Bulk as BulkCopy, Class, Descriptor, Ending, Exposing, Flowing, Header, Limits, Pieces, Rail,
     Reach, Refusal, Room, Sink, Token, WakeSource,
 };

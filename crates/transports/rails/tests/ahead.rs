@@ -5,9 +5,9 @@ use garonne_engine::Quotas;
 use garonne_engine::api::{
     Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status,
 };
-use garonne_engine::quick::{Catch, Small};
-use garonne_engine::rail::Rail;
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
+use garonne_engine::fast::recv::{Catch, Small};
+use garonne_engine::transport::Rail;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;

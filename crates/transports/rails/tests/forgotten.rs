@@ -3,8 +3,8 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
-use garonne_engine::quick::{Catch, Small};
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
+use garonne_engine::fast::recv::{Catch, Small};
 use garonne_rails::shm::{ShmRail, Threads};
 use garonne_sync::user::{Data, Scratch};
 use std::ops::Range;

@@ -2,8 +2,8 @@
 //! calls processes use.
 
 use garonne_engine::api::Error;
-use garonne_engine::lift::{Lift, Lifted};
-use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Handover, Rail, Step};
+use garonne_engine::protocol::offload::{Lift, Lifted};
+use garonne_engine::transport::{Bulk, Descriptor, Ending, Exposing, Fetch, Handover, Rail, Step};
 use garonne_rails::conformance::Told;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;

@@ -2,7 +2,7 @@
 //! system calls that processes use, and what only this rail promises.
 
 use garonne_engine::api::Peer;
-use garonne_engine::rail::{Class, Rail};
+use garonne_engine::transport::{Class, Rail};
 use garonne_rails::conformance::{Told, World, check_all, send};
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use std::sync::Arc;

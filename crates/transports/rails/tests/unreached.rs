@@ -5,8 +5,8 @@ use garonne_engine::Quotas;
 use garonne_engine::api::{
     Error, Lacking, Mode, Origin, Pattern, Peer, Recv, Request, Send, Shortage, Source, Started,
 };
-use garonne_engine::rail::Rail;
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
+use garonne_engine::transport::Rail;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch};

@@ -6,7 +6,7 @@
 //! to three bits changed or one burst of up to 32, else but once in four thousand million. That is
 //! no protection against somebody who wants to deceive; rails between hosts have one.
 
-use crate::rail::Header;
+use crate::transport::Header;
 
 /// Bytes of the checksum.
 const SUM: usize = 4;

@@ -27,7 +27,7 @@ use crate::limits::{HANDED_OVER_FROM, LOOKS_SOON, WORTH, WORTH_AWAKE};
 use crate::sys;
 use crate::tasks::{self, Cores, Tasks};
 use garonne_engine::api::Request;
-use garonne_engine::rail::Rail;
+use garonne_engine::transport::Rail;
 use garonne_sync::pad::CachePadded;
 use garonne_sync::progress_owner::{For, Gate, Lendings};
 use garonne_sync::try_lock::OneThread;

@@ -4,7 +4,7 @@
 //! Owned by the engine host. A thread notes what it is about to wait for, and withdraws it
 //! afterwards. Bounded by the threads that wait.
 
-use garonne_engine::event::{Meeting, Waiting};
+use garonne_engine::observe::events::{Meeting, Waiting};
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl Meetings {
 mod tests {
     use super::*;
     use garonne_engine::api::Origin;
-    use garonne_engine::event::Awaited;
+    use garonne_engine::observe::events::Awaited;
 
     #[test]
     fn a_thread_that_goes_on_leaves_what_another_waits_for() {

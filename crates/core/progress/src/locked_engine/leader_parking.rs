@@ -1,14 +1,14 @@
 //! How a poller steps aside for threads of its rank that come and go: it lies down on the bell, and
 //! leaves its role there.
 //!
-//! Part of `locked_engine`. A poller that called another thread, which then got its very core, is in
-//! that one's way: it would be switched to and from with each message. So it sleeps at once, on the
-//! bell and in its seat, and whoever begins a wait meanwhile polls in its place
+//! Part of `locked_engine`. A poller that called another thread, which then got its very core, is
+//! in that one's way: it would be switched to and from with each message. So it sleeps at once, on
+//! the bell and in its seat, and whoever begins a wait meanwhile polls in its place
 //! ([`EngineHost::relieve`]) and lays the role back when it leaves ([`EngineHost::lay_back`]):
 //! armed, looked after once more, and nobody woken. Peers ring only if nobody came.
-//! `garonne_sync::waiters` says why no role is lost. What a peer wrote without a fence may have been
-//! seen by neither side, so a nap is as short as the first one of any sleeper, and who lies looks
-//! for itself after each in which nobody relieved it.
+//! `garonne_sync::waiters` says why no role is lost. What a peer wrote without a fence may have
+//! been seen by neither side, so a nap is as short as the first one of any sleeper, and who lies
+//! looks for itself after each in which nobody relieved it.
 
 use super::multi_wait::myself;
 use super::progress::Look;
@@ -16,7 +16,7 @@ use super::{By, EngineHost};
 use crate::environment::Surroundings;
 use crate::limits::{LAYS_BACK, NAP_ON_BELL, NAPS_IN_VAIN};
 use crate::messaging::Awaits;
-use garonne_engine::rail::Rail;
+use garonne_engine::transport::Rail;
 use garonne_sync::deferred_wake::{self, Postponed};
 use garonne_sync::waiters::{Called, Seat};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,10 +1,10 @@
 //! How several threads of a rank wait: one polls for all, the others sleep in their seats.
 //!
-//! Part of `locked_engine`. Who sits says what it waits for, so that the poller, or whichever thread
-//! brings that about, wakes it and nobody else. Who waits for memory that other processes write
-//! lends its look: the poller looks for it whenever it asks for itself, also between arming the
-//! bell and sleeping. A poller that leaves hands its role over to one that sits. With one thread in
-//! MPI nothing of this is used. `garonne_sync::waiters` says why no wake-up is lost.
+//! Part of `locked_engine`. Who sits says what it waits for, so that the poller, or whichever
+//! thread brings that about, wakes it and nobody else. Who waits for memory that other processes
+//! write lends its look: the poller looks for it whenever it asks for itself, also between arming
+//! the bell and sleeping. A poller that leaves hands its role over to one that sits. With one
+//! thread in MPI nothing of this is used. `garonne_sync::waiters` says why no wake-up is lost.
 
 use super::EngineHost;
 use crate::environment::{Given, Surroundings};
@@ -13,9 +13,9 @@ use crate::limits::{
     SEATLESS_NAP, SERVED_BEFORE_ASIDE,
 };
 use crate::messaging::Awaits;
-use garonne_engine::news;
-use garonne_engine::quick::{Catch, Caught};
-use garonne_engine::rail::Rail;
+use garonne_engine::fast::recv::{Catch, Caught};
+use garonne_engine::observe::completion_events;
+use garonne_engine::transport::Rail;
 use garonne_sync::deferred_wake::Postponed;
 use garonne_sync::waiters::{Called, Seats, Who};
 use std::sync::atomic::Ordering;
@@ -171,7 +171,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let Some(Awaits::Receive(name, pattern)) = awaits.map(|awaits| awaits()) else {
             return self.served.store(OTHER_WAIT, Ordering::Relaxed);
         };
-        self.served.store(news::word(&pattern), Ordering::Relaxed);
+        self.served
+            .store(completion_events::word(&pattern), Ordering::Relaxed);
         if self.seats.is_bell_kept() {
             self.enter().blocks_in(name, true);
         }
@@ -182,7 +183,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     fn is_rival(&self, awaits: &dyn Fn() -> Awaits) -> bool {
         let served = self.served.load(Ordering::Relaxed);
         served != OTHER_WAIT
-            && matches!(awaits(), Awaits::Receive(_, pattern) if news::word(&pattern) == served)
+            && matches!(awaits(), Awaits::Receive(_, pattern) if completion_events::word(&pattern) == served)
     }
 
     /// The poller leaves, and its role goes to who lies on the bell, or to one that sits, if there
@@ -235,7 +236,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         };
         if caught.is_some() {
             self.served
-                .store(news::word(&catch.pattern()), Ordering::Relaxed);
+                .store(completion_events::word(&catch.pattern()), Ordering::Relaxed);
         }
         self.resign(role);
         caught

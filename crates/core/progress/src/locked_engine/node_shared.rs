@@ -5,9 +5,9 @@ use super::{EngineHost, lock};
 use crate::environment::Surroundings;
 use crate::messaging::Together;
 use garonne_engine::api::{Context, Error, Peer};
-use garonne_engine::event::Meeting;
-use garonne_engine::lift::{Lift, Lifted};
-use garonne_engine::rail::{Bulk, Descriptor, Exposing, Rail, Token};
+use garonne_engine::observe::events::Meeting;
+use garonne_engine::protocol::offload::{Lift, Lifted};
+use garonne_engine::transport::{Bulk, Descriptor, Exposing, Rail, Token};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 

@@ -20,8 +20,8 @@ use crate::environment::Surroundings;
 use crate::limits::{BESIDE_DOUBLINGS, BESIDE_EVERY, BESIDE_NAP};
 use crate::messaging::{Awaited, Host};
 use garonne_engine::api::{Request, SHARDS_MAX};
-use garonne_engine::rail::Rail;
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
+use garonne_engine::transport::Rail;
 use garonne_sync::pad::CachePadded;
 use garonne_sync::progress_owner::For;
 use std::cell::Cell;
@@ -521,8 +521,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         looks.is_multiple_of(BESIDE_EVERY) && self.look_beside(By::Program)
     }
 
-    /// The program goes on with this operation of another shard open: as [`EngineHost::open_operations`],
-    /// of the first.
+    /// The program goes on with this operation of another shard open: as
+    /// [`EngineHost::open_operations`], of the first.
     #[cold]
     #[inline(never)]
     pub(crate) fn left_open_beside(&self, host: &Arc<Self>, request: Request) {

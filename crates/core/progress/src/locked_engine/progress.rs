@@ -1,16 +1,16 @@
 //! Advancing: one look at the rail, what the engine does with it, and the steppers that it is news
 //! for.
 //!
-//! Part of `locked_engine`. Any thread may advance a host; one at a time runs the steppers, and news
-//! that come to another meanwhile are not lost. A look that finds the engine taken is no look: its
-//! holder may look for other things, or for nothing. So whoever is to sleep afterwards looks
+//! Part of `locked_engine`. Any thread may advance a host; one at a time runs the steppers, and
+//! news that come to another meanwhile are not lost. A look that finds the engine taken is no look:
+//! its holder may look for other things, or for nothing. So whoever is to sleep afterwards looks
 //! [`Look::Surely`].
 
 use super::{By, EngineHost, lock};
 use crate::environment::Surroundings;
 use crate::limits::{ENDED_KNOWN, OPEN_FEW};
 use crate::messaging::{Awaited, Host, Stepper};
-use garonne_engine::rail::Rail;
+use garonne_engine::transport::Rail;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

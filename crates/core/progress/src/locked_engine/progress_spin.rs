@@ -19,7 +19,7 @@ use crate::limits::{
     VIGIL_CALLS, VIGIL_CALLS_MOST, VIGIL_GUESS, VIGIL_LOOKS, VIGIL_PAUSE, VIGIL_PAUSE_MOST,
 };
 use crate::sys;
-use garonne_engine::rail::Rail;
+use garonne_engine::transport::Rail;
 use garonne_sync::pad::CachePadded;
 use garonne_sync::progress_owner::{Call, Inside, Vigil};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};

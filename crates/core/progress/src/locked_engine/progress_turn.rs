@@ -1,10 +1,10 @@
 //! A turn of the helper: what it does when it was called, looks by itself, or is awake, until
 //! nothing moves or somebody of the rank is there.
 //!
-//! Part of `locked_engine`. What is lent to it, and when, is in `async_progress`; how it is called in
-//! `progress_wakeup`; when it stays awake in `progress_spin`. A turn ends with the words armed for what is open
-//! still, if anything is; that changes the word, so that there is another turn, which sees what
-//! came meanwhile.
+//! Part of `locked_engine`. What is lent to it, and when, is in `async_progress`; how it is called
+//! in `progress_wakeup`; when it stays awake in `progress_spin`. A turn ends with the words armed
+//! for what is open still, if anything is; that changes the word, so that there is another turn,
+//! which sees what came meanwhile.
 
 use super::progress::Look;
 use super::progress_wakeup::Words;
@@ -13,7 +13,7 @@ use crate::environment::{Lent, Surroundings};
 use crate::limits::{GRACES_BEFORE_REST, HELPER_SPINS, PUT_OFF_MOST};
 use crate::sys;
 use crate::tasks::{Duty, Next};
-use garonne_engine::rail::Rail;
+use garonne_engine::transport::Rail;
 use garonne_sync::progress_owner::Inside;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,13 +1,13 @@
 //! Watching: having the engine tell what happens, for a trace.
 //!
-//! Part of `locked_engine`. While somebody watches, the lock is a real one and small messages have no
-//! tracks, so that every operation takes the general way, where it can be told of; the shortest
+//! Part of `locked_engine`. While somebody watches, the lock is a real one and small messages have
+//! no tracks, so that every operation takes the general way, where it can be told of; the shortest
 //! ways ask for neither and pay nothing. Switched by a thread of the program that is in MPI.
 
 use super::{EngineHost, lock};
 use crate::environment::Surroundings;
-use garonne_engine::rail::Rail;
-use garonne_engine::watch::Watcher;
+use garonne_engine::observe::tracer::Watcher;
+use garonne_engine::transport::Rail;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 

@@ -16,7 +16,7 @@ use crate::limits::{
 };
 use crate::messaging::{Awaits, Host};
 use crate::tasks::{self, Keypoint, Passed};
-use garonne_engine::rail::Rail;
+use garonne_engine::transport::Rail;
 use garonne_sync::deferred_wake::{self, Postponed};
 use garonne_sync::waiters::Seats;
 use std::sync::atomic::Ordering;

@@ -14,7 +14,7 @@ use crate::comm::Comm;
 use crate::error::Result;
 use crate::process::Process;
 use garonne_engine::api::Origin;
-use garonne_engine::event::{Awaited, Meeting};
+use garonne_engine::observe::events::{Awaited, Meeting};
 use garonne_progress::environment::Counted;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

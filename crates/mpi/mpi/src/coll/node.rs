@@ -19,7 +19,7 @@ use crate::comm::Comm;
 use crate::error::Result;
 use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
-use garonne_engine::event::Awaited;
+use garonne_engine::observe::events::Awaited;
 use garonne_progress::messaging::Awaits;
 use garonne_sync::copy::{self, Routine};
 use garonne_sync::doorbell::Doorbell;

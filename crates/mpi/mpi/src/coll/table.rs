@@ -22,7 +22,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
-use garonne_engine::event::{Awaited, Meeting};
+use garonne_engine::observe::events::{Awaited, Meeting};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::shm_barrier::{Arrival, DEPTH, NOTE_BYTES, Words};
 use std::cell::Cell;

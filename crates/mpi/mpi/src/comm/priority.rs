@@ -1,10 +1,10 @@
-//! Priorities of communicators (`garonne_engine::priority`), by a hint that any of their processes
-//! may give at any time, each for what it sends.
+//! Priorities of communicators (`garonne_engine::schedule::priority`), by a hint that any of their
+//! processes may give at any time, each for what it sends.
 
 use super::{Comm, Inner, lock};
 use crate::limits::CONTEXTS_PER_COMM;
 use garonne_engine::api::{Context, in_shard, without_shard};
-use garonne_engine::priority::Priority;
+use garonne_engine::schedule::priority::Priority;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 

@@ -12,7 +12,7 @@ use crate::group::Group;
 use crate::process::Process;
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::api::{self, Context, Mode, Origin, Pattern, Source, Started};
-use garonne_engine::event::Meeting;
+use garonne_engine::observe::events::Meeting;
 use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};
 use garonne_sync::user::{Data, Scratch};
 use std::future::{Future, poll_fn};

@@ -4,7 +4,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, Origin, Started};
-use garonne_engine::event::{Awaited, Meeting, Pending};
+use garonne_engine::observe::events::{Awaited, Meeting, Pending};
 use garonne_progress::messaging::Awaits;
 use garonne_sync::user::Data;
 

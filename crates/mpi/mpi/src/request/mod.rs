@@ -25,8 +25,8 @@ use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::process::Process;
 use garonne_engine::api;
-use garonne_engine::event::{Meeting, Pending};
-use garonne_engine::quick::Caught;
+use garonne_engine::fast::recv::Caught;
+use garonne_engine::observe::events::{Meeting, Pending};
 use garonne_progress::messaging::{Awaits, Waiter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -105,8 +105,8 @@ pub trait Completion: Send + Sync {
     }
 
     /// The same of one that waits for this among others, for
-    /// [`Host::any_of`](garonne_progress::messaging::Host::any_of). It may change whenever some of that
-    /// has come.
+    /// [`Host::any_of`](garonne_progress::messaging::Host::any_of). It may change whenever some of
+    /// that has come.
     fn awaits_among(&self) -> Awaits {
         Awaits::Anything
     }

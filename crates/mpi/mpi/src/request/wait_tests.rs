@@ -4,7 +4,7 @@ use super::*;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::testing::{self, Bytes};
 use garonne_engine::api::Origin;
-use garonne_engine::event::Waiting;
+use garonne_engine::observe::events::Waiting;
 use garonne_progress::environment::{Given, Patience, Surroundings};
 use garonne_progress::messaging::Awaits;
 use std::sync::Mutex;

@@ -12,7 +12,7 @@ use crate::trace_recorder::TraceRecorder;
 use crate::wait_report::{PollSlot, WaitReport};
 use crate::{limits, sys};
 use garonne_engine::api::Peer;
-use garonne_engine::event::{self, Awaited, Sent, Waiting};
+use garonne_engine::observe::events::{self, Awaited, Sent, Waiting};
 use garonne_progress::environment::{Known, Lent, Members, Patience, Senders, Surroundings};
 use garonne_trace::record::Kind;
 use std::io::Write;
@@ -181,7 +181,7 @@ impl Surroundings for RankEnvironment {
             return None;
         }
         let read = |address, len| memory_of(process, address, len);
-        let origins = event::senders(card.events(), sent, read)?;
+        let origins = events::senders(card.events(), sent, read)?;
         Some(Senders { process, origins })
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use garonne_engine::api::Peer;
-use garonne_engine::strategy::built_in::BuiltIn;
+use garonne_engine::schedule::builtin::BuiltIn;
 use garonne_rails::tcp::{self, Fabrics, Fault, House, Process, Reason, TcpRail};
 use garonne_sync::shm::Segment;
 use garonne_topology::device::{self, Near};

@@ -1,6 +1,6 @@
 //! What threads of a rank ask for again and again without waiting, and its bytes in a look.
 
-use garonne_engine::event::{PENDING_SHOWN, Pending};
+use garonne_engine::observe::events::{PENDING_SHOWN, Pending};
 
 use super::{count, put_text, text, u64_of};
 use crate::error::Result;

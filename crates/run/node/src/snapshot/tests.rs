@@ -2,7 +2,7 @@
 
 use super::*;
 use garonne_engine::api::{Origin, TypeMark};
-use garonne_engine::event::{Action, Kept, Pending};
+use garonne_engine::observe::events::{Action, Kept, Pending};
 
 fn seen(rank: u32) -> DetailedSnapshot {
     let wait = WaitInfo {

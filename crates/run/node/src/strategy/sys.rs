@@ -7,7 +7,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 
-use garonne_engine::strategy::loaded::{Answer, Decides, Flow, Message, Piece, Window};
+use garonne_engine::schedule::plugin::{Answer, Decides, Flow, Message, Piece, Window};
 
 /// The version that this library knows.
 pub const VERSION: u32 = 1;
@@ -240,7 +240,7 @@ impl ModuleFunctions {
         let Some(function) = self.order else {
             return Answer::Yours;
         };
-        let chunk = |chunk: &garonne_engine::strategy::order::Chunk| RawChunk {
+        let chunk = |chunk: &garonne_engine::schedule::order::Chunk| RawChunk {
             bytes: chunk.len,
             context: chunk.context,
             tag: chunk.tag,
@@ -271,7 +271,7 @@ impl ModuleFunctions {
         let Some(function) = self.piece else {
             return Answer::Yours;
         };
-        let way = |lane: &garonne_engine::strategy::loaded::Lane| RawWay {
+        let way = |lane: &garonne_engine::schedule::plugin::Lane| RawWay {
             rate: lane.way.rate,
             latency: lane.way.latency,
             backlog: lane.way.backlog,

@@ -9,7 +9,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use garonne_engine::event::{PENDING_SHOWN, Pending};
+use garonne_engine::observe::events::{PENDING_SHOWN, Pending};
 
 use super::{
     OPERATION_WORDS, SeqlockWords, WaitReport, WaitReportCopy, operation, operation_words,

@@ -10,9 +10,9 @@ use garonne_engine::Quotas;
 use garonne_engine::api::{
     Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard,
 };
-use garonne_engine::quick::Catch;
-use garonne_engine::rail::Rail;
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
+use garonne_engine::fast::recv::Catch;
+use garonne_engine::transport::Rail;
 use garonne_progress::environment::Patience;
 use garonne_progress::locked_engine::EngineHost;
 use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
-use garonne_engine::strategy::built_in::BuiltIn;
+use garonne_engine::schedule::builtin::BuiltIn;
 use garonne_node::strategy::{ENV_STRATEGY, StrategyChoice};
 use serde_json::json;
 

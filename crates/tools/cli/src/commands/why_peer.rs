@@ -1,7 +1,7 @@
 //! `garonne why gate N`: which way the messages of one rank go to each peer, and what decides it.
 
 use comfy_table::{Table, presets};
-use garonne_engine::strategy::loaded::{Counts, Question, counts_bytes, read_counts};
+use garonne_engine::schedule::plugin::{Counts, Question, counts_bytes, read_counts};
 use garonne_node::agent_messages::HostEndpoint;
 use garonne_node::layout::{RankBlock, WorldShape};
 use garonne_node::query_client::{self, QueryClient};

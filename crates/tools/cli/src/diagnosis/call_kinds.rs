@@ -1,7 +1,7 @@
 //! Kinds of MPI calls, by name: which return at once, which probe, and which name all that they
 //! wait for.
 
-use garonne_engine::event::Pending;
+use garonne_engine::observe::events::Pending;
 use garonne_node::call_names;
 
 /// Whether what the card says of a wait in this call is all that the call waits for.

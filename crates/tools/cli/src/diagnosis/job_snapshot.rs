@@ -277,7 +277,7 @@ mod tests {
     use crate::diagnosis::deadlock::{Verdict, verdict};
     use crate::diagnosis::rank_waits::standings;
     use garonne_engine::api::{Origin, TypeMark};
-    use garonne_engine::event::Pending;
+    use garonne_engine::observe::events::Pending;
     use garonne_node::call_names;
     use garonne_node::layout::RankState;
     use garonne_node::layout::WaitInfo;

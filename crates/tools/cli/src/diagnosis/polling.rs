@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use garonne_engine::event::{Action, Pending};
+use garonne_engine::observe::events::{Action, Pending};
 use garonne_mpi::coll::tag::Kind;
 use garonne_node::call_names;
 use garonne_node::layout::{RankState, last_calls};

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use garonne_engine::event::{Action, Pending};
+use garonne_engine::observe::events::{Action, Pending};
 use garonne_node::call_names;
 use garonne_node::layout::{LAGGARDS, RankState, WaitInfo, last_calls};
 use garonne_node::query_client::QueryClient;

@@ -7,7 +7,7 @@
 
 use std::cell::OnceCell;
 
-use garonne_engine::event::{self, Kept, Pending, Sent};
+use garonne_engine::observe::events::{self, Kept, Pending, Sent};
 use garonne_node::layout::RankBlock;
 use garonne_node::query_client::QueryClient;
 use garonne_node::rank::memory_of;
@@ -33,7 +33,7 @@ pub fn sender(visit: &QueryClient, to: u32, message: &Kept) -> Option<(u32, u64)
         len: message.bytes,
     };
     let read = |address, len| memory_of(card.pid(), address, len);
-    let origins = event::senders(card.events(), &sent, read)?;
+    let origins = events::senders(card.events(), &sent, read)?;
     // Of several callers it may be any.
     match origins.as_slice() {
         [origin] => Some((card.pid(), origin.site)),
@@ -60,7 +60,7 @@ pub fn takers(visit: &QueryClient, rank: u32, operations: &[Pending]) -> Vec<u64
     let taker = |wanted: &Pending| {
         let peer = wanted.peer.filter(|_| asks(wanted))?;
         let (_, origin) =
-            event::taken_from_any(card.events(), (peer, wanted.context, wanted.tag), read)?;
+            events::taken_from_any(card.events(), (peer, wanted.context, wanted.tag), read)?;
         Some(origin.site)
     };
     let sites: Vec<u64> = operations.iter().map(|it| taker(it).unwrap_or(0)).collect();
@@ -74,7 +74,7 @@ pub fn takers(visit: &QueryClient, rank: u32, operations: &[Pending]) -> Vec<u64
 fn asks(operation: &Pending) -> bool {
     matches!(
         operation.action,
-        event::Action::Receive | event::Action::Probe
+        events::Action::Receive | events::Action::Probe
     ) && is_programs(operation.context)
 }
 
@@ -87,7 +87,7 @@ fn is_programs(context: u32) -> bool {
 fn difference(shown: &Shown, wanted: &Pending, message: &Kept) -> Option<String> {
     let comm = |context: u32| shown.comm_name(number_of(context.into()));
     let what = match wanted.action {
-        event::Action::Probe => "this probe",
+        events::Action::Probe => "this probe",
         _ => "this receive",
     };
     let same_comm = number_of(wanted.context.into()) == number_of(message.context.into());

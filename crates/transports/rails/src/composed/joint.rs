@@ -11,7 +11,7 @@ use crate::composed::{ComposedRail, Far, lock};
 use crate::limits::{READ_CHUNK, TCP_SPREAD_LEAST};
 use crate::shm::ShmRail;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Rail, Token};
+use garonne_engine::transport::{Bulk, Descriptor, Ending, Exposing, Rail, Token};
 use garonne_sync::user::Data;
 
 /// Bytes of TCP's name for a region behind those of shared memory, which are a multiple of eight.

@@ -9,7 +9,7 @@ use super::{lock, try_lock};
 use crate::limits::TCP_NAP;
 use crate::sys;
 use crate::tcp::{Sockets, TcpRail};
-use garonne_engine::rail::WakeSource;
+use garonne_engine::transport::WakeSource;
 use garonne_sync::progress_owner::{Call, For};
 use garonne_sync::shm::Word;
 use rustix::event::epoll::{self, EventData, EventFlags};

@@ -5,7 +5,7 @@
 
 use crate::limits::{REGION_BLOCK_MIN, REGION_BLOCKS_MAX};
 use crate::sys::{self, BLOCKS_PER_CALL, Block, Way};
-use garonne_engine::rail::Descriptor;
+use garonne_engine::transport::Descriptor;
 use garonne_sync::user::Data;
 
 /// Where a region lies, as its descriptor says in as many words as that takes: one, four, or two.

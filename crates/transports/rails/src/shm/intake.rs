@@ -10,7 +10,7 @@
 use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES, STORES_FROM};
 use crate::shm::layout::{self, Layout, card};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Accept, Header, Peeked, Ready, Sink};
+use garonne_engine::transport::{Accept, Header, Peeked, Ready, Sink};
 use garonne_sync::mailbox::{Intake, Record, Taken};
 use garonne_sync::shm::Segment;
 use garonne_sync::store_policy::Reader;

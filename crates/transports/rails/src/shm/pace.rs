@@ -15,7 +15,7 @@ use crate::limits::{
     PACE_KERNEL_HANDICAP, PACE_LONG_FROM, PACE_RETRY_EVERY, PACE_SURE, PACE_TRIED_ONCE_FROM,
     PACE_TRIES, PACE_TURNED, PACE_UNMEASURED, SHARE_MIN,
 };
-use garonne_engine::rail::Fetch;
+use garonne_engine::transport::Fetch;
 use std::time::Duration;
 
 /// The ways, in the order of their columns.

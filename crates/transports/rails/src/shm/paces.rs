@@ -9,7 +9,7 @@ use crate::cost::CostModel;
 use crate::limits::{PACE_CLASSES, PACES_SHOWN};
 use crate::shm::pace::{Known, Pace, WAYS, class_len};
 use garonne_engine::api::Peer;
-use garonne_engine::rail::{Fetch, Token};
+use garonne_engine::transport::{Fetch, Token};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 

@@ -52,8 +52,8 @@ pub trait Neighbours: Send + Sync {
     fn write_unmapped(&self, _peer: Peer, _at: usize, _word: u32) {}
     /// The doorbell word of a rank: a segment of four bytes. `None`: no such rank.
     fn doorbell(&self, peer: Peer) -> Option<Segment>;
-    /// The two words by which a rank's helper is called (`garonne_sync::progress_owner`): a segment of eight
-    /// bytes. `None`: it never has one.
+    /// The two words by which a rank's helper is called (`garonne_sync::progress_owner`): a segment
+    /// of eight bytes. `None`: it never has one.
     fn hands(&self, _peer: Peer) -> Option<Segment> {
         None
     }
@@ -142,7 +142,7 @@ impl Out {
         Doorbell::new(&self.bell)
     }
 
-    /// See [`garonne_engine::rail::Rail::nudge`].
+    /// See [`garonne_engine::transport::Rail::nudge`].
     #[inline]
     pub(crate) fn nudge(&self, what: For) {
         if let Some((word, all)) = &self.hands {

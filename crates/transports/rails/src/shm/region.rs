@@ -24,7 +24,7 @@ use crate::shm::peers::{Neighbours, Process};
 use crate::shm::transfer::{Known, copy_blocks};
 use crate::sys::{self, Block, Way};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Fetch, Sink, Step, Token};
+use garonne_engine::transport::{Bulk, Descriptor, Ending, Exposing, Fetch, Sink, Step, Token};
 use garonne_sync::copy_split::{Back, Damaged, Division, Portion, UNITS_MAX};
 use garonne_sync::progress_owner::For;
 use garonne_sync::shm::Segment;

@@ -6,7 +6,7 @@
 use crate::shm::blocks::{Walk, Whereabouts, blocks, within};
 use crate::sys::{self, Block, Way};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::Bulk;
+use garonne_engine::transport::Bulk;
 
 /// The blocks of a peer's region that were read last: peer, cookie, blocks.
 pub(crate) type Known = (Peer, u64, Vec<Block>);

@@ -9,7 +9,7 @@
 use crate::shm::layout::{self, card};
 use crate::shm::peers::{Neighbours, Out, wake};
 use garonne_engine::api::{Error, Lacking, Peer, Shortage};
-use garonne_engine::rail::Refusal;
+use garonne_engine::transport::Refusal;
 use garonne_sync::progress_owner::For;
 use garonne_sync::shm::{Segment, Word};
 use std::sync::atomic::Ordering;

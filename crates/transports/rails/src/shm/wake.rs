@@ -2,7 +2,7 @@
 //! the sign of who does not sleep.
 
 use crate::shm::layout;
-use garonne_engine::rail::WakeSource;
+use garonne_engine::transport::WakeSource;
 use garonne_sync::doorbell::{Armed, Doorbell, Stage};
 use garonne_sync::futex;
 use garonne_sync::shm::Segment;

@@ -10,7 +10,7 @@ use crate::tcp::frame::{Ask, MEMORY, Stream};
 use crate::tcp::line::Failure;
 use crate::tcp::{LOST, TcpRail};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Bulk, Descriptor, Ending};
+use garonne_engine::transport::{Bulk, Descriptor, Ending};
 use garonne_sync::user::Data;
 use std::time::Instant;
 

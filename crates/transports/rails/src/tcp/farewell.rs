@@ -9,7 +9,7 @@ use crate::tcp::TcpRail;
 use crate::tcp::frame::{Kind, Stream};
 use crate::tcp::intake::Streams;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Descriptor, Header, Sink, Token};
+use garonne_engine::transport::{Descriptor, Header, Sink, Token};
 use garonne_sync::user::UserMem;
 use std::time::Instant;
 

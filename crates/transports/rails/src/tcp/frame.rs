@@ -9,7 +9,7 @@ use crate::limits::{TCP_BULK_FRAME, TCP_PACKET_MAX};
 use crate::tcp::fabric::hello::{HELLO_MAX, LENT};
 use crate::tcp::versions::Versions;
 use garonne_engine::limits::SPLIT_WAYS;
-use garonne_engine::rail::Header;
+use garonne_engine::transport::Header;
 
 /// Format versions that this library speaks: of the rail, and of what agents say to each other on
 /// its connections (`node` holds that to the number by a sum over its messages).

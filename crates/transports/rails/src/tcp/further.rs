@@ -157,7 +157,7 @@ mod tests {
     use crate::conformance::{Told, send};
     use crate::tcp::support::Book;
     use crate::tcp::{House, Process, Secret, listen};
-    use garonne_engine::rail::{Class, Rail};
+    use garonne_engine::transport::{Class, Rail};
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};

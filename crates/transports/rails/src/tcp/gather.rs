@@ -14,10 +14,10 @@ use crate::limits::{
 use crate::tcp::TcpRail;
 use crate::tcp::frame::Stream;
 use garonne_engine::api::Peer;
-use garonne_engine::rail::{Header, Kind};
-use garonne_engine::strategy::leave::{Candidate, History, Leaving, may_wait};
-use garonne_engine::strategy::loaded::{Loaded, Message};
-use garonne_engine::strategy::split::Splitting;
+use garonne_engine::schedule::coalesce::{Candidate, History, Leaving, may_wait};
+use garonne_engine::schedule::plugin::{Loaded, Message};
+use garonne_engine::schedule::stripe::Splitting;
+use garonne_engine::transport::{Header, Kind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -16,7 +16,7 @@ use crate::tcp::paths::{Ended, Path};
 use crate::tcp::remote::Remote;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::SPLIT_WAYS;
-use garonne_engine::rail::Sink;
+use garonne_engine::transport::Sink;
 use std::time::Instant;
 
 /// Which streams of a peer to look at.

@@ -14,7 +14,7 @@ use crate::sys::{self, Block, Way};
 use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::frame::{HEAD, Head, Kind, Stream, header_bytes, header_from};
 use crate::tcp::log::{BEFORE, Blocks, Log, Violation, held_for};
-use garonne_engine::rail::{Class, Header, Kind as Packet, Pieces};
+use garonne_engine::transport::{Class, Header, Kind as Packet, Pieces};
 use garonne_sync::user::{Scratch, UserMem};
 
 /// What came from the peer.

@@ -11,7 +11,7 @@ use crate::limits::{
 };
 use crate::tcp::frame::{HEAD, HEADER, Head, Kind};
 use garonne_engine::limits::GATHER_BYTES;
-use garonne_engine::rail::Class;
+use garonne_engine::transport::Class;
 use garonne_sync::user::{Scratch, UserMem};
 use std::collections::VecDeque;
 

@@ -24,9 +24,9 @@ use crate::tcp::pace::Pace;
 use crate::tcp::remote::Calls;
 use garonne_engine::api::Peer;
 use garonne_engine::limits::SPLIT_LEAST;
-use garonne_engine::rail::{Descriptor, Token};
-use garonne_engine::strategy::loaded::{Flow, Lane, Loaded};
-use garonne_engine::strategy::split::{self, Splitting, Way};
+use garonne_engine::schedule::plugin::{Flow, Lane, Loaded};
+use garonne_engine::schedule::stripe::{self, Splitting, Way};
+use garonne_engine::transport::{Descriptor, Token};
 use garonne_sync::user::Data;
 use std::ops::Range;
 use std::time::Instant;
@@ -413,7 +413,7 @@ impl Paths {
                 let index = able.iter().position(|one| one == path).unwrap_or(0);
                 let ways = self.ways(able);
                 let len = if self.wholes[at].ask.len < TCP_SPREAD_LEAST {
-                    if split::first(&ways, len) == index {
+                    if stripe::first(&ways, len) == index {
                         len
                     } else {
                         0

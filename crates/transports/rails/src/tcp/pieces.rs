@@ -7,7 +7,7 @@ use crate::tcp::TcpRail;
 use crate::tcp::frame::Stream;
 use garonne_engine::api::Peer;
 use garonne_engine::limits::GATHER_EACH_MAX;
-use garonne_engine::rail::{Flowing, Pieces, Refusal};
+use garonne_engine::transport::{Flowing, Pieces, Refusal};
 use garonne_sync::user::UserMem;
 
 impl TcpRail {

@@ -7,7 +7,7 @@ use crate::limits::{ADVANCE_MAX, TCP_EAGER_MAX};
 use crate::tcp::TcpRail;
 use crate::tcp::frame::{Ask, Stream};
 use garonne_engine::api::Peer;
-use garonne_engine::rail::{Descriptor, Header, Kind, Token};
+use garonne_engine::transport::{Descriptor, Header, Kind, Token};
 use garonne_sync::user::Data;
 
 /// Bytes that come of a region before they are asked for, as its descriptor says.

@@ -7,7 +7,7 @@
 
 use crate::limits::COMPOSED_NAP;
 use garonne_engine::api::Error;
-use garonne_engine::rail::WakeSource;
+use garonne_engine::transport::WakeSource;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -2,9 +2,9 @@
 //! the quick or the general way on either side, it gets to the receive that the standard says.
 
 use garonne_engine::api::{Context, Error, Mode, Origin, Pattern, Recv, Send, Started};
-use garonne_engine::event::{self, Event, What};
+use garonne_engine::fast::recv::{Catch, Ended, Small};
 use garonne_engine::limits::ENVELOPES_MAX;
-use garonne_engine::quick::{Catch, Ended, Small};
+use garonne_engine::observe::events::{self, Event, What};
 use garonne_sync::post_mortem::Placed;
 use garonne_sync::user::{Data, Scratch};
 use pair::*;
@@ -502,7 +502,7 @@ fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_fi
         assert!(pair.on_track(&elsewhere));
     }
     let found = |pair: &Pair, context| {
-        let sent = event::Sent {
+        let sent = events::Sent {
             from: 0,
             to: 1,
             context,
@@ -510,7 +510,7 @@ fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_fi
             len: 8,
         };
         let ring = pair.sender.events().address() as u64;
-        let origins = event::senders(ring, &sent, own_memory).unwrap();
+        let origins = events::senders(ring, &sent, own_memory).unwrap();
         origins.iter().any(|origin| origin.site == PLACE)
     };
     // Owned by the engine and here.
@@ -534,7 +534,7 @@ fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_fi
 /// Where the receiver last got a message of this tag by a receive from any source.
 fn taken_from_any(pair: &Pair, tag: i32) -> Option<u64> {
     let ring = pair.receiver.events().address() as u64;
-    let (found, origin) = event::taken_from_any(ring, (0, CONTEXT, Some(tag)), own_memory)?;
+    let (found, origin) = events::taken_from_any(ring, (0, CONTEXT, Some(tag)), own_memory)?;
     assert_eq!((found, origin.call), (tag, ORIGIN.call));
     Some(origin.site)
 }

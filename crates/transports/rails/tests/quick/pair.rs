@@ -5,8 +5,8 @@ use garonne_engine::Quotas;
 use garonne_engine::api::{
     Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status, TypeMark,
 };
-use garonne_engine::quick::{Catch, Caught, Ended, Small};
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
+use garonne_engine::fast::recv::{Catch, Caught, Ended, Small};
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;

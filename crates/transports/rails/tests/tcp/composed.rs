@@ -4,8 +4,8 @@
 use crate::support;
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
-use garonne_engine::rail::{Class, Rail};
-use garonne_engine::strategy::leave::Leaving;
+use garonne_engine::schedule::coalesce::Leaving;
+use garonne_engine::transport::{Class, Rail};
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::conformance::{Told, World, check_all, send};
 use garonne_rails::shm::{ShmRail, Threads};

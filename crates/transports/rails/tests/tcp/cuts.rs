@@ -4,7 +4,7 @@
 use crate::proxy::{self, Ends, Weather};
 use crate::support;
 use crate::traffic::{self, Plan};
-use garonne_engine::strategy::leave::Leaving;
+use garonne_engine::schedule::coalesce::Leaving;
 use garonne_rails::tcp::TcpRail;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -5,7 +5,7 @@ use crate::proxy::{self, Ends, Weather};
 use crate::support::{self, Book, house, port};
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
-use garonne_engine::rail::{Bulk, Ending, Exposing, Rail};
+use garonne_engine::transport::{Bulk, Ending, Exposing, Rail};
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::conformance::{Told, World, check_all};
 use garonne_rails::shm::{ShmRail, Threads};

@@ -8,8 +8,8 @@ use garonne_engine::Quotas;
 use garonne_engine::api::{
     Error, Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status,
 };
-use garonne_engine::rail::Rail;
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
+use garonne_engine::transport::Rail;
 use garonne_rails::tcp::TcpRail;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;

@@ -2,7 +2,9 @@
 
 use crate::support;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Class, Descriptor, Flowing, Header, Kind, Pieces, Rail, Sink, Token};
+use garonne_engine::transport::{
+    Class, Descriptor, Flowing, Header, Kind, Pieces, Rail, Sink, Token,
+};
 use garonne_rails::conformance::{Told, send};
 use garonne_rails::tcp::TcpRail;
 use garonne_sync::user::{Scratch, UserMem};

@@ -14,7 +14,7 @@ use crate::storm::ranks::{Plan, Rank};
 use crate::support::house;
 use crate::traffic::{self, mix};
 use garonne_engine::api::Peer;
-use garonne_engine::strategy::leave::Leaving;
+use garonne_engine::schedule::coalesce::Leaving;
 use garonne_rails::tcp::{Hosts, Secret, TcpRail, listen};
 use garonne_sim::course::course;
 use garonne_sim::random::Random;

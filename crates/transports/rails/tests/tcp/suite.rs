@@ -3,7 +3,7 @@
 use crate::support;
 use crate::traffic;
 use garonne_engine::api::Peer;
-use garonne_engine::rail::{Bulk, Class, Ending, Exposing, Rail};
+use garonne_engine::transport::{Bulk, Class, Ending, Exposing, Rail};
 use garonne_rails::conformance::{Told, World, check_all, send};
 use garonne_rails::tcp::TcpRail;
 use garonne_sync::user::{Data, Scratch};

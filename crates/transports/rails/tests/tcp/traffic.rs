@@ -3,7 +3,7 @@
 
 use crate::vector::vector_of;
 use garonne_engine::api::Peer;
-use garonne_engine::rail::{Bulk, Class, Descriptor, Ending, Exposing, Header, Rail, Refusal};
+use garonne_engine::transport::{Bulk, Class, Descriptor, Ending, Exposing, Header, Rail, Refusal};
 use garonne_rails::conformance::Told;
 use garonne_sync::user::{Data, Scratch};
 use std::collections::HashMap;

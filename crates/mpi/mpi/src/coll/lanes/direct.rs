@@ -11,7 +11,7 @@ use crate::coll::table::Table;
 use crate::error::{self, Class, Result};
 use crate::limits::coll as limit;
 use garonne_engine::api::Error;
-use garonne_engine::rail::{Bulk, Descriptor, Token};
+use garonne_engine::transport::{Bulk, Descriptor, Token};
 use garonne_sync::shm_barrier::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::atomic::Ordering;

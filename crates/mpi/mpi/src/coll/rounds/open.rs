@@ -13,7 +13,7 @@ use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Completion, Outcome, Status};
-use garonne_engine::event::{Awaited, Meeting};
+use garonne_engine::observe::events::{Awaited, Meeting};
 use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};
 use garonne_sync::nbc_slots::{Asked, ROUNDS};
 use garonne_sync::shm_barrier::Words;

@@ -4,7 +4,7 @@
 use crate::coll::*;
 use crate::process::{Config, Process, ThreadLevel};
 use garonne_engine::Quotas;
-use garonne_engine::shard::Shard;
+use garonne_engine::engine::Shard;
 use garonne_progress::environment::{Patience, Surroundings};
 use garonne_progress::locked_engine::EngineHost;
 use garonne_progress::messaging::Host;

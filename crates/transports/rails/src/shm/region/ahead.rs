@@ -12,7 +12,7 @@ use crate::limits::REGIONS;
 use crate::shm::layout;
 use crate::shm::peers::Neighbours;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::rail::{Bulk, Handover, Step, Token};
+use garonne_engine::transport::{Bulk, Handover, Step, Token};
 use std::sync::atomic::Ordering;
 
 /// No operation of an engine has this name.
@@ -31,7 +31,7 @@ impl Regions {
         if !Self::division(&self.own, index).withdraw() {
             return Handover::Theirs;
         }
-        if self.revoke(token) == garonne_engine::rail::Ending::Later
+        if self.revoke(token) == garonne_engine::transport::Ending::Later
             && let Some(Exposed { token, .. }) = &mut self.exposed[index]
         {
             // A peer that looks in vain holds a lease for a moment; nobody waits for that.

@@ -9,8 +9,8 @@ use crate::shm::peers::Neighbours;
 use crate::shm::transfer::{Known, copy_blocks};
 use crate::sys::Way;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::lift::{Lift, Lifted, Load};
-use garonne_engine::rail::{Bulk, Descriptor, Step, Token};
+use garonne_engine::protocol::offload::{Lift, Lifted, Load};
+use garonne_engine::transport::{Bulk, Descriptor, Step, Token};
 use garonne_sync::user::Data;
 use std::sync::Arc;
 

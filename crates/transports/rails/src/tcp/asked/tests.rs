@@ -11,7 +11,7 @@ use crate::tcp::relay::{Lead, Relay};
 use crate::tcp::support::{Book, Hole};
 use crate::tcp::trusted::{Call, Called, house_of_asking};
 use crate::tcp::{House, Secret, listen};
-use garonne_engine::rail::{Class, Rail};
+use garonne_engine::transport::{Class, Rail};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use crate::sys;
 use crate::tcp::fabric::hello::Unused;
 use crate::tcp::wake::TcpWake;
 use garonne_engine::api::Peer;
-use garonne_engine::rail::WakeSource;
+use garonne_engine::transport::WakeSource;
 use garonne_rails_ofi::endpoint::Endpoint;
 use garonne_rails_ofi::library::{Error, Library, Offer};
 use std::collections::VecDeque;

@@ -6,7 +6,7 @@ use crate::tcp::fabric::ways::STREAM;
 use crate::tcp::frame::FABRIC;
 use crate::tcp::{Fabrics, Hosts, House, Process, Secret, TcpRail, listen};
 use garonne_engine::api::Peer;
-use garonne_engine::rail::{Bulk, Descriptor, Ending, Exposing, Rail};
+use garonne_engine::transport::{Bulk, Descriptor, Ending, Exposing, Rail};
 use garonne_rails_ofi::library::Library;
 use garonne_sync::user::{Data, Scratch};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -11,7 +11,7 @@ use crate::tcp::frame::{FABRIC, Stream};
 use crate::tcp::remote::Call;
 use crate::tcp::{TcpRail, Untold};
 use garonne_engine::api::Peer;
-use garonne_engine::rail::{Token, WakeSource};
+use garonne_engine::transport::{Token, WakeSource};
 use rustix::event::epoll::EventData;
 use std::time::Instant;
 

@@ -6,7 +6,7 @@ use crate::sys::{Block, Way};
 use crate::tcp::channel::{Channel, Io};
 use crate::tcp::frame::{Kind, header_bytes};
 use crate::tcp::log::{BEFORE, Blocks};
-use garonne_engine::rail::Pieces;
+use garonne_engine::transport::Pieces;
 use garonne_sync::user::UserMem;
 
 impl Link {

@@ -7,7 +7,7 @@ use super::{Ended, Paths};
 use crate::tcp::bulk::advance::Bound;
 use crate::tcp::bulk::{Bulk, Piece};
 use crate::tcp::frame::Ask;
-use garonne_engine::rail::Token;
+use garonne_engine::transport::Token;
 use garonne_sync::user::Data;
 
 impl Paths {

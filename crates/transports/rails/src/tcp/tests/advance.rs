@@ -47,7 +47,7 @@ impl Stage {
             panic!("there is room")
         };
         let announce = Header {
-            kind: garonne_engine::rail::Kind::Announce as u8,
+            kind: garonne_engine::transport::Kind::Announce as u8,
             ..Header::default()
         };
         let room = self.rail.claim(1, 0, Class::Control).unwrap();

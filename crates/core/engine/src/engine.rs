@@ -1,0 +1,569 @@
+//! A shard: one engine core coupled with its rail. The operations that hosts call.
+//!
+//! One value per rank (later several), owned by whoever holds its lock. A call starts an operation
+//! and returns; time passes only in [`Shard::progress`]. Bounded by the core.
+
+use crate::api::{
+    Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status,
+};
+use crate::core::{Core, Incoming};
+use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX};
+use crate::matching::unexpected::Meta;
+use crate::observe::events::{Action, Event, Events, Pending, What};
+use crate::peer::state::Quotas;
+use crate::protocol::dispatch::SELF_GATE;
+use crate::requests::{Fresh, Mark, Side, State};
+use crate::transport::{Limits, Rail};
+use garonne_sync::post_mortem::Area;
+use garonne_sync::shm::Segment;
+use garonne_sync::user::Data;
+use std::sync::Arc;
+
+/// Bytes of what [`Shard::show_in`] shows.
+pub const TALLY_BYTES: usize = 24;
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub struct Shard<R> {
+    pub(crate) core: Core,
+    pub(crate) rail: R,
+    pub(crate) limits: Limits,
+}
+
+/// What [`Shard::look`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// Bytes that large messages could move now.
+    pub bytes: u64,
+    /// It looked at no more than a poll may bring: there may be more.
+    pub more: bool,
+}
+
+impl<R: Rail> Shard<R> {
+    /// An engine for process `me` of a job of `world` processes over `rail`. Every engine of a job
+    /// gets the same quotas.
+    pub fn new(rail: R, me: Peer, world: u32, quotas: Quotas) -> Self {
+        let limits = rail.limits();
+        Self {
+            core: Core::new(me, world, quotas),
+            rail,
+            limits,
+        }
+    }
+
+    /// Has what happens from now on recorded in this area, for readers after the process's death
+    /// ([`crate::observe::post_mortem`]). To be called before anything else.
+    pub fn record_in(&mut self, area: Arc<Area>) {
+        self.core.events = Events::new(Some(&area));
+        self.core.area = Some(area);
+    }
+
+    /// The rail, for what concerns only it (arming, wake source).
+    pub fn rail(&mut self) -> &mut R {
+        &mut self.rail
+    }
+
+    /// Starts a send.
+    ///
+    /// # Errors
+    /// `Misuse` for a peer outside the world, `Peer` for one that is gone, `Resource` when no
+    /// memory is left.
+    pub fn send(&mut self, send: Send) -> Result<Started, Error> {
+        let Send {
+            context,
+            peer,
+            source,
+            tag,
+            data,
+            mode,
+            origin,
+        } = send;
+        if peer >= self.core.world {
+            return Err(Error::Misuse(
+                "the destination is not a process of this job",
+            ));
+        }
+        let event = Event {
+            len: data.len,
+            site: 0,
+            peer,
+            context,
+            tag,
+            call: 0,
+            what: What::Send,
+            kind: 0,
+        };
+        let pattern = Pattern {
+            context,
+            source: None,
+            tag: Some(tag),
+        };
+        if peer != self.core.me {
+            self.reach(peer)?;
+        }
+        let index = self.core.requests.open(Fresh {
+            side: Side::Send,
+            state: State::Active,
+            pattern,
+            data,
+            origin,
+        })?;
+        // Announced receives find their messages among these: there is one for each envelope that
+        // gets a number, in their order.
+        self.core.note_call(event, origin);
+        let operation = self.core.requests.at(index);
+        operation.peer = peer;
+        operation.source = source;
+        operation.tag = tag;
+        operation.remote = 0;
+        operation.synchronous = mode == crate::api::Mode::Synchronous;
+        self.core.watch_send(index);
+        if peer == self.core.me {
+            self.send_to_self(index);
+        } else {
+            self.submit(index);
+        }
+        Ok(self.started(index))
+    }
+
+    /// Opens the gate to `peer` and makes sure it is usable.
+    fn reach(&mut self, peer: Peer) -> Result<u32, Error> {
+        let gate = match self.core.gate(peer) {
+            Some(gate) => gate,
+            None => {
+                let reach = self.rail.reach(peer).ok_or(Error::Peer {
+                    peer,
+                    what: "no rail reaches it",
+                })?;
+                self.core.open_gate(peer, reach)
+            }
+        };
+        if self.core.gates[gate as usize].gone {
+            return Err(self.core.gates[gate as usize].ended());
+        }
+        self.refresh();
+        Ok(gate)
+    }
+
+    /// Asks the rail about peers that were heard of before they were spoken to.
+    pub(crate) fn refresh(&mut self) {
+        if !std::mem::take(&mut self.core.fresh_gates) {
+            return;
+        }
+        for gate in &mut self.core.gates {
+            if let Some(reach) = self.rail.reach(gate.peer) {
+                gate.reach = reach;
+            }
+        }
+    }
+
+    fn send_to_self(&mut self, index: u32) {
+        let operation = self.core.requests.peek(index);
+        let meta = Meta {
+            context: operation.context,
+            peer: operation.peer,
+            source: operation.source,
+            tag: operation.tag,
+            sequence: 0,
+            len: operation.data.len,
+            waiting: None,
+            credited: false,
+            mark: operation.origin.mark,
+        };
+        let buffered = !operation.synchronous
+            && operation.data.layout.is_none()
+            && meta.len <= SELF_EAGER_MAX.min(self.core.self_credit);
+        if buffered {
+            let mem = operation.data.mem;
+            let kept = self.core.store.alive();
+            self.core.deliver(SELF_GATE, meta, Incoming::Payload(mem));
+            if self.core.store.alive() > kept {
+                self.core.self_credit -= meta.len;
+            }
+            self.core.complete(index, None);
+        } else {
+            self.core.deliver(SELF_GATE, meta, Incoming::Local(index));
+        }
+    }
+
+    /// What the caller learns of an operation just started.
+    fn started(&mut self, index: u32) -> Started {
+        let operation = self.core.requests.peek(index);
+        if operation.state == State::Complete {
+            let receives = operation.side == Side::Recv;
+            let status = self.core.requests.status(index);
+            // A receive that failed tells whoever waits for it, and not who starts it: that would
+            // depend on whether its message was there already.
+            if status.error.is_none() || !receives {
+                self.core.requests.close(index);
+                return Started::Done(status);
+            }
+        }
+        Started::Pending(self.core.requests.name(index))
+    }
+
+    /// Starts a receive.
+    ///
+    /// # Errors
+    /// `Misuse` for a source outside the world, `Peer` for one that is gone and left no matching
+    /// message, `Resource`.
+    #[inline]
+    pub fn recv(&mut self, recv: Recv) -> Result<Started, Error> {
+        let Recv {
+            pattern,
+            data,
+            origin,
+        } = recv;
+        let peer = pattern.source.map_or(u32::MAX, |source| source.peer);
+        let event = Event {
+            len: data.len,
+            site: 0,
+            peer,
+            context: pattern.context,
+            tag: pattern.tag.unwrap_or(-1),
+            call: 0,
+            what: What::Recv,
+            kind: 0,
+        };
+        self.core.note_call(event, origin);
+        let fresh = Fresh {
+            side: Side::Recv,
+            state: State::Active,
+            pattern,
+            data,
+            origin,
+        };
+        if let Some(item) = self.core.matcher.find(&pattern) {
+            let index = self.core.open(fresh)?;
+            self.core.matcher.drop_kept(item);
+            self.core.hand_over(index, item);
+            self.answer();
+            return Ok(self.started(index));
+        }
+        if self.core.flows != 0
+            && let Some(gate) = self.core.flow_for(&pattern)
+        {
+            let index = self.core.open(fresh)?;
+            self.core.adopt_flow(gate, index);
+            return Ok(self.started(index));
+        }
+        if peer != u32::MAX && peer != self.core.me {
+            if peer >= self.core.world {
+                return Err(Error::Misuse("the source is not a process of this job"));
+            }
+            self.sender_lives(&pattern)?;
+        }
+        let index = self.core.open(Fresh {
+            state: State::Posted,
+            ..fresh
+        })?;
+        self.core.matcher.post(&pattern, index);
+        self.core.ask_for(index);
+        Ok(Started::Pending(self.core.requests.name(index)))
+    }
+
+    /// Looks for a message without receiving it.
+    ///
+    /// # Errors
+    /// `Peer` when the only possible sender is gone.
+    pub fn probe(&mut self, pattern: Pattern) -> Result<Option<Status>, Error> {
+        if let Some(item) = self.core.matcher.find(&pattern) {
+            return Ok(Some(self.core.probed(item)));
+        }
+        self.sender_lives(&pattern)?;
+        Ok(self.core.probe_windows(&pattern))
+    }
+
+    fn sender_lives(&self, pattern: &Pattern) -> Result<(), Error> {
+        let Some(source) = pattern.source else {
+            return Ok(());
+        };
+        match self.core.gate(source.peer) {
+            Some(gate) if self.core.gates[gate as usize].gone => {
+                Err(self.core.gates[gate as usize].ended())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a message out of matching.
+    ///
+    /// # Errors
+    /// As for `probe`.
+    pub fn mprobe(&mut self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
+        if let Some(item) = self.core.matcher.find(&pattern) {
+            let status = self.core.probed(item);
+            self.core.matcher.drop_kept(item);
+            return Ok(Some((self.core.store.take(item), status)));
+        }
+        self.sender_lives(&pattern)?;
+        Ok(self.core.take_from_windows(&pattern))
+    }
+
+    /// Receives a message taken by `mprobe`.
+    ///
+    /// # Errors
+    /// `Misuse` for a stale message.
+    pub fn mrecv(
+        &mut self,
+        message: Message,
+        data: Data,
+        origin: Origin,
+    ) -> Result<Started, Error> {
+        let item = self
+            .core
+            .store
+            .find_taken(message)
+            .ok_or(Error::Misuse("the message was received already"))?;
+        let meta = self.core.store.get(item).meta;
+        let pattern = Pattern {
+            context: meta.context,
+            source: Some(Source {
+                rank: meta.source,
+                peer: meta.peer,
+            }),
+            tag: Some(meta.tag),
+        };
+        let index = self.core.open(Fresh {
+            side: Side::Recv,
+            state: State::Active,
+            pattern,
+            data,
+            origin,
+        })?;
+        self.core.receive_taken(index, item);
+        self.answer();
+        Ok(self.started(index))
+    }
+
+    /// Asks to cancel a receive that has not matched.
+    ///
+    /// # Errors
+    /// `Misuse` for a stale request.
+    pub fn cancel(&mut self, request: Request) -> Result<(), Error> {
+        let index = self.find(request)?;
+        if self.core.requests.peek(index).state == State::Posted && self.withdraw_from(index) {
+            let operation = self.core.requests.at(index);
+            operation.cancelled = true;
+            operation.total = 0;
+            let pattern = operation.pattern;
+            self.core.matcher.withdraw(&pattern, index);
+            self.core.complete(index, None);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn find(&self, request: Request) -> Result<u32, Error> {
+        self.core.requests.find(request).ok_or(Error::Misuse(
+            "the request is stale: it completed and was taken already",
+        ))
+    }
+
+    /// The status if complete; the request stays.
+    ///
+    /// # Errors
+    /// `Misuse` for a stale request.
+    #[inline]
+    pub fn peek(&self, request: Request) -> Result<Option<Status>, Error> {
+        let index = self.find(request)?;
+        Ok((self.core.requests.peek(index).state == State::Complete)
+            .then(|| self.core.requests.status(index)))
+    }
+
+    /// The operation's place among the completions of this engine; `None` while it goes on, and for
+    /// stale names.
+    #[inline]
+    pub fn finished_at(&self, request: Request) -> Option<u64> {
+        let operation = self.core.requests.peek(self.core.requests.find(request)?);
+        (operation.state == State::Complete).then_some(operation.finished)
+    }
+
+    /// Whether the operation is complete.
+    #[inline]
+    pub fn is_complete(&self, request: Request) -> bool {
+        self.core
+            .requests
+            .find(request)
+            .is_none_or(|index| self.core.requests.peek(index).state == State::Complete)
+    }
+
+    /// Where the program started the operation, as its caller said; `None` if it is complete.
+    pub fn open_site(&self, request: Request) -> Option<u64> {
+        let operation = self.core.requests.peek(self.core.requests.find(request)?);
+        (operation.state != State::Complete).then_some(operation.origin.site)
+    }
+
+    /// What may be told of an operation that is not over; `None`: it is.
+    pub fn pending(&self, request: Request) -> Option<Pending> {
+        let operation = self.core.requests.peek(self.core.requests.find(request)?);
+        (operation.state != State::Complete).then(|| operation.shown())
+    }
+
+    /// Whether the operation needs hands for which its peer cannot call ([`Rail::wants_calls`]).
+    pub fn wants_calls(&self, request: Request) -> bool {
+        let Some(index) = self.core.requests.find(request) else {
+            return false;
+        };
+        let shown = self.core.requests.peek(index).shown();
+        // A send that is still open waits for room or an answer, whatever its length.
+        let len = if shown.action == Action::Send {
+            u64::MAX
+        } else {
+            shown.bytes
+        };
+        self.rail.wants_calls(shown.peer, len)
+    }
+
+    /// The status if complete; the name is gone then.
+    ///
+    /// # Errors
+    /// `Misuse` for a stale request.
+    #[inline]
+    pub fn take(&mut self, request: Request) -> Result<Option<Status>, Error> {
+        let index = self.find(request)?;
+        if self.core.requests.peek(index).state != State::Complete {
+            return Ok(None);
+        }
+        let status = self.core.requests.status(index);
+        self.core.requests.close(index);
+        Ok(Some(status))
+    }
+
+    /// Forgets the name; the operation finishes on its own.
+    ///
+    /// # Errors
+    /// `Misuse` for a stale request.
+    pub fn abandon(&mut self, request: Request) -> Result<(), Error> {
+        let index = self.find(request)?;
+        if self.core.requests.peek(index).state == State::Complete {
+            self.core.requests.close(index);
+        } else {
+            self.core.requests.at(index).mark(Mark::Abandoned);
+        }
+        Ok(())
+    }
+
+    /// Polls the rail once and moves whatever can move. `true` if anything did.
+    #[inline]
+    pub fn progress(&mut self) -> bool {
+        let told = self.rail.poll(POLL_BUDGET, &mut self.core);
+        if self.core.pending {
+            return self.pump() || told != 0;
+        }
+        told != 0
+    }
+
+    /// Polls the rail without moving what may be long.
+    pub fn look(&mut self) -> Looked {
+        let told = self.rail.poll(POLL_BUDGET, &mut self.core);
+        let left = |index: &u32| {
+            let operation = self.core.requests.peek(*index);
+            operation.data.len.saturating_sub(operation.moved)
+        };
+        let core = &self.core;
+        let bytes = if core.pending {
+            let moving = core
+                .pulls
+                .iter()
+                .chain(&core.pushes)
+                .chain(core.streams_out.values().flatten());
+            moving
+                .map(left)
+                .fold(core.bytes_ahead(), u64::saturating_add)
+        } else {
+            0
+        };
+        Looked {
+            bytes,
+            more: told >= POLL_BUDGET,
+        }
+    }
+
+    /// Completions and arrivals so far: unchanged means that nobody needs to look again.
+    #[inline]
+    pub fn completions(&self) -> u64 {
+        self.core.completions
+    }
+
+    /// Work is queued that needs further calls of `progress` even if nothing arrives.
+    pub fn has_work(&self) -> bool {
+        self.core.pending
+    }
+
+    /// Messages that are being fetched.
+    pub fn fetching(&self) -> usize {
+        self.core.pulls.len()
+    }
+
+    /// Operations are open.
+    pub fn is_awaiting(&self) -> bool {
+        self.core.requests.alive() > 0
+    }
+
+    /// Puts aside the control packets for peers that will not look at them, as `left` says, so that
+    /// they are no work any more.
+    pub fn set_aside(&mut self, left: impl Fn(Peer) -> bool) {
+        for control in std::mem::take(&mut self.core.outbox) {
+            let side = if left(control.peer) {
+                &mut self.core.aside
+            } else {
+                &mut self.core.outbox
+            };
+            side.push_back(control);
+        }
+    }
+
+    /// Queues again what was put aside.
+    pub fn take_up(&mut self) {
+        while let Some(control) = self.core.aside.pop_back() {
+            self.core.outbox.push_front(control);
+            self.core.pending = true;
+        }
+    }
+
+    /// Shows from now on in `tally` (three words, 8 bytes each) messages sent, bytes sent and
+    /// messages kept. The words follow when credits move, and at `publish`; what was sent to a peer
+    /// that died meanwhile is not counted, nor is what the rank sent to itself.
+    pub fn show_in(&mut self, tally: Segment) {
+        self.core.tally = (tally.len() >= TALLY_BYTES).then_some(tally);
+    }
+
+    /// Where in this process stands what others may count from its memory
+    /// ([`crate::observe::counters::read`]); it stays there.
+    pub fn counters(&self) -> usize {
+        self.core.counters.address()
+    }
+
+    /// Shows them now.
+    pub fn publish(&self) {
+        self.core.publish();
+    }
+
+    /// Peers that this one has spoken with so far, itself among them if it has.
+    pub fn spoken_with(&self) -> usize {
+        self.core.gates.len()
+    }
+
+    /// The last events.
+    pub fn events(&self) -> &Events {
+        &self.core.events
+    }
+
+    /// Whether nothing is pending, kept, held or owed beyond credits: what must hold at the end of
+    /// a correct program.
+    pub fn is_idle(&self) -> bool {
+        let core = &self.core;
+        core.requests.alive() == 0
+            && core.store.alive() == 0
+            && core.matcher.is_empty()
+            && core.window.is_empty()
+            && core.flows == 0
+            && core.outbox.is_empty()
+    }
+
+    /// Messages kept because nobody asked for them yet.
+    pub fn unexpected(&self) -> usize {
+        self.core.store.alive()
+    }
+}

@@ -1,0 +1,349 @@
+//! What an engine has sent, readable by other processes at any moment, also while its rank
+//! computes.
+//!
+//! Small messages are counted nowhere on their way: what was sent follows from the credits of each
+//! gate and from how far its run is. Here stands where those words lie in the rank's memory.
+//! Whoever may read that memory computes the counters ([`read`]); the rank does nothing for it, and
+//! small messages cost what they cost without. Owned by the engine's core, which tells of new gates
+//! and runs; bounded by the gates.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use garonne_sync::mailbox::UNIT;
+use garonne_sync::slot_batch::Run;
+
+use crate::peer::state::{Credit, Gate, PLACES, Quotas};
+
+/// What the first word is while the engine lives.
+const MARK: u64 = 0x6761_726f_6e6e_6531;
+
+/// The words of the header.
+mod at {
+    pub const MARK: usize = 0;
+    /// Odd while the words behind it change.
+    pub const SEQUENCE: usize = 1;
+    pub const GATES: usize = 2;
+    /// The address of the first gate, and the bytes of each.
+    pub const FIRST: usize = 3;
+    pub const STRIDE: usize = 4;
+    /// The address of the runs' words: [`super::Words`] for each gate.
+    pub const RUNS: usize = 5;
+    /// Bytes that a run goes on for each record.
+    pub const RECORD: usize = 6;
+    pub const ENVELOPES: usize = 7;
+    pub const PAYLOAD: usize = 8;
+    /// Where a gate's words lie in it, in the order of [`crate::peer::state::PLACES`].
+    pub const PLACES: usize = 9;
+}
+
+const HEADER_WORDS: usize = at::PLACES + PLACES.len();
+/// Gates and bytes of one that a header is believed to have: above these it is no header any more.
+const GATES_MAX: u64 = 1 << 20;
+const STRIDE_MAX: u64 = 1 << 12;
+/// How often a gate is read that changes meanwhile.
+const TRIES: usize = 16;
+/// Between the first and the last of a run's words.
+const RUN_BYTES_MAX: u64 = 256;
+
+/// Addresses of the three words of a gate's run: its place, where it began, its payload; zeros: it
+/// has none.
+type Words = [u64; 3];
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    header: Box<[AtomicU64; HEADER_WORDS]>,
+    runs: Vec<Words>,
+}
+
+impl Counters {
+    pub fn new(quotas: &Quotas) -> Self {
+        let header: [AtomicU64; HEADER_WORDS] = std::array::from_fn(|_| AtomicU64::new(0));
+        let set = |word: usize, value: u64| header[word].store(value, Ordering::Relaxed);
+        set(at::MARK, MARK);
+        set(at::STRIDE, size_of::<Gate>() as u64);
+        set(at::RECORD, UNIT as u64);
+        set(at::ENVELOPES, quotas.envelopes.into());
+        set(at::PAYLOAD, quotas.payload);
+        for (word, place) in (at::PLACES..).zip(PLACES) {
+            set(word, place as u64);
+        }
+        Self {
+            header: Box::new(header),
+            runs: Vec::new(),
+        }
+    }
+
+    /// Where the header lies in this process; it stays there.
+    pub fn address(&self) -> usize {
+        self.header.as_ptr().addr()
+    }
+
+    fn set(&self, word: usize, value: usize) {
+        self.header[word].store(value as u64, Ordering::Release);
+    }
+
+    fn turn(&self) {
+        let sequence = self.header[at::SEQUENCE].load(Ordering::Relaxed);
+        self.header[at::SEQUENCE].store(sequence.wrapping_add(1), Ordering::SeqCst);
+    }
+
+    /// Gates are about to be moved.
+    pub fn hide(&self) {
+        self.turn();
+    }
+
+    /// These are all gates now.
+    pub fn show(&mut self, gates: &[Gate]) {
+        self.runs.resize(gates.len(), [0; 3]);
+        self.set(at::GATES, gates.len());
+        self.set(at::FIRST, gates.as_ptr().addr());
+        self.set(at::RUNS, self.runs.as_ptr().addr());
+        self.turn();
+    }
+
+    /// A gate's run is this from now on.
+    pub fn note_run(&mut self, gate: u32, run: Option<&Run>) {
+        if let Some(words) = self.runs.get_mut(gate as usize) {
+            *words = run.map_or([0; 3], |run| run.words_at().map(|address| address as u64));
+        }
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        // Who still has the address finds that nobody counts there any more.
+        self.header[at::MARK].store(0, Ordering::SeqCst);
+    }
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Messages sent.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Changes with messages that are received.
+    pub received: u64,
+}
+
+/// Reads what an engine has counted, from the memory of its process, of which `read` gives so many
+/// bytes at an address, or `None`. `address` is what the engine's shard gave as `counters`. `None`:
+/// it cannot be read, or changes all the time, as with a rank that sends without a pause: such a
+/// rank often publishes its counters itself.
+pub fn read(address: u64, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Counted> {
+    let memory = Memory { read };
+    let header = memory.header(address)?;
+    let sequence = header[at::SEQUENCE];
+    let sane = header[at::MARK] == MARK
+        && sequence.is_multiple_of(2)
+        && header[at::GATES] <= GATES_MAX
+        && (1..=STRIDE_MAX).contains(&header[at::STRIDE])
+        && header[at::PLACES..]
+            .iter()
+            .all(|place| *place < header[at::STRIDE]);
+    if !sane {
+        return None;
+    }
+    let gates = header[at::GATES] as usize;
+    let stride = header[at::STRIDE] as usize;
+    let quotas = Quotas {
+        envelopes: header[at::ENVELOPES] as u32,
+        payload: header[at::PAYLOAD],
+    };
+    let mut sum = Counted::default();
+    if gates > 0 {
+        let runs = memory.bytes(header[at::RUNS], gates * size_of::<Words>())?;
+        let all = memory.bytes(header[at::FIRST], gates * stride)?;
+        let places = &header[at::PLACES..];
+        let rows = all.chunks_exact(stride).zip(runs.as_chunks::<24>().0);
+        for ((bytes, run), number) in rows.zip(0u64..) {
+            let run: Words = words(run);
+            let at = header[at::FIRST] + number * stride as u64;
+            let (credit, used) = memory.settled(Credit::of(bytes, places)?, |credit| {
+                let used = match credit.granted {
+                    0 => (0, 0),
+                    _ => memory.used(run, header[at::RECORD])?,
+                };
+                Some((used, Credit::of(&memory.bytes(at, stride)?, places)?))
+            })?;
+            let (messages, bytes) = credit.sent(used, &quotas);
+            sum.messages = sum.messages.wrapping_add(messages);
+            sum.bytes = sum.bytes.wrapping_add(bytes);
+            sum.received = sum.received.wrapping_add(credit.received());
+        }
+    }
+    (memory.header(address)? == header).then_some(sum)
+}
+
+fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    let mut words = bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|word| u64::from_ne_bytes(*word));
+    std::array::from_fn(|_| words.next().unwrap_or(0))
+}
+
+/// Memory of another process.
+struct Memory<R> {
+    read: R,
+}
+
+impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Memory<R> {
+    fn bytes(&self, at: u64, len: usize) -> Option<Vec<u8>> {
+        (self.read)(at, len).filter(|bytes| bytes.len() == len)
+    }
+
+    fn header(&self, at: u64) -> Option<[u64; HEADER_WORDS]> {
+        Some(words(&self.bytes(at, HEADER_WORDS * size_of::<u64>())?))
+    }
+
+    /// Records and payload of a run since it was opened.
+    fn used(&self, run: Words, record: u64) -> Option<(u32, u64)> {
+        let (first, last) = (*run.iter().min()?, *run.iter().max()?);
+        if first == 0 || last - first > RUN_BYTES_MAX {
+            return Some((0, 0));
+        }
+        let bytes = self.bytes(first, (last - first) as usize + 8)?;
+        let word = |at: u64| {
+            let word = bytes.get((at - first) as usize..)?.first_chunk();
+            Some(u64::from_ne_bytes(*word?))
+        };
+        let [place, began, payload] = [word(run[0])?, word(run[1])?, word(run[2])?];
+        let records = place.wrapping_sub(began).checked_div(record)?;
+        Some((records as u32, payload))
+    }
+
+    /// A gate and how much of its run is used, both of one moment: `again` reads the latter and
+    /// then the gate anew.
+    fn settled(
+        &self,
+        mut credit: Credit,
+        again: impl Fn(&Credit) -> Option<((u32, u64), Credit)>,
+    ) -> Option<(Credit, (u32, u64))> {
+        for _ in 0..TRIES {
+            let (used, after) = again(&credit)?;
+            if after == credit {
+                return Some((credit, used));
+            }
+            credit = after;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::Reach;
+    use std::collections::BTreeMap;
+
+    /// Opens so many gates.
+    fn open(counters: &mut Counters, gates: &mut Vec<Gate>, count: u32) {
+        let reach = Reach {
+            eager_max: 0,
+            flow_max: 0,
+            can_read: false,
+            can_write: false,
+            pipeline_chunk: 0,
+            read_chunk: 0,
+        };
+        for peer in 0..count {
+            counters.hide();
+            gates.push(Gate::new(peer, reach, Quotas::for_world(4)));
+            counters.show(gates);
+        }
+    }
+
+    /// A header and gates as bytes, at made-up addresses.
+    fn memory(header: [u64; HEADER_WORDS], gates: &[u8]) -> BTreeMap<u64, Vec<u8>> {
+        let header: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        BTreeMap::from([
+            (1000, header),
+            (2000, gates.to_vec()),
+            (9000, vec![0; gates.len() / 100 * 24]),
+        ])
+    }
+
+    fn of(memory: &BTreeMap<u64, Vec<u8>>) -> Option<Counted> {
+        read(1000, |at, len| {
+            let (begin, bytes) = memory.range(..=at).next_back()?;
+            let from = (at - begin) as usize;
+            Some(bytes.get(from..from + len)?.to_vec())
+        })
+    }
+
+    /// A header over gates of 100 bytes, with their words one behind the other.
+    fn header(gates: u64) -> [u64; HEADER_WORDS] {
+        let mut header = [0; HEADER_WORDS];
+        header[..at::PLACES].copy_from_slice(&[MARK, 2, gates, 2000, 100, 9000, 64, 4096, 1 << 20]);
+        for (word, place) in header[at::PLACES..]
+            .iter_mut()
+            .zip([0, 8, 16, 24, 32, 40, 48, 56, 60])
+        {
+            *word = place;
+        }
+        header
+    }
+
+    fn gate(envelopes: u32, payload: u64, returned: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 100];
+        bytes[8..12].copy_from_slice(&envelopes.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&payload.to_ne_bytes());
+        bytes[32..40].copy_from_slice(&returned.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn what_gates_have_sent_is_read_from_their_memory() {
+        let all = [gate(4096, 1 << 20, 0), gate(4090, (1 << 20) - 48, 2048)].concat();
+        let counted = Counted {
+            messages: 2048 + 6,
+            bytes: 48,
+            received: 0,
+        };
+        assert_eq!(of(&memory(header(2), &all)), Some(counted));
+        assert_eq!(of(&memory(header(0), &[])), Some(Counted::default()));
+    }
+
+    #[test]
+    fn memory_that_is_no_header_any_more_or_changes_is_not_believed() {
+        let all = gate(1, 1, 1);
+        for (word, value) in [
+            (at::MARK, 0),
+            (at::SEQUENCE, 3),
+            (at::GATES, u64::MAX),
+            (at::GATES, 2),
+            (at::STRIDE, 0),
+            (at::STRIDE, u64::MAX),
+            (at::FIRST, u64::MAX - 7),
+            (at::RUNS, 5),
+            (at::PLACES, u64::MAX),
+        ] {
+            let mut header = header(1);
+            header[word] = value;
+            assert_eq!(of(&memory(header, &all)), None, "{word}: {value}");
+        }
+        assert_eq!(of(&BTreeMap::new()), None);
+        let mut garbage = header(1);
+        garbage[at::PLACES..].fill(99);
+        assert_eq!(of(&memory(garbage, &[0xff; 100])), None);
+    }
+
+    #[test]
+    fn the_header_follows_gates_that_move_and_ends_with_its_engine() {
+        let mut counters = Counters::new(&Quotas::for_world(4));
+        let mut all = Vec::new();
+        open(&mut counters, &mut all, 40);
+        let word = |counters: &Counters, word: usize| counters.header[word].load(Ordering::Relaxed);
+        assert_eq!(word(&counters, at::FIRST), all.as_ptr().addr() as u64);
+        assert_eq!(
+            (word(&counters, at::GATES), word(&counters, at::SEQUENCE)),
+            (40, 80)
+        );
+        counters.hide();
+        assert_eq!(word(&counters, at::SEQUENCE) % 2, 1);
+    }
+}

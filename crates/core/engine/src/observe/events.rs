@@ -1,0 +1,498 @@
+//! The last few thousand events of a rank, and what it waits for: plain data that the host may
+//! publish.
+//!
+//! Written by the engine's core in program order; an event's number is its stamp. Small sends on
+//! their shortest way are noted in their stream's trail instead, and receives of messages that lay
+//! ready leave one event for many, when their inlet closes (`fast::recv_channel`). No clock is read
+//! here.
+
+use crate::api::{Context, Origin, Peer, TypeMark};
+use crate::core::Core;
+use crate::fast::send_log;
+use crate::limits::{EVENTS, TRAILS_READ};
+use crate::matching::unexpected::Meta;
+pub use crate::observe::pending::{
+    Action, Awaited, KEPT_SHOWN, Kept, Meeting, PENDING_SHOWN, Pending, Waiting,
+};
+use garonne_sync::post_mortem::{Area, Placed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
+
+/// What happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum What {
+    /// The record was never written.
+    #[default]
+    Nothing = 0,
+    /// A send was started.
+    Send = 1,
+    /// A receive was posted.
+    Recv = 2,
+    /// A message of this peer met a receive from any source. Without a site it is the receive that
+    /// the next [`What::Recv`] of the same peer, context and tag tells.
+    Match = 3,
+    /// A message was kept for later.
+    Keep = 4,
+    /// A send joined the window.
+    Hold = 5,
+    /// A large message began to move.
+    Move = 6,
+    /// An operation completed.
+    Complete = 7,
+    /// A peer is gone.
+    Gone = 8,
+    /// A peer broke the format.
+    Broken = 9,
+    /// Messages from one sender that lay ready were received: the bytes of all, the rest of the
+    /// last.
+    Take = 10,
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Event {
+    /// Bytes concerned.
+    pub len: u64,
+    /// Return address of the call, 0 if it was not a call's.
+    pub site: u64,
+    /// The other process.
+    pub peer: Peer,
+    /// Context of the envelope.
+    pub context: Context,
+    /// Tag of the envelope.
+    pub tag: i32,
+    /// Index of the function called.
+    pub call: u16,
+    /// What happened.
+    pub what: What,
+    /// Which type the data is of, as in [`Origin`].
+    pub kind: u8,
+}
+
+/// An event as it lies in the ring: 32 bytes, in which each word is stored as it is at hand.
+#[derive(Debug, bytemuck::Zeroable)]
+#[repr(C)]
+struct Record {
+    len: AtomicU64,
+    site: AtomicU64,
+    /// Peer below context: [`parties`].
+    parties: AtomicU64,
+    tag: AtomicI32,
+    /// Call below what: [`act`].
+    act: AtomicU16,
+    kind: AtomicU8,
+}
+
+/// Bits of an act that tell the call.
+pub(crate) const CALL_BITS: u32 = 12;
+
+/// Who an event is about, in one word.
+#[inline(always)]
+pub(crate) fn parties(peer: Peer, context: Context) -> u64 {
+    u64::from(peer) | u64::from(context) << 32
+}
+
+#[inline(always)]
+pub(crate) fn act(call: u16, what: What) -> u16 {
+    call & ((1 << CALL_BITS) - 1) | (what as u16) << CALL_BITS
+}
+
+pub(crate) fn what_of(act: u16) -> What {
+    use What::*;
+    const ALL: [What; 11] = [
+        Nothing, Send, Recv, Match, Keep, Hold, Move, Complete, Gone, Broken, Take,
+    ];
+    ALL.get(usize::from(act >> CALL_BITS))
+        .copied()
+        .unwrap_or(Nothing)
+}
+
+/// The ring, written by one thread at a time: its words need no order.
+#[derive(Debug, bytemuck::Zeroable)]
+#[repr(C)]
+pub(crate) struct Log {
+    ring: [Record; EVENTS],
+    /// Where the newest trail lies, 0: there is none.
+    newest: AtomicU64,
+    /// Bytes written so far, each event being [`EVENT_BYTES`] long.
+    at: AtomicU64,
+}
+
+impl Log {
+    /// Writes one event over the oldest.
+    #[inline(always)]
+    pub(crate) fn push(&self, event: Event) {
+        let at = self.at.load(Ordering::Relaxed);
+        let record = &self.ring[at as usize / EVENT_BYTES % EVENTS];
+        record.len.store(event.len, Ordering::Relaxed);
+        record.site.store(event.site, Ordering::Relaxed);
+        record
+            .parties
+            .store(parties(event.peer, event.context), Ordering::Relaxed);
+        record.tag.store(event.tag, Ordering::Relaxed);
+        record
+            .act
+            .store(act(event.call, event.what), Ordering::Relaxed);
+        record.kind.store(event.kind, Ordering::Relaxed);
+        // Read again, which lets the processor count in memory.
+        self.at.store(
+            self.at.load(Ordering::Relaxed) + EVENT_BYTES as u64,
+            Ordering::Relaxed,
+        );
+    }
+
+    fn event(&self, number: u64) -> Event {
+        let record = &self.ring[number as usize % EVENTS];
+        let parties = record.parties.load(Ordering::Relaxed);
+        let act = record.act.load(Ordering::Relaxed);
+        Event {
+            len: record.len.load(Ordering::Relaxed),
+            site: record.site.load(Ordering::Relaxed),
+            peer: parties as u32,
+            context: (parties >> 32) as u32,
+            tag: record.tag.load(Ordering::Relaxed),
+            call: act & ((1 << CALL_BITS) - 1),
+            what: what_of(act),
+            kind: record.kind.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The ring as its owner sees it.
+#[derive(Debug)]
+pub struct Events(Placed<Log>);
+
+impl Events {
+    /// No events so far; their ring lies in this area, if there is one and it has room.
+    pub(crate) fn new(area: Option<&Arc<Area>>) -> Self {
+        Self(Placed::zeroed(area))
+    }
+
+    /// Where the newest trail lies, 0: there is none.
+    pub(crate) fn newest_trail(&self) -> u64 {
+        self.0.newest.load(Ordering::Relaxed)
+    }
+
+    /// A trail was made. It knows the one that was the newest before.
+    pub(crate) fn link_trail(&self, address: u64) {
+        self.0.newest.store(address, Ordering::Relaxed);
+    }
+
+    /// Tags of the sends of a stream that are among the events, newest first.
+    pub(crate) fn tags(&self, peer: Peer, context: Context) -> impl Iterator<Item = i32> {
+        self.iter()
+            .rev()
+            .filter(move |(_, event)| {
+                event.what == What::Send && (event.peer, event.context) == (peer, context)
+            })
+            .map(|(_, event)| event.tag)
+    }
+
+    /// Who may have made the send `sent`, as far as the events reach back: each caller once.
+    pub(crate) fn callers(&self, sent: &Sent) -> Vec<Origin> {
+        let mut found = Vec::new();
+        let callers = self.iter().filter_map(|(_, event)| event.caller_of(sent));
+        callers.for_each(|origin| add(&mut found, origin));
+        found
+    }
+
+    /// Writes one event over the oldest.
+    #[inline(always)]
+    pub(crate) fn push(&self, event: Event) {
+        self.0.push(event);
+    }
+
+    /// Notes that a receive from any source got a message.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_from_any(&self, meta: &Meta, origin: Origin) {
+        self.push(Event {
+            len: meta.len,
+            site: origin.site,
+            peer: meta.peer,
+            context: meta.context,
+            tag: meta.tag,
+            call: origin.call,
+            what: What::Match,
+            kind: origin.kind,
+        });
+    }
+
+    /// Where the ring lies in this process, for others that may read its memory ([`senders`]); it
+    /// stays there.
+    pub fn address(&self) -> usize {
+        self.0.ring.as_ptr().addr()
+    }
+
+    /// Number of the next event.
+    pub fn next(&self) -> u64 {
+        self.0.at.load(Ordering::Relaxed) / EVENT_BYTES as u64
+    }
+
+    /// The events still remembered, oldest first, with their numbers.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, Event)> {
+        let next = self.next();
+        let first = next.saturating_sub(EVENTS as u64);
+        (first..next).map(|number| (number, self.0.event(number)))
+    }
+}
+
+impl Core {
+    /// Notes an event that is not the direct result of a call.
+    #[inline]
+    pub(crate) fn note(&mut self, what: What, peer: Peer, context: u32, tag: i32, len: u64) {
+        self.events.push(Event {
+            len,
+            site: 0,
+            peer,
+            context,
+            tag,
+            call: 0,
+            what,
+            kind: 0,
+        });
+    }
+
+    #[inline]
+    pub(crate) fn note_call(&mut self, event: Event, origin: Origin) {
+        self.events.push(Event {
+            site: origin.site,
+            call: origin.call,
+            kind: origin.kind,
+            ..event
+        });
+    }
+}
+
+/// A send as its receiver knows it, to find it among the sender's events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The process that sent.
+    pub from: Peer,
+    /// The process that it was sent to.
+    pub to: Peer,
+    /// Context of the envelope.
+    pub context: Context,
+    /// Tag of the envelope.
+    pub tag: i32,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Bytes of the ring of a rank, as [`Events::address`] tells where it is. Behind it lies the
+/// address of the newest trail.
+pub(crate) const RING_BYTES: usize = EVENTS * EVENT_BYTES;
+pub(crate) const EVENT_BYTES: usize = 32;
+/// Bytes of a log, and where the bytes written so far are counted in it.
+pub(crate) const LOG_BYTES: usize = size_of::<Log>();
+pub(crate) const LOG_AT: usize = std::mem::offset_of!(Log, at);
+
+const _: () = assert!(size_of::<Record>() == EVENT_BYTES, "as `decode` reads it");
+const _: () = assert!(
+    std::mem::offset_of!(Log, ring) == 0
+        && std::mem::offset_of!(Log, newest) == RING_BYTES
+        && std::mem::offset_of!(Log, at) == RING_BYTES + size_of::<u64>(),
+    "as `senders` and `taken_from_any` read it"
+);
+
+impl Event {
+    /// An event as it lies in the memory of a process with this version of the engine. Any bytes
+    /// will do: numbers that mean nothing become `Nothing`.
+    pub(crate) fn decode(bytes: &[u8; EVENT_BYTES]) -> Self {
+        let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        const {
+            assert!(
+                std::mem::offset_of!(Record, parties) == 16
+                    && std::mem::offset_of!(Record, act) == 28
+            )
+        };
+        const { assert!(std::mem::offset_of!(Record, kind) == 30) };
+        let act = u16::from_ne_bytes([bytes[28], bytes[29]]);
+        Self {
+            len: long(0),
+            site: long(8),
+            peer: word(16),
+            context: word(20),
+            tag: word(24) as i32,
+            call: act & ((1 << CALL_BITS) - 1),
+            what: what_of(act),
+            kind: bytes[30],
+        }
+    }
+
+    /// Who made the send `sent`, if this event may be that send.
+    fn caller_of(&self, sent: &Sent) -> Option<Origin> {
+        let is_it = self.what == What::Send
+            && (self.peer, self.context, self.tag, self.len)
+                == (sent.to, sent.context, sent.tag, sent.len);
+        (is_it && self.call != 0).then_some(Origin {
+            call: self.call,
+            kind: self.kind,
+            mark: TypeMark::NONE,
+            site: self.site,
+        })
+    }
+}
+
+/// Who of the process whose events lie at `ring` last received from any source a message of this
+/// `peer`, context and tag (`None`: any), and its tag. Read like [`senders`].
+pub fn taken_from_any(
+    ring: u64,
+    (peer, context, tag): (Peer, Context, Option<i32>),
+    read: impl Fn(u64, usize) -> Option<Vec<u8>>,
+) -> Option<(i32, Origin)> {
+    let memory = read(ring, RING_BYTES + 2 * size_of::<u64>())?;
+    let (ring, at) = memory.split_last_chunk()?;
+    let next = u64::from_ne_bytes(*at) as usize / EVENT_BYTES;
+    let events = ring.get(..RING_BYTES)?.as_chunks::<EVENT_BYTES>().0;
+    let (newer, older) = events.split_at(next % EVENTS);
+    let mut later: Option<Event> = None;
+    for event in older.iter().chain(newer).rev().map(Event::decode) {
+        if (event.peer, event.context) != (peer, context) || tag.is_some_and(|tag| tag != event.tag)
+        {
+            continue;
+        }
+        let receive = match event.what {
+            What::Match if event.site != 0 => Some(event),
+            What::Match => later.filter(|later| later.tag == event.tag),
+            What::Recv => {
+                later = Some(event);
+                continue;
+            }
+            _ => continue,
+        };
+        if let Some(receive) = receive {
+            let origin = Origin {
+                call: receive.call,
+                kind: receive.kind,
+                mark: TypeMark::NONE,
+                site: receive.site,
+            };
+            return Some((event.tag, origin));
+        }
+    }
+    None
+}
+
+/// Who may have made the send `sent`, from the memory of its sender, of which `read` gives so many
+/// bytes at an address, or `None`: each caller once. `ring` is what the sender's
+/// [`Events::address`] gave it. It is read while its owner may write, so this is a hint for people,
+/// never for decisions. `None`: nothing could be read.
+pub fn senders(
+    ring: u64,
+    sent: &Sent,
+    read: impl Fn(u64, usize) -> Option<Vec<u8>>,
+) -> Option<Vec<Origin>> {
+    let memory = read(ring, RING_BYTES + size_of::<u64>())?;
+    let (ring, newest) = memory.split_last_chunk()?;
+    let mut found = in_ring(ring, sent);
+    let mut next = u64::from_ne_bytes(*newest);
+    // The list may be any memory by now, and lead in a circle.
+    for _ in 0..TRAILS_READ {
+        let head = (next != 0)
+            .then(|| read(next, send_log::HEAD_BYTES))
+            .flatten();
+        let Some((is_its, older)) = head.and_then(|head| send_log::head(&head, sent)) else {
+            break;
+        };
+        if is_its {
+            let memory = read(next, send_log::TRAIL_BYTES).unwrap_or_default();
+            send_log::callers(&memory, sent).for_each(|origin| add(&mut found, origin));
+            break;
+        }
+        next = older;
+    }
+    Some(found)
+}
+
+pub(crate) fn add(found: &mut Vec<Origin>, origin: Origin) {
+    if !found.contains(&origin) {
+        found.push(origin);
+    }
+}
+
+/// Those among the events.
+fn in_ring(ring: &[u8], sent: &Sent) -> Vec<Origin> {
+    let mut found = Vec::new();
+    let events = ring.as_chunks::<EVENT_BYTES>().0.iter().map(Event::decode);
+    let callers = events.filter_map(|event| event.caller_of(sent));
+    callers.for_each(|origin| add(&mut found, origin));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(events: &[Event]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for event in events {
+            bytes.extend(event.len.to_ne_bytes());
+            bytes.extend(event.site.to_ne_bytes());
+            bytes.extend(event.peer.to_ne_bytes());
+            bytes.extend(event.context.to_ne_bytes());
+            bytes.extend(event.tag.to_ne_bytes());
+            bytes.extend(act(event.call, event.what).to_ne_bytes());
+            bytes.extend([event.kind, 0]);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_sender_is_found_by_what_its_receiver_knows() {
+        let sent = Sent {
+            from: 3,
+            to: 5,
+            context: 8,
+            tag: 7,
+            len: 100,
+        };
+        let event = Event {
+            len: 100,
+            site: 11,
+            peer: 5,
+            context: 8,
+            tag: 7,
+            call: 2,
+            what: What::Send,
+            kind: 9,
+        };
+        let others = [
+            Event {
+                what: What::Recv,
+                ..event
+            },
+            Event { peer: 4, ..event },
+            Event {
+                context: 9,
+                ..event
+            },
+            Event { tag: 6, ..event },
+            Event { len: 99, ..event },
+            Event { call: 0, ..event },
+        ];
+        assert_eq!(in_ring(&memory(&others), &sent), []);
+        let all = [
+            others.as_slice(),
+            &[event, event, Event { site: 12, ..event }],
+        ]
+        .concat();
+        let origin = Origin {
+            call: 2,
+            kind: 9,
+            mark: TypeMark::NONE,
+            site: 11,
+        };
+        assert_eq!(
+            in_ring(&memory(&all), &sent),
+            [origin, Origin { site: 12, ..origin }]
+        );
+        assert_eq!(
+            in_ring(&memory(&all)[1..], &sent),
+            [],
+            "shifted memory means nothing"
+        );
+    }
+}

@@ -1,0 +1,271 @@
+//! What a rank waits for, as others may see it: its operations that are not over, and the messages
+//! that nobody has asked for.
+//!
+//! Plain data, made by [`Shard::waiting`] before a thread sleeps for long, and by nobody on a
+//! message's way. Bounded: [`PENDING_SHOWN`] operations and [`KEPT_SHOWN`] messages, found among at
+//! most [`WAITING_LOOK`] of each.
+
+use crate::api::{Context, Origin, Pattern, Peer};
+use crate::engine::Shard;
+use crate::limits::WAITING_LOOK;
+use crate::matching::unexpected::Meta;
+use crate::requests::{Mark, Operation, Side, State};
+use crate::transport::Rail;
+
+/// Whom a wait that the layer above tells of is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// The other members of the communicator, through shared memory.
+    Members,
+    /// Those of them who have not yet come to a collective well before this one.
+    Laggards,
+    /// One of them, whose data a collective brings through shared memory.
+    Leader(Peer),
+    /// Whoever sends the message that a probe asks for; `None`: any process.
+    Sender(Option<Peer>),
+}
+
+/// A wait that the engine knows nothing of, told by the layer above: a meeting of ranks through
+/// shared memory, named as its messages would be, or a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// Whom it is for.
+    pub awaited: Awaited,
+    /// Context of the messages.
+    pub context: Context,
+    /// Their tag; negative for a probe that takes any.
+    pub tag: i32,
+    /// Who asked.
+    pub origin: Origin,
+}
+
+/// What an operation that is not over does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Action {
+    /// It receives a message.
+    #[default]
+    Receive,
+    /// It sends one.
+    Send,
+    /// It asks whether there is one.
+    Probe,
+    /// It takes part in a collective, of which the engine has no message under way.
+    Collective,
+}
+
+/// An operation that is not over, as others may see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// What it does.
+    pub action: Action,
+    /// Context of its envelope.
+    pub context: Context,
+    /// The other process; `None`: any, or all members of a collective.
+    pub peer: Option<Peer>,
+    /// Tag; `None`: any.
+    pub tag: Option<i32>,
+    /// Bytes of a send, room of a receive.
+    pub bytes: u64,
+    /// Who asked.
+    pub origin: Origin,
+}
+
+impl Meeting {
+    /// The same among the operations of a rank.
+    pub fn shown(&self) -> Pending {
+        let (action, peer) = match self.awaited {
+            Awaited::Members | Awaited::Laggards => (Action::Collective, None),
+            Awaited::Leader(peer) => (Action::Collective, Some(peer)),
+            Awaited::Sender(peer) => (Action::Probe, peer),
+        };
+        Pending {
+            action,
+            context: self.context,
+            peer,
+            tag: Some(self.tag).filter(|tag| *tag >= 0),
+            bytes: 0,
+            origin: self.origin,
+        }
+    }
+}
+
+/// A message that came and that nobody has asked for yet, as others may see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Context of its envelope.
+    pub context: Context,
+    /// The process that sent it.
+    pub peer: Peer,
+    /// Its tag.
+    pub tag: i32,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// Operations that [`Waiting`] lists.
+pub const PENDING_SHOWN: usize = 16;
+/// Messages that [`Waiting`] lists.
+pub const KEPT_SHOWN: usize = 16;
+
+/// What a rank waits for, as far as its engine knows: the oldest pending receive and send, and how
+/// much is pending.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Receives posted and not matched.
+    pub posted: u32,
+    /// The oldest of them: context, source process (`None`: any), tag (`None`: any), and who asked.
+    pub oldest_receive: Option<(Context, Option<Peer>, Option<i32>, Origin)>,
+    /// Operations under way or held.
+    pub pending: u32,
+    /// Messages kept for later.
+    pub unexpected: u32,
+    /// A send that cannot go on: context, peer, tag, bytes, and who asked.
+    pub blocked_send: Option<(Context, Peer, i32, u64, Origin)>,
+    /// What the layer above told of.
+    pub meeting: Option<Meeting>,
+    /// Operations that are not over, in no order: the first `shown` count.
+    pub operations: [Pending; PENDING_SHOWN],
+    /// How many of them there are.
+    pub shown: usize,
+    /// There are more operations than those.
+    pub more: bool,
+    /// Messages kept for later: the first `kept_shown` count. Those that a posted receive nearly
+    /// wanted come first.
+    pub kept: [Kept; KEPT_SHOWN],
+    /// How many of them there are.
+    pub kept_shown: usize,
+    /// Several threads of the process may be in MPI: others than the one that waits may act.
+    pub threads: bool,
+}
+
+impl Waiting {
+    /// Lists one more operation, if there is room.
+    pub fn add(&mut self, operation: Pending) {
+        match self.operations.get_mut(self.shown) {
+            Some(place) => {
+                *place = operation;
+                self.shown += 1;
+            }
+            None => self.more = true,
+        }
+    }
+
+    /// Lists one more message kept for later, if there is room.
+    pub(crate) fn keep(&mut self, message: Kept) {
+        if let Some(place) = self.kept.get_mut(self.kept_shown) {
+            *place = message;
+            self.kept_shown += 1;
+        }
+    }
+
+    /// What another thread of the same process waits for elsewhere, too. Of what there can be one,
+    /// this one's is kept.
+    pub fn join(&mut self, other: &Waiting) {
+        self.posted += other.posted;
+        self.pending += other.pending;
+        self.unexpected += other.unexpected;
+        self.oldest_receive = self.oldest_receive.or(other.oldest_receive);
+        self.blocked_send = self.blocked_send.or(other.blocked_send);
+        self.meeting = self.meeting.or(other.meeting);
+        other
+            .listed()
+            .iter()
+            .for_each(|operation| self.add(*operation));
+        other.kept().iter().for_each(|message| self.keep(*message));
+        self.more |= other.more;
+        self.threads = true;
+    }
+
+    /// The operations listed.
+    pub fn listed(&self) -> &[Pending] {
+        self.operations.get(..self.shown).unwrap_or_default()
+    }
+
+    /// The messages listed.
+    pub fn kept(&self) -> &[Kept] {
+        self.kept.get(..self.kept_shown).unwrap_or_default()
+    }
+}
+
+impl<R: Rail> Shard<R> {
+    /// What this rank waits for.
+    pub fn waiting(&self) -> Waiting {
+        let core = &self.core;
+        let (mut receive, mut send): (Option<u32>, Option<&Operation>) = (None, None);
+        let mut list = Waiting::default();
+        for (slot, operation) in core.requests.iter().take(WAITING_LOOK) {
+            if !matches!(operation.state, State::Free | State::Complete)
+                && !operation.marked(Mark::Abandoned)
+            {
+                list.add(operation.shown());
+            }
+            match (operation.side, operation.state) {
+                (Side::Recv, State::Posted)
+                    if receive.is_none_or(|other| {
+                        core.matcher.order(slot) < core.matcher.order(other)
+                    }) =>
+                {
+                    receive = Some(slot);
+                }
+                (Side::Send, State::Held | State::Active) if send.is_none() => {
+                    send = Some(operation)
+                }
+                _ => {}
+            }
+        }
+        let receive = receive.map(|slot| core.requests.peek(slot));
+        self.list_kept(&mut list, receive.map(|operation| &operation.pattern));
+        Waiting {
+            posted: core.matcher.posted_len(),
+            oldest_receive: receive.map(|operation| {
+                let pattern = &operation.pattern;
+                (
+                    pattern.context,
+                    pattern.source.map(|source| source.peer),
+                    pattern.tag,
+                    operation.origin,
+                )
+            }),
+            pending: core.requests.alive() as u32,
+            unexpected: core.store.alive() as u32,
+            blocked_send: send.map(|operation| {
+                (
+                    operation.context,
+                    operation.peer,
+                    operation.tag,
+                    operation.data.len,
+                    operation.origin,
+                )
+            }),
+            more: list.more || core.requests.iter().nth(WAITING_LOOK).is_some(),
+            ..list
+        }
+    }
+
+    /// Lists messages that nobody has asked for; first those that differ from what `wanted` accepts
+    /// in one thing alone.
+    fn list_kept(&self, list: &mut Waiting, wanted: Option<&Pattern>) {
+        let kept = || self.core.store.kept().take(WAITING_LOOK);
+        let is_near = |meta: &Meta| {
+            wanted.is_some_and(|pattern| {
+                let same_peer = pattern.source.is_none_or(|source| source.peer == meta.peer);
+                let same_tag = pattern.tag.is_none_or(|tag| tag == meta.tag);
+                let same = [pattern.context == meta.context, same_peer, same_tag];
+                same.into_iter().filter(|same| *same).count() == 2
+            })
+        };
+        let near = kept().filter(|meta| is_near(meta));
+        for meta in near.chain(kept().filter(|meta| !is_near(meta))) {
+            list.keep(as_kept(meta));
+        }
+    }
+}
+
+pub(crate) fn as_kept(meta: &Meta) -> Kept {
+    Kept {
+        context: meta.context,
+        peer: meta.peer,
+        tag: meta.tag,
+        bytes: meta.len,
+    }
+}

@@ -1,0 +1,176 @@
+//! Telling a host that traces what happens to operations and who moves their bytes.
+//!
+//! The host gives a [`Watcher`], which has the clock that the engine lacks; without one nothing
+//! here is on any message's way. Operations that were started under a watcher bear a mark, which
+//! keeps them off the shortest ways and has their ends told. Nothing is decided by what is told.
+
+use crate::api::{Context, Error, Origin, Peer};
+use crate::core::Core;
+use crate::engine::Shard;
+use crate::requests::{Fresh, Mark, Side, to_wire};
+use crate::transport::Rail;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Does {
+    /// It sends.
+    Send,
+    /// It receives.
+    Receive,
+    /// It carries out a nonblocking collective.
+    Collective,
+}
+
+/// An operation that was started, or that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// Its name; none of another that is open bears it.
+    pub name: u64,
+    /// What it is.
+    pub does: Does,
+    /// The other process; `None` for any or several.
+    pub peer: Option<Peer>,
+    /// Context of its envelope.
+    pub context: Context,
+    /// Its tag; -1 for any.
+    pub tag: i32,
+    /// Number of its envelope in the stream, known when it is over.
+    pub sequence: u32,
+    /// Bytes.
+    pub bytes: u64,
+    /// Who asked.
+    pub origin: Origin,
+}
+
+/// Hears what happens, with a clock at hand. Called under the engine's lock and without it: it
+/// neither blocks nor calls back.
+pub trait Watcher: Debug + Send + Sync {
+    /// Nanoseconds since a fixed point.
+    fn now(&self) -> u64;
+    /// An operation was started.
+    fn started(&self, operation: &Watched);
+    /// It is over.
+    fn over(&self, operation: &Watched);
+    /// The calling thread moved bytes of an operation, whose other side is `peer` (`None`: several
+    /// have to do with them), since `since`.
+    fn moved(&self, name: u64, peer: Option<Peer>, bytes: u64, since: u64);
+    /// The calling thread's call is this collective.
+    fn collective(&self, context: Context, tag: i32);
+}
+
+/// The beginning of moving bytes; nothing if nobody watches.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopwatch(Option<(Arc<dyn Watcher>, u64)>);
+
+impl Stopwatch {
+    /// Some bytes of an operation were moved.
+    pub(crate) fn moved(&self, name: u64, peer: Peer, bytes: u64) {
+        if let Some((watcher, since)) = &self.0
+            && bytes > 0
+        {
+            watcher.moved(name, Some(peer), bytes, *since);
+        }
+    }
+}
+
+impl Core {
+    /// Begins to move bytes.
+    #[inline]
+    pub(crate) fn stopwatch(&self) -> Stopwatch {
+        Stopwatch(
+            self.watcher
+                .as_ref()
+                .map(|watcher| (watcher.clone(), watcher.now())),
+        )
+    }
+
+    /// Opens an operation; a receive is told at once, a send when all about it is known
+    /// ([`Core::watch_send`]).
+    #[inline]
+    pub(crate) fn open(&mut self, fresh: Fresh) -> Result<u32, Error> {
+        if self.watcher.is_some() && fresh.side == Side::Recv {
+            return self.open_watched(fresh);
+        }
+        self.requests.open(fresh)
+    }
+
+    #[cold]
+    fn open_watched(&mut self, fresh: Fresh) -> Result<u32, Error> {
+        let pattern = fresh.pattern;
+        let (bytes, origin) = (fresh.data.len, fresh.origin);
+        let index = self.requests.open(fresh)?;
+        self.requests.at(index).mark(Mark::Watched);
+        let receive = Watched {
+            name: to_wire(self.requests.name(index)),
+            does: Does::Receive,
+            peer: pattern.source.map(|source| source.peer),
+            context: pattern.context,
+            tag: pattern.tag.unwrap_or(-1),
+            sequence: 0,
+            bytes,
+            origin,
+        };
+        self.watcher
+            .iter()
+            .for_each(|watcher| watcher.started(&receive));
+        Ok(index)
+    }
+
+    /// A send is about to get its number.
+    #[inline]
+    pub(crate) fn watch_send(&mut self, index: u32) {
+        if self.watcher.is_some() {
+            self.requests.at(index).mark(Mark::Watched);
+            let send = self.watched(index);
+            self.watcher
+                .iter()
+                .for_each(|watcher| watcher.started(&send));
+        }
+    }
+
+    /// An operation with marks is over.
+    #[cold]
+    pub(crate) fn marked_over(&mut self, index: u32) {
+        self.withdrawn(index);
+        // A plain receive leaves its slot without a look at its marks.
+        let operation = self.requests.at(index);
+        operation.unmark(Mark::Packets);
+        if operation.marked(Mark::Awaited) {
+            operation.unmark(Mark::Awaited);
+            self.news.end(operation.waiter);
+        }
+        if !self.requests.peek(index).marked(Mark::Watched) {
+            return;
+        }
+        let over = self.watched(index);
+        self.watcher.iter().for_each(|watcher| watcher.over(&over));
+    }
+
+    fn watched(&self, index: u32) -> Watched {
+        let operation = self.requests.peek(index);
+        // A receive that never met a message has no peer.
+        let met = operation.error.is_none() && !operation.cancelled;
+        Watched {
+            name: to_wire(self.requests.name(index)),
+            does: match operation.side {
+                Side::Send => Does::Send,
+                Side::Recv => Does::Receive,
+            },
+            peer: met.then_some(operation.peer),
+            context: operation.context,
+            tag: operation.tag,
+            sequence: operation.sequence,
+            bytes: operation.total,
+            origin: operation.origin,
+        }
+    }
+}
+
+impl<R: Rail> Shard<R> {
+    /// Who is told from now on what happens; `None`: nobody.
+    pub fn watch(&mut self, watcher: Option<Arc<dyn Watcher>>) {
+        self.core.watcher = watcher;
+    }
+}

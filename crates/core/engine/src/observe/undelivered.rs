@@ -1,0 +1,36 @@
+//! What a check of a program's messages asks an engine: what nobody received, and who sent it.
+//!
+//! Reads what the engine keeps for other purposes; nothing here is on a message's way.
+
+use crate::api::{Origin, Peer};
+use crate::engine::Shard;
+use crate::observe::events::{self, Kept, Sent};
+use crate::observe::pending::as_kept;
+use crate::peer::state::stream_key;
+use crate::transport::Rail;
+
+impl<R: Rail> Shard<R> {
+    /// The messages that have come and that no receive has.
+    pub fn unreceived(&self) -> impl Iterator<Item = Kept> + '_ {
+        self.core.store.unreceived().map(as_kept)
+    }
+
+    /// The peers that this one has spoken with so far, itself among them if it has.
+    pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
+        self.core.gates.iter().map(|gate| gate.peer)
+    }
+
+    /// Who in this process may have made the send `sent`, as far as that is remembered: each caller
+    /// once.
+    pub fn callers(&self, sent: &Sent) -> Vec<Origin> {
+        let core = &self.core;
+        let mut found = core.events.callers(sent);
+        let stream = core.streams.find(stream_key(sent.context, sent.to));
+        let track = stream.and_then(|at| core.streams.get(at).track.as_ref());
+        let on_track = track
+            .into_iter()
+            .flat_map(|track| track.callers(sent.tag, sent.len));
+        on_track.for_each(|origin| events::add(&mut found, origin));
+        found
+    }
+}

@@ -1,0 +1,101 @@
+//! What peers' messages have used of their credit, and its return.
+//!
+//! Part of the core; the counts are the gates'. Credit counts as returned when the packet that
+//! returns it has left: nobody can have known of it before.
+
+use crate::api::Peer;
+use crate::core::{Core, Incoming};
+use crate::key_map::NONE;
+use crate::matching::unexpected::{Body, Meta};
+use crate::protocol::wire::Bytes;
+use crate::transport::{Header, Kind};
+
+impl Core {
+    /// Returns the credits of an envelope that left the unexpected store or never entered it.
+    #[inline]
+    pub(crate) fn release(&mut self, gate: u32, incoming: &Incoming, len: u64) {
+        let payload = if matches!(incoming, Incoming::Payload(_) | Incoming::Whole(_)) {
+            len
+        } else {
+            0
+        };
+        self.release_credits(gate, payload);
+    }
+
+    /// Returns one envelope's credit and `payload` bytes of credit.
+    #[inline(always)]
+    pub(crate) fn release_credits(&mut self, gate: u32, payload: u64) {
+        if gate == NONE {
+            return;
+        }
+        let entry = &mut self.gates[gate as usize];
+        entry.received(payload);
+        if entry.owe(payload, &self.quotas) {
+            self.return_credits(gate);
+        }
+    }
+
+    /// Sends back the credits that are owed to a peer.
+    #[cold]
+    pub(crate) fn return_credits(&mut self, gate: u32) {
+        let gate = &mut self.gates[gate as usize];
+        let Some((envelopes, payload)) = gate.pay() else {
+            return;
+        };
+        let header = Header {
+            kind: Kind::Credit as u8,
+            context: envelopes,
+            source: payload as u32,
+            ..Header::default()
+        };
+        let peer = gate.peer;
+        self.publish();
+        // Credits that found no room yet take these along: a peer that reads nothing is owed one
+        // packet, however many messages come.
+        let unsent = self
+            .outbox
+            .iter_mut()
+            .find(|control| control.peer == peer && control.header.kind == Kind::Credit as u8);
+        match unsent {
+            Some(unsent) => {
+                unsent.header.context += header.context;
+                unsent.header.source += header.source;
+            }
+            None => self.tell(peer, header, Bytes::new()),
+        }
+    }
+
+    /// Returns the credits of a message that leaves the store.
+    pub(crate) fn release_kept(&mut self, meta: &Meta, body: &Body) {
+        let payload = if matches!(body, Body::Inline(_) | Body::Buffer(_)) {
+            meta.len
+        } else {
+            0
+        };
+        if meta.peer == self.me {
+            self.self_credit += payload;
+        } else if meta.credited
+            && let Some(gate) = self.gate(meta.peer)
+        {
+            self.release_credits(gate, payload);
+        }
+    }
+
+    /// A control packet left.
+    pub(crate) fn told(&mut self, peer: Peer, header: &Header) {
+        if header.kind == Kind::Credit as u8
+            && let Some(gate) = self.gate(peer)
+        {
+            self.gates[gate as usize].paid(header.context, header.source.into());
+        }
+    }
+
+    /// Whether an answer of one of these kinds to a peer has not left yet.
+    pub(crate) fn owes_answer(&self, peer: Peer, kinds: &[Kind]) -> bool {
+        let is_one = |header: &Header| kinds.iter().any(|kind| *kind as u8 == header.kind);
+        let waiting = self.outbox.iter().chain(&self.aside);
+        waiting
+            .filter(|control| control.peer == peer)
+            .any(|control| is_one(&control.header))
+    }
+}

@@ -1,0 +1,73 @@
+//! Routes: where the gate and the numbering of envelopes of a (context, peer) lie, for those used
+//! lately.
+//!
+//! Owned by the core, asked on the way of every message. Bounded by [`ROUTES`].
+
+use crate::api::{Context, Peer};
+use crate::core::Core;
+use crate::key_map::NONE;
+use crate::limits::ROUTES;
+use crate::peer::state::{stream_key, stream_keys};
+use std::ops::Range;
+
+/// Where the gate and the stream of a (context, peer) lie: the gate as long as the engine lives,
+/// the stream until its context is forgotten.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    key: u64,
+    pub gate: u32,
+    pub stream: u32,
+}
+
+impl Route {
+    /// No peer is `u32::MAX`, so no stream has this key.
+    const NOWHERE: Self = Self {
+        key: u64::MAX,
+        gate: NONE,
+        stream: NONE,
+    };
+}
+
+/// Routes used lately, each in the one place that its key names.
+#[derive(Debug)]
+pub(crate) struct Routes([Route; ROUTES]);
+
+impl Routes {
+    pub(crate) fn new() -> Self {
+        Self([Route::NOWHERE; ROUTES])
+    }
+
+    /// Forgets those of these contexts, whose streams are forgotten.
+    pub(crate) fn forget(&mut self, contexts: &Range<Context>) {
+        let within = stream_keys(contexts);
+        for route in &mut self.0 {
+            if within.contains(&route.key) {
+                *route = Route::NOWHERE;
+            }
+        }
+    }
+}
+
+impl Core {
+    /// The route of (context, peer) if it was used lately.
+    #[inline(always)]
+    pub(crate) fn known_route(&self, context: Context, peer: Peer) -> Option<Route> {
+        let route = self.routes.0[(context ^ peer) as usize % ROUTES];
+        (route.key == stream_key(context, peer).0).then_some(route)
+    }
+
+    /// Remembers the route of (context, peer), whose gate is open.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn learn_route(&mut self, context: Context, peer: Peer) -> Option<Route> {
+        let gate = self.gate(peer)?;
+        let key = stream_key(context, peer);
+        let route = Route {
+            key: key.0,
+            gate,
+            stream: self.streams.find_or_insert(key),
+        };
+        self.routes.0[(context ^ peer) as usize % ROUTES] = route;
+        Some(route)
+    }
+}

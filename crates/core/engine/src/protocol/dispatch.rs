@@ -1,0 +1,404 @@
+//! Packets in: validation of what peers send, and the dispatch to the core.
+//!
+//! Called by the rail's poll. Everything in a packet is a claim of its sender: lengths, names and
+//! numbers are checked, and a peer that breaks the format is treated as gone, which bounds what it
+//! can do to its own messages.
+
+use crate::api::{Error, Peer, Shortage, TypeMark};
+use crate::copy::copy_in_with;
+use crate::core::{Core, Incoming};
+use crate::key_map::NONE;
+use crate::matching::unexpected::Meta;
+use crate::observe::events::What;
+use crate::peer::state::{Bound, GONE, Odd, Stream, stream_key, widen};
+use crate::protocol::wire::{
+    Announce, Bytes, Clear, Expect, FLAG_FAILED, FLAG_TAKEN, Finish, Push, Pushed, Written,
+};
+use crate::requests::{Mark, Side, State, from_wire, to_wire};
+use crate::transport::{Descriptor, Header, Kind, Reach, Sink, Token};
+use garonne_sync::copy::stores_for_message;
+use garonne_sync::user::UserMem;
+
+/// What a gate assumes of its peer until the rail was asked.
+const UNKNOWN: Reach = Reach {
+    eager_max: 0,
+    flow_max: 0,
+    can_read: false,
+    can_write: false,
+    pipeline_chunk: 4096,
+    read_chunk: u64::MAX,
+};
+
+impl Sink for Core {
+    #[inline(always)]
+    fn packet(&mut self, peer: Peer, header: Header, payload: UserMem, len: usize) {
+        self.settle_inlets();
+        let meta = Meta {
+            context: header.context,
+            peer,
+            source: header.source,
+            tag: header.tag,
+            sequence: header.sequence,
+            len: len as u64,
+            waiting: None,
+            credited: true,
+            // Not of a head, which says so.
+            mark: TypeMark(header.shard),
+        };
+        if !self.catch_packet(&header, &meta, payload) {
+            self.any_packet(header, meta, payload);
+        }
+    }
+
+    fn place(&mut self, peer: Peer, offset: u64, len: usize) -> Option<UserMem> {
+        let gate = self.hear(peer)?;
+        self.flow_room(gate, offset, len)
+    }
+
+    fn placed(&mut self, peer: Peer, len: usize) {
+        if let Some(gate) = self.hear(peer) {
+            self.flow_placed(gate, len);
+        }
+    }
+
+    fn exposed(&mut self, token: Token, descriptor: Option<Descriptor>) {
+        let Some(index) = self.requests.find(from_wire(token)) else {
+            return;
+        };
+        let operation = self.requests.at(index);
+        operation.exposed = descriptor.is_some();
+        operation.region = descriptor.map(Box::new);
+        operation.remote = 1;
+        self.pending = true;
+    }
+
+    fn revoked(&mut self, token: Token) {
+        if let Some(index) = self.requests.find(from_wire(token)) {
+            self.unexposed(index);
+        }
+    }
+
+    fn bulk_done(&mut self, token: Token, result: Result<(), Error>) {
+        if let Some(index) = self.requests.find(from_wire(token))
+            && self.copy_is_over(index)
+        {
+            self.bulk_moved(index, result);
+        }
+    }
+
+    fn gone(&mut self, peer: Peer) {
+        self.lost(peer, GONE);
+    }
+
+    fn lost(&mut self, peer: Peer, why: &'static str) {
+        if let Some(gate) = self.hear(peer) {
+            self.lose(gate, why);
+        }
+    }
+
+    fn unreached(&mut self, shortage: Shortage) {
+        if let Some(gate) = self.hear(shortage.peer) {
+            self.part(gate, Error::Unreached(Box::new(shortage)));
+        }
+    }
+}
+
+impl Core {
+    /// A packet of any kind.
+    #[inline(never)]
+    fn any_packet(&mut self, header: Header, meta: Meta, payload: UserMem) {
+        let Some(gate) = self.hear(meta.peer) else {
+            return;
+        };
+        if header.kind == Kind::Eager as u8
+            && header.flags & FLAG_TAKEN == 0
+            && !self.gates[gate as usize].overdrawn(meta.len, &self.quotas)
+        {
+            self.envelope(gate, &header, meta, Incoming::Payload(payload));
+            return;
+        }
+        if self.other(gate, header, meta, payload).is_none() {
+            self.note(
+                What::Broken,
+                meta.peer,
+                header.context,
+                header.tag,
+                meta.len,
+            );
+            self.lose(gate, "it sent a packet that breaks the format");
+        }
+    }
+
+    /// The gate of a peer that was heard of.
+    #[inline]
+    fn hear(&mut self, peer: Peer) -> Option<u32> {
+        match self.gate(peer) {
+            Some(gate) => (!self.gates[gate as usize].gone).then_some(gate),
+            None if peer < self.world => {
+                self.fresh_gates = true;
+                Some(self.open_gate(peer, UNKNOWN))
+            }
+            None => None,
+        }
+    }
+
+    /// Every kind but the plain eager envelope. `None`: the peer broke the format.
+    #[cold]
+    #[inline(never)]
+    fn other(&mut self, gate: u32, header: Header, mut meta: Meta, payload: UserMem) -> Option<()> {
+        let kind = Kind::from_code(header.kind)?;
+        let len = meta.len as usize;
+        match kind {
+            Kind::Eager if header.flags & FLAG_TAKEN == 0 => return None,
+            Kind::Eager => {
+                self.count(gate, &header, meta.len)?;
+                self.envelope(gate, &header, meta, Incoming::Payload(payload));
+            }
+            Kind::EagerSync => {
+                let body = len.checked_sub(8)?;
+                let mut name = [0; 8];
+                payload.read(0, &mut name);
+                meta.waiting = Some(u64::from_le_bytes(name));
+                meta.len = body as u64;
+                self.count(gate, &header, meta.len)?;
+                self.envelope(gate, &header, meta, Incoming::Payload(payload.offset(8)));
+            }
+            Kind::Announce => {
+                let announce = Announce::decode(&Bytes::copy(payload, len)?, header.flags)?;
+                meta.len = announce.total;
+                self.count(gate, &header, 0)?;
+                self.envelope(gate, &header, meta, Incoming::Announced(announce));
+            }
+            Kind::Head => self.head(gate, header, meta, payload)?,
+            Kind::Tail => self.tail(gate, &header, payload, len)?,
+            Kind::Piece => self.piece(meta.peer, &header, payload, len)?,
+            Kind::Clear => self.cleared(meta.peer, Clear::decode(&Bytes::copy(payload, len)?)?)?,
+            Kind::Finish => {
+                let finish = Finish::decode(&Bytes::copy(payload, len)?)?;
+                // A send that ended meanwhile (abandoned by an error) is no fault of the peer's.
+                if let Some(index) = self.requests.find(from_wire(finish.send)) {
+                    let operation = self.requests.peek(index);
+                    if operation.side != Side::Send
+                        || operation.peer != meta.peer
+                        || operation.state != State::Active
+                    {
+                        return None;
+                    }
+                    self.end(index, None);
+                }
+            }
+            Kind::Push => self.may_push(meta.peer, Push::decode(&Bytes::copy(payload, len)?)?)?,
+            Kind::Pushed => {
+                let pushed = Pushed::decode(&Bytes::copy(payload, len)?)?;
+                self.pushed(meta.peer, &pushed, header.flags & FLAG_FAILED == 0)?;
+            }
+            Kind::Expect => {
+                let expect = Expect::decode(&Bytes::copy(payload, len)?)?;
+                self.expect(gate, &header, expect)?;
+            }
+            Kind::Written => {
+                let written = Written::decode(&Bytes::copy(payload, len)?)?;
+                self.written(meta.peer, &written, header.flags & FLAG_FAILED == 0)?;
+            }
+            Kind::Credit => self.credited(gate, header.context, header.source)?,
+            Kind::Held | Kind::Query | Kind::Offer | Kind::Nothing | Kind::Take => {
+                self.about_window(gate, kind, &header, &Bytes::copy(payload, len)?)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Counts an envelope and the payload that it brings against its sender's quota unless this
+    /// side took it out of sequence, as it then must have.
+    pub(crate) fn count(&mut self, gate: u32, header: &Header, payload: u64) -> Option<()> {
+        if header.flags & FLAG_TAKEN == 0 {
+            let overdrawn = self.gates[gate as usize].overdrawn(payload, &self.quotas);
+            return (!overdrawn).then_some(());
+        }
+        let stream = self
+            .streams
+            .find(stream_key(header.context, self.gates[gate as usize].peer))?;
+        let stream = self.streams.get(stream);
+        let number = widen(stream.next_rx, header.sequence);
+        stream
+            .odd
+            .as_ref()
+            .is_some_and(|odd| odd.bound.contains_key(&number))
+            .then_some(())
+    }
+
+    /// Credits came back.
+    fn credited(&mut self, gate: u32, envelopes: u32, payload: u32) -> Option<()> {
+        let quotas = self.quotas;
+        let entry = &mut self.gates[gate as usize];
+        entry.envelopes = entry
+            .envelopes
+            .checked_add(envelopes)
+            .filter(|&sum| sum <= quotas.envelopes)?;
+        entry.payload = entry
+            .payload
+            .checked_add(u64::from(payload))
+            .filter(|&sum| sum <= quotas.payload)?;
+        entry.returned_envelopes += u64::from(envelopes);
+        entry.returned_payload += u64::from(payload);
+        self.publish();
+        self.pending = true;
+        Some(())
+    }
+
+    /// A piece of a message that this side asked for by packets.
+    fn piece(&mut self, peer: Peer, header: &Header, payload: UserMem, len: usize) -> Option<()> {
+        let name = u64::from(header.context) | u64::from(header.source) << 32;
+        let from = u64::from(header.tag as u32) | u64::from(header.sequence) << 32;
+        let Some(index) = self.requests.find(from_wire(name)) else {
+            return Some(());
+        };
+        let watch = self.stopwatch();
+        let operation = self.requests.at(index);
+        let fits = from
+            .checked_add(len as u64)
+            .is_some_and(|end| end <= operation.total.min(operation.data.len));
+        if operation.side != Side::Recv
+            || operation.peer != peer
+            || operation.state != State::Active
+            || !fits
+        {
+            return None;
+        }
+        let stores = stores_for_message(operation.total);
+        copy_in_with(
+            stores,
+            &operation.data,
+            from,
+            (payload, len),
+            &mut self.bounce,
+        );
+        operation.moved += len as u64;
+        let over = operation.moved >= operation.total;
+        watch.moved(name, peer, len as u64);
+        if over {
+            // It may still be exposed from another way that failed.
+            self.end(index, None);
+        }
+        Some(())
+    }
+
+    /// A send may stream its message.
+    fn cleared(&mut self, peer: Peer, clear: Clear) -> Option<()> {
+        let Some(index) = self.requests.find(from_wire(clear.send)) else {
+            return Some(());
+        };
+        let operation = self.requests.at(index);
+        if operation.side != Side::Send
+            || operation.peer != peer
+            || operation.state != State::Active
+        {
+            return None;
+        }
+        operation.remote = clear.recv;
+        operation.moved = 0;
+        operation.region = None;
+        self.pushes.retain(|&push| push != index);
+        // A peer that repeats itself must not have it twice among them.
+        if !operation.marked(Mark::Packets) {
+            operation.mark(Mark::Packets);
+            self.streams_out.entry(peer).or_default().push_back(index);
+        }
+        self.pending = true;
+        Some(())
+    }
+
+    /// An envelope that is early, late, or was taken by a query.
+    #[cold]
+    pub(crate) fn out_of_sequence(
+        &mut self,
+        gate: u32,
+        at: u32,
+        number: u64,
+        flags: u8,
+        meta: Meta,
+        incoming: Incoming,
+    ) {
+        let stream = self.streams.get_mut(at);
+        let next = stream.next_rx;
+        let odd = stream.odd.get_or_insert_default();
+        if let Some(bound) = odd.bound.remove(&number) {
+            odd.finish(number);
+            if flags & FLAG_TAKEN == 0 {
+                // It was sent before its sender heard that it was taken: it used credits as any
+                // other.
+                self.release(gate, &incoming, meta.len);
+            }
+            self.deliver_bound(bound, meta, incoming);
+            self.catch_up(at);
+        } else if number == next {
+            stream.next_rx += 1;
+            self.deliver(gate, meta, incoming);
+            self.catch_up(at);
+        } else if number > next && !odd.finished(number) && !odd.early.contains_key(&number) {
+            match self.bodied(&meta, incoming) {
+                Ok(body) => {
+                    let item = self.store.insert(meta, body);
+                    if let Some(odd) = &mut self.streams.get_mut(at).odd {
+                        odd.early.insert(number, item);
+                    }
+                }
+                Err(_) => self.lose(gate, "its message could not be kept for want of memory"),
+            }
+        } else {
+            self.lose(gate, "it sent an envelope twice");
+        }
+    }
+
+    /// Lets everything enter whose turn has come.
+    pub(crate) fn catch_up(&mut self, at: u32) {
+        loop {
+            let stream: &mut Stream = self.streams.get_mut(at);
+            let next = stream.next_rx;
+            let Some(odd) = stream.odd.as_deref_mut() else {
+                return;
+            };
+            if let Some(end) = odd.done.remove(&next) {
+                stream.next_rx = end;
+            } else if let Some(item) = odd.early.remove(&next) {
+                stream.next_rx += 1;
+                self.enter_kept(item);
+            } else {
+                if Odd::is_empty(odd) {
+                    stream.odd = None;
+                }
+                return;
+            }
+        }
+    }
+
+    /// An envelope that was kept because it came early has its turn.
+    fn enter_kept(&mut self, item: u32) {
+        let meta = self.store.get(item).meta;
+        let envelope = crate::matching::matcher::Envelope {
+            context: meta.context,
+            peer: meta.peer,
+            tag: meta.tag,
+        };
+        match self.matcher.arrive(&envelope) {
+            Some(receive) => self.hand_over(receive, item),
+            None => self.keep_item(&envelope, item),
+        }
+    }
+
+    /// Gives an envelope that a query took to whom it was taken for.
+    fn deliver_bound(&mut self, bound: Bound, meta: Meta, incoming: Incoming) {
+        match bound {
+            Bound::Receive(receive) => self.fulfil(receive, meta, incoming),
+            Bound::Message(item) => self.fill_message(item, meta, incoming),
+        }
+    }
+
+    /// The wire name of a living operation.
+    pub(crate) fn wire_name(&self, index: u32) -> u64 {
+        to_wire(self.requests.name(index))
+    }
+}
+
+/// A gate index for "this rank itself".
+pub(crate) const SELF_GATE: u32 = NONE;

@@ -1,0 +1,11 @@
+//! Protocols between two engines: packet formats, and how a message of each size travels.
+
+pub(crate) mod dispatch;
+pub(crate) mod early_rtr;
+pub(crate) mod fragments;
+pub mod offload;
+pub(crate) mod packet;
+pub(crate) mod remote_probe;
+pub(crate) mod rendezvous;
+pub mod select;
+pub(crate) mod wire;

@@ -1,0 +1,106 @@
+//! The strategies that this library has, by name. Each decides all three things that there are to
+//! decide.
+//!
+//! Pure, and no more than a choice: what is decided, and how, is in [`coalesce`](super::coalesce),
+//! [`order`](super::order) and [`stripe`](super::stripe).
+
+use crate::schedule::coalesce::Leaving;
+use crate::schedule::order::Order;
+use crate::schedule::stripe::Splitting;
+
+/// One of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BuiltIn {
+    /// Nothing waits for anything that could be better.
+    Immediate,
+    /// As few writes and requests as can be had without putting off what could leave now.
+    Aggregate,
+    /// Waits for what is best: for others to leave with, and for the quickest network.
+    Hold,
+    /// Learns from what messages and networks have done.
+    #[default]
+    Adaptive,
+}
+
+impl BuiltIn {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Immediate, Self::Aggregate, Self::Hold, Self::Adaptive];
+
+    /// Its name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Immediate => "immediate",
+            Self::Aggregate => "aggregate",
+            Self::Hold => "hold",
+            Self::Adaptive => "adaptive",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
+
+    /// A number that stands for it, above 0 and at most [`BuiltIn::ALL`]'s length.
+    pub fn code(self) -> u64 {
+        1 + self as u64
+    }
+
+    /// The one for which that number stands.
+    pub fn from_code(code: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.code() == code)
+    }
+
+    /// When small messages leave.
+    pub fn leaving(self) -> Leaving {
+        match self {
+            Self::Immediate => Leaving::Immediate,
+            Self::Aggregate => Leaving::Aggregate,
+            Self::Hold => Leaving::Hold,
+            Self::Adaptive => Leaving::Adaptive,
+        }
+    }
+
+    /// In which order a window's messages leave.
+    pub fn ordering(self) -> Order {
+        match self {
+            Self::Immediate => Order::AsSent,
+            Self::Aggregate | Self::Hold | Self::Adaptive => Order::SmallFirst,
+        }
+    }
+
+    /// How large data are split.
+    pub fn splitting(self) -> Splitting {
+        match self {
+            Self::Immediate => Splitting::Equal,
+            Self::Aggregate => Splitting::Shares,
+            Self::Hold => Splitting::Quickest,
+            Self::Adaptive => Splitting::Balanced,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_codes_lead_back() {
+        for one in BuiltIn::ALL {
+            assert_eq!(BuiltIn::named(one.name()), Some(one));
+            assert_eq!(BuiltIn::from_code(one.code()), Some(one));
+        }
+        assert_eq!(BuiltIn::named("sometimes"), None);
+        assert_eq!((BuiltIn::from_code(0), BuiltIn::from_code(5)), (None, None));
+    }
+
+    #[test]
+    fn no_two_decide_alike() {
+        let decisions = |one: BuiltIn| (one.leaving(), one.ordering(), one.splitting());
+        for (at, one) in BuiltIn::ALL.into_iter().enumerate() {
+            for other in &BuiltIn::ALL[at + 1..] {
+                assert_ne!(decisions(one), decisions(*other));
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Windows: in which order their messages leave, and the sending of them.
+//!
+//! Part of the shard. An order is planned by the strategy that was loaded, if there is one, else by
+//! the built-in one, and only where there is something to decide. However plans go, the oldest
+//! message of a window is not overtaken for ever.
+
+use crate::api::Context;
+use crate::engine::Shard;
+use crate::limits::ORDER_PATIENCE;
+use crate::schedule::order::{self, Chunk, Order};
+use crate::schedule::plugin::{Loaded, Window};
+use crate::schedule::priority::Priority;
+use crate::transport::Rail;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What was asked last about a window, and the answer. The same question has the same answer, and a
+/// rail without room asks it again and again.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    credits: (u32, u64),
+    chunks: Vec<Chunk>,
+    order: Option<Vec<usize>>,
+}
+
+impl<R: Rail> Shard<R> {
+    /// From now on messages leave in this order, where no other strategy decides.
+    pub fn order_by(&mut self, ordering: Order) {
+        self.core.ordering = ordering;
+    }
+
+    /// From now on this strategy is asked in which order messages leave. The rail is told
+    /// separately.
+    pub fn consult(&mut self, loaded: Arc<Loaded>) {
+        self.core.loaded = loaded.decides().order.then_some(loaded);
+    }
+
+    /// From now on messages of these contexts have this priority.
+    pub fn prioritise(&mut self, contexts: Range<Context>, priority: Priority) {
+        self.core.priorities.set(contexts, priority);
+        self.rail.yield_to_small(self.core.priorities.any_low());
+    }
+
+    pub(crate) fn pump_windows(&mut self) -> bool {
+        let mut moved = false;
+        let mut at = 0;
+        while at < self.core.blocked.len() {
+            let gate = self.core.blocked[at];
+            moved |= self.pump_window(gate);
+            if self.core.tell_window(gate) {
+                at += 1;
+            } else {
+                self.core.blocked.swap_remove(at);
+            }
+        }
+        moved
+    }
+
+    /// Sends from one window as its plan says, until something has to wait.
+    fn pump_window(&mut self, gate: u32) -> bool {
+        let mut moved = false;
+        while let Some(head) = self.core.window_head(gate) {
+            if self.goes_first(gate, head) {
+                if !self.send_held(gate, head) {
+                    return moved;
+                }
+                moved = true;
+                continue;
+            }
+            let (indices, chunks) = self.core.window_view(gate);
+            for at in self.planned(gate, &chunks) {
+                // The sends of a peer that was lost meanwhile have ended.
+                if self.core.is_held(indices[at]) {
+                    if !self.send_held(gate, indices[at]) {
+                        return moved;
+                    }
+                    moved = true;
+                }
+            }
+        }
+        moved
+    }
+
+    /// Whether the oldest message of a window is the first to leave, without a plan.
+    fn goes_first(&mut self, gate: u32, head: u32) -> bool {
+        let entry = &mut self.core.gates[gate as usize];
+        if entry.held == 1 || entry.overtaken >= ORDER_PATIENCE {
+            return true;
+        }
+        if self.core.loaded.is_some() {
+            // Without credit nothing leaves, and nothing is asked.
+            entry.settle();
+            return entry.envelopes == 0;
+        }
+        let (head, priorities) = (self.core.requests.peek(head), &self.core.priorities);
+        let priority = priorities.of(head.context);
+        let ordering = self.core.ordering;
+        ordering.leads(head.data.len, priority, priorities.are_usual())
+    }
+
+    fn planned(&mut self, gate: u32, chunks: &[Chunk]) -> Vec<usize> {
+        if let Some(loaded) = &self.core.loaded {
+            // Of one context there is one order only.
+            if chunks
+                .iter()
+                .all(|chunk| chunk.context == chunks[0].context)
+            {
+                return (0..chunks.len()).collect();
+            }
+            let entry = &mut self.core.gates[gate as usize];
+            let credits = (entry.envelopes, entry.payload);
+            let is_same = |last: &Planned| last.credits == credits && last.chunks == chunks;
+            if !entry.planned.as_deref().is_some_and(is_same) {
+                let order = loaded.order(&Window {
+                    peer: entry.peer,
+                    envelopes: entry.envelopes,
+                    payload: entry.payload,
+                    chunks,
+                });
+                entry.planned = Some(Box::new(Planned {
+                    credits,
+                    chunks: chunks.to_vec(),
+                    order,
+                }));
+            }
+            if let Some(order) = entry.planned.as_deref().and_then(|last| last.order.clone()) {
+                return order;
+            }
+        }
+        let order = order::plan(self.core.ordering, chunks);
+        assert!(
+            order::check(chunks, &order),
+            "a plan breaks the order of envelopes"
+        );
+        order
+    }
+
+    /// Sends an envelope of a window. `false`: it has to wait.
+    fn send_held(&mut self, gate: u32, index: u32) -> bool {
+        let oldest = self.core.window_head(gate) == Some(index);
+        let sent = self.send_from_window(gate, index);
+        if sent {
+            // A send that ended took its links with it; one that only was announced still has them.
+            self.core.left_window(gate, index);
+            let overtaken = &mut self.core.gates[gate as usize].overtaken;
+            *overtaken = if oldest { 0 } else { *overtaken + 1 };
+        }
+        sent
+    }
+}

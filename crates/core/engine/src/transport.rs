@@ -1,0 +1,574 @@
+//! The rail: one way to reach peers, as the engine sees it.
+//!
+//! Owns the trait, the words that cross it, and the packet header. Implemented by `rails` and
+//! `sim`; called only by the engine that owns the rail, always through `&mut`, so an implementation
+//! needs no lock of its own towards its user. A rail never blocks, never aborts the process and
+//! never calls up except through the [`Sink`] of the poll that is running. [`Refusal::Full`] is
+//! back-pressure, not an error: the engine keeps what did not fit and tries again.
+//!
+//! Packets between two engines arrive in the order they were committed on rails that say so
+//! ([`Limits::ordered`]); on others they may overtake. Every packet arrives once or its peer is
+//! reported gone (lossy media wear a reliability layer).
+
+use crate::api::{Error, Peer, Shortage};
+use crate::limits::{DESCRIPTOR_BLOB_MAX, NAP_AMONG};
+use crate::protocol::offload::{Lift, Lifted};
+pub use crate::protocol::packet::{Header, Kind, Pieces};
+use crate::protocol::wire::{FLAG_FAILED, FLAG_PART, FLAG_UNCALLED};
+use garonne_sync::copy::Stores;
+use garonne_sync::shm::Segment;
+use garonne_sync::slot_batch::Run;
+use garonne_sync::user::{Data, UserMem};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// What kind of room a packet needs. Data can never use up the room that control packets need to
+/// make data flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Envelopes and payload.
+    Data,
+    /// Credits, clear-to-send, finish, revoke, queries: served from reserved room.
+    Control,
+}
+
+/// Why a rail gave no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No room at the moment; ask again after a poll.
+    Full,
+    /// The peer is dead, or cannot be reached by this rail at all; [`Rail::unreached`] tells which.
+    /// It stays so.
+    Gone,
+}
+
+/// Room for one packet's payload, lent by a rail until `commit` or `abandon`.
+///
+/// `mem` may lie in memory that a peer maps: it is written through `UserMem` only, never seen as a
+/// reference.
+#[derive(Debug)]
+#[must_use = "room is given back by commit or abandon"]
+pub struct Room {
+    /// Where the payload goes.
+    pub mem: UserMem,
+    /// Bytes of room; at least what was asked for.
+    pub len: usize,
+    /// The peer it was claimed for.
+    pub peer: Peer,
+    /// The rail's own mark.
+    pub token: u64,
+    /// Which stores bring the payload to the peer soonest. Others do, too.
+    pub stores: Stores,
+}
+
+/// A small packet that lies ready.
+#[derive(Clone, Copy, Debug)]
+pub struct Peeked {
+    /// Its sender.
+    pub peer: Peer,
+    /// The words of its header; a claim of its sender but for the length, which the payload has.
+    pub words: [u64; 3],
+    /// As many bytes as the header says, which the sender may change meanwhile.
+    pub payload: UserMem,
+}
+
+/// Who may take a packet that lies ready. A trait rather than a closure, so that it can be told to
+/// become one with its caller.
+pub trait Accept {
+    /// What is made of it.
+    type Taken;
+
+    /// Takes what the packet carries, or leaves it.
+    fn accept(self, peeked: &Peeked) -> Option<Self::Taken>;
+}
+
+/// What became of a look for a packet that lies ready.
+#[derive(Clone, Copy, Debug)]
+pub enum Ready<T> {
+    /// Only a poll knows what there is.
+    Unknown,
+    /// It was shown and is still there.
+    Refused,
+    /// It was taken, for this.
+    Taken(T),
+}
+
+/// What a rail can carry at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest payload of `send_inline`: what shares the first cache line or two with the header.
+    pub inline_max: usize,
+    /// Largest payload of a `Class::Data` packet.
+    pub packet_max: usize,
+    /// Largest payload of a `Class::Control` packet; at least
+    /// [`crate::limits::CONTROL_PAYLOAD_MAX`].
+    pub control_max: usize,
+    /// Whether packets from one peer arrive in the order of their commits (both classes together).
+    pub ordered: bool,
+}
+
+/// What a rail can do towards one peer and what it costs there. Asked when a gate opens and again
+/// for each large message, so that a rail can correct itself while running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Payloads up to this length travel with their envelope.
+    pub eager_max: usize,
+    /// So do payloads up to this length if [`Rail::flow`] says in which pieces; 0: none.
+    pub flow_max: usize,
+    /// This side may read regions that the peer exposed.
+    pub can_read: bool,
+    /// This side may write regions that the peer exposed.
+    pub can_write: bool,
+    /// Payload of one packet of a pipelined copy that serves best.
+    pub pipeline_chunk: usize,
+    /// Bytes of one bulk read that the engine should ask for at a time, so that others get their
+    /// turn between.
+    pub read_chunk: u64,
+}
+
+/// How a message follows its envelope ([`Rail::flow`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flowing {
+    /// One packet serves better, if it can hold it, or an announcement.
+    No,
+    /// In pieces, so that both sides copy at the same time: bytes of the first, which may be all of
+    /// it, and of the others. Claims of class Data for all pieces will not be answered `Full`.
+    Pieces(usize, usize),
+    /// So it will when what was sent before has left, which is soon: waiting for that takes less
+    /// than an announcement.
+    Soon,
+}
+
+/// The right to read or write an exposed region, as it travels to the peer: our cookie and the
+/// rail's own bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Names region and generation at its owner.
+    pub cookie: u64,
+    /// Bytes used in `blob`.
+    pub blob_len: u8,
+    /// Opaque to the engine.
+    pub blob: [u8; DESCRIPTOR_BLOB_MAX],
+}
+
+impl Descriptor {
+    /// A descriptor with this cookie and blob; `None` if the blob is too long.
+    pub fn new(cookie: u64, blob: &[u8]) -> Option<Self> {
+        let mut bytes = [0; DESCRIPTOR_BLOB_MAX];
+        bytes.get_mut(..blob.len())?.copy_from_slice(blob);
+        Some(Self {
+            cookie,
+            blob_len: blob.len() as u8,
+            blob: bytes,
+        })
+    }
+
+    /// The rail's bytes.
+    pub fn blob(&self) -> &[u8] {
+        &self.blob[..usize::from(self.blob_len).min(DESCRIPTOR_BLOB_MAX)]
+    }
+}
+
+/// Names an exposed region or a bulk operation; chosen by the engine, unique among those alive.
+pub type Token = u64;
+
+/// How exposing went so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exposing {
+    /// Ready to be announced.
+    Ready(Descriptor),
+    /// [`Sink::exposed`] will tell.
+    Later,
+    /// This rail cannot expose such data to that peer; packets must do.
+    Unable,
+}
+
+/// Whether something finished within the call or its end comes through the sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Finished now.
+    Now,
+    /// The sink will tell.
+    Later,
+}
+
+/// One bulk read or write between a peer's region and local data.
+#[derive(Clone, Copy, Debug)]
+pub struct Bulk<'a> {
+    /// Its name for [`Sink::bulk_done`].
+    pub token: Token,
+    /// Owner of the region.
+    pub peer: Peer,
+    /// The right to it.
+    pub descriptor: &'a Descriptor,
+    /// First byte in the region's packed stream.
+    pub offset: u64,
+    /// The local side. Valid until the operation's end was told.
+    pub local: &'a Data,
+    /// First byte in the local packed stream.
+    pub local_offset: u64,
+    /// Bytes to move.
+    pub len: u64,
+}
+
+/// A way to fetch a message that its sender exposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fetch {
+    /// The receiver reads the sender's memory.
+    Read,
+    /// The sender writes the receiver's memory.
+    Push,
+    /// Both at once, each what the other has not taken yet.
+    Share,
+    /// As `Share`, where one side is not there yet: the other goes on alone until it comes.
+    Late,
+    /// The sender sends packets, which the receiver takes at the same time.
+    Packets,
+}
+
+/// What one step of a push did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes written.
+    pub bytes: u64,
+    /// Nothing is left that nobody took.
+    pub last: bool,
+}
+
+/// Who has data that was offered to a peer ahead, once its owner wanted it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handover {
+    /// The owner: the peer wrote nothing there and never will.
+    Mine,
+    /// The peer, which has begun to write; the data stays exposed.
+    Theirs,
+}
+
+/// What a packet just sent asks of a peer of which no thread is in the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// An answer, or hands that move bytes: without them this transfer stands still.
+    Answer,
+    /// A look, which matters only if something there waits for it, as a step of a collective does.
+    Look,
+}
+
+/// What a peer needs done when this packet has come; `None`: nothing before it asks for it itself.
+pub(crate) fn need_of(header: &Header) -> Option<Need> {
+    use Kind::*;
+    match Kind::from_code(header.kind)? {
+        // Its receiver is there, and goes on alone.
+        Push if header.flags & FLAG_UNCALLED != 0 => Some(Need::Look),
+        Announce | EagerSync | Clear | Piece | Credit | Held | Query | Offer | Nothing | Take
+        | Push | Pushed => Some(Need::Answer),
+        // Packets are to be asked for, or the sender is to be told that all is there.
+        Written if header.flags & (FLAG_FAILED | FLAG_PART) != 0 => Some(Need::Answer),
+        Eager | Finish | Written => Some(Need::Look),
+        // The pieces of a medium message: who sends them says when all have left. A receive
+        // announced ahead waits for a send.
+        Head | Tail | Expect => None,
+    }
+}
+
+/// What a poll tells its engine.
+pub trait Sink {
+    /// A packet arrived; of kinds [`Kind::Head`] and [`Kind::Tail`] perhaps a part of one, with a
+    /// header that says so. `payload` is valid during the call only, lies in memory that the peer
+    /// may still write, and is `len` bytes long; the header is a copy and as untrusted as its
+    /// sender.
+    fn packet(&mut self, peer: Peer, header: Header, payload: UserMem, len: usize);
+    /// Where `len` bytes from `offset` on go of the message that `peer` sends in pieces: the rail
+    /// may put them there while its poll lasts, and tells with [`Sink::placed`] how many it did.
+    /// `None`: they are to come as a packet.
+    fn place(&mut self, peer: Peer, offset: u64, len: usize) -> Option<UserMem> {
+        let _ = (peer, offset, len);
+        None
+    }
+    /// So many bytes were put where [`Sink::place`] said last.
+    fn placed(&mut self, peer: Peer, len: usize) {
+        let _ = (peer, len);
+    }
+    /// An `expose` that answered `Later` ended; `None`: this rail cannot expose the data after all.
+    fn exposed(&mut self, token: Token, descriptor: Option<Descriptor>);
+    /// A `revoke` that answered `Later` ended: nobody will touch the memory any more.
+    fn revoked(&mut self, token: Token);
+    /// A bulk operation that answered `Later` ended.
+    fn bulk_done(&mut self, token: Token, result: Result<(), Error>);
+    /// The peer died or cut the connection; nothing more will arrive from it, and claims towards it
+    /// answer `Gone`.
+    fn gone(&mut self, peer: Peer);
+    /// The same, where the rail knows why.
+    fn lost(&mut self, peer: Peer, why: &'static str) {
+        let _ = why;
+        self.gone(peer);
+    }
+    /// A peer that lives has no way to here, nor this process to it: nothing more will arrive from
+    /// it.
+    fn unreached(&mut self, shortage: Shortage) {
+        self.gone(shortage.peer);
+    }
+}
+
+/// Sleeping until a rail (or another thread of this process) has something to look at. Shared by
+/// all threads of a rank and used without the engine's lock.
+pub trait WakeSource: Send + Sync {
+    /// Sleeps until the word differs from `ticket`, or the time is over. May return early.
+    fn sleep(&self, ticket: u32, limit: Option<Duration>);
+    /// Changes the word and wakes whoever sleeps.
+    fn wake(&self);
+    /// The word, where others may sleep on it together with words of their own.
+    fn bell(&self) -> Option<&AtomicU32> {
+        None
+    }
+    /// Sleeps also until one of these words differs from its ticket: those of other sources of the
+    /// same kind. One without words sleeps for a moment only.
+    fn sleep_among(&self, ticket: u32, limit: Option<Duration>, others: &[(&AtomicU32, u32)]) {
+        let _ = others;
+        self.sleep(
+            ticket,
+            Some(limit.map_or(NAP_AMONG, |limit| limit.min(NAP_AMONG))),
+        );
+    }
+    /// Tells peers that the owner looks for messages all the time from now on, so that what needs
+    /// its hands will not wait.
+    fn look_on(&self) {}
+    /// Tells peers that it does not any more.
+    fn look_away(&self) {}
+}
+
+/// One way to reach peers. See the module's paragraph for the rules.
+pub trait Rail {
+    /// What it can carry.
+    fn limits(&self) -> Limits;
+
+    /// What it can do towards `peer`; `None` if it does not reach it.
+    fn reach(&self, peer: Peer) -> Option<Reach>;
+
+    /// How `len` bytes should follow their envelope.
+    fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
+        let _ = (peer, len);
+        Flowing::No
+    }
+
+    /// Sends a whole message of contiguous bytes in the pieces that `flow` said, where the rail has
+    /// a shorter way than a claim for each. `Ok(false)`: it has none now, and nothing happened.
+    fn send_pieces(&mut self, pieces: &Pieces, mem: UserMem) -> Result<bool, Refusal> {
+        let _ = (pieces, mem);
+        Ok(false)
+    }
+
+    /// Why claims towards a peer that lives answer `Gone`. `None`: it is dead, or no rail leads to
+    /// it.
+    fn unreached(&self, peer: Peer) -> Option<Shortage> {
+        let _ = peer;
+        None
+    }
+
+    /// Lends room for a packet with `len` bytes of payload.
+    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal>;
+
+    /// Sends a packet: the header and the first `header.len` bytes of the room. Wakes the peer if
+    /// it is armed.
+    fn commit(&mut self, room: Room, header: &Header);
+
+    /// Gives room back unused.
+    fn abandon(&mut self, room: Room);
+
+    /// Claim, copy and commit in one for payloads of at most `limits().inline_max` bytes
+    /// (`header.len`), class Data.
+    fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal>;
+
+    /// Where small plain packets to `peer` go without the rail being asked for each, once
+    /// [`Rail::open_run`] opened it. Whatever else is sent to the peer closes it. `None`: this rail
+    /// has no such thing towards the peer, or not yet.
+    fn run(&mut self, peer: Peer) -> Option<Arc<Run>> {
+        let _ = peer;
+        None
+    }
+
+    /// Opens the run towards `peer` for at most `records` packets: for how many there is room.
+    fn open_run(&mut self, peer: Peer, records: u32) -> u32 {
+        let _ = (peer, records);
+        0
+    }
+
+    /// As `send_inline`, if the shortest way is free; `false`: nothing happened, and `send_inline`
+    /// may know another way.
+    fn send_at_once(&mut self, peer: Peer, header: Header, bytes: UserMem) -> bool {
+        let _ = (peer, header, bytes);
+        false
+    }
+
+    /// Delivers up to `budget` packets and whatever else ended. Returns how many things it told the
+    /// sink.
+    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32;
+
+    /// Shows the next packet, if it lies where a look costs next to nothing, and takes it out
+    /// instead of delivering it if it is accepted.
+    fn take_ready<A: Accept>(&mut self, accept: A) -> Ready<A::Taken> {
+        let _ = accept;
+        Ready::Unknown
+    }
+
+    /// Delivers one packet if that takes no more than a look at where the next one should lie;
+    /// `false`: it delivered none, and only a poll knows why.
+    fn poll_one(&mut self, sink: &mut impl Sink) -> bool {
+        let _ = sink;
+        false
+    }
+
+    /// Whether a poll would find nothing: a few loads, for spinning. `false` if that is not known
+    /// so cheaply.
+    fn is_quiet(&self) -> bool {
+        false
+    }
+
+    /// Lets `peer` read and write `data` by descriptor until revoked.
+    fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing;
+
+    /// Withdraws a region. Ended means that nobody touches or will touch the memory.
+    fn revoke(&mut self, token: Token) -> Ending;
+
+    /// Starts to copy from a peer's region to local data.
+    fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error>;
+
+    /// Starts to copy from local data to a peer's region.
+    fn write(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error>;
+
+    /// How to fetch `len` bytes that `peer` exposed, for the receive `token`. [`Rail::fetched`]
+    /// tells how it went, so that a rail may learn from it.
+    fn fetch(&mut self, token: Token, peer: Peer, len: u64) -> Fetch {
+        let _ = (token, len);
+        match self.reach(peer) {
+            Some(reach) if reach.can_read => Fetch::Read,
+            _ => Fetch::Packets,
+        }
+    }
+
+    /// The fetch of the receive `token` is over. `false`: the way that was answered could not be
+    /// gone.
+    fn fetched(&mut self, token: Token, worked: bool) {
+        let _ = (token, worked);
+    }
+
+    /// Lets `peer` write to `data` until revoked, part by part with [`Rail::push_part`]; this side
+    /// takes parts with [`Rail::take_part`], and none is given twice. `None`: not this data, or
+    /// never. A rail that shares ends its reads at once.
+    fn share(&mut self, token: Token, peer: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
+        let _ = (token, peer, data, way);
+        None
+    }
+
+    /// Takes the next part of shared data, of which `len` bytes are to be filled, for this side:
+    /// offset and length. `None`: nothing is left.
+    fn take_part(&mut self, token: Token, len: u64) -> Result<Option<(u64, u64)>, Error> {
+        let _ = (token, len);
+        Ok(None)
+    }
+
+    /// Takes the next part of data that a peer shares, and writes it from `bulk.local`, which holds
+    /// all of it; offsets are 0 and `len` is that of the whole.
+    fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
+        let _ = bulk;
+        Err(Error::Misuse("this rail writes no regions"))
+    }
+
+    /// Takes back shared data that its peer may write with [`Rail::write_ahead`] unasked. `Mine`
+    /// revokes it, too; `Theirs`: its peer took a part already.
+    fn withdraw(&mut self, token: Token) -> Handover {
+        let _ = token;
+        Handover::Mine
+    }
+
+    /// As the first [`Rail::push_part`] of data that its owner offered ahead. `None`: it was
+    /// withdrawn or revoked, or cannot be written from here.
+    fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
+        let _ = bulk;
+        Ok(None)
+    }
+
+    /// Begins a bulk operation whose copying needs neither the rail nor its owner's lock. The local
+    /// side stays valid until the load is dropped.
+    fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
+        let _ = (bulk, what);
+        Ok(Lifted::Unable)
+    }
+
+    /// Whether `peer` looks for messages just now ([`WakeSource::look_on`]). A hint.
+    fn looks(&self, peer: Peer) -> bool {
+        let _ = peer;
+        true
+    }
+
+    /// The engine counts this peer as gone, for what came from it or for want of memory for that:
+    /// as if it had died. Bulk operations with it are to end and to be told of soon, since those
+    /// that they are for end after them.
+    fn lost(&mut self, peer: Peer) {
+        let _ = peer;
+    }
+
+    /// Declares that the owner is about to sleep: from now on arrivals change the wake source's
+    /// word. Returns the word's value to sleep on. The caller polls once more before it sleeps.
+    fn arm(&mut self) -> u32;
+
+    /// The owner is awake again.
+    fn disarm(&mut self);
+
+    /// Where the owner sleeps.
+    fn wake_source(&self) -> Arc<dyn WakeSource>;
+
+    /// Wakes `peer` if it sleeps, for things that need its hands without a packet.
+    fn ring(&mut self, peer: Peer);
+
+    /// What was just sent to `peer` asks for its hands: wakes the thread that lends them, if `peer`
+    /// said that it has one for this. Never asked for with small messages that went the shortest
+    /// way.
+    fn nudge(&mut self, peer: Peer, need: Need) {
+        let _ = (peer, need);
+    }
+
+    /// The two words by which `peer`, or this rank itself, says for what it wants to be nudged, for
+    /// `garonne_sync::progress_owner`. `None`: nobody nudges it from here.
+    fn hands(&mut self, _peer: Peer) -> Option<Segment> {
+        None
+    }
+
+    /// Whether a message of this length with `peer` does not move without hands, and the peer
+    /// cannot ring for them; with any peer: whether that may be.
+    fn wants_calls(&self, _peer: Option<Peer>, _len: u64) -> bool {
+        false
+    }
+
+    /// Whoever polls from now on takes its time from a program that computes, or not any more: then
+    /// what is on its way may be left where it is until there is much of it.
+    fn be_patient(&mut self, patient: bool) {
+        let _ = patient;
+    }
+
+    /// Some of what goes by this rail is to stand in nobody's way, or nothing any more: then large
+    /// data leave small messages their turn more often, though both together take longer.
+    fn yield_to_small(&mut self, yields: bool) {
+        let _ = yields;
+    }
+
+    /// The words of this rank's own [`hands`](Self::hands) are armed: from now on whatever comes,
+    /// or has room again, where no peer can ring them rings them, once. What was there before
+    /// counts. After the time that is returned the rail is to be looked at even if nothing rings.
+    fn arm_hands(&mut self) -> Option<Duration> {
+        None
+    }
+
+    /// Memory that `owner` offers to all processes this rail reaches, for what they do together
+    /// beside messages; zeroed when the job began. `None`: this rail has none.
+    fn commons(&mut self, owner: Peer) -> Option<Segment> {
+        let _ = owner;
+        None
+    }
+
+    /// The doorbell word of `peer`, to be rung without the rail. `None`: it has none.
+    fn doorbell(&mut self, peer: Peer) -> Option<Segment> {
+        let _ = peer;
+        None
+    }
+}
