@@ -15,11 +15,11 @@ thread_local! {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub struct Heap {
+pub struct ReportingAllocator {
     refused: fn(usize),
 }
 
-impl Heap {
+impl ReportingAllocator {
     /// `refused` is told how many bytes there are no more, and is not to return; it must not ask
     /// for memory itself.
     pub const fn new(refused: fn(usize)) -> Self {
@@ -45,7 +45,7 @@ impl Heap {
 
 // SAFETY: all of it is the system's allocator; what is done in between does not ask for memory and
 // does not unwind.
-unsafe impl GlobalAlloc for Heap {
+unsafe impl GlobalAlloc for ReportingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_told_unless_whoever_asks_can_do_without() {
-        let heap = Heap::new(|size| TOLD.store(size, Ordering::Relaxed));
+        let heap = ReportingAllocator::new(|size| TOLD.store(size, Ordering::Relaxed));
         let ask = |size: usize| {
             let layout = Layout::from_size_align(size, 8).unwrap();
             // SAFETY: the size is not zero; what comes is given back as it came.

@@ -19,11 +19,11 @@ const NAP_DOUBLINGS: u32 = 7;
 
 /// See the module's paragraph.
 #[derive(Default)]
-pub(crate) struct Patience {
+pub(crate) struct WaitBackoff {
     looks: u32,
 }
 
-impl Patience {
+impl WaitBackoff {
     pub(crate) fn rest(&mut self, word: &AtomicU32, seen: u32) {
         self.looks = self.looks.saturating_add(1);
         #[cfg(any(loom, shuttle))]

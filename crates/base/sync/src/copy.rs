@@ -6,9 +6,9 @@
 //! bypass them can win. Which holds where is measured by the cost model, which then calls
 //! [`choose`]. Until then: the string copy on processors that are known to have a quick one, else
 //! vector moves where there are any, and nothing that bypasses caches. Safe code reaches it through
-//! `Segment` and [`copy_mem`].
+//! `RingSegment` and [`copy_mem`].
 
-pub use crate::ring::Stores;
+pub use crate::ring::StoreKind;
 use crate::user::UserMem;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
@@ -84,11 +84,11 @@ static PAST_CACHES_FROM: AtomicU64 = AtomicU64::new(0);
 /// message does not stay in the caches anyway, and ordinary stores would first fetch from memory
 /// what they overwrite.
 #[inline]
-pub fn stores_for_message(total: u64) -> Stores {
+pub fn stores_for_message(total: u64) -> StoreKind {
     if total >= past_caches_from() {
-        Stores::Streamed
+        StoreKind::Streamed
     } else {
-        Stores::Cached
+        StoreKind::Cached
     }
 }
 
@@ -161,10 +161,10 @@ pub fn copy_mem(dst: UserMem, src: UserMem, len: usize) {
 
 /// As [`copy_mem`], with these stores as far as the machine has them.
 #[inline]
-pub fn copy_mem_with(stores: Stores, dst: UserMem, src: UserMem, len: usize) {
+pub fn copy_mem_with(stores: StoreKind, dst: UserMem, src: UserMem, len: usize) {
     match stores {
-        Stores::Cached => copy_mem(dst, src, len),
-        Stores::Streamed => copy_mem_by(Routine::Streaming, dst, src, len),
+        StoreKind::Cached => copy_mem(dst, src, len),
+        StoreKind::Streamed => copy_mem_by(Routine::Streaming, dst, src, len),
     }
 }
 
@@ -463,9 +463,9 @@ mod tests {
 
     #[test]
     fn only_messages_that_no_cache_holds_go_past_them() {
-        assert_eq!(stores_for_message(0), Stores::Cached);
-        assert_eq!(stores_for_message(64 << 10), Stores::Cached);
-        assert_eq!(stores_for_message(4 << 30), Stores::Streamed);
+        assert_eq!(stores_for_message(0), StoreKind::Cached);
+        assert_eq!(stores_for_message(64 << 10), StoreKind::Cached);
+        assert_eq!(stores_for_message(4 << 30), StoreKind::Streamed);
     }
 
     #[test]

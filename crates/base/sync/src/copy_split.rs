@@ -18,17 +18,17 @@ pub const UNITS_MAX: u32 = u32::MAX / 2;
 
 /// The word: units taken by the owner (low half) and by the peer (high half).
 #[derive(Clone, Copy, Debug)]
-pub struct Division<'a>(&'a AtomicU64);
+pub struct CopySplit<'a>(&'a AtomicU64);
 
 /// The word says what cannot be: the other side changed it against the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damaged;
+pub struct CorruptSplit;
 
 /// How much is taken at a time: a quarter of what is left, or half of it as long as the other side
 /// took nothing. So whoever comes late finds most of the rest still to be taken, and a side that is
 /// alone has it in few parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Portion {
+pub struct ChunkPolicy {
     /// Units at least, as far as there are so many.
     pub least: u16,
     /// Units at most.
@@ -37,7 +37,7 @@ pub struct Portion {
     pub alone: u16,
 }
 
-impl Portion {
+impl ChunkPolicy {
     /// Always so many.
     pub fn fixed(units: u16) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Portion {
 
 /// Units that the peer took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Back {
+pub struct PeerChunk {
     /// The first of them.
     pub first: u32,
     /// How many.
@@ -84,7 +84,7 @@ pub struct Back {
     pub last: bool,
 }
 
-impl<'a> Division<'a> {
+impl<'a> CopySplit<'a> {
     /// The division in this word, which is 0 at first.
     pub fn new(word: &'a AtomicU64) -> Self {
         Self(word)
@@ -100,12 +100,17 @@ impl<'a> Division<'a> {
     ///
     /// # Errors
     /// When the word cannot be true.
-    pub fn take_front(self, ours: u32, all: u32, portion: Portion) -> Result<u32, Damaged> {
+    pub fn take_front(
+        self,
+        ours: u32,
+        all: u32,
+        portion: ChunkPolicy,
+    ) -> Result<u32, CorruptSplit> {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             let (front, back) = (seen as u32, (seen >> 32) as u32);
             if front != ours || back > all.saturating_sub(ours) {
-                return Err(Damaged);
+                return Err(CorruptSplit);
             }
             let take = portion.of(all - ours - back, back);
             if take == 0 {
@@ -124,7 +129,7 @@ impl<'a> Division<'a> {
     }
 
     /// The peer takes a portion of `all` units. `None`: nothing is left, or it was withdrawn.
-    pub fn take_back(self, all: u32, portion: Portion) -> Option<Back> {
+    pub fn take_back(self, all: u32, portion: ChunkPolicy) -> Option<PeerChunk> {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             let (front, back) = (seen as u32, (seen >> 32) as u32);
@@ -140,7 +145,7 @@ impl<'a> Division<'a> {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
-                    return Some(Back {
+                    return Some(PeerChunk {
                         first: all - back - count,
                         count,
                         last: count == left,
@@ -171,24 +176,24 @@ mod tests {
     #[test]
     fn what_was_withdrawn_gives_nothing_and_what_was_taken_is_not_withdrawn() {
         let word = AtomicU64::new(0);
-        let division = Division::new(&word);
+        let division = CopySplit::new(&word);
         assert!(division.withdraw() && division.withdraw());
         for all in [0, 1, 7, UNITS_MAX] {
-            assert_eq!(division.take_back(all, Portion::fixed(1)), None);
+            assert_eq!(division.take_back(all, ChunkPolicy::fixed(1)), None);
         }
         division.clear();
-        let taken = Back {
+        let taken = PeerChunk {
             first: 5,
             count: 2,
             last: false,
         };
-        assert_eq!(division.take_back(7, Portion::fixed(2)), Some(taken));
+        assert_eq!(division.take_back(7, ChunkPolicy::fixed(2)), Some(taken));
         assert!(!division.withdraw());
-        assert_eq!(division.take_front(0, 7, Portion::fixed(100)), Ok(5));
+        assert_eq!(division.take_front(0, 7, ChunkPolicy::fixed(100)), Ok(5));
         assert_eq!(
             (
-                division.take_front(5, 7, Portion::fixed(1)),
-                division.take_back(7, Portion::fixed(1))
+                division.take_front(5, 7, ChunkPolicy::fixed(1)),
+                division.take_back(7, ChunkPolicy::fixed(1))
             ),
             (Ok(0), None)
         );
@@ -197,13 +202,13 @@ mod tests {
     #[test]
     fn a_portion_is_half_or_a_quarter_of_what_is_left_within_its_bounds() {
         let word = AtomicU64::new(0);
-        let division = Division::new(&word);
-        let portion = Portion {
+        let division = CopySplit::new(&word);
+        let portion = ChunkPolicy {
             least: 8,
             most: 50,
             alone: 120,
         };
-        assert_eq!(Portion::from_word(portion.to_word(), 256), portion);
+        assert_eq!(ChunkPolicy::from_word(portion.to_word(), 256), portion);
         let mut counts = Vec::new();
         for _ in 0..3 {
             counts.extend(division.take_back(300, portion).map(|back| back.count));
@@ -215,7 +220,7 @@ mod tests {
         assert_eq!(counts[..5], [120, 90, 45, 11, 8]);
         assert_eq!(counts.iter().sum::<u32>(), 300);
         // Bounds that contradict each other, as a peer may write them.
-        let wild = Portion::from_word(0xffff_0000, 256);
+        let wild = ChunkPolicy::from_word(0xffff_0000, 256);
         assert_eq!((wild.least, wild.most, wild.alone), (256, 1, 1));
         division.clear();
         assert_eq!(division.take_front(0, 7, wild), Ok(7));
@@ -226,8 +231,8 @@ mod tests {
         for wrong in [1, 8 << 32, u64::MAX, 1 << 63] {
             let word = AtomicU64::new(wrong);
             assert_eq!(
-                Division::new(&word).take_front(0, 7, Portion::fixed(1)),
-                Err(Damaged),
+                CopySplit::new(&word).take_front(0, 7, ChunkPolicy::fixed(1)),
+                Err(CorruptSplit),
                 "{wrong:x}"
             );
         }
@@ -266,7 +271,7 @@ mod loom_tests {
 
     /// The peer fills what it gets, and says so.
     fn peer(model: &Model) {
-        while let Some(back) = Division::new(&model.word).take_back(2, Portion::fixed(1)) {
+        while let Some(back) = CopySplit::new(&model.word).take_back(2, ChunkPolicy::fixed(1)) {
             fill(model, back.first, 2);
         }
         model
@@ -280,7 +285,7 @@ mod loom_tests {
             let shared = model();
             let other = shared.clone();
             let thread = loom::thread::spawn(move || peer(&other));
-            if Division::new(&shared.word).withdraw() {
+            if CopySplit::new(&shared.word).withdraw() {
                 // Its own again at once, without waiting for the peer.
                 fill(&shared, 0, 1);
                 fill(&shared, 1, 1);
@@ -304,7 +309,9 @@ mod loom_tests {
             let other = shared.clone();
             let thread = loom::thread::spawn(move || peer(&other));
             let mut ours = 0;
-            while let Ok(1) = Division::new(&shared.word).take_front(ours, 2, Portion::fixed(1)) {
+            while let Ok(1) =
+                CopySplit::new(&shared.word).take_front(ours, 2, ChunkPolicy::fixed(1))
+            {
                 fill(&shared, ours, 1);
                 ours += 1;
             }

@@ -2,7 +2,7 @@
 //!
 //! A kernel that wakes a thread may run it at once in the place of the one that woke it, which then
 //! loses its core with the lock held, and everybody who wants that lock waits for a time slice. So
-//! whoever holds a lock that others want lives with a [`Postponed`], declared before the lock's
+//! whoever holds a lock that others want lives with a [`DeferredWakes`], declared before the lock's
 //! guard or put behind it in one value: the doorbells that this thread rings meanwhile are rung
 //! when it is dropped. Bounded by `WAKES_MAX` wake-ups of a thread; those beyond are not put off.
 
@@ -17,13 +17,13 @@ const WAKES_MAX: usize = 16;
 #[cfg(loom)]
 const WAKES_MAX: usize = 1;
 
-struct Owed {
+struct PendingWakes {
     depth: Cell<u32>,
     count: Cell<usize>,
     words: [Cell<*const u32>; WAKES_MAX],
 }
 
-impl Owed {
+impl PendingWakes {
     const fn nothing() -> Self {
         Self {
             depth: Cell::new(0),
@@ -35,19 +35,19 @@ impl Owed {
 
 #[cfg(not(loom))]
 thread_local! {
-    static OWED: Owed = const { Owed::nothing() };
+    static OWED: PendingWakes = const { PendingWakes::nothing() };
 }
 #[cfg(loom)]
 crate::facade::thread_local! {
-    static OWED: Owed = Owed::nothing();
+    static OWED: PendingWakes = PendingWakes::nothing();
 }
 
 /// While this lives, [`wake_all`] of this thread puts off. Stays on its thread.
 #[derive(Debug)]
 #[must_use = "dropping it wakes"]
-pub struct Postponed(PhantomData<*const ()>);
+pub struct DeferredWakes(PhantomData<*const ()>);
 
-impl Postponed {
+impl DeferredWakes {
     /// From now on.
     #[allow(
         clippy::new_without_default,
@@ -59,7 +59,7 @@ impl Postponed {
     }
 }
 
-impl Drop for Postponed {
+impl Drop for DeferredWakes {
     fn drop(&mut self) {
         let depth = OWED.with(|owed| owed.depth.replace(owed.depth.get() - 1) - 1);
         if depth == 0 {
@@ -123,9 +123,9 @@ mod tests {
     fn a_wake_up_comes_at_once_or_at_the_end_of_what_puts_it_off() {
         wakes(wake_all);
         wakes(|word| {
-            let postponed = Postponed::new();
+            let postponed = DeferredWakes::new();
             wake_all(word);
-            drop(Postponed::new());
+            drop(DeferredWakes::new());
             drop(postponed);
         });
     }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn who_sleeps_wakes_others_first() {
         wakes(|word| {
-            let postponed = Postponed::new();
+            let postponed = DeferredWakes::new();
             wake_all(word);
             flush();
             std::mem::forget(postponed);
@@ -146,11 +146,11 @@ mod tests {
     fn nobody_is_woken_before_the_outermost_is_dropped() {
         let word = AtomicU32::new(0);
         std::thread::scope(|scope| {
-            let postponed = Postponed::new();
+            let postponed = DeferredWakes::new();
             let sleeper = scope.spawn(|| futex::wait(&word, 0, Some(Duration::from_millis(50))));
             while !sleeper.is_finished() {
                 wake_all(&word);
-                drop(Postponed::new());
+                drop(DeferredWakes::new());
                 OWED.with(|owed| owed.count.set(0));
             }
             assert_eq!(sleeper.join().unwrap(), futex::Wake::Timeout);
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn more_than_can_be_put_off_are_done_at_once() {
         let others: Vec<AtomicU32> = (0..WAKES_MAX).map(|_| AtomicU32::new(0)).collect();
-        let postponed = Postponed::new();
+        let postponed = DeferredWakes::new();
         others.iter().for_each(wake_all);
         wakes(wake_all);
         drop(postponed);

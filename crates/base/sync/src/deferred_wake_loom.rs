@@ -46,7 +46,7 @@ fn a_ring_that_is_put_off_reaches_who_goes_to_sleep_meanwhile() {
             assert_eq!(left.with(|left| unsafe { *left }), 1);
         });
         let (word, came, left, lock) = &*shared;
-        let postponed = Postponed::new();
+        let postponed = DeferredWakes::new();
         let guard = lock.try_lock().unwrap();
         // SAFETY: loom checks that nobody else accesses the cell meanwhile.
         left.with_mut(|left| unsafe { *left = 1 });
@@ -75,10 +75,10 @@ fn whoever_is_woken_finds_that_the_waker_has_let_go() {
         }
         {
             // In this order: first it is free, then others wake.
-            let _wakes = Postponed::new();
+            let _wakes = DeferredWakes::new();
             let mut guard = shared.1.try_lock().unwrap();
             write(&shared.0);
-            drop(Postponed::new());
+            drop(DeferredWakes::new());
             guard.with(|value| *value = 1);
         }
         sleeper.join().unwrap();
@@ -92,11 +92,11 @@ fn who_sleeps_until_the_one_called_answers_has_called_it() {
         let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let other = words.clone();
         let thread = loom::thread::spawn(move || {
-            let _wakes = Postponed::new();
+            let _wakes = DeferredWakes::new();
             sleep(&other[1]);
             write(&other[0]);
         });
-        let wakes = Postponed::new();
+        let wakes = DeferredWakes::new();
         write(&words[1]);
         flush();
         sleep(&words[0]);
@@ -116,7 +116,7 @@ fn wake_ups_beyond_those_that_can_be_put_off_come_too() {
             let words = words.clone();
             loom::thread::spawn(move || sleep(&words[me]))
         });
-        let postponed = Postponed::new();
+        let postponed = DeferredWakes::new();
         words.iter().for_each(write);
         drop(postponed);
         for sleeper in sleepers {

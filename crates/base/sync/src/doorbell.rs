@@ -18,9 +18,9 @@ pub struct Doorbell<'a>(&'a AtomicU32);
 
 /// What the word was when the sleeper armed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Armed(u32);
+pub struct ArmTicket(u32);
 
-impl Armed {
+impl ArmTicket {
     /// The word's value, to hand across an interface that speaks of plain words.
     pub fn ticket(self) -> u32 {
         self.0
@@ -41,16 +41,16 @@ impl<'a> Doorbell<'a> {
 
     /// Announces that the caller is about to sleep. Poll once more afterwards, then `sleep` or
     /// `disarm`.
-    pub fn arm(self) -> Armed {
+    pub fn arm(self) -> ArmTicket {
         let word = self.0.fetch_or(ARMED, Ordering::SeqCst) | ARMED;
         // Orders the arming before the last poll. Pairs with `fence` in `ring_fenced`, and for
         // writers without a fence with the barrier in `sleep`: SYNC(doorbell).
         fence(Ordering::SeqCst);
-        Armed(word)
+        ArmTicket(word)
     }
 
     /// Takes the announcement back.
-    pub fn disarm(self, armed: Armed) {
+    pub fn disarm(self, armed: ArmTicket) {
         // A failure means that somebody rang: the word has moved on and is no longer armed.
         let _ = self.0.compare_exchange(
             armed.0,
@@ -62,7 +62,7 @@ impl<'a> Doorbell<'a> {
 
     /// Whether somebody rang since `arm`.
     #[inline]
-    pub fn rang(self, armed: Armed) -> bool {
+    pub fn rang(self, armed: ArmTicket) -> bool {
         self.0.load(Ordering::Acquire) != armed.0
     }
 
@@ -118,7 +118,7 @@ impl<'a> Doorbell<'a> {
 
 #[cfg(not(loom))]
 mod sleeping {
-    use super::{Armed, Doorbell};
+    use super::{ArmTicket, Doorbell};
     use crate::futex;
     use std::time::Duration;
 
@@ -128,7 +128,7 @@ mod sleeping {
 
     /// How far a sleeper has come; one value per sleep, made anew after each [`Doorbell::arm`].
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub enum Stage {
+    pub enum SleepStage {
         /// Just armed.
         #[default]
         Nap,
@@ -141,22 +141,27 @@ mod sleeping {
     impl Doorbell<'_> {
         /// Sleeps until rung or until `timeout`. Returns the next stage: the caller polls again
         /// before it sleeps on with that stage, because of the race described at the module's head.
-        pub fn sleep(self, armed: Armed, stage: Stage, timeout: Option<Duration>) -> Stage {
+        pub fn sleep(
+            self,
+            armed: ArmTicket,
+            stage: SleepStage,
+            timeout: Option<Duration>,
+        ) -> SleepStage {
             self.sleep_among(armed, stage, timeout, &[])
         }
 
         /// The same on further words, too, each with the value at which it lets sleep.
         pub fn sleep_among(
             self,
-            armed: Armed,
-            stage: Stage,
+            armed: ArmTicket,
+            stage: SleepStage,
             timeout: Option<Duration>,
             others: &[(&std::sync::atomic::AtomicU32, u32)],
-        ) -> Stage {
+        ) -> SleepStage {
             let nap = match stage {
-                Stage::Nap => Some(FIRST_NAP),
-                Stage::Shallow => Some(futex::FALLBACK_NAP),
-                Stage::Deep => None,
+                SleepStage::Nap => Some(FIRST_NAP),
+                SleepStage::Shallow => Some(futex::FALLBACK_NAP),
+                SleepStage::Deep => None,
             };
             let limit = match (nap, timeout) {
                 (Some(nap), Some(timeout)) => Some(nap.min(timeout)),
@@ -169,20 +174,20 @@ mod sleeping {
                 let words: Vec<_> = own.chain(others.iter().copied()).collect();
                 futex::wait_any(&words, limit);
             }
-            if self.rang(armed) || stage != Stage::Nap {
+            if self.rang(armed) || stage != SleepStage::Nap {
                 return stage;
             }
             if futex::barrier_everywhere() {
-                Stage::Deep
+                SleepStage::Deep
             } else {
-                Stage::Shallow
+                SleepStage::Shallow
             }
         }
     }
 }
 
 #[cfg(not(loom))]
-pub use sleeping::Stage;
+pub use sleeping::SleepStage;
 
 #[cfg(all(test, loom))]
 mod loom_tests {
@@ -257,7 +262,7 @@ mod tests {
         let bell = Doorbell::new(&word);
         let armed = bell.arm();
         bell.ring();
-        bell.sleep(armed, Stage::Deep, None);
+        bell.sleep(armed, SleepStage::Deep, None);
         assert!(bell.rang(armed) && !bell.is_armed());
     }
 
@@ -279,7 +284,7 @@ mod tests {
                 let bell = Doorbell::new(&word);
                 while done.load(Ordering::Acquire) == 0 {
                     let armed = bell.arm();
-                    let mut stage = Stage::default();
+                    let mut stage = SleepStage::default();
                     while done.load(Ordering::Acquire) == 0 && !bell.rang(armed) {
                         stage = bell.sleep(armed, stage, None);
                     }

@@ -76,7 +76,7 @@ pub(crate) fn wake_at(address: *const u32, count: u32) -> usize {
 
 /// `struct futex_waitv` of the kernel.
 #[repr(C)]
-struct Waiter {
+struct FutexWaitV {
     value: u64,
     address: u64,
     flags: u32,
@@ -100,7 +100,7 @@ pub fn wait_any(words: &[(&AtomicU32, u32)], timeout: Option<Duration>) -> Wake 
     if words.len() == 1 {
         return wait(first, expected, timeout);
     }
-    let mut waiters: [Waiter; WAIT_ANY_MAX] = std::array::from_fn(|_| Waiter {
+    let mut waiters: [FutexWaitV; WAIT_ANY_MAX] = std::array::from_fn(|_| FutexWaitV {
         value: 0,
         address: 0,
         flags: FUTEX2_SIZE_U32,

@@ -1,7 +1,7 @@
 //! A descriptor that a library keeps in a process whose program may close any descriptor.
 //!
 //! Programs that start others close all descriptors from 3 on, and later open files of their own
-//! under the same numbers. [`KeptFd`] remembers which file its number meant, and neither uses nor
+//! under the same numbers. [`GuardedFd`] remembers which file its number meant, and neither uses nor
 //! closes another.
 
 use std::mem::ManuallyDrop;
@@ -12,12 +12,12 @@ type Identity = (u64, u64);
 
 /// A descriptor with the identity of its file. Owned by whoever keeps it; asked before each use.
 #[derive(Debug)]
-pub struct KeptFd {
+pub struct GuardedFd {
     fd: ManuallyDrop<OwnedFd>,
     identity: Option<Identity>,
 }
 
-impl KeptFd {
+impl GuardedFd {
     /// Keeps a descriptor that is open now.
     pub fn new(fd: OwnedFd) -> Self {
         let identity = identity(fd.as_fd());
@@ -34,7 +34,7 @@ impl KeptFd {
     }
 }
 
-impl Drop for KeptFd {
+impl Drop for GuardedFd {
     fn drop(&mut self) {
         if self.get().is_some() {
             // SAFETY: the descriptor is still the one that was kept, and is not used after this.
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_number_that_means_another_file_is_neither_used_nor_closed() {
-        let kept = KeptFd::new(File::open("/proc/self/exe").unwrap().into());
+        let kept = GuardedFd::new(File::open("/proc/self/exe").unwrap().into());
         let number = kept.get().unwrap().as_raw_fd();
         let other = File::open("/dev/null").unwrap().into_raw_fd();
         // SAFETY: both numbers are open; what `number` meant is closed, as a program may do.
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_descriptor_that_is_still_there_is_closed_at_the_end() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let kept = KeptFd::new(theirs.into());
+        let kept = GuardedFd::new(theirs.into());
         assert!(kept.get().is_some());
         drop(kept);
         let mut byte = [0; 1];

@@ -10,9 +10,9 @@ use crate::pad::CachePadded;
 
 /// Bits that any thread sets and clears.
 #[derive(Debug)]
-pub struct Bits(Box<[CachePadded<AtomicU64>]>);
+pub struct AtomicBitmap(Box<[CachePadded<AtomicU64>]>);
 
-impl Bits {
+impl AtomicBitmap {
     /// `len` bits, all clear.
     pub fn new(len: usize) -> Self {
         let words = (0..len.div_ceil(64)).map(|_| CachePadded(AtomicU64::new(0)));
@@ -50,16 +50,16 @@ impl Bits {
 
 /// Places and how many look for work at each.
 #[derive(Debug)]
-pub struct Roster {
-    bits: Bits,
+pub struct IdleSet {
+    bits: AtomicBitmap,
     counts: Box<[CachePadded<AtomicU32>]>,
 }
 
-impl Roster {
+impl IdleSet {
     /// With `len` places.
     pub fn new(len: usize) -> Self {
         Self {
-            bits: Bits::new(len),
+            bits: AtomicBitmap::new(len),
             counts: (0..len).map(|_| CachePadded(AtomicU32::new(0))).collect(),
         }
     }
@@ -117,7 +117,7 @@ mod loom_tests {
     #[test]
     fn the_bit_is_right_when_all_have_come_and_gone() {
         loom::model(|| {
-            let roster = Arc::new(Roster::new(1));
+            let roster = Arc::new(IdleSet::new(1));
             roster.enter(0);
             let other = roster.clone();
             let thread = loom::thread::spawn(move || {
@@ -133,7 +133,7 @@ mod loom_tests {
     #[test]
     fn the_bit_stays_while_one_is_left() {
         loom::model(|| {
-            let roster = Arc::new(Roster::new(1));
+            let roster = Arc::new(IdleSet::new(1));
             roster.enter(0);
             let other = roster.clone();
             let thread = loom::thread::spawn(move || other.enter(0));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn bits_are_found_by_masks_across_words() {
-        let bits = Bits::new(130);
+        let bits = AtomicBitmap::new(130);
         assert!(bits.set(129) && !bits.set(129));
         assert!(bits.meets(&[0, 0, 2]) && !bits.meets(&[u64::MAX, u64::MAX, 1]));
         assert!(bits.clear(129) && !bits.clear(129));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_place_shows_while_anybody_is_there() {
-        let roster = Roster::new(70);
+        let roster = IdleSet::new(70);
         roster.enter(65);
         roster.enter(65);
         roster.leave(65);

@@ -12,9 +12,9 @@ use crate::facade::{AtomicU32, Ordering, total_order};
 /// A leader's turn, by number: odd within a run. 32 bits of it come around after as many runs as
 /// none outlasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn(u32);
+pub struct LeaderTurn(u32);
 
-impl Turn {
+impl LeaderTurn {
     fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
@@ -26,7 +26,7 @@ impl Turn {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub struct Lead {
+pub struct LeaderFollower {
     /// The turn of whoever leads. Written by the leader between runs, and exchanged by leader and
     /// stand-in within one.
     turn: AtomicU32,
@@ -34,23 +34,23 @@ pub struct Lead {
     stand_in: AtomicU32,
 }
 
-impl Lead {
+impl LeaderFollower {
     /// With a leader, whose first turn this is, and no stand-in.
-    pub fn new() -> (Self, Turn) {
+    pub fn new() -> (Self, LeaderTurn) {
         let lead = Self {
             turn: AtomicU32::new(0),
             stand_in: AtomicU32::new(0),
         };
-        (lead, Turn(0))
+        (lead, LeaderTurn(0))
     }
 
     /// The turn at this moment.
-    pub fn turn(&self) -> Turn {
-        Turn(self.turn.load(Ordering::SeqCst))
+    pub fn turn(&self) -> LeaderTurn {
+        LeaderTurn(self.turn.load(Ordering::SeqCst))
     }
 
     /// The leader begins a run. Afterwards it makes sure of a stand-in.
-    pub fn begins(&self, turn: Turn) -> Turn {
+    pub fn begins(&self, turn: LeaderTurn) -> LeaderTurn {
         debug_assert!(!turn.is_run());
         let run = turn.next();
         // Release: what the leader did is the stand-in's to go on with. SYNC(lead-turn). A swap, in
@@ -61,13 +61,13 @@ impl Lead {
     }
 
     /// The run is over. `None`: another leads meanwhile.
-    pub fn ends(&self, run: Turn) -> Option<Turn> {
+    pub fn ends(&self, run: LeaderTurn) -> Option<LeaderTurn> {
         self.exchange(run)
     }
 
     /// The stand-in takes the lead if the leader is within a run. Release and Acquire:
     /// SYNC(lead-turn).
-    pub fn take(&self) -> Option<Turn> {
+    pub fn take(&self) -> Option<LeaderTurn> {
         let run = self.turn();
         let turn = run.is_run().then(|| self.exchange(run)).flatten();
         if turn.is_some() {
@@ -76,7 +76,7 @@ impl Lead {
         turn
     }
 
-    fn exchange(&self, run: Turn) -> Option<Turn> {
+    fn exchange(&self, run: LeaderTurn) -> Option<LeaderTurn> {
         let next = run.next();
         let exchanged =
             self.turn
@@ -118,13 +118,13 @@ mod loom_tests {
 
     /// What only the leader touches, between runs.
     struct Duty {
-        lead: Lead,
+        lead: LeaderFollower,
         mine: Cell<()>,
     }
 
     impl Duty {
-        fn new() -> (Arc<Self>, Turn) {
-            let (lead, turn) = Lead::new();
+        fn new() -> (Arc<Self>, LeaderTurn) {
+            let (lead, turn) = LeaderFollower::new();
             let mine = Cell::new(());
             (Arc::new(Self { lead, mine }), turn)
         }
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_lead_is_only_taken_within_a_run_and_once() {
-        let (lead, first) = Lead::new();
+        let (lead, first) = LeaderFollower::new();
         assert!(lead.stands_in() && !lead.stands_in());
         assert_eq!(lead.take(), None);
         let run = lead.begins(first);
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_stand_in_goes_between_runs_and_stays_within_one() {
-        let (lead, first) = Lead::new();
+        let (lead, first) = LeaderFollower::new();
         assert!(lead.stands_in());
         let run = lead.begins(first);
         assert!(!lead.leaves() && lead.has_stand_in());

@@ -26,13 +26,13 @@ const ROUTINES: [Routine; 2] = [Routine::Vector, Routine::Library];
 /// What is known of copies of one class. Relaxed everywhere: any routine is right, the choice is
 /// only about speed.
 #[derive(Debug)]
-struct Class {
+struct SizeClass {
     turns: AtomicU32,
     /// Picoseconds per kilobyte of each of [`ROUTINES`]; 0: nothing known.
     paces: [AtomicU32; 2],
 }
 
-impl Class {
+impl SizeClass {
     const fn new() -> Self {
         Self {
             turns: AtomicU32::new(0),
@@ -69,7 +69,7 @@ impl Class {
     }
 }
 
-static CLASSES_OF: [Class; CLASSES] = [const { Class::new() }; CLASSES];
+static CLASSES_OF: [SizeClass; CLASSES] = [const { SizeClass::new() }; CLASSES];
 
 /// Copies `len` bytes between two places of this process's own memory, which must not overlap.
 pub fn copy_local(dst: UserMem, src: UserMem, len: usize) {
@@ -93,7 +93,7 @@ mod tests {
 
     /// Copies whose routines take so many microseconds: how many of the last hundred went by the
     /// library.
-    fn by_library(class: &Class, us: [u64; 2]) -> usize {
+    fn by_library(class: &SizeClass, us: [u64; 2]) -> usize {
         let gone: Vec<usize> = (0..500)
             .map(|_| {
                 let which = class.next();
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_quicker_routine_is_kept_to_and_changes_when_it_is_not_any_more() {
-        let class = Class::new();
+        let class = SizeClass::new();
         assert!(by_library(&class, [13, 7]) >= 98);
         assert!(by_library(&class, [10, 142]) <= 2);
         assert!(by_library(&class, [13, 7]) >= 98);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn one_preemption_changes_nothing() {
-        let class = Class::new();
+        let class = SizeClass::new();
         by_library(&class, [13, 7]);
         class.took(1, 1 << 18, Duration::from_millis(10));
         assert_eq!(class.next(), 1);

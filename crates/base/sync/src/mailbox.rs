@@ -1,31 +1,31 @@
-//! Rings in shared segments: the [`Outlet`] of a writer and the [`Intake`] of the reader, over the
+//! Rings in shared segments: the [`Producer`] of a writer and the [`Consumer`] of the reader, over the
 //! algorithm of `ring`.
 //!
 //! Used by the shared-memory rail. Owns the pointers into the segment, which it computes once and
 //! checks then. What a peer wrote is copied out and validated; what cannot be true is
-//! [`Taken::Broken`].
+//! [`Consumed::Broken`].
 
 mod segment;
 
-pub use crate::ring::{Full, Geometry, INLINE_MAX, Priority, UNIT};
-pub use segment::{CARD_BYTES, CONTROL_BYTES, Place};
+pub use crate::ring::{INLINE_MAX, RecordClass, RingFull, RingGeometry, UNIT};
+pub use segment::{CONTROL_BYTES, RANK_BLOCK_BYTES, RingLayout};
 
-use crate::copy::{self, Stores, copy_mem_with};
+use crate::copy::{self, StoreKind, copy_mem_with};
 use crate::facade::Ordering;
-use crate::ring::{Claim, Look, Memory, Reader, Sharing, Writer, rounds_to};
+use crate::ring::{Claim, NextSlot, RingKind, RingMemory, RingReader, RingWriter, rounds_to};
 use crate::shm;
-use crate::slot_batch::{Ready, Run};
+use crate::slot_batch::{NextRecord, SlotBatch};
 use crate::user::UserMem;
-use segment::{Segment, SlotAt, header_at, put_at};
+use segment::{RingSegment, SlotAddress, header_at, put_at};
 use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
 /// One writer's end of a ring in a peer's inbox.
 #[derive(Debug)]
-pub struct Outlet {
-    writer: Writer<Segment>,
+pub struct Producer {
+    writer: RingWriter<RingSegment>,
     /// Of a lane that has one.
-    run: Option<Arc<Run>>,
+    run: Option<Arc<SlotBatch>>,
     /// The run was opened since the writer last looked what it took.
     running: bool,
 }
@@ -46,7 +46,7 @@ fn most_of(units: u32) -> u32 {
 /// A claimed record. Give it back to the outlet it came from.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a claim that is never published blocks the ring"]
-pub struct Claimed {
+pub struct ClaimedRecord {
     claim: Claim,
     /// Where the payload goes. Valid while the outlet lives.
     pub mem: UserMem,
@@ -54,30 +54,30 @@ pub struct Claimed {
     pub len: usize,
 }
 
-impl Outlet {
+impl Producer {
     /// The mailbox end of writer `me`.
-    pub fn mailbox(shm: &shm::Segment, place: Place, me: u16) -> Result<Self> {
+    pub fn mailbox(shm: &shm::Segment, place: RingLayout, me: u16) -> Result<Self> {
         if me >= place.writers {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "a writer without a card",
             ));
         }
-        Ok(Self::new(Writer::new(
-            Segment::new(shm, place)?,
+        Ok(Self::new(RingWriter::new(
+            RingSegment::new(shm, place)?,
             me,
-            Sharing::Mailbox,
+            RingKind::Mailbox,
         )))
     }
 
     /// The end of the only writer of a lane, which is empty.
-    pub fn lane(shm: &shm::Segment, place: Place, me: u16) -> Result<Self> {
-        let mut writer = Writer::new(Segment::new(shm, place)?, me, Sharing::Lane);
+    pub fn lane(shm: &shm::Segment, place: RingLayout, me: u16) -> Result<Self> {
+        let mut writer = RingWriter::new(RingSegment::new(shm, place)?, me, RingKind::Lane);
         writer.fill_at_most(most_of(place.geometry.units));
         Ok(Self::new(writer))
     }
 
-    fn new(writer: Writer<Segment>) -> Self {
+    fn new(writer: RingWriter<RingSegment>) -> Self {
         Self {
             writer,
             run: None,
@@ -86,10 +86,10 @@ impl Outlet {
     }
 
     /// The run of this lane, which rings `bell`.
-    pub fn run(&mut self, bell: &shm::Word) -> Arc<Run> {
+    pub fn run(&mut self, bell: &shm::SharedWord) -> Arc<SlotBatch> {
         let memory = &self.writer.memory;
         let run = self.run.get_or_insert_with(|| {
-            Arc::new(Run::new(
+            Arc::new(SlotBatch::new(
                 bell.clone(),
                 memory.slot(0),
                 memory.mapping.clone(),
@@ -125,11 +125,11 @@ impl Outlet {
     }
 
     /// The most payload of one record: a quarter of the area.
-    pub fn payload_max(geometry: &Geometry) -> usize {
+    pub fn payload_max(geometry: &RingGeometry) -> usize {
         geometry.units as usize / 4 * UNIT
     }
 
-    /// Sends `len` bytes at `bytes` (at most [`Outlet::payload_max`]) behind `header`, written by
+    /// Sends `len` bytes at `bytes` (at most [`Producer::payload_max`]) behind `header`, written by
     /// these stores.
     #[inline(always)]
     pub fn send(
@@ -137,16 +137,16 @@ impl Outlet {
         header: [u64; 3],
         bytes: UserMem,
         len: usize,
-        stores: Stores,
-    ) -> std::result::Result<(), Full> {
-        let claimed = self.claim(len, Priority::Data)?;
+        stores: StoreKind,
+    ) -> std::result::Result<(), RingFull> {
+        let claimed = self.claim(len, RecordClass::Data)?;
         copy_mem_with(stores, claimed.mem, bytes, len.min(claimed.len));
         self.commit(claimed, header, stores);
         Ok(())
     }
 
     /// Sends a record whose bytes share the slot with the header, if they can and this is a lane
-    /// that has room at first glance. `false`: nothing happened; [`Outlet::send`] tries harder.
+    /// that has room at first glance. `false`: nothing happened; [`Producer::send`] tries harder.
     #[inline(always)]
     pub fn send_inline(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> bool {
         if len > INLINE_MAX {
@@ -160,8 +160,8 @@ impl Outlet {
         // The slot is looked up once for all that is written to it.
         let at = self.writer.memory.at(claim.slot);
         put_at(at, header, None);
-        Segment::inline_room(at).copy_from(0, bytes, 0, len);
-        // Release, as in `Writer::stamp`. SYNC(ring-stamp).
+        RingSegment::inline_room(at).copy_from(0, bytes, 0, len);
+        // Release, as in `RingWriter::stamp`. SYNC(ring-stamp).
         self.writer.memory.stamp(at).store(stamp, Ordering::Release);
         true
     }
@@ -174,9 +174,13 @@ impl Outlet {
             .has_space(records as u32, each.div_ceil(UNIT) as u32)
     }
 
-    /// Claims room for `len` bytes (at most [`Outlet::payload_max`]).
+    /// Claims room for `len` bytes (at most [`Producer::payload_max`]).
     #[inline]
-    pub fn claim(&mut self, len: usize, priority: Priority) -> std::result::Result<Claimed, Full> {
+    pub fn claim(
+        &mut self,
+        len: usize,
+        priority: RecordClass,
+    ) -> std::result::Result<ClaimedRecord, RingFull> {
         self.close_run();
         let units = if len <= INLINE_MAX {
             0
@@ -185,17 +189,17 @@ impl Outlet {
         };
         let claim = self.writer.claim(units, priority)?;
         let (mem, len) = self.writer.memory.room(claim);
-        Ok(Claimed { claim, mem, len })
+        Ok(ClaimedRecord { claim, mem, len })
     }
 
     /// Publishes a claimed record, which these stores wrote.
     #[inline]
-    pub fn commit(&mut self, claimed: Claimed, header: [u64; 3], stores: Stores) {
+    pub fn commit(&mut self, claimed: ClaimedRecord, header: [u64; 3], stores: StoreKind) {
         self.writer.publish(claimed.claim, header, stores);
     }
 
     /// Publishes a claimed record as empty: the reader passes over it.
-    pub fn abandon(&mut self, claimed: Claimed) {
+    pub fn abandon(&mut self, claimed: ClaimedRecord) {
         self.writer.publish_void(claimed.claim);
     }
 
@@ -205,7 +209,7 @@ impl Outlet {
     }
 }
 
-impl Drop for Outlet {
+impl Drop for Producer {
     fn drop(&mut self) {
         // Others may hold the run, and the slots are no longer looked after.
         self.close_run();
@@ -214,7 +218,7 @@ impl Drop for Outlet {
 
 /// What an intake found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum Consumed {
     /// Nothing there.
     Empty,
     /// A record was shown and its room given back.
@@ -227,15 +231,15 @@ pub enum Taken {
 
 /// The reader's end of a ring in its own inbox.
 #[derive(Debug)]
-pub struct Intake {
-    reader: Reader<Segment>,
+pub struct Consumer {
+    reader: RingReader<RingSegment>,
     starving: bool,
     /// Payload lines of the last record that shared no slot, at most [`FETCHED_LINES`]: the next is
     /// likely to be such a one.
     lines: u32,
     /// The only writer of a lane.
     writer: u16,
-    ready: Ready<SlotAt>,
+    ready: NextRecord<SlotAddress>,
 }
 
 /// Payload lines that a waiting reader keeps an eye on, so that they come together with the slot
@@ -258,19 +262,19 @@ pub struct Record {
     /// Bytes that may be read there.
     pub room: usize,
     /// How its writer says that it wrote the payload.
-    pub stores: Stores,
+    pub stores: StoreKind,
 }
 
-impl Intake {
+impl Consumer {
     /// The reader of a ring. One per ring.
-    pub fn new(shm: &shm::Segment, place: Place) -> Result<Self> {
+    pub fn new(shm: &shm::Segment, place: RingLayout) -> Result<Self> {
         Self::of_lane(shm, place, 0)
     }
 
     /// The reader of a lane, whose only writer is `writer`.
-    pub fn of_lane(shm: &shm::Segment, place: Place, writer: u16) -> Result<Self> {
-        let reader = Reader::new(Segment::new(shm, place)?);
-        let ready = Ready::of(&reader, writer);
+    pub fn of_lane(shm: &shm::Segment, place: RingLayout, writer: u16) -> Result<Self> {
+        let reader = RingReader::new(RingSegment::new(shm, place)?);
+        let ready = NextRecord::of(&reader, writer);
         Ok(Self {
             reader,
             starving: false,
@@ -283,7 +287,7 @@ impl Intake {
     /// To be called whenever the reader moved.
     #[inline]
     fn follow(&mut self) {
-        self.ready = Ready::of(&self.reader, self.writer);
+        self.ready = NextRecord::of(&self.reader, self.writer);
     }
 
     /// Whether nothing was published at the next slot a moment ago.
@@ -296,7 +300,7 @@ impl Intake {
     #[inline(always)]
     pub fn next_writer(&self) -> Option<u16> {
         match self.reader.look() {
-            Look::Record(found) => Some(found.writer),
+            NextSlot::Record(found) => Some(found.writer),
             _ => None,
         }
     }
@@ -321,7 +325,7 @@ impl Intake {
         self.reader.next_unit() / units >= rounds_to(most_of(units))
     }
 
-    /// The next record of a lane, if its payload shares its slot; it stays until [`Intake::pass`].
+    /// The next record of a lane, if its payload shares its slot; it stays until [`Consumer::pass`].
     /// A look that finds none also fetches where the next payload beside a slot may lie.
     #[inline(always)]
     pub fn peek(&self) -> Option<Record> {
@@ -332,13 +336,13 @@ impl Intake {
         Some(Record {
             writer: self.writer,
             header: header_at(at),
-            payload: Segment::inline_room(at),
+            payload: RingSegment::inline_room(at),
             room: INLINE_MAX,
-            stores: Stores::Cached,
+            stores: StoreKind::Cached,
         })
     }
 
-    /// Gives the room of the record back that [`Intake::peek`] just showed. `true`: writers wait
+    /// Gives the room of the record back that [`Consumer::peek`] just showed. `true`: writers wait
     /// for room and are to be rung.
     #[inline(always)]
     pub fn pass(&mut self) -> bool {
@@ -348,18 +352,18 @@ impl Intake {
 
     /// Shows the next record to `show` and gives its room back.
     #[inline(always)]
-    pub fn take(&mut self, show: impl FnOnce(Record)) -> Taken {
+    pub fn take(&mut self, show: impl FnOnce(Record)) -> Consumed {
         let found = match self.reader.look() {
-            Look::Empty => {
+            NextSlot::Empty => {
                 self.fetch_payload();
-                return Taken::Empty;
+                return Consumed::Empty;
             }
-            Look::Broken(writer) => {
+            NextSlot::Broken(writer) => {
                 self.starving |= self.reader.pass_over();
                 self.follow();
-                return Taken::Broken(writer);
+                return Consumed::Broken(writer);
             }
-            Look::Record(found) => found,
+            NextSlot::Record(found) => found,
         };
         if !found.void {
             let header = [found.words[0], found.words[1], found.words[2]];
@@ -369,7 +373,7 @@ impl Intake {
                     // SAFETY: `look` checked that unit and units lie within the area.
                     (unsafe { UserMem::new(at) }, units as usize * UNIT)
                 }
-                None => (Segment::inline_room(found.at), INLINE_MAX),
+                None => (RingSegment::inline_room(found.at), INLINE_MAX),
             };
             show(Record {
                 writer: found.writer,
@@ -384,13 +388,13 @@ impl Intake {
             _ => 0,
         };
         self.starving |= self.reader.release(&found);
-        if self.ready.step::<Segment>() {
+        if self.ready.step::<RingSegment>() {
             self.follow();
         }
         if found.void {
-            Taken::Void
+            Consumed::Void
         } else {
-            Taken::Record
+            Consumed::Record
         }
     }
 

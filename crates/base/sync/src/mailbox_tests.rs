@@ -3,13 +3,13 @@
 
 use super::*;
 
-const GEOMETRY: Geometry = Geometry {
+const GEOMETRY: RingGeometry = RingGeometry {
     slots: 8,
     units: 64,
     reserved_slots: 2,
     reserved_units: 8,
 };
-const PLACE: Place = Place {
+const PLACE: RingLayout = RingLayout {
     control: 0,
     slots: 384,
     area: 384 + 8 * 64,
@@ -17,7 +17,7 @@ const PLACE: Place = Place {
     writers: 4,
     geometry: GEOMETRY,
 };
-const BYTES: usize = PLACE.cards + 4 * CARD_BYTES;
+const BYTES: usize = PLACE.cards + 4 * RANK_BLOCK_BYTES;
 
 fn bytes(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
@@ -25,7 +25,7 @@ fn bytes(len: usize, seed: u8) -> Vec<u8> {
         .collect()
 }
 
-fn send(outlet: &mut Outlet, seed: u8, len: usize) -> std::result::Result<(), Full> {
+fn send(outlet: &mut Producer, seed: u8, len: usize) -> std::result::Result<(), RingFull> {
     let mut data = bytes(len, seed);
     // SAFETY: the vector outlives the call.
     outlet.send(
@@ -33,14 +33,14 @@ fn send(outlet: &mut Outlet, seed: u8, len: usize) -> std::result::Result<(), Fu
         unsafe { UserMem::new(data.as_mut_ptr()) },
         len,
         if seed.is_multiple_of(2) {
-            Stores::Cached
+            StoreKind::Cached
         } else {
-            Stores::Streamed
+            StoreKind::Streamed
         },
     )
 }
 
-fn receive(intake: &mut Intake) -> Option<(u16, u8, usize)> {
+fn receive(intake: &mut Consumer) -> Option<(u16, u8, usize)> {
     let mut got = None;
     while got.is_none() {
         let taken = intake.take(|record| {
@@ -50,10 +50,10 @@ fn receive(intake: &mut Intake) -> Option<(u16, u8, usize)> {
             record.payload.read(0, &mut data);
             assert_eq!(data, bytes(len, seed));
             let streamed = len > INLINE_MAX && !seed.is_multiple_of(2);
-            assert_eq!(record.stores == Stores::Streamed, streamed);
+            assert_eq!(record.stores == StoreKind::Streamed, streamed);
             got = Some((record.writer, seed, len));
         });
-        if taken == Taken::Empty {
+        if taken == Consumed::Empty {
             intake.idle();
             return None;
         }
@@ -64,10 +64,10 @@ fn receive(intake: &mut Intake) -> Option<(u16, u8, usize)> {
 #[test]
 fn records_of_every_length_arrive_in_order_and_whole() {
     let shm = shm::Segment::anonymous(BYTES).unwrap();
-    let mut outlet = Outlet::mailbox(&shm, PLACE, 3).unwrap();
-    let mut intake = Intake::new(&shm, PLACE).unwrap();
+    let mut outlet = Producer::mailbox(&shm, PLACE, 3).unwrap();
+    let mut intake = Consumer::new(&shm, PLACE).unwrap();
     for round in 0..2000usize {
-        let len = round * 7 % (Outlet::payload_max(&GEOMETRY) + 1);
+        let len = round * 7 % (Producer::payload_max(&GEOMETRY) + 1);
         send(&mut outlet, round as u8, len).unwrap();
         assert_eq!(receive(&mut intake), Some((3, round as u8, len)));
         assert_eq!(
@@ -81,18 +81,18 @@ fn records_of_every_length_arrive_in_order_and_whole() {
 #[test]
 fn data_cannot_take_the_room_reserved_for_control() {
     let shm = shm::Segment::anonymous(BYTES).unwrap();
-    let mut outlet = Outlet::mailbox(&shm, PLACE, 0).unwrap();
+    let mut outlet = Producer::mailbox(&shm, PLACE, 0).unwrap();
     let mut sent = 0;
     while send(&mut outlet, sent, 8).is_ok() {
         sent += 1;
     }
     assert_eq!(u32::from(sent), GEOMETRY.slots - GEOMETRY.reserved_slots);
     for _ in 0..GEOMETRY.reserved_slots {
-        let claimed = outlet.claim(88, Priority::Control).unwrap();
+        let claimed = outlet.claim(88, RecordClass::Control).unwrap();
         outlet.abandon(claimed);
     }
-    assert!(outlet.claim(0, Priority::Control).is_err());
-    let mut intake = Intake::new(&shm, PLACE).unwrap();
+    assert!(outlet.claim(0, RecordClass::Control).is_err());
+    let mut intake = Consumer::new(&shm, PLACE).unwrap();
     while receive(&mut intake).is_some() {}
     assert!(
         intake.take_starving(),
@@ -104,8 +104,8 @@ fn data_cannot_take_the_room_reserved_for_control() {
 #[test]
 fn a_record_is_peeked_at_only_where_its_payload_shares_its_slot_and_stays_until_it_is_passed() {
     let shm = shm::Segment::anonymous(BYTES).unwrap();
-    let mut outlet = Outlet::lane(&shm, PLACE, 2).unwrap();
-    let mut intake = Intake::of_lane(&shm, PLACE, 2).unwrap();
+    let mut outlet = Producer::lane(&shm, PLACE, 2).unwrap();
+    let mut intake = Consumer::of_lane(&shm, PLACE, 2).unwrap();
     assert!(intake.peek().is_none());
     for round in 0..100u8 {
         for len in [8, 200, 0, 32] {
@@ -136,8 +136,8 @@ fn a_record_is_peeked_at_only_where_its_payload_shares_its_slot_and_stays_until_
 fn a_run_and_the_rest_of_its_lane_keep_one_order_over_many_rounds() {
     let shm = shm::Segment::anonymous(BYTES).unwrap();
     let bell = shm::Segment::anonymous(4).unwrap().word(0);
-    let mut outlet = Outlet::lane(&shm, PLACE, 3).unwrap();
-    let mut intake = Intake::of_lane(&shm, PLACE, 3).unwrap();
+    let mut outlet = Producer::lane(&shm, PLACE, 3).unwrap();
+    let mut intake = Consumer::of_lane(&shm, PLACE, 3).unwrap();
     let run = outlet.run(&bell);
     let (mut sent, mut taken, mut ran) = (0u8, 0u8, 0);
     for round in 0..500u32 {
@@ -151,7 +151,7 @@ fn a_run_and_the_rest_of_its_lane_keep_one_order_over_many_rounds() {
             let payload = bytes(8, sent);
             // SAFETY: the vector outlives the call.
             let mem = unsafe { UserMem::new(payload.as_ptr().cast_mut()) };
-            let words = crate::slot_batch::Words {
+            let words = crate::slot_batch::HeaderWords {
                 first: [8, 0],
                 second: u64::from(sent),
                 third: [0; 2],
@@ -178,9 +178,9 @@ fn a_run_and_the_rest_of_its_lane_keep_one_order_over_many_rounds() {
 #[test]
 fn a_claim_given_back_is_passed_over() {
     let shm = shm::Segment::anonymous(BYTES).unwrap();
-    let mut outlet = Outlet::lane(&shm, PLACE, 0).unwrap();
-    let mut intake = Intake::new(&shm, PLACE).unwrap();
-    let claimed = outlet.claim(500, Priority::Data).unwrap();
+    let mut outlet = Producer::lane(&shm, PLACE, 0).unwrap();
+    let mut intake = Consumer::new(&shm, PLACE).unwrap();
+    let claimed = outlet.claim(500, RecordClass::Data).unwrap();
     outlet.abandon(claimed);
     send(&mut outlet, 5, 300).unwrap();
     assert_eq!(receive(&mut intake), Some((0, 5, 300)));
@@ -189,10 +189,10 @@ fn a_claim_given_back_is_passed_over() {
 #[test]
 fn a_claim_of_a_dead_writer_is_skipped_with_its_payload() {
     let shm = shm::Segment::anonymous(BYTES).unwrap();
-    let mut dead = Outlet::mailbox(&shm, PLACE, 1).unwrap();
-    let mut alive = Outlet::mailbox(&shm, PLACE, 2).unwrap();
-    let mut intake = Intake::new(&shm, PLACE).unwrap();
-    let _ = dead.claim(700, Priority::Data).unwrap();
+    let mut dead = Producer::mailbox(&shm, PLACE, 1).unwrap();
+    let mut alive = Producer::mailbox(&shm, PLACE, 2).unwrap();
+    let mut intake = Consumer::new(&shm, PLACE).unwrap();
+    let _ = dead.claim(700, RecordClass::Data).unwrap();
     send(&mut alive, 1, 700).unwrap();
     assert_eq!(receive(&mut intake), None);
     assert!(!intake.skip_gone(&mut |_| false), "nobody is gone yet");
@@ -203,7 +203,7 @@ fn a_claim_of_a_dead_writer_is_skipped_with_its_payload() {
 #[test]
 fn whatever_a_peer_writes_into_slots_the_reader_stays_inside() {
     let shm = shm::Segment::anonymous(BYTES).unwrap();
-    let mut intake = Intake::new(&shm, PLACE).unwrap();
+    let mut intake = Consumer::new(&shm, PLACE).unwrap();
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut broken = 0;
     for round in 0..20_000u32 {
@@ -228,8 +228,8 @@ fn whatever_a_peer_writes_into_slots_the_reader_stays_inside() {
             let mut data = vec![0; record.room];
             record.payload.read(0, &mut data);
         });
-        assert_ne!(taken, Taken::Empty);
-        broken += u32::from(matches!(taken, Taken::Broken(_)));
+        assert_ne!(taken, Consumed::Empty);
+        broken += u32::from(matches!(taken, Consumed::Broken(_)));
     }
     assert!(broken > 1000);
 }
@@ -237,12 +237,12 @@ fn whatever_a_peer_writes_into_slots_the_reader_stays_inside() {
 #[test]
 fn many_threads_lose_nothing_and_keep_their_order() {
     let shm = shm::Segment::anonymous(BYTES).unwrap();
-    let mut intake = Intake::new(&shm, PLACE).unwrap();
+    let mut intake = Consumer::new(&shm, PLACE).unwrap();
     std::thread::scope(|scope| {
         for me in 0..4u16 {
             let shm = &shm;
             scope.spawn(move || {
-                let mut outlet = Outlet::mailbox(shm, PLACE, me).unwrap();
+                let mut outlet = Producer::mailbox(shm, PLACE, me).unwrap();
                 for n in 0..2000usize {
                     while send(&mut outlet, n as u8, n % 200).is_err() {
                         std::thread::yield_now();
@@ -265,24 +265,24 @@ fn many_threads_lose_nothing_and_keep_their_order() {
 }
 
 /// A lane as two ranks of a host have it, and what becomes of it.
-fn long_lane(most: u32) -> (Outlet, Intake) {
-    const LONG: Place = Place {
+fn long_lane(most: u32) -> (Producer, Consumer) {
+    const LONG: RingLayout = RingLayout {
         control: 0,
         slots: 4096,
         area: 4096 + 1024 * UNIT,
         cards: 4096 + (1024 + 32768) * UNIT,
         writers: 2,
-        geometry: Geometry {
+        geometry: RingGeometry {
             slots: 1024,
             units: 32768,
             reserved_slots: 128,
             reserved_units: 384,
         },
     };
-    let shm = shm::Segment::anonymous(LONG.cards + 2 * CARD_BYTES).unwrap();
-    let mut outlet = Outlet::lane(&shm, LONG, 1).unwrap();
+    let shm = shm::Segment::anonymous(LONG.cards + 2 * RANK_BLOCK_BYTES).unwrap();
+    let mut outlet = Producer::lane(&shm, LONG, 1).unwrap();
     outlet.writer.fill_at_most(most);
-    (outlet, Intake::of_lane(&shm, LONG, 1).unwrap())
+    (outlet, Consumer::of_lane(&shm, LONG, 1).unwrap())
 }
 
 #[test]
@@ -306,9 +306,9 @@ fn a_lane_touches_more_of_its_memory_only_as_more_goes_through_it() {
         // Kilobytes that went through it, and that it has touched then.
         for (through, touched) in [900, 2900, 6900, 40_000].into_iter().zip(touched) {
             while sent < through << 10 {
-                let claimed = outlet.claim(16 << 10, Priority::Data).unwrap();
+                let claimed = outlet.claim(16 << 10, RecordClass::Data).unwrap();
                 high = high.max(claimed.mem.addr(0) + claimed.len - first);
-                outlet.commit(claimed, [0; 3], Stores::Cached);
+                outlet.commit(claimed, [0; 3], StoreKind::Cached);
                 assert!(receive(&mut intake).is_some());
                 sent += 16 << 10;
             }
@@ -323,7 +323,7 @@ fn a_lane_touches_more_of_its_memory_only_as_more_goes_through_it() {
 #[test]
 fn an_empty_lane_has_room_for_whatever_may_be_sent_however_far_it_is_filled_as_yet() {
     let (mut outlet, mut intake) = long_lane(32768);
-    let longest = Outlet::payload_max(&outlet.writer.memory.geometry());
+    let longest = Producer::payload_max(&outlet.writer.memory.geometry());
     for round in 0..4000usize {
         assert!(outlet.has_room(4, 16 << 10), "{round}");
         let len = match round % 7 {
@@ -331,7 +331,7 @@ fn an_empty_lane_has_room_for_whatever_may_be_sent_however_far_it_is_filled_as_y
             1 => 33,
             step => 1 + (round * 7919 * step) % (96 << 10),
         };
-        let claimed = outlet.claim(len, Priority::Data).unwrap();
+        let claimed = outlet.claim(len, RecordClass::Data).unwrap();
         assert_eq!(claimed.len.next_multiple_of(UNIT), claimed.len);
         outlet.abandon(claimed);
         assert_eq!(receive(&mut intake), None);
@@ -389,29 +389,29 @@ fn nothing_is_overwritten_that_a_slower_reader_has_not_taken_while_a_lane_is_fil
 
 #[test]
 fn long_payloads_begin_in_the_middle_of_a_page_and_all_that_were_promised_room_have_it() {
-    const LARGE: Place = Place {
+    const LARGE: RingLayout = RingLayout {
         control: 0,
         slots: 4096,
         area: 3 * 4096,
         cards: 3 * 4096 + 2048 * UNIT,
         writers: 2,
-        geometry: Geometry {
+        geometry: RingGeometry {
             slots: 128,
             units: 2048,
             reserved_slots: 8,
             reserved_units: 24,
         },
     };
-    let shm = shm::Segment::anonymous(LARGE.cards + 2 * CARD_BYTES).unwrap();
-    let mut outlet = Outlet::lane(&shm, LARGE, 1).unwrap();
-    let mut intake = Intake::of_lane(&shm, LARGE, 1).unwrap();
+    let shm = shm::Segment::anonymous(LARGE.cards + 2 * RANK_BLOCK_BYTES).unwrap();
+    let mut outlet = Producer::lane(&shm, LARGE, 1).unwrap();
+    let mut intake = Consumer::of_lane(&shm, LARGE, 1).unwrap();
     for round in 0..500usize {
         let (records, len) = (1 + round % 5, 8192 + 64 * (round * 37 % 200) + round % 64);
         send(&mut outlet, 0, 40 + round % 3000).unwrap();
         receive(&mut intake).unwrap();
         if outlet.has_room(records, len) {
             for record in 0..records {
-                let claimed = outlet.claim(len, Priority::Data).unwrap();
+                let claimed = outlet.claim(len, RecordClass::Data).unwrap();
                 assert_eq!(claimed.mem.addr(0) % 4096, 2048);
                 outlet.abandon(claimed);
                 assert_eq!(receive(&mut intake), None, "{round} {record}");
@@ -424,9 +424,9 @@ fn long_payloads_begin_in_the_middle_of_a_page_and_all_that_were_promised_room_h
 #[test]
 fn the_longest_record_fits_an_empty_lane_wherever_it_is() {
     let (mut outlet, mut intake) = long_lane(32768);
-    let longest = Outlet::payload_max(&outlet.writer.memory.geometry());
-    let mut pass = |outlet: &mut Outlet, units: usize| {
-        let claimed = outlet.claim(units * UNIT, Priority::Data);
+    let longest = Producer::payload_max(&outlet.writer.memory.geometry());
+    let mut pass = |outlet: &mut Producer, units: usize| {
+        let claimed = outlet.claim(units * UNIT, RecordClass::Data);
         let Ok(claimed) = claimed else { return false };
         outlet.abandon(claimed);
         assert_eq!(receive(&mut intake), None);

@@ -12,7 +12,7 @@
 //! [`WIDE_SETS`] wide ones; nothing grows.
 //!
 //! A collective that is started again and again, a persistent one, has rounds of its own
-//! ([`Shape::own`]), since members may start several such in different orders: a few, for it is
+//! ([`NbcLayout::own`]), since members may start several such in different orders: a few, for it is
 //! open once at a time, with cells as long as it needs. Who has come to its number k has left k - 1
 //! before; so where all wait for all, number k + 1 finds k - 1 left by everybody, and two rounds
 //! are enough without a look. They serve another when all have deserted them.
@@ -25,7 +25,7 @@
 mod layout;
 
 use crate::facade::{AtomicU32, Ordering, fence};
-pub use layout::Shape;
+pub use layout::NbcLayout;
 
 /// Rounds of a board: collectives that one may have open before it has to wait for the slowest to
 /// leave. A power of two.
@@ -38,7 +38,7 @@ const _: () = assert!(ROUNDS.is_multiple_of(WIDE_SETS));
 
 /// A member's word: all numbers up to that in it it has left.
 #[derive(Clone, Copy, Debug)]
-pub struct Exit<'a> {
+pub struct ExitCounter<'a> {
     left: &'a AtomicU32,
     /// How many members ask for numbers that are not free: in the low half all, in the high half
     /// those that want to be called for one.
@@ -47,7 +47,7 @@ pub struct Exit<'a> {
 
 /// How a member asks for a number that is not free, and who has to be told of what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum SlotDemand {
     /// Nobody.
     No,
     /// Those who wait, or look by themselves.
@@ -59,20 +59,20 @@ pub enum Asked {
 /// An asker that computes, in its word.
 const COMPUTES: u32 = 1 << 16;
 
-impl Asked {
+impl SlotDemand {
     fn of(askers: u32) -> Self {
         match askers {
-            0 => Asked::No,
-            1..COMPUTES => Asked::Waits,
-            _ => Asked::Computes,
+            0 => SlotDemand::No,
+            1..COMPUTES => SlotDemand::Waits,
+            _ => SlotDemand::Computes,
         }
     }
 
     fn unit(self) -> u32 {
         match self {
-            Asked::No => 0,
-            Asked::Waits => 1,
-            Asked::Computes => COMPUTES | 1,
+            SlotDemand::No => 0,
+            SlotDemand::Waits => 1,
+            SlotDemand::Computes => COMPUTES | 1,
         }
     }
 }
@@ -80,20 +80,20 @@ impl Asked {
 /// The word in which members ask for numbers that are not free. Who asks and goes away to compute
 /// looks once more after it has asked, and after its helper may be called.
 #[derive(Clone, Copy, Debug)]
-pub struct Askers<'a>(&'a AtomicU32);
+pub struct SlotWaiters<'a>(&'a AtomicU32);
 
-impl Askers<'_> {
+impl SlotWaiters<'_> {
     /// Who but one that asks so itself asks to be told of what is left, after a look at what all
-    /// have left ([`Rounds::through`]): whoever asks later than this finds at least as much left.
-    fn asked_beside(self, own: Asked) -> Asked {
+    /// have left ([`NbcSlots::through`]): whoever asks later than this finds at least as much left.
+    fn asked_beside(self, own: SlotDemand) -> SlotDemand {
         // Orders the look before the question, against the counting in `ask_instead`.
         // SYNC(round-asked).
         fence(Ordering::SeqCst);
-        Asked::of(self.0.load(Ordering::Relaxed).wrapping_sub(own.unit()))
+        SlotDemand::of(self.0.load(Ordering::Relaxed).wrapping_sub(own.unit()))
     }
 
     /// Asks so from now on, no longer as `before`. SYNC(round-asked).
-    fn ask_instead(self, before: Asked, now: Asked) {
+    fn ask_instead(self, before: SlotDemand, now: SlotDemand) {
         if now != before {
             self.0
                 .fetch_add(now.unit().wrapping_sub(before.unit()), Ordering::SeqCst);
@@ -104,30 +104,30 @@ impl Askers<'_> {
 /// For how many numbers one member asks, of which the members' word says only whether there are
 /// any.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asks {
+pub struct SlotRequests {
     waiting: u32,
     computing: u32,
 }
 
-impl Asks {
-    fn how(self) -> Asked {
+impl SlotRequests {
+    fn how(self) -> SlotDemand {
         match self {
-            Asks { computing: 1.., .. } => Asked::Computes,
-            Asks { waiting: 1.., .. } => Asked::Waits,
-            Asks { .. } => Asked::No,
+            SlotRequests { computing: 1.., .. } => SlotDemand::Computes,
+            SlotRequests { waiting: 1.., .. } => SlotDemand::Waits,
+            SlotRequests { .. } => SlotDemand::No,
         }
     }
 
-    fn count(&mut self, how: Asked) -> Option<&mut u32> {
+    fn count(&mut self, how: SlotDemand) -> Option<&mut u32> {
         match how {
-            Asked::No => None,
-            Asked::Waits => Some(&mut self.waiting),
-            Asked::Computes => Some(&mut self.computing),
+            SlotDemand::No => None,
+            SlotDemand::Waits => Some(&mut self.waiting),
+            SlotDemand::Computes => Some(&mut self.computing),
         }
     }
 
     /// Asks for one more.
-    pub fn ask(&mut self, askers: Askers<'_>, how: Asked) {
+    pub fn ask(&mut self, askers: SlotWaiters<'_>, how: SlotDemand) {
         let before = self.how();
         if let Some(count) = self.count(how) {
             *count += 1;
@@ -136,7 +136,7 @@ impl Asks {
     }
 
     /// Asks no more for one for which it asked so.
-    pub fn ask_no_more(&mut self, askers: Askers<'_>, how: Asked) {
+    pub fn ask_no_more(&mut self, askers: SlotWaiters<'_>, how: SlotDemand) {
         let before = self.how();
         if let Some(count) = self.count(how) {
             *count -= 1;
@@ -144,26 +144,26 @@ impl Asks {
         askers.ask_instead(before, self.how());
     }
 
-    /// How others ask: see [`Askers`]. After a look at what all have left.
-    pub fn of_others(self, askers: Askers<'_>) -> Asked {
+    /// How others ask: see [`SlotWaiters`]. After a look at what all have left.
+    pub fn of_others(self, askers: SlotWaiters<'_>) -> SlotDemand {
         askers.asked_beside(self.how())
     }
 }
 
-impl Exit<'_> {
+impl ExitCounter<'_> {
     /// Its owner has left all numbers up to `number`: it looks at nothing there any more. Whether
     /// somebody asked for that, so that all that sleep are to be woken.
     ///
     /// There is no fence between both: who asks and goes to sleep on a
     /// [`Doorbell`](crate::doorbell::Doorbell) makes up for that, as for any other writer. Who asks
     /// and computes may be missed here; whoever finds that all have left more than before asks once
-    /// more ([`Asks::of_others`]), before anybody can need the number that is asked for.
+    /// more ([`SlotRequests::of_others`]), before anybody can need the number that is asked for.
     #[inline(always)]
     #[must_use]
-    pub fn leave(self, number: u32) -> Asked {
+    pub fn leave(self, number: u32) -> SlotDemand {
         // Release: the owner's last looks. SYNC(round-left).
         self.left.store(number, Ordering::Release);
-        Asked::of(self.askers.load(Ordering::Relaxed))
+        SlotDemand::of(self.askers.load(Ordering::Relaxed))
     }
 
     /// The word, after which what its owner has left may be written.
@@ -176,14 +176,14 @@ impl Exit<'_> {
 
 /// Which numbers a member has left, in whatever order.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Left {
+pub struct ExitWindow {
     /// All up to this.
     through: u32,
     /// Of those after it, the lowest bit first.
     beyond: u32,
 }
 
-impl Left {
+impl ExitWindow {
     /// Adds `number`, one of the [`ROUNDS`] after those that all have been left. Gives up to where
     /// all have been left now, if that is further than before.
     #[inline]
@@ -218,10 +218,10 @@ pub fn is_whole(members: impl IntoIterator<Item = u32>, come: impl Fn(u32) -> bo
 
 #[cfg(not(loom))]
 mod segment {
-    use super::{Askers, Exit, Shape};
+    use super::{ExitCounter, NbcLayout, SlotWaiters};
     use crate::facade::{AtomicU32, Ordering};
     use crate::shm::Segment;
-    use crate::shm_barrier::{Flag, Gate, NOTE_BYTES};
+    use crate::shm_barrier::{ArrivalFlag, CounterBarrier, NOTE_BYTES};
     use crate::user::UserMem;
 
     /// Members that ask, in front of the rounds; seldom written.
@@ -237,7 +237,7 @@ mod segment {
     const READS: usize = 8;
     const GONE: usize = 16;
 
-    impl Shape {
+    impl NbcLayout {
         /// Bytes of a member's flag, note and small cell.
         const fn slot(self) -> usize {
             (CELL + self.cell).next_multiple_of(128)
@@ -245,7 +245,7 @@ mod segment {
 
         /// Where those begin.
         const fn slots(self) -> usize {
-            ROUND_0 + self.rounds as usize * Gate::BYTES
+            ROUND_0 + self.rounds as usize * CounterBarrier::BYTES
         }
 
         const fn wide_at(self, members: u32) -> usize {
@@ -257,15 +257,15 @@ mod segment {
 
     /// The rounds of a board in shared memory. Zeroed memory is one where nobody has met.
     #[derive(Debug)]
-    pub struct Rounds {
+    pub struct NbcSlots {
         memory: Segment,
         members: u32,
-        shape: Shape,
+        shape: NbcLayout,
     }
 
-    impl Rounds {
+    impl NbcSlots {
         /// Bytes of the rounds of `members` of that shape; saturates.
-        pub const fn bytes(members: u32, shape: Shape) -> usize {
+        pub const fn bytes(members: u32, shape: NbcLayout) -> usize {
             // One more wide cell in each set, for what the last to arrive combined.
             let cells = (members as usize + 1).saturating_mul(shape.sets as usize);
             shape
@@ -274,7 +274,7 @@ mod segment {
         }
 
         /// Those in `memory`; `None` if that is too small.
-        pub fn new(memory: Segment, members: u32, shape: Shape) -> Option<Self> {
+        pub fn new(memory: Segment, members: u32, shape: NbcLayout) -> Option<Self> {
             (members > 0 && memory.len() >= Self::bytes(members, shape)).then_some(Self {
                 memory,
                 members,
@@ -313,8 +313,8 @@ mod segment {
 
         /// The gate of number `number`, for where members are many.
         #[inline]
-        pub fn gate(&self, number: u32) -> Gate<'_> {
-            Gate::at(&self.memory, self.round_at(number), self.members)
+        pub fn gate(&self, number: u32) -> CounterBarrier<'_> {
+            CounterBarrier::at(&self.memory, self.round_at(number), self.members)
         }
 
         /// The round of that number: their number is a power of two.
@@ -323,13 +323,13 @@ mod segment {
         }
 
         fn round_at(&self, number: u32) -> usize {
-            ROUND_0 + self.round(number) * Gate::BYTES
+            ROUND_0 + self.round(number) * CounterBarrier::BYTES
         }
 
         /// Where `member` says what it has left.
         #[inline]
-        pub fn exit(&self, member: u32) -> Exit<'_> {
-            Exit {
+        pub fn exit(&self, member: u32) -> ExitCounter<'_> {
+            ExitCounter {
                 left: self.memory.atomic_u32(self.exit_at(member)),
                 askers: self.memory.atomic_u32(ASKERS),
             }
@@ -343,8 +343,8 @@ mod segment {
         }
 
         /// Where members ask for numbers that are not free.
-        pub fn askers(&self) -> Askers<'_> {
-            Askers(self.memory.atomic_u32(ASKERS))
+        pub fn askers(&self) -> SlotWaiters<'_> {
+            SlotWaiters(self.memory.atomic_u32(ASKERS))
         }
 
         fn exit_at(&self, member: u32) -> usize {
@@ -357,7 +357,7 @@ mod segment {
         }
 
         /// What reading others' wide cells took `member`, as it said last: see
-        /// [`Reads`](crate::store_policy::Reads).
+        /// [`ReadCosts`](crate::store_policy::Reads).
         pub fn told_reads(&self, member: u32) -> u64 {
             // Relaxed: a hint.
             self.reads(member).load(Ordering::Relaxed)
@@ -375,8 +375,8 @@ mod segment {
 
         /// The flag of `member` for number `number`.
         #[inline]
-        pub fn flag(&self, member: u32, number: u32) -> Flag<'_> {
-            Flag::new(self.memory.atomic_u64(self.slot(member, number)))
+        pub fn flag(&self, member: u32, number: u32) -> ArrivalFlag<'_> {
+            ArrivalFlag::new(self.memory.atomic_u64(self.slot(member, number)))
         }
 
         /// What `member` says of number `number`: [`NOTE_BYTES`] bytes to be copied from and to,
@@ -417,13 +417,13 @@ mod segment {
         #[inline]
         pub fn result(&self, number: u32, len: usize) -> UserMem {
             match len <= self.shape.cell {
-                true => Gate::result(&self.memory, self.round_at(number)),
+                true => CounterBarrier::result(&self.memory, self.round_at(number)),
                 false => self.wide(self.members, number),
             }
         }
 
         fn wide(&self, member: u32, number: u32) -> UserMem {
-            let Shape { sets, wide, .. } = self.shape;
+            let NbcLayout { sets, wide, .. } = self.shape;
             let index = (number % sets) as usize * (self.members as usize + 1) + member as usize;
             self.memory
                 .mem(self.shape.wide_at(self.members) + index * wide, wide)
@@ -467,7 +467,7 @@ mod segment {
 }
 
 #[cfg(not(loom))]
-pub use segment::Rounds;
+pub use segment::NbcSlots;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

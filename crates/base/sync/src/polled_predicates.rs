@@ -10,18 +10,18 @@ use crate::facade::{AtomicU32, Mutex, MutexGuard, Ordering, total_order};
 use std::sync::PoisonError;
 
 /// What sees whether something has come.
-type Look<'a> = dyn FnMut() -> bool + Send + 'a;
+type Predicate<'a> = dyn FnMut() -> bool + Send + 'a;
 
-struct Entry {
+struct PredicateEntry {
     id: u32,
-    look: *mut Look<'static>,
+    look: *mut Predicate<'static>,
     came: bool,
 }
 
 // SAFETY: the look is `Send`, and is taken by one thread at a time.
-unsafe impl Send for Entry {}
+unsafe impl Send for PredicateEntry {}
 
-impl Entry {
+impl PredicateEntry {
     fn take(&mut self) -> bool {
         // SAFETY: who lent it is in `lend` until the entry is gone, does not touch it there, and
         // entries are reached under their lock only.
@@ -31,14 +31,14 @@ impl Entry {
 }
 
 /// See the module's paragraph.
-pub struct Looks {
+pub struct PolledPredicates {
     /// How many there are.
     count: AtomicU32,
     next: AtomicU32,
-    entries: Mutex<Vec<Entry>>,
+    entries: Mutex<Vec<PredicateEntry>>,
 }
 
-impl Default for Looks {
+impl Default for PolledPredicates {
     fn default() -> Self {
         Self {
             count: AtomicU32::new(0),
@@ -48,36 +48,42 @@ impl Default for Looks {
     }
 }
 
-impl std::fmt::Debug for Looks {
+impl std::fmt::Debug for PolledPredicates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Looks({})", self.count.load(Ordering::Relaxed))
+        write!(f, "PolledPredicates({})", self.count.load(Ordering::Relaxed))
     }
 }
 
 /// A look that was lent, in the hands of who lent it.
 #[derive(Debug)]
-pub struct Lent<'a> {
-    looks: &'a Looks,
+pub struct RegisteredPredicate<'a> {
+    looks: &'a PolledPredicates,
     id: u32,
 }
 
-impl Looks {
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+impl PolledPredicates {
+    fn lock(&self) -> MutexGuard<'_, Vec<PredicateEntry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls `body` while `look` is lent.
-    pub fn lend<T>(&self, look: &mut Look<'_>, body: impl FnOnce(&Lent<'_>) -> T) -> T {
-        let look: *mut Look<'_> = look;
-        let lent = Lent {
+    pub fn lend<T>(
+        &self,
+        look: &mut Predicate<'_>,
+        body: impl FnOnce(&RegisteredPredicate<'_>) -> T,
+    ) -> T {
+        let look: *mut Predicate<'_> = look;
+        let lent = RegisteredPredicate {
             looks: self,
             id: self.next.fetch_add(1, Ordering::Relaxed),
         };
-        self.lock().push(Entry {
+        self.lock().push(PredicateEntry {
             id: lent.id,
             // SAFETY: only the lifetime changes, and the entry is gone before this function is
-            // left: `Lent` takes it out, and `body` only borrows that.
-            look: unsafe { std::mem::transmute::<*mut Look<'_>, *mut Look<'static>>(look) },
+            // left: `RegisteredPredicate` takes it out, and `body` only borrows that.
+            look: unsafe {
+                std::mem::transmute::<*mut Predicate<'_>, *mut Predicate<'static>>(look)
+            },
             came: false,
         });
         // Before the lender looks for itself: SYNC(looks-lent).
@@ -104,7 +110,7 @@ impl Looks {
     }
 }
 
-impl Lent<'_> {
+impl RegisteredPredicate<'_> {
     /// Its name; no other that is lent has it.
     pub fn id(&self) -> u32 {
         self.id
@@ -114,11 +120,11 @@ impl Lent<'_> {
     pub fn came(&self) -> bool {
         let mut entries = self.looks.lock();
         let own = entries.iter_mut().find(|entry| entry.id == self.id);
-        own.is_some_and(Entry::take)
+        own.is_some_and(PredicateEntry::take)
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for RegisteredPredicate<'_> {
     fn drop(&mut self) {
         self.looks.lock().retain(|entry| entry.id != self.id);
         self.looks.count.fetch_sub(1, Ordering::SeqCst);
@@ -135,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_look_says_yes_once_and_whoever_lent_it_hears_of_it() {
-        let (looks, flag) = (Looks::default(), AtomicBool::new(false));
+        let (looks, flag) = (PolledPredicates::default(), AtomicBool::new(false));
         let mut asked = 0;
         let mut look = || {
             asked += 1;
@@ -159,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_panic_takes_the_look_back() {
-        let looks = Looks::default();
+        let looks = PolledPredicates::default();
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             looks.lend(&mut || false, |_| panic!("on purpose"));
         }));
@@ -168,7 +174,7 @@ mod tests {
 
     #[test]
     fn another_thread_takes_the_look_of_one_that_waits() {
-        let (looks, flag) = (Looks::default(), AtomicBool::new(false));
+        let (looks, flag) = (PolledPredicates::default(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let mut turns = 0;

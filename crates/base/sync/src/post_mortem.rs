@@ -1,13 +1,13 @@
 //! Memory of a process that can be read after its death, and values that lie in it.
 //!
-//! An [`Area`] is a memory file with slots of fixed sizes, made and mapped by one process. Whoever
+//! An [`PostMortemArea`] is a memory file with slots of fixed sizes, made and mapped by one process. Whoever
 //! gets its descriptor reads what the process wrote last, however that ended. Nobody else can
 //! write: the file is sealed against new writable mappings before its descriptor is handed out, so
-//! references to values in it are as good as to any others. A [`Placed`] value is counted as in an
+//! references to values in it are as good as to any others. A [`PostMortemArc`] value is counted as in an
 //! `Arc`, and costs its users the same; it lies in a slot of the area, or on the heap where no slot
 //! is free or large enough. Bounded by the slots.
 
-use crate::shm::{Access, Segment};
+use crate::shm::{MapAccess, Segment};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -38,19 +38,19 @@ pub const fn slot_bytes(value: usize) -> usize {
 
 /// One slot.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct AreaSlot {
     offset: usize,
     bytes: usize,
 }
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub struct Area {
+pub struct PostMortemArea {
     memory: Segment,
-    free: Mutex<Vec<Slot>>,
+    free: Mutex<Vec<AreaSlot>>,
 }
 
-impl Area {
+impl PostMortemArea {
     /// An area that begins with `header`, of at most [`HEADER_BYTES`], and has slots of these
     /// sizes; and its file, for readers.
     ///
@@ -61,7 +61,7 @@ impl Area {
         let mut free = Vec::with_capacity(slots.len());
         for &bytes in slots {
             let bytes = bytes.next_multiple_of(ALIGN);
-            free.push(Slot { offset: end, bytes });
+            free.push(AreaSlot { offset: end, bytes });
             end += bytes;
         }
         let header = header
@@ -76,7 +76,7 @@ impl Area {
         // SAFETY: the descriptor is new and nobody else's.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         file.set_len(end as u64)?;
-        let memory = Segment::map(file.as_fd(), 0, end, Access::ReadWrite)?;
+        let memory = Segment::map(file.as_fd(), 0, end, MapAccess::ReadWrite)?;
         memory.write(0, header);
         // SAFETY: a system call on a descriptor that is open.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
@@ -87,12 +87,12 @@ impl Area {
         Ok((Arc::new(Self { memory, free }), file.into()))
     }
 
-    fn slots(&self) -> std::sync::MutexGuard<'_, Vec<Slot>> {
+    fn slots(&self) -> std::sync::MutexGuard<'_, Vec<AreaSlot>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A free slot of so many bytes, the smallest that is large enough.
-    fn take(&self, bytes: usize) -> Option<Slot> {
+    fn take(&self, bytes: usize) -> Option<AreaSlot> {
         let mut slots = self.slots();
         let fits = slots
             .iter()
@@ -108,34 +108,34 @@ impl Area {
 struct Inner<T> {
     owners: AtomicUsize,
     /// Where it lies, if that is not the heap.
-    home: Option<Home>,
+    home: Option<AreaHome>,
     value: T,
 }
 
-struct Home {
-    area: Arc<Area>,
-    slot: Slot,
+struct AreaHome {
+    area: Arc<PostMortemArea>,
+    slot: AreaSlot,
 }
 
-/// A value that lies in an [`Area`], or on the heap, shared by its owners.
-pub struct Placed<T> {
+/// A value that lies in an [`PostMortemArea`], or on the heap, shared by its owners.
+pub struct PostMortemArc<T> {
     at: NonNull<Inner<T>>,
 }
 
 // SAFETY: as an `Arc`: owners share the value, and the last of them drops it, whatever their
 // threads.
-unsafe impl<T: Send + Sync> Send for Placed<T> {}
+unsafe impl<T: Send + Sync> Send for PostMortemArc<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send + Sync> Sync for Placed<T> {}
+unsafe impl<T: Send + Sync> Sync for PostMortemArc<T> {}
 
-impl<T> Placed<T> {
+impl<T> PostMortemArc<T> {
     const FITS: () = assert!(
         align_of::<T>() <= align_of::<u64>() && offset_of!(Inner<T>, value) == VALUE_AT,
         "a slot has its value where readers expect it"
     );
 
     /// A value in a slot of the area, or on the heap.
-    pub fn new(area: Option<&Arc<Area>>, value: T) -> Self {
+    pub fn new(area: Option<&Arc<PostMortemArea>>, value: T) -> Self {
         Self::make(
             area,
             // SAFETY: the memory is free, large enough and aligned.
@@ -145,7 +145,7 @@ impl<T> Placed<T> {
 
     /// A value whose bytes are all zero, in a slot of the area or on the heap. The value is made
     /// where it stays, so it may be larger than a thread's stack.
-    pub fn zeroed(area: Option<&Arc<Area>>) -> Self
+    pub fn zeroed(area: Option<&Arc<PostMortemArea>>) -> Self
     where
         T: bytemuck::Zeroable,
     {
@@ -157,7 +157,7 @@ impl<T> Placed<T> {
     }
 
     /// Takes memory for a value, and has it filled by `fill`, which must write the whole value.
-    fn make(area: Option<&Arc<Area>>, fill: impl FnOnce(*mut T)) -> Self {
+    fn make(area: Option<&Arc<PostMortemArea>>, fill: impl FnOnce(*mut T)) -> Self {
         const { Self::FITS };
         let slot = area.and_then(|area| {
             let slot = area.take(size_of::<Inner<T>>())?;
@@ -170,7 +170,7 @@ impl<T> Placed<T> {
             return Self { at: at_of(at) };
         };
         let at = area.memory.ptr(slot.offset, slot.bytes).cast::<Inner<T>>();
-        let home = Some(Home {
+        let home = Some(AreaHome {
             area: area.clone(),
             slot,
         });
@@ -191,7 +191,7 @@ impl<T> Placed<T> {
     /// `at` is aligned, large enough, and nobody else's.
     unsafe fn fill(
         at: *mut Inner<T>,
-        home: Option<Home>,
+        home: Option<AreaHome>,
         owners: usize,
         fill: impl FnOnce(*mut T),
     ) {
@@ -226,7 +226,7 @@ fn at_of<T>(at: *mut T) -> NonNull<T> {
     }
 }
 
-impl<T> Deref for Placed<T> {
+impl<T> Deref for PostMortemArc<T> {
     type Target = T;
 
     #[inline(always)]
@@ -235,7 +235,7 @@ impl<T> Deref for Placed<T> {
     }
 }
 
-impl<T> Clone for Placed<T> {
+impl<T> Clone for PostMortemArc<T> {
     fn clone(&self) -> Self {
         let before = self.inner().owners.fetch_add(1, Ordering::Relaxed);
         assert!(before < usize::MAX / 2, "no process has so many owners");
@@ -243,7 +243,7 @@ impl<T> Clone for Placed<T> {
     }
 }
 
-impl<T> Drop for Placed<T> {
+impl<T> Drop for PostMortemArc<T> {
     fn drop(&mut self) {
         if self.inner().owners.fetch_sub(1, Ordering::Release) != 1 {
             return;
@@ -251,7 +251,7 @@ impl<T> Drop for Placed<T> {
         fence(Ordering::Acquire);
         // SAFETY: the last owner takes out where the value lies; nobody looks there again.
         let home = unsafe { std::ptr::replace(&raw mut (*self.at.as_ptr()).home, None) };
-        let Some(Home { area, slot }) = home else {
+        let Some(AreaHome { area, slot }) = home else {
             // SAFETY: without a home it came from a box, and this was the last owner.
             drop(unsafe { Box::from_raw(self.at.as_ptr()) });
             return;
@@ -262,7 +262,7 @@ impl<T> Drop for Placed<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Placed<T> {
+impl<T: fmt::Debug> fmt::Debug for PostMortemArc<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
@@ -283,23 +283,23 @@ mod tests {
     #[test]
     fn values_lie_in_slots_as_long_as_they_have_owners_and_else_on_the_heap() {
         let slots = [slot_bytes(8), slot_bytes(1000)];
-        let (area, file) = Area::new(b"head", &slots).unwrap();
+        let (area, file) = PostMortemArea::new(b"head", &slots).unwrap();
         let file = File::from(file);
         assert_eq!(read(&file, 0).to_ne_bytes()[..4], *b"head");
         let first = HEADER_BYTES;
-        let one = Placed::new(Some(&area), AtomicU64::new(5));
+        let one = PostMortemArc::new(Some(&area), AtomicU64::new(5));
         let same = one.clone();
         same.store(6, Ordering::Relaxed);
         assert_eq!((read(&file, first), read(&file, first + VALUE_AT)), (2, 6));
         drop(one);
         assert_eq!((read(&file, first), same.load(Ordering::Relaxed)), (1, 6));
         // The next small one gets the larger slot, and the one after that none.
-        let others = [7, 8].map(|value| Placed::new(Some(&area), AtomicU64::new(value)));
+        let others = [7, 8].map(|value| PostMortemArc::new(Some(&area), AtomicU64::new(value)));
         assert_eq!(read(&file, first + slots[0] + VALUE_AT), 7);
         assert_eq!(others[1].load(Ordering::Relaxed), 8);
         drop(same);
         assert_eq!(read(&file, first), 0, "no owner");
-        let again = Placed::new(Some(&area), AtomicU64::new(9));
+        let again = PostMortemArc::new(Some(&area), AtomicU64::new(9));
         drop(area);
         assert_eq!(read(&file, first + VALUE_AT), 9);
         drop((again, others));
@@ -307,10 +307,10 @@ mod tests {
 
     #[test]
     fn a_value_is_dropped_by_its_last_owner_once() {
-        let (area, _file) = Area::new(&[], &[slot_bytes(64)]).unwrap();
+        let (area, _file) = PostMortemArea::new(&[], &[slot_bytes(64)]).unwrap();
         for area in [Some(&area), None] {
             let alive = Arc::new(());
-            let one = Placed::new(area, alive.clone());
+            let one = PostMortemArc::new(area, alive.clone());
             let threads: Vec<_> = (0..4)
                 .map(|_| {
                     let mine = one.clone();
@@ -329,14 +329,15 @@ mod tests {
     #[test]
     fn a_value_of_zeros_may_be_larger_than_the_stack() {
         const WORDS: usize = 1 << 17;
-        let (area, _file) = Area::new(b"", &[size_of::<[u64; WORDS]>() + VALUE_AT]).unwrap();
+        let (area, _file) =
+            PostMortemArea::new(b"", &[size_of::<[u64; WORDS]>() + VALUE_AT]).unwrap();
         let make = move || {
             for area in [Some(&area), None] {
-                let value = Placed::<[AtomicU64; WORDS]>::zeroed(area);
+                let value = PostMortemArc::<[AtomicU64; WORDS]>::zeroed(area);
                 assert!(value.iter().all(|word| word.load(Ordering::Relaxed) == 0));
                 value[WORDS - 1].store(1, Ordering::Relaxed);
             }
-            let again = Placed::<[AtomicU64; WORDS]>::zeroed(Some(&area));
+            let again = PostMortemArc::<[AtomicU64; WORDS]>::zeroed(Some(&area));
             assert_eq!(again[WORDS - 1].load(Ordering::Relaxed), 0, "a used slot");
         };
         let small = std::thread::Builder::new().stack_size(128 << 10);
@@ -345,9 +346,9 @@ mod tests {
 
     #[test]
     fn nobody_else_can_write_there() {
-        let (_area, file) = Area::new(&[], &[64]).unwrap();
-        assert!(Segment::map(file.as_fd(), 0, 4096, Access::ReadWrite).is_err());
-        assert!(Segment::map(file.as_fd(), 0, 4096, Access::Read).is_ok());
+        let (_area, file) = PostMortemArea::new(&[], &[64]).unwrap();
+        assert!(Segment::map(file.as_fd(), 0, 4096, MapAccess::ReadWrite).is_err());
+        assert!(Segment::map(file.as_fd(), 0, 4096, MapAccess::Read).is_ok());
         let file = File::from(file);
         assert!(file.write_all_at(b"x", 0).is_err());
         assert!(file.set_len(0).is_err());

@@ -1,20 +1,20 @@
 //! Lending a rank's hands: who may touch its engine while no thread of the program is in the
 //! library, and how its peers call for that.
 //!
-//! The [`Gate`] lies between the program's thread, which promised to be the only one and so takes
+//! The [`CounterBarrier`] lies between the program's thread, which promised to be the only one and so takes
 //! locks without atomic operations, and a helper of the library. While the gate is kept the helper
 //! stays outside; the program's thread lends before it goes away and takes back when it waits, so
 //! locks may change their ways in between. A helper that is inside is not waited for: until it has
-//! left, both are at the engine, with real locks. The [`Call`] is two words in shared memory by
+//! left, both are at the engine, with real locks. The [`ProgressWakeup`] is two words in shared memory by
 //! which peers wake the helper. It is armed while something is open that needs hands; only what
 //! needs hands looks at it, so a small message never does. Where nobody is to call at once,
-//! [`Lendings`] lets the helper look by itself now and then, and rest while nothing is lent. Where
-//! cores are idle it may stay awake for a while instead of sleeping ([`Vigil`]): then nobody has to
+//! [`ReleaseCounter`] lets the helper look by itself now and then, and rest while nothing is lent. Where
+//! cores are idle it may stay awake for a while instead of sleeping ([`ProgressSpin`]): then nobody has to
 //! call it.
 
 mod progress_spin;
 
-pub use progress_spin::Vigil;
+pub use progress_spin::ProgressSpin;
 
 use crate::doorbell::Doorbell;
 use crate::facade::{AtomicBool, AtomicU32, Ordering, fence, total_order};
@@ -29,16 +29,16 @@ const ABANDONED: u32 = 4;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub struct Gate {
+pub struct ProgressOwner {
     state: AtomicU32,
     recalled: AtomicBool,
 }
 
 /// The helper is inside; dropping it leaves.
 #[derive(Debug)]
-pub struct Inside<'a>(&'a Gate);
+pub struct ProgressThreadGuard<'a>(&'a ProgressOwner);
 
-impl Gate {
+impl ProgressOwner {
     /// Kept.
     #[allow(
         clippy::new_without_default,
@@ -134,16 +134,16 @@ impl Gate {
     }
 
     /// The helper comes in; `None`: it is kept.
-    pub fn enter(&self) -> Option<Inside<'_>> {
+    pub fn enter(&self) -> Option<ProgressThreadGuard<'_>> {
         // Acquire: SYNC(hands-gate).
         self.state
             .compare_exchange(LENT, INSIDE, Ordering::Acquire, Ordering::Relaxed)
             .ok()
-            .map(|_| Inside(self))
+            .map(|_| ProgressThreadGuard(self))
     }
 }
 
-impl Inside<'_> {
+impl ProgressThreadGuard<'_> {
     /// Somebody of the rank is at work itself: leave soon. SYNC(hands-recall).
     #[inline]
     pub fn recalled(&self) -> bool {
@@ -168,7 +168,7 @@ impl Inside<'_> {
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for ProgressThreadGuard<'_> {
     fn drop(&mut self) {
         // Release: SYNC(hands-gate).
         self.0.state.store(LENT, Ordering::Release);
@@ -178,12 +178,12 @@ impl Drop for Inside<'_> {
 /// How often hands were lent, for a helper that looks by itself: it acts on what stays lent from
 /// one look to the next, and rests while nothing is.
 #[derive(Debug)]
-pub struct Lendings {
+pub struct ReleaseCounter {
     times: AtomicU32,
     resting: AtomicBool,
 }
 
-impl Lendings {
+impl ReleaseCounter {
     /// None so far, and the helper looks.
     #[allow(
         clippy::new_without_default,
@@ -236,7 +236,7 @@ impl Lendings {
 
 /// For what a helper is to be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum For {
+pub enum WakeupScope {
     /// For transfers that stand still without it.
     Answers,
     /// For everything that came: steps of a collective wait for it.
@@ -245,14 +245,14 @@ pub enum For {
 
 /// The words by which peers call a rank's helper.
 #[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
+pub struct ProgressWakeup<'a> {
     bell: Doorbell<'a>,
     word: &'a AtomicU32,
     /// Not zero: it wants to be called for everything.
     all: &'a AtomicU32,
 }
 
-impl<'a> Call<'a> {
+impl<'a> ProgressWakeup<'a> {
     /// The words of a rank, wherever they lie.
     pub fn new(word: &'a AtomicU32, all: &'a AtomicU32) -> Self {
         Self {
@@ -269,11 +269,11 @@ impl<'a> Call<'a> {
 
     /// From now on peers call. Look once more for what came before, and, where others arm too,
     /// whether what is open is still what this armed for.
-    pub fn arm(self, what: For) {
+    pub fn arm(self, what: WakeupScope) {
         // A swap: who takes back what another armed for sees what that one had left open.
         // SYNC(hands-open).
         self.all
-            .swap(u32::from(what == For::Everything), Ordering::AcqRel);
+            .swap(u32::from(what == WakeupScope::Everything), Ordering::AcqRel);
         // Orders both words before the caller's look, against the fence in `claim`.
         // SYNC(hands-call).
         self.bell.arm();
@@ -297,7 +297,7 @@ impl<'a> Call<'a> {
     /// After something was published for the rank: `true` if the caller is the one who must wake
     /// its helper. No system call.
     #[inline]
-    pub fn claim(self, what: For) -> bool {
+    pub fn claim(self, what: WakeupScope) -> bool {
         // The publication before the look: SYNC(hands-call).
         fence(Ordering::SeqCst);
         self.claim_fenced(what)
@@ -305,16 +305,16 @@ impl<'a> Call<'a> {
 
     /// The same where a fence lies between the publication and this.
     #[inline]
-    fn claim_fenced(self, what: For) -> bool {
+    fn claim_fenced(self, what: WakeupScope) -> bool {
         self.bell.is_armed()
-            && (what == For::Answers || self.all.load(Ordering::Relaxed) != 0)
+            && (what == WakeupScope::Answers || self.all.load(Ordering::Relaxed) != 0)
             && self.bell.claim_ring()
     }
 
     /// After something was published for the rank: wakes its helper if it wants to be called for
     /// that.
     #[inline]
-    pub fn ring(self, what: For) {
+    pub fn ring(self, what: WakeupScope) {
         if self.claim(what) {
             crate::deferred_wake::wake_all(self.word);
         }
@@ -322,7 +322,7 @@ impl<'a> Call<'a> {
 
     /// After something was published for several ranks: calls the helpers of those that want to be
     /// called for that, each by its words.
-    pub fn ring_all<'b>(calls: impl Iterator<Item = Call<'b>>, what: For) {
+    pub fn ring_all<'b>(calls: impl Iterator<Item = ProgressWakeup<'b>>, what: WakeupScope) {
         // Before all looks: SYNC(hands-call).
         fence(Ordering::SeqCst);
         for call in calls.filter(|call| call.claim_fenced(what)) {
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_gate_that_is_kept_lets_nobody_in_and_one_whose_helper_is_inside_is_not_taken() {
-        let gate = Gate::new();
+        let gate = ProgressOwner::new();
         assert!(gate.enter().is_none() && gate.is_kept());
         gate.lend();
         let inside = gate.enter().unwrap();
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_helper_retires_only_while_the_gate_is_kept_and_nothing_is_lent_until_there_is_another() {
-        let gate = Gate::new();
+        let gate = ProgressOwner::new();
         assert!(gate.lend() && !gate.retire());
         assert!(gate.take_back() && gate.retire() && !gate.retire());
         assert!(gate.is_kept() && gate.is_deserted() && gate.take_back());
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_helper_abandons_what_is_lent_only_while_nothing_is_needed_and_there_can_be_another() {
-        let gate = Gate::new();
+        let gate = ProgressOwner::new();
         assert!(gate.lend());
         assert!(!gate.enter().unwrap().abandon(|| true) && !gate.is_deserted());
         assert!(gate.enter().unwrap().abandon(|| false));
@@ -390,14 +390,18 @@ mod tests {
     #[test]
     fn a_call_for_answers_is_not_bothered_with_other_news() {
         let words = (AtomicU32::new(0), AtomicU32::new(0));
-        let call = Call::new(&words.0, &words.1);
-        assert!(!call.claim(For::Answers));
-        call.arm(For::Answers);
-        assert!(!call.claim(For::Everything) && call.claim(For::Answers) && !call.is_armed());
-        call.arm(For::Everything);
-        assert!(call.claim(For::Everything));
-        call.arm(For::Everything);
+        let call = ProgressWakeup::new(&words.0, &words.1);
+        assert!(!call.claim(WakeupScope::Answers));
+        call.arm(WakeupScope::Answers);
+        assert!(
+            !call.claim(WakeupScope::Everything)
+                && call.claim(WakeupScope::Answers)
+                && !call.is_armed()
+        );
+        call.arm(WakeupScope::Everything);
+        assert!(call.claim(WakeupScope::Everything));
+        call.arm(WakeupScope::Everything);
         call.disarm();
-        assert!(!call.claim(For::Answers));
+        assert!(!call.claim(WakeupScope::Answers));
     }
 }

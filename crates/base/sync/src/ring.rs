@@ -2,7 +2,7 @@
 //! not fit a slot.
 //!
 //! Used as a *mailbox* (many writers) and as a *lane* (one writer). Owns the algorithm only; where
-//! the words lie is the business of a [`Memory`]: shared segments in production, loom's cells in
+//! the words lie is the business of a [`AtomicWords`]: shared segments in production, loom's cells in
 //! its tests. Bounded by the geometry.
 //!
 //! How it works. A position is a slot count and a unit count (64-byte units of payload area), both
@@ -17,19 +17,19 @@
 //!
 //! A payload is contiguous, so a writer may leave the rest of the area out and go on at its
 //! beginning. A lane's writer does so early at first: memory that nobody touched before costs many
-//! times what the bytes do, and who sends little need not touch much ([`Lap`]).
+//! times what the bytes do, and who sends little need not touch much ([`FillLimit`]).
 //!
 //! Death between claim and publish: before each attempt a writer stores the tail it is about to set
 //! in its own intent word. The reader that finds an unpublished slot below the tail asks whose
-//! intent it is, and skips it if that writer is gone ([`Reader::skip_gone`]).
+//! intent it is, and skips it if that writer is gone ([`ReadTimer::skip_gone`]).
 
 mod fill_limit;
 mod reader;
 
 use crate::facade::{AtomicU32, AtomicU64, Ordering, fence};
-use fill_limit::Lap;
+use fill_limit::FillLimit;
 pub(crate) use fill_limit::rounds_to;
-pub(crate) use reader::{Look, Reader};
+pub(crate) use reader::{NextSlot, RingReader};
 
 /// Bytes of one unit of payload area, and of one slot.
 pub const UNIT: usize = 64;
@@ -49,12 +49,12 @@ pub const INLINE_MAX: usize = (SLOT_WORDS - PLACE_WORD) * 8;
 
 /// Slots consumed or claimed (low half) and payload units likewise (high half).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Position {
+pub(crate) struct RingPosition {
     pub(crate) slot: u32,
     pub(crate) unit: u32,
 }
 
-impl Position {
+impl RingPosition {
     #[inline(always)]
     pub(crate) fn from_word(word: u64) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Position {
 
 /// How much a ring holds. Both powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct RingGeometry {
     /// Slots.
     pub slots: u32,
     /// Units of payload area.
@@ -83,13 +83,13 @@ pub struct Geometry {
 }
 
 /// Where the words of a ring lie.
-pub(crate) trait Memory {
+pub(crate) trait RingMemory {
     /// A slot, looked up.
     type At: Copy;
 
     /// Looks up a slot by its position, which wraps.
     fn at(&self, slot: u32) -> Self::At;
-    fn geometry(&self) -> Geometry;
+    fn geometry(&self) -> RingGeometry;
     /// Written by the reader: what it has consumed.
     fn head(&self) -> &AtomicU64;
     /// Written by the writers of a mailbox: what is claimed.
@@ -118,14 +118,14 @@ const PHASE: u32 = PAGE_UNITS / 2;
 
 /// Whether a ring has one writer or many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sharing {
+pub(crate) enum RingKind {
     Mailbox,
     Lane,
 }
 
 /// Which stores write bytes that another core reads next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stores {
+pub enum StoreKind {
     /// Ordinary ones: the lines stay in the writer's cache, where the reader gets them.
     #[default]
     Cached = 0,
@@ -136,7 +136,7 @@ pub enum Stores {
 
 /// What kind of record asks for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Priority {
+pub enum RecordClass {
     /// May not use the reserved room.
     Data,
     /// May.
@@ -145,7 +145,7 @@ pub enum Priority {
 
 /// No room at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct RingFull;
 
 /// A claimed slot and payload place, to be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,16 +158,16 @@ pub(crate) struct Claim {
 
 /// One writer's end.
 #[derive(Debug)]
-pub(crate) struct Writer<M> {
+pub(crate) struct RingWriter<M> {
     pub(crate) memory: M,
     me: u16,
-    sharing: Sharing,
+    sharing: RingKind,
     /// The head as last read.
-    head: Position,
+    head: RingPosition,
     /// The next position of a lane.
-    tail: Position,
+    tail: RingPosition,
     /// A lane's.
-    lap: Lap,
+    lap: FillLimit,
     /// The slot at which a lane has no room for data as far as the remembered head tells; a
     /// mailbox's tail, which never moves.
     data_end: u32,
@@ -175,11 +175,11 @@ pub(crate) struct Writer<M> {
     last: u32,
 }
 
-impl<M: Memory> Writer<M> {
+impl<M: RingMemory> RingWriter<M> {
     /// The end of writer `me`. A lane's must be empty, with its head published.
-    pub(crate) fn new(memory: M, me: u16, sharing: Sharing) -> Self {
+    pub(crate) fn new(memory: M, me: u16, sharing: RingKind) -> Self {
         // Acquire: room that the reader gave back may be written. SYNC(ring-head).
-        let head = Position::from_word(memory.head().load(Ordering::Acquire));
+        let head = RingPosition::from_word(memory.head().load(Ordering::Acquire));
         let units = memory.geometry().units;
         let mut writer = Self {
             memory,
@@ -187,7 +187,7 @@ impl<M: Memory> Writer<M> {
             sharing,
             head,
             tail: head,
-            lap: Lap::new(units),
+            lap: FillLimit::new(units),
             data_end: head.slot,
             last: head.slot,
         };
@@ -197,12 +197,12 @@ impl<M: Memory> Writer<M> {
 
     /// A lane's writer will never fill more than so many units before it comes back to the first.
     pub(crate) fn fill_at_most(&mut self, units: u32) {
-        self.lap = Lap::new(units.min(self.memory.geometry().units));
+        self.lap = FillLimit::new(units.min(self.memory.geometry().units));
     }
 
     /// To be called whenever the remembered head changed.
     fn set_data_end(&mut self) {
-        if self.sharing == Sharing::Lane {
+        if self.sharing == RingKind::Lane {
             let geometry = self.memory.geometry();
             self.data_end = self
                 .head
@@ -214,7 +214,12 @@ impl<M: Memory> Writer<M> {
     /// Where a record of `units` would end if it began at `tail`, and where its payload would
     /// begin, where the area is used up to `lap`.
     #[inline(always)]
-    fn place(geometry: &Geometry, lap: u32, tail: Position, units: u32) -> (u32, Position) {
+    fn place(
+        geometry: &RingGeometry,
+        lap: u32,
+        tail: RingPosition,
+        units: u32,
+    ) -> (u32, RingPosition) {
         let mut start = tail.unit;
         if units > 0 {
             let mut phase = 0;
@@ -234,33 +239,43 @@ impl<M: Memory> Writer<M> {
             }
         }
         let (slot, unit) = (tail.slot.wrapping_add(1), start.wrapping_add(units));
-        (start, Position { slot, unit })
+        (start, RingPosition { slot, unit })
     }
 
     #[inline(always)]
-    fn fits(&self, geometry: &Geometry, end: Position, priority: Priority) -> bool {
+    fn fits(&self, geometry: &RingGeometry, end: RingPosition, priority: RecordClass) -> bool {
         let (slots, units) = match priority {
-            Priority::Data => (
+            RecordClass::Data => (
                 geometry.slots - geometry.reserved_slots,
                 geometry.units - geometry.reserved_units,
             ),
-            Priority::Control => (geometry.slots, geometry.units),
+            RecordClass::Control => (geometry.slots, geometry.units),
         };
         end.slot.wrapping_sub(self.head.slot) <= slots
             && end.unit.wrapping_sub(self.head.unit) <= units
     }
 
     #[inline(always)]
-    fn has_room(&mut self, geometry: &Geometry, end: Position, priority: Priority) -> bool {
+    fn has_room(
+        &mut self,
+        geometry: &RingGeometry,
+        end: RingPosition,
+        priority: RecordClass,
+    ) -> bool {
         self.fits(geometry, end, priority) || self.look_again(geometry, end, priority)
     }
 
     #[cold]
     #[inline(never)]
-    fn look_again(&mut self, geometry: &Geometry, end: Position, priority: Priority) -> bool {
+    fn look_again(
+        &mut self,
+        geometry: &RingGeometry,
+        end: RingPosition,
+        priority: RecordClass,
+    ) -> bool {
         for _ in 0..2 {
             // Acquire: the reader is done with what lies below. SYNC(ring-head).
-            self.head = Position::from_word(self.memory.head().load(Ordering::Acquire));
+            self.head = RingPosition::from_word(self.memory.head().load(Ordering::Acquire));
             self.set_data_end();
             if self.fits(geometry, end, priority) {
                 return true;
@@ -276,27 +291,27 @@ impl<M: Memory> Writer<M> {
 
     /// Claims a slot and `units` of payload (at most a quarter of the area).
     #[inline(always)]
-    pub(crate) fn claim(&mut self, units: u32, priority: Priority) -> Result<Claim, Full> {
+    pub(crate) fn claim(&mut self, units: u32, priority: RecordClass) -> Result<Claim, RingFull> {
         let geometry = self.memory.geometry();
         match self.sharing {
-            Sharing::Lane => {
+            RingKind::Lane => {
                 let (start, end) = Self::place(&geometry, self.lap.units, self.tail, units);
                 if !self.has_room(&geometry, end, priority) {
-                    return Err(Full);
+                    return Err(RingFull);
                 }
                 self.count_rounds(&geometry, end);
                 let slot = std::mem::replace(&mut self.tail, end).slot;
                 Ok(Claim { slot, start, units })
             }
-            Sharing::Mailbox => loop {
+            RingKind::Mailbox => loop {
                 let word = self.memory.tail().load(Ordering::Relaxed);
-                let tail = Position::from_word(word);
+                let tail = RingPosition::from_word(word);
                 let (start, end) = Self::place(&geometry, geometry.units, tail, units);
                 if !self.has_room(&geometry, end, priority) {
                     // `fits` may have compared an old tail with a newer head; only an unchanged
                     // tail proves fullness.
                     if self.memory.tail().load(Ordering::Relaxed) == word {
-                        return Err(Full);
+                        return Err(RingFull);
                     }
                     continue;
                 }
@@ -328,14 +343,14 @@ impl<M: Memory> Writer<M> {
 
     /// A lane's next position is this.
     #[inline(always)]
-    fn count_rounds(&mut self, geometry: &Geometry, end: Position) {
+    fn count_rounds(&mut self, geometry: &RingGeometry, end: RingPosition) {
         if (end.unit ^ self.tail.unit) & !(geometry.units - 1) != 0 {
             self.lap.again();
         }
     }
 
     /// Claims the next slot of a lane for a record without payload in the area. `None`: this is a
-    /// mailbox, or has no room at first glance, about which [`Writer::claim`] knows more.
+    /// mailbox, or has no room at first glance, about which [`RingWriter::claim`] knows more.
     #[inline(always)]
     pub(crate) fn claim_slot(&mut self) -> Option<Claim> {
         let slot = self.tail.slot;
@@ -355,7 +370,7 @@ impl<M: Memory> Writer<M> {
     /// and lie in a row, which ends before the last position that a stamp can count.
     pub(crate) fn row(&mut self) -> (u32, u32) {
         // Acquire: room that the reader gave back may be written. SYNC(ring-head).
-        self.head = Position::from_word(self.memory.head().load(Ordering::Acquire));
+        self.head = RingPosition::from_word(self.memory.head().load(Ordering::Acquire));
         self.set_data_end();
         let tail = self.tail.slot;
         let free = self.data_end.wrapping_sub(tail) as i32;
@@ -372,27 +387,27 @@ impl<M: Memory> Writer<M> {
     /// Whether this is a lane whose next `records` claims of `units` each will succeed.
     pub(crate) fn has_space(&mut self, records: u32, units: u32) -> bool {
         let geometry = self.memory.geometry();
-        if self.sharing != Sharing::Lane || records > geometry.slots {
+        if self.sharing != RingKind::Lane || records > geometry.slots {
             return false;
         }
         let mut end = self.tail;
         for _ in 0..records {
             end = Self::place(&geometry, self.lap.units, end, units).1;
         }
-        self.has_room(&geometry, end, Priority::Data)
+        self.has_room(&geometry, end, RecordClass::Data)
     }
 
     /// Publishes a claimed record: the slot's header words and, through the claim, where its
     /// payload lies, which these stores wrote.
     #[inline(always)]
-    pub(crate) fn publish(&mut self, claim: Claim, header: [u64; PLACE_WORD], stores: Stores) {
+    pub(crate) fn publish(&mut self, claim: Claim, header: [u64; PLACE_WORD], stores: StoreKind) {
         let place =
             (claim.units > 0).then(|| u64::from(claim.start) | u64::from(claim.units) << 32);
         self.memory.put(self.memory.at(claim.slot), header, place);
         let flags = match (place, stores) {
             (None, _) => 0,
-            (Some(_), Stores::Cached) => AREA,
-            (Some(_), Stores::Streamed) => AREA | STREAMED,
+            (Some(_), StoreKind::Cached) => AREA,
+            (Some(_), StoreKind::Streamed) => AREA | STREAMED,
         };
         self.stamp(claim, flags);
     }
@@ -426,8 +441,8 @@ impl<M: Memory> Writer<M> {
     /// this writer sent.
     pub(crate) fn last(&self) -> u32 {
         match self.sharing {
-            Sharing::Lane => self.tail.slot,
-            Sharing::Mailbox => self.last,
+            RingKind::Lane => self.tail.slot,
+            RingKind::Mailbox => self.last,
         }
     }
 }

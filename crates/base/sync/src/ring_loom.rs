@@ -17,7 +17,7 @@ pub(crate) struct Cells {
 #[derive(Clone)]
 pub(crate) struct Model(Arc<Cells>);
 
-pub(crate) const GEOMETRY: Geometry = Geometry {
+pub(crate) const GEOMETRY: RingGeometry = RingGeometry {
     slots: 2,
     units: 4,
     reserved_slots: 0,
@@ -38,13 +38,13 @@ impl Model {
     }
 }
 
-impl Memory for Model {
+impl RingMemory for Model {
     type At = usize;
 
     fn at(&self, slot: u32) -> usize {
         slot as usize % GEOMETRY.slots as usize
     }
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> RingGeometry {
         GEOMETRY
     }
     fn head(&self) -> &AtomicU64 {
@@ -78,24 +78,24 @@ impl Memory for Model {
     }
 }
 
-pub(crate) fn send(writer: &mut Writer<Model>, value: u64, units: u32) -> bool {
-    match writer.claim(units, Priority::Data) {
+pub(crate) fn send(writer: &mut RingWriter<Model>, value: u64, units: u32) -> bool {
+    match writer.claim(units, RecordClass::Data) {
         Ok(claim) => {
-            writer.publish(claim, [value, 0, 0], Stores::Cached);
+            writer.publish(claim, [value, 0, 0], StoreKind::Cached);
             true
         }
-        Err(Full) => false,
+        Err(RingFull) => false,
     }
 }
 
-fn receive(reader: &mut Reader<Model>) -> Option<u64> {
+fn receive(reader: &mut RingReader<Model>) -> Option<u64> {
     match reader.look() {
-        Look::Record(found) => {
+        NextSlot::Record(found) => {
             reader.release(&found);
             Some(found.words[0])
         }
-        Look::Empty => None,
-        Look::Broken(_) => panic!("a broken slot from honest writers"),
+        NextSlot::Empty => None,
+        NextSlot::Broken(_) => panic!("a broken slot from honest writers"),
     }
 }
 
@@ -105,11 +105,11 @@ fn two_writers_of_a_mailbox_lose_nothing() {
         let model = Model::new();
         let threads: Vec<_> = (0..2u16)
             .map(|me| {
-                let mut writer = Writer::new(model.clone(), me, Sharing::Mailbox);
+                let mut writer = RingWriter::new(model.clone(), me, RingKind::Mailbox);
                 loom::thread::spawn(move || send(&mut writer, u64::from(me) + 1, 1))
             })
             .collect();
-        let mut reader = Reader::new(model);
+        let mut reader = RingReader::new(model);
         let mut sum = receive(&mut reader).unwrap_or(0);
         for thread in threads {
             assert!(thread.join().unwrap());
@@ -125,13 +125,13 @@ fn two_writers_of_a_mailbox_lose_nothing() {
 fn a_lane_reuses_slots_only_after_the_reader_is_done() {
     loom::model(|| {
         let model = Model::new();
-        let mut writer = Writer::new(model.clone(), 0, Sharing::Lane);
+        let mut writer = RingWriter::new(model.clone(), 0, RingKind::Lane);
         let thread = loom::thread::spawn(move || {
             (1..=3u64)
                 .take_while(|value| send(&mut writer, *value, 1))
                 .count() as u64
         });
-        let mut reader = Reader::new(model);
+        let mut reader = RingReader::new(model);
         let mut got = Vec::new();
         for _ in 0..3 {
             got.extend(receive(&mut reader));
@@ -148,11 +148,11 @@ fn a_lane_reuses_slots_only_after_the_reader_is_done() {
 fn a_writer_that_finds_no_room_is_rung_or_finds_it() {
     loom::model(|| {
         let model = Model::new();
-        let mut writer = Writer::new(model.clone(), 0, Sharing::Lane);
+        let mut writer = RingWriter::new(model.clone(), 0, RingKind::Lane);
         assert!(send(&mut writer, 1, 0) && send(&mut writer, 2, 0));
-        let mut reader = Reader::new(model);
+        let mut reader = RingReader::new(model);
         let thread = loom::thread::spawn(move || send(&mut writer, 3, 0));
-        let Look::Record(found) = reader.look() else {
+        let NextSlot::Record(found) = reader.look() else {
             panic!("the first record was published")
         };
         reader.next = found.end;
@@ -168,11 +168,11 @@ fn a_writer_that_finds_no_room_is_rung_or_finds_it() {
 fn a_slot_claimed_by_a_dead_writer_is_skipped_and_no_other() {
     loom::model(|| {
         let model = Model::new();
-        let mut dead = Writer::new(model.clone(), 0, Sharing::Mailbox);
-        let mut alive = Writer::new(model.clone(), 1, Sharing::Mailbox);
+        let mut dead = RingWriter::new(model.clone(), 0, RingKind::Mailbox);
+        let mut alive = RingWriter::new(model.clone(), 1, RingKind::Mailbox);
         let thread = loom::thread::spawn(move || assert!(send(&mut alive, 7, 1)));
-        dead.claim(1, Priority::Data).unwrap();
-        let mut reader = Reader::new(model);
+        dead.claim(1, RecordClass::Data).unwrap();
+        let mut reader = RingReader::new(model);
         let mut got = Vec::new();
         got.extend(receive(&mut reader));
         reader.skip_gone(&mut |writer| writer == 0);

@@ -1,7 +1,7 @@
 //! Views of shared memory: a mapping of a sealed memory file (or of anonymous memory) that peers
 //! may write at any time.
 //!
-//! Owns the only place where such memory is mapped and unmapped. A [`Segment`] hands out raw
+//! Owns the only place where such memory is mapped and unmapped. A [`RingSegment`] hands out raw
 //! pointers and references to atomics at checked offsets, and copies bytes in and out; it never
 //! forms a Rust reference to anything else, since a peer may change every byte between two reads.
 //! Whoever reads a value copies it out first and validates it then. Bounds are asserted: offsets
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// What a mapping may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum MapAccess {
     /// Loads only; a store faults.
     Read,
     /// Loads and stores.
@@ -37,12 +37,12 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `Segment::map_raw` and no segment refers to it any more.
+        // SAFETY: the range was mapped by `RingSegment::map_raw` and no segment refers to it any more.
         unsafe { libc::munmap(self.base.cast(), self.len) };
     }
 }
 
-/// A range of shared memory. Clones and [`Segment::part`]s share the mapping and keep it alive.
+/// A range of shared memory. Clones and [`RingSegment::part`]s share the mapping and keep it alive.
 #[derive(Clone, Debug)]
 pub struct Segment {
     mapping: Arc<Mapping>,
@@ -53,7 +53,12 @@ pub struct Segment {
 impl Segment {
     /// Maps `len` bytes of `file` from `offset` (a multiple of the page size). The caller has
     /// verified that the file cannot shrink (its seals), else a later access can fault.
-    pub fn map(file: BorrowedFd<'_>, offset: u64, len: usize, access: Access) -> io::Result<Self> {
+    pub fn map(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        access: MapAccess,
+    ) -> io::Result<Self> {
         let offset =
             i64::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         Self::map_raw(file.as_raw_fd(), offset, len, access, libc::MAP_SHARED)
@@ -61,7 +66,7 @@ impl Segment {
 
     /// Maps `len` bytes of the same file from `offset` behind this segment's beginning, without a
     /// descriptor of the file. Both are multiples of the page size, and the segment is one that
-    /// [`Segment::map`] gave. Addresses for `offset + len` bytes are needed for a moment.
+    /// [`RingSegment::map`] gave. Addresses for `offset + len` bytes are needed for a moment.
     ///
     /// # Errors
     /// The system has no room, or the segment does not begin on a page.
@@ -97,18 +102,24 @@ impl Segment {
             -1,
             0,
             len,
-            Access::ReadWrite,
+            MapAccess::ReadWrite,
             libc::MAP_SHARED | libc::MAP_ANONYMOUS,
         )
     }
 
-    fn map_raw(fd: i32, offset: i64, len: usize, access: Access, flags: i32) -> io::Result<Self> {
+    fn map_raw(
+        fd: i32,
+        offset: i64,
+        len: usize,
+        access: MapAccess,
+        flags: i32,
+    ) -> io::Result<Self> {
         if len == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let prot = match access {
-            Access::Read => libc::PROT_READ,
-            Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+            MapAccess::Read => libc::PROT_READ,
+            MapAccess::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
         };
         // SAFETY: a fresh mapping at an address of the kernel's choice replaces nothing.
         let base = unsafe {
@@ -181,8 +192,8 @@ impl Segment {
     }
 
     /// The word at `offset` (a multiple of 4), to keep.
-    pub fn word(&self, offset: usize) -> Word {
-        Word {
+    pub fn word(&self, offset: usize) -> SharedWord {
+        SharedWord {
             at: self.atomic_u32(offset),
             _keep: self.clone(),
         }
@@ -233,22 +244,22 @@ impl Segment {
 /// A 32-bit word of a segment, found and checked once: for words that are looked at with every
 /// message.
 #[derive(Clone, Debug)]
-pub struct Word {
+pub struct SharedWord {
     at: *const AtomicU32,
     _keep: Segment,
 }
 
 // SAFETY: the pointer leads into the mapping that `_keep` holds, which is not bound to a thread.
-unsafe impl Send for Word {}
+unsafe impl Send for SharedWord {}
 // SAFETY: as above; only an atomic is reached through it.
-unsafe impl Sync for Word {}
+unsafe impl Sync for SharedWord {}
 
-impl std::ops::Deref for Word {
+impl std::ops::Deref for SharedWord {
     type Target = AtomicU32;
 
     #[inline(always)]
     fn deref(&self) -> &AtomicU32 {
-        // SAFETY: `Segment::word` checked bounds and alignment; the mapping lives as long as
+        // SAFETY: `RingSegment::word` checked bounds and alignment; the mapping lives as long as
         // `self`.
         unsafe { &*self.at }
     }

@@ -1,8 +1,8 @@
 //! A board: shared words and small cells through which the processes of one node meet and exchange
 //! a few bytes.
 //!
-//! Owns the two protocols of a meeting ([`Gate`], [`Flag`]) and, outside loom, the layout of a
-//! board in a shared segment ([`Board`]). Used by collectives, whose members all come to every
+//! Owns the two protocols of a meeting ([`CounterBarrier`], [`ArrivalFlag`]) and, outside loom, the layout of a
+//! board in a shared segment ([`CollSegment`]). Used by collectives, whose members all come to every
 //! meeting in the same order. At a gate whoever comes last opens for all, so a waiter looks at one
 //! word; before that the last may combine what the others put down. With flags everybody looks at
 //! everybody's: one hand-off of a cache line instead of three, which pays while members are few and
@@ -25,7 +25,7 @@ pub const DEPTH: u32 = 8;
 
 /// The words of a meeting that its last member ends.
 #[derive(Clone, Copy, Debug)]
-pub struct Gate<'a> {
+pub struct CounterBarrier<'a> {
     /// Low half: how many have come; high half: the sum of their words.
     pub(crate) arrived: &'a AtomicU64,
     pub(crate) epoch: &'a AtomicU32,
@@ -40,19 +40,19 @@ pub enum Arrival {
     /// Others are still to come.
     Early,
     /// The caller is the last, sees what all others wrote before they arrived, and must `open`.
-    Last(Words),
+    Last(Agreement),
 }
 
 /// Whether the members of a meeting brought the same word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words {
+pub enum Agreement {
     /// All the same.
     Same,
     /// At least two different ones.
     Different,
 }
 
-impl<'a> Gate<'a> {
+impl<'a> CounterBarrier<'a> {
     /// Arrives with a word.
     #[inline(always)]
     pub fn arrive(self, word: u32) -> Arrival {
@@ -71,13 +71,17 @@ impl<'a> Gate<'a> {
         self.arrived.store(0, Ordering::Relaxed);
         // Different words have the same sum by chance only: words are well mixed.
         let same = (all >> 32) as u32 == word.wrapping_mul(self.members);
-        Arrival::Last(if same { Words::Same } else { Words::Different })
+        Arrival::Last(if same {
+            Agreement::Same
+        } else {
+            Agreement::Different
+        })
     }
 
     /// Lets everybody pass meeting number `epoch`.
     #[inline(always)]
-    pub fn open(self, epoch: u32, words: Words) {
-        if words == Words::Different {
+    pub fn open(self, epoch: u32, words: Agreement) {
+        if words == Agreement::Different {
             self.odd.store(epoch, Ordering::Relaxed);
         }
         // Release: what all put down, what the last combined and found. SYNC(board-open).
@@ -95,21 +99,21 @@ impl<'a> Gate<'a> {
     /// Whether all brought the same word to meeting number `epoch`, which the caller has passed and
     /// after which it has not arrived again.
     #[inline(always)]
-    pub fn words(self, epoch: u32) -> Words {
+    pub fn words(self, epoch: u32) -> Agreement {
         // Written before the `open` that the caller acquired, and not again before its next
         // arrival.
         match self.odd.load(Ordering::Relaxed) == epoch && epoch != 0 {
-            true => Words::Different,
-            false => Words::Same,
+            true => Agreement::Different,
+            false => Agreement::Same,
         }
     }
 }
 
 /// A member's sign that it has come to a meeting: number and word in one.
 #[derive(Clone, Copy, Debug)]
-pub struct Flag<'a>(&'a AtomicU64);
+pub struct ArrivalFlag<'a>(&'a AtomicU64);
 
-impl<'a> Flag<'a> {
+impl<'a> ArrivalFlag<'a> {
     /// The flag of this word.
     #[cfg(not(loom))]
     pub(crate) fn new(word: &'a AtomicU64) -> Self {
@@ -143,7 +147,7 @@ impl<'a> Flag<'a> {
 
 #[cfg(not(loom))]
 mod segment {
-    use super::{CELL_BYTES, DEPTH, Flag, Gate, NOTE_BYTES};
+    use super::{ArrivalFlag, CELL_BYTES, CounterBarrier, DEPTH, NOTE_BYTES};
     use crate::facade::Ordering;
     use crate::shm::Segment;
     use crate::user::UserMem;
@@ -153,7 +157,7 @@ mod segment {
     /// Gates follow, each on lines of its own: who arrives disturbs nobody who looks.
     const GATES: usize = 128;
     /// Members' marks follow the gates, each in a word of its own.
-    const MARKS: usize = (GATES + DEPTH as usize * Gate::BYTES).next_multiple_of(ALIGN);
+    const MARKS: usize = (GATES + DEPTH as usize * CounterBarrier::BYTES).next_multiple_of(ALIGN);
     /// What a member says of the meeting follows its flag.
     const NOTE: usize = 8;
     /// A cell begins on the line of its flag: who sees it raised has a few bytes already.
@@ -171,7 +175,7 @@ mod segment {
     /// Begins on the line of `EPOCH`: who sees the gate open has a small result already.
     const RESULT: usize = EPOCH + 16;
 
-    impl<'a> Gate<'a> {
+    impl<'a> CounterBarrier<'a> {
         /// Bytes of a gate and the small result that its last member leaves there. Zeroed memory is
         /// a gate at which nobody has met.
         pub(crate) const BYTES: usize = (RESULT + CELL_BYTES).next_multiple_of(128);
@@ -204,13 +208,13 @@ mod segment {
 
     /// A board in shared memory. Zeroed memory is a board on which nobody has met.
     #[derive(Debug)]
-    pub struct Board {
+    pub struct CollSegment {
         memory: Segment,
         members: u32,
         lane: usize,
     }
 
-    impl Board {
+    impl CollSegment {
         /// Bytes of a board for `members` with lanes of `lane` bytes; saturates.
         pub const fn bytes(members: u32, lane: usize) -> usize {
             let lanes = lane.saturating_mul(2).saturating_mul(members as usize);
@@ -256,13 +260,13 @@ mod segment {
 
         /// The gate of meeting number `epoch`.
         #[inline(always)]
-        pub fn gate(&self, epoch: u32) -> Gate<'_> {
-            Gate::at(&self.memory, Self::gate_at(epoch), self.members)
+        pub fn gate(&self, epoch: u32) -> CounterBarrier<'_> {
+            CounterBarrier::at(&self.memory, Self::gate_at(epoch), self.members)
         }
 
         #[inline(always)]
         fn gate_at(epoch: u32) -> usize {
-            GATES + (epoch % DEPTH) as usize * Gate::BYTES
+            GATES + (epoch % DEPTH) as usize * CounterBarrier::BYTES
         }
 
         /// Number of the last meeting that members are to hear of because some brought different
@@ -287,8 +291,8 @@ mod segment {
 
         /// The flag of `member` for meeting number `epoch`.
         #[inline(always)]
-        pub fn flag(&self, member: u32, epoch: u32) -> Flag<'_> {
-            Flag(self.memory.atomic_u64(self.slot(member, epoch)))
+        pub fn flag(&self, member: u32, epoch: u32) -> ArrivalFlag<'_> {
+            ArrivalFlag(self.memory.atomic_u64(self.slot(member, epoch)))
         }
 
         /// What `member` puts down for meeting number `epoch`: [`CELL_BYTES`] bytes to be copied
@@ -307,7 +311,7 @@ mod segment {
         /// What the last to arrive at meeting number `epoch` combined, likewise.
         #[inline]
         pub fn result(&self, epoch: u32) -> UserMem {
-            Gate::result(&self.memory, Self::gate_at(epoch))
+            CounterBarrier::result(&self.memory, Self::gate_at(epoch))
         }
 
         /// `member` will not look at the board again.
@@ -344,7 +348,7 @@ mod segment {
 }
 
 #[cfg(not(loom))]
-pub use segment::Board;
+pub use segment::CollSegment;
 
 /// Bytes that a member can put down: the small vectors of reductions, and four cache lines.
 pub const CELL_BYTES: usize = 256;
@@ -360,11 +364,11 @@ mod tests {
     const MEMBERS: u32 = 3;
     const LANE: usize = 4096;
 
-    fn on_threads(meet: impl Fn(&Board, u32, u32) + Sync) -> Board {
-        let memory = Segment::anonymous(Board::bytes(MEMBERS, LANE)).unwrap();
+    fn on_threads(meet: impl Fn(&CollSegment, u32, u32) + Sync) -> CollSegment {
+        let memory = Segment::anonymous(CollSegment::bytes(MEMBERS, LANE)).unwrap();
         std::thread::scope(|scope| {
             for me in 0..MEMBERS {
-                let board = Board::new(memory.clone(), MEMBERS, LANE).unwrap();
+                let board = CollSegment::new(memory.clone(), MEMBERS, LANE).unwrap();
                 let meet = &meet;
                 scope.spawn(move || {
                     for epoch in 1..=200u32 {
@@ -387,7 +391,7 @@ mod tests {
                 });
             }
         });
-        Board::new(memory, MEMBERS, LANE).unwrap()
+        CollSegment::new(memory, MEMBERS, LANE).unwrap()
     }
 
     /// Every seventh meeting one member brings another word.
@@ -408,7 +412,7 @@ mod tests {
                 std::thread::yield_now();
             }
             assert_eq!(
-                gate.words(epoch) == Words::Different,
+                gate.words(epoch) == Agreement::Different,
                 epoch.is_multiple_of(7),
                 "meeting {epoch}"
             );
@@ -423,14 +427,14 @@ mod tests {
     /// own again. The others begin when it can go no further.
     #[test]
     fn a_member_that_does_not_wait_goes_ahead_and_spoils_nothing() {
-        let memory = Segment::anonymous(Board::bytes(MEMBERS, 0)).unwrap();
+        let memory = Segment::anonymous(CollSegment::bytes(MEMBERS, 0)).unwrap();
         let ahead = std::sync::atomic::AtomicU32::new(0);
         let wait = |come: &dyn Fn() -> bool| {
             while !come() {
                 std::thread::yield_now();
             }
         };
-        let take_part = |me: u32, board: Board| {
+        let take_part = |me: u32, board: CollSegment| {
             for epoch in 1..=500u32 {
                 let free = epoch.saturating_sub(DEPTH - 1);
                 wait(&|| board.gate(free).passed(free));
@@ -441,7 +445,7 @@ mod tests {
                 }
                 board.flag(me, epoch).raise(epoch, 7);
                 if let Arrival::Last(words) = board.gate(epoch).arrive(7) {
-                    assert_eq!(words, Words::Same);
+                    assert_eq!(words, Agreement::Same);
                     board.gate(epoch).open(epoch, words);
                 }
                 if me == 0 {
@@ -456,7 +460,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             for me in 0..MEMBERS {
-                let board = Board::new(memory.clone(), MEMBERS, 0).unwrap();
+                let board = CollSegment::new(memory.clone(), MEMBERS, 0).unwrap();
                 let take_part = &take_part;
                 scope.spawn(move || take_part(me, board));
             }
@@ -526,7 +530,7 @@ mod loom_tests {
     }
 
     fn at_the_gate(model: &Model, me: usize) {
-        let gate = Gate {
+        let gate = CounterBarrier {
             arrived: &model.arrived,
             epoch: &model.epoch,
             odd: &model.odd,
@@ -544,14 +548,14 @@ mod loom_tests {
             while !gate.passed(epoch) {
                 loom::thread::yield_now();
             }
-            assert_eq!(gate.words(epoch) == Words::Different, epoch == 2);
+            assert_eq!(gate.words(epoch) == Agreement::Different, epoch == 2);
         }
     }
 
     fn by_flags(model: &Model, me: usize) {
         for epoch in 1..=3u32 {
             model.put(me, epoch);
-            let flag = |member: usize| Flag(&model.flags[member][(epoch & 1) as usize]);
+            let flag = |member: usize| ArrivalFlag(&model.flags[member][(epoch & 1) as usize]);
             flag(me).raise(epoch, epoch + 7);
             while flag(1 - me).raised(epoch) != Some(epoch + 7) {
                 loom::thread::yield_now();
@@ -563,7 +567,8 @@ mod loom_tests {
     /// Member 0 puts down and goes on; with two slots it may be one meeting ahead.
     fn a_root_ahead(model: &Model, me: usize) {
         for epoch in 1..=4u32 {
-            let flag = |member: usize, epoch: u32| Flag(&model.flags[member][(epoch & 1) as usize]);
+            let flag =
+                |member: usize, epoch: u32| ArrivalFlag(&model.flags[member][(epoch & 1) as usize]);
             if epoch > 1 {
                 while !flag(1 - me, epoch - 1).reached(epoch - 1) {
                     loom::thread::yield_now();

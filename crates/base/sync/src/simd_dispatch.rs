@@ -6,14 +6,14 @@
 
 /// Work over slices that the compiler can turn into vector instructions. `run` must be
 /// `#[inline(always)]`, and all it calls must be inlined, or the wider form gains nothing.
-pub trait Loop {
+pub trait SimdLoop {
     /// Does it.
     fn run(self);
 }
 
 /// Runs a loop with the widest vectors that are worth it here.
 #[inline]
-pub fn run(work: impl Loop) {
+pub fn run(work: impl SimdLoop) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2, as it just said.
@@ -26,7 +26,7 @@ pub fn run(work: impl Loop) {
 /// The processor must have AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn with_avx2(work: impl Loop) {
+unsafe fn with_avx2(work: impl SimdLoop) {
     work.run();
 }
 
@@ -36,7 +36,7 @@ mod tests {
 
     struct Add<'a>(&'a [u64], &'a mut [u64]);
 
-    impl Loop for Add<'_> {
+    impl SimdLoop for Add<'_> {
         #[inline(always)]
         fn run(self) {
             for (a, b) in self.0.iter().zip(self.1) {

@@ -11,20 +11,20 @@ use std::sync::{PoisonError, TryLockError};
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub struct Attended<T> {
+pub struct SingleFlight<T> {
     value: Mutex<T>,
     /// Somebody came while another was at it.
     missed: AtomicBool,
 }
 
-/// One's turn at it. Whoever has it ends it by [`Attending::end`].
+/// One's turn at it. Whoever has it ends it by [`SingleFlightTurn::end`].
 #[derive(Debug)]
-pub struct Attending<'a, T> {
+pub struct SingleFlightTurn<'a, T> {
     value: MutexGuard<'a, T>,
     missed: &'a AtomicBool,
 }
 
-impl<T> Attended<T> {
+impl<T> SingleFlight<T> {
     /// Nobody is at it.
     pub fn new(value: T) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl<T> Attended<T> {
     /// The caller is at it, without having looked after it as one does who came for that. `None`:
     /// another thread is at it, and looks again for the caller.
     #[inline]
-    pub fn begin(&self) -> Option<Attending<'_, T>> {
+    pub fn begin(&self) -> Option<SingleFlightTurn<'_, T>> {
         let value = match self.try_lock() {
             Some(value) => value,
             None => {
@@ -48,7 +48,7 @@ impl<T> Attended<T> {
             }
         };
         let missed = &self.missed;
-        Some(Attending { value, missed })
+        Some(SingleFlightTurn { value, missed })
     }
 
     fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -83,7 +83,7 @@ impl<T> Attended<T> {
     }
 }
 
-impl<T> Attending<'_, T> {
+impl<T> SingleFlightTurn<'_, T> {
     /// What it is about.
     #[inline]
     pub fn value(&mut self) -> &mut T {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn who_finds_another_at_it_has_that_one_look_again() {
-        let attended = Attended::new(0);
+        let attended = SingleFlight::new(0);
         let turn = attended.begin().unwrap();
         assert!(attended.begin().is_none() && attended.begin().is_none());
         assert!(turn.end());
@@ -137,7 +137,7 @@ mod loom_tests {
     /// Each of them brings a word, and looks whether all have come.
     struct Met {
         words: [AtomicU32; THREADS],
-        seen: Attended<bool>,
+        seen: SingleFlight<bool>,
     }
 
     const THREADS: usize = 3;
@@ -157,7 +157,7 @@ mod loom_tests {
 
         /// Only asks how things are, and looks where that hindered another.
         fn glance(&self) {
-            if self.seen.begin().is_some_and(Attending::end) {
+            if self.seen.begin().is_some_and(SingleFlightTurn::end) {
                 self.look();
             }
         }
@@ -166,7 +166,7 @@ mod loom_tests {
     fn met() -> Met {
         Met {
             words: std::array::from_fn(|_| AtomicU32::new(0)),
-            seen: Attended::new(false),
+            seen: SingleFlight::new(false),
         }
     }
 

@@ -3,25 +3,25 @@
 //!
 //! What a small record costs beyond writing its line is looking whether it may be sent at all: room
 //! in the ring, credit at the peer. Both are asked for once for many records: the lane's
-//! [`crate::mailbox::Outlet`] opens a run over slots that are free, lie in a row and that the
+//! [`crate::mailbox::Producer`] opens a run over slots that are free, lie in a row and that the
 //! caller vouches for; each record then takes the next of them. Whatever else the outlet does
 //! closes the run first and goes on behind what it took, so the lane has one order. Owned by the
 //! outlet, shared with those who fill it, by one thread at a time; were that broken, records could
 //! be lost, but nothing outside the lane be written. Bounded by the lane. The reader's part is
-//! [`Ready`]: where the next record is to lie and what its stamp will be, so that finding one is
+//! [`NextRecord`]: where the next record is to lie and what its stamp will be, so that finding one is
 //! one comparison.
 
 #[cfg(not(loom))]
 mod segment;
 
 #[cfg(not(loom))]
-pub use segment::{Begun, Place, Run, Words};
+pub use segment::{FreeSlot, HeaderWords, SlotBatch, StartedSlot};
 
 use crate::facade::{AtomicPtr, AtomicU64, Ordering};
-use crate::ring::{Claim, Memory, Reader, UNIT, Writer};
+use crate::ring::{Claim, RingMemory, RingReader, RingWriter, UNIT};
 
 /// A ring whose slots lie one behind the other.
-pub(crate) trait Row: Memory {
+pub(crate) trait ContiguousSlots: RingMemory {
     /// The address of a slot, looked up by its position.
     fn address(&self, slot: u32) -> *mut u8;
     /// The slot behind one. Behind the last of the ring this leads nowhere: it must not be used
@@ -32,7 +32,7 @@ pub(crate) trait Row: Memory {
 /// How far a run is. Every word is written by one thread at a time, so none needs an order of its
 /// own.
 #[derive(Debug)]
-pub(crate) struct Cursor {
+pub(crate) struct BatchCursor {
     /// The next slot.
     at: AtomicPtr<u8>,
     /// Where the run ends. Both are addresses of slots of the lane, or the end of its slots.
@@ -45,7 +45,7 @@ pub(crate) struct Cursor {
     began: AtomicPtr<u8>,
 }
 
-impl Cursor {
+impl BatchCursor {
     /// Of a run that is closed, in a lane of which this is a slot: so even what reads its place
     /// before it is first opened, and its end after, finds a slot.
     pub(crate) fn new(slot: *mut u8) -> Self {
@@ -61,7 +61,7 @@ impl Cursor {
 
     /// Opens it, closed before, at the tail of a lane over as many slots as are free there and lie
     /// in a row, at most `records`: how many.
-    pub(crate) fn open<M: Row>(&self, writer: &mut Writer<M>, records: u32) -> u32 {
+    pub(crate) fn open<M: ContiguousSlots>(&self, writer: &mut RingWriter<M>, records: u32) -> u32 {
         let (slot, row) = writer.row();
         let records = row.min(records);
         if records > 0 {
@@ -96,12 +96,12 @@ impl Cursor {
     }
 
     /// Closes it; its lane goes on behind what it took.
-    pub(crate) fn end<M: Row>(&self, writer: &mut Writer<M>) {
+    pub(crate) fn end<M: ContiguousSlots>(&self, writer: &mut RingWriter<M>) {
         self.close();
         writer.filled(self.used().0);
     }
 
-    /// Addresses of the words of which [`Cursor::used`] is made: the next slot, the first one, and
+    /// Addresses of the words of which [`BatchCursor::used`] is made: the next slot, the first one, and
     /// the payload.
     #[cfg(not(loom))]
     pub(crate) fn words_at(&self) -> [usize; 3] {
@@ -126,7 +126,7 @@ impl Cursor {
         (at < self.end.load(Ordering::Relaxed)).then_some(at)
     }
 
-    /// Has `write` write a record of `len` bytes into the slot that [`Cursor::next`] just gave,
+    /// Has `write` write a record of `len` bytes into the slot that [`BatchCursor::next`] just gave,
     /// whose stamp is given, and publishes it.
     #[inline(always)]
     pub(crate) fn fill(&self, stamp: &AtomicU64, len: usize, write: impl FnOnce()) {
@@ -153,7 +153,7 @@ impl Cursor {
 /// Where the next record of a lane is to lie, in the form in which it is looked for: follows the
 /// reader.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ready<At> {
+pub(crate) struct NextRecord<At> {
     slot: At,
     /// What its stamp will be if its payload shares its slot.
     stamp: u64,
@@ -161,10 +161,10 @@ pub(crate) struct Ready<At> {
     left: u32,
 }
 
-impl<At: Copy> Ready<At> {
+impl<At: Copy> NextRecord<At> {
     /// Of a lane's reader, as far as that is now, and its only writer.
     #[inline]
-    pub(crate) fn of<M: Row<At = At>>(reader: &Reader<M>, writer: u16) -> Self {
+    pub(crate) fn of<M: ContiguousSlots<At = At>>(reader: &RingReader<M>, writer: u16) -> Self {
         let slot = reader.head_slot();
         Self {
             slot: reader.memory.at(slot),
@@ -175,31 +175,39 @@ impl<At: Copy> Ready<At> {
 
     /// The slot of the next record, if that is there and its payload shares its slot.
     #[inline(always)]
-    pub(crate) fn peek<M: Row<At = At>>(&self, memory: &M) -> Option<At> {
+    pub(crate) fn peek<M: ContiguousSlots<At = At>>(&self, memory: &M) -> Option<At> {
         // Acquire: the record behind the stamp. SYNC(ring-stamp).
         (memory.stamp(self.slot).load(Ordering::Acquire) == self.stamp).then_some(self.slot)
     }
 
     /// The next slot. `true`: what this then says is to be looked up anew before it is used.
     #[inline(always)]
-    pub(crate) fn step<M: Row<At = At>>(&mut self) -> bool {
+    pub(crate) fn step<M: ContiguousSlots<At = At>>(&mut self) -> bool {
         self.slot = M::behind(self.slot);
         self.stamp += 1;
         self.left -= 1;
         self.left == 0
     }
 
-    /// The reader is done with the record that [`Ready::peek`] just showed. `true`: writers wait
+    /// The reader is done with the record that [`NextRecord::peek`] just showed. `true`: writers wait
     /// for room and are to be rung.
     #[inline(always)]
-    pub(crate) fn pass<M: Row<At = At>>(&mut self, reader: &mut Reader<M>, writer: u16) -> bool {
+    pub(crate) fn pass<M: ContiguousSlots<At = At>>(
+        &mut self,
+        reader: &mut RingReader<M>,
+        writer: u16,
+    ) -> bool {
         reader.pass_inline();
         self.step::<M>() && self.end_row(reader, writer)
     }
 
     #[cold]
     #[inline(never)]
-    fn end_row<M: Row<At = At>>(&mut self, reader: &mut Reader<M>, writer: u16) -> bool {
+    fn end_row<M: ContiguousSlots<At = At>>(
+        &mut self,
+        reader: &mut RingReader<M>,
+        writer: u16,
+    ) -> bool {
         let starving = reader.publish_worthwhile();
         *self = Self::of(reader, writer);
         starving

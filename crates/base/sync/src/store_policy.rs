@@ -8,7 +8,7 @@
 //! while a job runs: the writer times its copies into the lane, the reader times those out of it
 //! and tells the writer by a word of the writer's card. Bounded by two numbers of each side.
 
-use crate::copy::Stores;
+use crate::copy::StoreKind;
 use std::time::Duration;
 
 /// One of so many such payloads is measured on either side, drawn at random: two readings of a
@@ -30,12 +30,12 @@ const STORES_TRIED_LONG: u32 = 64;
 /// The same while either is not known yet. A power of two.
 const STORES_LEARNED: u32 = 4;
 
-/// Picoseconds per byte by [`Stores`]; 0: unknown.
+/// Picoseconds per byte by [`StoreKind`]; 0: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Paces([u32; 2]);
+struct StoreCosts([u32; 2]);
 
-impl Paces {
-    fn learn(&mut self, stores: Stores, len: usize, took: Duration) {
+impl StoreCosts {
+    fn learn(&mut self, stores: StoreKind, len: usize, took: Duration) {
         let now = (took.as_nanos() * 1000 / len.max(1) as u128).clamp(1, 1 << 24) as u32;
         let pace = &mut self.0[stores as usize];
         *pace = match *pace {
@@ -47,31 +47,31 @@ impl Paces {
         };
     }
 
-    fn of(&self, stores: Stores) -> u32 {
+    fn of(&self, stores: StoreKind) -> u32 {
         self.0[stores as usize]
     }
 }
 
 /// What a lane's reader tells its writer: a hint, which a mad reader can only make wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reads(Paces);
+pub struct ReadCosts(StoreCosts);
 
-impl Reads {
-    /// From the word that [`Reader::took`] gave.
+impl ReadCosts {
+    /// From the word that [`ReadTimer::took`] gave.
     pub fn from_word(word: u64) -> Self {
-        Self(Paces([word as u32, (word >> 32) as u32]))
+        Self(StoreCosts([word as u32, (word >> 32) as u32]))
     }
 
     /// What several readers say, who all read the same.
     pub fn mean(words: impl Iterator<Item = u64>) -> Self {
         let (mut sums, mut known) = ([0u64; 2], [0u64; 2]);
-        for Self(Paces(paces)) in words.map(Self::from_word) {
+        for Self(StoreCosts(paces)) in words.map(Self::from_word) {
             for (stores, pace) in paces.into_iter().enumerate().filter(|&(_, pace)| pace > 0) {
                 sums[stores] += u64::from(pace);
                 known[stores] += 1;
             }
         }
-        Self(Paces(
+        Self(StoreCosts(
             [0, 1].map(|stores| (sums[stores] / known[stores].max(1)) as u32),
         ))
     }
@@ -82,24 +82,24 @@ impl Reads {
     }
 }
 
-fn other(stores: Stores) -> Stores {
+fn other(stores: StoreKind) -> StoreKind {
     match stores {
-        Stores::Cached => Stores::Streamed,
-        Stores::Streamed => Stores::Cached,
+        StoreKind::Cached => StoreKind::Streamed,
+        StoreKind::Streamed => StoreKind::Cached,
     }
 }
 
 /// Random draws, so that no rhythm of messages decides what is measured.
 #[derive(Clone, Copy, Debug)]
-struct Draw(u32);
+struct XorShift(u32);
 
-impl Default for Draw {
+impl Default for XorShift {
     fn default() -> Self {
         Self(0x9E37_79B9)
     }
 }
 
-impl Draw {
+impl XorShift {
     #[inline(always)]
     fn next(&mut self) -> u32 {
         self.0 ^= self.0 << 13;
@@ -117,27 +117,27 @@ fn is_timed(draw: u32, len: usize) -> bool {
 
 /// The writer's side: chooses.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Chooser {
-    usual: Stores,
+pub struct StoreChooser {
+    usual: StoreKind,
     /// Both are known on both sides.
     learned: bool,
-    own: Paces,
-    draw: Draw,
+    own: StoreCosts,
+    draw: XorShift,
     /// What bypassing the caches counts more than it is measured to take, in quarters of that.
     dear: u32,
 }
 
-impl Chooser {
+impl StoreChooser {
     /// From now on bypassing the caches counts for so many quarters more than it takes: lines that
     /// it drops, others who share the cache would have found there.
     pub fn prefer_caches(&mut self, quarters: u32) {
         self.dear = quarters;
     }
 
-    /// The stores for the next payload of `len` bytes, and whether [`Chooser::took`] is to hear how
+    /// The stores for the next payload of `len` bytes, and whether [`StoreChooser::took`] is to hear how
     /// long they took.
     #[inline(always)]
-    pub fn next(&mut self, len: usize) -> (Stores, bool) {
+    pub fn next(&mut self, len: usize) -> (StoreKind, bool) {
         let draw = self.draw.next();
         let tried = match (self.learned, len < STORES_LONG) {
             (false, _) => STORES_LEARNED,
@@ -152,15 +152,15 @@ impl Chooser {
     }
 
     /// Writing `len` bytes took so long; the reader says this of its side.
-    pub fn took(&mut self, stores: Stores, len: usize, took: Duration, reads: Reads) {
+    pub fn took(&mut self, stores: StoreKind, len: usize, took: Duration, reads: ReadCosts) {
         self.own.learn(stores, len, took);
         let known = |stores| self.own.of(stores) > 0 && reads.0.of(stores) > 0;
-        self.learned = known(Stores::Cached) && known(Stores::Streamed);
+        self.learned = known(StoreKind::Cached) && known(StoreKind::Streamed);
         let all = |stores| {
             let took = u64::from(self.own.of(stores)) + u64::from(reads.0.of(stores));
             match stores {
-                Stores::Cached => took,
-                Stores::Streamed => took + took * u64::from(self.dear) / 4,
+                StoreKind::Cached => took,
+                StoreKind::Streamed => took + took * u64::from(self.dear) / 4,
             }
         };
         // An eighth: a change costs something, too, and both sides' numbers waver.
@@ -172,30 +172,30 @@ impl Chooser {
 
 /// The reader's side: measures.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reader {
-    paces: Paces,
-    told: Paces,
-    last: Stores,
-    draw: Draw,
+pub struct ReadTimer {
+    paces: StoreCosts,
+    told: StoreCosts,
+    last: StoreKind,
+    draw: XorShift,
 }
 
-impl Reader {
-    /// Whether [`Reader::took`] is to hear how long the copy of the next payload of `len` bytes
+impl ReadTimer {
+    /// Whether [`ReadTimer::took`] is to hear how long the copy of the next payload of `len` bytes
     /// took.
     #[inline(always)]
-    pub fn wants(&mut self, stores: Stores, len: usize) -> bool {
+    pub fn wants(&mut self, stores: StoreKind, len: usize) -> bool {
         let changed = std::mem::replace(&mut self.last, stores) != stores;
         changed || self.paces.of(stores) == 0 || is_timed(self.draw.next(), len)
     }
 
     /// Reading `len` bytes took so long. The word to tell the writer, if it is worth it: the writer
     /// then has to fetch the line.
-    pub fn took(&mut self, stores: Stores, len: usize, took: Duration) -> Option<u64> {
+    pub fn took(&mut self, stores: StoreKind, len: usize, took: Duration) -> Option<u64> {
         self.paces.learn(stores, len, took);
         let (now, told) = (self.paces.of(stores), self.told.of(stores));
         (now.abs_diff(told) > told / 4).then(|| {
             self.told = self.paces;
-            Reads(self.told).to_word()
+            ReadCosts(self.told).to_word()
         })
     }
 }
@@ -206,16 +206,16 @@ mod tests {
 
     const LEN: usize = 4096;
 
-    /// A lane of which each side takes so many picoseconds per byte, by [`Stores`].
+    /// A lane of which each side takes so many picoseconds per byte, by [`StoreKind`].
     struct Lane {
-        chooser: Chooser,
-        reader: Reader,
+        chooser: StoreChooser,
+        reader: ReadTimer,
         word: u64,
     }
 
     impl Lane {
         fn new() -> Self {
-            let (chooser, reader) = (Chooser::default(), Reader::default());
+            let (chooser, reader) = (StoreChooser::default(), ReadTimer::default());
             Self {
                 chooser,
                 reader,
@@ -228,11 +228,11 @@ mod tests {
             let took = |paces: [u64; 2], stores| {
                 Duration::from_nanos(paces[stores as usize] * LEN as u64 / 1000)
             };
-            let stores: Vec<Stores> = (0..3000)
+            let stores: Vec<StoreKind> = (0..3000)
                 .map(|_| {
                     let (stores, timed) = self.chooser.next(LEN);
                     if timed {
-                        let reads = Reads::from_word(self.word);
+                        let reads = ReadCosts::from_word(self.word);
                         self.chooser.took(stores, LEN, took(write, stores), reads);
                     }
                     if self.reader.wants(stores, LEN)
@@ -245,7 +245,7 @@ mod tests {
                 .collect();
             let last = &stores[2000..];
             last.iter()
-                .filter(|stores| **stores == Stores::Streamed)
+                .filter(|stores| **stores == StoreKind::Streamed)
                 .count()
         }
     }
@@ -262,13 +262,13 @@ mod tests {
 
     #[test]
     fn of_several_readers_those_count_that_know_something() {
-        let word = |cached, streamed| Reads(Paces([cached, streamed])).to_word();
-        let mean = Reads::mean([word(100, 0), word(0, 0), word(300, 50)].into_iter());
-        assert_eq!(mean, Reads(Paces([200, 50])));
-        assert_eq!(Reads::mean(std::iter::empty()), Reads::default());
+        let word = |cached, streamed| ReadCosts(StoreCosts([cached, streamed])).to_word();
+        let mean = ReadCosts::mean([word(100, 0), word(0, 0), word(300, 50)].into_iter());
+        assert_eq!(mean, ReadCosts(StoreCosts([200, 50])));
+        assert_eq!(ReadCosts::mean(std::iter::empty()), ReadCosts::default());
         assert_eq!(
-            Reads::mean([word(u32::MAX, 1); 3].into_iter()),
-            Reads(Paces([u32::MAX, 1]))
+            ReadCosts::mean([word(u32::MAX, 1); 3].into_iter()),
+            ReadCosts(StoreCosts([u32::MAX, 1]))
         );
     }
 
@@ -298,12 +298,12 @@ mod tests {
 
     #[test]
     fn long_payloads_need_only_some_dozens_to_notice_it() {
-        let mut chooser = Chooser::default();
+        let mut chooser = StoreChooser::default();
         let mut streamed = |count, [cached, other]: [u64; 2]| {
-            let reads = Reads(Paces([cached as u32, other as u32]));
+            let reads = ReadCosts(StoreCosts([cached as u32, other as u32]));
             let each = (0..count).map(|_| {
                 let (stores, timed) = chooser.next(STORES_LONG);
-                let pace = if stores == Stores::Cached {
+                let pace = if stores == StoreKind::Cached {
                     cached
                 } else {
                     other
@@ -316,7 +316,7 @@ mod tests {
                         reads,
                     );
                 }
-                usize::from(stores == Stores::Streamed)
+                usize::from(stores == StoreKind::Streamed)
             });
             each.sum::<usize>()
         };
@@ -328,21 +328,21 @@ mod tests {
 
     #[test]
     fn what_a_mad_reader_says_changes_nothing_but_the_choice() {
-        let mut chooser = Chooser::default();
+        let mut chooser = StoreChooser::default();
         for word in [0, u64::MAX, 1, 1 << 32, u64::from(u32::MAX)] {
             for _ in 0..100 {
                 let (stores, _) = chooser.next(LEN);
-                chooser.took(stores, 0, Duration::MAX, Reads::from_word(word));
+                chooser.took(stores, 0, Duration::MAX, ReadCosts::from_word(word));
             }
         }
     }
 
     #[test]
     fn the_writer_is_told_when_a_number_changed_by_more_than_a_quarter() {
-        let mut reader = Reader::default();
+        let mut reader = ReadTimer::default();
         let mut told = |ns| {
             reader
-                .took(Stores::Cached, 1000, Duration::from_nanos(ns))
+                .took(StoreKind::Cached, 1000, Duration::from_nanos(ns))
                 .is_some()
         };
         assert!(told(100) && !told(101));

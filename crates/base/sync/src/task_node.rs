@@ -7,9 +7,9 @@
 //! run by one thread at a time. Any thread may put, withdraw or wait for it. One word, `state`,
 //! says where it is in its life; its bits are below.
 
-use crate::backoff::Patience;
+use crate::backoff::WaitBackoff;
 use crate::facade::{AtomicU32, AtomicUsize, Ordering, me, prefetch_to_write, relax};
-use crate::task_slots::Racks;
+use crate::task_slots::TaskQueues;
 use std::marker::PhantomPinned;
 use std::pin::Pin;
 use std::ptr::NonNull;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// What a run says at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RunOutcome {
     /// The work is done.
     Done,
     /// It is to be run again; the chore stays in its rack.
@@ -25,20 +25,20 @@ pub enum Step {
 }
 
 /// The work of a chore. `C` is what a run is told about where and when it happens.
-pub trait Work<C>: Send + Sync + 'static {
+pub trait TaskWork<C>: Send + Sync + 'static {
     /// Does a part of it. Must not block. A panic ends the chore, not the thread.
-    fn run(&self, context: &C) -> Step;
+    fn run(&self, context: &C) -> RunOutcome;
 }
 
-impl<C, F: Fn(&C) -> Step + Send + Sync + 'static> Work<C> for F {
-    fn run(&self, context: &C) -> Step {
+impl<C, F: Fn(&C) -> RunOutcome + Send + Sync + 'static> TaskWork<C> for F {
+    fn run(&self, context: &C) -> RunOutcome {
         self(context)
     }
 }
 
 /// Where a chore is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum TaskState {
     /// Never put, or refused.
     New,
     /// In a rack, or being run.
@@ -53,7 +53,7 @@ pub enum Life {
 
 /// Why a chore was not put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum EnqueueError {
     /// It is in a rack already, or somebody is taking it back.
     Pending,
     /// The rack has no room.
@@ -64,9 +64,9 @@ pub enum Refused {
 
 /// The end of a withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Withdrawal {
+pub enum Cancellation {
     /// It is in no rack and nobody runs it. What became of it last is told.
-    Settled(Life),
+    Settled(TaskState),
     /// Asked by its own run: it will not be run again after this run.
     AfterThisRun,
 }
@@ -95,49 +95,49 @@ const SHARED: u32 = 1 << 7;
 const TURN: u32 = 1 << 8;
 const TURNS: u32 = !(TURN - 1);
 
-type RunFn<C> = unsafe fn(NonNull<Header<C>>, &C) -> Step;
+type RunFn<C> = unsafe fn(NonNull<TaskHeader<C>>, &C) -> RunOutcome;
 
-struct Table<C> {
+struct TaskVtable<C> {
     /// Calls the work. The header must be that of a live chore of the table's type.
     run: RunFn<C>,
     /// Gives back the count that `put_shared` took.
-    release: unsafe fn(NonNull<Header<C>>),
+    release: unsafe fn(NonNull<TaskHeader<C>>),
 }
 
 /// What racks know of a chore. First field of every chore.
 #[repr(C)]
-pub(crate) struct Header<C> {
+pub(crate) struct TaskHeader<C> {
     // What a runner writes comes first, so that it lies on one line.
     state: AtomicU32,
-    /// Rack and slot while pending, as `Racks` packs them. Changes while it is pending only from
+    /// Rack and slot while pending, as `TaskQueues` packs them. Changes while it is pending only from
     /// the post to a slot, before the chore is offered there.
     seat: AtomicU32,
     /// Who runs it, as `me()`; 0: nobody. Only compared with oneself.
     runner: AtomicUsize,
-    table: Table<C>,
-    /// See [`Chore::patience_us`].
+    table: TaskVtable<C>,
+    /// See [`TaskNode::patience_us`].
     patience_us: u32,
 }
 
 /// See the module's paragraph.
 #[repr(C)]
-pub struct Chore<W: Work<C>, C: 'static> {
-    header: Header<C>,
+pub struct TaskNode<W: TaskWork<C>, C: 'static> {
+    header: TaskHeader<C>,
     work: W,
     /// Keeps the racks alive for as long as they may be needed to take this back.
-    racks: Arc<Racks<C>>,
+    racks: Arc<TaskQueues<C>>,
     _pinned: PhantomPinned,
 }
 
 // SAFETY: racks keep headers by address and hand them between threads; `state` and the racks' bits
 // order all accesses (see `rack`), and the work itself is Send and Sync.
-unsafe impl<W: Work<C>, C: 'static> Send for Chore<W, C> {}
+unsafe impl<W: TaskWork<C>, C: 'static> Send for TaskNode<W, C> {}
 // SAFETY: as above; every method takes `&self` and goes through atomics.
-unsafe impl<W: Work<C>, C: 'static> Sync for Chore<W, C> {}
+unsafe impl<W: TaskWork<C>, C: 'static> Sync for TaskNode<W, C> {}
 
-impl<W: Work<C>, C: 'static> std::fmt::Debug for Chore<W, C> {
+impl<W: TaskWork<C>, C: 'static> std::fmt::Debug for TaskNode<W, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Chore")
+        f.debug_struct("TaskNode")
             .field("life", &self.life())
             .finish_non_exhaustive()
     }
@@ -145,7 +145,7 @@ impl<W: Work<C>, C: 'static> std::fmt::Debug for Chore<W, C> {
 
 /// What a runner learns from settling or finds before running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settled {
+pub(crate) enum RunVerdict {
     /// Settled; the runner frees the slot.
     FreeSlot,
     /// Settled; a withdrawer frees the slot.
@@ -159,20 +159,20 @@ pub(crate) enum Settled {
 }
 
 /// What a runner knows after a run, when the chore may be gone.
-pub(crate) struct Ran {
-    pub(crate) settled: Settled,
+pub(crate) struct RunResult {
+    pub(crate) settled: RunVerdict,
     pub(crate) seat: u32,
     pub(crate) patience_us: u32,
 }
 
-impl<W: Work<C>, C: 'static> Chore<W, C> {
+impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
     /// A chore that will be put into one of `racks`. `patience_us`: how long it may wait between
     /// two runs when it is run again and again without success, in microseconds; 0: it does not
     /// say.
-    pub fn new(racks: &Arc<Racks<C>>, patience_us: u32, work: W) -> Self {
+    pub fn new(racks: &Arc<TaskQueues<C>>, patience_us: u32, work: W) -> Self {
         Self {
-            header: Header {
-                table: Table {
+            header: TaskHeader {
+                table: TaskVtable {
                     run: run_erased::<W, C>,
                     release: release_erased::<W, C>,
                 },
@@ -193,7 +193,7 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
     }
 
     /// The racks that it is made for.
-    pub fn racks(&self) -> &Arc<Racks<C>> {
+    pub fn racks(&self) -> &Arc<TaskQueues<C>> {
         &self.racks
     }
 
@@ -204,19 +204,19 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
 
     /// Where it is in its life. Whoever sees it settled sees what its runs did.
     #[inline]
-    pub fn life(&self) -> Life {
+    pub fn life(&self) -> TaskState {
         // Acquire: what the runs wrote is seen. SYNC(chore-settled).
         life(self.header.state.load(Ordering::Acquire))
     }
 
     /// Puts it into rack `rack`. It stays where it is, and its drop takes it back.
-    pub fn put(self: Pin<&Self>, rack: usize) -> Result<Put, Refused> {
+    pub fn put(self: Pin<&Self>, rack: usize) -> Result<Enqueued, EnqueueError> {
         let whole: &Self = &self;
         whole.put_as(rack, NonNull::from(whole).cast(), 0)
     }
 
     /// Puts it into rack `rack`, which holds a count of the `Arc` until it is settled.
-    pub fn put_shared(self: &Arc<Self>, rack: usize) -> Result<Put, Refused> {
+    pub fn put_shared(self: &Arc<Self>, rack: usize) -> Result<Enqueued, EnqueueError> {
         // The count is there before the rack can give it back.
         let held = Arc::into_raw(self.clone());
         // SAFETY: what `into_raw` returns is never null.
@@ -230,10 +230,10 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
 
     /// As `put_shared`; if it is pending already, sees to it that a whole run begins after now, and
     /// says `None`.
-    pub fn poke(self: &Arc<Self>, rack: usize) -> Result<Option<Put>, Refused> {
+    pub fn poke(self: &Arc<Self>, rack: usize) -> Result<Option<Enqueued>, EnqueueError> {
         loop {
             match self.put_shared(rack) {
-                Err(Refused::Pending) => {}
+                Err(EnqueueError::Pending) => {}
                 other => return other.map(Some),
             }
             if self.header.flag(RERUN) {
@@ -245,14 +245,19 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
 
     /// `header` is this chore's address, with the right to all of it and, if `shared` says so, to
     /// its `Arc`.
-    fn put_as(&self, rack: usize, header: NonNull<Header<C>>, shared: u32) -> Result<Put, Refused> {
+    fn put_as(
+        &self,
+        rack: usize,
+        header: NonNull<TaskHeader<C>>,
+        shared: u32,
+    ) -> Result<Enqueued, EnqueueError> {
         let state = &self.header.state;
         // The queue's line comes while the chore's does.
         self.racks.expect(rack);
         let mut old = state.load(Ordering::Relaxed);
         loop {
             if matches!(old & KIND, PENDING | SETTING) || old & RECALL != 0 {
-                return Err(Refused::Pending);
+                return Err(EnqueueError::Pending);
             }
             // Acquire: the last run is over before the next begins. SYNC(chore-settled).
             match state.compare_exchange_weak(
@@ -276,7 +281,7 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
         // Release: withdrawers that see it pending see its seat. SYNC(chore-seat).
         let turn = (old & TURNS).wrapping_add(TURN);
         state.store(turn | PENDING | shared, Ordering::Release);
-        if !Racks::<C>::is_post(seat) {
+        if !TaskQueues::<C>::is_post(seat) {
             return Ok(self.racks.offer(seat, header));
         }
         let posted = self.racks.post(seat, header);
@@ -286,8 +291,8 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
     /// Somebody else was quicker at the post. There was a free slot just now; should all be taken
     /// meanwhile, whatever is settled first leaves room.
     #[cold]
-    fn put_beside(&self, post: u32, header: NonNull<Header<C>>) -> Put {
-        let rack = Racks::<C>::rack_of(post);
+    fn put_beside(&self, post: u32, header: NonNull<TaskHeader<C>>) -> Enqueued {
+        let rack = TaskQueues::<C>::rack_of(post);
         loop {
             if let Ok(seat) = self.racks.reserve(rack, header) {
                 // Withdrawers that see it pending ask again where it is until they have it.
@@ -309,13 +314,13 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
 
     /// Takes it back: afterwards it is in no rack and nobody runs it. Waits for a run that goes on,
     /// but not for one that has not begun.
-    pub fn withdraw(&self) -> Withdrawal {
+    pub fn withdraw(&self) -> Cancellation {
         let header = &self.header;
         if self.runs_here() {
             header.flag(RETIRE);
-            return Withdrawal::AfterThisRun;
+            return Cancellation::AfterThisRun;
         }
-        let mut patience = Patience::default();
+        let mut patience = WaitBackoff::default();
         loop {
             let state = header.state.load(Ordering::Acquire);
             match state & KIND {
@@ -331,19 +336,19 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
                         Ordering::Relaxed,
                     );
                     if recalled.is_ok() {
-                        return Withdrawal::Settled(self.recall());
+                        return Cancellation::Settled(self.recall());
                     }
                 }
-                _ => return Withdrawal::Settled(life(state)),
+                _ => return Cancellation::Settled(life(state)),
             }
         }
     }
 
     /// The only withdrawer: takes it out of its slot, or waits for whoever has taken it out. The
     /// slot is nobody else's meanwhile: a runner that settles it sees RECALL and leaves the slot.
-    fn recall(&self) -> Life {
+    fn recall(&self) -> TaskState {
         let header = &self.header;
-        let mut patience = Patience::default();
+        let mut patience = WaitBackoff::default();
         loop {
             // It may be on its way from the post to a slot.
             let seat = header.seat.load(Ordering::Relaxed);
@@ -395,14 +400,14 @@ impl<W: Work<C>, C: 'static> Chore<W, C> {
 
 /// What `put` found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Put {
+pub struct Enqueued {
     /// How many chores of the same 64 slots waited already for somebody to run them.
     pub before: u32,
 }
 
-impl<W: Work<C>, C: 'static> Drop for Chore<W, C> {
+impl<W: TaskWork<C>, C: 'static> Drop for TaskNode<W, C> {
     fn drop(&mut self) {
-        if self.withdraw() == Withdrawal::AfterThisRun {
+        if self.withdraw() == Cancellation::AfterThisRun {
             // The memory that the run stands on goes away below it: there is no sound way on.
             dropped_by_its_own_run();
         }
@@ -414,7 +419,7 @@ extern "C" fn dropped_by_its_own_run() -> ! {
     panic!("a task that is not in an Arc was dropped by its own run")
 }
 
-impl<C> Header<C> {
+impl<C> TaskHeader<C> {
     /// Sets `flag` if it is pending.
     fn flag(&self, flag: u32) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
@@ -433,13 +438,13 @@ impl<C> Header<C> {
     }
 }
 
-fn life(state: u32) -> Life {
+fn life(state: u32) -> TaskState {
     match state & KIND {
-        PENDING | SETTING => Life::Pending,
-        DONE => Life::Done,
-        WITHDRAWN => Life::Withdrawn,
-        FAILED => Life::Failed,
-        _ => Life::New,
+        PENDING | SETTING => TaskState::Pending,
+        DONE => TaskState::Done,
+        WITHDRAWN => TaskState::Withdrawn,
+        FAILED => TaskState::Failed,
+        _ => TaskState::New,
     }
 }
 
@@ -447,7 +452,7 @@ fn life(state: u32) -> Life {
 ///
 /// # Safety
 /// The caller claimed the chore.
-pub(crate) unsafe fn move_claimed<C>(header: NonNull<Header<C>>, seat: u32) {
+pub(crate) unsafe fn move_claimed<C>(header: NonNull<TaskHeader<C>>, seat: u32) {
     // SAFETY: as above.
     unsafe { header.as_ref() }
         .seat
@@ -458,7 +463,7 @@ pub(crate) unsafe fn move_claimed<C>(header: NonNull<Header<C>>, seat: u32) {
 ///
 /// # Safety
 /// The caller claimed the chore, and does not touch the header afterwards.
-pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> Ran {
+pub(crate) unsafe fn run_claimed<C>(header: NonNull<TaskHeader<C>>, context: &C) -> RunResult {
     // The line comes once and for writing, not first for reading.
     prefetch_to_write(header.as_ptr());
     // SAFETY: a claimed chore is pending, and its owner keeps it alive until it is settled.
@@ -472,7 +477,7 @@ pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> 
             header.table.run,
         )
     };
-    let ran = |settled| Ran {
+    let ran = |settled| RunResult {
         settled,
         seat,
         patience_us,
@@ -483,7 +488,7 @@ pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> 
             header.as_ref().runner.store(0, Ordering::Relaxed);
             settle(header, WITHDRAWN);
         }
-        return ran(Settled::Recalled);
+        return ran(RunVerdict::Recalled);
     }
     // SAFETY: the table's function fits its chore, which lives.
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe {
@@ -494,8 +499,8 @@ pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> 
         .runner
         .store(0, Ordering::Relaxed);
     let kind = match result {
-        Ok(Step::Done) => DONE,
-        Ok(Step::Again) => PENDING,
+        Ok(RunOutcome::Done) => DONE,
+        Ok(RunOutcome::Again) => PENDING,
         Err(payload) => {
             // Its drop might panic in turn.
             std::mem::forget(payload);
@@ -510,7 +515,7 @@ pub(crate) unsafe fn run_claimed<C>(header: NonNull<Header<C>>, context: &C) -> 
 ///
 /// # Safety
 /// The caller claimed the chore, and does not touch the header afterwards.
-pub(crate) unsafe fn withdraw_claimed<C>(header: NonNull<Header<C>>) -> Settled {
+pub(crate) unsafe fn withdraw_claimed<C>(header: NonNull<TaskHeader<C>>) -> RunVerdict {
     // SAFETY: the caller's promise.
     unsafe { settle(header, WITHDRAWN) }
 }
@@ -520,7 +525,7 @@ pub(crate) unsafe fn withdraw_claimed<C>(header: NonNull<Header<C>>) -> Settled 
 ///
 /// # Safety
 /// The caller claimed the chore.
-unsafe fn settle<C>(header: NonNull<Header<C>>, kind: u32) -> Settled {
+unsafe fn settle<C>(header: NonNull<TaskHeader<C>>, kind: u32) -> RunVerdict {
     // SAFETY: claimed: alive until the exchange below settles it.
     let (word, release) = unsafe {
         let header = header.as_ref();
@@ -532,7 +537,7 @@ unsafe fn settle<C>(header: NonNull<Header<C>>, kind: u32) -> Settled {
         let retired = old & (RECALL | RETIRE) != 0;
         let new = match kind {
             PENDING if retired => WITHDRAWN,
-            PENDING => return Settled::Again,
+            PENDING => return RunVerdict::Again,
             DONE if old & RERUN != 0 && !retired => PENDING,
             other => other,
         };
@@ -553,7 +558,7 @@ unsafe fn settle<C>(header: NonNull<Header<C>>, kind: u32) -> Settled {
         }
     };
     if verdict == PENDING {
-        return Settled::Rerun;
+        return RunVerdict::Rerun;
     }
     if old & WAITED != 0 {
         wake_all(word);
@@ -564,27 +569,30 @@ unsafe fn settle<C>(header: NonNull<Header<C>>, kind: u32) -> Settled {
         unsafe { release(header) };
     }
     if old & RECALL != 0 {
-        Settled::KeepSlot
+        RunVerdict::KeepSlot
     } else {
-        Settled::FreeSlot
+        RunVerdict::FreeSlot
     }
 }
 
 /// # Safety
-/// `header` is the first field of a live `Chore<W, C>`.
-unsafe fn run_erased<W: Work<C>, C: 'static>(header: NonNull<Header<C>>, context: &C) -> Step {
+/// `header` is the first field of a live `TaskNode<W, C>`.
+unsafe fn run_erased<W: TaskWork<C>, C: 'static>(
+    header: NonNull<TaskHeader<C>>,
+    context: &C,
+) -> RunOutcome {
     // SAFETY: `repr(C)` puts the header first, so the addresses are the same; the caller says that
     // it lives.
-    let chore = unsafe { header.cast::<Chore<W, C>>().as_ref() };
+    let chore = unsafe { header.cast::<TaskNode<W, C>>().as_ref() };
     chore.work.run(context)
 }
 
 /// # Safety
-/// `header` is the first field of a `Chore<W, C>` in an `Arc`, a count of which was given up with
+/// `header` is the first field of a `TaskNode<W, C>` in an `Arc`, a count of which was given up with
 /// `Arc::into_raw`.
-unsafe fn release_erased<W: Work<C>, C: 'static>(header: NonNull<Header<C>>) {
+unsafe fn release_erased<W: TaskWork<C>, C: 'static>(header: NonNull<TaskHeader<C>>) {
     // SAFETY: the caller's promise. The address of the header is that of the chore.
-    drop(unsafe { Arc::from_raw(header.cast::<Chore<W, C>>().as_ptr().cast_const()) });
+    drop(unsafe { Arc::from_raw(header.cast::<TaskNode<W, C>>().as_ptr().cast_const()) });
 }
 
 #[cfg(not(loom))]

@@ -1,27 +1,27 @@
 //! Loom models of chores in racks: two runners, a runner and a withdrawer, a submitter and a poller
 //! that goes to sleep.
 
-use crate::idle_set::{Bits, Roster};
-use crate::task_node::{Chore, Life, Step, Withdrawal};
-use crate::task_slots::Racks;
+use crate::idle_set::{AtomicBitmap, IdleSet};
+use crate::task_node::{Cancellation, RunOutcome, TaskNode, TaskState};
+use crate::task_slots::TaskQueues;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use std::pin::Pin;
 use std::sync::Arc;
 
-type Racky = Arc<Racks<()>>;
+type Racky = Arc<TaskQueues<()>>;
 
 fn racks() -> Racky {
-    Arc::new(Racks::new(&[64]).unwrap())
+    Arc::new(TaskQueues::new(&[64]).unwrap())
 }
 
-/// Work that counts its runs with a plain load and store, so that two at once are seen as a lost
+/// TaskWork that counts its runs with a plain load and store, so that two at once are seen as a lost
 /// count, and asks to be run again until `until`.
-fn counting(racks: &Racky, until: u32) -> Pin<Arc<Chore<Counter, ()>>> {
+fn counting(racks: &Racky, until: u32) -> Pin<Arc<TaskNode<Counter, ()>>> {
     let work = Counter {
         runs: loom::cell::Cell::new(0),
         until,
     };
-    Arc::pin(Chore::new(racks, 0, work))
+    Arc::pin(TaskNode::new(racks, 0, work))
 }
 
 struct Counter {
@@ -33,13 +33,13 @@ struct Counter {
 // any overlap.
 unsafe impl Sync for Counter {}
 
-impl crate::task_node::Work<()> for Counter {
-    fn run(&self, (): &()) -> Step {
+impl crate::task_node::TaskWork<()> for Counter {
+    fn run(&self, (): &()) -> RunOutcome {
         self.runs.set(self.runs.get() + 1);
         if self.runs.get() < self.until {
-            Step::Again
+            RunOutcome::Again
         } else {
-            Step::Done
+            RunOutcome::Done
         }
     }
 }
@@ -57,7 +57,7 @@ fn of_two_runners_one_runs_a_chore_at_a_time() {
         settled += racks.run(0, 0, &()).settled;
         settled += racks.run(0, 0, &()).settled;
         assert_eq!(settled, 1);
-        assert_eq!(chore.life(), Life::Done);
+        assert_eq!(chore.life(), TaskState::Done);
         assert_eq!(chore.work().runs.get(), 2);
     });
 }
@@ -72,11 +72,11 @@ fn a_withdrawn_chore_was_run_or_never_will_be_and_its_slot_is_free() {
         let thread = loom::thread::spawn(move || {
             other.run(0, 0, &());
         });
-        let Withdrawal::Settled(life) = chore.withdraw() else {
+        let Cancellation::Settled(life) = chore.withdraw() else {
             panic!("not called from its run");
         };
         let runs = chore.work().runs.get();
-        assert_eq!(runs, u32::from(life == Life::Done));
+        assert_eq!(runs, u32::from(life == TaskState::Done));
         // The memory goes while the runner may still be on its way out.
         drop(chore);
         thread.join().unwrap();
@@ -97,7 +97,10 @@ fn a_chore_that_repeats_can_be_withdrawn_from_under_its_runner() {
         let thread = loom::thread::spawn(move || {
             other.run(0, 0, &());
         });
-        assert_eq!(chore.withdraw(), Withdrawal::Settled(Life::Withdrawn));
+        assert_eq!(
+            chore.withdraw(),
+            Cancellation::Settled(TaskState::Withdrawn)
+        );
         let runs = chore.work().runs.get();
         assert!(runs <= 1);
         thread.join().unwrap();
@@ -120,9 +123,9 @@ fn a_withdrawer_takes_nobody_elses_chore() {
         });
         first.withdraw();
         thread.join().unwrap();
-        assert_eq!(second.life(), Life::Pending);
+        assert_eq!(second.life(), TaskState::Pending);
         assert_eq!(racks.run(0, 0, &()).settled, 1);
-        assert_eq!(second.life(), Life::Done);
+        assert_eq!(second.life(), TaskState::Done);
     });
 }
 
@@ -132,9 +135,9 @@ fn a_shared_chore_outlives_its_owner_until_its_run_is_over() {
         let racks = racks();
         let ran = Arc::new(AtomicU32::new(0));
         let count = ran.clone();
-        let chore = Arc::new(Chore::new(&racks, 0, move |(): &()| {
+        let chore = Arc::new(TaskNode::new(&racks, 0, move |(): &()| {
             count.fetch_add(1, Ordering::Relaxed);
-            Step::Done
+            RunOutcome::Done
         }));
         chore.put_shared(0).unwrap();
         let other = racks.clone();
@@ -156,9 +159,9 @@ fn a_poke_is_followed_by_a_whole_run() {
         let news = Arc::new(AtomicU32::new(0));
         let seen = Arc::new(AtomicU32::new(0));
         let (from, to) = (news.clone(), seen.clone());
-        let chore = Arc::new(Chore::new(&racks, 0, move |(): &()| {
+        let chore = Arc::new(TaskNode::new(&racks, 0, move |(): &()| {
             to.store(from.load(Ordering::Acquire), Ordering::Release);
-            Step::Done
+            RunOutcome::Done
         }));
         chore.put_shared(0).unwrap();
         let other = racks.clone();
@@ -177,7 +180,7 @@ fn a_poke_is_followed_by_a_whole_run() {
 fn work_left_for_a_poller_that_goes_to_sleep_is_found_by_it_or_somebody_is_called() {
     loom::model(|| {
         let racks = racks();
-        let roster = Arc::new(Roster::new(1));
+        let roster = Arc::new(IdleSet::new(1));
         roster.enter(0);
         let chore = counting(&racks, 1);
         let (their_racks, their_roster) = (racks.clone(), roster.clone());
@@ -199,7 +202,7 @@ fn work_left_for_a_poller_that_goes_to_sleep_is_found_by_it_or_somebody_is_calle
 fn a_worker_that_falls_asleep_finds_the_work_or_is_called() {
     loom::model(|| {
         let racks = racks();
-        let shared = Arc::new((Roster::new(1), Bits::new(1)));
+        let shared = Arc::new((IdleSet::new(1), AtomicBitmap::new(1)));
         shared.0.enter(0);
         let chore = counting(&racks, 1);
         let (their_racks, theirs) = (racks.clone(), shared.clone());
@@ -231,7 +234,10 @@ fn of_two_that_put_at_once_both_are_found() {
         thread.join().unwrap();
         assert_eq!(racks.run(0, 0, &()).settled, 2);
         assert!(!racks.any_ready(0));
-        assert_eq!((first.life(), second.life()), (Life::Done, Life::Done));
+        assert_eq!(
+            (first.life(), second.life()),
+            (TaskState::Done, TaskState::Done)
+        );
     });
 }
 
@@ -253,7 +259,7 @@ fn a_chore_that_went_beside_the_post_can_be_withdrawn_meanwhile() {
         putter.join().unwrap();
         withdrawer.join().unwrap();
         let runs = racks.run(0, 0, &()).settled;
-        assert_eq!(runs, 1 + u32::from(second.life() == Life::Done));
+        assert_eq!(runs, 1 + u32::from(second.life() == TaskState::Done));
         assert!(!racks.any_ready(0));
         let next = counting(&racks, 1);
         next.as_ref().put(0).unwrap();
@@ -272,10 +278,13 @@ fn a_chore_that_leaves_the_post_to_repeat_can_be_withdrawn_while_others_come() {
             theirs.run(0, 0, &());
         });
         next.as_ref().put(0).unwrap();
-        assert_eq!(repeats.withdraw(), Withdrawal::Settled(Life::Withdrawn));
+        assert_eq!(
+            repeats.withdraw(),
+            Cancellation::Settled(TaskState::Withdrawn)
+        );
         runner.join().unwrap();
         racks.run(0, 0, &());
-        assert_eq!(next.life(), Life::Done);
+        assert_eq!(next.life(), TaskState::Done);
         assert!(!racks.any_ready(0));
     });
 }

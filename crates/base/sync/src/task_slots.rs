@@ -7,7 +7,7 @@
 //! that stays with those who look (Algorithm 2 of the PIOMan paper, without its lock), and nobody
 //! ever waits for a thread that was stopped halfway. Among the chores of one rack no order is
 //! promised; each walk gives every chore that waited at its beginning one turn. Bounded: at most
-//! [`SLOTS_MAX`] chores per rack, and one in its post.
+//! [`TASKS_MAX`] chores per rack, and one in its post.
 //!
 //! # The post
 //!
@@ -21,7 +21,7 @@ use crate::facade::{
     AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, prefetch_to_write, total_order,
 };
 use crate::task_node::{
-    Header, Put, Refused, Settled, move_claimed, run_claimed, withdraw_claimed,
+    EnqueueError, Enqueued, RunVerdict, TaskHeader, move_claimed, run_claimed, withdraw_claimed,
 };
 use std::ptr::NonNull;
 
@@ -32,7 +32,7 @@ const BLOCKS_MAX: usize = 8;
 const BLOCK: usize = 64;
 
 /// Chores that a rack holds at most, but for the one in its post.
-pub const SLOTS_MAX: usize = BLOCKS_MAX * BLOCK;
+pub const TASKS_MAX: usize = BLOCKS_MAX * BLOCK;
 
 /// Runs that are asked for during a run and follow it at once: more, and others get their turn
 /// first.
@@ -51,25 +51,25 @@ const HELD: usize = 1;
 
 /// 64 slots and their bitmaps.
 #[repr(align(128))]
-struct Block<C> {
+struct SlotBlock<C> {
     /// A chore, with [`HELD`] or without; null: free. Only the first block's is used.
-    post: AtomicPtr<Header<C>>,
+    post: AtomicPtr<TaskHeader<C>>,
     /// Slots whose chores wait to be run.
     ready: AtomicU64,
     /// Slots that are somebody's.
     taken: AtomicU64,
     /// Counts runs, roughly: two at once may count as one.
     runs: AtomicU32,
-    near: [AtomicPtr<Header<C>>; NEAR],
-    far: Box<[AtomicPtr<Header<C>>]>,
+    near: [AtomicPtr<TaskHeader<C>>; NEAR],
+    far: Box<[AtomicPtr<TaskHeader<C>>]>,
 }
 
 /// The chore that waits in a post.
-fn waiting<C>(post: *mut Header<C>) -> Option<NonNull<Header<C>>> {
+fn waiting<C>(post: *mut TaskHeader<C>) -> Option<NonNull<TaskHeader<C>>> {
     NonNull::new(post).filter(|header| header.addr().get() & HELD == 0)
 }
 
-impl<C> Block<C> {
+impl<C> SlotBlock<C> {
     fn new() -> Self {
         let none = || AtomicPtr::new(std::ptr::null_mut());
         Self {
@@ -82,7 +82,7 @@ impl<C> Block<C> {
         }
     }
 
-    fn slot(&self, bit: usize) -> &AtomicPtr<Header<C>> {
+    fn slot(&self, bit: usize) -> &AtomicPtr<TaskHeader<C>> {
         self.near.get(bit).unwrap_or_else(|| &self.far[bit - NEAR])
     }
 
@@ -94,7 +94,7 @@ impl<C> Block<C> {
 
     /// The same for the post, if `header` still waits there. If it went and came back meanwhile, it
     /// waits as well.
-    fn claim_post(&self, header: *mut Header<C>) -> Option<NonNull<Header<C>>> {
+    fn claim_post(&self, header: *mut TaskHeader<C>) -> Option<NonNull<TaskHeader<C>>> {
         let held = header.map_addr(|address| address | HELD);
         // Acquire: the chore. SYNC(rack-ready).
         let claimed =
@@ -117,15 +117,15 @@ impl<C> Block<C> {
 }
 
 #[repr(align(128))]
-struct Rack<C> {
+struct TaskQueue<C> {
     /// Blocks that were ever used: nobody looks at the others. Grows before the first chore of a
     /// block is ready.
     used: AtomicUsize,
-    blocks: Box<[Block<C>]>,
+    blocks: Box<[SlotBlock<C>]>,
 }
 
-impl<C> Rack<C> {
-    fn used(&self) -> &[Block<C>] {
+impl<C> TaskQueue<C> {
+    fn used(&self) -> &[SlotBlock<C>] {
         // SeqCst as the look at `ready`: SYNC(rack-poller).
         &self.blocks[..self.used.load(Ordering::SeqCst)]
     }
@@ -135,8 +135,8 @@ impl<C> Rack<C> {
 /// something ready. Aligned so that the counts of an `Arc` around it, which change with every chore
 /// that is made, lie on another line than what every walk reads.
 #[repr(align(128))]
-pub struct Racks<C> {
-    racks: Box<[Rack<C>]>,
+pub struct TaskQueues<C> {
+    racks: Box<[TaskQueue<C>]>,
     /// A rack's bit is set before or soon after its first chore is ready, and only cleared by those
     /// who look for it. SYNC(rack-marked).
     marked: Box<[AtomicU64]>,
@@ -144,7 +144,7 @@ pub struct Racks<C> {
 
 /// What a walk over racks did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct RunTally {
     /// Chores that were settled.
     pub settled: u32,
     /// Chores that were run and want to be run again.
@@ -153,7 +153,7 @@ pub struct Tally {
     pub patience_us: u32,
 }
 
-impl Tally {
+impl RunTally {
     /// Nothing was run.
     pub fn is_empty(&self) -> bool {
         self.settled == 0 && self.again == 0
@@ -170,9 +170,9 @@ impl Tally {
     }
 }
 
-impl<C> std::fmt::Debug for Racks<C> {
+impl<C> std::fmt::Debug for TaskQueues<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Racks")
+        f.debug_struct("TaskQueues")
             .field("racks", &self.racks.len())
             .finish_non_exhaustive()
     }
@@ -183,18 +183,20 @@ fn seat(rack: usize, slot: usize) -> u32 {
 }
 
 /// Racks are numbered with 16 bits of a seat.
-pub const RACKS_MAX: usize = 1 << 16;
+pub const QUEUES_MAX: usize = 1 << 16;
 
-impl<C> Racks<C> {
-    /// Racks with room for this many chores each, rounded up to 64. `None`: more than [`RACKS_MAX`]
-    /// racks, or a rack of none or of more than [`SLOTS_MAX`].
+impl<C> TaskQueues<C> {
+    /// Racks with room for this many chores each, rounded up to 64. `None`: more than [`QUEUES_MAX`]
+    /// racks, or a rack of none or of more than [`TASKS_MAX`].
     pub fn new(slots: &[usize]) -> Option<Self> {
-        if slots.len() > RACKS_MAX || slots.iter().any(|slots| !(1..=SLOTS_MAX).contains(slots)) {
+        if slots.len() > QUEUES_MAX || slots.iter().any(|slots| !(1..=TASKS_MAX).contains(slots)) {
             return None;
         }
-        let rack = |slots: &usize| Rack {
+        let rack = |slots: &usize| TaskQueue {
             used: AtomicUsize::new(1),
-            blocks: (0..slots.div_ceil(BLOCK)).map(|_| Block::new()).collect(),
+            blocks: (0..slots.div_ceil(BLOCK))
+                .map(|_| SlotBlock::new())
+                .collect(),
         };
         Some(Self {
             racks: slots.iter().map(rack).collect(),
@@ -215,7 +217,7 @@ impl<C> Racks<C> {
     }
 
     /// The block of a seat, and the bit if it is not the post.
-    fn place(&self, seat: u32) -> (&Block<C>, usize) {
+    fn place(&self, seat: u32) -> (&SlotBlock<C>, usize) {
         let (rack, slot) = (&self.racks[Self::rack_of(seat)], seat as usize & 0xffff);
         match slot {
             POST => (&rack.blocks[0], 0),
@@ -231,14 +233,18 @@ impl<C> Racks<C> {
         }
     }
 
-    fn first(&self, rack: usize) -> Option<&Block<C>> {
+    fn first(&self, rack: usize) -> Option<&SlotBlock<C>> {
         self.racks.get(rack).and_then(|rack| rack.blocks.first())
     }
 
     /// A seat for a chore that is about to be put: the post if that is free, which is its own only
-    /// after [`Racks::post`], else a slot.
-    pub(crate) fn find(&self, rack: usize, header: NonNull<Header<C>>) -> Result<u32, Refused> {
-        let first = self.first(rack).ok_or(Refused::Nowhere)?;
+    /// after [`TaskQueues::post`], else a slot.
+    pub(crate) fn find(
+        &self,
+        rack: usize,
+        header: NonNull<TaskHeader<C>>,
+    ) -> Result<u32, EnqueueError> {
+        let first = self.first(rack).ok_or(EnqueueError::Nowhere)?;
         // So that there is a slot for it if somebody else is quicker at the post.
         let room = first.taken.load(Ordering::Relaxed) != u64::MAX;
         match room && first.post.load(Ordering::Relaxed).is_null() {
@@ -251,9 +257,9 @@ impl<C> Racks<C> {
     pub(crate) fn reserve(
         &self,
         number: usize,
-        header: NonNull<Header<C>>,
-    ) -> Result<u32, Refused> {
-        let rack = self.racks.get(number).ok_or(Refused::Nowhere)?;
+        header: NonNull<TaskHeader<C>>,
+    ) -> Result<u32, EnqueueError> {
+        let rack = self.racks.get(number).ok_or(EnqueueError::Nowhere)?;
         for (index, block) in rack.blocks.iter().enumerate() {
             let mut seen = block.taken.load(Ordering::Relaxed);
             while seen != u64::MAX {
@@ -273,7 +279,7 @@ impl<C> Racks<C> {
                 }
             }
         }
-        Err(Refused::Full)
+        Err(EnqueueError::Full)
     }
 
     /// The rack of a seat.
@@ -288,7 +294,7 @@ impl<C> Racks<C> {
 
     /// Puts a chore that has the post as its seat there and makes it ready to be run. `None`:
     /// another came first.
-    pub(crate) fn post(&self, seat: u32, header: NonNull<Header<C>>) -> Option<Put> {
+    pub(crate) fn post(&self, seat: u32, header: NonNull<TaskHeader<C>>) -> Option<Enqueued> {
         let post = &self.place(seat).0.post;
         // Acquire: the post's last chore is out of it. SYNC(rack-slot). The rest as in `offer`.
         let free = std::ptr::null_mut();
@@ -299,11 +305,11 @@ impl<C> Racks<C> {
         self.mark(Self::rack_of(seat));
         // Those in slots are not counted: a runner has the line by now, and whoever comes while
         // this one waits counts them.
-        Some(Put { before: 0 })
+        Some(Enqueued { before: 0 })
     }
 
     /// Makes the chore of a slot, or of a post that is its own, ready to be run.
-    pub(crate) fn offer(&self, seat: u32, header: NonNull<Header<C>>) -> Put {
+    pub(crate) fn offer(&self, seat: u32, header: NonNull<TaskHeader<C>>) -> Enqueued {
         let (block, bit) = self.place(seat);
         // Release: the runner sees the chore and what its last run did: SYNC(rack-ready). SeqCst:
         // who then looks for pollers, and a poller that leaves and then looks here, cannot miss
@@ -319,7 +325,7 @@ impl<C> Racks<C> {
         };
         total_order();
         self.mark(Self::rack_of(seat));
-        Put { before }
+        Enqueued { before }
     }
 
     fn mark(&self, rack: usize) {
@@ -334,7 +340,11 @@ impl<C> Racks<C> {
 
     /// Takes the chore of a seat, which lies at this address, out of the hands of runners, and
     /// returns it as it was put. `None`: one has it, or it is not there any longer.
-    pub(crate) fn claim(&self, seat: u32, header: *const Header<C>) -> Option<NonNull<Header<C>>> {
+    pub(crate) fn claim(
+        &self,
+        seat: u32,
+        header: *const TaskHeader<C>,
+    ) -> Option<NonNull<TaskHeader<C>>> {
         let (block, bit) = self.place(seat);
         match Self::is_post(seat) {
             true => block.claim_post(header.cast_mut()),
@@ -354,7 +364,7 @@ impl<C> Racks<C> {
     }
 
     /// The chore of a slot that the caller has claimed.
-    pub(crate) fn header(&self, seat: u32) -> NonNull<Header<C>> {
+    pub(crate) fn header(&self, seat: u32) -> NonNull<TaskHeader<C>> {
         let (block, bit) = self.place(seat);
         let header = block.slot(bit).load(Ordering::Relaxed);
         NonNull::new(header).expect("a slot that was ever offered has had a chore")
@@ -366,14 +376,14 @@ impl<C> Racks<C> {
         let Some(rack) = self.racks.get(rack) else {
             return false;
         };
-        rack.used().iter().any(Block::any_ready)
+        rack.used().iter().any(SlotBlock::any_ready)
     }
 
     /// Runs every chore that waits in a rack, once. `round` changes from walk to walk, so that none
     /// is always the first.
     #[inline]
-    pub fn run(&self, rack: usize, round: u32, context: &C) -> Tally {
-        let mut tally = Tally::default();
+    pub fn run(&self, rack: usize, round: u32, context: &C) -> RunTally {
+        let mut tally = RunTally::default();
         let Some(row) = self.racks.get(rack) else {
             return tally;
         };
@@ -399,12 +409,12 @@ impl<C> Racks<C> {
 
     fn run_block(
         &self,
-        block: &Block<C>,
+        block: &SlotBlock<C>,
         base: u32,
         (ready, round): (u64, u32),
         context: &C,
-    ) -> Tally {
-        let mut tally = Tally::default();
+    ) -> RunTally {
+        let mut tally = RunTally::default();
         let first = round % BLOCK as u32;
         let mut left = ready.rotate_right(first);
         let mut known = ready;
@@ -428,7 +438,7 @@ impl<C> Racks<C> {
 
     /// A number that changes when chores of a rack are run.
     pub fn runs(&self, rack: usize) -> u32 {
-        let blocks = self.racks.get(rack).map_or(&[][..], Rack::used);
+        let blocks = self.racks.get(rack).map_or(&[][..], TaskQueue::used);
         let runs = blocks
             .iter()
             .map(|block| block.runs.load(Ordering::Relaxed));
@@ -436,15 +446,15 @@ impl<C> Racks<C> {
     }
 
     /// Runs a chore that the caller has claimed.
-    fn run_one(&self, header: NonNull<Header<C>>, context: &C, tally: &mut Tally) {
+    fn run_one(&self, header: NonNull<TaskHeader<C>>, context: &C, tally: &mut RunTally) {
         let mut reruns = 0;
         let over = loop {
             // SAFETY: claimed, and not touched after the call, unless it is to be run again.
             let ran = unsafe { run_claimed(header, context) };
             match ran.settled {
-                Settled::Rerun if reruns < RERUNS => reruns += 1,
-                Settled::Again | Settled::Rerun => {
-                    tally.add(Tally {
+                RunVerdict::Rerun if reruns < RERUNS => reruns += 1,
+                RunVerdict::Again | RunVerdict::Rerun => {
+                    tally.add(RunTally {
                         settled: 0,
                         again: 1,
                         patience_us: ran.patience_us,
@@ -455,15 +465,15 @@ impl<C> Racks<C> {
                 _ => break ran,
             }
         };
-        if over.settled == Settled::FreeSlot {
+        if over.settled == RunVerdict::FreeSlot {
             self.free(over.seat);
         }
-        tally.settled += u32::from(over.settled != Settled::Recalled);
+        tally.settled += u32::from(over.settled != RunVerdict::Recalled);
     }
 
     /// Makes a claimed chore ready to be run again. One that is in the post leaves it to those that
     /// are run once.
-    fn offer_again(&self, seat: u32, header: NonNull<Header<C>>) {
+    fn offer_again(&self, seat: u32, header: NonNull<TaskHeader<C>>) {
         if Self::is_post(seat)
             && let Ok(slot) = self.reserve(Self::rack_of(seat), header)
         {
@@ -522,9 +532,9 @@ impl<C> Racks<C> {
     }
 
     /// Withdraws a chore that the caller has claimed.
-    fn withdraw(&self, seat: u32, header: NonNull<Header<C>>) {
+    fn withdraw(&self, seat: u32, header: NonNull<TaskHeader<C>>) {
         // SAFETY: claimed, and not touched afterwards.
-        if unsafe { withdraw_claimed(header) } == Settled::FreeSlot {
+        if unsafe { withdraw_claimed(header) } == RunVerdict::FreeSlot {
             self.free(seat);
         }
     }

@@ -7,7 +7,7 @@
 //! they came is counted as lost. Each record bears its number plus one, stored last, so a reader
 //! tells a whole record from one that is being written; a writer that is overtaken by a whole round
 //! while it writes can leave a mixture, which a reader must take for what it is: words of another
-//! process. Bounded: [`Shape::slots`] records of [`RECORD_WORDS`] words.
+//! process. Bounded: [`NbcLayout::slots`] records of [`RECORD_WORDS`] words.
 
 use crate::facade::{AtomicU64, Ordering, fence};
 
@@ -19,16 +19,16 @@ const SLOT_WORDS: usize = RECORD_WORDS + 1;
 const HEAD_WORDS: usize = 8;
 
 /// A record as it lies there.
-pub type Words = [u64; RECORD_WORDS];
+pub type RecordWords = [u64; RECORD_WORDS];
 
 /// Memory made of atomic words.
-pub trait Memory {
+pub trait AtomicWords {
     /// The word of this index, below the length that the journal's shape asks for.
     fn word(&self, index: usize) -> &AtomicU64;
 }
 
 #[cfg(not(loom))]
-impl Memory for crate::shm::Segment {
+impl AtomicWords for crate::shm::Segment {
     #[inline(always)]
     fn word(&self, index: usize) -> &AtomicU64 {
         self.atomic_u64(index * 8)
@@ -36,7 +36,7 @@ impl Memory for crate::shm::Segment {
 }
 
 #[cfg(any(test, loom))]
-impl Memory for Vec<AtomicU64> {
+impl AtomicWords for Vec<AtomicU64> {
     fn word(&self, index: usize) -> &AtomicU64 {
         &self[index]
     }
@@ -44,11 +44,11 @@ impl Memory for Vec<AtomicU64> {
 
 /// How large a journal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct TraceRingLayout {
     slots: u64,
 }
 
-impl Shape {
+impl TraceRingLayout {
     /// A journal of `slots` records, at least one.
     pub const fn new(slots: u64) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl Shape {
 }
 
 /// Writes a record over the oldest.
-pub fn write(memory: &impl Memory, shape: Shape, record: &Words) {
+pub fn write(memory: &impl AtomicWords, shape: TraceRingLayout, record: &RecordWords) {
     let number = memory.word(0).fetch_add(1, Ordering::Relaxed);
     let at = shape.at(number);
     let stamp = memory.word(at);
@@ -99,9 +99,9 @@ pub fn write(memory: &impl Memory, shape: Shape, record: &Words) {
 
 /// What a reader found at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ReadOutcome {
     /// The record.
-    Record(Words),
+    Record(RecordWords),
     /// Nothing was written there yet, or it is just being written.
     NotYet,
     /// It was overwritten.
@@ -110,16 +110,21 @@ pub enum Found {
 
 /// A reader's place in a journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct TraceRingReader {
     next: u64,
     /// Records that were overwritten, or never finished, before they could be read.
     pub lost: u64,
 }
 
-impl Place {
+impl TraceRingReader {
     /// The next record in order; `None`: there is none yet. `last` says that nobody writes any
     /// more: what is not finished is passed over.
-    pub fn next(&mut self, memory: &impl Memory, shape: Shape, last: bool) -> Option<Words> {
+    pub fn next(
+        &mut self,
+        memory: &impl AtomicWords,
+        shape: TraceRingLayout,
+        last: bool,
+    ) -> Option<RecordWords> {
         loop {
             let head = memory.word(0).load(Ordering::Acquire);
             let ahead = head.wrapping_sub(self.next);
@@ -131,23 +136,23 @@ impl Place {
                 self.skip(ahead - shape.slots);
             }
             match look(memory, shape, self.next) {
-                Found::Record(words) => {
+                ReadOutcome::Record(words) => {
                     self.next = self.next.wrapping_add(1);
                     return Some(words);
                 }
-                Found::Gone => self.skip(1),
+                ReadOutcome::Gone => self.skip(1),
                 // A writer that died there, or was put aside, must not keep the others' records
                 // back for ever.
-                Found::NotYet if last || head.wrapping_sub(self.next) > shape.slots / 2 => {
+                ReadOutcome::NotYet if last || head.wrapping_sub(self.next) > shape.slots / 2 => {
                     self.skip(1)
                 }
-                Found::NotYet => return None,
+                ReadOutcome::NotYet => return None,
             }
         }
     }
 
     /// Begins with what is written from now on.
-    pub fn skip_to_end(&mut self, memory: &impl Memory) {
+    pub fn skip_to_end(&mut self, memory: &impl AtomicWords) {
         self.next = memory.word(0).load(Ordering::Acquire);
     }
 
@@ -157,7 +162,7 @@ impl Place {
     }
 }
 
-fn look(memory: &impl Memory, shape: Shape, number: u64) -> Found {
+fn look(memory: &impl AtomicWords, shape: TraceRingLayout, number: u64) -> ReadOutcome {
     let at = shape.at(number);
     let stamp = memory.word(at);
     // SYNC(journal-record)
@@ -165,9 +170,9 @@ fn look(memory: &impl Memory, shape: Shape, number: u64) -> Found {
     let wanted = number.wrapping_add(1);
     if before != wanted {
         return if before > wanted {
-            Found::Gone
+            ReadOutcome::Gone
         } else {
-            Found::NotYet
+            ReadOutcome::NotYet
         };
     }
     let mut record = [0; RECORD_WORDS];
@@ -177,13 +182,13 @@ fn look(memory: &impl Memory, shape: Shape, number: u64) -> Found {
     // SYNC(journal-record)
     fence(Ordering::Acquire);
     match stamp.load(Ordering::Relaxed) == wanted {
-        true => Found::Record(record),
-        false => Found::Gone,
+        true => ReadOutcome::Record(record),
+        false => ReadOutcome::Gone,
     }
 }
 
 #[cfg(test)]
-fn memory(shape: Shape) -> Vec<AtomicU64> {
+fn memory(shape: TraceRingLayout) -> Vec<AtomicU64> {
     (0..shape.bytes() / 8).map(|_| AtomicU64::new(0)).collect()
 }
 
@@ -191,19 +196,24 @@ fn memory(shape: Shape) -> Vec<AtomicU64> {
 mod tests {
     use super::*;
 
-    fn record(value: u64) -> Words {
+    fn record(value: u64) -> RecordWords {
         [value; RECORD_WORDS]
     }
 
-    fn read(memory: &Vec<AtomicU64>, shape: Shape, place: &mut Place, last: bool) -> Vec<u64> {
+    fn read(
+        memory: &Vec<AtomicU64>,
+        shape: TraceRingLayout,
+        place: &mut TraceRingReader,
+        last: bool,
+    ) -> Vec<u64> {
         std::iter::from_fn(|| place.next(memory, shape, last).map(|words| words[0])).collect()
     }
 
     #[test]
     fn records_are_read_in_order_by_every_reader() {
-        let shape = Shape::new(8);
+        let shape = TraceRingLayout::new(8);
         let memory = memory(shape);
-        let (mut one, mut other) = (Place::default(), Place::default());
+        let (mut one, mut other) = (TraceRingReader::default(), TraceRingReader::default());
         (0..5).for_each(|value| write(&memory, shape, &record(value)));
         assert_eq!(read(&memory, shape, &mut one, false), [0, 1, 2, 3, 4]);
         (5..8).for_each(|value| write(&memory, shape, &record(value)));
@@ -217,9 +227,9 @@ mod tests {
 
     #[test]
     fn what_was_overwritten_is_counted_and_the_last_are_still_there() {
-        let shape = Shape::new(4);
+        let shape = TraceRingLayout::new(4);
         let memory = memory(shape);
-        let mut place = Place::default();
+        let mut place = TraceRingReader::default();
         (0..11).for_each(|value| write(&memory, shape, &record(value)));
         assert_eq!(read(&memory, shape, &mut place, true), [7, 8, 9, 10]);
         assert_eq!(place.lost, 7);
@@ -228,9 +238,9 @@ mod tests {
     #[test]
     fn a_record_that_its_writer_never_finished_is_awaited_while_it_may_come_and_passed_over_afterwards()
      {
-        let shape = Shape::new(8);
+        let shape = TraceRingLayout::new(8);
         let memory = memory(shape);
-        let mut place = Place::default();
+        let mut place = TraceRingReader::default();
         write(&memory, shape, &record(1));
         memory[0].fetch_add(1, Ordering::Relaxed);
         write(&memory, shape, &record(3));
@@ -241,9 +251,9 @@ mod tests {
 
     #[test]
     fn a_writer_that_is_put_aside_does_not_keep_a_quick_one_back() {
-        let shape = Shape::new(8);
+        let shape = TraceRingLayout::new(8);
         let memory = memory(shape);
-        let mut place = Place::default();
+        let mut place = TraceRingReader::default();
         memory[0].fetch_add(1, Ordering::Relaxed);
         (1..6).for_each(|value| write(&memory, shape, &record(value)));
         assert_eq!(read(&memory, shape, &mut place, false), [1, 2, 3, 4, 5]);
@@ -252,7 +262,7 @@ mod tests {
 
     #[test]
     fn any_words_are_read_to_an_end() {
-        let shape = Shape::new(4);
+        let shape = TraceRingLayout::new(4);
         for head in [0, 3, 4, 1 << 40, u64::MAX / 2 + 1, u64::MAX] {
             for stamp in [0, 1, 4, 1 << 40, u64::MAX] {
                 let memory = memory(shape);
@@ -260,7 +270,7 @@ mod tests {
                     .iter()
                     .for_each(|word| word.store(stamp, Ordering::Relaxed));
                 memory[0].store(head, Ordering::Relaxed);
-                let mut place = Place::default();
+                let mut place = TraceRingReader::default();
                 assert!(read(&memory, shape, &mut place, true).len() <= 4);
             }
         }
@@ -268,11 +278,13 @@ mod tests {
 
     #[test]
     fn a_journal_fills_its_memory() {
-        let shape = Shape::within(1 << 16).unwrap();
-        assert!(shape.bytes() <= 1 << 16 && Shape::new(shape.slots() + 1).bytes() > 1 << 16);
-        assert_eq!(Shape::within(64), None);
+        let shape = TraceRingLayout::within(1 << 16).unwrap();
+        assert!(
+            shape.bytes() <= 1 << 16 && TraceRingLayout::new(shape.slots() + 1).bytes() > 1 << 16
+        );
+        assert_eq!(TraceRingLayout::within(64), None);
         let segment = crate::shm::Segment::anonymous(shape.bytes()).unwrap();
-        let mut place = Place::default();
+        let mut place = TraceRingReader::default();
         (0..shape.slots()).for_each(|value| write(&segment, shape, &record(value)));
         assert_eq!(place.next(&segment, shape, false), Some(record(0)));
     }
@@ -285,7 +297,7 @@ mod loom_tests {
 
     fn writer(
         memory: &Arc<Vec<AtomicU64>>,
-        shape: Shape,
+        shape: TraceRingLayout,
         values: &'static [u64],
     ) -> loom::thread::JoinHandle<()> {
         let memory = memory.clone();
@@ -296,8 +308,8 @@ mod loom_tests {
         })
     }
 
-    fn read_all(memory: &Vec<AtomicU64>, shape: Shape) -> (Vec<u64>, u64) {
-        let mut place = Place::default();
+    fn read_all(memory: &Vec<AtomicU64>, shape: TraceRingLayout) -> (Vec<u64>, u64) {
+        let mut place = TraceRingReader::default();
         let mut seen = Vec::new();
         while let Some(words) = place.next(memory, shape, true) {
             assert!(
@@ -312,10 +324,10 @@ mod loom_tests {
     #[test]
     fn a_reader_gets_whole_records_while_the_oldest_are_overwritten() {
         loom::model(|| {
-            let shape = Shape::new(1);
+            let shape = TraceRingLayout::new(1);
             let memory = Arc::new(memory(shape));
             let writer = writer(&memory, shape, &[1, 2]);
-            let seen = Place::default().next(&*memory, shape, true);
+            let seen = TraceRingReader::default().next(&*memory, shape, true);
             assert!(
                 seen.is_none_or(|words| words.iter().all(|word| *word == words[0])),
                 "a mixture: {seen:?}"
@@ -328,7 +340,7 @@ mod loom_tests {
     #[test]
     fn two_writers_lose_nothing_of_each_other() {
         loom::model(|| {
-            let shape = Shape::new(2);
+            let shape = TraceRingLayout::new(2);
             let memory = Arc::new(memory(shape));
             let (one, other) = (writer(&memory, shape, &[1]), writer(&memory, shape, &[2]));
             one.join().unwrap();

@@ -1,6 +1,6 @@
 //! A lock that is only ever tried: whoever fails does something else, or comes back.
 //!
-//! While a process promises to have one thread in it ([`OneThread`]), taking it is a plain load and
+//! While a process promises to have one thread in it ([`SingleThreaded`]), taking it is a plain load and
 //! store. Among several it tells those who fail what they had best do: for what it is held, and
 //! whether many want it.
 //!
@@ -15,7 +15,7 @@ const CONTENDED_FOR: u32 = 64;
 
 /// For what a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub enum LockHold {
     /// By nobody.
     Free,
     /// For something that its holder wants done.
@@ -24,7 +24,7 @@ pub enum Hold {
     Look,
 }
 
-impl Hold {
+impl LockHold {
     fn word(self) -> u8 {
         self as u8
     }
@@ -33,7 +33,7 @@ impl Hold {
 /// A value that one thread at a time may hold, by trying.
 #[derive(Debug)]
 pub struct TryLock<T> {
-    /// For what, as [`Hold::word`].
+    /// For what, as [`LockHold::word`].
     held: AtomicU8,
     /// Takings until it no longer counts as contended. Written by who holds it.
     contended: AtomicU32,
@@ -51,14 +51,14 @@ unsafe impl<T: Send> Sync for TryLock<T> {}
 
 /// Exclusive access, until dropped.
 #[derive(Debug)]
-pub struct Guard<'a, T>(&'a TryLock<T>);
+pub struct TryLockGuard<'a, T>(&'a TryLock<T>);
 
 /// The promise that calls on a lock never overlap in time, and that what orders them also orders
 /// memory (one thread, or threads that hand over by their own synchronisation).
 #[derive(Clone, Copy, Debug)]
-pub struct OneThread(());
+pub struct SingleThreaded(());
 
-impl OneThread {
+impl SingleThreaded {
     /// Makes the promise.
     ///
     /// # Safety
@@ -73,7 +73,7 @@ impl<T> TryLock<T> {
     /// A free lock around `value`.
     pub fn new(value: T) -> Self {
         Self {
-            held: AtomicU8::new(Hold::Free.word()),
+            held: AtomicU8::new(LockHold::Free.word()),
             contended: AtomicU32::new(0),
             single: AtomicBool::new(false),
             turns: AtomicU32::new(0),
@@ -82,7 +82,7 @@ impl<T> TryLock<T> {
     }
 
     /// From now on taking the lock costs no atomic read-modify-write.
-    pub fn elide(&self, _: OneThread) {
+    pub fn elide(&self, _: SingleThreaded) {
         self.single.store(true, Ordering::Relaxed);
     }
 
@@ -94,24 +94,24 @@ impl<T> TryLock<T> {
 
     /// Takes the lock if it is free and one thread promised to be alone.
     #[inline(always)]
-    pub fn try_alone(&self) -> Option<Guard<'_, T>> {
+    pub fn try_alone(&self) -> Option<TryLockGuard<'_, T>> {
         if !self.single.load(Ordering::Relaxed) || self.is_held() {
             return None;
         }
         // Nobody can come between load and store: the promise.
-        self.held.store(Hold::Work.word(), Ordering::Relaxed);
-        Some(Guard(self))
+        self.held.store(LockHold::Work.word(), Ordering::Relaxed);
+        Some(TryLockGuard(self))
     }
 
     /// Takes the lock if it is free.
     #[inline]
-    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        self.try_lock_for(Hold::Work)
+    pub fn try_lock(&self) -> Option<TryLockGuard<'_, T>> {
+        self.try_lock_for(LockHold::Work)
     }
 
     /// The same, saying for what.
     #[inline]
-    pub fn try_lock_for(&self, hold: Hold) -> Option<Guard<'_, T>> {
+    pub fn try_lock_for(&self, hold: LockHold) -> Option<TryLockGuard<'_, T>> {
         if self.single.load(Ordering::Relaxed) {
             // Nobody can come between load and store: the promise. Still refuses to be taken twice
             // by its own thread.
@@ -119,12 +119,12 @@ impl<T> TryLock<T> {
                 return None;
             }
             self.held.store(hold.word(), Ordering::Relaxed);
-            return Some(Guard(self));
+            return Some(TryLockGuard(self));
         }
         // Acquire pairs with the Release of the previous holder's drop: SYNC(trylock).
         self.held
             .compare_exchange(
-                Hold::Free.word(),
+                LockHold::Free.word(),
                 hold.word(),
                 Ordering::Acquire,
                 Ordering::Relaxed,
@@ -136,7 +136,7 @@ impl<T> TryLock<T> {
         if contended > 0 {
             self.contended.store(contended - 1, Ordering::Relaxed);
         }
-        Some(Guard(self))
+        Some(TryLockGuard(self))
     }
 
     /// How often several threads took it, ever (modulo 2^32). For hints only.
@@ -148,16 +148,16 @@ impl<T> TryLock<T> {
     /// Whether somebody held it a moment ago. For hints only.
     #[inline]
     pub fn is_held(&self) -> bool {
-        self.held.load(Ordering::Relaxed) != Hold::Free.word()
+        self.held.load(Ordering::Relaxed) != LockHold::Free.word()
     }
 
     /// For what it was held a moment ago. For hints only.
     #[inline]
-    pub fn hold(&self) -> Hold {
+    pub fn hold(&self) -> LockHold {
         match self.held.load(Ordering::Relaxed) {
-            word if word == Hold::Free.word() => Hold::Free,
-            word if word == Hold::Look.word() => Hold::Look,
-            _ => Hold::Work,
+            word if word == LockHold::Free.word() => LockHold::Free,
+            word if word == LockHold::Look.word() => LockHold::Look,
+            _ => LockHold::Work,
         }
     }
 
@@ -168,7 +168,7 @@ impl<T> TryLock<T> {
     }
 }
 
-impl<T> Guard<'_, T> {
+impl<T> TryLockGuard<'_, T> {
     /// Its holder had to come back for it.
     pub fn note_contended(&self) {
         self.0.contended.store(CONTENDED_FOR, Ordering::Relaxed);
@@ -184,7 +184,7 @@ impl<T> Guard<'_, T> {
 }
 
 #[cfg(not(loom))]
-impl<T> std::ops::Deref for Guard<'_, T> {
+impl<T> std::ops::Deref for TryLockGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -194,7 +194,7 @@ impl<T> std::ops::Deref for Guard<'_, T> {
 }
 
 #[cfg(not(loom))]
-impl<T> std::ops::DerefMut for Guard<'_, T> {
+impl<T> std::ops::DerefMut for TryLockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the guard is the only access while the lock is held.
@@ -202,11 +202,11 @@ impl<T> std::ops::DerefMut for Guard<'_, T> {
     }
 }
 
-impl<T> Drop for Guard<'_, T> {
+impl<T> Drop for TryLockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // Release: the next holder sees what this one did. SYNC(trylock).
-        self.0.held.store(Hold::Free.word(), Ordering::Release);
+        self.0.held.store(LockHold::Free.word(), Ordering::Release);
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
     fn an_elided_lock_still_refuses_its_own_thread_and_can_be_shared_again() {
         let lock = TryLock::new(1);
         // SAFETY: only this thread knows the lock.
-        lock.elide(unsafe { OneThread::promise() });
+        lock.elide(unsafe { SingleThreaded::promise() });
         let guard = lock.try_lock().unwrap();
         assert!(lock.try_lock().is_none());
         drop(guard);
@@ -257,13 +257,13 @@ mod tests {
     #[test]
     fn it_tells_for_what_it_is_held_and_counts_as_contended_for_a_while() {
         let lock = TryLock::new(1);
-        assert_eq!((lock.hold(), lock.is_contended()), (Hold::Free, false));
+        assert_eq!((lock.hold(), lock.is_contended()), (LockHold::Free, false));
         drop(
-            lock.try_lock_for(Hold::Look)
-                .inspect(|_| assert_eq!(lock.hold(), Hold::Look)),
+            lock.try_lock_for(LockHold::Look)
+                .inspect(|_| assert_eq!(lock.hold(), LockHold::Look)),
         );
         let guard = lock.try_lock().unwrap();
-        assert_eq!(lock.hold(), Hold::Work);
+        assert_eq!(lock.hold(), LockHold::Work);
         guard.note_contended();
         drop(guard);
         for _ in 0..CONTENDED_FOR {

@@ -199,8 +199,8 @@ impl UserMem {
         unsafe { indexed_copy::<false>(self.ptr(shift), offsets, block, src.mem.ptr(0)) }
     }
 
-    fn side(self, blocks: Strided) -> Side {
-        Side {
+    fn side(self, blocks: Strided) -> StridedSide {
+        StridedSide {
             ptr: self.ptr(blocks.offset),
             stride: blocks.stride,
         }
@@ -259,8 +259,8 @@ impl Packed {
         (Self::new(self.mem, at), rest)
     }
 
-    fn side(self, spacing: usize) -> Side {
-        Side {
+    fn side(self, spacing: usize) -> StridedSide {
+        StridedSide {
             ptr: self.mem.ptr(0),
             stride: spacing as isize,
         }
@@ -333,12 +333,12 @@ unsafe fn copy_run(src: *const u8, dst: *mut u8, len: usize) {
 
 /// One side of a strided copy.
 #[derive(Clone, Copy)]
-struct Side {
+struct StridedSide {
     ptr: *mut u8,
     stride: isize,
 }
 
-impl Side {
+impl StridedSide {
     fn at(self, i: usize) -> *mut u8 {
         self.ptr
             .wrapping_offset((i as isize).wrapping_mul(self.stride))
@@ -376,7 +376,7 @@ macro_rules! by_block {
 ///
 /// # Safety
 /// All source blocks readable, all destination blocks writable; the two sides do not overlap.
-unsafe fn strided_copy(src: Side, dst: Side, block: usize, count: usize) {
+unsafe fn strided_copy(src: StridedSide, dst: StridedSide, block: usize, count: usize) {
     macro_rules! moves {
         ($n:literal) => {
             for i in 0..count {

@@ -13,7 +13,7 @@
 //! its rank at once, and leaves its role there for whoever comes to wait next. That one lays it
 //! back when it leaves, and nobody is woken for either. Who gets up says so before it looks for the
 //! role, and who lays it back looks afterwards whether somebody still lies there: SYNC(seats-bell).
-//! Used by the engine's host. Bounded by `SEATS_MAX` seats, which are made by rows when first
+//! Used by the engine's host. Bounded by `WAIT_SLOTS_MAX` seats, which are made by rows when first
 //! needed; who finds none has to do without.
 
 use crate::facade::{AtomicU32, AtomicU64, AtomicUsize, Ordering, total_order};
@@ -33,7 +33,7 @@ const ROWS: usize = 64;
 const ROWS: usize = 1;
 
 /// Threads that can have a seat at once.
-pub const SEATS_MAX: usize = ROW * ROWS;
+pub const WAIT_SLOTS_MAX: usize = ROW * ROWS;
 
 /// A seat's word: its owner sleeps or is about to.
 const SITS: u32 = 0;
@@ -61,9 +61,9 @@ const ON_BELL: usize = 1 << (usize::BITS - 1);
 
 /// A thread that waits, by a number of its own above 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Who(usize);
+pub struct WaiterId(usize);
 
-impl Who {
+impl WaiterId {
     /// The thread of this number, which no other thread that waits at the same seats has.
     ///
     /// # Panics
@@ -79,7 +79,7 @@ impl Who {
 
 /// Why a wait in a seat is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Called {
+pub enum WakeReason {
     /// Something happened, or nobody polls: ask again.
     Ask,
     /// The caller is the poller now. It hands the role over when it leaves.
@@ -87,7 +87,7 @@ pub enum Called {
 }
 
 #[derive(Debug)]
-struct Row {
+struct SlotRow {
     /// Seats that threads have.
     taken: AtomicU64,
     /// What their owners wait for. Valid where the word says that somebody sits.
@@ -99,7 +99,7 @@ struct Row {
     words: [CachePadded<AtomicU32>; ROW],
 }
 
-impl Row {
+impl SlotRow {
     fn new() -> Self {
         Self {
             taken: AtomicU64::new(0),
@@ -147,7 +147,7 @@ impl Row {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub struct Seats {
+pub struct Waiters {
     /// Who polls: `NOBODY`, `HANDED`, or a thread's number, with `ON_BELL` if that lies there.
     poller: AtomicUsize,
     /// Who lies on the bell, whoever polls meanwhile, or `NOBODY`.
@@ -158,10 +158,10 @@ pub struct Seats {
     sat: AtomicU32,
     /// Counts who was called because of news.
     called: AtomicU32,
-    rows: [OnceLock<Box<Row>>; ROWS],
+    rows: [OnceLock<Box<SlotRow>>; ROWS],
 }
 
-impl Default for Seats {
+impl Default for Waiters {
     fn default() -> Self {
         Self {
             poller: AtomicUsize::new(NOBODY),
@@ -174,16 +174,16 @@ impl Default for Seats {
     }
 }
 
-impl Seats {
+impl Waiters {
     /// With the first row made already: loom does not know that a `OnceLock` orders anything.
     #[cfg(all(test, loom))]
     fn modelled() -> Self {
         let seats = Self::default();
-        seats.rows[0].set(Box::new(Row::new())).unwrap();
+        seats.rows[0].set(Box::new(SlotRow::new())).unwrap();
         seats
     }
 
-    fn rows(&self) -> impl Iterator<Item = &Row> {
+    fn rows(&self) -> impl Iterator<Item = &SlotRow> {
         self.rows
             .iter()
             .map_while(|row| row.get().map(|row| &**row))
@@ -191,7 +191,7 @@ impl Seats {
 
     /// Makes the caller the poller, unless there is one. It hands the role over when it leaves.
     #[inline]
-    pub fn begin(&self, who: Who) -> bool {
+    pub fn begin(&self, who: WaiterId) -> bool {
         self.poller
             .compare_exchange(NOBODY, who.0, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
@@ -200,7 +200,7 @@ impl Seats {
     /// Makes the caller the poller, if the one that is lies on the bell. It lays the role back, or
     /// hands it over, when it leaves.
     #[inline]
-    pub fn relieve(&self, who: Who) -> bool {
+    pub fn relieve(&self, who: WaiterId) -> bool {
         let poller = self.poller.load(Ordering::Relaxed);
         poller & ON_BELL != 0
             && self
@@ -224,7 +224,7 @@ impl Seats {
 
     /// The poller leaves, and whoever lies on the bell has its role from now on. `false`: nobody
     /// does, the caller has it still.
-    pub fn lay_back(&self, who: Who) -> bool {
+    pub fn lay_back(&self, who: WaiterId) -> bool {
         let lies = self.lies.load(Ordering::SeqCst);
         if lies == NOBODY {
             return false;
@@ -248,7 +248,7 @@ impl Seats {
 
     /// Whether this thread is the poller.
     #[inline]
-    pub fn is_polled_by(&self, who: Who) -> bool {
+    pub fn is_polled_by(&self, who: WaiterId) -> bool {
         self.poller.load(Ordering::Relaxed) == who.0
     }
 
@@ -331,7 +331,7 @@ impl Seats {
         }
     }
 
-    fn last_to_sit(&self) -> Option<(&Row, usize)> {
+    fn last_to_sit(&self) -> Option<(&SlotRow, usize)> {
         let now = self.sat.load(Ordering::Relaxed);
         self.rows()
             .flat_map(|row| row.sitting().map(move |index| (row, index)))
@@ -339,9 +339,9 @@ impl Seats {
     }
 
     /// A seat of the caller's own, until it is dropped. `None`: there are no more.
-    pub fn take(&self, who: Who) -> Option<Seat<'_>> {
+    pub fn take(&self, who: WaiterId) -> Option<WaitSlot<'_>> {
         for row in &self.rows {
-            let row = row.get_or_init(|| Box::new(Row::new()));
+            let row = row.get_or_init(|| Box::new(SlotRow::new()));
             loop {
                 let index = (!row.taken.load(Ordering::Relaxed)).trailing_zeros() as usize;
                 if index >= ROW {
@@ -349,7 +349,7 @@ impl Seats {
                 }
                 if row.taken.fetch_or(1 << index, Ordering::SeqCst) >> index & 1 == 0 {
                     let seats = self;
-                    return Some(Seat {
+                    return Some(WaitSlot {
                         seats,
                         row,
                         index,
@@ -364,19 +364,19 @@ impl Seats {
 
 /// A thread's seat.
 #[derive(Debug)]
-pub struct Seat<'a> {
-    seats: &'a Seats,
-    row: &'a Row,
+pub struct WaitSlot<'a> {
+    seats: &'a Waiters,
+    row: &'a SlotRow,
     index: usize,
-    who: Who,
+    who: WaiterId,
 }
 
-impl Seat<'_> {
+impl WaitSlot<'_> {
     /// Waits until there is news of `awaited`, or the role of the poller is handed over to the
     /// caller: looks for that so many times, then sleeps. At once `Ask` if something happened since
     /// `seen`, which was read before what is awaited was found not to have come, or if nobody
     /// polls.
-    pub fn wait(&mut self, awaited: u64, seen: u64, looks: u32) -> Called {
+    pub fn wait(&mut self, awaited: u64, seen: u64, looks: u32) -> WakeReason {
         let seats = self.seats;
         let word = self.sit(awaited, if looks > 0 { LOOKS } else { SITS });
         if seats.news() == seen && seats.is_polled() {
@@ -392,9 +392,9 @@ impl Seat<'_> {
         }
         if word.swap(AWAKE, Ordering::SeqCst) == ROLE {
             seats.poller.store(self.who.0, Ordering::SeqCst);
-            return Called::Poll;
+            return WakeReason::Poll;
         }
-        Called::Ask
+        WakeReason::Ask
     }
 
     fn sit(&self, awaited: u64, how: u32) -> &AtomicU32 {
@@ -413,7 +413,7 @@ impl Seat<'_> {
         word
     }
 
-    /// The poller lies down on the bell, which it has armed. It sleeps on [`Seat::word`] and on the
+    /// The poller lies down on the bell, which it has armed. It sleeps on [`WaitSlot::word`] and on the
     /// bell, and gets up when it likes. `false`: something happened since `seen`, and it polls on.
     pub fn lie_down(&mut self, awaited: u64, seen: u64) -> bool {
         let word = self.sit(awaited, SITS);
@@ -434,7 +434,7 @@ impl Seat<'_> {
     ///
     /// # Errors
     /// As said.
-    pub fn lie_beside(&mut self, awaited: u64, seen: u64) -> Result<(), Called> {
+    pub fn lie_beside(&mut self, awaited: u64, seen: u64) -> Result<(), WakeReason> {
         self.sit(awaited, SITS);
         let seats = self.seats;
         let free = seats
@@ -464,7 +464,7 @@ impl Seat<'_> {
     }
 
     /// Who lies gets up: as the poller, if the role lies on the bell or was handed over to it.
-    pub fn get_up(&mut self) -> Called {
+    pub fn get_up(&mut self) -> WakeReason {
         let handed = self.row.words[self.index].swap(AWAKE, Ordering::SeqCst) == ROLE;
         self.seats.forget_lier(self.who.0);
         // Before a look at the role: SYNC(seats-bell).
@@ -479,7 +479,11 @@ impl Seat<'_> {
                 .compare_exchange(laid, self.who.0, Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok()
         };
-        if role { Called::Poll } else { Called::Ask }
+        if role {
+            WakeReason::Poll
+        } else {
+            WakeReason::Ask
+        }
     }
 }
 
@@ -493,7 +497,7 @@ fn look(word: &AtomicU32, looks: u32) {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for WaitSlot<'_> {
     fn drop(&mut self) {
         self.row
             .taken
@@ -513,20 +517,20 @@ mod tests {
     #[test]
     fn only_who_waits_for_the_news_is_called() {
         const WAITERS: usize = 100;
-        let seats = Seats::default();
+        let seats = Waiters::default();
         let (turn, over) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
-        assert!(seats.begin(Who::new(2)));
+        assert!(seats.begin(WaiterId::new(2)));
         std::thread::scope(|scope| {
             for waiter in 0..WAITERS {
                 let (seats, turn, over) = (&seats, &turn, &over);
                 scope.spawn(move || {
-                    let mut seat = seats.take(Who::new(waiter + 3)).unwrap();
+                    let mut seat = seats.take(WaiterId::new(waiter + 3)).unwrap();
                     loop {
                         let seen = seats.news();
                         if turn.load(Ordering::SeqCst) == waiter {
                             break;
                         }
-                        assert_eq!(seat.wait(waiter as u64, seen, 0), Called::Ask);
+                        assert_eq!(seat.wait(waiter as u64, seen, 0), WakeReason::Ask);
                     }
                     over.fetch_add(1, Ordering::SeqCst);
                 });
@@ -548,15 +552,15 @@ mod tests {
 
     #[test]
     fn a_role_handed_over_goes_to_the_last_to_sit_down() {
-        let seats = Seats::default();
+        let seats = Waiters::default();
         let (first_sits, over) = (AtomicBool::new(false), AtomicBool::new(false));
-        assert!(seats.begin(Who::new(2)));
+        assert!(seats.begin(WaiterId::new(2)));
         let sitting = || seats.rows().map(|row| row.sitting().count()).sum::<usize>();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut seat = seats.take(Who::new(3)).unwrap();
+                let mut seat = seats.take(WaiterId::new(3)).unwrap();
                 while !over.load(Ordering::SeqCst) {
-                    assert_eq!(seat.wait(1, seats.news(), 0), Called::Ask);
+                    assert_eq!(seat.wait(1, seats.news(), 0), WakeReason::Ask);
                 }
             });
             while sitting() < 1 {
@@ -564,9 +568,9 @@ mod tests {
             }
             first_sits.store(true, Ordering::SeqCst);
             let last = scope.spawn(|| {
-                let mut seat = seats.take(Who::new(4)).unwrap();
-                assert_eq!(seat.wait(2, seats.news(), 0), Called::Poll);
-                assert!(seats.is_polled_by(Who::new(4)));
+                let mut seat = seats.take(WaiterId::new(4)).unwrap();
+                assert_eq!(seat.wait(2, seats.news(), 0), WakeReason::Poll);
+                assert!(seats.is_polled_by(WaiterId::new(4)));
             });
             while sitting() < 2 {
                 std::thread::yield_now();
@@ -580,8 +584,8 @@ mod tests {
 
     #[test]
     fn a_role_on_the_bell_goes_to_who_comes_and_back() {
-        let seats = Seats::default();
-        let (first, second) = (Who::new(2), Who::new(3));
+        let seats = Waiters::default();
+        let (first, second) = (WaiterId::new(2), WaiterId::new(3));
         assert!(seats.begin(first) && !seats.relieve(second) && !seats.lay_back(first));
         let mut seat = seats.take(first).unwrap();
         assert!(seat.lie_down(1, seats.news()) && seat.has_role());
@@ -593,45 +597,45 @@ mod tests {
         assert!(seats.relieve(second));
         seats.tell(|awaited| awaited == 1);
         assert!(seat.is_called());
-        assert_eq!(seat.get_up(), Called::Ask);
+        assert_eq!(seat.get_up(), WakeReason::Ask);
         assert!(!seats.lay_back(second) && seats.is_polled_by(second));
         assert!(!seats.hand_over() && !seats.is_polled());
     }
 
     #[test]
     fn who_lies_on_the_bell_is_handed_the_role_like_anybody_who_sits() {
-        let seats = Seats::default();
-        assert!(seats.begin(Who::new(2)));
-        let mut seat = seats.take(Who::new(2)).unwrap();
+        let seats = Waiters::default();
+        assert!(seats.begin(WaiterId::new(2)));
+        let mut seat = seats.take(WaiterId::new(2)).unwrap();
         let before = seats.news();
         seats.note();
-        assert!(!seat.lie_down(1, before) && seats.is_polled_by(Who::new(2)));
+        assert!(!seat.lie_down(1, before) && seats.is_polled_by(WaiterId::new(2)));
         assert!(seat.lie_down(1, seats.news()));
-        assert!(seats.relieve(Who::new(3)) && seats.hand_over());
+        assert!(seats.relieve(WaiterId::new(3)) && seats.hand_over());
         assert!(seat.is_called());
-        assert_eq!(seat.get_up(), Called::Poll);
-        assert!(seats.is_polled_by(Who::new(2)) && !seats.is_bell_kept());
+        assert_eq!(seat.get_up(), WakeReason::Poll);
+        assert!(seats.is_polled_by(WaiterId::new(2)) && !seats.is_bell_kept());
     }
 
     #[test]
     fn nobody_sits_down_where_nobody_polls_or_something_happened_meanwhile() {
-        let seats = Seats::default();
-        let mut seat = seats.take(Who::new(2)).unwrap();
-        assert_eq!(seat.wait(1, seats.news(), 0), Called::Ask);
-        assert!(seats.begin(Who::new(3)));
+        let seats = Waiters::default();
+        let mut seat = seats.take(WaiterId::new(2)).unwrap();
+        assert_eq!(seat.wait(1, seats.news(), 0), WakeReason::Ask);
+        assert!(seats.begin(WaiterId::new(3)));
         let seen = seats.news();
         seats.note();
-        assert_eq!(seat.wait(1, seen, 0), Called::Ask);
+        assert_eq!(seat.wait(1, seen, 0), WakeReason::Ask);
     }
 
     #[test]
     fn there_are_seats_up_to_the_limit_and_again_when_they_are_left() {
-        let seats = Seats::default();
-        let mut taken: Vec<_> = (0..SEATS_MAX)
-            .map(|_| seats.take(Who::new(2)).unwrap())
+        let seats = Waiters::default();
+        let mut taken: Vec<_> = (0..WAIT_SLOTS_MAX)
+            .map(|_| seats.take(WaiterId::new(2)).unwrap())
             .collect();
-        assert!(seats.take(Who::new(2)).is_none());
+        assert!(seats.take(WaiterId::new(2)).is_none());
         taken.pop();
-        assert!(seats.take(Who::new(2)).is_some());
+        assert!(seats.take(WaiterId::new(2)).is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! Seats under every order of memory operations that loom can think of: no news and no role is
+//! Waiters under every order of memory operations that loom can think of: no news and no role is
 //! lost, and no role is two threads' at once.
 
 use super::*;
@@ -18,15 +18,15 @@ fn model_of_both(body: fn(looks: u32)) {
 }
 
 /// Waits for a flag that others raise. Returns whether it was the poller at the end.
-fn await_flag(seats: &Seats, who: usize, flag: &AtomicBool, looks: u32) -> bool {
-    let who = Who::new(who);
+fn await_flag(seats: &Waiters, who: usize, flag: &AtomicBool, looks: u32) -> bool {
+    let who = WaiterId::new(who);
     let mut seat = seats.take(who).unwrap();
     loop {
         let seen = seats.news();
         if flag.load(Ordering::Acquire) {
             return false;
         }
-        if seats.begin(who) || seat.wait(7, seen, looks) == Called::Poll {
+        if seats.begin(who) || seat.wait(7, seen, looks) == WakeReason::Poll {
             assert!(seats.is_polled_by(who));
             while !flag.load(Ordering::Acquire) {
                 loom::thread::yield_now();
@@ -39,8 +39,8 @@ fn await_flag(seats: &Seats, who: usize, flag: &AtomicBool, looks: u32) -> bool 
 #[test]
 fn news_told_while_somebody_sits_down_reach_it() {
     model_of_both(|looks| {
-        let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
-        assert!(shared.0.begin(Who::new(2)));
+        let shared = Arc::new((Waiters::modelled(), AtomicBool::new(false)));
+        assert!(shared.0.begin(WaiterId::new(2)));
         let other = shared.clone();
         let waiter = loom::thread::spawn(move || await_flag(&other.0, 3, &other.1, looks));
         shared.1.store(true, Ordering::Release);
@@ -56,23 +56,23 @@ fn news_told_while_somebody_sits_down_reach_it() {
 fn who_sits_down_has_called_whom_it_told() {
     model(|| {
         let shared = Arc::new((
-            Seats::modelled(),
+            Waiters::modelled(),
             [AtomicBool::new(false), AtomicBool::new(false)],
         ));
         // Somebody polls, and stays.
-        assert!(shared.0.begin(Who::new(2)));
-        let bring = |shared: &(Seats, [AtomicBool; 2]), what: usize| {
+        assert!(shared.0.begin(WaiterId::new(2)));
+        let bring = |shared: &(Waiters, [AtomicBool; 2]), what: usize| {
             shared.1[what].store(true, Ordering::Release);
             shared.0.tell(|awaited| awaited == what as u64);
         };
-        let sit = |shared: &(Seats, [AtomicBool; 2]), who: usize, what: usize| {
-            let mut seat = shared.0.take(Who::new(who)).unwrap();
+        let sit = |shared: &(Waiters, [AtomicBool; 2]), who: usize, what: usize| {
+            let mut seat = shared.0.take(WaiterId::new(who)).unwrap();
             loop {
                 let seen = shared.0.news();
                 if shared.1[what].load(Ordering::Acquire) {
                     break;
                 }
-                assert_eq!(seat.wait(what as u64, seen, 0), Called::Ask);
+                assert_eq!(seat.wait(what as u64, seen, 0), WakeReason::Ask);
             }
         };
         let other = shared.clone();
@@ -80,7 +80,7 @@ fn who_sits_down_has_called_whom_it_told() {
             sit(&other, 3, 1);
             bring(&other, 0);
         });
-        let wakes = crate::deferred_wake::Postponed::new();
+        let wakes = crate::deferred_wake::DeferredWakes::new();
         bring(&shared, 1);
         sit(&shared, 4, 0);
         drop(wakes);
@@ -91,14 +91,14 @@ fn who_sits_down_has_called_whom_it_told() {
 #[test]
 fn a_role_given_back_while_somebody_sits_down_finds_somebody() {
     model_of_both(|looks| {
-        let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
-        assert!(shared.0.begin(Who::new(2)));
+        let shared = Arc::new((Waiters::modelled(), AtomicBool::new(false)));
+        assert!(shared.0.begin(WaiterId::new(2)));
         let other = shared.clone();
         let waiter = loom::thread::spawn(move || {
-            let (who, mut asked) = (Who::new(3), 0);
+            let (who, mut asked) = (WaiterId::new(3), 0);
             let mut seat = other.0.take(who).unwrap();
             let seen = other.0.news();
-            while !other.0.begin(who) && seat.wait(7, seen, looks) != Called::Poll {
+            while !other.0.begin(who) && seat.wait(7, seen, looks) != WakeReason::Poll {
                 asked += 1;
                 assert!(
                     asked < 3,
@@ -116,15 +116,15 @@ fn a_role_given_back_while_somebody_sits_down_finds_somebody() {
 #[test]
 fn the_role_is_one_threads_at_a_time_and_comes_to_all_who_wait() {
     model(|| {
-        let shared = Arc::new((Seats::modelled(), AtomicU32::new(0)));
-        assert!(shared.0.begin(Who::new(2)));
+        let shared = Arc::new((Waiters::modelled(), AtomicU32::new(0)));
+        assert!(shared.0.begin(WaiterId::new(2)));
         let waiters = [3, 4].map(|number| {
             let other = shared.clone();
             loom::thread::spawn(move || {
-                let who = Who::new(number);
+                let who = WaiterId::new(number);
                 let mut seat = other.0.take(who).unwrap();
                 let seen = other.0.news();
-                while !other.0.begin(who) && seat.wait(7, seen, 0) != Called::Poll {}
+                while !other.0.begin(who) && seat.wait(7, seen, 0) != WakeReason::Poll {}
                 assert_eq!(
                     other.1.fetch_add(1, Ordering::SeqCst),
                     0,
@@ -144,8 +144,8 @@ fn the_role_is_one_threads_at_a_time_and_comes_to_all_who_wait() {
 
 /// Lies down, and gets up when the flag is there, the bell is rung or it is called. Has the role
 /// before; returns whether it has it still.
-fn lie_until(seats: &Seats, who: usize, flag: &AtomicBool) -> bool {
-    let mut seat = seats.take(Who::new(who)).unwrap();
+fn lie_until(seats: &Waiters, who: usize, flag: &AtomicBool) -> bool {
+    let mut seat = seats.take(WaiterId::new(who)).unwrap();
     let seen = seats.news();
     if !seat.lie_down(7, seen) {
         return true;
@@ -153,17 +153,21 @@ fn lie_until(seats: &Seats, who: usize, flag: &AtomicBool) -> bool {
     while !flag.load(Ordering::Acquire) && !seat.is_called() {
         loom::thread::yield_now();
     }
-    seat.get_up() == Called::Poll
+    seat.get_up() == WakeReason::Poll
 }
 
 #[test]
 fn a_role_on_the_bell_is_one_threads_at_a_time_and_never_lost() {
     model(|| {
-        let shared = Arc::new((Seats::modelled(), AtomicU32::new(0), AtomicBool::new(false)));
-        assert!(shared.0.begin(Who::new(2)));
+        let shared = Arc::new((
+            Waiters::modelled(),
+            AtomicU32::new(0),
+            AtomicBool::new(false),
+        ));
+        assert!(shared.0.begin(WaiterId::new(2)));
         let other = shared.clone();
         let reliever = loom::thread::spawn(move || {
-            let who = Who::new(3);
+            let who = WaiterId::new(3);
             if other.0.relieve(who) {
                 assert_eq!(
                     other.1.fetch_add(1, Ordering::SeqCst),
@@ -180,7 +184,7 @@ fn a_role_on_the_bell_is_one_threads_at_a_time_and_never_lost() {
             other.2.store(true, Ordering::Release);
         });
         if lie_until(&shared.0, 2, &shared.2) {
-            assert!(shared.0.is_polled_by(Who::new(2)));
+            assert!(shared.0.is_polled_by(WaiterId::new(2)));
             assert_eq!(
                 shared.1.fetch_add(1, Ordering::SeqCst),
                 0,
@@ -197,11 +201,11 @@ fn a_role_on_the_bell_is_one_threads_at_a_time_and_never_lost() {
 #[test]
 fn a_role_comes_to_who_lies_beside_the_one_that_polls() {
     model(|| {
-        let shared = Arc::new((Seats::modelled(), AtomicU32::new(0)));
-        assert!(shared.0.begin(Who::new(2)));
+        let shared = Arc::new((Waiters::modelled(), AtomicU32::new(0)));
+        assert!(shared.0.begin(WaiterId::new(2)));
         let other = shared.clone();
         let lier = loom::thread::spawn(move || {
-            let who = Who::new(3);
+            let who = WaiterId::new(3);
             let mut seat = other.0.take(who).unwrap();
             // At once where it lies down, or nobody polls any more.
             while !other.0.begin(who) {
@@ -214,7 +218,7 @@ fn a_role_comes_to_who_lies_beside_the_one_that_polls() {
                         seat.get_up()
                     }
                 };
-                if called == Called::Poll {
+                if called == WakeReason::Poll {
                     break;
                 }
             }
@@ -227,8 +231,8 @@ fn a_role_comes_to_who_lies_beside_the_one_that_polls() {
             other.1.fetch_sub(1, Ordering::SeqCst);
             assert!(!other.0.hand_over());
         });
-        if !shared.0.lay_back(Who::new(2)) {
-            assert!(shared.0.is_polled_by(Who::new(2)));
+        if !shared.0.lay_back(WaiterId::new(2)) {
+            assert!(shared.0.is_polled_by(WaiterId::new(2)));
             shared.0.hand_over();
         }
         lier.join().unwrap();
@@ -239,17 +243,17 @@ fn a_role_comes_to_who_lies_beside_the_one_that_polls() {
 #[test]
 fn news_reach_who_lies_beside_the_one_that_polls() {
     model(|| {
-        let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
-        assert!(shared.0.begin(Who::new(2)));
+        let shared = Arc::new((Waiters::modelled(), AtomicBool::new(false)));
+        assert!(shared.0.begin(WaiterId::new(2)));
         let other = shared.clone();
         let lier = loom::thread::spawn(move || {
-            let mut seat = other.0.take(Who::new(3)).unwrap();
+            let mut seat = other.0.take(WaiterId::new(3)).unwrap();
             let seen = other.0.news();
             if !other.1.load(Ordering::Acquire) && seat.lie_beside(7, seen).is_ok() {
                 while !seat.is_called() {
                     loom::thread::yield_now();
                 }
-                assert_eq!(seat.get_up(), Called::Ask);
+                assert_eq!(seat.get_up(), WakeReason::Ask);
                 assert!(other.1.load(Ordering::Acquire));
             }
         });
@@ -264,36 +268,36 @@ fn news_reach_who_lies_beside_the_one_that_polls() {
 fn news_reach_who_lies_on_the_bell() {
     model(|| {
         let shared = Arc::new((
-            Seats::modelled(),
+            Waiters::modelled(),
             AtomicBool::new(false),
             AtomicBool::new(false),
         ));
-        assert!(shared.0.begin(Who::new(2)));
+        assert!(shared.0.begin(WaiterId::new(2)));
         let other = shared.clone();
         let reliever = loom::thread::spawn(move || {
             // What it brings about comes before anybody lies down, while somebody does, or after.
-            let relieved = other.0.relieve(Who::new(3));
+            let relieved = other.0.relieve(WaiterId::new(3));
             other.1.store(true, Ordering::Release);
             other.0.tell(|awaited| awaited == 7);
-            // Who was told may be about to get up.
-            let lay = relieved && other.0.is_bell_kept() && other.0.lay_back(Who::new(3));
+            // WaiterId was told may be about to get up.
+            let lay = relieved && other.0.is_bell_kept() && other.0.lay_back(WaiterId::new(3));
             if relieved && !lay {
-                let mut seat = other.0.take(Who::new(3)).unwrap();
+                let mut seat = other.0.take(WaiterId::new(3)).unwrap();
                 assert!(seat.lie_down(8, other.0.news()));
-                if seat.get_up() == Called::Poll {
+                if seat.get_up() == WakeReason::Poll {
                     other.0.hand_over();
                 }
             }
         });
         let seats = &shared.0;
-        let mut seat = seats.take(Who::new(2)).unwrap();
+        let mut seat = seats.take(WaiterId::new(2)).unwrap();
         let seen = seats.news();
         let mut role = true;
         if !shared.1.load(Ordering::Acquire) && seat.lie_down(7, seen) {
             while !seat.is_called() {
                 loom::thread::yield_now();
             }
-            role = seat.get_up() == Called::Poll;
+            role = seat.get_up() == WakeReason::Poll;
             assert!(shared.1.load(Ordering::Acquire));
         }
         if role {
@@ -307,8 +311,8 @@ fn news_reach_who_lies_on_the_bell() {
 #[test]
 fn news_and_a_role_that_come_together_both_count() {
     model(|| {
-        let shared = Arc::new((Seats::modelled(), AtomicBool::new(false)));
-        assert!(shared.0.begin(Who::new(2)));
+        let shared = Arc::new((Waiters::modelled(), AtomicBool::new(false)));
+        assert!(shared.0.begin(WaiterId::new(2)));
         let other = shared.clone();
         let waiter = loom::thread::spawn(move || {
             if await_flag(&other.0, 3, &other.1, 1) {

@@ -1,15 +1,17 @@
 //! Chores in racks, with real threads: what may be put where, what withdrawing and dropping mean,
 //! and a crowd doing all at once.
 
-use garonne_sync::task_node::{Chore, Life, Put, Refused, Step, Withdrawal};
-use garonne_sync::task_slots::{Racks, Tally};
+use garonne_sync::task_node::{
+    Cancellation, EnqueueError, Enqueued, RunOutcome, TaskNode, TaskState,
+};
+use garonne_sync::task_slots::{RunTally, TaskQueues};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::time::Duration;
 
-fn racks(sizes: &[usize]) -> Arc<Racks<u32>> {
-    Arc::new(Racks::new(sizes).unwrap())
+fn racks(sizes: &[usize]) -> Arc<TaskQueues<u32>> {
+    Arc::new(TaskQueues::new(sizes).unwrap())
 }
 
 #[test]
@@ -17,17 +19,17 @@ fn a_chore_is_run_with_the_runners_context_and_can_be_put_again() {
     let racks = racks(&[64]);
     let sum = Arc::new(AtomicU32::new(0));
     let total = sum.clone();
-    let chore = pin!(Chore::new(&racks, 0, move |context: &u32| {
+    let chore = pin!(TaskNode::new(&racks, 0, move |context: &u32| {
         total.fetch_add(*context, Ordering::Relaxed);
-        Step::Done
+        RunOutcome::Done
     }));
     let chore = chore.as_ref();
-    assert_eq!(chore.life(), Life::New);
+    assert_eq!(chore.life(), TaskState::New);
     for context in [3, 4] {
         assert_eq!(chore.put(0).unwrap().before, 0);
-        assert_eq!(chore.put(0), Err(Refused::Pending));
+        assert_eq!(chore.put(0), Err(EnqueueError::Pending));
         assert_eq!(racks.run(0, 0, &context).settled, 1);
-        assert_eq!(chore.life(), Life::Done);
+        assert_eq!(chore.life(), TaskState::Done);
     }
     assert_eq!(sum.load(Ordering::Relaxed), 7);
     assert!(racks.run(0, 0, &1).is_empty());
@@ -37,15 +39,15 @@ fn a_chore_is_run_with_the_runners_context_and_can_be_put_again() {
 fn a_repeating_chore_gets_one_turn_a_walk_until_it_is_done_and_tells_its_patience() {
     let racks = racks(&[64]);
     let runs = AtomicU32::new(0);
-    let chore = pin!(Chore::new(&racks, 70, move |_: &u32| {
+    let chore = pin!(TaskNode::new(&racks, 70, move |_: &u32| {
         if runs.fetch_add(1, Ordering::Relaxed) < 2 {
-            Step::Again
+            RunOutcome::Again
         } else {
-            Step::Done
+            RunOutcome::Done
         }
     }));
     chore.as_ref().put(0).unwrap();
-    let again = Tally {
+    let again = RunTally {
         settled: 0,
         again: 1,
         patience_us: 70,
@@ -58,34 +60,37 @@ fn a_repeating_chore_gets_one_turn_a_walk_until_it_is_done_and_tells_its_patienc
 #[test]
 fn a_full_rack_refuses_and_takes_again_when_one_is_settled() {
     let racks = racks(&[64]);
-    let make = || Arc::new(Chore::new(&racks, 0, |_: &u32| Step::Done));
+    let make = || Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
     // One in the post.
     let chores: Vec<_> = (0..65).map(|_| make()).collect();
     chores
         .iter()
         .for_each(|chore| assert!(chore.put_shared(0).is_ok()));
     let late = make();
-    assert_eq!(late.put_shared(0), Err(Refused::Full));
-    assert_eq!(late.put_shared(1), Err(Refused::Nowhere));
-    assert_eq!((late.life(), Arc::strong_count(&late)), (Life::New, 1));
-    assert_eq!(chores[40].withdraw(), Withdrawal::Settled(Life::Withdrawn));
+    assert_eq!(late.put_shared(0), Err(EnqueueError::Full));
+    assert_eq!(late.put_shared(1), Err(EnqueueError::Nowhere));
+    assert_eq!((late.life(), Arc::strong_count(&late)), (TaskState::New, 1));
+    assert_eq!(
+        chores[40].withdraw(),
+        Cancellation::Settled(TaskState::Withdrawn)
+    );
     assert!(late.put_shared(0).is_ok());
     assert_eq!(racks.run(0, 63, &0).settled, 65);
-    assert_eq!(late.life(), Life::Done);
+    assert_eq!(late.life(), TaskState::Done);
 }
 
 #[test]
 fn a_chore_that_repeats_leaves_the_post_to_those_that_come() {
     let racks = racks(&[64]);
     let rounds = AtomicU32::new(0);
-    let repeats = Arc::new(Chore::new(&racks, 0, move |_: &u32| {
+    let repeats = Arc::new(TaskNode::new(&racks, 0, move |_: &u32| {
         match rounds.fetch_add(1, Ordering::Relaxed) {
-            3 => Step::Done,
-            _ => Step::Again,
+            3 => RunOutcome::Done,
+            _ => RunOutcome::Again,
         }
     }));
-    let once = || Arc::new(Chore::new(&racks, 0, |_: &u32| Step::Done));
-    let put = |before: u32| Ok(Put { before });
+    let once = || Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
+    let put = |before: u32| Ok(Enqueued { before });
     assert_eq!(repeats.put_shared(0), put(0));
     assert_eq!(racks.run(0, 0, &0).again, 1);
     // The one is in the post, the other beside the first.
@@ -96,25 +101,31 @@ fn a_chore_that_repeats_leaves_the_post_to_those_that_come() {
     );
     let all = racks.run(0, 1, &0);
     assert_eq!((all.settled, all.again), (2, 1));
-    assert_eq!(repeats.withdraw(), Withdrawal::Settled(Life::Withdrawn));
+    assert_eq!(
+        repeats.withdraw(),
+        Cancellation::Settled(TaskState::Withdrawn)
+    );
     assert!(!racks.any_ready(0));
-    assert_eq!(racks.run(0, 2, &0), Tally::default());
+    assert_eq!(racks.run(0, 2, &0), RunTally::default());
 }
 
 #[test]
 fn a_chore_can_be_taken_back_from_the_post_and_put_again() {
     let racks = racks(&[64]);
-    let chore = Arc::new(Chore::new(&racks, 0, |_: &u32| Step::Done));
+    let chore = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
     for _ in 0..3 {
         chore.put_shared(0).unwrap();
-        assert_eq!(chore.withdraw(), Withdrawal::Settled(Life::Withdrawn));
+        assert_eq!(
+            chore.withdraw(),
+            Cancellation::Settled(TaskState::Withdrawn)
+        );
         assert!(!racks.any_ready(0));
     }
     chore.put_shared(0).unwrap();
     racks.clear();
     assert_eq!(
         (chore.life(), Arc::strong_count(&chore)),
-        (Life::Withdrawn, 1)
+        (TaskState::Withdrawn, 1)
     );
     chore.put_shared(0).unwrap();
     assert_eq!(racks.run(0, 0, &0).settled, 1);
@@ -122,8 +133,8 @@ fn a_chore_can_be_taken_back_from_the_post_and_put_again() {
 
 #[test]
 fn racks_beyond_their_limits_are_refused() {
-    assert!(Racks::<u32>::new(&[0]).is_none() && Racks::<u32>::new(&[513]).is_none());
-    assert!(Racks::<u32>::new(&vec![1; 65_537]).is_none());
+    assert!(TaskQueues::<u32>::new(&[0]).is_none() && TaskQueues::<u32>::new(&[513]).is_none());
+    assert!(TaskQueues::<u32>::new(&vec![1; 65_537]).is_none());
 }
 
 #[test]
@@ -132,9 +143,9 @@ fn a_dropped_chore_is_not_run() {
     let ran = Arc::new(AtomicBool::new(false));
     {
         let flag = ran.clone();
-        let chore = pin!(Chore::new(&racks, 0, move |_: &u32| {
+        let chore = pin!(TaskNode::new(&racks, 0, move |_: &u32| {
             flag.store(true, Ordering::Relaxed);
-            Step::Done
+            RunOutcome::Done
         }));
         chore.as_ref().put(0).unwrap();
     }
@@ -147,11 +158,11 @@ fn the_drop_of_a_chore_waits_for_its_run() {
     let racks = racks(&[64]);
     let (inside, over) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(false)));
     let (arrived, ended) = (inside.clone(), over.clone());
-    let chore = Box::pin(Chore::new(&racks, 0, move |_: &u32| {
+    let chore = Box::pin(TaskNode::new(&racks, 0, move |_: &u32| {
         arrived.wait();
         std::thread::sleep(Duration::from_millis(5));
         ended.store(true, Ordering::Release);
-        Step::Again
+        RunOutcome::Again
     }));
     chore.as_ref().put(0).unwrap();
     std::thread::scope(|scope| {
@@ -166,12 +177,12 @@ fn the_drop_of_a_chore_waits_for_its_run() {
 #[test]
 fn a_panic_fails_the_chore_and_spares_the_runner() {
     let racks = racks(&[64]);
-    let chore = Arc::new(Chore::new(&racks, 0, |_: &u32| -> Step {
+    let chore = Arc::new(TaskNode::new(&racks, 0, |_: &u32| -> RunOutcome {
         std::panic::resume_unwind(Box::new(()))
     }));
     chore.put_shared(0).unwrap();
     assert_eq!(racks.run(0, 0, &0).settled, 1);
-    assert_eq!(chore.life(), Life::Failed);
+    assert_eq!(chore.life(), TaskState::Failed);
     assert!(chore.wait(None));
 }
 
@@ -179,21 +190,21 @@ fn a_panic_fails_the_chore_and_spares_the_runner() {
 fn a_chore_that_withdraws_itself_is_not_run_again() {
     let racks = racks(&[64]);
     let own = Arc::new(OnceLock::<
-        std::sync::Weak<dyn Fn() -> Withdrawal + Send + Sync>,
+        std::sync::Weak<dyn Fn() -> Cancellation + Send + Sync>,
     >::new());
     let within = own.clone();
-    let chore = Arc::new(Chore::new(&racks, 0, move |_: &u32| {
+    let chore = Arc::new(TaskNode::new(&racks, 0, move |_: &u32| {
         let withdraw = within.get().and_then(std::sync::Weak::upgrade).unwrap();
-        assert_eq!(withdraw(), Withdrawal::AfterThisRun);
-        Step::Again
+        assert_eq!(withdraw(), Cancellation::AfterThisRun);
+        RunOutcome::Again
     }));
     let same = Arc::downgrade(&chore);
-    let withdraw: Arc<dyn Fn() -> Withdrawal + Send + Sync> =
+    let withdraw: Arc<dyn Fn() -> Cancellation + Send + Sync> =
         Arc::new(move || same.upgrade().unwrap().withdraw());
     own.set(Arc::downgrade(&withdraw)).unwrap();
     chore.put_shared(0).unwrap();
     assert_eq!(racks.run(0, 0, &0).settled, 1);
-    assert_eq!(chore.life(), Life::Withdrawn);
+    assert_eq!(chore.life(), TaskState::Withdrawn);
 }
 
 #[test]
@@ -202,9 +213,9 @@ fn the_last_owner_may_let_go_in_the_run_of_a_shared_chore() {
     type Slot = Mutex<Option<Arc<dyn Send + Sync>>>;
     let slot: Arc<Slot> = Arc::default();
     let emptied = slot.clone();
-    let chore = Arc::new(Chore::new(&racks, 0, move |_: &u32| {
+    let chore = Arc::new(TaskNode::new(&racks, 0, move |_: &u32| {
         emptied.lock().unwrap().take();
-        Step::Done
+        RunOutcome::Done
     }));
     chore.put_shared(0).unwrap();
     *slot.lock().unwrap() = Some(chore);
@@ -215,7 +226,7 @@ fn the_last_owner_may_let_go_in_the_run_of_a_shared_chore() {
 #[test]
 fn a_waiter_sleeps_until_the_chore_is_settled_or_its_time_is_over() {
     let racks = racks(&[64]);
-    let chore = Arc::new(Chore::new(&racks, 0, |_: &u32| Step::Done));
+    let chore = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
     chore.put_shared(0).unwrap();
     assert!(!chore.wait(Some(Duration::from_millis(1))));
     std::thread::scope(|scope| {
@@ -228,12 +239,12 @@ fn a_waiter_sleeps_until_the_chore_is_settled_or_its_time_is_over() {
 #[test]
 fn clearing_withdraws_what_waits_and_lets_go_of_it() {
     let racks = racks(&[64, 64]);
-    let chore = Arc::new(Chore::new(&racks, 0, |_: &u32| Step::Done));
+    let chore = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
     chore.put_shared(1).unwrap();
     racks.clear();
     assert_eq!(
         (chore.life(), Arc::strong_count(&chore)),
-        (Life::Withdrawn, 1)
+        (TaskState::Withdrawn, 1)
     );
     assert!(chore.put_shared(1).is_ok());
     racks.clear();
@@ -252,14 +263,14 @@ fn a_crowd_of_submitters_runners_and_withdrawers_loses_and_doubles_nothing() {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let (count, repeats) = (runs.clone(), random >> 28 & 3);
             let left = AtomicU32::new(repeats);
-            let chore = Arc::pin(Chore::new(&racks, 0, move |_: &u32| {
+            let chore = Arc::pin(TaskNode::new(&racks, 0, move |_: &u32| {
                 if left.load(Ordering::Relaxed) == 0 {
                     count.fetch_add(1, Ordering::Relaxed);
-                    return Step::Done;
+                    return RunOutcome::Done;
                 }
                 // Not an atomic decrement: only one runs it at a time.
                 left.store(left.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
-                Step::Again
+                RunOutcome::Again
             }));
             chore.as_ref().put((random >> 20 & 1) as usize).unwrap();
             if random >> 16 & 1 == 0 {
@@ -267,9 +278,9 @@ fn a_crowd_of_submitters_runners_and_withdrawers_loses_and_doubles_nothing() {
             }
             let life = Pin::as_ref(&chore).withdraw();
             match life {
-                Withdrawal::Settled(Life::Done) => done.fetch_add(1, Ordering::Relaxed),
+                Cancellation::Settled(TaskState::Done) => done.fetch_add(1, Ordering::Relaxed),
                 other => {
-                    assert_eq!(other, Withdrawal::Settled(Life::Withdrawn));
+                    assert_eq!(other, Cancellation::Settled(TaskState::Withdrawn));
                     0
                 }
             };

@@ -3,7 +3,7 @@
 
 use crate::cpuset::CpuSet;
 use crate::machine::Machine;
-use crate::placement::Nodes;
+use crate::placement::NumaNodes;
 
 /// What a rank is bound to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Default for Policy {
 
 /// What is available.
 #[derive(Clone, Debug)]
-pub struct Available<'a> {
+pub struct BindingInput<'a> {
     /// The machine.
     pub machine: &'a Machine,
     /// CPUs that other jobs are bound to.
@@ -87,7 +87,7 @@ pub struct Available<'a> {
 
 /// The decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct BindingPlan {
     /// CPUs of each rank; empty if nobody is bound.
     pub sets: Vec<CpuSet>,
     /// CPUs of the free cores of each rank's NUMA node that no rank has, for its helper; empty if
@@ -97,7 +97,7 @@ pub struct Plan {
     pub reason: String,
 }
 
-impl Plan {
+impl BindingPlan {
     fn unbound(reason: impl Into<String>) -> Self {
         Self {
             sets: Vec::new(),
@@ -108,7 +108,7 @@ impl Plan {
 }
 
 /// Decides for `ranks` ranks.
-pub fn plan(available: &Available<'_>, ranks: u32, policy: &Policy) -> Plan {
+pub fn plan(available: &BindingInput<'_>, ranks: u32, policy: &Policy) -> BindingPlan {
     let per_rank = policy.cores_per_rank.max(1);
     let wanted = u64::from(ranks) * u64::from(per_rank);
     let all = available.machine.cores();
@@ -118,18 +118,18 @@ pub fn plan(available: &Available<'_>, ranks: u32, policy: &Policy) -> Plan {
         .cloned()
         .collect();
     match policy.bind {
-        BindTo::None => return Plan::unbound("asked for"),
+        BindTo::None => return BindingPlan::unbound("asked for"),
         BindTo::Auto if wanted > all.len() as u64 => {
-            return Plan::unbound(format!("{wanted} cores wanted, {} there", all.len()));
+            return BindingPlan::unbound(format!("{wanted} cores wanted, {} there", all.len()));
         }
         BindTo::Auto if wanted * 1000 > u64::from(available.cpus_milli) => {
             let quota = f64::from(available.cpus_milli) / 1000.0;
-            return Plan::unbound(format!("{wanted} cores wanted, the quota is {quota}"));
+            return BindingPlan::unbound(format!("{wanted} cores wanted, the quota is {quota}"));
         }
         BindTo::Auto | BindTo::Core | BindTo::Thread
             if free.is_empty() || wanted > free.len() as u64 && free.len() < all.len() =>
         {
-            return Plan::unbound(format!(
+            return BindingPlan::unbound(format!(
                 "{wanted} cores wanted, {} not taken by other jobs",
                 free.len()
             ));
@@ -151,7 +151,7 @@ pub fn plan(available: &Available<'_>, ranks: u32, policy: &Policy) -> Plan {
             .map(|rank| take(&cores, rank as usize * per_rank as usize, per_rank as usize))
             .collect(),
     };
-    Plan {
+    BindingPlan {
         spare: spare(available.machine, &free, &sets),
         sets,
         reason: String::from(if policy.bind == BindTo::Auto {
@@ -186,7 +186,7 @@ fn scattered(
     if sizes.iter().sum::<usize>() < ranks as usize {
         return None;
     }
-    let shape = Nodes::new(&sizes)?;
+    let shape = NumaNodes::new(&sizes)?;
     (0..ranks)
         .map(|rank| {
             let spot = shape.rank(rank, ranks)?;
@@ -280,11 +280,11 @@ mod tests {
     use crate::machine::tests::regular;
     use proptest::prelude::*;
 
-    fn decide(machine: &Machine, taken: &str, ranks: u32, policy: Policy) -> Plan {
+    fn decide(machine: &Machine, taken: &str, ranks: u32, policy: Policy) -> BindingPlan {
         let taken = CpuSet::parse(taken).unwrap();
         let cpus_milli = machine.pus.len() as u32 * 1000;
         plan(
-            &Available {
+            &BindingInput {
                 machine,
                 taken: &taken,
                 cpus_milli,
@@ -294,7 +294,7 @@ mod tests {
         )
     }
 
-    fn texts(plan: &Plan) -> Vec<String> {
+    fn texts(plan: &BindingPlan) -> Vec<String> {
         plan.sets.iter().map(CpuSet::to_string).collect()
     }
 
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn a_quota_counts_as_cores() {
         let machine = regular(1, 4, 1);
-        let available = Available {
+        let available = BindingInput {
             machine: &machine,
             taken: &CpuSet::new(),
             cpus_milli: 1500,
@@ -418,7 +418,7 @@ mod tests {
             for bind in [BindTo::Auto, BindTo::Core, BindTo::Thread] {
                 for map in [MapBy::Scatter, MapBy::Core, MapBy::Cache, MapBy::Numa, MapBy::Package] {
                     let policy = Policy { bind, map, cores_per_rank: per_rank };
-                    let available = Available { machine: &machine, taken: &taken, cpus_milli: u32::MAX };
+                    let available = BindingInput { machine: &machine, taken: &taken, cpus_milli: u32::MAX };
                     let plan = plan(&available, ranks, &policy);
                     prop_assert!(plan.sets.is_empty() || plan.sets.len() == ranks as usize);
                     for set in &plan.sets {

@@ -19,7 +19,7 @@ const CLASSES: [&str; 7] = [
 
 /// Where a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Near {
+pub enum DeviceLocality {
     /// Near these CPUs.
     Cpus(CpuSet),
     /// Nowhere in particular: it is no piece of hardware (`lo`, a bridge, an interface of a virtual
@@ -29,12 +29,12 @@ pub enum Near {
 
 /// Where `device` (`eth0`, `mlx5_0`, `card0`, `nvme0n1`, a PCI address such as `0000:3b:00.0`) is
 /// on this machine. `None`: there is no such device.
-pub fn find(device: &str) -> Option<Near> {
+pub fn find(device: &str) -> Option<DeviceLocality> {
     read(Path::new("/sys"), device)
 }
 
 /// The same below another root, laid out as `/sys`.
-pub fn read(root: &Path, device: &str) -> Option<Near> {
+pub fn read(root: &Path, device: &str) -> Option<DeviceLocality> {
     if device.is_empty() || device.contains('/') || device.starts_with('.') {
         return None;
     }
@@ -46,7 +46,7 @@ pub fn read(root: &Path, device: &str) -> Option<Near> {
     let told = [found.join("device"), found]
         .iter()
         .find_map(|dir| near(root, dir));
-    Some(told.map_or(Near::Anywhere, Near::Cpus))
+    Some(told.map_or(DeviceLocality::Anywhere, DeviceLocality::Cpus))
 }
 
 fn near(root: &Path, dir: &Path) -> Option<CpuSet> {
@@ -83,8 +83,8 @@ mod tests {
         write("devices/system/node/node1/cpulist", "4-7");
         let near = |name: &str| {
             read(&root, name).map(|near| match near {
-                Near::Cpus(cpus) => cpus.to_string(),
-                Near::Anywhere => String::from("anywhere"),
+                DeviceLocality::Cpus(cpus) => cpus.to_string(),
+                DeviceLocality::Anywhere => String::from("anywhere"),
             })
         };
         assert_eq!(near("eth7").as_deref(), Some("4-7"));

@@ -7,7 +7,7 @@
 //! send at once, those near a device should use it alone, and those near none all equally.
 
 use crate::cpuset::CpuSet;
-use crate::device::Near;
+use crate::device::DeviceLocality;
 
 /// What a device gives that is far, of what it gives to who is near: with that, parts by rate gain
 /// the 15 % over equal parts, since (1 + far) / (2 far) = 1.15.
@@ -16,12 +16,12 @@ pub const FAR: f64 = 1.0 / 1.3;
 /// How much each of these devices gives to who runs on `cpus`, as shares of what the best gives: 0,
 /// it is to be left to others. `all_send`: so do all cores of the machine. As long as it is not
 /// known where each device is, or none is nearer than the others, all are alike.
-pub fn shares(cpus: &CpuSet, devices: &[Near], all_send: bool) -> Vec<f64> {
+pub fn shares(cpus: &CpuSet, devices: &[DeviceLocality], all_send: bool) -> Vec<f64> {
     let near: Option<Vec<bool>> = devices
         .iter()
         .map(|device| match device {
-            Near::Cpus(around) => Some(around.meets(cpus)),
-            Near::Anywhere => None,
+            DeviceLocality::Cpus(around) => Some(around.meets(cpus)),
+            DeviceLocality::Anywhere => None,
         })
         .collect();
     let near = near.filter(|near| near.contains(&true) && near.contains(&false));
@@ -40,9 +40,9 @@ mod tests {
     use crate::tree::{Kind, Tree};
 
     /// The machine of the measurements: four processors, two of which have a device.
-    fn machine() -> (Tree, Vec<Near>) {
+    fn machine() -> (Tree, Vec<DeviceLocality>) {
         let tree = Tree::regular(4, 1, 1, 2);
-        let devices = ["0-1", "2-3"].map(|cpus| Near::Cpus(CpuSet::parse(cpus).unwrap()));
+        let devices = ["0-1", "2-3"].map(|cpus| DeviceLocality::Cpus(CpuSet::parse(cpus).unwrap()));
         (tree, devices.into())
     }
 
@@ -90,12 +90,12 @@ mod tests {
 
     #[test]
     fn where_nothing_is_known_or_all_are_near_nobody_is_favoured() {
-        let near = |cpus: &str| Near::Cpus(CpuSet::parse(cpus).unwrap());
+        let near = |cpus: &str| DeviceLocality::Cpus(CpuSet::parse(cpus).unwrap());
         for devices in [
             vec![],
             vec![near("0-3")],
             vec![near("0-3"), near("0-7")],
-            vec![near("0-3"), Near::Anywhere],
+            vec![near("0-3"), DeviceLocality::Anywhere],
         ] {
             assert_eq!(shares(&cpu(1), &devices, true), vec![1.0; devices.len()]);
         }

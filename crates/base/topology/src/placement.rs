@@ -14,7 +14,7 @@ use crate::tree::{Kind, Tree};
 
 /// A core, by its node and its place in the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Spot {
+pub struct CorePosition {
     /// Which of the nodes.
     pub node: usize,
     /// Which of the node's cores.
@@ -23,16 +23,16 @@ pub struct Spot {
 
 /// Where a rank's worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerSpot {
+pub enum WorkerPosition {
     /// On a core of the rank's node that no rank has.
-    Spare(Spot),
+    Spare(CorePosition),
     /// On the rank's own core: its node has no core to spare.
-    Shared(Spot),
+    Shared(CorePosition),
 }
 
-impl WorkerSpot {
+impl WorkerPosition {
     /// The core, whoever else is on it.
-    pub fn spot(self) -> Spot {
+    pub fn spot(self) -> CorePosition {
         match self {
             Self::Spare(spot) | Self::Shared(spot) => spot,
         }
@@ -41,11 +41,11 @@ impl WorkerSpot {
 
 /// Cores per NUMA node, nodes without cores left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nodes {
+pub struct NumaNodes {
     cores: Vec<usize>,
 }
 
-impl Nodes {
+impl NumaNodes {
     /// Nodes with these numbers of cores. `None` if there is no core.
     pub fn new(cores: &[usize]) -> Option<Self> {
         let cores: Vec<usize> = cores.iter().copied().filter(|count| *count > 0).collect();
@@ -72,7 +72,7 @@ impl Nodes {
     }
 
     /// Algorithm 1: where rank `rank` of `ranks` runs. `None`: there is no such rank.
-    pub fn rank(&self, rank: u32, ranks: u32) -> Option<Spot> {
+    pub fn rank(&self, rank: u32, ranks: u32) -> Option<CorePosition> {
         if rank >= ranks {
             return None;
         }
@@ -84,26 +84,26 @@ impl Nodes {
             .find(|node| self.first(*node) <= global)?;
         let local = u64::from(rank) - self.first_rank(node, ranks);
         let core = local * self.cores[node] as u64 / self.ranks_in(node, ranks);
-        Some(Spot {
+        Some(CorePosition {
             node,
             core: core as usize,
         })
     }
 
     /// Algorithm 2: where the worker of rank `rank` of `ranks` runs. `None`: there is no such rank.
-    pub fn worker(&self, rank: u32, ranks: u32) -> Option<WorkerSpot> {
+    pub fn worker(&self, rank: u32, ranks: u32) -> Option<WorkerPosition> {
         let own = self.rank(rank, ranks)?;
         let cores = self.cores[own.node] as u64;
         let busy = self.ranks_in(own.node, ranks);
         if busy >= cores {
-            return Some(WorkerSpot::Shared(own));
+            return Some(WorkerPosition::Shared(own));
         }
         // Free cores lie `cores / free` apart: the one after position p is the (⌊p / spacing⌋ +
         // 1)th, at ⌈that · spacing⌉ - 1.
         let free = cores - busy;
         let nth = own.core as u64 * free / cores + 1;
         let core = (nth * cores).div_ceil(free) - 1;
-        Some(WorkerSpot::Spare(Spot {
+        Some(WorkerPosition::Spare(CorePosition {
             node: own.node,
             core: core as usize,
         }))
@@ -112,7 +112,7 @@ impl Nodes {
 
 /// A rank and its worker on a real machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct RankPlacement {
     /// CPUs of the rank's core.
     pub rank: CpuSet,
     /// CPUs of the worker's core.
@@ -122,7 +122,7 @@ pub struct Pair {
 }
 
 /// Places `ranks` ranks and their workers on the cores of a machine.
-pub fn place(tree: &Tree, ranks: u32) -> Vec<Pair> {
+pub fn place(tree: &Tree, ranks: u32) -> Vec<RankPlacement> {
     let areas = tree.areas();
     let cores = &areas[..tree.cores()];
     let mut nodes: Vec<&CpuSet> = areas
@@ -142,17 +142,17 @@ pub fn place(tree: &Tree, ranks: u32) -> Vec<Pair> {
             inside.map(|core| &core.cpus).collect()
         })
         .collect();
-    let Some(shape) = Nodes::new(&nodes.iter().map(Vec::len).collect::<Vec<_>>()) else {
+    let Some(shape) = NumaNodes::new(&nodes.iter().map(Vec::len).collect::<Vec<_>>()) else {
         return Vec::new();
     };
-    let at = |spot: Spot| nodes[spot.node][spot.core].clone();
+    let at = |spot: CorePosition| nodes[spot.node][spot.core].clone();
     (0..ranks)
         .filter_map(|rank| {
             let worker = shape.worker(rank, ranks)?;
-            Some(Pair {
+            Some(RankPlacement {
                 rank: at(shape.rank(rank, ranks)?),
                 worker: at(worker.spot()),
-                spare: matches!(worker, WorkerSpot::Spare(_)),
+                spare: matches!(worker, WorkerPosition::Spare(_)),
             })
         })
         .collect()
@@ -166,8 +166,8 @@ mod tests {
 
     /// Cores of ranks and workers, counted through the machine.
     fn rows(cores: &[usize], ranks: u32) -> (Vec<usize>, Vec<usize>) {
-        let nodes = Nodes::new(cores).unwrap();
-        let flat = |spot: Spot| nodes.first(spot.node) as usize + spot.core;
+        let nodes = NumaNodes::new(cores).unwrap();
+        let flat = |spot: CorePosition| nodes.first(spot.node) as usize + spot.core;
         (
             (0..ranks)
                 .map(|rank| flat(nodes.rank(rank, ranks).unwrap()))
@@ -232,8 +232,8 @@ mod tests {
         fn workers_stay_in_their_node_and_off_every_rank_while_a_core_is_free(
             cores in proptest::collection::vec(1usize..20, 1..9), ranks in 1u32..200,
         ) {
-            let nodes = Nodes::new(&cores).unwrap();
-            let taken: BTreeSet<Spot> = (0..ranks).filter_map(|rank| nodes.rank(rank, ranks)).collect();
+            let nodes = NumaNodes::new(&cores).unwrap();
+            let taken: BTreeSet<CorePosition> = (0..ranks).filter_map(|rank| nodes.rank(rank, ranks)).collect();
             let total: usize = cores.iter().sum();
             if ranks as usize <= total {
                 prop_assert_eq!(taken.len(), ranks as usize, "two ranks share a core though there are enough");
@@ -241,19 +241,19 @@ mod tests {
             for rank in 0..ranks {
                 let own = nodes.rank(rank, ranks).unwrap();
                 prop_assert!(own.core < cores[own.node]);
-                let free = (0..cores[own.node]).filter(|core| !taken.contains(&Spot { node: own.node, core: *core })).count();
+                let free = (0..cores[own.node]).filter(|core| !taken.contains(&CorePosition { node: own.node, core: *core })).count();
                 match nodes.worker(rank, ranks).unwrap() {
-                    WorkerSpot::Spare(spot) => {
+                    WorkerPosition::Spare(spot) => {
                         prop_assert!(spot.node == own.node && spot.core < cores[own.node] && !taken.contains(&spot));
                     }
-                    WorkerSpot::Shared(spot) => prop_assert!(spot == own && free == 0),
+                    WorkerPosition::Shared(spot) => prop_assert!(spot == own && free == 0),
                 }
             }
         }
 
         #[test]
         fn ranks_are_shared_out_by_cores(cores in proptest::collection::vec(1usize..20, 1..9), ranks in 1u32..200) {
-            let nodes = Nodes::new(&cores).unwrap();
+            let nodes = NumaNodes::new(&cores).unwrap();
             let total: usize = cores.iter().sum();
             for (node, count) in cores.iter().enumerate() {
                 let share = nodes.ranks_in(node, ranks) as f64 - f64::from(ranks) * *count as f64 / total as f64;
@@ -302,8 +302,8 @@ mod tests {
 
     #[test]
     fn a_node_without_cores_takes_no_rank() {
-        assert_eq!(Nodes::new(&[0, 4, 0, 4]), Nodes::new(&[4, 4]));
-        assert_eq!(Nodes::new(&[0]), None);
-        assert_eq!(Nodes::new(&[4]).unwrap().rank(3, 3), None);
+        assert_eq!(NumaNodes::new(&[0, 4, 0, 4]), NumaNodes::new(&[4, 4]));
+        assert_eq!(NumaNodes::new(&[0]), None);
+        assert_eq!(NumaNodes::new(&[4]).unwrap().rank(3, 3), None);
     }
 }

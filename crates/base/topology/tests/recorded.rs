@@ -1,6 +1,6 @@
 //! Trees and placement on real machines, recorded from their sysfs (`examples/describe.rs`).
 
-use garonne_topology::binding::{Available, Policy, plan};
+use garonne_topology::binding::{BindingInput, Policy, plan};
 use garonne_topology::machine::{Machine, Pu};
 use garonne_topology::placement::place;
 use garonne_topology::{CpuSet, Kind, Tree};
@@ -136,7 +136,7 @@ fn ranks_are_bound_by_default_as_placement_says_and_helpers_get_the_spare_cores_
         let tree = Tree::parse(description).expect(name);
         let machine = machine(&tree);
         for ranks in 1..=tree.cores() as u32 {
-            let available = Available {
+            let available = BindingInput {
                 machine: &machine,
                 taken: &CpuSet::new(),
                 cpus_milli: u32::MAX,

@@ -7,7 +7,7 @@
 
 use crate::limits::{BLOCKS_AT_A_TIME, BLOCKS_AT_FIRST, BOUNCE};
 use crate::transport::Room;
-use garonne_sync::copy::{Stores, copy_mem_with};
+use garonne_sync::copy::{StoreKind, copy_mem_with};
 use garonne_sync::user::{Data, Packed, UserMem};
 
 /// From this mean block length on, copying block by block beats gathering.
@@ -33,7 +33,7 @@ impl Bounce {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
     mem: UserMem,
-    stores: Stores,
+    stores: StoreKind,
 }
 
 impl Fill {
@@ -49,8 +49,8 @@ impl Fill {
     #[inline]
     fn put(self, at: usize, src: UserMem, offset: isize, len: usize) {
         match self.stores {
-            Stores::Cached => self.mem.copy_from(at as isize, src, offset, len),
-            Stores::Streamed => {
+            StoreKind::Cached => self.mem.copy_from(at as isize, src, offset, len),
+            StoreKind::Streamed => {
                 copy_mem_with(
                     self.stores,
                     self.mem.offset(at as isize),
@@ -116,7 +116,7 @@ fn copy_out_shaped(data: &Data, from: u64, target: Fill, len: usize, bounce: &mu
     let mut done = by_blocks(data, from, len as u64, blocks, |at, offset, length| {
         target.put(at as usize, data.mem, offset, length)
     }) as usize;
-    if target.stores == Stores::Cached && done < len {
+    if target.stores == StoreKind::Cached && done < len {
         let rest = Packed::new(target.mem.offset(done as isize), len - done);
         return data.pack_to(from + done as u64, rest);
     }
@@ -130,13 +130,13 @@ fn copy_out_shaped(data: &Data, from: u64, target: Fill, len: usize, bounce: &mu
 
 /// Copies `len` bytes at `source` to packed bytes `[from, from + len)` of `data`.
 pub(crate) fn copy_in(data: &Data, from: u64, source: UserMem, len: usize, bounce: &mut Bounce) {
-    copy_in_with(Stores::Cached, data, from, (source, len), bounce);
+    copy_in_with(StoreKind::Cached, data, from, (source, len), bounce);
 }
 
 /// As [`copy_in`], large blocks with these stores; those that bypass the caches only from memory
 /// that does not overlap.
 pub(crate) fn copy_in_with(
-    stores: Stores,
+    stores: StoreKind,
     data: &Data,
     from: u64,
     (source, len): (UserMem, usize),
@@ -149,8 +149,8 @@ pub(crate) fn copy_in_with(
         &mut bounce.blocks,
         |at, offset, length| match stores {
             // May overlap, in messages to the own rank.
-            Stores::Cached => data.mem.copy_from(offset, source, at as isize, length),
-            Stores::Streamed => copy_mem_with(
+            StoreKind::Cached => data.mem.copy_from(offset, source, at as isize, length),
+            StoreKind::Streamed => copy_mem_with(
                 stores,
                 data.mem.offset(offset),
                 source.offset(at as isize),
@@ -169,7 +169,7 @@ pub(crate) fn copy_between(source: &Data, target: &Data, len: u64, bounce: &mut 
     if target.layout.is_none() {
         let target = Fill {
             mem: target.mem,
-            stores: Stores::Cached,
+            stores: StoreKind::Cached,
         };
         return copy_out(source, 0, target, len as usize, bounce);
     }

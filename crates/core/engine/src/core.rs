@@ -28,7 +28,7 @@ use crate::schedule::order::Order;
 use crate::schedule::plugin::Loaded;
 use crate::schedule::priority::Priorities;
 use crate::transport::{Header, Kind, Reach};
-use garonne_sync::post_mortem::Area;
+use garonne_sync::post_mortem::PostMortemArea;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::UserMem;
 use std::collections::{BTreeMap, VecDeque};
@@ -123,7 +123,7 @@ pub(crate) struct Core {
     pub self_credit: u64,
     pub events: Events,
     /// Where events and tracks lie; see `post_mortem`.
-    pub area: Option<Arc<Area>>,
+    pub area: Option<Arc<PostMortemArea>>,
     /// Where to show what was sent and what is kept.
     pub tally: Option<Segment>,
     pub bounce: Bounce,

@@ -14,7 +14,7 @@ use crate::peer::state::Quotas;
 use crate::protocol::dispatch::SELF_GATE;
 use crate::requests::{Fresh, Mark, Side, State};
 use crate::transport::{Limits, Rail};
-use garonne_sync::post_mortem::Area;
+use garonne_sync::post_mortem::PostMortemArea;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl<R: Rail> Shard<R> {
 
     /// Has what happens from now on recorded in this area, for readers after the process's death
     /// ([`crate::observe::post_mortem`]). To be called before anything else.
-    pub fn record_in(&mut self, area: Arc<Area>) {
+    pub fn record_in(&mut self, area: Arc<PostMortemArea>) {
         self.core.events = Events::new(Some(&area));
         self.core.area = Some(area);
     }

@@ -15,9 +15,9 @@ use crate::limits::{DESCRIPTOR_BLOB_MAX, NAP_AMONG};
 use crate::protocol::offload::{Lift, Lifted};
 pub use crate::protocol::packet::{Header, Kind, Pieces};
 use crate::protocol::wire::{FLAG_FAILED, FLAG_PART, FLAG_UNCALLED};
-use garonne_sync::copy::Stores;
+use garonne_sync::copy::StoreKind;
 use garonne_sync::shm::Segment;
-use garonne_sync::slot_batch::Run;
+use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -59,7 +59,7 @@ pub struct Room {
     /// The rail's own mark.
     pub token: u64,
     /// Which stores bring the payload to the peer soonest. Others do, too.
-    pub stores: Stores,
+    pub stores: StoreKind,
 }
 
 /// A small packet that lies ready.
@@ -382,7 +382,7 @@ pub trait Rail {
     /// Where small plain packets to `peer` go without the rail being asked for each, once
     /// [`Rail::open_run`] opened it. Whatever else is sent to the peer closes it. `None`: this rail
     /// has no such thing towards the peer, or not yet.
-    fn run(&mut self, peer: Peer) -> Option<Arc<Run>> {
+    fn run(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
         let _ = peer;
         None
     }

@@ -9,7 +9,7 @@ use garonne_engine::transport::{
     Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Header, Kind, Limits, Rail, Reach,
     Refusal, Room, Sink, Step, Token, WakeSource,
 };
-use garonne_sync::copy::Stores;
+use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -68,7 +68,7 @@ impl Rail for Mouth {
             len,
             peer,
             token: 0,
-            stores: Stores::Cached,
+            stores: StoreKind::Cached,
         };
         self.lent.push(scratch);
         Ok(room)

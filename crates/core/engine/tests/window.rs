@@ -14,7 +14,7 @@ use garonne_engine::transport::{
     Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token,
     WakeSource,
 };
-use garonne_sync::copy::Stores;
+use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl Rail for Narrow {
             len,
             peer,
             token: 0,
-            stores: Stores::Cached,
+            stores: StoreKind::Cached,
         };
         self.lent.push(scratch);
         Ok(room)

@@ -6,8 +6,8 @@
 //! descriptor is read, a task repeats until something has happened, and a blocking call waits on a
 //! thread of its own.
 
-use garonne_progress::events::{Interest, Next};
-use garonne_progress::tasks::{At, Error, How, Place, Step, Urgency, shared};
+use garonne_progress::events::{Interest, WatchAction};
+use garonne_progress::tasks::{Error, Place, RunContext, RunOutcome, TaskOptions, Urgency, shared};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let numbers: Arc<Vec<u64>> = Arc::new((0..1 << 20).collect());
     let (total, beats) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
 
-    let now = How {
+    let now = TaskOptions {
         urgency: Urgency::Now,
-        ..How::at(Place::Machine)
+        ..TaskOptions::at(Place::Machine)
     };
     let beat = beats.clone();
     let every = Duration::from_millis(1);
-    let alarm = tasks.on_alarm((every, Some(every)), &now, move |_: &At| {
+    let alarm = tasks.on_alarm((every, Some(every)), &now, move |_: &RunContext| {
         beat.fetch_add(1, Ordering::Relaxed);
-        Next::Keep
+        WatchAction::Keep
     })?;
     // Read to its end each time: what is left would call this again at once.
     let (mut writer, reader) = UnixStream::pair()?;
@@ -43,46 +43,49 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let its_bytes = bytes.clone();
     let letters = tasks.on_descriptor(
         (&watched, Interest::Readable),
-        &How::at(Place::Machine),
-        move |_: &At| {
+        &TaskOptions::at(Place::Machine),
+        move |_: &RunContext| {
             let mut buffer = [0; 64];
             loop {
                 match (&reader).read(&mut buffer) {
-                    Ok(0) => return Next::Stop,
+                    Ok(0) => return WatchAction::Stop,
                     Ok(got) => its_bytes.fetch_add(got as u64, Ordering::Relaxed),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Keep,
-                    Err(_) => return Next::Stop,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        return WatchAction::Keep;
+                    }
+                    Err(_) => return WatchAction::Stop,
                 };
             }
         },
     )?;
     // Looked at by whoever is idle, at least every millisecond, until it is done.
-    let patient = How {
+    let patient = TaskOptions {
         patience: Some(every),
-        ..How::at(Place::Machine)
+        ..TaskOptions::at(Place::Machine)
     };
     let beat = beats.clone();
-    let repeats = Arc::new(tasks.task(
-        &patient,
-        move |_: &At| match beat.load(Ordering::Relaxed) {
-            0 => Step::Again,
-            _ => Step::Done,
-        },
-    )?);
+    let repeats =
+        Arc::new(tasks.task(
+            &patient,
+            move |_: &RunContext| match beat.load(Ordering::Relaxed) {
+                0 => RunOutcome::Again,
+                _ => RunOutcome::Done,
+            },
+        )?);
     tasks.submit_shared(&repeats)?;
     let answer = tasks.blocking(|| {
         std::thread::sleep(Duration::from_millis(20));
         "the answer"
     })?;
 
-    let near = How::at(Place::NearCaller);
+    let near = TaskOptions::at(Place::NearCaller);
     let size = numbers.len() / PIECES;
     let pieces = (0..PIECES).map(|index| {
         let (numbers, total) = (numbers.clone(), total.clone());
-        tasks.task(&near, move |_: &At| {
+        tasks.task(&near, move |_: &RunContext| {
             let piece = &numbers[index * size..(index + 1) * size];
             total.fetch_add(piece.iter().sum(), Ordering::Relaxed);
-            Step::Done
+            RunOutcome::Done
         })
     });
     // Pinned: their queue knows where they lie, and their drop takes back what nobody has begun.

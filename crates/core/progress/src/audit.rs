@@ -1,9 +1,9 @@
 //! What a check of a program's messages asks the engines of a rank.
 
-use crate::environment::Surroundings;
-use crate::locked_engine::EngineHost;
-use crate::messaging::Host;
-use crate::sharded::Sharded;
+use crate::environment::Environment;
+use crate::locked_engine::LockedEngine;
+use crate::messaging::Messaging;
+use crate::sharded::ShardedEngine;
 use garonne_engine::api::{Origin, Peer, in_shard, shard_of};
 use garonne_engine::observe::events::{Kept, Sent};
 use garonne_engine::transport::Rail;
@@ -29,7 +29,7 @@ pub trait MessageAudit {
     }
 }
 
-impl<R: Rail + Send, S: Surroundings> MessageAudit for EngineHost<R, S> {
+impl<R: Rail + Send, S: Environment> MessageAudit for LockedEngine<R, S> {
     fn unreceived(&self) -> Vec<Kept> {
         while self.progress_surely() {}
         self.inspect(|shard| shard.unreceived().collect())
@@ -44,7 +44,7 @@ impl<R: Rail + Send, S: Surroundings> MessageAudit for EngineHost<R, S> {
     }
 }
 
-impl<R: Rail + Send + 'static, S: Surroundings + 'static> MessageAudit for Sharded<R, S> {
+impl<R: Rail + Send + 'static, S: Environment + 'static> MessageAudit for ShardedEngine<R, S> {
     fn unreceived(&self) -> Vec<Kept> {
         // Peers may have sent to shards in which this rank has not done anything yet.
         let shards = 0..self.shards();

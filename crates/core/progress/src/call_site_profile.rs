@@ -20,7 +20,7 @@ pub(crate) const AGAIN: u64 = u64::MAX;
 
 /// A moment, and what is judged at it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct ProfileTime {
     /// Since any fixed point.
     pub at: Duration,
     /// Being away for less is not worth hands.
@@ -30,7 +30,7 @@ pub(crate) struct Moment {
 /// See the module's paragraph. Relaxed everywhere: a stale value costs one needless or missed
 /// lending.
 #[derive(Debug, Default)]
-pub(crate) struct Habit {
+pub(crate) struct CallSiteProfile {
     /// Whose each entry is.
     sites: [AtomicU64; SITES],
     /// Times in a row that each left something open for a moment only.
@@ -50,10 +50,10 @@ fn entry(site: u64) -> usize {
     (site.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % (SITES - 1)
 }
 
-impl Habit {
+impl CallSiteProfile {
     /// A call leaves something open. `all_over`: of what was left open before nothing is, and
     /// nobody had to wait for it. Whether hands are worth lending.
-    pub(crate) fn leave(&self, site: u64, now: Moment, all_over: bool) -> bool {
+    pub(crate) fn leave(&self, site: u64, now: ProfileTime, all_over: bool) -> bool {
         if all_over {
             self.back(now);
         }
@@ -67,7 +67,7 @@ impl Habit {
     }
 
     /// The call returns to the program now: what it did itself is no computing.
-    pub(crate) fn go(&self, now: Moment) {
+    pub(crate) fn go(&self, now: ProfileTime) {
         self.since
             .store(now.at.as_nanos() as u64, Ordering::Relaxed);
     }
@@ -79,7 +79,7 @@ impl Habit {
     }
 
     /// The program waits for something.
-    pub(crate) fn back(&self, now: Moment) {
+    pub(crate) fn back(&self, now: ProfileTime) {
         let sites = self.away.swap(0, Ordering::Relaxed);
         let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
         let long = now.at.saturating_sub(since) >= now.worth;
@@ -100,8 +100,8 @@ mod tests {
 
     const WORTH: Duration = Duration::from_micros(50);
 
-    fn at(nanos: u128) -> Moment {
-        Moment {
+    fn at(nanos: u128) -> ProfileTime {
+        ProfileTime {
             at: Duration::from_nanos(nanos as u64),
             worth: WORTH,
         }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_site_that_waits_at_once_is_not_lent_hands_until_it_computes_once() {
-        let habit = Habit::default();
+        let habit = CallSiteProfile::default();
         let (long, mut now) = (WORTH.as_nanos(), 0);
         let mut turn = |gap| {
             let lent = habit.leave(7, at(now), false);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_site_is_not_judged_by_what_others_of_its_entry_do() {
-        let habit = Habit::default();
+        let habit = CallSiteProfile::default();
         let other = (8..).find(|&site| entry(site) == entry(7)).unwrap();
         assert!((0..10_000).all(|site| entry(site) != entry(AGAIN)));
         for _ in 0..2 * SHORTS {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_ended_without_a_wait_is_learned_from_at_the_next_call() {
-        let habit = Habit::default();
+        let habit = CallSiteProfile::default();
         for call in 0..u128::from(SHORTS) {
             assert!(habit.leave(7, at(call), true));
         }
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn several_open_at_a_time_are_judged_by_the_time_after_the_last() {
-        let habit = Habit::default();
+        let habit = CallSiteProfile::default();
         for _ in 0..SHORTS {
             habit.leave(1, at(0), false);
             habit.leave(2, at(WORTH.as_nanos()), false);

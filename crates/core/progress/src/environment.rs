@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// How long a waiter looks before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct SpinBudget {
     /// Polls without success before giving way; 0 when more ranks than cores are runnable.
     pub spins: u32,
     /// Times that others take the core when it is given to them before it sleeps, and 0 where
@@ -25,7 +25,7 @@ pub struct Patience {
 
 /// What became of a core that a thread gave away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
+pub enum YieldOutcome {
     /// Nobody else wanted it.
     InVain,
     /// Others ran there.
@@ -34,7 +34,7 @@ pub enum Given {
 
 /// Callers in another process of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Senders {
+pub struct PossibleSenders {
     /// The process, by its id as seen from here.
     pub process: u32,
     /// One of these it was.
@@ -44,22 +44,22 @@ pub struct Senders {
 /// What others may know of a communicator. Where its list and its counters lie stays readable until
 /// it is told that the communicator is no more.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct CommunicatorInfo<'a> {
     /// As the program named it; empty if it did not.
     pub name: &'a str,
     /// Its members' processes.
-    pub members: Members<'a>,
-    /// How many collectives this process has entered, by [`Counted`]. They stay readable as long as
+    pub members: GroupMembers<'a>,
+    /// How many collectives this process has entered, by [`CollectiveCounter`]. They stay readable as long as
     /// it is there.
-    pub counts: &'a Counts,
+    pub counts: &'a CollectiveCounts,
 }
 
 /// Counters of a communicator, which its owner keeps anyway.
-pub type Counts = [AtomicU32; 4];
+pub type CollectiveCounts = [AtomicU32; 4];
 
 /// Which of them counts what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum CollectiveCounter {
     /// Collectives that return when they are done, constructors among them.
     Blocking = 0,
     /// Those that give a request.
@@ -72,7 +72,7 @@ pub enum Counted {
 
 /// The processes of a group, by rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Members<'a> {
+pub enum GroupMembers<'a> {
     /// Cannot be told so (an intercommunicator has two groups).
     Untold,
     /// `size` processes from `first` on, `stride` apart (modulo 2^32).
@@ -92,7 +92,7 @@ pub enum Members<'a> {
 
 /// News of the thread that advances what the program leaves open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lent {
+pub enum ProgressThreadEvent {
     /// It was started.
     Started,
     /// The system gave no thread, with this error number: nothing advances but inside MPI calls.
@@ -106,21 +106,21 @@ pub enum Lent {
 }
 
 /// See the module's paragraph.
-pub trait Surroundings: Send + Sync {
+pub trait Environment: Send + Sync {
     /// How patient a waiter may be at the moment.
-    fn patience(&self) -> Patience;
+    fn patience(&self) -> SpinBudget;
 
     /// Lets another runnable thread have this core.
-    fn give_way(&self) -> Given {
+    fn give_way(&self) -> YieldOutcome {
         let begun = Instant::now();
         std::thread::yield_now();
         match begun.elapsed() < YIELD_TAKEN_FROM {
-            true => Given::InVain,
-            false => Given::Taken,
+            true => YieldOutcome::InVain,
+            false => YieldOutcome::Taken,
         }
     }
 
-    /// How long a waiter that gave way as often as its [`Patience`] says goes on doing so before it
+    /// How long a waiter that gave way as often as its [`SpinBudget`] says goes on doing so before it
     /// sleeps, while that pays: others took the core, but may have been waiters as well.
     fn yields_on(&self) -> Duration {
         Duration::ZERO
@@ -136,8 +136,8 @@ pub trait Surroundings: Send + Sync {
     fn waits(&self, _waiting: Option<&Waiting>) {}
 
     /// There is a communicator of this number, name and members now, or no more
-    /// ([`Members::Gone`]): for those who watch from outside.
-    fn communicator(&self, _number: u32, _known: &Known<'_>) {}
+    /// ([`GroupMembers::Gone`]): for those who watch from outside.
+    fn communicator(&self, _number: u32, _known: &CommunicatorInfo<'_>) {}
 
     /// How long what was left open is left to the program before its helper looks after it: for
     /// where the helper would take its core from somebody who computes. `None`: there is a core to
@@ -175,7 +175,7 @@ pub trait Surroundings: Send + Sync {
 
     /// What becomes of the thread that lends hands. For those who watch from outside. Called by one
     /// thread at a time.
-    fn lent(&self, _news: Lent) {}
+    fn lent(&self, _news: ProgressThreadEvent) {}
 
     /// The process of a peer, by its id as seen from here; `None`: it cannot be named from here.
     fn process_of(&self, _peer: Peer) -> Option<u32> {
@@ -183,7 +183,7 @@ pub trait Surroundings: Send + Sync {
     }
 
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
-    fn senders(&self, _sent: &Sent) -> Option<Senders> {
+    fn senders(&self, _sent: &Sent) -> Option<PossibleSenders> {
         None
     }
 

@@ -3,7 +3,7 @@
 
 use crate::facade::{AtomicU32, Mutex, Ordering, lock};
 use crate::limits::STACK;
-use crate::sys::{self, Started, Work};
+use crate::sys::{self, ThreadHandle, ThreadMain};
 use crate::tasks::ordinary;
 use garonne_sync::futex;
 use std::io;
@@ -12,15 +12,15 @@ use std::time::Instant;
 
 /// See the module's paragraph. One thread at a time.
 #[derive(Debug, Default)]
-pub(crate) struct OwnThread {
-    started: Mutex<Option<Started>>,
+pub(crate) struct LibraryThread {
+    started: Mutex<Option<ThreadHandle>>,
     /// Not zero: it works no more.
     left: AtomicU32,
 }
 
-impl OwnThread {
+impl LibraryThread {
     /// Starts it.
-    pub(crate) fn start<W: Work>(&self, work: &Arc<W>) -> io::Result<()> {
+    pub(crate) fn start<W: ThreadMain>(&self, work: &Arc<W>) -> io::Result<()> {
         self.left.store(0, Ordering::Relaxed);
         // Held until it is known which thread it is: one that retires at once waits for that.
         let mut started = lock(&self.started);

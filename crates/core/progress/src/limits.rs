@@ -57,7 +57,7 @@ pub const SPIN_ON_SKIPS: u32 = 255;
 pub const CORE_TASKS: usize = 128;
 
 /// Tasks that wait at one larger area at most: what one cache line of a bitmap names.
-pub const SHARED_TASKS: usize = garonne_sync::task_slots::SLOTS_MAX;
+pub const SHARED_TASKS: usize = garonne_sync::task_slots::TASKS_MAX;
 
 /// Looks of a worker or waiter before it sleeps: some tens of microseconds, which is what being
 /// woken costs.

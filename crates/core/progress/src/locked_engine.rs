@@ -1,4 +1,4 @@
-//! A [`Host`] over a real engine: the engine behind a lock that is tried, steppers, and waiting.
+//! A [`Messaging`] over a real engine: the engine behind a lock that is tried, steppers, and waiting.
 //!
 //! Owned by the process (or thread, or simulated rank) that is the rank; shared by its threads. A
 //! thread that finds the engine busy comes back after as long as a few operations take. One thread
@@ -24,11 +24,11 @@ mod wait_loop;
 mod yield_before_park;
 
 use crate::backoff::Backoff;
-use crate::environment::{Known, Senders, Surroundings};
+use crate::environment::{CommunicatorInfo, Environment, PossibleSenders};
 use crate::limits::ANY_OF_FEW;
-use crate::messaging::{Awaited, Awaits, Host, Stepper, Waiter, waiter};
-use async_progress::Lending;
-use external_waits::Meetings;
+use crate::messaging::{AnyOfWaiter, Messaging, Stepper, WaitKey, WaitTarget, waiter};
+use async_progress::AsyncProgress;
+use external_waits::ExternalWaits;
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
 };
@@ -40,25 +40,25 @@ use garonne_engine::observe::events::{Pending, Sent, Waiting};
 use garonne_engine::observe::tracer::Watcher;
 use garonne_engine::schedule::priority::Priority;
 use garonne_engine::transport::{Rail, WakeSource};
-use garonne_sync::polled_predicates::Looks;
-use garonne_sync::post_mortem::Placed;
-use garonne_sync::single_flight::Attended;
-use garonne_sync::try_lock::{OneThread, TryLock};
+use garonne_sync::polled_predicates::PolledPredicates;
+use garonne_sync::post_mortem::PostMortemArc;
+use garonne_sync::single_flight::SingleFlight;
+use garonne_sync::try_lock::{SingleThreaded, TryLock};
 use garonne_sync::user::Data;
-use garonne_sync::waiters::Seats;
+use garonne_sync::waiters::Waiters;
 use multi_wait::OTHER_WAIT;
-use other_shards::Beside;
-use progress::Look;
+use other_shards::ShardLinks;
+use progress::LockPolicy;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use tracing::Watching;
-use yield_before_park::Porch;
+use tracing::TraceSwitch;
+use yield_before_park::YieldBeforePark;
 
 /// See the module's paragraph.
-pub struct EngineHost<R, S> {
+pub struct LockedEngine<R, S> {
     me: Peer,
     world: u32,
     shard: TryLock<Shard<R>>,
@@ -68,7 +68,7 @@ pub struct EngineHost<R, S> {
     shared: AtomicBool,
     surroundings: S,
     source: Arc<dyn WakeSource>,
-    steppers: Attended<Vec<Arc<dyn Stepper>>>,
+    steppers: SingleFlight<Vec<Arc<dyn Stepper>>>,
     /// Attached and not yet among `steppers`: attaching must not wait for a stepper that runs.
     newcomers: Mutex<VecDeque<Arc<dyn Stepper>>>,
     /// Attached and not yet finished, wherever they are.
@@ -78,9 +78,9 @@ pub struct EngineHost<R, S> {
     /// Those among them that may have messages.
     sending: AtomicU32,
     /// Where threads wait while another polls, and who polls.
-    seats: Seats,
+    seats: Waiters,
     /// What the poller looks at for those who wait for memory that others write.
-    looks: Looks,
+    looks: PolledPredicates,
     /// A thread that the poller called got its core, when that was last asked.
     crowded: AtomicBool,
     /// How many had sat down, ever, when somebody last received as the only one that waits.
@@ -96,23 +96,23 @@ pub struct EngineHost<R, S> {
     stepped_at: AtomicU64,
     spin_on: Backoff,
     /// Where threads are that may sit down.
-    porch: Porch,
+    porch: YieldBeforePark,
     /// What the layer above said it waits for beside messages.
-    meetings: Mutex<Meetings>,
+    meetings: Mutex<ExternalWaits>,
     parks: AtomicU32,
-    lending: Lending<R, S>,
-    watching: Watching,
+    lending: AsyncProgress<R, S>,
+    watching: TraceSwitch,
     /// Looks of several threads that brought nothing.
     fruitless: AtomicU32,
     /// Looks of calls that must not wait that brought nothing, among several shards.
     in_vain: AtomicU32,
     /// This host's place among the rank's shards, if there are several.
-    beside: OnceLock<Beside<R, S>>,
+    beside: OnceLock<ShardLinks<R, S>>,
 }
 
 /// Who advances the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+enum ProgressCaller {
     /// A thread of the program, inside MPI.
     Program,
     /// A thread of the library, which runs no code of the program's.
@@ -123,7 +123,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
+impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Makes a rank of `shard`, process `me` of `world`.
     pub fn new(mut shard: Shard<R>, me: Peer, world: u32, surroundings: S) -> Self {
         let source = shard.rail().wake_source();
@@ -135,13 +135,13 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             shared: AtomicBool::new(true),
             surroundings,
             source,
-            steppers: Attended::default(),
+            steppers: SingleFlight::default(),
             newcomers: Mutex::default(),
             stepping: AtomicU32::new(0),
             looking: AtomicU32::new(0),
             sending: AtomicU32::new(0),
-            seats: Seats::default(),
-            looks: Looks::default(),
+            seats: Waiters::default(),
+            looks: PolledPredicates::default(),
             crowded: AtomicBool::new(false),
             sat_before: AtomicU32::new(0),
             reliefs: AtomicU32::new(0),
@@ -149,11 +149,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             dozing: AtomicBool::new(false),
             stepped_at: AtomicU64::new(0),
             spin_on: Backoff::default(),
-            porch: Porch::default(),
+            porch: YieldBeforePark::default(),
             meetings: Mutex::default(),
             parks: AtomicU32::new(0),
-            lending: Lending::new(),
-            watching: Watching::default(),
+            lending: AsyncProgress::new(),
+            watching: TraceSwitch::default(),
             fruitless: AtomicU32::new(0),
             in_vain: AtomicU32::new(0),
             beside: OnceLock::new(),
@@ -162,7 +162,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// One thread at a time is in MPI (thread levels below `MPI_THREAD_MULTIPLE`): locks cost
     /// nothing from now on.
-    pub fn elide(&self, promise: OneThread) {
+    pub fn elide(&self, promise: SingleThreaded) {
         *lock(&self.lending.promise) = Some(promise);
         self.shard.elide(promise);
         self.shared.store(false, Ordering::Relaxed);
@@ -201,10 +201,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// Something happened outside the engine: whoever waits for anything asks again, and whoever
     /// waits for what is due.
-    fn announce(&self, is_due: impl Fn(Awaited) -> bool) {
+    fn announce(&self, is_due: impl Fn(WaitKey) -> bool) {
         self.seats.tell(|awaited| {
-            let awaited = Awaited::decode(awaited);
-            awaited == Awaited::Anything || is_due(awaited)
+            let awaited = WaitKey::decode(awaited);
+            awaited == WaitKey::Anything || is_due(awaited)
         });
         self.rouse_unless_told(self.stepping.load(Ordering::SeqCst) > 0);
     }
@@ -246,9 +246,9 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// The track of a stream that small messages took before, while one thread at a time is in MPI.
-    /// It is of use until [`Host::forget`] is told of its context.
+    /// It is of use until [`Messaging::forget`] is told of its context.
     #[cold]
-    pub fn track(&self, context: Context, peer: Peer) -> Option<Placed<Track>> {
+    pub fn track(&self, context: Context, peer: Peer) -> Option<PostMortemArc<Track>> {
         self.shard.try_alone()?.track(context, peer)
     }
 
@@ -328,7 +328,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     }
 }
 
-impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
+impl<R: Rail + std::marker::Send, S: Environment> Messaging for LockedEngine<R, S> {
     fn me(&self) -> Peer {
         self.me
     }
@@ -344,7 +344,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
 
     #[inline(always)]
     fn send_small(&self, small: &Small) -> bool {
-        EngineHost::send_small(self, small)
+        LockedEngine::send_small(self, small)
     }
 
     #[inline(always)]
@@ -445,7 +445,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
     }
 
     fn progress(&self) -> bool {
-        self.advance(By::Program, Look::IfFree)
+        self.advance(ProgressCaller::Program, LockPolicy::IfFree)
     }
 
     fn look(&self) -> bool {
@@ -475,29 +475,29 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         if !self.shared.load(Ordering::Relaxed) {
             return self.wait_alone(done);
         }
-        self.wait_among(&|| Awaits::Anything, done);
+        self.wait_among(&|| WaitTarget::Anything, done);
     }
 
     #[inline]
-    fn wait_for(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
+    fn wait_for(&self, awaits: &dyn Fn() -> WaitTarget, done: &mut dyn FnMut() -> bool) {
         if !self.shared.load(Ordering::Relaxed) {
             return self.wait_alone(done);
         }
         self.wait_among(awaits, done);
     }
 
-    fn any_of(&self, parts: &mut dyn Iterator<Item = Awaits>) -> Awaits {
+    fn any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
         if !self.shared.load(Ordering::Relaxed) {
-            return Awaits::Anything;
+            return WaitTarget::Anything;
         }
         // Before the engine is in hand: what gives the names may have locks whose holders ask the
         // engine.
         let mut known = SmallVec::<[Request; ANY_OF_FEW]>::new();
         for part in parts {
             match part {
-                Awaits::Operation(name) => known.push(name),
-                Awaits::Stepper(_) | Awaits::Told(_) => {}
-                _ => return Awaits::Anything,
+                WaitTarget::Operation(name) => known.push(name),
+                WaitTarget::Stepper(_) | WaitTarget::Told(_) => {}
+                _ => return WaitTarget::Anything,
             }
         }
         let waiter = waiter();
@@ -505,14 +505,14 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
             // Who finds one over already is about to ask.
             self.enter().await_any(known, waiter);
         }
-        Awaits::AnyOf(waiter)
+        WaitTarget::AnyOf(waiter)
     }
 
-    fn tell(&self, awaits: Awaits, waiter: &Waiter) {
+    fn tell(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
         let word = awaits.encode();
         self.announce(|awaited| match awaited {
-            Awaited::AnyOf(number) => waiter.is(number),
-            awaited => awaited == Awaited::decode(word),
+            WaitKey::AnyOf(number) => waiter.is(number),
+            awaited => awaited == WaitKey::decode(word),
         });
     }
 
@@ -552,7 +552,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.count_interest(1);
         self.leaves();
         lock(&self.newcomers).push_back(stepper);
-        self.welcome(By::Program);
+        self.welcome(ProgressCaller::Program);
     }
 
     #[inline]
@@ -573,7 +573,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         Ok(())
     }
 
-    fn communicator(&self, number: u32, known: &Known<'_>) {
+    fn communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
         self.surroundings.communicator(number, known);
     }
 
@@ -581,7 +581,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Host for EngineHost<R, S> {
         self.surroundings.process_of(peer)
     }
 
-    fn senders(&self, sent: &Sent) -> Option<Senders> {
+    fn senders(&self, sent: &Sent) -> Option<PossibleSenders> {
         self.surroundings.senders(sent)
     }
 

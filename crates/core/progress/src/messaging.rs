@@ -6,7 +6,7 @@
 //! through the concrete type.
 
 use crate::audit::MessageAudit;
-use crate::environment::{Known, Senders};
+use crate::environment::{CommunicatorInfo, PossibleSenders};
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
     without_shard,
@@ -30,7 +30,7 @@ pub trait Stepper: std::marker::Send + Sync {
     /// Advances as far as it can without blocking. `true` when it is finished and may be forgotten.
     /// Called by whichever thread makes progress, never by two at once, never with the engine's
     /// lock held.
-    fn step(&self, host: &dyn Host) -> bool;
+    fn step(&self, host: &dyn Messaging) -> bool;
 
     /// Whether a step may run the program's own code (a user-defined operator): such work is only
     /// advanced by user threads inside MPI calls, never by worker threads.
@@ -56,7 +56,7 @@ pub trait Stepper: std::marker::Send + Sync {
     }
 
     /// Where a thread that waits for its end among others has said so. `None`: nobody does so.
-    fn waiter(&self) -> Option<&Waiter> {
+    fn waiter(&self) -> Option<&AnyOfWaiter> {
         None
     }
 }
@@ -64,18 +64,18 @@ pub trait Stepper: std::marker::Send + Sync {
 /// Which thread waits for something among others: kept by what is waited for, for whoever tells
 /// that it has come. At most one thread waits so for the same.
 #[derive(Debug)]
-pub struct Waiter(AtomicU32);
+pub struct AnyOfWaiter(AtomicU32);
 
 /// No thread has this number.
 const NOBODY: u32 = u32::MAX;
 
-impl Default for Waiter {
+impl Default for AnyOfWaiter {
     fn default() -> Self {
         Self(AtomicU32::new(NOBODY))
     }
 }
 
-impl Waiter {
+impl AnyOfWaiter {
     /// The calling thread is about to wait for it, among others. Afterwards it sits down, and then
     /// looks whether there was news: who tells counts those first, and then looks at the seats and
     /// here.
@@ -111,7 +111,7 @@ pub(crate) fn waiter() -> u32 {
 
 /// What a thread waits for, as far as the one that polls for it can tell without asking it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaits {
+pub enum WaitTarget {
     /// It is to be asked after whatever happened.
     Anything,
     /// The end of this operation. Of the name's generation only the low bits need to be right.
@@ -119,16 +119,16 @@ pub enum Awaits {
     /// The same of the receive, of this pattern, that the thread's own call has started and is
     /// blocked in: it is concurrent with those of other threads.
     Receive(Request, Pattern),
-    /// The end of one of those that were named to [`Host::any_of`], which gave this: all are seen
+    /// The end of one of those that were named to [`Messaging::any_of`], which gave this: all are seen
     /// to in one shard.
     AnyOf(u32),
     /// The same of such as may end in any shard.
     AnyAnywhere(u32),
     /// A message that this pattern accepts, or that there can be none.
     Message(Pattern),
-    /// The end of a stepper that was attached, or is when it ends ([`Awaits::end_of`]).
+    /// The end of a stepper that was attached, or is when it ends ([`WaitTarget::end_of`]).
     Stepper(usize),
-    /// That [`Host::tell`] is called for what is at this address.
+    /// That [`Messaging::tell`] is called for what is at this address.
     Told(usize),
     /// What a look at memory sees that it lent, by the name of the look.
     Memory(u32),
@@ -136,7 +136,7 @@ pub enum Awaits {
 
 /// The same as far as the one that polls needs it: what is left of it in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaited {
+pub(crate) enum WaitKey {
     Anything,
     /// Of the generation the low bits.
     Operation(Request),
@@ -164,38 +164,40 @@ const _: () = assert!(
     completion_events::WORD_BITS <= WORD_BITS && u32::BITS + SHORT_GENERATION_BITS <= WORD_BITS
 );
 
-impl Awaits {
+impl WaitTarget {
     /// The end of this stepper, of which there is one at its address.
     pub fn end_of(stepper: &impl Stepper) -> Self {
-        Awaits::Stepper(std::ptr::from_ref(stepper).addr())
+        WaitTarget::Stepper(std::ptr::from_ref(stepper).addr())
     }
 
     /// That of what is at this place, which nobody here brings about, is told.
     pub fn told_of<T>(place: &T) -> Self {
-        Awaits::Told(std::ptr::from_ref(place).addr())
+        WaitTarget::Told(std::ptr::from_ref(place).addr())
     }
 
     /// As one word.
     pub(crate) fn encode(self) -> u64 {
         match self {
-            Awaits::Anything => 0,
-            Awaits::Operation(Request { index, generation })
-            | Awaits::Receive(Request { index, generation }, _) => {
+            WaitTarget::Anything => 0,
+            WaitTarget::Operation(Request { index, generation })
+            | WaitTarget::Receive(Request { index, generation }, _) => {
                 OPERATION | u64::from(generation & GENERATION) << 32 | u64::from(index)
             }
-            Awaits::AnyOf(waiter) | Awaits::AnyAnywhere(waiter) => ANY_OF | u64::from(waiter),
-            Awaits::Message(pattern) => MESSAGE | completion_events::word(&pattern),
-            Awaits::Stepper(address) => STEPPER | address as u64 & REST,
-            Awaits::Told(address) => TOLD | address as u64 & REST,
-            Awaits::Memory(id) => MEMORY | u64::from(id),
+            WaitTarget::AnyOf(waiter) | WaitTarget::AnyAnywhere(waiter) => {
+                ANY_OF | u64::from(waiter)
+            }
+            WaitTarget::Message(pattern) => MESSAGE | completion_events::word(&pattern),
+            WaitTarget::Stepper(address) => STEPPER | address as u64 & REST,
+            WaitTarget::Told(address) => TOLD | address as u64 & REST,
+            WaitTarget::Memory(id) => MEMORY | u64::from(id),
         }
     }
 }
 
-impl Awaited {
+impl WaitKey {
     /// The end of this stepper.
     pub(crate) fn end_of(stepper: &Arc<dyn Stepper>) -> Self {
-        Awaited::Stepper(Arc::as_ptr(stepper).addr() as u64 & REST)
+        WaitKey::Stepper(Arc::as_ptr(stepper).addr() as u64 & REST)
     }
 
     /// What a word says.
@@ -203,23 +205,23 @@ impl Awaited {
     pub(crate) fn decode(word: u64) -> Self {
         let rest = word & REST;
         match word & !REST {
-            OPERATION => Awaited::Operation(Request {
+            OPERATION => WaitKey::Operation(Request {
                 index: rest as u32,
                 generation: (rest >> 32) as u32,
             }),
-            ANY_OF => Awaited::AnyOf(rest as u32),
-            MESSAGE => Awaited::Message(rest),
-            STEPPER => Awaited::Stepper(rest),
-            TOLD => Awaited::Told(rest),
-            MEMORY => Awaited::Memory(rest as u32),
-            _ => Awaited::Anything,
+            ANY_OF => WaitKey::AnyOf(rest as u32),
+            MESSAGE => WaitKey::Message(rest),
+            STEPPER => WaitKey::Stepper(rest),
+            TOLD => WaitKey::Told(rest),
+            MEMORY => WaitKey::Memory(rest as u32),
+            _ => WaitKey::Anything,
         }
     }
 }
 
 /// What processes of one node do together beside messages, for their collectives. A host that
 /// offers nothing leaves all to messages.
-pub trait Together {
+pub trait NodeShared {
     /// Memory that `owner` offers to all processes of this node for what they do together beside
     /// messages (small collectives); zeroed when the job began. `None`: there is none between all
     /// of them.
@@ -242,7 +244,7 @@ pub trait Together {
     }
 
     /// The words by which the helper of `peer` is called, for whoever changed what a stepper of its
-    /// program looks at in the commons (`garonne_sync::progress_owner::Call`). `None`: there are
+    /// program looks at in the commons (`garonne_sync::progress_owner::ProgressWakeup`). `None`: there are
     /// none.
     fn hands(&self, peer: Peer) -> Option<Segment> {
         let _ = peer;
@@ -288,7 +290,7 @@ pub trait Together {
 }
 
 /// One rank's communication, from the side of the MPI layer.
-pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
+pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     /// This process's index in the job's world.
     fn me(&self) -> Peer;
     /// Processes in the job's world.
@@ -381,11 +383,11 @@ pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
         self.progress() || (self.give_way(0) && self.progress())
     }
     /// Whether who looks for the one looks for the other as well.
-    fn are_near(&self, _one: Awaits, _other: Awaits) -> bool {
+    fn are_near(&self, _one: WaitTarget, _other: WaitTarget) -> bool {
         true
     }
     /// The same for somebody who looks for this.
-    fn look_for(&self, awaits: Awaits) -> bool {
+    fn look_for(&self, awaits: WaitTarget) -> bool {
         let _ = awaits;
         self.look()
     }
@@ -398,24 +400,24 @@ pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
     fn wait_until(&self, done: &mut dyn FnMut() -> bool);
     /// The same for a thread that can say what it waits for, which need not be woken for anything
     /// else. `awaits` is asked after each no of `done`.
-    fn wait_for(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
+    fn wait_for(&self, awaits: &dyn Fn() -> WaitTarget, done: &mut dyn FnMut() -> bool) {
         let _ = awaits;
         self.wait_until(done);
     }
     /// What the calling thread waits for if it waits for any of these, and nobody else waits so for
     /// one of them before it has come: operations, of whose names' generations the low bits count,
-    /// and what has noted the thread ([`Waiter::note`]). Anything else among them: something else
+    /// and what has noted the thread ([`AnyOfWaiter::note`]). Anything else among them: something else
     /// may end the wait. The engine is not in hand while they are asked for.
     ///
     /// To be asked after `done` said no. What is over already is to be found by the next `done`,
     /// before which there was news.
-    fn any_of(&self, parts: &mut dyn Iterator<Item = Awaits>) -> Awaits {
+    fn any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
         let _ = parts;
-        Awaits::Anything
+        WaitTarget::Anything
     }
     /// What `awaits` names has come, outside the engine and the steppers: wakes who waits for it,
     /// alone or as `waiter`.
-    fn tell(&self, awaits: Awaits, waiter: &Waiter) {
+    fn tell(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
         let _ = (awaits, waiter);
         self.wake();
     }
@@ -443,7 +445,7 @@ pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
 
     /// There is a communicator of this number, name and members now, or (`None`) no more: for those
     /// who watch from outside.
-    fn communicator(&self, _number: u32, _known: &Known<'_>) {}
+    fn communicator(&self, _number: u32, _known: &CommunicatorInfo<'_>) {}
 
     /// The communicator of these contexts is gone with all its operations, here and soon on all its
     /// members, and nobody uses a track of its again: what was kept for it is given back.
@@ -473,7 +475,7 @@ pub trait Host: Together + MessageAudit + std::marker::Send + Sync {
     }
 
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
-    fn senders(&self, _sent: &Sent) -> Option<Senders> {
+    fn senders(&self, _sent: &Sent) -> Option<PossibleSenders> {
         None
     }
 

@@ -7,11 +7,11 @@
 //! operations and messages bear their shard in the highest bits of their index, outside their host.
 //! How a shard that nobody waits in is seen to is in `locked_engine::other_shards`.
 
-use crate::environment::{Known, Senders, Surroundings};
+use crate::environment::{CommunicatorInfo, Environment, PossibleSenders};
 use crate::limits::ANY_OF_FEW;
-use crate::locked_engine::EngineHost;
-use crate::locked_engine::other_shards::Shards;
-use crate::messaging::{Awaits, Host, Stepper, Together, Waiter, waiter};
+use crate::locked_engine::LockedEngine;
+use crate::locked_engine::other_shards::ShardSet;
+use crate::messaging::{AnyOfWaiter, Messaging, NodeShared, Stepper, WaitTarget, waiter};
 use garonne_engine::api::{
     Context, Error, Message, Origin, Pattern, Peer, Recv, Request, SHARDS_MAX, Send, Started,
     Status, in_shard, shard_of, without_shard,
@@ -30,19 +30,19 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// What opens a rank's further shards: the engine of one, and its surroundings.
-pub type Opener<R, S> =
+pub type ShardOpener<R, S> =
     Box<dyn Fn(usize) -> Result<(Shard<R>, S), Error> + std::marker::Send + Sync>;
 
 /// See the module's paragraph.
-pub struct Sharded<R, S> {
-    first: Arc<EngineHost<R, S>>,
+pub struct ShardedEngine<R, S> {
+    first: Arc<LockedEngine<R, S>>,
     /// By shard, the first place unused.
-    more: [OnceLock<Arc<EngineHost<R, S>>>; SHARDS_MAX],
+    more: [OnceLock<Arc<LockedEngine<R, S>>>; SHARDS_MAX],
     count: usize,
-    open: Opener<R, S>,
+    open: ShardOpener<R, S>,
     /// Who watches; whoever opens a shard or changes this holds it.
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
-    shards: Arc<Shards<R, S>>,
+    shards: Arc<ShardSet<R, S>>,
 }
 
 const NO_SHARD: Error = Error::Misuse("no such communicator in this process");
@@ -58,11 +58,11 @@ fn outward(shard: usize, started: Started) -> Started {
     }
 }
 
-impl<R: Rail + std::marker::Send + 'static, S: Surroundings + 'static> Sharded<R, S> {
+impl<R: Rail + std::marker::Send + 'static, S: Environment + 'static> ShardedEngine<R, S> {
     /// A rank whose first shard is `first`, with room for `count` in all. `open` opens the others.
-    pub fn new(first: Arc<EngineHost<R, S>>, count: usize, open: Opener<R, S>) -> Arc<Self> {
+    pub fn new(first: Arc<LockedEngine<R, S>>, count: usize, open: ShardOpener<R, S>) -> Arc<Self> {
         Arc::new_cyclic(|whole: &Weak<Self>| {
-            let shards = Shards::new(whole.clone(), &first);
+            let shards = ShardSet::new(whole.clone(), &first);
             first.stand(0, &shards);
             Self {
                 first,
@@ -76,9 +76,9 @@ impl<R: Rail + std::marker::Send + 'static, S: Surroundings + 'static> Sharded<R
     }
 }
 
-impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
+impl<R: Rail + std::marker::Send, S: Environment> ShardedEngine<R, S> {
     /// The first shard.
-    pub fn first(&self) -> &Arc<EngineHost<R, S>> {
+    pub fn first(&self) -> &Arc<LockedEngine<R, S>> {
         &self.first
     }
 
@@ -87,13 +87,13 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
     }
 
     /// The shards that are open.
-    fn all(&self) -> impl Iterator<Item = &EngineHost<R, S>> {
+    fn all(&self) -> impl Iterator<Item = &LockedEngine<R, S>> {
         let more = self.more.iter().filter_map(|place| place.get());
         std::iter::once(&self.first).chain(more).map(|host| &**host)
     }
 
     /// A shard, if it is open.
-    pub fn known(&self, shard: usize) -> Option<&EngineHost<R, S>> {
+    pub fn known(&self, shard: usize) -> Option<&LockedEngine<R, S>> {
         match shard {
             0 => Some(&self.first),
             _ => self.more.get(shard)?.get().map(|host| &**host),
@@ -105,13 +105,13 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
     /// # Errors
     /// `Misuse` if there is no such shard; what the system said.
     #[inline]
-    pub fn host_of(&self, context: Context) -> Result<&EngineHost<R, S>, Error> {
+    pub fn host_of(&self, context: Context) -> Result<&LockedEngine<R, S>, Error> {
         let shard = shard_of(context);
         self.known(shard).map_or_else(|| self.opened(shard), Ok)
     }
 
     #[cold]
-    fn opened(&self, shard: usize) -> Result<&EngineHost<R, S>, Error> {
+    fn opened(&self, shard: usize) -> Result<&LockedEngine<R, S>, Error> {
         let place = self
             .more
             .get(shard)
@@ -121,7 +121,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
         if place.get().is_none() {
             let (engine, surroundings) = (self.open)(shard)?;
             let (me, world) = (self.first.me(), self.first.world_size());
-            let host = Arc::new(EngineHost::new(engine, me, world, surroundings));
+            let host = Arc::new(LockedEngine::new(engine, me, world, surroundings));
             if let Some(watcher) = &*watcher {
                 host.watch(Some(tagged(shard, watcher)));
             }
@@ -134,12 +134,12 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
 
     /// The host that knows an operation or message of this index, and the index there.
     #[inline]
-    fn of(&self, index: u32) -> Result<(&EngineHost<R, S>, u32), Error> {
+    fn of(&self, index: u32) -> Result<(&LockedEngine<R, S>, u32), Error> {
         let host = self.known(shard_of(index)).ok_or(STALE)?;
         Ok((host, without_shard(index)))
     }
 
-    fn of_name(&self, name: Request) -> Result<(&EngineHost<R, S>, Request), Error> {
+    fn of_name(&self, name: Request) -> Result<(&LockedEngine<R, S>, Request), Error> {
         self.of(name.index)
             .map(|(host, index)| (host, Request { index, ..name }))
     }
@@ -158,7 +158,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
 
     /// Packets are queued somewhere that found no room yet.
     pub fn has_work(&self) -> bool {
-        self.all().any(EngineHost::has_work)
+        self.all().any(LockedEngine::has_work)
     }
 
     /// Calls `f` on each engine, for inspection.
@@ -167,51 +167,54 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
     }
 
     /// The shard of what is awaited, if it is of one.
-    fn awaited(awaits: Awaits) -> Option<usize> {
+    fn awaited(awaits: WaitTarget) -> Option<usize> {
         match awaits {
-            Awaits::Operation(name) | Awaits::Receive(name, _) => Some(shard_of(name.index)),
-            Awaits::AnyOf(waiter) => Some(shard_of(waiter)),
-            Awaits::Message(pattern) => Some(shard_of(pattern.context)),
-            // Told there.
-            Awaits::Told(_) => Some(0),
-            Awaits::Anything | Awaits::AnyAnywhere(_) | Awaits::Stepper(_) | Awaits::Memory(_) => {
-                None
+            WaitTarget::Operation(name) | WaitTarget::Receive(name, _) => {
+                Some(shard_of(name.index))
             }
+            WaitTarget::AnyOf(waiter) => Some(shard_of(waiter)),
+            WaitTarget::Message(pattern) => Some(shard_of(pattern.context)),
+            // Told there.
+            WaitTarget::Told(_) => Some(0),
+            WaitTarget::Anything
+            | WaitTarget::AnyAnywhere(_)
+            | WaitTarget::Stepper(_)
+            | WaitTarget::Memory(_) => None,
         }
     }
 
     /// The same, where what steppers wait for now comes in the first.
-    fn awaited_now(&self, awaits: Awaits) -> Option<usize> {
+    fn awaited_now(&self, awaits: WaitTarget) -> Option<usize> {
         match awaits {
-            Awaits::Stepper(_) => (!self.first.has_steppers_with_messages()).then_some(0),
+            WaitTarget::Stepper(_) => (!self.first.has_steppers_with_messages()).then_some(0),
             other => Self::awaited(other),
         }
     }
 
     /// The host of that shard; `None`: it may come in any.
-    fn home(&self, awaits: Awaits) -> Option<(usize, &EngineHost<R, S>)> {
+    fn home(&self, awaits: WaitTarget) -> Option<(usize, &LockedEngine<R, S>)> {
         let shard = self.awaited_now(awaits)?;
         Some((shard, self.known(shard)?))
     }
 
     /// Whether who waits there for what was awaited there stays.
-    fn is_still_in(shard: usize, awaits: Awaits) -> bool {
+    fn is_still_in(shard: usize, awaits: WaitTarget) -> bool {
         match awaits {
-            Awaits::Stepper(_) => shard == 0,
+            WaitTarget::Stepper(_) => shard == 0,
             other => Self::awaited(other) == Some(shard),
         }
     }
 
     /// What is awaited, as the host of its shard knows it.
-    fn inward(awaits: Awaits) -> Awaits {
+    fn inward(awaits: WaitTarget) -> WaitTarget {
         let inside = |name: Request| Request {
             index: without_shard(name.index),
             ..name
         };
         match awaits {
-            Awaits::Operation(name) => Awaits::Operation(inside(name)),
-            Awaits::Receive(name, pattern) => Awaits::Receive(inside(name), pattern),
-            Awaits::AnyOf(waiter) => Awaits::AnyOf(without_shard(waiter)),
+            WaitTarget::Operation(name) => WaitTarget::Operation(inside(name)),
+            WaitTarget::Receive(name, pattern) => WaitTarget::Receive(inside(name), pattern),
+            WaitTarget::AnyOf(waiter) => WaitTarget::AnyOf(without_shard(waiter)),
             other => other,
         }
     }
@@ -219,19 +222,19 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Sharded<R, S> {
 
 /// Adds the shard to the names of what is watched.
 #[derive(Debug)]
-struct Tagged {
+struct ShardTagger {
     watcher: Arc<dyn Watcher>,
     shard: u64,
 }
 
 fn tagged(shard: usize, watcher: &Arc<dyn Watcher>) -> Arc<dyn Watcher> {
-    Arc::new(Tagged {
+    Arc::new(ShardTagger {
         watcher: watcher.clone(),
         shard: u64::from(in_shard(shard, 0)),
     })
 }
 
-impl Watcher for Tagged {
+impl Watcher for ShardTagger {
     fn now(&self) -> u64 {
         self.watcher.now()
     }
@@ -255,7 +258,7 @@ impl Watcher for Tagged {
     }
 }
 
-impl<R: Rail + std::marker::Send, S: Surroundings> Together for Sharded<R, S> {
+impl<R: Rail + std::marker::Send, S: Environment> NodeShared for ShardedEngine<R, S> {
     fn commons(&self, owner: Peer) -> Option<Segment> {
         self.first.commons(owner)
     }
@@ -295,10 +298,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> Together for Sharded<R, S> {
     }
 }
 
-impl<R, S> Host for Sharded<R, S>
+impl<R, S> Messaging for ShardedEngine<R, S>
 where
     R: Rail + std::marker::Send + 'static,
-    S: Surroundings + 'static,
+    S: Environment + 'static,
 {
     fn me(&self) -> Peer {
         self.first.me()
@@ -342,7 +345,7 @@ where
 
     fn announce(&self, name: Request) {
         if let Ok((host, name)) = self.of_name(name) {
-            Host::announce(host, name);
+            Messaging::announce(host, name);
         }
     }
 
@@ -415,20 +418,20 @@ where
             .is_ok_and(|host| host.give_way(context))
     }
 
-    fn are_near(&self, one: Awaits, other: Awaits) -> bool {
+    fn are_near(&self, one: WaitTarget, other: WaitTarget) -> bool {
         Self::awaited(one).is_some_and(|shard| Self::awaited(other) == Some(shard))
     }
 
-    fn look_for(&self, awaits: Awaits) -> bool {
+    fn look_for(&self, awaits: WaitTarget) -> bool {
         let home = self.home(awaits);
         home.map_or_else(|| self.look(), |(_, host)| host.look())
     }
 
     fn wait_until(&self, done: &mut dyn FnMut() -> bool) {
-        self.wait_for(&|| Awaits::Anything, done);
+        self.wait_for(&|| WaitTarget::Anything, done);
     }
 
-    fn wait_for(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
+    fn wait_for(&self, awaits: &dyn Fn() -> WaitTarget, done: &mut dyn FnMut() -> bool) {
         let mut over = false;
         while !over {
             let Some((shard, host)) = self.home(awaits()) else {
@@ -436,8 +439,8 @@ where
                 // Who polls there already may sleep, and not know that it is to see to all.
                 self.first.told_of_anywhere();
                 let here = || match awaits() {
-                    known @ (Awaits::Stepper(_) | Awaits::AnyAnywhere(_)) => known,
-                    _ => Awaits::Anything,
+                    known @ (WaitTarget::Stepper(_) | WaitTarget::AnyAnywhere(_)) => known,
+                    _ => WaitTarget::Anything,
                 };
                 self.first.wait_for(&here, &mut || {
                     over = done();
@@ -453,10 +456,10 @@ where
         }
     }
 
-    fn any_of(&self, parts: &mut dyn Iterator<Item = Awaits>) -> Awaits {
-        let parts: SmallVec<[Awaits; ANY_OF_FEW]> = parts.collect();
+    fn any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
+        let parts: SmallVec<[WaitTarget; ANY_OF_FEW]> = parts.collect();
         // What is told is told everywhere.
-        let is_bound = |part: &&Awaits| !matches!(part, Awaits::Told(_));
+        let is_bound = |part: &&WaitTarget| !matches!(part, WaitTarget::Told(_));
         let mut shards = parts
             .iter()
             .filter(is_bound)
@@ -466,29 +469,29 @@ where
             && shards.all(|other| other == Some(shard))
         {
             return match host.any_of(&mut parts.iter().map(|part| Self::inward(*part))) {
-                Awaits::AnyOf(waiter) => Awaits::AnyOf(in_shard(shard, waiter)),
+                WaitTarget::AnyOf(waiter) => WaitTarget::AnyOf(in_shard(shard, waiter)),
                 other => other,
             };
         }
         // Each shard notes its own, and tells the first, in which steppers end.
         for part in &parts {
             let noted = match (part, self.home(*part)) {
-                (Awaits::Operation(_), Some((_, host))) => {
+                (WaitTarget::Operation(_), Some((_, host))) => {
                     host.any_of(&mut std::iter::once(Self::inward(*part)))
                 }
-                (Awaits::Stepper(_) | Awaits::Told(_), _) => continue,
-                _ => Awaits::Anything,
+                (WaitTarget::Stepper(_) | WaitTarget::Told(_), _) => continue,
+                _ => WaitTarget::Anything,
             };
-            if noted == Awaits::Anything {
+            if noted == WaitTarget::Anything {
                 return noted;
             }
         }
-        Awaits::AnyAnywhere(waiter())
+        WaitTarget::AnyAnywhere(waiter())
     }
 
-    fn tell(&self, awaits: Awaits, waiter: &Waiter) {
+    fn tell(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
         match awaits {
-            Awaits::Stepper(_) => self.first.tell(awaits, waiter),
+            WaitTarget::Stepper(_) => self.first.tell(awaits, waiter),
             _ => self.all().for_each(|host| host.tell(awaits, waiter)),
         }
     }
@@ -537,7 +540,7 @@ where
         self.host_of(contexts.start)?.prioritise(contexts, priority)
     }
 
-    fn communicator(&self, number: u32, known: &Known<'_>) {
+    fn communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
         self.first.communicator(number, known);
     }
 
@@ -545,7 +548,7 @@ where
         self.first.process_of(peer)
     }
 
-    fn senders(&self, sent: &Sent) -> Option<Senders> {
+    fn senders(&self, sent: &Sent) -> Option<PossibleSenders> {
         // The ring of events that others can read is that of the first shard.
         (shard_of(sent.context) == 0).then(|| self.first.senders(sent))?
     }

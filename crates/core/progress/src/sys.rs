@@ -96,21 +96,21 @@ pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// What a thread of [`start`] does.
-pub(crate) trait Work: Send + Sync + 'static {
+pub(crate) trait ThreadMain: Send + Sync + 'static {
     /// All of it.
     fn work(self: Arc<Self>);
 }
 
 /// A thread that was started and is neither joined nor left to itself yet.
 #[derive(Debug)]
-pub(crate) struct Started(libc::pthread_t);
+pub(crate) struct ThreadHandle(libc::pthread_t);
 
 /// Starts a thread that does `work`, takes no signals, and has a stack of this size, or of the
 /// usual one where the program's thread-local data need more. Other than with the standard
 /// library's threads, nothing is allocated that only the new thread's stack knows of: checkers of
 /// leaks do not see that stack in a forked child.
-pub(crate) fn start<W: Work>(work: &Arc<W>, stack: usize) -> io::Result<Started> {
-    extern "C" fn run<W: Work>(work: *mut libc::c_void) -> *mut libc::c_void {
+pub(crate) fn start<W: ThreadMain>(work: &Arc<W>, stack: usize) -> io::Result<ThreadHandle> {
+    extern "C" fn run<W: ThreadMain>(work: *mut libc::c_void) -> *mut libc::c_void {
         BUSY.fetch_sub(1, Ordering::SeqCst);
         // SAFETY: the count that `start` gave away for this thread alone.
         let work = unsafe { Arc::from_raw(work.cast_const().cast::<W>()) };
@@ -148,7 +148,7 @@ pub(crate) fn start<W: Work>(work: &Arc<W>, stack: usize) -> io::Result<Started>
     });
     match error {
         // SAFETY: written by the call that succeeded.
-        0 => Ok(Started(unsafe { thread.assume_init() })),
+        0 => Ok(ThreadHandle(unsafe { thread.assume_init() })),
         error => {
             BUSY.fetch_sub(1, Ordering::SeqCst);
             Err(io::Error::from_raw_os_error(error))
@@ -156,7 +156,7 @@ pub(crate) fn start<W: Work>(work: &Arc<W>, stack: usize) -> io::Result<Started>
     }
 }
 
-impl Started {
+impl ThreadHandle {
     /// Waits for its end.
     pub(crate) fn join(self) {
         // SAFETY: it was neither joined nor detached, which this value's being there says.
@@ -179,12 +179,12 @@ impl Started {
 /// A checker of races that may be in this process. It cannot see the locks of a library that is
 /// built without it, and would call the memory that passes from thread to thread under them a race.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Checker {
+pub(crate) struct RaceChecker {
     begin: extern "C" fn(),
     end: extern "C" fn(),
 }
 
-impl Checker {
+impl RaceChecker {
     /// The one that is there. The answer no allocates for the calling thread, so a thread of the
     /// library's own is told by the one that starts it.
     pub(crate) fn find() -> Option<Self> {

@@ -43,21 +43,21 @@ pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// What a thread of [`start`] does.
-pub(crate) trait Work: Send + Sync + 'static {
+pub(crate) trait ThreadMain: Send + Sync + 'static {
     /// All of it.
     fn work(self: Arc<Self>);
 }
 
 /// A thread that was started and is neither joined nor left to itself yet.
 #[derive(Debug)]
-pub(crate) struct Started(shuttle::thread::JoinHandle<()>);
+pub(crate) struct ThreadHandle(shuttle::thread::JoinHandle<()>);
 
-pub(crate) fn start<W: Work>(work: &Arc<W>, _: usize) -> io::Result<Started> {
+pub(crate) fn start<W: ThreadMain>(work: &Arc<W>, _: usize) -> io::Result<ThreadHandle> {
     let work = work.clone();
-    Ok(Started(shuttle::thread::spawn(move || work.work())))
+    Ok(ThreadHandle(shuttle::thread::spawn(move || work.work())))
 }
 
-impl Started {
+impl ThreadHandle {
     pub(crate) fn join(self) {
         self.0.join().expect("a thread does not panic");
     }
@@ -70,9 +70,9 @@ impl Started {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Checker;
+pub(crate) struct RaceChecker;
 
-impl Checker {
+impl RaceChecker {
     pub(crate) fn find() -> Option<Self> {
         None
     }

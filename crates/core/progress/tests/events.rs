@@ -1,7 +1,9 @@
 //! Events that become tasks, with real descriptors, alarms, signals, words and blocking calls.
 
-use garonne_progress::events::{Interest, Next, Word};
-use garonne_progress::tasks::{At, Error, How, Place, Settings, Tasks, Urgency};
+use garonne_progress::events::{FutexWord, Interest, WatchAction};
+use garonne_progress::tasks::{
+    Error, Place, RunContext, TaskOptions, TaskSettings, Tasks, Urgency,
+};
 use garonne_sync::futex;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,16 +13,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn tasks() -> Tasks {
-    Tasks::new(Settings {
+    Tasks::new(TaskSettings {
         spins: 50,
-        ..Settings::here()
+        ..TaskSettings::here()
     })
     .unwrap()
 }
 
-fn both() -> [How; 2] {
-    let idle = How::at(Place::Machine);
-    let now = How {
+fn both() -> [TaskOptions; 2] {
+    let idle = TaskOptions::at(Place::Machine);
+    let now = TaskOptions {
         urgency: Urgency::Now,
         ..idle.clone()
     };
@@ -41,23 +43,24 @@ fn a_descriptor_is_read_whenever_something_comes_until_its_other_side_closes() {
         there.set_nonblocking(true).unwrap();
         let from = there.try_clone().unwrap();
         let (tell, told) = line();
-        let watch = tasks.on_descriptor((&there, Interest::Readable), &how, move |_: &At| {
-            let mut bytes = [0u8; 16];
-            loop {
-                match (&mut &from).read(&mut bytes) {
-                    Ok(0) => {
-                        tell.lock().unwrap().send(None).unwrap();
-                        return Next::Stop;
+        let watch =
+            tasks.on_descriptor((&there, Interest::Readable), &how, move |_: &RunContext| {
+                let mut bytes = [0u8; 16];
+                loop {
+                    match (&mut &from).read(&mut bytes) {
+                        Ok(0) => {
+                            tell.lock().unwrap().send(None).unwrap();
+                            return WatchAction::Stop;
+                        }
+                        Ok(count) => tell
+                            .lock()
+                            .unwrap()
+                            .send(Some(bytes[..count].to_vec()))
+                            .unwrap(),
+                        Err(_) => return WatchAction::Keep,
                     }
-                    Ok(count) => tell
-                        .lock()
-                        .unwrap()
-                        .send(Some(bytes[..count].to_vec()))
-                        .unwrap(),
-                    Err(_) => return Next::Keep,
                 }
-            }
-        });
+            });
         for byte in 0..20u8 {
             here.write_all(&[byte]).unwrap();
             assert_eq!(told.recv().unwrap(), Some(vec![byte]));
@@ -74,11 +77,11 @@ fn after_its_watch_is_dropped_an_action_does_not_run() {
     let (mut here, there) = UnixStream::pair().unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let count = runs.clone();
-    let how = How::at(Place::Machine);
+    let how = TaskOptions::at(Place::Machine);
     // Level-triggered: nothing is read, so it fires again and again.
-    let watch = tasks.on_descriptor((&there, Interest::Both), &how, move |_: &At| {
+    let watch = tasks.on_descriptor((&there, Interest::Both), &how, move |_: &RunContext| {
         count.fetch_add(1, Ordering::Relaxed);
-        Next::Keep
+        WatchAction::Keep
     });
     here.write_all(b"x").unwrap();
     while runs.load(Ordering::Relaxed) < 10 {
@@ -98,9 +101,9 @@ fn alarms_ring_in_order_and_periodically_until_they_are_told_to_stop() {
         let single = |name: &'static str, after_ms| {
             let tell = tell.clone();
             let first = Duration::from_millis(after_ms);
-            tasks.on_alarm((first, None), &how, move |_: &At| {
+            tasks.on_alarm((first, None), &how, move |_: &RunContext| {
                 tell.lock().unwrap().send(name).unwrap();
-                Next::Stop
+                WatchAction::Stop
             })
         };
         let watches = (single("late", 30), single("early", 1));
@@ -110,22 +113,26 @@ fn alarms_ring_in_order_and_periodically_until_they_are_told_to_stop() {
         let beats = AtomicU32::new(0);
         let tell = tell.clone();
         let period = Some(Duration::from_millis(1));
-        let watch = tasks.on_alarm((Duration::ZERO, period), &how, move |_: &At| {
-            match beats.fetch_add(1, Ordering::Relaxed) {
+        let watch = tasks.on_alarm(
+            (Duration::ZERO, period),
+            &how,
+            move |_: &RunContext| match beats.fetch_add(1, Ordering::Relaxed) {
                 4 => {
                     tell.lock().unwrap().send("fifth").unwrap();
-                    Next::Stop
+                    WatchAction::Stop
                 }
-                _ => Next::Keep,
-            }
-        });
+                _ => WatchAction::Keep,
+            },
+        );
         assert_eq!(told.recv().unwrap(), "fifth");
         drop(watch);
     }
-    let how = How::at(Place::Machine);
-    let zero = tasks.on_alarm((Duration::ZERO, Some(Duration::ZERO)), &how, |_: &At| {
-        Next::Stop
-    });
+    let how = TaskOptions::at(Place::Machine);
+    let zero = tasks.on_alarm(
+        (Duration::ZERO, Some(Duration::ZERO)),
+        &how,
+        |_: &RunContext| WatchAction::Stop,
+    );
     assert!(matches!(zero, Err(Error::Misuse(_))));
 }
 
@@ -137,14 +144,18 @@ fn what_an_action_leaves_unread_calls_it_again_until_it_is_read() {
         there.set_nonblocking(true).unwrap();
         let (tell, told) = line();
         let (watched, left) = (there.try_clone().unwrap(), AtomicU32::new(5));
-        let watch = tasks.on_descriptor((&watched, Interest::Readable), &how, move |_: &At| {
-            let before = left.fetch_sub(1, Ordering::Relaxed);
-            if before == 1 {
-                assert_eq!((&there).read(&mut [0; 8]).unwrap(), 1);
-            }
-            tell.lock().unwrap().send(before).unwrap();
-            Next::Keep
-        });
+        let watch = tasks.on_descriptor(
+            (&watched, Interest::Readable),
+            &how,
+            move |_: &RunContext| {
+                let before = left.fetch_sub(1, Ordering::Relaxed);
+                if before == 1 {
+                    assert_eq!((&there).read(&mut [0; 8]).unwrap(), 1);
+                }
+                tell.lock().unwrap().send(before).unwrap();
+                WatchAction::Keep
+            },
+        );
         here.write_all(b"a").unwrap();
         for left in (1..=5).rev() {
             assert_eq!(told.recv().unwrap(), left);
@@ -160,10 +171,14 @@ fn a_changed_word_is_told_with_its_new_value() {
     for how in both() {
         let word = Arc::new(AtomicU32::new(7));
         let (tell, told) = line();
-        let watched: Arc<dyn Word> = word.clone();
-        let watch = tasks.on_word((watched, 7), &how, move |value, _: &At| {
+        let watched: Arc<dyn FutexWord> = word.clone();
+        let watch = tasks.on_word((watched, 7), &how, move |value, _: &RunContext| {
             tell.lock().unwrap().send(value).unwrap();
-            if value == 10 { Next::Stop } else { Next::Keep }
+            if value == 10 {
+                WatchAction::Stop
+            } else {
+                WatchAction::Keep
+            }
         });
         for value in 8..=10 {
             word.store(value, Ordering::Release);
@@ -177,17 +192,17 @@ fn a_changed_word_is_told_with_its_new_value() {
 #[test]
 fn more_words_than_the_kernel_takes_at_once_are_all_noticed() {
     let tasks = tasks();
-    let how = How::at(Place::Machine);
+    let how = TaskOptions::at(Place::Machine);
     let (tell, told) = line();
     let words: Vec<_> = (0..100).map(|_| Arc::new(AtomicU32::new(0))).collect();
     let watches: Vec<_> = words
         .iter()
         .enumerate()
         .map(|(index, word)| {
-            let (watched, tell): (Arc<dyn Word>, _) = (word.clone(), tell.clone());
-            tasks.on_word((watched, 0), &how, move |_, _: &At| {
+            let (watched, tell): (Arc<dyn FutexWord>, _) = (word.clone(), tell.clone());
+            tasks.on_word((watched, 0), &how, move |_, _: &RunContext| {
                 tell.lock().unwrap().send(index).unwrap();
-                Next::Stop
+                WatchAction::Stop
             })
         })
         .collect();
@@ -211,15 +226,15 @@ fn a_blocking_call_holds_up_nothing_else_and_its_end_is_an_event() {
         .unwrap();
     let (tell, told) = line();
     let over = tell.clone();
-    let how = How::at(Place::Machine);
-    let watch = tasks.on_completion(&reading, &how, move |_: &At| {
+    let how = TaskOptions::at(Place::Machine);
+    let watch = tasks.on_completion(&reading, &how, move |_: &RunContext| {
         over.lock().unwrap().send("over").unwrap();
     });
     // Others come and go meanwhile, on threads of their own and as tasks.
     assert_eq!(tasks.blocking(|| 5).unwrap().wait(), Some(5));
-    let task = tasks.task(&how, move |_: &At| {
+    let task = tasks.task(&how, move |_: &RunContext| {
         tell.lock().unwrap().send("task").unwrap();
-        garonne_progress::tasks::Step::Done
+        garonne_progress::tasks::RunOutcome::Done
     });
     let task = Arc::new(task.unwrap());
     tasks.submit_shared(&task).unwrap();
@@ -232,7 +247,7 @@ fn a_blocking_call_holds_up_nothing_else_and_its_end_is_an_event() {
     drop(watch);
     // Late comers are told at once.
     let (tell, told) = line();
-    let watch = tasks.on_completion(&reading, &how, move |_: &At| {
+    let watch = tasks.on_completion(&reading, &how, move |_: &RunContext| {
         tell.lock().unwrap().send(()).unwrap()
     });
     told.recv().unwrap();
@@ -249,19 +264,23 @@ fn a_blocking_call_that_panics_is_over_without_a_result() {
 #[test]
 fn after_the_end_nothing_is_watched() {
     let tasks = tasks();
-    let how = How::at(Place::Machine);
+    let how = TaskOptions::at(Place::Machine);
     let (here, _there) = UnixStream::pair().unwrap();
-    let before = tasks.on_descriptor((&here, Interest::Readable), &how, |_: &At| Next::Keep);
+    let before = tasks.on_descriptor((&here, Interest::Readable), &how, |_: &RunContext| {
+        WatchAction::Keep
+    });
     tasks.stop();
     assert!(before.is_ok());
     assert!(matches!(
-        tasks.on_descriptor((&here, Interest::Readable), &how, |_: &At| Next::Keep),
+        tasks.on_descriptor((&here, Interest::Readable), &how, |_: &RunContext| {
+            WatchAction::Keep
+        }),
         Err(Error::Misuse(_))
     ));
     assert!(matches!(tasks.blocking(|| ()), Err(Error::Misuse(_))));
-    let word: Arc<dyn Word> = Arc::new(AtomicU32::new(0));
+    let word: Arc<dyn FutexWord> = Arc::new(AtomicU32::new(0));
     assert!(matches!(
-        tasks.on_word((word, 0), &how, |_, _: &At| Next::Keep),
+        tasks.on_word((word, 0), &how, |_, _: &RunContext| WatchAction::Keep),
         Err(Error::Misuse(_))
     ));
 }

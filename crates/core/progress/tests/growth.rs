@@ -10,7 +10,8 @@
 //! they change with the watcher only.
 
 use garonne_progress::tasks::{
-    At, Class, How, Keypoint, Life, Place, Poller, Settings, Step, Task, Tasks,
+    Keypoint, Place, Poller, RunContext, RunOutcome, Task, TaskOptions, TaskSettings, TaskState,
+    Tasks, WorkerClass,
 };
 use garonne_topology::{Kind, Tree};
 use std::sync::Arc;
@@ -47,10 +48,10 @@ impl Machine {
             .map(|core| vec![0; tree.path(core).count()])
             .collect();
         let versions = vec![0; tree.areas().len()];
-        let tasks = Tasks::new(Settings {
+        let tasks = Tasks::new(TaskSettings {
             tree,
             homes: Vec::new(),
-            class: Class::Ordinary,
+            class: WorkerClass::Ordinary,
             spins: 0,
         });
         // For the rest of the test: the pollers refer to it.
@@ -104,7 +105,7 @@ impl Machine {
     /// Submits tasks to the queue of one area, one after the other, while all workers poll.
     fn price(&mut self, place: Place, rounds: u32) -> Price {
         let cores = self.tasks.tree().cores();
-        let manner = self.tasks.manner(&How::at(place.clone())).unwrap();
+        let manner = self.tasks.manner(&TaskOptions::at(place.clone())).unwrap();
         let area = match place {
             Place::Core(cpu) => self.tasks.tree().core_of(cpu).unwrap(),
             Place::Around(kind, cpu) => self.tasks.tree().around(cpu as usize, kind),
@@ -116,10 +117,11 @@ impl Machine {
         let (mut price, mut runs) = (Price::default(), vec![0u32; cores]);
         for _ in 0..rounds {
             let note = runner.clone();
-            let task: Arc<Task<_>> = Arc::new(self.tasks.task_in(manner, move |at: &At| {
-                note.store(at.core, Ordering::Relaxed);
-                Step::Done
-            }));
+            let task: Arc<Task<_>> =
+                Arc::new(self.tasks.task_in(manner, move |at: &RunContext| {
+                    note.store(at.core, Ordering::Relaxed);
+                    RunOutcome::Done
+                }));
             // By somebody who does not poll.
             std::thread::scope(|scope| {
                 scope.spawn(|| self.tasks.submit_shared(&task).unwrap());
@@ -200,16 +202,23 @@ fn a_watcher_that_takes_no_more_turns_holds_up_nothing_for_long() {
     for cores in [2usize, 16, 256] {
         let mut simulated = Machine::new(machine(cores as u32));
         simulated.idle(130);
-        let manner = simulated.tasks.manner(&How::at(Place::Machine)).unwrap();
+        let manner = simulated
+            .tasks
+            .manner(&TaskOptions::at(Place::Machine))
+            .unwrap();
         // Whoever runs a task stops, until two are left.
         let mut left: Vec<usize> = (0..cores).collect();
         while left.len() > 1 {
-            let task = Arc::new(simulated.tasks.task_in(manner, |_: &At| Step::Done));
+            let task = Arc::new(
+                simulated
+                    .tasks
+                    .task_in(manner, |_: &RunContext| RunOutcome::Done),
+            );
             std::thread::scope(|scope| {
                 scope.spawn(|| simulated.tasks.submit_shared(&task).unwrap());
             });
             let mut turns = 0;
-            while task.life() == Life::Pending {
+            while task.life() == TaskState::Pending {
                 turns += 1;
                 let ran = left.iter().position(|core| simulated.walk(*core).2 > 0);
                 if let Some(at) = ran {

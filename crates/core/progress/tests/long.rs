@@ -3,9 +3,10 @@
 
 mod support;
 
-use garonne_progress::events::Next;
+use garonne_progress::events::WatchAction;
 use garonne_progress::tasks::{
-    At, How, Keypoint, Life, Place, Settings, Step, Task, Tasks, Urgency,
+    Keypoint, Place, RunContext, RunOutcome, Task, TaskOptions, TaskSettings, TaskState, Tasks,
+    Urgency,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +16,10 @@ use support::{alone, settings};
 /// Longer than a test machine keeps anybody waiting.
 const LONG: Duration = Duration::from_secs(60);
 
-fn urgent() -> How {
-    How {
+fn urgent() -> TaskOptions {
+    TaskOptions {
         urgency: Urgency::Now,
-        ..How::at(Place::Machine)
+        ..TaskOptions::at(Place::Machine)
     }
 }
 
@@ -53,12 +54,12 @@ impl Count {
     }
 }
 
-type Boxed = Box<dyn Fn(&At) -> Step + Send + Sync>;
+type Boxed = Box<dyn Fn(&RunContext) -> RunOutcome + Send + Sync>;
 
 fn submit(
     tasks: &Tasks,
-    how: &How,
-    work: impl Fn(&At) -> Step + Send + Sync + 'static,
+    how: &TaskOptions,
+    work: impl Fn(&RunContext) -> RunOutcome + Send + Sync + 'static,
 ) -> Arc<Task<Boxed>> {
     let task = Arc::new(tasks.task(how, Box::new(work) as Boxed).unwrap());
     tasks.submit_shared(&task).unwrap();
@@ -74,7 +75,7 @@ enum Says {
 /// A run that is not over until `others` is five, and what becomes of it.
 fn submit_long(
     tasks: &Tasks,
-    how: &How,
+    how: &TaskOptions,
     says: Says,
     (begun, others): (&Count, &Count),
 ) -> Arc<Task<Boxed>> {
@@ -85,7 +86,7 @@ fn submit_long(
         let over = others.comes_to(5);
         drop(lengthy);
         assert!(over && at.keypoint == Keypoint::Timer);
-        Step::Done
+        RunOutcome::Done
     })
 }
 
@@ -97,15 +98,15 @@ fn all_else(tasks: &Tasks, others: &Count) {
     let alarm = tasks.on_alarm((Duration::ZERO, period), &urgent(), move |_| {
         tell.add();
         match beats.add() {
-            3 => Next::Stop,
-            _ => Next::Keep,
+            3 => WatchAction::Stop,
+            _ => WatchAction::Keep,
         }
     });
-    let each = [urgent(), How::at(Place::Machine)].map(|how| {
+    let each = [urgent(), TaskOptions::at(Place::Machine)].map(|how| {
         let tell = others.clone();
         submit(tasks, &how, move |_| {
             tell.add();
-            Step::Done
+            RunOutcome::Done
         })
     });
     assert!(others.comes_to(5));
@@ -114,7 +115,7 @@ fn all_else(tasks: &Tasks, others: &Count) {
 
 /// All else goes on beside a long run that was submitted so. `meanwhile` is asked when it has
 /// begun.
-fn goes_on_beside(settings: fn() -> Settings, how: &How, meanwhile: fn(&Tasks)) {
+fn goes_on_beside(settings: fn() -> TaskSettings, how: &TaskOptions, meanwhile: fn(&Tasks)) {
     exclusively(|| {
         for says in [Says::Lengthy, Says::Nothing] {
             let tasks = Tasks::new(settings()).unwrap();
@@ -124,7 +125,7 @@ fn goes_on_beside(settings: fn() -> Settings, how: &How, meanwhile: fn(&Tasks)) 
             meanwhile(&tasks);
             all_else(&tasks, &others);
             assert!(long.wait(Some(LONG)));
-            assert_eq!(long.life(), Life::Done);
+            assert_eq!(long.life(), TaskState::Done);
         }
     });
 }
@@ -139,7 +140,7 @@ fn beside_a_long_run_that_was_wanted_now_alarms_ring_and_tasks_are_run_by_worker
 
 #[test]
 fn beside_a_long_run_that_the_timer_began_it_runs_others() {
-    goes_on_beside(alone, &How::at(Place::Machine), |_| {});
+    goes_on_beside(alone, &TaskOptions::at(Place::Machine), |_| {});
 }
 
 #[test]
@@ -155,13 +156,13 @@ fn long_runs_one_behind_the_other_in_a_queue_go_on_at_once() {
                 // Not before all have.
                 assert!(begun.comes_to(6));
                 drop(lengthy);
-                Step::Done
+                RunOutcome::Done
             })
         });
         assert!(begun.comes_to(6));
         for task in all {
             assert!(task.wait(Some(LONG)));
-            assert_eq!(task.life(), Life::Done);
+            assert_eq!(task.life(), TaskState::Done);
         }
     });
 }
@@ -173,12 +174,12 @@ fn the_timer_begins_a_few_long_runs_at_once_and_the_rest_when_those_are_over() {
         let (begun, over) = (Count::default(), Count::default());
         let all = [(); 9].map(|()| {
             let (its, begun, over) = (tasks.clone(), begun.clone(), over.clone());
-            submit(&tasks, &How::at(Place::Machine), move |at| {
+            submit(&tasks, &TaskOptions::at(Place::Machine), move |at| {
                 let lengthy = its.lengthy(at);
                 begun.add();
                 assert!(over.comes_to(1));
                 drop(lengthy);
-                Step::Done
+                RunOutcome::Done
             })
         });
         let few = garonne_progress::limits::LONG_AT_TIMER;
@@ -188,14 +189,14 @@ fn the_timer_begins_a_few_long_runs_at_once_and_the_rest_when_those_are_over() {
         let period = Some(Duration::from_millis(1));
         let alarm = tasks.on_alarm((Duration::ZERO, period), &urgent(), move |_| {
             tell.add();
-            Next::Keep
+            WatchAction::Keep
         });
         assert!(beats.comes_to(100));
         assert_eq!(begun.now(), few);
         over.add();
         for task in all {
             assert!(task.wait(Some(LONG)));
-            assert_eq!(task.life(), Life::Done);
+            assert_eq!(task.life(), TaskState::Done);
         }
         drop(alarm);
     });
@@ -223,7 +224,7 @@ fn after_long_runs_one_thread_waits_for_events_and_one_stands_in_and_all_end_wit
                 begun.add();
                 assert!(over.comes_to(1));
                 drop(lengthy);
-                Step::Done
+                RunOutcome::Done
             })
         });
         assert!(begun.comes_to(5));
@@ -254,7 +255,7 @@ fn when_as_many_take_long_as_may_and_others_end_events_go_on() {
         let period = Some(Duration::from_millis(1));
         let alarm = tasks.on_alarm((Duration::ZERO, period), &urgent(), move |_| {
             tell.add();
-            Next::Keep
+            WatchAction::Keep
         });
         assert!(beats.comes_to(10));
         let all: Vec<_> = (0..bound + 1)
@@ -265,7 +266,7 @@ fn when_as_many_take_long_as_may_and_others_end_events_go_on() {
                     let own = begun.add();
                     assert!(over.comes_to(if own <= bound { 1 } else { 2 }));
                     drop(lengthy);
-                    Step::Done
+                    RunOutcome::Done
                 })
             })
             .collect();

@@ -1,8 +1,10 @@
 //! Signals as events. Alone in its file: signals are the whole process's, and this needs all
 //! threads to block one.
 
-use garonne_progress::events::Next;
-use garonne_progress::tasks::{At, Error, How, Place, Settings, Tasks, Urgency};
+use garonne_progress::events::WatchAction;
+use garonne_progress::tasks::{
+    Error, Place, RunContext, TaskOptions, TaskSettings, Tasks, Urgency,
+};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -13,19 +15,19 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Runs without the test harness, whose threads would take the signal.
 fn main() {
-    let tasks = Tasks::new(Settings::here()).unwrap();
+    let tasks = Tasks::new(TaskSettings::here()).unwrap();
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
-    let how = How::at(Place::Machine);
+    let how = TaskOptions::at(Place::Machine);
     let watch = tasks.on_signals(
         &[libc::SIGUSR1, libc::SIGUSR2],
         &how,
-        move |signal, _: &At| {
+        move |signal, _: &RunContext| {
             tell.lock().unwrap().send(signal).unwrap();
             if signal == libc::SIGUSR2 {
-                Next::Stop
+                WatchAction::Stop
             } else {
-                Next::Keep
+                WatchAction::Keep
             }
         },
     );
@@ -46,7 +48,9 @@ fn main() {
         200,
         i32::MAX,
     ] {
-        let watch = tasks.on_signals(&[libc::SIGUSR1, refused], &how, |_, _: &At| Next::Stop);
+        let watch = tasks.on_signals(&[libc::SIGUSR1, refused], &how, |_, _: &RunContext| {
+            WatchAction::Stop
+        });
         assert!(matches!(watch, Err(Error::Misuse(_))), "{refused}");
     }
     all_watches_of_a_signal_hear_of_it_and_one_ends_alone();
@@ -66,9 +70,9 @@ const QUIET: Duration = Duration::from_millis(20);
 /// Two libraries that watch the same signal, in the tasks that they share or each in its own, at
 /// once or when a core is idle.
 fn all_watches_of_a_signal_hear_of_it_and_one_ends_alone() {
-    let shared = Tasks::new(Settings::here()).unwrap();
+    let shared = Tasks::new(TaskSettings::here()).unwrap();
     for urgency in [Urgency::Idle, Urgency::Now] {
-        let other = Tasks::new(Settings::here()).unwrap();
+        let other = Tasks::new(TaskSettings::here()).unwrap();
         let (mut watches, mut told) = (Vec::new(), Vec::new());
         for (tasks, urgency) in [
             (&shared, Urgency::Idle),
@@ -77,27 +81,27 @@ fn all_watches_of_a_signal_hear_of_it_and_one_ends_alone() {
         ] {
             let (tell, its) = channel();
             let tell = Mutex::new(tell);
-            let how = How {
+            let how = TaskOptions {
                 urgency,
-                ..How::at(Place::Machine)
+                ..TaskOptions::at(Place::Machine)
             };
             let watch = tasks.on_signals(
                 &[libc::SIGUSR1, libc::SIGCHLD],
                 &how,
-                move |signal, _: &At| {
+                move |signal, _: &RunContext| {
                     tell.lock().unwrap().send(signal).unwrap();
-                    Next::Keep
+                    WatchAction::Keep
                 },
             );
             watches.push(watch.unwrap());
             told.push(its);
         }
         // Those who watch one of both only are told of no other.
-        let (wrong, how) = (Arc::new(AtomicU32::new(0)), How::at(Place::Machine));
+        let (wrong, how) = (Arc::new(AtomicU32::new(0)), TaskOptions::at(Place::Machine));
         let its_wrong = wrong.clone();
-        let one = shared.on_signals(&[libc::SIGCHLD], &how, move |signal, _: &At| {
+        let one = shared.on_signals(&[libc::SIGCHLD], &how, move |signal, _: &RunContext| {
             its_wrong.fetch_add(u32::from(signal != libc::SIGCHLD), Ordering::Relaxed);
-            Next::Keep
+            WatchAction::Keep
         });
         for left in (1..=3).rev() {
             for signal in [libc::SIGUSR1, libc::SIGCHLD].repeat(20) {
@@ -128,10 +132,10 @@ fn first_told(tasks: &Tasks) -> i32 {
     let tell = Mutex::new(tell);
     let watch = tasks.on_signals(
         &[libc::SIGUSR1],
-        &How::at(Place::Machine),
-        move |signal, _: &At| {
+        &TaskOptions::at(Place::Machine),
+        move |signal, _: &RunContext| {
             tell.lock().unwrap().send(signal).unwrap();
-            Next::Stop
+            WatchAction::Stop
         },
     );
     let signal = told.recv_timeout(LONG).unwrap();
@@ -142,22 +146,26 @@ fn first_told(tasks: &Tasks) -> i32 {
 /// Signals of the real-time kind are counted, also for a watch that is slower than another.
 fn queued_signals_are_told_each_to_all() {
     const SENT: usize = 50;
-    let tasks = Tasks::new(Settings::here()).unwrap();
+    let tasks = Tasks::new(TaskSettings::here()).unwrap();
     let (mut watches, mut told) = (Vec::new(), Vec::new());
     for slow in [false, true] {
         let (tell, its) = channel();
         let tell = Mutex::new(tell);
-        let how = How {
+        let how = TaskOptions {
             urgency: Urgency::Now,
-            ..How::at(Place::Machine)
+            ..TaskOptions::at(Place::Machine)
         };
-        let watch = tasks.on_signals(&[libc::SIGRTMIN() + 3], &how, move |signal, _: &At| {
-            if slow {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            tell.lock().unwrap().send(signal).unwrap();
-            Next::Keep
-        });
+        let watch = tasks.on_signals(
+            &[libc::SIGRTMIN() + 3],
+            &how,
+            move |signal, _: &RunContext| {
+                if slow {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                tell.lock().unwrap().send(signal).unwrap();
+                WatchAction::Keep
+            },
+        );
         watches.push(watch.unwrap());
         told.push(its);
     }
@@ -174,15 +182,15 @@ fn queued_signals_are_told_each_to_all() {
 
 /// A watch that answered that it wants no more is told no more while another goes on.
 fn what_comes_between_two_watches_is_for_the_second() {
-    let tasks = Tasks::new(Settings::here()).unwrap();
+    let tasks = Tasks::new(TaskSettings::here()).unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let its_runs = runs.clone();
     let once = tasks.on_signals(
         &[libc::SIGUSR1],
-        &How::at(Place::Machine),
-        move |_, _: &At| {
+        &TaskOptions::at(Place::Machine),
+        move |_, _: &RunContext| {
             its_runs.fetch_add(1, Ordering::Relaxed);
-            Next::Stop
+            WatchAction::Stop
         },
     );
     send(libc::SIGUSR1);

@@ -1,7 +1,8 @@
 //! Runs of tasks as who traces hears of them. One test: the listener is the process's.
 
 use garonne_progress::tasks::{
-    AnyTask, At, How, Keypoint, Place, RunWatcher, Settings, Step, Tasks, watch_runs,
+    AnyTask, Keypoint, Place, RunContext, RunOutcome, RunWatcher, TaskOptions, TaskSettings, Tasks,
+    watch_runs,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +14,7 @@ const TASKS: u64 = 40;
 #[derive(Debug, Default)]
 struct Listener {
     clock: AtomicU64,
-    told: Mutex<Vec<(ThreadId, u64, Step)>>,
+    told: Mutex<Vec<(ThreadId, u64, RunOutcome)>>,
 }
 
 impl RunWatcher for Listener {
@@ -21,7 +22,7 @@ impl RunWatcher for Listener {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn ran(&self, since: u64, step: Step) {
+    fn ran(&self, since: u64, step: RunOutcome) {
         self.told
             .lock()
             .unwrap()
@@ -31,18 +32,18 @@ impl RunWatcher for Listener {
 
 #[test]
 fn each_run_is_told_by_the_thread_that_ran_it_while_somebody_listens() {
-    let tasks = Tasks::new(Settings::here()).unwrap();
+    let tasks = Tasks::new(TaskSettings::here()).unwrap();
     let runs = Arc::new(Mutex::new(Vec::new()));
     let run = |runs: &Arc<Mutex<Vec<ThreadId>>>| {
         let (runs, again) = (runs.clone(), AtomicU64::new(0));
-        let work: Box<dyn Fn(&At) -> Step + Send + Sync> = Box::new(move |_| {
+        let work: Box<dyn Fn(&RunContext) -> RunOutcome + Send + Sync> = Box::new(move |_| {
             runs.lock().unwrap().push(std::thread::current().id());
             match again.fetch_add(1, Ordering::Relaxed) % 2 {
-                0 => Step::Again,
-                _ => Step::Done,
+                0 => RunOutcome::Again,
+                _ => RunOutcome::Done,
             }
         });
-        Arc::new(tasks.task(&How::at(Place::Machine), work).unwrap())
+        Arc::new(tasks.task(&TaskOptions::at(Place::Machine), work).unwrap())
     };
     let carry_out = |task: &Arc<AnyTask>| {
         tasks.submit_shared(task).unwrap();
@@ -61,9 +62,9 @@ fn each_run_is_told_by_the_thread_that_ran_it_while_somebody_listens() {
     assert_eq!(threads, *runs.lock().unwrap());
     for (run, (_, since, step)) in (0..).zip(told.iter()) {
         let wanted = if run % 2 == 0 {
-            Step::Again
+            RunOutcome::Again
         } else {
-            Step::Done
+            RunOutcome::Done
         };
         assert_eq!(
             (*since, *step),

@@ -3,7 +3,8 @@
 mod support;
 
 use garonne_progress::tasks::{
-    At, Class, Error, How, Keypoint, Life, Place, Settings, Step, Task, Tasks, Urgency,
+    Error, Keypoint, Place, RunContext, RunOutcome, Task, TaskOptions, TaskSettings, TaskState,
+    Tasks, Urgency, WorkerClass,
 };
 use garonne_topology::{CpuSet, Kind};
 use std::pin::pin;
@@ -35,7 +36,7 @@ fn exclusively<T>(f: impl FnOnce() -> T) -> T {
     result
 }
 
-type Boxed = Box<dyn Fn(&At) -> Step + Send + Sync>;
+type Boxed = Box<dyn Fn(&RunContext) -> RunOutcome + Send + Sync>;
 
 #[test]
 fn threads_begin_with_the_first_submission_that_needs_one_and_end_with_the_last_handle() {
@@ -47,11 +48,11 @@ fn threads_begin_with_the_first_submission_that_needs_one_and_end_with_the_last_
         let tasks = Tasks::new(settings()).unwrap();
         let (tell, told) = channel();
         let tell = Mutex::new(tell);
-        let work = move |at: &At| {
+        let work = move |at: &RunContext| {
             let _ = tell.lock().unwrap().send(at.keypoint);
-            Step::Done
+            RunOutcome::Done
         };
-        let task = Arc::new(tasks.task(&How::at(Place::Machine), work).unwrap());
+        let task = Arc::new(tasks.task(&TaskOptions::at(Place::Machine), work).unwrap());
         assert_eq!((own_threads(), tasks.worker_counts().started), (0, 0));
         tasks.submit_shared(&task).unwrap();
         assert!(matches!(
@@ -77,16 +78,17 @@ fn a_waiter_runs_what_it_waits_for_without_any_worker() {
         let tasks = Tasks::new(alone()).unwrap();
         let runs = Arc::new(AtomicU32::new(0));
         let count = runs.clone();
-        let task = tasks.task(&How::at(Place::Machine), move |_: &At| {
-            match count.fetch_add(1, Ordering::Relaxed) {
-                3 => Step::Done,
-                _ => Step::Again,
-            }
-        });
+        let task = tasks.task(
+            &TaskOptions::at(Place::Machine),
+            move |_: &RunContext| match count.fetch_add(1, Ordering::Relaxed) {
+                3 => RunOutcome::Done,
+                _ => RunOutcome::Again,
+            },
+        );
         let task = pin!(task.unwrap());
         let poller = tasks.poller(Keypoint::Wait);
         tasks.submit(task.as_ref()).unwrap();
-        assert_eq!(tasks.wait(&task), Life::Done);
+        assert_eq!(tasks.wait(&task), TaskState::Done);
         drop(poller);
         assert_eq!(runs.load(Ordering::Relaxed), 4);
         assert_eq!(tasks.settled().iter().sum::<u64>(), 1);
@@ -100,11 +102,11 @@ fn a_task_that_nobody_comes_for_is_run_by_the_timer() {
         let tasks = Tasks::new(alone()).unwrap();
         let (tell, told) = channel();
         let tell = Mutex::new(tell);
-        let work = move |at: &At| {
+        let work = move |at: &RunContext| {
             let _ = tell.lock().unwrap().send(at.keypoint);
-            Step::Done
+            RunOutcome::Done
         };
-        let task = Arc::new(tasks.task(&How::at(Place::Machine), work).unwrap());
+        let task = Arc::new(tasks.task(&TaskOptions::at(Place::Machine), work).unwrap());
         tasks.submit_shared(&task).unwrap();
         assert_eq!(told.recv().unwrap(), Keypoint::Timer);
     });
@@ -114,13 +116,13 @@ fn a_task_that_nobody_comes_for_is_run_by_the_timer() {
 fn a_task_that_is_wanted_now_is_run_by_a_thread_woken_for_it() {
     exclusively(|| {
         let tasks = Tasks::new(alone()).unwrap();
-        let how = How {
+        let how = TaskOptions {
             urgency: Urgency::Now,
-            ..How::at(Place::Machine)
+            ..TaskOptions::at(Place::Machine)
         };
         // This thread polls, and yet does not come to it.
         let poller = tasks.poller(Keypoint::Wait);
-        let task = Arc::new(tasks.task(&how, |_: &At| Step::Done).unwrap());
+        let task = Arc::new(tasks.task(&how, |_: &RunContext| RunOutcome::Done).unwrap());
         for _ in 0..3 {
             tasks.submit_shared(&task).unwrap();
             assert!(task.wait(None));
@@ -132,15 +134,17 @@ fn a_task_that_is_wanted_now_is_run_by_a_thread_woken_for_it() {
 #[test]
 fn a_task_is_run_while_every_core_computes() {
     exclusively(|| {
-        for class in [Class::Idle, Class::Ordinary] {
-            let tasks = Tasks::new(Settings {
+        for class in [WorkerClass::Idle, WorkerClass::Ordinary] {
+            let tasks = Tasks::new(TaskSettings {
                 class,
                 ..settings()
             })
             .unwrap();
             let task = Arc::new(
                 tasks
-                    .task(&How::at(Place::Machine), |_: &At| Step::Done)
+                    .task(&TaskOptions::at(Place::Machine), |_: &RunContext| {
+                        RunOutcome::Done
+                    })
                     .unwrap(),
             );
             let over = AtomicBool::new(false);
@@ -185,7 +189,9 @@ fn threads_with_nothing_to_do_are_not_woken() {
         let tasks = Tasks::new(settings()).unwrap();
         let task = Arc::new(
             tasks
-                .task(&How::at(Place::Machine), |_: &At| Step::Done)
+                .task(&TaskOptions::at(Place::Machine), |_: &RunContext| {
+                    RunOutcome::Done
+                })
                 .unwrap(),
         );
         tasks.submit_shared(&task).unwrap();
@@ -212,11 +218,15 @@ fn a_task_of_a_core_is_only_run_on_that_core() {
             let cpu = tree.areas()[core].cpus.first().unwrap();
             let ran_on = Arc::new(AtomicU32::new(u32::MAX));
             let note = ran_on.clone();
-            let work = move |_: &At| {
+            let work = move |_: &RunContext| {
                 note.store(current_cpu(), Ordering::Relaxed);
-                Step::Done
+                RunOutcome::Done
             };
-            let task = Arc::new(tasks.task(&How::at(Place::Core(cpu)), work).unwrap());
+            let task = Arc::new(
+                tasks
+                    .task(&TaskOptions::at(Place::Core(cpu)), work)
+                    .unwrap(),
+            );
             tasks.submit_shared(&task).unwrap();
             assert!(task.wait(None));
             let cpu = ran_on.load(Ordering::Relaxed);
@@ -238,21 +248,21 @@ fn a_task_that_repeats_is_looked_at_by_a_napping_worker_until_it_succeeds() {
         let tasks = Tasks::new(settings()).unwrap();
         let ready = Arc::new(AtomicBool::new(false));
         let look = ready.clone();
-        let how = How {
+        let how = TaskOptions {
             patience: Some(Duration::from_millis(1)),
-            ..How::at(Place::NearCaller)
+            ..TaskOptions::at(Place::NearCaller)
         };
-        let work = move |_: &At| {
+        let work = move |_: &RunContext| {
             if look.load(Ordering::Acquire) {
-                Step::Done
+                RunOutcome::Done
             } else {
-                Step::Again
+                RunOutcome::Again
             }
         };
         let task = Arc::new(tasks.task(&how, work).unwrap());
         tasks.submit_shared(&task).unwrap();
         std::thread::sleep(Duration::from_millis(5));
-        assert_eq!(task.life(), Life::Pending);
+        assert_eq!(task.life(), TaskState::Pending);
         ready.store(true, Ordering::Release);
         assert!(task.wait(None));
     });
@@ -265,22 +275,22 @@ fn a_task_that_waits_for_itself_is_told_that_it_is_pending() {
         let (tell, told) = channel();
         let itself = Arc::new_cyclic(|itself: &Weak<Task<Boxed>>| {
             let (itself, tell, its) = (itself.clone(), Mutex::new(tell), tasks.clone());
-            let work = move |_: &At| {
+            let work = move |_: &RunContext| {
                 if let Some(task) = itself.upgrade() {
                     tell.lock().unwrap().send(its.wait(&task)).unwrap();
                 }
-                Step::Done
+                RunOutcome::Done
             };
             tasks
-                .task(&How::at(Place::Machine), Box::new(work) as _)
+                .task(&TaskOptions::at(Place::Machine), Box::new(work) as _)
                 .unwrap()
         });
         tasks.submit_shared(&itself).unwrap();
         assert_eq!(
             told.recv_timeout(Duration::from_secs(20)),
-            Ok(Life::Pending)
+            Ok(TaskState::Pending)
         );
-        assert_eq!(tasks.wait(&itself), Life::Done);
+        assert_eq!(tasks.wait(&itself), TaskState::Done);
     });
 }
 
@@ -297,14 +307,14 @@ fn dropping_a_submitted_task_takes_it_back() {
             for _ in 0..50 {
                 let alive = Arc::new(AtomicBool::new(true));
                 let seen = alive.clone();
-                let work = move |_: &At| {
+                let work = move |_: &RunContext| {
                     assert!(seen.load(Ordering::Acquire));
-                    Step::Again
+                    RunOutcome::Again
                 };
-                let task = pin!(tasks.task(&How::at(place.clone()), work).unwrap());
+                let task = pin!(tasks.task(&TaskOptions::at(place.clone()), work).unwrap());
                 tasks.submit(task.as_ref()).unwrap();
                 task.withdraw();
-                assert_eq!(task.life(), Life::Withdrawn);
+                assert_eq!(task.life(), TaskState::Withdrawn);
                 alive.store(false, Ordering::Release);
             }
         }
@@ -317,7 +327,9 @@ fn without_an_idle_core_a_task_for_the_nearest_one_waits_for_the_whole_machine()
         let tasks = Tasks::new(alone()).unwrap();
         let task = Arc::new(
             tasks
-                .task(&How::at(Place::Nearest), |_: &At| Step::Done)
+                .task(&TaskOptions::at(Place::Nearest), |_: &RunContext| {
+                    RunOutcome::Done
+                })
                 .unwrap(),
         );
         // Only the caller's own core polls, which is where the caller is about to compute.
@@ -325,7 +337,7 @@ fn without_an_idle_core_a_task_for_the_nearest_one_waits_for_the_whole_machine()
         tasks.submit_shared(&task).unwrap();
         assert_eq!(tasks.schedule(Keypoint::Forced).settled, 1);
         drop(poller);
-        assert_eq!(task.life(), Life::Done);
+        assert_eq!(task.life(), TaskState::Done);
     });
 }
 
@@ -335,7 +347,9 @@ fn what_was_ended_and_what_belongs_elsewhere_is_refused() {
         let (tasks, others) = (Tasks::new(alone()).unwrap(), Tasks::new(alone()).unwrap());
         let task = Arc::new(
             tasks
-                .task(&How::at(Place::Machine), |_: &At| Step::Done)
+                .task(&TaskOptions::at(Place::Machine), |_: &RunContext| {
+                    RunOutcome::Done
+                })
                 .unwrap(),
         );
         assert!(matches!(others.submit_shared(&task), Err(Error::Misuse(_))));
@@ -344,7 +358,7 @@ fn what_was_ended_and_what_belongs_elsewhere_is_refused() {
         tasks.submit_shared(&task).unwrap();
         assert!(matches!(tasks.submit_shared(&task), Err(Error::Misuse(_))));
         tasks.stop();
-        assert_eq!(task.life(), Life::Withdrawn);
+        assert_eq!(task.life(), TaskState::Withdrawn);
         assert!(matches!(tasks.submit_shared(&task), Err(Error::Misuse(_))));
         drop(poller);
     });
@@ -358,7 +372,9 @@ fn a_full_place_is_a_resource_error_until_somebody_runs_it() {
         let make = || {
             Arc::new(
                 tasks
-                    .task(&How::at(Place::Machine), |_: &At| Step::Done)
+                    .task(&TaskOptions::at(Place::Machine), |_: &RunContext| {
+                        RunOutcome::Done
+                    })
                     .unwrap(),
             )
         };
@@ -374,7 +390,7 @@ fn a_full_place_is_a_resource_error_until_somebody_runs_it() {
             refused += 1;
         }
         // The timer may have been quicker with some.
-        assert!(refused == 1 || many.iter().any(|task| task.life() == Life::Done));
+        assert!(refused == 1 || many.iter().any(|task| task.life() == TaskState::Done));
         tasks.schedule(Keypoint::Forced);
         drop(poller);
         many.iter().for_each(|task| assert!(task.wait(None)));
@@ -383,7 +399,7 @@ fn a_full_place_is_a_resource_error_until_somebody_runs_it() {
 
 #[test]
 fn a_home_outside_the_machine_is_left_out() {
-    let tasks = Tasks::new(Settings {
+    let tasks = Tasks::new(TaskSettings {
         homes: vec![CpuSet::parse("4000").unwrap()],
         ..settings()
     });
@@ -393,8 +409,8 @@ fn a_home_outside_the_machine_is_left_out() {
 #[test]
 fn many_submitters_and_many_kinds_of_places_lose_no_task() {
     exclusively(|| {
-        let tasks = Tasks::new(Settings {
-            class: Class::Ordinary,
+        let tasks = Tasks::new(TaskSettings {
+            class: WorkerClass::Ordinary,
             ..settings()
         })
         .unwrap();
@@ -412,13 +428,13 @@ fn many_submitters_and_many_kinds_of_places_lose_no_task() {
                     for round in 0..300u32 {
                         let count = total.clone();
                         let place = places[((thread + round) % 4) as usize].clone();
-                        let work = move |_: &At| {
+                        let work = move |_: &RunContext| {
                             count.fetch_add(1, Ordering::Relaxed);
-                            Step::Done
+                            RunOutcome::Done
                         };
-                        let task = pin!(tasks.task(&How::at(place), work).unwrap());
+                        let task = pin!(tasks.task(&TaskOptions::at(place), work).unwrap());
                         tasks.submit(task.as_ref()).unwrap();
-                        assert_eq!(tasks.wait(&task), Life::Done);
+                        assert_eq!(tasks.wait(&task), TaskState::Done);
                     }
                 });
             }

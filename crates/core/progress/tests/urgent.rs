@@ -4,9 +4,10 @@
 
 mod support;
 
-use garonne_progress::events::{Interest, Next, Word};
+use garonne_progress::events::{FutexWord, Interest, WatchAction};
 use garonne_progress::tasks::{
-    At, Class, How, Keypoint, Life, Place, Settings, Step, Task, Tasks, Urgency,
+    Keypoint, Place, RunContext, RunOutcome, Task, TaskOptions, TaskSettings, TaskState, Tasks,
+    Urgency, WorkerClass,
 };
 use garonne_sync::futex;
 use std::io::{Read, Write};
@@ -33,27 +34,27 @@ fn is_idle_class_here() -> bool {
         == SCHED_IDLE
 }
 
-fn urgent(place: Place) -> How {
-    How {
+fn urgent(place: Place) -> TaskOptions {
+    TaskOptions {
         urgency: Urgency::Now,
-        ..How::at(place)
+        ..TaskOptions::at(place)
     }
 }
 
 /// Workers of the idle class that poll for ever.
-fn awake() -> Settings {
-    Settings {
+fn awake() -> TaskSettings {
+    TaskSettings {
         spins: u32::MAX,
-        ..Settings::here()
+        ..TaskSettings::here()
     }
 }
 
-type Boxed = Box<dyn Fn(&At) -> Step + Send + Sync>;
+type Boxed = Box<dyn Fn(&RunContext) -> RunOutcome + Send + Sync>;
 
 fn task(
     tasks: &Tasks,
-    how: &How,
-    work: impl Fn(&At) -> Step + Send + Sync + 'static,
+    how: &TaskOptions,
+    work: impl Fn(&RunContext) -> RunOutcome + Send + Sync + 'static,
 ) -> Arc<Task<Boxed>> {
     Arc::new(tasks.task(how, Box::new(work) as Boxed).unwrap())
 }
@@ -63,9 +64,9 @@ fn call_a_worker(tasks: &Tasks) {
     let by_worker = Arc::new(AtomicBool::new(false));
     while !by_worker.load(Ordering::Relaxed) {
         let its = by_worker.clone();
-        let first = task(tasks, &How::at(Place::Machine), move |at| {
+        let first = task(tasks, &TaskOptions::at(Place::Machine), move |at| {
             its.fetch_or(at.keypoint == Keypoint::Idle, Ordering::Relaxed);
-            Step::Done
+            RunOutcome::Done
         });
         tasks.submit_shared(&first).unwrap();
         assert!(first.wait(None));
@@ -99,14 +100,14 @@ fn a_task_that_is_wanted_now_is_never_run_by_a_worker_of_the_idle_class_that_pol
             let tell = tell.clone();
             let one = task(&tasks, &urgent(place), move |_| {
                 tell();
-                Step::Done
+                RunOutcome::Done
             });
             tasks.submit_shared(&one).unwrap();
             // In half of the rounds this thread, which is of the ordinary class, may run it.
             if round % 2 == 0 {
                 assert!(one.wait(None));
             } else {
-                assert_eq!(tasks.wait(&one), Life::Done);
+                assert_eq!(tasks.wait(&one), TaskState::Done);
             }
             assert!(!told.recv().unwrap());
         }
@@ -131,7 +132,7 @@ fn while_every_core_computes_neither() {
             let tell = tell.clone();
             let one = task(&tasks, &urgent(place), move |_| {
                 tell();
-                Step::Done
+                RunOutcome::Done
             });
             tasks.submit_shared(&one).unwrap();
             assert!(one.wait(None));
@@ -153,7 +154,7 @@ fn an_action_that_is_wanted_now_neither_whatever_it_is_called_for() {
     let period = Some(Duration::from_millis(1));
     let alarm = tasks.on_alarm((Duration::ZERO, period), &how, move |_| {
         tells();
-        Next::Keep
+        WatchAction::Keep
     });
     expect(50);
     drop(alarm);
@@ -164,7 +165,7 @@ fn an_action_that_is_wanted_now_neither_whatever_it_is_called_for() {
     let descriptor = tasks.on_descriptor((&watched, Interest::Readable), &how, move |_| {
         (&there).read_exact(&mut [0]).unwrap();
         tells();
-        Next::Keep
+        WatchAction::Keep
     });
     for _ in 0..50 {
         here.write_all(&[1]).unwrap();
@@ -173,10 +174,10 @@ fn an_action_that_is_wanted_now_neither_whatever_it_is_called_for() {
     drop(descriptor);
 
     let (word, tells) = (Arc::new(AtomicU32::new(0)), tell.clone());
-    let watched: Arc<dyn Word> = word.clone();
+    let watched: Arc<dyn FutexWord> = word.clone();
     let on_word = tasks.on_word((watched, 0), &how, move |_, _| {
         tells();
-        Next::Keep
+        WatchAction::Keep
     });
     for value in 1..50 {
         word.store(value, Ordering::Release);
@@ -200,13 +201,16 @@ fn a_task_that_is_wanted_now_and_repeats_is_looked_at_by_the_thread_for_events_u
         let one = task(&tasks, &urgent(Place::Machine), move |at| {
             assert!(at.keypoint == Keypoint::Timer && !is_idle_class_here());
             match its.fetch_add(1, Ordering::Relaxed) {
-                9 => Step::Done,
-                _ => Step::Again,
+                9 => RunOutcome::Done,
+                _ => RunOutcome::Again,
             }
         });
         tasks.submit_shared(&one).unwrap();
         assert!(one.wait(None));
-        assert_eq!((one.life(), runs.load(Ordering::Relaxed)), (Life::Done, 10));
+        assert_eq!(
+            (one.life(), runs.load(Ordering::Relaxed)),
+            (TaskState::Done, 10)
+        );
     }
 }
 
@@ -221,8 +225,8 @@ fn what_a_waiter_has_run_in_vain_and_leaves_is_looked_at_by_the_thread_for_event
     let one = task(&tasks, &urgent(Place::Machine), move |at| {
         its_waited.fetch_or(at.keypoint == Keypoint::Forced, Ordering::Relaxed);
         match its_ready.load(Ordering::Acquire) {
-            true => Step::Done,
-            false => Step::Again,
+            true => RunOutcome::Done,
+            false => RunOutcome::Again,
         }
     });
     tasks.submit_shared(&one).unwrap();
@@ -235,8 +239,8 @@ fn what_a_waiter_has_run_in_vain_and_leaves_is_looked_at_by_the_thread_for_event
 
 #[test]
 fn workers_of_the_ordinary_class_may_take_what_is_wanted_now() {
-    let tasks = Tasks::new(Settings {
-        class: Class::Ordinary,
+    let tasks = Tasks::new(TaskSettings {
+        class: WorkerClass::Ordinary,
         ..awake()
     })
     .unwrap();
@@ -246,7 +250,7 @@ fn workers_of_the_ordinary_class_may_take_what_is_wanted_now() {
         let its = by_worker.clone();
         let one = task(&tasks, &urgent(Place::Machine), move |at| {
             its.fetch_or(at.keypoint == Keypoint::Idle, Ordering::Relaxed);
-            Step::Done
+            RunOutcome::Done
         });
         tasks.submit_shared(&one).unwrap();
         assert!(one.wait(None));
@@ -280,25 +284,25 @@ fn threads_that_a_task_of_a_worker_asks_for_are_not_of_the_idle_class() {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let (its, others) = (tasks.clone(), Tasks::new(alone()).unwrap());
-    let word: Arc<dyn Word> = Arc::new(AtomicU32::new(0));
-    let work = move |at: &At| {
+    let word: Arc<dyn FutexWord> = Arc::new(AtomicU32::new(0));
+    let work = move |at: &RunContext| {
         if at.keypoint != Keypoint::Idle {
-            return Step::Again;
+            return RunOutcome::Again;
         }
         assert!(is_idle_class_here());
         let call = its.blocking(is_idle_class_here).unwrap();
         let how = urgent(Place::Machine);
         let on_word = its
-            .on_word((word.clone(), 0), &how, |_, _| Next::Keep)
+            .on_word((word.clone(), 0), &how, |_, _| WatchAction::Keep)
             .unwrap();
         // Its own thread for events.
         let alarm = others
-            .on_alarm((Duration::ZERO, None), &how, |_| Next::Stop)
+            .on_alarm((Duration::ZERO, None), &how, |_| WatchAction::Stop)
             .unwrap();
         tell.lock().unwrap().send((call, on_word, alarm)).unwrap();
-        Step::Done
+        RunOutcome::Done
     };
-    let asks = task(&tasks, &How::at(Place::Machine), work);
+    let asks = task(&tasks, &TaskOptions::at(Place::Machine), work);
     tasks.submit_shared(&asks).unwrap();
     let (call, on_word, alarm) = told.recv().unwrap();
     assert_eq!(call.wait(), Some(false));

@@ -23,9 +23,9 @@ use garonne_engine::fast::recv::{ANY_TAG, Catch, Small};
 use garonne_engine::fast::send_channel::Track;
 use garonne_mpi::datatype::{kind_of, run_bytes};
 use garonne_progress::limits::HANDS_FROM;
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sync::mailbox::INLINE_MAX;
-use garonne_sync::post_mortem::Placed;
+use garonne_sync::post_mortem::PostMortemArc;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -106,7 +106,7 @@ pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (Context, Peer
     let track = host.track(context, peer);
     let at = track
         .as_ref()
-        .map_or(null_mut(), |track| Placed::as_ptr(track).cast_mut());
+        .map_or(null_mut(), |track| PostMortemArc::as_ptr(track).cast_mut());
     let entry = place(comm, rank);
     if find(comm, rank).is_none() {
         entry.trackless.store(0, Ordering::Relaxed);

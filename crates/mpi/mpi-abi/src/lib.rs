@@ -26,8 +26,8 @@
 
 /// Where there is no memory the process ends with an error of Garonne's.
 #[global_allocator]
-static HEAP: garonne_sync::allocator::Heap =
-    garonne_sync::allocator::Heap::new(garonne_node::out_of_memory::end);
+static HEAP: garonne_sync::allocator::ReportingAllocator =
+    garonne_sync::allocator::ReportingAllocator::new(garonne_node::out_of_memory::end);
 
 mod abi;
 mod attr;

@@ -26,7 +26,7 @@ use garonne_engine::transport::Rail;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::request::{Request, Status};
 use garonne_node::rank::RankHost;
-use garonne_progress::messaging::{Awaits, Host};
+use garonne_progress::messaging::{Messaging, WaitTarget};
 use std::cell::Cell;
 use std::ffi::c_int;
 
@@ -139,8 +139,8 @@ impl Engine {
 }
 
 /// What a thread that waits for this request waits for.
-fn awaits(handle: MPI_Request) -> Awaits {
-    name(handle).map_or(Awaits::Anything, Awaits::Operation)
+fn awaits(handle: MPI_Request) -> WaitTarget {
+    name(handle).map_or(WaitTarget::Anything, WaitTarget::Operation)
 }
 
 /// Whether no table has an entry for this handle, although it may be that of a request.
@@ -300,8 +300,8 @@ pub(crate) fn wait_all(
             let last = places.at(count - 1).ok().filter(|last| engine.knows(*last));
             let last = last.and_then(name);
             let last = last.filter(|name| host.plain_ended_at(*name).is_none());
-            let cursor = || places.at(next.get()).map_or(Awaits::Anything, awaits);
-            last.map_or_else(cursor, Awaits::Operation)
+            let cursor = || places.at(next.get()).map_or(WaitTarget::Anything, awaits);
+            last.map_or_else(cursor, WaitTarget::Operation)
         };
         host.wait_for(&last, &mut pass);
     }
@@ -390,10 +390,10 @@ pub(crate) enum Found<T> {
 }
 
 /// What a thread waits for that waits for any of these requests, which are all plain or null.
-fn any_of(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> Awaits {
+fn any_of(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> WaitTarget {
     let handles = (0..count).map(|at| places.at(at));
     let active = handles.filter(|handle| !matches!(handle, Ok(MPI_REQUEST_NULL)));
-    host.any_of(&mut active.map(|handle| handle.map_or(Awaits::Anything, awaits)))
+    host.any_of(&mut active.map(|handle| handle.map_or(WaitTarget::Anything, awaits)))
 }
 
 /// Where `MPI_Waitsome` and `MPI_Testsome` tell what they found.

@@ -5,9 +5,10 @@
 //! before its bytes go, functions and states may be used from any thread) are what the unsafe
 //! blocks here rest on. Everything else in this library goes without it.
 
-use garonne_progress::events::{Call, Interest, Next, Watch, Word};
+use garonne_progress::events::{BlockingCall, EventWatch, FutexWord, Interest, WatchAction};
 use garonne_progress::tasks::{
-    At, Error, How, Keypoint, Lengthy, Life, Place, Step, Task, Tasks, Urgency, Work, shared,
+    Error, Keypoint, LongRun, Place, RunContext, RunOutcome, Task, TaskOptions, TaskState,
+    TaskWork, Tasks, Urgency, shared,
 };
 use garonne_topology::{CpuSet, Kind};
 use std::cell::OnceCell;
@@ -36,12 +37,12 @@ pub(crate) struct CAt {
 #[repr(C)]
 struct Run<'a> {
     told: CAt,
-    at: &'a At,
-    lengthy: OnceCell<Lengthy<'a>>,
+    at: &'a RunContext,
+    lengthy: OnceCell<LongRun<'a>>,
 }
 
 impl<'a> Run<'a> {
-    fn new(at: &'a At) -> Self {
+    fn new(at: &'a RunContext) -> Self {
         Self {
             told: CAt {
                 core: at.core as c_int,
@@ -84,22 +85,22 @@ unsafe impl<F> Send for Bound<F> {}
 // SAFETY: as above.
 unsafe impl<F> Sync for Bound<F> {}
 
-impl Work<At> for Bound<TaskFn> {
-    fn run(&self, at: &At) -> Step {
+impl TaskWork<RunContext> for Bound<TaskFn> {
+    fn run(&self, at: &RunContext) -> RunOutcome {
         // SAFETY: the caller of `garonne_task_init` vouches for both.
         match unsafe { (self.function)(self.state, Run::new(at).told()) } {
-            1 => Step::Again,
-            _ => Step::Done,
+            1 => RunOutcome::Again,
+            _ => RunOutcome::Done,
         }
     }
 }
 
 impl Bound<EventFn> {
-    fn call(&self, value: u32, at: &At) -> Next {
+    fn call(&self, value: u32, at: &RunContext) -> WatchAction {
         // SAFETY: the caller of `garonne_on_*` vouches for both.
         match unsafe { (self.function)(self.state, value, Run::new(at).told()) } {
-            0 => Next::Keep,
-            _ => Next::Stop,
+            0 => WatchAction::Keep,
+            _ => WatchAction::Stop,
         }
     }
 }
@@ -171,12 +172,12 @@ fn code(result: Result<(), Error>) -> c_int {
     }
 }
 
-fn number(life: Life) -> c_int {
+fn number(life: TaskState) -> c_int {
     match life {
-        Life::New => 0,
-        Life::Pending => 1,
-        Life::Done | Life::Failed => 2,
-        Life::Withdrawn => 3,
+        TaskState::New => 0,
+        TaskState::Pending => 1,
+        TaskState::Done | TaskState::Failed => 2,
+        TaskState::Withdrawn => 3,
     }
 }
 
@@ -184,10 +185,10 @@ fn number(life: Life) -> c_int {
 ///
 /// # Safety
 /// The pointer is null or that of one, whose name is null or a string.
-unsafe fn how(how: *const CHow) -> Result<How, Error> {
+unsafe fn how(how: *const CHow) -> Result<TaskOptions, Error> {
     // SAFETY: the caller's promise.
     let Some(how) = (unsafe { how.as_ref() }) else {
-        return Ok(How::at(Place::Machine));
+        return Ok(TaskOptions::at(Place::Machine));
     };
     let name = || {
         let missing = Error::Misuse("the place needs a name");
@@ -222,7 +223,7 @@ unsafe fn how(how: *const CHow) -> Result<How, Error> {
         _ => return Err(Error::Misuse("there is no such urgency")),
     };
     let patience = (how.patience_us > 0).then(|| Duration::from_micros(how.patience_us.into()));
-    Ok(How {
+    Ok(TaskOptions {
         place,
         urgency,
         patience,
@@ -402,8 +403,8 @@ pub(crate) unsafe extern "C" fn garonne_task_destroy(task: *mut CTask) -> c_int 
 unsafe fn watch(
     (tasks, manner): (*const Tasks, *const CHow),
     (function, state): (Option<EventFn>, *mut c_void),
-    out: *mut *mut Watch,
-    make: impl FnOnce(&Tasks, &How, Bound<EventFn>) -> Result<Watch, Error>,
+    out: *mut *mut EventWatch,
+    make: impl FnOnce(&Tasks, &TaskOptions, Bound<EventFn>) -> Result<EventWatch, Error>,
 ) -> c_int {
     let Some(function) = function else {
         return MISUSE;
@@ -425,7 +426,7 @@ pub(crate) unsafe extern "C" fn garonne_on_descriptor(
     manner: *const CHow,
     function: Option<EventFn>,
     state: *mut c_void,
-    out: *mut *mut Watch,
+    out: *mut *mut EventWatch,
 ) -> c_int {
     let interest = match interest {
         1 => Interest::Readable,
@@ -462,7 +463,7 @@ pub(crate) unsafe extern "C" fn garonne_on_alarm(
     manner: *const CHow,
     function: Option<EventFn>,
     state: *mut c_void,
-    out: *mut *mut Watch,
+    out: *mut *mut EventWatch,
 ) -> c_int {
     let period = (period_ns > 0).then(|| Duration::from_nanos(period_ns));
     // SAFETY: the header's contract.
@@ -486,7 +487,7 @@ pub(crate) unsafe extern "C" fn garonne_on_signal(
     manner: *const CHow,
     function: Option<EventFn>,
     state: *mut c_void,
-    out: *mut *mut Watch,
+    out: *mut *mut EventWatch,
 ) -> c_int {
     // SAFETY: the header's contract.
     unsafe {
@@ -512,7 +513,7 @@ unsafe impl Send for Foreign {}
 // SAFETY: as above.
 unsafe impl Sync for Foreign {}
 
-impl Word for Foreign {
+impl FutexWord for Foreign {
     fn word(&self) -> &AtomicU32 {
         // SAFETY: as above; aligned, as `garonne_on_word` checks.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr()) }
@@ -527,7 +528,7 @@ pub(crate) unsafe extern "C" fn garonne_on_word(
     manner: *const CHow,
     function: Option<EventFn>,
     state: *mut c_void,
-    out: *mut *mut Watch,
+    out: *mut *mut EventWatch,
 ) -> c_int {
     let Some(word) = NonNull::new(word).filter(|word| word.is_aligned()) else {
         return MISUSE;
@@ -539,7 +540,7 @@ pub(crate) unsafe extern "C" fn garonne_on_word(
             (function, state),
             out,
             |tasks, how, bound| {
-                let word: Arc<dyn Word> = Arc::new(Foreign(word));
+                let word: Arc<dyn FutexWord> = Arc::new(Foreign(word));
                 tasks.on_word((word, expected), how, move |value, at| {
                     bound.call(value, at)
                 })
@@ -549,7 +550,7 @@ pub(crate) unsafe extern "C" fn garonne_on_word(
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn garonne_watch_end(watch: *mut Watch) {
+pub(crate) unsafe extern "C" fn garonne_watch_end(watch: *mut EventWatch) {
     if !watch.is_null() {
         // SAFETY: from `garonne_on_*`, once.
         drop(unsafe { Box::from_raw(watch) });
@@ -576,7 +577,7 @@ pub(crate) unsafe extern "C" fn garonne_blocking(
     tasks: *const Tasks,
     function: Option<BlockingFn>,
     argument: *mut c_void,
-    out: *mut *mut Call<Returned>,
+    out: *mut *mut BlockingCall<Returned>,
 ) -> c_int {
     let Some(function) = function else {
         return MISUSE;
@@ -590,7 +591,7 @@ pub(crate) unsafe extern "C" fn garonne_blocking(
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn garonne_call_over(call: *const Call<Returned>) -> c_int {
+pub(crate) unsafe extern "C" fn garonne_call_over(call: *const BlockingCall<Returned>) -> c_int {
     // SAFETY: null, or from `garonne_blocking` and not given back.
     unsafe { call.as_ref() }.map_or(MISUSE, |call| c_int::from(call.is_over()))
 }
@@ -598,11 +599,11 @@ pub(crate) unsafe extern "C" fn garonne_call_over(call: *const Call<Returned>) -
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_on_completion(
     tasks: *const Tasks,
-    call: *const Call<Returned>,
+    call: *const BlockingCall<Returned>,
     manner: *const CHow,
     function: Option<EventFn>,
     state: *mut c_void,
-    out: *mut *mut Watch,
+    out: *mut *mut EventWatch,
 ) -> c_int {
     // SAFETY: null, or from `garonne_blocking` and not given back. The watch needs it in this call
     // only.
@@ -616,7 +617,7 @@ pub(crate) unsafe extern "C" fn garonne_on_completion(
             (function, state),
             out,
             |tasks, how, bound| {
-                let once = move |at: &At| {
+                let once = move |at: &RunContext| {
                     bound.call(0, at);
                 };
                 tasks.on_completion(call, how, once)
@@ -627,7 +628,7 @@ pub(crate) unsafe extern "C" fn garonne_on_completion(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_call_wait(
-    call: *mut Call<Returned>,
+    call: *mut BlockingCall<Returned>,
     result: *mut *mut c_void,
 ) -> c_int {
     if call.is_null() {

@@ -12,8 +12,8 @@ use garonne_node::agent_discovery::ProgramPosition;
 use garonne_node::client::AgentClient;
 use garonne_node::layout::RankState;
 use garonne_node::rank::{Rank, RankHost, RankShards};
-use garonne_progress::messaging::Host;
-use garonne_sync::try_lock::OneThread;
+use garonne_progress::messaging::Messaging;
+use garonne_sync::try_lock::SingleThreaded;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -178,7 +178,7 @@ pub(crate) fn threads(level: ThreadLevel) {
     if let Some(rank) = &*RANK.lock().unwrap_or_else(PoisonError::into_inner) {
         // SAFETY: the program asked for a level at which it promises that its calls do not overlap;
         // before a session, which may bring threads of its own, the promise is taken back.
-        rank.host.elide(unsafe { OneThread::promise() });
+        rank.host.elide(unsafe { SingleThreaded::promise() });
     }
 }
 

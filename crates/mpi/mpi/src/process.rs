@@ -19,7 +19,7 @@ use crate::request::Request;
 use crate::undelivered;
 use garonne_engine::api::{self, Origin};
 use garonne_engine::observe::contexts_in_use::InUse;
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -46,7 +46,7 @@ pub struct Instance {
 /// What a rank is told about itself and its surroundings when it starts.
 pub struct Config {
     /// The engine of this rank.
-    pub host: Arc<dyn Host>,
+    pub host: Arc<dyn Messaging>,
     /// The processes that share this rank's node, itself included.
     pub node: Group,
     /// A number for the node of each process of the world, the same on all of them.
@@ -78,7 +78,7 @@ pub struct Config {
 
 impl Config {
     /// The least a rank must know: used by simulated jobs and tests. All ranks share one node.
-    pub fn plain(host: Arc<dyn Host>) -> Self {
+    pub fn plain(host: Arc<dyn Messaging>) -> Self {
         let node = Group::world(host.world_size());
         Self {
             host,
@@ -134,7 +134,7 @@ impl TryFrom<i32> for ThreadLevel {
 /// One MPI process. Everything a communicator needs from its rank is reached through here.
 pub struct Process {
     /// The engine of this rank.
-    pub host: Arc<dyn Host>,
+    pub host: Arc<dyn Messaging>,
     /// What this rank was told at its start.
     pub config: Config,
     /// Attribute keys of all kinds.

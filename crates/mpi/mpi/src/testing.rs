@@ -8,9 +8,9 @@ use garonne_engine::Quotas;
 use garonne_engine::api::*;
 use garonne_engine::engine::Shard;
 use garonne_progress::audit::MessageAudit;
-use garonne_progress::environment::Surroundings;
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::{Host, Stepper, Together};
+use garonne_progress::environment::Environment;
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::{Messaging, NodeShared, Stepper};
 use garonne_rails::shm::{ShmRail, Threads};
 use garonne_sync::user::{Data, UserMem};
 use std::cell::RefCell;
@@ -118,11 +118,11 @@ fn deliver(state: &mut State, to: Peer, parcel: Parcel, data: &Data) -> Status {
     }
 }
 
-impl Together for NaiveHost {}
+impl NodeShared for NaiveHost {}
 
 impl MessageAudit for NaiveHost {}
 
-impl Host for NaiveHost {
+impl Messaging for NaiveHost {
     fn me(&self) -> Peer {
         self.me
     }
@@ -388,7 +388,7 @@ pub(crate) fn set_resources(resources: Vec<Resource>) {
     RESOURCES.set(resources);
 }
 
-fn rank(host: Arc<dyn Host>, program: &impl Fn(Comm)) {
+fn rank(host: Arc<dyn Messaging>, program: &impl Fn(Comm)) {
     let process = Process::new(Config {
         resources: || RESOURCES.with_borrow(Vec::clone),
         ..Config::plain(host)
@@ -423,11 +423,11 @@ pub(crate) fn hosts(size: u32) -> Vec<Arc<NaiveHost>> {
 }
 
 /// Runs `program` as the only rank, over the real engine and its rail, in these surroundings.
-pub(crate) fn alone(surroundings: impl Surroundings + 'static, program: impl FnOnce(&Comm)) {
+pub(crate) fn alone(surroundings: impl Environment + 'static, program: impl FnOnce(&Comm)) {
     let neighbours = Threads::new(1).unwrap().pop().unwrap();
     let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
     let shard = Shard::new(rail, 0, 1, Quotas::for_world(1));
-    let host = EngineHost::new(shard, 0, 1, surroundings);
+    let host = LockedEngine::new(shard, 0, 1, surroundings);
     let process = Process::new(Config::plain(Arc::new(host)));
     process.init(ThreadLevel::Multiple).unwrap();
     program(&process.world().unwrap());

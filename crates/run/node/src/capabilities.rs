@@ -2,7 +2,7 @@
 
 use std::io;
 
-use garonne_sync::shm::Access;
+use garonne_sync::shm::MapAccess;
 
 use crate::error::Result;
 use crate::layout::{JobId, WorldShape};
@@ -25,7 +25,7 @@ pub fn shared_memory() -> Result<()> {
         hosts_bytes: 0,
     };
     let (file, _board) = memory_file::create(&shape)?;
-    memory_file::open(file.as_fd(), Access::ReadWrite).map(drop)
+    memory_file::open(file.as_fd(), MapAccess::ReadWrite).map(drop)
 }
 
 /// The library by which ranks of PRRTE and of `srun --mpi=pmix` join their job.

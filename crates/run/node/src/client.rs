@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
 
 use garonne_rails::tcp::{Secret, Versions};
-use garonne_sync::guarded_fd::KeptFd;
-use garonne_sync::shm::{Access, Segment};
+use garonne_sync::guarded_fd::GuardedFd;
+use garonne_sync::shm::{MapAccess, Segment};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -68,12 +68,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A registered rank.
 #[derive(Debug)]
 pub struct AgentClient {
-    control: Mutex<KeptFd>,
+    control: Mutex<GuardedFd>,
     /// What both sides of that speak.
     protocol: u16,
     // Held open, never read: its end is this process's end.
-    _lifeline: KeptFd,
-    file: KeptFd,
+    _lifeline: GuardedFd,
+    file: GuardedFd,
     shape: WorldShape,
     rank: u32,
     board: Segment,
@@ -196,7 +196,7 @@ impl AgentClient {
             ),
             _ => Error::system(codes::G0209, "cannot arm the lifeline to the agent", e),
         })?;
-        let (shape, board) = memory_file::open(file.as_fd(), Access::ReadWrite)?;
+        let (shape, board) = memory_file::open(file.as_fd(), MapAccess::ReadWrite)?;
         if rank >= shape.size {
             return Err(Error::peer(
                 codes::G0209,
@@ -226,7 +226,7 @@ impl AgentClient {
             file.as_fd(),
             shape.inbox_offset(rank),
             shape.inbox_bytes,
-            Access::ReadWrite,
+            MapAccess::ReadWrite,
         )?;
         if let Some(launcher) = invitation.agent.launcher() {
             capabilities::allow_siblings_below(launcher as i32);
@@ -235,10 +235,10 @@ impl AgentClient {
         card.set_pid(pid, process_tree::own_space(), sys::monotonic_ns());
         card.set_state(RankState::Running);
         Ok(Some(Self {
-            control: Mutex::new(KeptFd::new(ours)),
+            control: Mutex::new(GuardedFd::new(ours)),
             protocol,
-            _lifeline: KeptFd::new(lifeline),
-            file: KeptFd::new(file),
+            _lifeline: GuardedFd::new(lifeline),
+            file: GuardedFd::new(file),
             shape,
             rank,
             board,
@@ -282,7 +282,7 @@ impl AgentClient {
         let table = self.map(
             self.shape.hosts_offset(),
             self.shape.hosts_bytes,
-            Access::Read,
+            MapAccess::Read,
         )?;
         Ok(HostTable::new(table, self.shape.nodes))
     }
@@ -313,7 +313,7 @@ impl AgentClient {
 
     /// Maps part of the world's memory, also where the program has closed the descriptor of its
     /// file.
-    fn map(&self, offset: u64, len: u64, access: Access) -> Result<Segment> {
+    fn map(&self, offset: u64, len: u64, access: MapAccess) -> Result<Segment> {
         match self.file.get() {
             Some(file) => memory_file::map(file, offset, len, access),
             None => memory_file::map_beyond(&self.board, offset, len),
@@ -326,7 +326,7 @@ impl AgentClient {
         self.map(
             self.shape.coll_offset(),
             self.shape.coll_bytes,
-            Access::ReadWrite,
+            MapAccess::ReadWrite,
         )
     }
 
@@ -339,7 +339,7 @@ impl AgentClient {
     pub(crate) fn map_own_trace(&self) -> Result<Segment> {
         self.check_owner()?;
         let at = self.shape.trace_offset(self.rank);
-        self.map(at, layout::TRACE_BYTES, Access::ReadWrite)
+        self.map(at, layout::TRACE_BYTES, MapAccess::ReadWrite)
     }
 
     /// The inbox that peers write to.
@@ -377,7 +377,7 @@ impl AgentClient {
             ));
         }
         let at = self.shape.shard_inbox_offset(shard, rank);
-        self.map(at, self.shape.inbox_bytes, Access::ReadWrite)
+        self.map(at, self.shape.inbox_bytes, MapAccess::ReadWrite)
     }
 
     /// Writes a word of the inbox of a rank in a shard without mapping it.
@@ -417,7 +417,7 @@ impl AgentClient {
         Err(Error::misuse(codes::G0109, text))
     }
 
-    fn control(&self) -> Result<MutexGuard<'_, KeptFd>> {
+    fn control(&self) -> Result<MutexGuard<'_, GuardedFd>> {
         self.check_owner()?;
         Ok(lock(&self.control))
     }
@@ -592,7 +592,7 @@ pub(crate) fn private_pair() -> Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Waits until the agent has said what it has to say of an abort, or is gone; not for ever.
-fn hear_out(control: &KeptFd) {
+fn hear_out(control: &GuardedFd) {
     let limit = sys::timespec(limits::ABORT_WAIT);
     if let Some(control) = control.get() {
         let _ = rustix::event::poll(&mut [PollFd::new(&control, PollFlags::IN)], Some(&limit));
@@ -603,14 +603,14 @@ fn hear_out(control: &KeptFd) {
 ///
 /// # Errors
 /// The program has closed its descriptor.
-fn open(control: &KeptFd) -> Result<BorrowedFd<'_>> {
+fn open(control: &GuardedFd) -> Result<BorrowedFd<'_>> {
     let closed = "the program has closed the descriptor over which this rank talks to its agent";
     control
         .get()
         .ok_or_else(|| Error::misuse(codes::G0209, closed))
 }
 
-fn send((control, protocol): (&KeptFd, u16), message: &ToAgent) -> Result<()> {
+fn send((control, protocol): (&GuardedFd, u16), message: &ToAgent) -> Result<()> {
     sys::send(
         open(control)?,
         &message.encode_in(protocol),
@@ -620,7 +620,7 @@ fn send((control, protocol): (&KeptFd, u16), message: &ToAgent) -> Result<()> {
     .map_err(|error| Error::system(codes::G0209, "cannot talk to the agent of this job", error))
 }
 
-fn receive(control: &KeptFd) -> Result<ToRank> {
+fn receive(control: &GuardedFd) -> Result<ToRank> {
     let message = sys::recv(open(control)?, RecvFlags::empty())
         .map_err(|error| Error::system(codes::G0209, "cannot hear the agent of this job", error))?;
     decode(&message)

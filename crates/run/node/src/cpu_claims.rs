@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use garonne_topology::binding::{Available, BindTo, Plan, Policy, plan};
+use garonne_topology::binding::{BindTo, BindingInput, BindingPlan, Policy, plan};
 use garonne_topology::{CpuSet, Machine, quota};
 
 use crate::agent_discovery::abstract_names;
@@ -76,12 +76,12 @@ pub fn place(ranks: u32, policy: &Policy) -> PlacementClaim {
     let cpus_milli = quota::cpu_milli().map_or(threads, |quota| quota.min(threads));
     for _ in 0..ATTEMPTS {
         let taken = taken(None);
-        let Plan {
+        let BindingPlan {
             sets,
             spare,
             reason,
         } = plan(
-            &Available {
+            &BindingInput {
                 machine: &machine,
                 taken: &taken,
                 cpus_milli,

@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use garonne_engine::observe::post_mortem::{self, AREA_BYTES, Recorded};
-use garonne_sync::post_mortem::Area;
-use garonne_sync::shm::{Access, Segment};
+use garonne_sync::post_mortem::PostMortemArea;
+use garonne_sync::shm::{MapAccess, Segment};
 
 use crate::client::AgentClient;
 use crate::codes;
@@ -47,11 +47,11 @@ pub fn is_wanted(said: &OsStr) -> Result<bool> {
 ///
 /// # Errors
 /// The setting says what it may not.
-pub(crate) fn area_of(client: &AgentClient) -> Result<Option<Arc<Area>>> {
+pub(crate) fn area_of(client: &AgentClient) -> Result<Option<Arc<PostMortemArea>>> {
     if !is_wanted(&std::env::var_os(ENV_RECORD).unwrap_or_default())? {
         return Ok(None);
     }
-    let made = Area::new(&post_mortem::header(), &post_mortem::slots());
+    let made = PostMortemArea::new(&post_mortem::header(), &post_mortem::slots());
     Ok(made.ok().map(|(area, file)| {
         client.hand_recorder(file.as_fd());
         area
@@ -83,7 +83,7 @@ impl FlightRecording {
     /// # Errors
     /// It is none, or cannot be mapped.
     pub fn open(file: OwnedFd) -> Result<Self> {
-        let (shape, board) = memory_file::open(file.as_fd(), Access::Read)?;
+        let (shape, board) = memory_file::open(file.as_fd(), MapAccess::Read)?;
         Ok(Self { file, shape, board })
     }
 
@@ -112,7 +112,7 @@ impl FlightRecording {
             self.file.as_fd(),
             at,
             layout::NOTES_BYTES as u64,
-            Access::Read,
+            MapAccess::Read,
         );
         notes.map_or_else(|_| String::new(), |notes| program_map::read(&notes).objects)
     }
@@ -132,11 +132,12 @@ mod tests {
 
     #[test]
     fn only_an_area_of_this_format_is_read() {
-        let (_area, file) = Area::new(&post_mortem::header(), &post_mortem::slots()).unwrap();
+        let (_area, file) =
+            PostMortemArea::new(&post_mortem::header(), &post_mortem::slots()).unwrap();
         assert_eq!(read(&file, 9), Some(Recorded::default()));
-        let (_area, file) = Area::new(b"another", &post_mortem::slots()).unwrap();
+        let (_area, file) = PostMortemArea::new(b"another", &post_mortem::slots()).unwrap();
         assert_eq!(read(&file, 9), None);
-        let (_area, file) = Area::new(&post_mortem::header(), &[]).unwrap();
+        let (_area, file) = PostMortemArea::new(&post_mortem::header(), &[]).unwrap();
         assert_eq!(read(&file, 9), None, "it is too short");
     }
 }

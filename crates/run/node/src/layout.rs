@@ -113,7 +113,8 @@ pub(crate) const ADDED: usize = header::ADDED;
 /// Bytes of what a rank says of its objects, in front of its journal: a length, and text.
 pub const NOTES_BYTES: usize = 64 * 1024;
 /// The journal of a rank.
-pub const JOURNAL: trace_ring::Shape = trace_ring::Shape::new(garonne_trace::limits::RECORDS);
+pub const JOURNAL: trace_ring::TraceRingLayout =
+    trace_ring::TraceRingLayout::new(garonne_trace::limits::RECORDS);
 /// Bytes of both.
 pub const TRACE_BYTES: u64 = (NOTES_BYTES + JOURNAL.bytes()) as u64;
 

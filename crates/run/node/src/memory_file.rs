@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use garonne_sync::shm::{Access, Segment};
+use garonne_sync::shm::{MapAccess, Segment};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::codes;
@@ -26,7 +26,7 @@ pub fn create(shape: &WorldShape) -> Result<(OwnedFd, Segment)> {
         .map_err(failed)?;
     rustix::fs::ftruncate(&file, shape.total()).map_err(failed)?;
     rustix::fs::fcntl_add_seals(&file, SEALS).map_err(failed)?;
-    let board = map(file.as_fd(), 0, shape.coll_offset(), Access::ReadWrite)?;
+    let board = map(file.as_fd(), 0, shape.coll_offset(), MapAccess::ReadWrite)?;
     shape.publish(&board)?;
     Ok((file, board))
 }
@@ -53,7 +53,7 @@ pub fn verify(file: BorrowedFd<'_>) -> Result<u64> {
 }
 
 /// Maps part of a verified file.
-pub fn map(file: BorrowedFd<'_>, offset: u64, len: u64, access: Access) -> Result<Segment> {
+pub fn map(file: BorrowedFd<'_>, offset: u64, len: u64, access: MapAccess) -> Result<Segment> {
     Segment::map(file, offset, len as usize, access).map_err(|error| {
         Error::system(
             codes::G0301,
@@ -81,7 +81,12 @@ pub fn atlas(file: BorrowedFd<'_>, shape: &WorldShape) -> Result<HostTable> {
             "this world has no table of hosts",
         ));
     }
-    let table = map(file, shape.hosts_offset(), shape.hosts_bytes, Access::Read)?;
+    let table = map(
+        file,
+        shape.hosts_offset(),
+        shape.hosts_bytes,
+        MapAccess::Read,
+    )?;
     Ok(HostTable::new(table, shape.nodes))
 }
 
@@ -92,7 +97,7 @@ pub fn write_atlas(file: BorrowedFd<'_>, shape: &WorldShape, table: &[u8]) -> Re
             file,
             shape.hosts_offset(),
             shape.hosts_bytes,
-            Access::ReadWrite,
+            MapAccess::ReadWrite,
         )?
         .write(0, table);
     }
@@ -100,7 +105,7 @@ pub fn write_atlas(file: BorrowedFd<'_>, shape: &WorldShape, table: &[u8]) -> Re
 }
 
 /// Verifies a file, reads its header and maps header and cards.
-pub fn open(file: BorrowedFd<'_>, access: Access) -> Result<(WorldShape, Segment)> {
+pub fn open(file: BorrowedFd<'_>, access: MapAccess) -> Result<(WorldShape, Segment)> {
     let len = verify(file)?;
     if len < layout::HEADER_BYTES as u64 {
         return Err(Error::peer(
@@ -109,7 +114,7 @@ pub fn open(file: BorrowedFd<'_>, access: Access) -> Result<(WorldShape, Segment
         ));
     }
     let shape = WorldShape::read(
-        &map(file, 0, layout::HEADER_BYTES as u64, Access::Read)?,
+        &map(file, 0, layout::HEADER_BYTES as u64, MapAccess::Read)?,
         len,
     )?;
     let board = map(file, 0, shape.coll_offset(), access)?;
@@ -137,7 +142,7 @@ mod tests {
             hosts_bytes: 0,
         };
         let (file, _) = create(&shape).unwrap();
-        assert_eq!(open(file.as_fd(), Access::ReadWrite).unwrap().0, shape);
+        assert_eq!(open(file.as_fd(), MapAccess::ReadWrite).unwrap().0, shape);
         assert!(rustix::fs::ftruncate(&file, 0).is_err());
     }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use garonne_sync::shm::{Access, Segment};
+use garonne_sync::shm::{MapAccess, Segment};
 use ipnet::IpNet;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
@@ -66,7 +66,7 @@ impl QueryClient {
             return String::new();
         };
         let (at, len) = (shape.trace_offset(rank), layout::NOTES_BYTES as u64);
-        let area = memory_file::map(file.as_fd(), at, len, Access::Read);
+        let area = memory_file::map(file.as_fd(), at, len, MapAccess::Read);
         area.map_or_else(|_| String::new(), |area| program_map::read(&area).objects)
     }
 
@@ -400,7 +400,7 @@ pub fn visit(name: &agent_discovery::AgentSocketName) -> Result<QueryClient> {
             let file = fds.into_iter().next();
             let world = file
                 .as_ref()
-                .map(|file| memory_file::open(file.as_fd(), Access::Read))
+                .map(|file| memory_file::open(file.as_fd(), MapAccess::Read))
                 .transpose()?;
             let mut hosts: Vec<String> = hosts.lines().map(printable::line).collect();
             if let (true, Some(file), Some((shape, _))) = (hosts.is_empty(), &file, &world)

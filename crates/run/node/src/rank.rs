@@ -35,9 +35,9 @@ use garonne_engine::api::{Error as EngineError, Peer};
 use garonne_engine::engine::Shard;
 use garonne_engine::schedule::builtin::BuiltIn;
 use garonne_engine::schedule::plugin::Loaded;
-use garonne_progress::environment::Patience;
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::Host;
+use garonne_progress::environment::SpinBudget;
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::Messaging;
 use garonne_progress::tasks;
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::cost::CostModel;
@@ -57,7 +57,7 @@ use crate::strategy::{ActiveStrategy, StrategyChoice, StrategyModule};
 use crate::trace_recorder::TraceRecorder;
 
 /// The engine of a rank of this node, as the layers above use it.
-pub type RankHost = EngineHost<ComposedRail, RankEnvironment>;
+pub type RankHost = LockedEngine<ComposedRail, RankEnvironment>;
 
 /// A process that has become a rank.
 pub struct Rank {
@@ -195,7 +195,7 @@ impl Rank {
             place.clone(),
             (built_in, loaded.clone()),
         )?;
-        let host = Arc::new(EngineHost::new(shard, world.rank, world.size, place));
+        let host = Arc::new(LockedEngine::new(shard, world.rank, world.size, place));
         // Cores to spare, that is; where there are none, workers stay with their rank.
         if let Some(spare) = helpers.as_ref().filter(|cpus| !cpus.meets(&allowed())) {
             tasks::offer(spare.clone());
@@ -238,7 +238,7 @@ impl Rank {
             idle: None,
         };
         let further = ShardFactory::new(None, place.clone(), (built_in, loaded.clone()))?;
-        let host = Arc::new(EngineHost::new(
+        let host = Arc::new(LockedEngine::new(
             Shard::new(ComposedRail::of_node(rail), 0, 1, Quotas::for_world(1)),
             0,
             1,
@@ -431,13 +431,13 @@ fn no_rail(error: EngineError) -> Error {
 }
 
 /// `far`: messages come from other hosts, too.
-fn patience(oversubscribed: bool, far: bool, awake: u32) -> Patience {
+fn patience(oversubscribed: bool, far: bool, awake: u32) -> SpinBudget {
     let (spins, yields) = match (oversubscribed, far) {
         (true, _) => (0, limits::YIELDS_CROWDED),
         (false, true) => (limits::SPINS_FAR, 0),
         (false, false) => (limits::SPINS, 0),
     };
-    Patience {
+    SpinBudget {
         spins,
         yields,
         awake,

@@ -8,8 +8,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use garonne_sync::shm::{Access, Segment};
-use garonne_sync::trace_ring::Place;
+use garonne_sync::shm::{MapAccess, Segment};
+use garonne_sync::trace_ring::TraceRingReader;
 use garonne_trace::record::Record;
 
 use crate::error::Result;
@@ -30,7 +30,7 @@ pub enum ReadFrom {
 struct RankTrace {
     area: Segment,
     journal: Segment,
-    place: Place,
+    place: TraceRingReader,
     /// Losses told already.
     told: u64,
 }
@@ -49,16 +49,16 @@ impl TraceReader {
     /// # Errors
     /// It is none, or cannot be mapped.
     pub fn open(file: &OwnedFd, from: ReadFrom) -> Result<Self> {
-        let (shape, board) = memory_file::open(file.as_fd(), Access::ReadWrite)?;
+        let (shape, board) = memory_file::open(file.as_fd(), MapAccess::ReadWrite)?;
         let ring = |rank| {
             let area = memory_file::map(
                 file.as_fd(),
                 shape.trace_offset(rank),
                 layout::TRACE_BYTES,
-                Access::Read,
+                MapAccess::Read,
             )?;
             let journal = area.part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
-            let mut place = Place::default();
+            let mut place = TraceRingReader::default();
             if from == ReadFrom::Now {
                 place.skip_to_end(&journal);
             }
@@ -178,9 +178,15 @@ mod tests {
     }
 
     fn ring(file: &OwnedFd, rank: u32) -> Segment {
-        let (shape, _) = memory_file::open(file.as_fd(), Access::ReadWrite).unwrap();
+        let (shape, _) = memory_file::open(file.as_fd(), MapAccess::ReadWrite).unwrap();
         let offset = shape.trace_offset(rank);
-        memory_file::map(file.as_fd(), offset, layout::TRACE_BYTES, Access::ReadWrite).unwrap()
+        memory_file::map(
+            file.as_fd(),
+            offset,
+            layout::TRACE_BYTES,
+            MapAccess::ReadWrite,
+        )
+        .unwrap()
     }
 
     #[test]
@@ -257,7 +263,7 @@ mod tests {
     fn ranks_are_asked_for_a_while_only() {
         let file = world();
         let traced = TraceReader::open(&file, ReadFrom::Now).unwrap();
-        let (_, board) = memory_file::open(file.as_fd(), Access::ReadWrite).unwrap();
+        let (_, board) = memory_file::open(file.as_fd(), MapAccess::ReadWrite).unwrap();
         assert_eq!(board.atomic_u32(layout::TRACE_WORD).load(Relaxed), 0);
         traced.ask();
         assert_ne!(board.atomic_u32(layout::TRACE_WORD).load(Relaxed), 0);

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use garonne_engine::api::{Context, Origin, Peer};
 use garonne_engine::observe::tracer::{Does, Watched, Watcher};
-use garonne_progress::tasks::{RunWatcher, Step};
-use garonne_sync::shm::{Segment, Word};
+use garonne_progress::tasks::{RunOutcome, RunWatcher};
+use garonne_sync::shm::{Segment, SharedWord};
 use garonne_sync::trace_ring;
 use garonne_trace::record::{Kind, Record, Side};
 
@@ -39,7 +39,7 @@ pub struct TraceRecorder {
     client: Arc<AgentClient>,
     /// Where the names of the rank's communicators stand.
     book: &'static WaitReport,
-    word: Word,
+    word: SharedWord,
     on: AtomicBool,
     /// Notes and journal.
     area: OnceLock<(Segment, Segment)>,
@@ -225,17 +225,17 @@ impl RunWatcher for TraceRecorder {
         sys::monotonic_ns()
     }
 
-    fn ran(&self, since: u64, step: Step) {
+    fn ran(&self, since: u64, step: RunOutcome) {
         let at_ns = sys::monotonic_ns();
         let took = at_ns.saturating_sub(since);
         // A task that polls would fill the journal with runs that found nothing.
-        if step == Step::Again && took < FRUITLESS_RUN_NS {
+        if step == RunOutcome::Again && took < FRUITLESS_RUN_NS {
             return;
         }
         self.write(Record {
             at_ns,
             site: took,
-            len: u64::from(step == Step::Done),
+            len: u64::from(step == RunOutcome::Done),
             ..Record::new(Kind::Run)
         });
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, fence};
 
 use garonne_engine::api::{Origin, TypeMark};
 use garonne_engine::observe::events::{Action, KEPT_SHOWN, Kept, PENDING_SHOWN, Pending, Waiting};
-use garonne_progress::environment::{Known, Members};
+use garonne_progress::environment::{CommunicatorInfo, GroupMembers};
 
 use crate::limits::COMMS_SHOWN;
 use crate::printable;
@@ -186,10 +186,10 @@ impl WaitReport {
 
     /// Shows a communicator, or how far it had come when it ended. By one thread at a time for each
     /// number; two that write one place at once may spoil it.
-    pub fn show_communicator(&self, number: u32, known: &Known<'_>) {
+    pub fn show_communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
         let from = comm_place(number);
         let place = &self.0[from..from + COMM_WORDS];
-        if matches!(known.members, Members::Gone) {
+        if matches!(known.members, GroupMembers::Gone) {
             if place[1].load(Acquire) == u64::from(number) + 1 {
                 let counts = known.counts.iter().map(|count| count.load(Relaxed).into());
                 let head = [u64::from(number) + 1, GONE, 0, 0, 0];
@@ -198,13 +198,13 @@ impl WaitReport {
             return;
         }
         let (kind, size, where_) = match known.members {
-            Members::Untold | Members::Gone => (0, 0, 0),
-            Members::Strided {
+            GroupMembers::Untold | GroupMembers::Gone => (0, 0, 0),
+            GroupMembers::Strided {
                 first,
                 stride,
                 size,
             } => (1, size, u64::from(first) | u64::from(stride) << 32),
-            Members::List(list) => (2, list.len() as u32, list.as_ptr().addr() as u64),
+            GroupMembers::List(list) => (2, list.len() as u32, list.as_ptr().addr() as u64),
         };
         let mut end = known.name.len().min(NAME_BYTES);
         while !known.name.is_char_boundary(end) {
@@ -421,7 +421,7 @@ pub fn read_anything(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_progress::environment::Counts;
+    use garonne_progress::environment::CollectiveCounts;
     use std::sync::atomic::AtomicU32;
     use std::sync::atomic::Ordering::SeqCst;
 
@@ -436,13 +436,13 @@ mod tests {
         WaitReportCopy::new(&bytes(book), &bytes(book))
     }
 
-    static COUNTS: Counts = [const { AtomicU32::new(7) }; 4];
+    static COUNTS: CollectiveCounts = [const { AtomicU32::new(7) }; 4];
 
-    fn known(name: &str) -> Known<'_> {
-        Known {
+    fn known(name: &str) -> CommunicatorInfo<'_> {
+        CommunicatorInfo {
             name,
             counts: &COUNTS,
-            members: Members::Strided {
+            members: GroupMembers::Strided {
                 first: 3,
                 stride: 2,
                 size: 4,
@@ -515,8 +515,8 @@ mod tests {
             shown.counts,
             CollectiveCounters::At(COUNTS.as_ptr().addr() as u64)
         );
-        let gone = Known {
-            members: Members::Gone,
+        let gone = CommunicatorInfo {
+            members: GroupMembers::Gone,
             ..known("")
         };
         assert_eq!(copied(&book).numbers(), [5]);

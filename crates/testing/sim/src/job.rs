@@ -10,9 +10,9 @@ use crate::rail::{Memory, SimRail};
 use garonne_engine::Quotas;
 use garonne_engine::api::Peer;
 use garonne_engine::engine::Shard;
-use garonne_progress::environment::{Given, Patience, Surroundings};
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::Host;
+use garonne_progress::environment::{Environment, SpinBudget, YieldOutcome};
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::Messaging;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub struct Job {
 }
 
 /// One simulated rank's host.
-pub type SimHost = EngineHost<SimRail, Simulated>;
+pub type SimHost = LockedEngine<SimRail, Simulated>;
 
 /// Where a simulated rank runs.
 #[derive(Debug)]
@@ -45,18 +45,18 @@ pub struct Simulated {
     me: u32,
 }
 
-impl Surroundings for Simulated {
-    fn patience(&self) -> Patience {
-        Patience {
+impl Environment for Simulated {
+    fn patience(&self) -> SpinBudget {
+        SpinBudget {
             spins: 0,
             yields: 1,
             awake: 1,
         }
     }
 
-    fn give_way(&self) -> Given {
+    fn give_way(&self) -> YieldOutcome {
         self.fabric.pause(self.me);
-        Given::Taken
+        YieldOutcome::Taken
     }
 
     fn retry(&self) -> Option<Duration> {
@@ -157,7 +157,7 @@ fn rank(job: &Job, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimH
             job.world,
             job.quotas,
         );
-        let host = Arc::new(EngineHost::new(
+        let host = Arc::new(LockedEngine::new(
             shard,
             me,
             job.world,

@@ -12,9 +12,9 @@ use garonne_engine::transport::{
     Bulk, Class, Ending, Exposing, Header, Limits, Need, Rail, Reach, Refusal, Room, Sink, Token,
     WakeSource,
 };
-use garonne_sync::copy::Stores;
+use garonne_sync::copy::StoreKind;
 use garonne_sync::futex;
-use garonne_sync::progress_owner::{Call, For};
+use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::{HashMap, VecDeque};
@@ -247,7 +247,7 @@ impl Rail for LocalRail {
             len,
             peer,
             token,
-            stores: Stores::Cached,
+            stores: StoreKind::Cached,
         };
         self.claimed.insert(token, scratch);
         Ok(room)
@@ -267,9 +267,9 @@ impl Rail for LocalRail {
         if self.fabric.looks.is_none()
             && let Some(words) = self.words(peer)
         {
-            Call::new(words.atomic_u32(0), words.atomic_u32(4)).ring(match need {
-                Need::Answer => For::Answers,
-                Need::Look => For::Everything,
+            ProgressWakeup::new(words.atomic_u32(0), words.atomic_u32(4)).ring(match need {
+                Need::Answer => WakeupScope::Answers,
+                Need::Look => WakeupScope::Everything,
             });
         }
     }

@@ -13,7 +13,7 @@ use garonne_engine::transport::{
     Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Kind, Limits,
     Pieces, Rail, Reach, Refusal, Room, Sink, Step, Token, WakeSource,
 };
-use garonne_sync::copy::Stores;
+use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -232,7 +232,7 @@ impl Rail for SimRail {
             len,
             peer,
             token: self.next_token,
-            stores: Stores::Cached,
+            stores: StoreKind::Cached,
         };
         self.claimed.insert(self.next_token, scratch);
         self.next_token += 1;

@@ -8,10 +8,10 @@ use crate::local::{Fabric, LocalRail};
 use garonne_engine::Quotas;
 use garonne_engine::engine::Shard;
 use garonne_engine::transport::Rail;
-use garonne_progress::environment::{Patience, Surroundings};
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::Host;
-use garonne_progress::sharded::Sharded;
+use garonne_progress::environment::{Environment, SpinBudget};
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::Messaging;
+use garonne_progress::sharded::ShardedEngine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const GIVE_UP: Duration = Duration::from_secs(120);
 
 /// One rank's host.
-pub type Rank = EngineHost<LocalRail, Thread>;
+pub type Rank = LockedEngine<LocalRail, Thread>;
 
 /// What a world of threads starts from.
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +37,9 @@ pub struct Thread {
     started: Instant,
 }
 
-impl Surroundings for Thread {
-    fn patience(&self) -> Patience {
-        Patience {
+impl Environment for Thread {
+    fn patience(&self) -> SpinBudget {
+        SpinBudget {
             spins: 0,
             yields: 8,
             awake: 1,
@@ -60,15 +60,15 @@ impl Surroundings for Thread {
 #[derive(Clone, Copy, Debug)]
 pub struct Lending {
     /// How it waits.
-    pub patience: Patience,
-    /// See [`Surroundings::grace`].
+    pub patience: SpinBudget,
+    /// See [`Environment::grace`].
     pub grace: Option<Duration>,
-    /// See [`Surroundings::vigil`].
+    /// See [`Environment::vigil`].
     pub vigil: Duration,
 }
 
-impl Surroundings for Lending {
-    fn patience(&self) -> Patience {
+impl Environment for Lending {
+    fn patience(&self) -> SpinBudget {
         self.patience
     }
 
@@ -108,7 +108,7 @@ impl Surroundings for Lending {
 ///
 /// # Panics
 /// When a rank panics or leaves something pending.
-pub fn threads(world: u32, program: impl Fn(Arc<dyn Host>) + Send + Sync) {
+pub fn threads(world: u32, program: impl Fn(Arc<dyn Messaging>) + Send + Sync) {
     threads_with(
         Setup {
             world,
@@ -131,7 +131,7 @@ pub fn threads_with(setup: Setup, program: impl Fn(Arc<Rank>) + Send + Sync) {
                 let (fabric, leaving, program) = (&fabric, &leaving, &program);
                 let run = move || {
                     let shard = Shard::new(fabric.rail(me), me, setup.world, setup.quotas);
-                    let rank = Arc::new(EngineHost::new(
+                    let rank = Arc::new(LockedEngine::new(
                         shard,
                         me,
                         setup.world,
@@ -181,8 +181,8 @@ pub fn threads_with(setup: Setup, program: impl Fn(Arc<Rank>) + Send + Sync) {
 ///
 /// # Panics
 /// When another rank takes longer than anything that goes on, or something is left pending.
-pub fn leave_together<R: Rail + Send + 'static, S: Surroundings + 'static>(
-    host: &EngineHost<R, S>,
+pub fn leave_together<R: Rail + Send + 'static, S: Environment + 'static>(
+    host: &LockedEngine<R, S>,
     leaving: &AtomicU32,
     world: u32,
 ) {
@@ -199,8 +199,8 @@ pub fn leave_together<R: Rail + Send + 'static, S: Surroundings + 'static>(
 ///
 /// # Panics
 /// As [`leave_together`].
-pub fn leave_sharded<R: Rail + Send + 'static, S: Surroundings + 'static>(
-    host: &Sharded<R, S>,
+pub fn leave_sharded<R: Rail + Send + 'static, S: Environment + 'static>(
+    host: &ShardedEngine<R, S>,
     leaving: &AtomicU32,
     world: u32,
 ) {
@@ -209,7 +209,7 @@ pub fn leave_sharded<R: Rail + Send + 'static, S: Surroundings + 'static>(
     host.inspect(|shard| assert!(shard.is_idle(), "{:?}", shard.waiting()));
 }
 
-fn serve_until_all_leave(host: &dyn Host, leaving: &AtomicU32, world: u32) {
+fn serve_until_all_leave(host: &dyn Messaging, leaving: &AtomicU32, world: u32) {
     leaving.fetch_add(1, Ordering::AcqRel);
     let until = Instant::now() + GIVE_UP;
     while leaving.load(Ordering::Acquire) < world {

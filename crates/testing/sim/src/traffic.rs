@@ -9,7 +9,7 @@ use crate::random::Random;
 use garonne_engine::api::{
     Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status,
 };
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sync::user::{Data, Scratch};
 use std::collections::HashMap;
 
@@ -72,14 +72,14 @@ fn byte(number: u64, at: usize) -> u8 {
 }
 
 /// Waits for the end of what was started.
-pub fn finish(host: &dyn Host, started: Started) -> Status {
+pub fn finish(host: &dyn Messaging, started: Started) -> Status {
     match started {
         Started::Done(status) => status,
         Started::Pending(request) => wait(host, request),
     }
 }
 
-fn wait(host: &dyn Host, request: Request) -> Status {
+fn wait(host: &dyn Messaging, request: Request) -> Status {
     let mut status = None;
     host.wait_until(&mut || {
         status = host.take(request).expect("the request is ours");

@@ -8,7 +8,7 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
 use garonne_engine::protocol::offload::Flight;
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;
 use garonne_sim::job::{Job, SimHost, check};

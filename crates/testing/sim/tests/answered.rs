@@ -4,7 +4,7 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Send, Source, Started};
 use garonne_engine::fast::recv::{Catch, Ended};
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;
 use garonne_sim::job::{Job, SimHost, check};

@@ -4,11 +4,11 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard};
 use garonne_engine::engine::Shard;
-use garonne_progress::environment::{Lent, Patience, Surroundings};
+use garonne_progress::environment::{Environment, ProgressThreadEvent, SpinBudget};
 use garonne_progress::limits::FORK_WAITS;
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::{Awaits, Host};
-use garonne_progress::sharded::Sharded;
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::{Messaging, WaitTarget};
+use garonne_progress::sharded::ShardedEngine;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::{leave_sharded, leave_together};
 use garonne_sync::user::{Data, Scratch};
@@ -32,9 +32,9 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 /// Where a helper stays awake for so long, and its turns are counted.
 struct Idle(Duration, Arc<AtomicU32>);
 
-impl Surroundings for Idle {
-    fn patience(&self) -> Patience {
-        Patience {
+impl Environment for Idle {
+    fn patience(&self) -> SpinBudget {
+        SpinBudget {
             spins: 20,
             yields: 2,
             awake: 1,
@@ -54,9 +54,11 @@ impl Surroundings for Idle {
         true
     }
 
-    fn lent(&self, news: Lent) {
-        self.1
-            .fetch_add(u32::from(news == Lent::Called), Ordering::SeqCst);
+    fn lent(&self, news: ProgressThreadEvent) {
+        self.1.fetch_add(
+            u32::from(news == ProgressThreadEvent::Called),
+            Ordering::SeqCst,
+        );
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {
@@ -68,7 +70,7 @@ impl Surroundings for Idle {
     }
 }
 
-fn open(host: &dyn Host, started: Started) -> Option<Request> {
+fn open(host: &dyn Messaging, started: Started) -> Option<Request> {
     match started {
         Started::Done(_) => None,
         Started::Pending(request) => {
@@ -78,7 +80,7 @@ fn open(host: &dyn Host, started: Started) -> Option<Request> {
     }
 }
 
-fn send(host: &dyn Host, (shard, tag): (usize, i32), memory: &Scratch) -> Option<Request> {
+fn send(host: &dyn Messaging, (shard, tag): (usize, i32), memory: &Scratch) -> Option<Request> {
     let started = host.send(Send {
         context: in_shard(shard, 2),
         peer: 0,
@@ -91,7 +93,7 @@ fn send(host: &dyn Host, (shard, tag): (usize, i32), memory: &Scratch) -> Option
     open(host, started.unwrap())
 }
 
-fn recv(host: &dyn Host, (shard, tag): (usize, i32), memory: &Scratch) -> Option<Request> {
+fn recv(host: &dyn Messaging, (shard, tag): (usize, i32), memory: &Scratch) -> Option<Request> {
     let started = host.recv(Recv {
         pattern: Pattern {
             context: in_shard(shard, 2),
@@ -104,19 +106,19 @@ fn recv(host: &dyn Host, (shard, tag): (usize, i32), memory: &Scratch) -> Option
     open(host, started.unwrap())
 }
 
-fn wait(host: &dyn Host, request: Option<Request>) {
+fn wait(host: &dyn Messaging, request: Option<Request>) {
     if let Some(request) = request {
-        host.wait_for(&|| Awaits::Operation(request), &mut || {
+        host.wait_for(&|| WaitTarget::Operation(request), &mut || {
             host.take(request).unwrap().is_some()
         });
     }
 }
 
 /// A rank whose helper stays awake to the end, and that one's turns.
-fn rank_of(fabric: &Arc<Fabric>, me: u32) -> (Arc<EngineHost<LocalRail, Idle>>, Arc<AtomicU32>) {
+fn rank_of(fabric: &Arc<Fabric>, me: u32) -> (Arc<LockedEngine<LocalRail, Idle>>, Arc<AtomicU32>) {
     let turns = Arc::new(AtomicU32::new(0));
     let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-    let host = Arc::new(EngineHost::new(
+    let host = Arc::new(LockedEngine::new(
         shard,
         me,
         WORLD,
@@ -240,10 +242,10 @@ fn what_is_open_in_a_shard_comes_about_after_a_thread_has_slept_in_another() {
             (shard, Idle(vigil, Arc::default()))
         };
         let (shard, surroundings) = engine(&fabrics[0]);
-        let host = Arc::new(EngineHost::new(shard, me, WORLD, surroundings));
+        let host = Arc::new(LockedEngine::new(shard, me, WORLD, surroundings));
         let fabrics = fabrics.clone();
         let more = move |shard: usize| Ok(engine(&fabrics[shard]));
-        Sharded::new(host, SHARDS, Box::new(more))
+        ShardedEngine::new(host, SHARDS, Box::new(more))
     };
     for vigil in [Duration::ZERO, WAITS / 3] {
         waits.store(false, Ordering::Release);

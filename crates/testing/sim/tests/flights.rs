@@ -7,7 +7,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::observe::tracer::{Watched, Watcher};
 use garonne_engine::protocol::offload::Flight;
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;
 use garonne_sim::job::{Job, SimHost, run};

@@ -5,12 +5,12 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
 use garonne_engine::engine::Shard;
-use garonne_progress::environment::Patience;
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::Host;
+use garonne_progress::environment::SpinBudget;
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::Messaging;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::{Lending, leave_together};
-use garonne_sync::try_lock::OneThread;
+use garonne_sync::try_lock::SingleThreaded;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +21,7 @@ const ROUNDS: u32 = 5;
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-type Rank = EngineHost<LocalRail, Lending>;
+type Rank = LockedEngine<LocalRail, Lending>;
 
 fn helpers() -> usize {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
@@ -80,7 +80,7 @@ fn recv(host: &Rank, peer: u32, buffer: &Scratch) -> Option<Request> {
 fn a_helper_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_comes_for_more() {
     for grace in [None, Some(Duration::from_micros(50))] {
         let lending = Lending {
-            patience: Patience {
+            patience: SpinBudget {
                 spins: 20,
                 yields: 2,
                 awake: 1,
@@ -94,11 +94,11 @@ fn a_helper_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_
                 let (fabric, leaving, ready) = (&fabric, &leaving, &ready);
                 scope.spawn(move || {
                     let shard = Shard::new(fabric.rail(me), me, 2, Quotas::for_world(2));
-                    let host = Arc::new(EngineHost::new(shard, me, 2, lending));
+                    let host = Arc::new(LockedEngine::new(shard, me, 2, lending));
                     host.lend_hands(None);
                     // SAFETY: one thread of this test uses the host, and its helper keeps to the
                     // gate.
-                    host.elide(unsafe { OneThread::promise() });
+                    host.elide(unsafe { SingleThreaded::promise() });
                     let meet = |round: u32, step: u32| {
                         ready.fetch_add(1, Ordering::SeqCst);
                         let all = 2 * (3 * round + step);

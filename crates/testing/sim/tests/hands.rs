@@ -6,14 +6,14 @@ use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
 use garonne_engine::engine::Shard;
 use garonne_engine::transport::Rail;
-use garonne_progress::environment::Patience;
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::{Host, Stepper};
-use garonne_progress::tasks::{Keypoint, Settings, Tasks};
+use garonne_progress::environment::SpinBudget;
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::{Messaging, Stepper};
+use garonne_progress::tasks::{Keypoint, TaskSettings, Tasks};
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::{Lending, leave_together, seeds};
-use garonne_sync::progress_owner::Call;
-use garonne_sync::try_lock::OneThread;
+use garonne_sync::progress_owner::ProgressWakeup;
+use garonne_sync::try_lock::SingleThreaded;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ const ROUNDS: u32 = 6;
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-const PATIENCE: Patience = Patience {
+const PATIENCE: SpinBudget = SpinBudget {
     spins: 20,
     yields: 2,
     awake: 1,
@@ -42,7 +42,7 @@ const SPARE: [(Option<Duration>, Duration); 4] = [
 ];
 const WORLDS: u32 = SPARE.len() as u32;
 
-type Rank = EngineHost<LocalRail, Lending>;
+type Rank = LockedEngine<LocalRail, Lending>;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Threads {
@@ -134,7 +134,7 @@ fn around(host: &Rank, round: u32) -> (Scratch, Scratch, [Option<Request>; 2]) {
 /// Whether peers would call the helper of this rank.
 fn is_armed(host: &Rank) -> bool {
     let words = host.inspect(|shard| shard.rail().hands(host.me())).unwrap();
-    Call::new(&words.word(0), &words.word(4)).is_armed()
+    ProgressWakeup::new(&words.word(0), &words.word(4)).is_armed()
 }
 
 fn wait(host: &Rank, requests: impl IntoIterator<Item = Option<Request>>) {
@@ -173,7 +173,7 @@ impl Ring {
 }
 
 impl Stepper for Ring {
-    fn step(&self, host: &dyn Host) -> bool {
+    fn step(&self, host: &dyn Messaging) -> bool {
         assert!(
             self.own
                 .is_none_or(|own| own == std::thread::current().id())
@@ -307,12 +307,12 @@ fn world_of(lending: Lending, seed: u64, threads: Threads, program: impl Fn(&Arc
             let (fabric, leaving, program) = (&fabric, &leaving, &program);
             scope.spawn(move || {
                 let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-                let host = Arc::new(EngineHost::new(shard, me, WORLD, lending));
+                let host = Arc::new(LockedEngine::new(shard, me, WORLD, lending));
                 host.lend_hands(None);
                 if threads == Threads::One {
                     // SAFETY: one thread of this test uses the host, and its helper keeps to the
                     // gate.
-                    host.elide(unsafe { OneThread::promise() });
+                    host.elide(unsafe { SingleThreaded::promise() });
                 }
                 program(&host);
                 leave_together(&host, leaving, WORLD);
@@ -422,7 +422,7 @@ fn a_keypoint_of_the_program_advances_what_is_open_where_nobody_calls_the_helper
         grace: Some(Duration::from_secs(3600)),
         vigil: Duration::ZERO,
     };
-    let (tasks, done) = (Tasks::new(Settings::here()).unwrap(), AtomicU32::new(0));
+    let (tasks, done) = (Tasks::new(TaskSettings::here()).unwrap(), AtomicU32::new(0));
     world_of(lending, 1, Threads::One, |host| {
         for round in 0..ROUNDS {
             let (_out, into, open) = around(host, round);

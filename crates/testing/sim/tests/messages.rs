@@ -5,12 +5,12 @@ use garonne_engine::api::{
     Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status,
 };
 use garonne_engine::transport::Rail;
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sim::{Setup, threads, threads_with};
 use garonne_sync::user::{Data, Scratch};
 
 fn send_op(
-    host: &dyn Host,
+    host: &dyn Messaging,
     peer: u32,
     tag: i32,
     buffer: &Scratch,
@@ -30,14 +30,14 @@ fn send_op(
     .unwrap()
 }
 
-fn wait(host: &dyn Host, started: Started) -> Status {
+fn wait(host: &dyn Messaging, started: Started) -> Status {
     match started {
         Started::Done(status) => status,
         Started::Pending(request) => finish(host, request),
     }
 }
 
-fn finish(host: &dyn Host, request: Request) -> Status {
+fn finish(host: &dyn Messaging, request: Request) -> Status {
     let mut status = None;
     host.wait_until(&mut || {
         status = host.take(request).unwrap();
@@ -54,7 +54,12 @@ fn pattern(source: Option<u32>, tag: Option<i32>) -> Pattern {
     }
 }
 
-fn recv_op(host: &dyn Host, source: Option<u32>, tag: Option<i32>, buffer: &Scratch) -> Started {
+fn recv_op(
+    host: &dyn Messaging,
+    source: Option<u32>,
+    tag: Option<i32>,
+    buffer: &Scratch,
+) -> Started {
     let data = Data::contiguous(buffer.mem(), buffer.len() as u64);
     host.recv(Recv {
         pattern: pattern(source, tag),
@@ -176,7 +181,7 @@ fn a_flood_never_hides_the_message_that_the_receiver_wants() {
                 },
             },
             |rank| {
-                let host: &dyn Host = &*rank;
+                let host: &dyn Messaging = &*rank;
                 let small = filled(8, 3);
                 let large = filled(20_000, 4);
                 if host.me() == 0 {
@@ -244,7 +249,7 @@ fn receives_see_the_order_of_sends_at_every_quota() {
                 },
             },
             |rank| {
-                let host: &dyn Host = &*rank;
+                let host: &dyn Messaging = &*rank;
                 const COUNT: u32 = 200;
                 if host.me() == 2 {
                     let buffers: Vec<_> =

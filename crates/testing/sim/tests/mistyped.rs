@@ -3,7 +3,7 @@
 
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Send, Source, Started, TypeMark};
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;
 use garonne_sim::job::{Job, SimHost, check};

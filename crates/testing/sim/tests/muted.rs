@@ -5,9 +5,9 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
 use garonne_engine::engine::Shard;
-use garonne_progress::environment::{Lent, Patience, Surroundings};
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::{Host, Stepper};
+use garonne_progress::environment::{Environment, ProgressThreadEvent, SpinBudget};
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::{Messaging, Stepper};
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
@@ -23,9 +23,9 @@ const GIVE_UP: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 struct Stays;
 
-impl Surroundings for Stays {
-    fn patience(&self) -> Patience {
-        Patience {
+impl Environment for Stays {
+    fn patience(&self) -> SpinBudget {
+        SpinBudget {
             spins: 5,
             yields: 1,
             awake: 1,
@@ -50,9 +50,9 @@ impl Surroundings for Stays {
 #[derive(Clone, Default)]
 struct Crowded(Arc<AtomicU32>);
 
-impl Surroundings for Crowded {
-    fn patience(&self) -> Patience {
-        Patience {
+impl Environment for Crowded {
+    fn patience(&self) -> SpinBudget {
+        SpinBudget {
             spins: 5,
             yields: 1,
             awake: 1,
@@ -69,8 +69,8 @@ impl Surroundings for Crowded {
         true
     }
 
-    fn lent(&self, what: Lent) {
-        if matches!(what, Lent::Leaves) {
+    fn lent(&self, what: ProgressThreadEvent) {
+        if matches!(what, ProgressThreadEvent::Leaves) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -84,10 +84,10 @@ impl Surroundings for Crowded {
     }
 }
 
-type Rank<S> = EngineHost<LocalRail, S>;
+type Rank<S> = LockedEngine<LocalRail, S>;
 
 /// Two ranks, the first with a helper.
-fn ranks<S: Surroundings + Clone + 'static>(
+fn ranks<S: Environment + Clone + 'static>(
     fabric: &Arc<Fabric>,
     surroundings: &S,
 ) -> [Arc<Rank<S>>; 2] {
@@ -116,7 +116,7 @@ struct Takes {
 }
 
 impl Stepper for Takes {
-    fn step(&self, host: &dyn Host) -> bool {
+    fn step(&self, host: &dyn Messaging) -> bool {
         if !self.over.load(Ordering::SeqCst) && host.take(self.request).unwrap().is_some() {
             self.over.store(true, Ordering::SeqCst);
         }
@@ -124,7 +124,7 @@ impl Stepper for Takes {
     }
 }
 
-fn takes(host: &dyn Host, tag: i32) -> Arc<Takes> {
+fn takes(host: &dyn Messaging, tag: i32) -> Arc<Takes> {
     let memory = Scratch::new(8).unwrap();
     let started = host.recv(Recv {
         pattern: Pattern {
@@ -145,7 +145,7 @@ fn takes(host: &dyn Host, tag: i32) -> Arc<Takes> {
     })
 }
 
-fn send(host: &dyn Host, tag: i32, memory: &Scratch) {
+fn send(host: &dyn Messaging, tag: i32, memory: &Scratch) {
     let send = Send {
         context: 3,
         peer: 0,

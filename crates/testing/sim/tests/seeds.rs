@@ -5,7 +5,7 @@ use garonne_engine::api::{Mode, Origin, Pattern, Recv, Send, Source};
 use garonne_engine::schedule::plugin::{
     Answer, Counts, Decides, Loaded, Question, Strategy, Window,
 };
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;
 use garonne_sim::job::{Job, SimHost, check, run};

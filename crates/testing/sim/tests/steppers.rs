@@ -4,9 +4,9 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
 use garonne_engine::engine::Shard;
-use garonne_progress::environment::{Patience, Surroundings};
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::{Host, Stepper};
+use garonne_progress::environment::{Environment, SpinBudget};
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::{Messaging, Stepper};
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
@@ -17,9 +17,9 @@ const MANY: u32 = 1000;
 
 struct Quiet;
 
-impl Surroundings for Quiet {
-    fn patience(&self) -> Patience {
-        Patience {
+impl Environment for Quiet {
+    fn patience(&self) -> SpinBudget {
+        SpinBudget {
             spins: 5,
             yields: 1,
             awake: 1,
@@ -35,7 +35,7 @@ impl Surroundings for Quiet {
     }
 }
 
-type Rank = EngineHost<LocalRail, Quiet>;
+type Rank = LockedEngine<LocalRail, Quiet>;
 
 fn alone() -> Arc<Rank> {
     let fabric = Fabric::shaken(1, 1);
@@ -43,7 +43,7 @@ fn alone() -> Arc<Rank> {
     Arc::new(Rank::new(shard, 0, 1, Quiet))
 }
 
-fn recv(host: &dyn Host, tag: i32, memory: &Scratch) -> Request {
+fn recv(host: &dyn Messaging, tag: i32, memory: &Scratch) -> Request {
     let started = host.recv(Recv {
         pattern: Pattern {
             context: 3,
@@ -59,7 +59,7 @@ fn recv(host: &dyn Host, tag: i32, memory: &Scratch) -> Request {
     }
 }
 
-fn send(host: &dyn Host, tag: i32, memory: &Scratch) {
+fn send(host: &dyn Messaging, tag: i32, memory: &Scratch) {
     let started = host.send(Send {
         context: 3,
         peer: 0,
@@ -81,7 +81,7 @@ struct Takes {
 }
 
 impl Takes {
-    fn new(host: &dyn Host, tag: i32, steps: &Arc<AtomicU32>) -> Arc<Self> {
+    fn new(host: &dyn Messaging, tag: i32, steps: &Arc<AtomicU32>) -> Arc<Self> {
         let memory = Scratch::new(8).unwrap();
         Arc::new(Self {
             request: recv(host, tag, &memory),
@@ -97,7 +97,7 @@ impl Takes {
 }
 
 impl Stepper for Takes {
-    fn step(&self, host: &dyn Host) -> bool {
+    fn step(&self, host: &dyn Messaging) -> bool {
         self.steps.fetch_add(1, Ordering::Relaxed);
         let over = host.take(self.request).unwrap().is_some();
         self.over.store(over, Ordering::Release);
@@ -112,7 +112,7 @@ struct Gives {
 }
 
 impl Stepper for Gives {
-    fn step(&self, host: &dyn Host) -> bool {
+    fn step(&self, host: &dyn Messaging) -> bool {
         send(host, self.tag, &self.memory);
         true
     }
@@ -122,7 +122,7 @@ impl Stepper for Gives {
 struct Begets(Arc<Takes>);
 
 impl Stepper for Begets {
-    fn step(&self, host: &dyn Host) -> bool {
+    fn step(&self, host: &dyn Messaging) -> bool {
         host.attach(self.0.clone());
         true
     }

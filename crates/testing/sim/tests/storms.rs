@@ -4,7 +4,7 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Send, Source};
 use garonne_engine::reliable::LOST_AFTER_NS;
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
 use garonne_sim::course::course;
 use garonne_sim::faults::{Broken, FOR_EVER, Faults, Outage, Partition, SILENCE_NS, Tally};

@@ -5,9 +5,9 @@
 use garonne_engine::Quotas;
 use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
 use garonne_engine::engine::Shard;
-use garonne_progress::environment::Patience;
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::{Host, Stepper};
+use garonne_progress::environment::SpinBudget;
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::{Messaging, Stepper};
 use garonne_sim::Lending;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sync::user::{Data, Scratch};
@@ -28,7 +28,7 @@ const MANY: i32 = 3000;
 const GIVE_UP: Duration = Duration::from_secs(60);
 
 const LENDING: Lending = Lending {
-    patience: Patience {
+    patience: SpinBudget {
         spins: 5,
         yields: 1,
         awake: 1,
@@ -37,13 +37,13 @@ const LENDING: Lending = Lending {
     vigil: Duration::ZERO,
 };
 
-type Rank = EngineHost<LocalRail, Lending>;
+type Rank = LockedEngine<LocalRail, Lending>;
 
 fn ranks() -> [Arc<Rank>; 2] {
     let fabric = Fabric::new(WORLD);
     [0, 1].map(|me| {
         let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
-        Arc::new(EngineHost::new(shard, me, WORLD, LENDING))
+        Arc::new(LockedEngine::new(shard, me, WORLD, LENDING))
     })
 }
 
@@ -60,7 +60,7 @@ fn message(host: &Rank, peer: u32, tag: i32, memory: &Scratch) -> Started {
     host.send(send).unwrap()
 }
 
-fn receive(host: &dyn Host, peer: u32, tag: i32, memory: &Scratch) -> Started {
+fn receive(host: &dyn Messaging, peer: u32, tag: i32, memory: &Scratch) -> Started {
     let recv = Recv {
         pattern: Pattern {
             context: 3,
@@ -97,7 +97,7 @@ impl Expects {
 }
 
 impl Stepper for Expects {
-    fn step(&self, host: &dyn Host) -> bool {
+    fn step(&self, host: &dyn Messaging) -> bool {
         let mut request = self
             .request
             .try_lock()

@@ -6,10 +6,10 @@ use garonne_engine::api::{
     Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard,
 };
 use garonne_engine::engine::Shard;
-use garonne_progress::environment::Patience;
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};
-use garonne_progress::sharded::Sharded;
+use garonne_progress::environment::SpinBudget;
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
+use garonne_progress::sharded::ShardedEngine;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::{Lending, leave_sharded, leave_together};
 use garonne_sync::user::{Data, Scratch};
@@ -25,12 +25,12 @@ const MESSAGES: i32 = 100;
 /// numbers.
 const BUSY: i32 = 1000;
 
-type Rank = EngineHost<LocalRail, Lending>;
+type Rank = LockedEngine<LocalRail, Lending>;
 
 fn engine(fabric: &Arc<Fabric>, me: u32) -> (Shard<LocalRail>, Lending) {
     let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
     let lending = Lending {
-        patience: Patience {
+        patience: SpinBudget {
             spins: 0,
             yields: 0,
             awake: 1,
@@ -43,10 +43,10 @@ fn engine(fabric: &Arc<Fabric>, me: u32) -> (Shard<LocalRail>, Lending) {
 
 fn rank(fabric: &Arc<Fabric>, me: u32) -> Rank {
     let (shard, lending) = engine(fabric, me);
-    EngineHost::new(shard, me, WORLD, lending)
+    LockedEngine::new(shard, me, WORLD, lending)
 }
 
-fn pattern(host: &dyn Host, tag: i32) -> Pattern {
+fn pattern(host: &dyn Messaging, tag: i32) -> Pattern {
     let peer = 1 - host.me();
     Pattern {
         context: CONTEXT,
@@ -56,11 +56,11 @@ fn pattern(host: &dyn Host, tag: i32) -> Pattern {
 }
 
 /// A receive under way, and the memory that it reaches.
-fn post(host: &dyn Host, tag: i32) -> (Option<Request>, Scratch) {
+fn post(host: &dyn Messaging, tag: i32) -> (Option<Request>, Scratch) {
     post_in(host, CONTEXT, tag)
 }
 
-fn post_in(host: &dyn Host, context: Context, tag: i32) -> (Option<Request>, Scratch) {
+fn post_in(host: &dyn Messaging, context: Context, tag: i32) -> (Option<Request>, Scratch) {
     let room = Scratch::new(8).unwrap();
     let pattern = pattern(host, tag);
     let started = host.recv(Recv {
@@ -74,19 +74,19 @@ fn post_in(host: &dyn Host, context: Context, tag: i32) -> (Option<Request>, Scr
     }
 }
 
-fn receive(host: &dyn Host, tag: i32) {
+fn receive(host: &dyn Messaging, tag: i32) {
     receive_in(host, CONTEXT, tag);
 }
 
-fn receive_in(host: &dyn Host, context: Context, tag: i32) {
+fn receive_in(host: &dyn Messaging, context: Context, tag: i32) {
     if let (Some(request), _room) = post_in(host, context, tag) {
-        host.wait_for(&|| Awaits::Operation(request), &mut || {
+        host.wait_for(&|| WaitTarget::Operation(request), &mut || {
             host.take(request).unwrap().is_some()
         });
     }
 }
 
-fn of(host: &dyn Host, tag: i32, memory: &Scratch) -> Send {
+fn of(host: &dyn Messaging, tag: i32, memory: &Scratch) -> Send {
     Send {
         context: CONTEXT,
         peer: 1 - host.me(),
@@ -98,11 +98,11 @@ fn of(host: &dyn Host, tag: i32, memory: &Scratch) -> Send {
     }
 }
 
-fn send(host: &dyn Host, tag: i32) {
+fn send(host: &dyn Messaging, tag: i32) {
     send_in(host, CONTEXT, tag);
 }
 
-fn send_in(host: &dyn Host, context: Context, tag: i32) {
+fn send_in(host: &dyn Messaging, context: Context, tag: i32) {
     let memory = Scratch::new(8).unwrap();
     let started = host.send(Send {
         context,
@@ -159,7 +159,7 @@ fn probe(host: &Rank, tag: i32, any: Pattern) {
         context: CONTEXT,
         ..any
     };
-    host.wait_for(&|| Awaits::Message(pattern), &mut || {
+    host.wait_for(&|| WaitTarget::Message(pattern), &mut || {
         host.probe(pattern).unwrap().is_some()
     });
     receive(host, tag);
@@ -196,14 +196,14 @@ fn a_message_for_another_wakes_nobody_who_waits_for_any_of_several() {
         let (other, _room) = post(host, WAITERS + tag);
         let (one, _room) = post(host, tag);
         let names = [other, one].map(Option::unwrap);
-        let awaits = host.any_of(&mut names.map(Awaits::Operation).into_iter());
+        let awaits = host.any_of(&mut names.map(WaitTarget::Operation).into_iter());
         host.wait_for(&|| awaits, &mut || host.take(names[1]).unwrap().is_some());
         call_off(host, names[0]);
     });
     assert!(woken <= AT_MOST, "{woken} were woken");
 }
 
-fn call_off(host: &dyn Host, name: Request) {
+fn call_off(host: &dyn Messaging, name: Request) {
     host.cancel(name).unwrap();
     assert!(host.take(name).unwrap().is_some());
 }
@@ -212,7 +212,7 @@ fn call_off(host: &dyn Host, name: Request) {
 struct Takes {
     request: Request,
     over: AtomicBool,
-    waiter: Waiter,
+    waiter: AnyOfWaiter,
 }
 
 impl Takes {
@@ -220,19 +220,19 @@ impl Takes {
         Arc::new(Self {
             request,
             over: AtomicBool::new(false),
-            waiter: Waiter::default(),
+            waiter: AnyOfWaiter::default(),
         })
     }
 }
 
 impl Stepper for Takes {
-    fn step(&self, host: &dyn Host) -> bool {
+    fn step(&self, host: &dyn Messaging) -> bool {
         let over = host.take(self.request).unwrap().is_some();
         self.over.fetch_or(over, Ordering::SeqCst);
         over
     }
 
-    fn waiter(&self) -> Option<&Waiter> {
+    fn waiter(&self) -> Option<&AnyOfWaiter> {
         Some(&self.waiter)
     }
 }
@@ -256,7 +256,7 @@ fn wait_for_a_stepper_or_an_operation(host: &Rank, tag: i32) {
     let takes = Takes::new(stepped);
     host.attach(takes.clone());
     takes.waiter.note();
-    let parts = [Awaits::end_of(&*takes), Awaits::Operation(named)];
+    let parts = [WaitTarget::end_of(&*takes), WaitTarget::Operation(named)];
     let awaits = host.any_of(&mut parts.into_iter());
     let is_over = || match tag % 2 {
         0 => takes.over.load(Ordering::SeqCst),
@@ -279,9 +279,9 @@ fn a_message_for_another_wakes_nobody_who_waits_for_a_stepper_or_an_operation() 
 
 /// Something that another thread brings about: here one that waits for the message of this tag.
 fn wait_to_be_told(host: &Rank, tag: i32, alone: bool) {
-    let (come, waiter) = (AtomicBool::new(false), Waiter::default());
+    let (come, waiter) = (AtomicBool::new(false), AnyOfWaiter::default());
     let (never, _room) = post(host, WAITERS + tag);
-    let told = || Awaits::told_of(&come);
+    let told = || WaitTarget::told_of(&come);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             receive(host, tag);
@@ -292,7 +292,7 @@ fn wait_to_be_told(host: &Rank, tag: i32, alone: bool) {
             true => told(),
             false => {
                 waiter.note();
-                host.any_of(&mut [Awaits::Operation(never.unwrap()), told()].into_iter())
+                host.any_of(&mut [WaitTarget::Operation(never.unwrap()), told()].into_iter())
             }
         };
         host.wait_for(&|| awaits, &mut || come.load(Ordering::SeqCst));
@@ -322,16 +322,16 @@ fn a_message_for_another_wakes_nobody_who_waits_for_any_of_several_shards() {
     let sharded = |me| {
         let fabrics = fabrics.clone();
         let open = move |shard: usize| Ok(engine(&fabrics[shard], me));
-        Sharded::new(Arc::new(rank(&first, me)), SHARDS, Box::new(open))
+        ShardedEngine::new(Arc::new(rank(&first, me)), SHARDS, Box::new(open))
     };
     let (leaving, woken) = (AtomicU32::new(0), AtomicU32::new(0));
     // Those that wait do so in two shards, and messages come in a third.
     let context = |shard| in_shard(shard, CONTEXT);
-    let wait = |host: &dyn Host, tag: i32| {
+    let wait = |host: &dyn Messaging, tag: i32| {
         let (one, _room) = post_in(host, context(1), tag);
         let (other, _other_room) = post_in(host, context(2), tag);
         let names = [one, other].map(Option::unwrap);
-        let awaits = host.any_of(&mut names.map(Awaits::Operation).into_iter());
+        let awaits = host.any_of(&mut names.map(WaitTarget::Operation).into_iter());
         let at = tag as usize % 2;
         host.wait_for(&|| awaits, &mut || host.take(names[at]).unwrap().is_some());
         call_off(host, names[1 - at]);
@@ -404,7 +404,7 @@ fn wait_for_the_end_of_the_peer(host: &Rank, tag: i32) {
     match tag % 3 {
         0 => {
             let pattern = pattern(host, tag);
-            host.wait_for(&|| Awaits::Message(pattern), &mut || {
+            host.wait_for(&|| WaitTarget::Message(pattern), &mut || {
                 host.probe(pattern).is_err()
             });
         }
@@ -413,7 +413,7 @@ fn wait_for_the_end_of_the_peer(host: &Rank, tag: i32) {
             let awaits = host.any_of(
                 &mut both
                     .iter()
-                    .map(|(name, _)| Awaits::Operation(name.unwrap())),
+                    .map(|(name, _)| WaitTarget::Operation(name.unwrap())),
             );
             let fails = |name: &Option<Request>| {
                 let status = host.take(name.unwrap()).unwrap();
@@ -432,7 +432,7 @@ fn wait_for_a_stepper(host: &Rank, tag: i32) {
     let (request, _room) = post(host, tag);
     let takes = Takes::new(request.unwrap());
     host.attach(takes.clone());
-    host.wait_for(&|| Awaits::end_of(&*takes), &mut || {
+    host.wait_for(&|| WaitTarget::end_of(&*takes), &mut || {
         takes.over.load(Ordering::SeqCst)
     });
 }
@@ -453,7 +453,7 @@ fn who_probes_for_what_its_sender_holds_back_finds_it() {
                 .collect();
             for started in sends {
                 if let Started::Pending(request) = started {
-                    host.wait_for(&|| Awaits::Operation(request), &mut || {
+                    host.wait_for(&|| WaitTarget::Operation(request), &mut || {
                         host.take(request).unwrap().is_some()
                     });
                 }

@@ -22,7 +22,7 @@ pub mod traffic;
 /// Takes any bytes for records of three ranks, and as a file: both come from others.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
-    use garonne_sync::trace_ring::{RECORD_WORDS, Words};
+    use garonne_sync::trace_ring::{RECORD_WORDS, RecordWords};
 
     struct Nameless;
     impl event::Names for Nameless {
@@ -50,7 +50,7 @@ pub fn read_anything(bytes: &[u8]) {
     );
     let mut decoder = event::Decoder::new(Nameless);
     for (place, chunk) in bytes.chunks_exact(RECORD_WORDS * 8).enumerate() {
-        let words: Words = std::array::from_fn(|word| {
+        let words: RecordWords = std::array::from_fn(|word| {
             u64::from_ne_bytes(std::array::from_fn(|byte| chunk[word * 8 + byte]))
         });
         if let Some(record) = record::Record::decode(&words) {

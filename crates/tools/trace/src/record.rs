@@ -1,7 +1,7 @@
 //! A record as it lies in a rank's journal (docs/reference/job.md, clause B10): seven words, written
 //! by the rank, read by whoever traces it.
 
-use garonne_sync::trace_ring::Words;
+use garonne_sync::trace_ring::RecordWords;
 
 /// What a record tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -155,7 +155,7 @@ impl Record {
     }
 
     /// The words that lie in the journal.
-    pub fn encode(&self) -> Words {
+    pub fn encode(&self) -> RecordWords {
         let head = u64::from(self.kind as u8)
             | u64::from(self.side as u8) << 8
             | u64::from(self.call) << 16
@@ -172,7 +172,7 @@ impl Record {
     }
 
     /// What such words tell; `None` if they are no record.
-    pub fn decode(words: &Words) -> Option<Self> {
+    pub fn decode(words: &RecordWords) -> Option<Self> {
         let [at_ns, head, site, parties, envelope, size, operation] = *words;
         let kind = *KINDS.get(usize::from((head as u8).checked_sub(1)?))?;
         let side = match (head >> 8) as u8 {

@@ -23,9 +23,9 @@ use garonne_engine::transport::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits,
     Need, Pieces, Rail, Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
-use garonne_sync::progress_owner::{Call, For};
-use garonne_sync::shm::{Segment, Word};
-use garonne_sync::slot_batch::Run;
+use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
+use garonne_sync::shm::{Segment, SharedWord};
+use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -45,7 +45,7 @@ struct Far {
     /// Processors that it lives on; none: those of the thread that starts it.
     watcher_cpus: Vec<u32>,
     /// The words by which this rank's helper is called.
-    hands: Option<(Word, Word)>,
+    hands: Option<(SharedWord, SharedWord)>,
     tcp: Arc<Mutex<TcpRail>>,
     /// By peer: it is on this node.
     near: Vec<bool>,
@@ -348,7 +348,7 @@ impl Rail for ComposedRail {
         }
     }
 
-    fn run(&mut self, peer: Peer) -> Option<Arc<Run>> {
+    fn run(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
         if self.is_near(peer) {
             self.shm.run(peer)
         } else {
@@ -572,7 +572,7 @@ impl Rail for ComposedRail {
         drop(tcp);
         let watched = far.watch();
         if taken && let Some((word, all)) = &far.hands {
-            Call::new(word, all).ring(For::Answers);
+            ProgressWakeup::new(word, all).ring(WakeupScope::Answers);
         }
         far.wake.sockets.limit_if(watched)
     }

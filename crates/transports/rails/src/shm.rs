@@ -39,12 +39,12 @@ use garonne_engine::transport::{
     Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits,
     Need, Rail, Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
 };
-use garonne_sync::copy::Stores;
-use garonne_sync::doorbell::{Armed, Doorbell};
-use garonne_sync::mailbox::{Claimed, INLINE_MAX as SLOT_MAX, Priority, UNIT};
-use garonne_sync::progress_owner::For;
-use garonne_sync::shm::{Segment, Word};
-use garonne_sync::slot_batch::Run;
+use garonne_sync::copy::StoreKind;
+use garonne_sync::doorbell::{ArmTicket, Doorbell};
+use garonne_sync::mailbox::{ClaimedRecord, INLINE_MAX as SLOT_MAX, RecordClass, UNIT};
+use garonne_sync::progress_owner::WakeupScope;
+use garonne_sync::shm::{Segment, SharedWord};
+use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
 use intake::Inbox;
 use paces::Paces;
@@ -67,9 +67,9 @@ pub struct ShmRail {
     /// Peers that live and to which no way leads, or none from them.
     unreached: Unreached,
     inbox: Inbox,
-    bell: Word,
+    bell: SharedWord,
     wake: Arc<ShmWake>,
-    armed: Option<Armed>,
+    armed: Option<ArmTicket>,
     claims: Vec<Option<Lent>>,
     regions: Regions,
     paces: Paces,
@@ -82,9 +82,9 @@ pub struct ShmRail {
 /// A claim that is out: where it was made.
 #[derive(Clone, Copy, Debug)]
 struct Lent {
-    claimed: Claimed,
+    claimed: ClaimedRecord,
     lane: bool,
-    stores: Stores,
+    stores: StoreKind,
     /// When it was made, if the copy into it is measured.
     began: Option<Instant>,
 }
@@ -225,7 +225,7 @@ impl ShmRail {
         (bytes, len): (UserMem, usize),
     ) -> Result<(), Refusal> {
         let out = self.out(peer)?;
-        match out.outlet().send(header, bytes, len, Stores::Cached) {
+        match out.outlet().send(header, bytes, len, StoreKind::Cached) {
             Ok(()) => {
                 out.bell().ring();
                 Ok(())
@@ -243,7 +243,7 @@ impl ShmRail {
         }
         if let Some(Some(out)) = self.outs.get(peer as usize) {
             out.bell().ring_fenced();
-            out.nudge(For::Answers);
+            out.nudge(WakeupScope::Answers);
         }
         Refusal::Full
     }
@@ -254,7 +254,7 @@ impl ShmRail {
     fn ring_starving(&mut self) {
         for peer in 0..self.outs.len() as Peer {
             if peer != Peer::from(self.me) {
-                peers::wake(&*self.neighbours, peer, For::Answers);
+                peers::wake(&*self.neighbours, peer, WakeupScope::Answers);
             }
         }
     }
@@ -332,8 +332,8 @@ impl Rail for ShmRail {
             return Err(Refusal::Full);
         }
         let priority = match class {
-            Class::Data => Priority::Data,
-            Class::Control => Priority::Control,
+            Class::Data => RecordClass::Data,
+            Class::Control => RecordClass::Control,
         };
         let out = self.out(peer)?;
         let lane = out.uses_lane();
@@ -410,7 +410,7 @@ impl Rail for ShmRail {
         }
     }
 
-    fn run(&mut self, peer: Peer) -> Option<Arc<Run>> {
+    fn run(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
         self.outs.get_mut(peer as usize)?.as_mut()?.run()
     }
 
@@ -581,8 +581,8 @@ impl Rail for ShmRail {
     fn nudge(&mut self, peer: Peer, need: Need) {
         if let Some(Some(out)) = self.outs.get(peer as usize) {
             out.nudge(match need {
-                Need::Answer => For::Answers,
-                Need::Look => For::Everything,
+                Need::Answer => WakeupScope::Answers,
+                Need::Look => WakeupScope::Everything,
             });
         }
     }

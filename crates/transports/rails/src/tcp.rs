@@ -89,7 +89,7 @@ use garonne_engine::transport::{
     Bulk as BulkCopy, Class, Descriptor, Ending, Exposing, Flowing, Header, Limits, Pieces, Rail,
     Reach, Refusal, Room, Sink, Token, WakeSource,
 };
-use garonne_sync::copy::Stores;
+use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::{HashMap, VecDeque};
 use std::net::TcpListener;
@@ -398,7 +398,7 @@ impl Rail for TcpRail {
             len,
             peer,
             token: free as u64,
-            stores: Stores::Cached,
+            stores: StoreKind::Cached,
         })
     }
 

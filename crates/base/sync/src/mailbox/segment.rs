@@ -5,9 +5,9 @@
 //! reference, but for words that are atomic.
 
 use crate::facade::{AtomicU32, AtomicU64};
-use crate::ring::{Claim, Geometry, INLINE_MAX, Memory, PLACE_WORD, UNIT};
+use crate::ring::{Claim, INLINE_MAX, PLACE_WORD, RingGeometry, RingMemory, UNIT};
 use crate::shm;
-use crate::slot_batch::Row;
+use crate::slot_batch::ContiguousSlots;
 use crate::user::UserMem;
 use std::io::{Error, ErrorKind, Result};
 
@@ -16,11 +16,11 @@ pub const CONTROL_BYTES: usize = 384;
 const TAIL: usize = 128;
 const STARVED: usize = 256;
 /// Bytes between two writers' cards, which begin with the intent word.
-pub const CARD_BYTES: usize = 64;
+pub const RANK_BLOCK_BYTES: usize = 64;
 
 /// Where a ring lies in its segment, as offsets in bytes, each a multiple of 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RingLayout {
     /// Control block.
     pub control: usize,
     /// Slots.
@@ -32,29 +32,29 @@ pub struct Place {
     /// Number of cards.
     pub writers: u16,
     /// Sizes.
-    pub geometry: Geometry,
+    pub geometry: RingGeometry,
 }
 
 #[derive(Debug)]
-pub(super) struct Segment {
+pub(super) struct RingSegment {
     slots: *mut u8,
     control: *mut u8,
     pub(super) area: *mut u8,
     cards: *mut u8,
     writers: u16,
-    geometry: Geometry,
+    geometry: RingGeometry,
     /// What the pointers lead into.
     pub(super) mapping: shm::Segment,
 }
 
 // SAFETY: the pointers lead into the mapping that `mapping` holds, which is not bound to a thread.
-unsafe impl Send for Segment {}
+unsafe impl Send for RingSegment {}
 // SAFETY: as above; access is by atomics and by copies that the ring's protocol orders.
-unsafe impl Sync for Segment {}
+unsafe impl Sync for RingSegment {}
 
-impl Segment {
-    pub(super) fn new(shm: &shm::Segment, place: Place) -> Result<Self> {
-        let Geometry {
+impl RingSegment {
+    pub(super) fn new(shm: &shm::Segment, place: RingLayout) -> Result<Self> {
+        let RingGeometry {
             slots,
             units,
             reserved_slots,
@@ -87,7 +87,7 @@ impl Segment {
             slots: at(place.slots, slots as usize * UNIT)?,
             control: at(place.control, CONTROL_BYTES)?,
             area: at(place.area, units as usize * UNIT)?,
-            cards: at(place.cards, usize::from(place.writers) * CARD_BYTES)?,
+            cards: at(place.cards, usize::from(place.writers) * RANK_BLOCK_BYTES)?,
             writers: place.writers,
             geometry: place.geometry,
             mapping: shm.clone(),
@@ -103,7 +103,7 @@ impl Segment {
 
     /// Where the payload of a slot begins that shares it with the header.
     #[inline(always)]
-    pub(super) fn inline_room(at: SlotAt) -> UserMem {
+    pub(super) fn inline_room(at: SlotAddress) -> UserMem {
         // SAFETY: the end of a slot of the ring, which the rail keeps while the room is out.
         unsafe { UserMem::new(at.0.wrapping_add(8 + PLACE_WORD * 8)) }
     }
@@ -136,30 +136,30 @@ impl Segment {
     }
 }
 
-/// The address of a slot. Made by [`Segment::at`] and [`Segment::behind`] only, so it lies in the
+/// The address of a slot. Made by [`RingSegment::at`] and [`RingSegment::behind`] only, so it lies in the
 /// mapping, and aligned.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SlotAt(*mut u8);
+pub(super) struct SlotAddress(*mut u8);
 
 // SAFETY: it is used as the segment is, which keeps the mapping and is not bound to a thread.
-unsafe impl Send for SlotAt {}
+unsafe impl Send for SlotAddress {}
 // SAFETY: as above.
-unsafe impl Sync for SlotAt {}
+unsafe impl Sync for SlotAddress {}
 
-impl Row for Segment {
+impl ContiguousSlots for RingSegment {
     #[inline(always)]
     fn address(&self, slot: u32) -> *mut u8 {
         self.slot(slot)
     }
     #[inline(always)]
-    fn behind(at: SlotAt) -> SlotAt {
-        SlotAt(at.0.wrapping_add(UNIT))
+    fn behind(at: SlotAddress) -> SlotAddress {
+        SlotAddress(at.0.wrapping_add(UNIT))
     }
 }
 
 /// Loads the header's words of a slot.
 #[inline(always)]
-pub(super) fn header_at(at: SlotAt) -> [u64; PLACE_WORD] {
+pub(super) fn header_at(at: SlotAddress) -> [u64; PLACE_WORD] {
     let words = at.0.wrapping_add(8).cast::<u64>();
     // SAFETY: in bounds and aligned; volatile because a mad peer may write meanwhile.
     std::array::from_fn(|i| unsafe { words.add(i).read_volatile() })
@@ -167,7 +167,7 @@ pub(super) fn header_at(at: SlotAt) -> [u64; PLACE_WORD] {
 
 /// Stores the words of a slot after its stamp.
 #[inline(always)]
-pub(super) fn put_at(at: SlotAt, header: [u64; PLACE_WORD], place: Option<u64>) {
+pub(super) fn put_at(at: SlotAddress, header: [u64; PLACE_WORD], place: Option<u64>) {
     let words = at.0.wrapping_add(8).cast::<u64>();
     // SAFETY: the claimed slot is this writer's alone until its stamp; the words lie in the slot,
     // aligned.
@@ -181,15 +181,15 @@ pub(super) fn put_at(at: SlotAt, header: [u64; PLACE_WORD], place: Option<u64>) 
     }
 }
 
-impl Memory for Segment {
-    type At = SlotAt;
+impl RingMemory for RingSegment {
+    type At = SlotAddress;
 
     #[inline(always)]
-    fn at(&self, slot: u32) -> SlotAt {
-        SlotAt(self.slot(slot))
+    fn at(&self, slot: u32) -> SlotAddress {
+        SlotAddress(self.slot(slot))
     }
     #[inline(always)]
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> RingGeometry {
         self.geometry
     }
     #[inline(always)]
@@ -206,23 +206,26 @@ impl Memory for Segment {
         unsafe { &*self.control.wrapping_add(STARVED).cast::<AtomicU32>() }
     }
     #[inline(always)]
-    fn stamp(&self, at: SlotAt) -> &AtomicU64 {
+    fn stamp(&self, at: SlotAddress) -> &AtomicU64 {
         self.word(at.0)
     }
     #[inline(always)]
     fn intent(&self, writer: u16) -> &AtomicU64 {
         assert!(writer < self.writers, "a writer without a card");
-        self.word(self.cards.wrapping_add(usize::from(writer) * CARD_BYTES))
+        self.word(
+            self.cards
+                .wrapping_add(usize::from(writer) * RANK_BLOCK_BYTES),
+        )
     }
     fn writers(&self) -> u16 {
         self.writers
     }
     #[inline(always)]
-    fn put(&self, at: SlotAt, header: [u64; PLACE_WORD], place: Option<u64>) {
+    fn put(&self, at: SlotAddress, header: [u64; PLACE_WORD], place: Option<u64>) {
         put_at(at, header, place);
     }
     #[inline(always)]
-    fn get(&self, at: SlotAt) -> [u64; PLACE_WORD + 1] {
+    fn get(&self, at: SlotAddress) -> [u64; PLACE_WORD + 1] {
         let words = at.0.wrapping_add(8).cast::<u64>();
         // SAFETY: in bounds and aligned; volatile because a mad peer may write meanwhile.
         std::array::from_fn(|i| unsafe { words.add(i).read_volatile() })

@@ -6,7 +6,7 @@ use crate::shm_barrier::{CELL_BYTES, NOTE_BYTES};
 
 /// How many rounds there are, and how long their cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct NbcLayout {
     /// A power of two: how far a member that waits for nobody may be ahead of those that wait for
     /// it.
     pub rounds: u32,
@@ -18,7 +18,7 @@ pub struct Shape {
     pub wide: usize,
 }
 
-impl Shape {
+impl NbcLayout {
     /// That of the rounds in which the collectives of a communicator meet one after another.
     pub const fn common(wide: usize) -> Self {
         Self {

@@ -1,8 +1,8 @@
-//! Rounds in every order of their steps.
+//! NbcSlots in every order of their steps.
 
 use super::*;
 use crate::facade::{AtomicU64, Cell};
-use crate::shm_barrier::{Arrival, Gate};
+use crate::shm_barrier::{Arrival, CounterBarrier};
 use loom::sync::Arc;
 
 /// One round, which serves one number after the other.
@@ -13,8 +13,8 @@ struct Model {
 }
 
 impl Model {
-    fn gate(&self) -> Gate<'_> {
-        Gate {
+    fn gate(&self) -> CounterBarrier<'_> {
+        CounterBarrier {
             arrived: &self.arrived,
             epoch: &self.words[0],
             odd: &self.words[1],
@@ -22,8 +22,8 @@ impl Model {
         }
     }
 
-    fn exit(&self, member: usize) -> Exit<'_> {
-        Exit {
+    fn exit(&self, member: usize) -> ExitCounter<'_> {
+        ExitCounter {
             left: &self.words[2 + member],
             askers: &self.words[4],
         }
@@ -72,7 +72,7 @@ fn a_round_serves_again_when_all_have_left_it() {
 /// either it sees that all have come when it looks once more, or one of them calls.
 #[test]
 fn whoever_comes_last_calls_those_who_went_away() {
-    use crate::progress_owner::{Call, For};
+    use crate::progress_owner::{ProgressWakeup, WakeupScope};
     loom::model(|| {
         let flags = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
@@ -83,11 +83,11 @@ fn whoever_comes_last_calls_those_who_went_away() {
                     flags[me as usize].store(1, Ordering::Release);
                     let come = |member: u32| flags[member as usize].load(Ordering::Acquire) == 1;
                     is_whole([1 - me], come)
-                        && Call::new(&words[0], &words[1]).claim(For::Everything)
+                        && ProgressWakeup::new(&words[0], &words[1]).claim(WakeupScope::Everything)
                 })
             })
             .collect();
-        Call::new(&words[0], &words[1]).arm(For::Everything);
+        ProgressWakeup::new(&words[0], &words[1]).arm(WakeupScope::Everything);
         let seen = flags.iter().all(|flag| flag.load(Ordering::Acquire) == 1);
         let called = members.into_iter().map(|member| member.join().unwrap());
         let called = called.filter(|&called| called).count();
@@ -111,7 +111,7 @@ fn of_several_that_leave_one_calls_who_asked() {
 }
 
 fn asked_by(others: usize) {
-    use crate::progress_owner::{Call, For};
+    use crate::progress_owner::{ProgressWakeup, WakeupScope};
     let mut builder = loom::model::Builder::new();
     // Of three threads all orders with few switches: each has some ten steps, and waits in a loop.
     builder.preemption_bound = (others > 1).then_some(3);
@@ -120,7 +120,7 @@ fn asked_by(others: usize) {
         let words: Arc<[AtomicU32; 5]> = Arc::new(std::array::from_fn(|_| AtomicU32::new(0)));
         let number = ROUNDS + 1;
         let free = move |words: &[AtomicU32; 5]| {
-            let exit = |member| Exit {
+            let exit = |member| ExitCounter {
                 left: &words[member],
                 askers: &words[2],
             };
@@ -131,26 +131,28 @@ fn asked_by(others: usize) {
             .map(|me| {
                 let words = words.clone();
                 loom::thread::spawn(move || {
-                    let call = || Call::new(&words[3], &words[4]).claim(For::Everything);
-                    let exit = Exit {
+                    let call =
+                        || ProgressWakeup::new(&words[3], &words[4]).claim(WakeupScope::Everything);
+                    let exit = ExitCounter {
                         left: &words[me],
                         askers: &words[2],
                     };
-                    let mut called = exit.leave(1) == Asked::Computes && call();
+                    let mut called = exit.leave(1) == SlotDemand::Computes && call();
                     while !free(&words) {
                         loom::thread::yield_now();
                     }
                     // It found that all have left more than before.
-                    called |=
-                        Asks::default().of_others(Askers(&words[2])) == Asked::Computes && call();
+                    called |= SlotRequests::default().of_others(SlotWaiters(&words[2]))
+                        == SlotDemand::Computes
+                        && call();
                     called
                 })
             })
             .collect();
         let mut seen = free(&words);
         if !seen {
-            Asks::default().ask(Askers(&words[2]), Asked::Computes);
-            Call::new(&words[3], &words[4]).arm(For::Everything);
+            SlotRequests::default().ask(SlotWaiters(&words[2]), SlotDemand::Computes);
+            ProgressWakeup::new(&words[3], &words[4]).arm(WakeupScope::Everything);
             seen = free(&words);
         }
         let called = threads.into_iter().map(|thread| thread.join().unwrap());
@@ -170,7 +172,7 @@ impl Own {
     fn take_part(&self, me: usize) {
         for number in 1..=3u32 {
             let (arrived, words) = &self.gates[(number & 1) as usize];
-            let gate = Gate {
+            let gate = CounterBarrier {
                 arrived,
                 epoch: &words[0],
                 odd: &words[1],

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::shm::Segment;
-use crate::shm_barrier::{Arrival, CELL_BYTES, Words};
+use crate::shm_barrier::{Agreement, Arrival, CELL_BYTES};
 
 /// A small generator of pseudo-random numbers, so that a seed names a run.
 struct Random(u64);
@@ -17,14 +17,14 @@ impl Random {
 }
 
 /// What a member puts down: its own.
-fn put(rounds: &Rounds, member: u32, number: u32, len: usize) {
+fn put(rounds: &NbcSlots, member: u32, number: u32, len: usize) {
     let bytes: Vec<u8> = (0..len)
         .map(|at| (number * 7 + member * 3 + at as u32) as u8)
         .collect();
     rounds.cell(member, number, len).write(0, &bytes);
 }
 
-fn check(rounds: &Rounds, member: u32, number: u32, len: usize) {
+fn check(rounds: &NbcSlots, member: u32, number: u32, len: usize) {
     let mut bytes = vec![0; len];
     rounds.cell(member, number, len).read(0, &mut bytes);
     for (at, byte) in bytes.into_iter().enumerate() {
@@ -55,9 +55,9 @@ struct Member {
     next: u32,
     /// Arrived and not left.
     open: Vec<u32>,
-    left: Left,
+    left: ExitWindow,
     asks: bool,
-    asked: Asks,
+    asked: SlotRequests,
 }
 
 /// Members move in any order, each with as many collectives open as it gets; a number is one whose
@@ -69,8 +69,8 @@ fn members_that_come_and_leave_in_any_order_find_what_was_put_down_and_all_get_t
     for seed in 1..=400u64 {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let members = 1 + random.below(6) as u32;
-        let memory = Segment::anonymous(Rounds::bytes(members, Shape::common(1024))).unwrap();
-        let rounds = Rounds::new(memory, members, Shape::common(1024)).unwrap();
+        let memory = Segment::anonymous(NbcSlots::bytes(members, NbcLayout::common(1024))).unwrap();
+        let rounds = NbcSlots::new(memory, members, NbcLayout::common(1024)).unwrap();
         let mut all: Vec<Member> = (0..members).map(|_| Member::default()).collect();
         all.iter_mut().for_each(|member| member.next = 1);
         let (mut idle, mut told) = (0, 0);
@@ -88,9 +88,9 @@ fn members_that_come_and_leave_in_any_order_find_what_was_put_down_and_all_get_t
                 if member.asks == free {
                     member.asks = !free;
                     let how = if me.is_multiple_of(2) {
-                        Asked::Waits
+                        SlotDemand::Waits
                     } else {
-                        Asked::Computes
+                        SlotDemand::Computes
                     };
                     match free {
                         true => member.asked.ask_no_more(rounds.askers(), how),
@@ -103,7 +103,7 @@ fn members_that_come_and_leave_in_any_order_find_what_was_put_down_and_all_get_t
                 put(&rounds, me, number, len_of(number));
                 rounds.flag(me, number).raise(number, 5);
                 if let Arrival::Last(words) = rounds.gate(number).arrive(5) {
-                    assert_eq!(words, Words::Same);
+                    assert_eq!(words, Agreement::Same);
                     rounds.gate(number).open(number, words);
                 }
                 member.open.push(number);
@@ -131,12 +131,12 @@ fn members_that_come_and_leave_in_any_order_find_what_was_put_down_and_all_get_t
                         let asks =
                             |odd: u32| all.iter().skip(odd as usize).step_by(2).any(|m| m.asks);
                         let expected = match (asks(0), asks(1)) {
-                            (_, true) => Asked::Computes,
-                            (true, false) => Asked::Waits,
-                            (false, false) => Asked::No,
+                            (_, true) => SlotDemand::Computes,
+                            (true, false) => SlotDemand::Waits,
+                            (false, false) => SlotDemand::No,
                         };
                         assert_eq!(asked, expected, "seed {seed}");
-                        told += u32::from(asked != Asked::No);
+                        told += u32::from(asked != SlotDemand::No);
                     }
                     idle = 0;
                 }
@@ -149,8 +149,8 @@ fn members_that_come_and_leave_in_any_order_find_what_was_put_down_and_all_get_t
 
 #[test]
 fn members_that_bring_different_words_are_told_in_that_number_and_in_no_other() {
-    let memory = Segment::anonymous(Rounds::bytes(2, Shape::common(0))).unwrap();
-    let rounds = Rounds::new(memory, 2, Shape::common(0)).unwrap();
+    let memory = Segment::anonymous(NbcSlots::bytes(2, NbcLayout::common(0))).unwrap();
+    let rounds = NbcSlots::new(memory, 2, NbcLayout::common(0)).unwrap();
     for number in 1..40u32 {
         let gate = rounds.gate(number);
         assert!(is_free(number, ROUNDS, rounds.through()));
@@ -161,9 +161,9 @@ fn members_that_bring_different_words_are_told_in_that_number_and_in_no_other() 
             panic!("two of two have come")
         };
         gate.open(number, words);
-        assert_eq!(gate.words(number) == Words::Different, odd);
+        assert_eq!(gate.words(number) == Agreement::Different, odd);
         assert!(!is_free(number + ROUNDS, ROUNDS, rounds.through()));
-        assert!((0..2).all(|member| rounds.exit(member).leave(number) == Asked::No));
+        assert!((0..2).all(|member| rounds.exit(member).leave(number) == SlotDemand::No));
     }
     rounds.clear();
     assert!(!rounds.gate(1).passed(1) && rounds.through() == 0);
@@ -171,7 +171,7 @@ fn members_that_bring_different_words_are_told_in_that_number_and_in_no_other() 
 
 #[test]
 fn numbers_are_left_up_to_where_none_is_missing_and_wrap() {
-    let mut left = Left {
+    let mut left = ExitWindow {
         through: u32::MAX - 2,
         beyond: 0,
     };
@@ -196,10 +196,10 @@ fn a_collective_with_rounds_of_its_own_needs_two_where_all_wait_for_all_and_a_lo
     {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let (members, rooted) = (1 + random.below(4) as u32, random.below(2) == 0);
-        let shape = Shape::own(if rooted { 4 } else { 2 }, len);
+        let shape = NbcLayout::own(if rooted { 4 } else { 2 }, len);
         assert!(shape.is_sound() && shape.room() >= len);
-        let memory = Segment::anonymous(Rounds::bytes(members, shape)).unwrap();
-        let rounds = Rounds::new(memory, members, shape).unwrap();
+        let memory = Segment::anonymous(NbcSlots::bytes(members, shape)).unwrap();
+        let rounds = NbcSlots::new(memory, members, shape).unwrap();
         let mut all: Vec<Member> = (0..members).map(|_| Member::default()).collect();
         let mut idle = 0;
         while all
@@ -219,7 +219,7 @@ fn a_collective_with_rounds_of_its_own_needs_two_where_all_wait_for_all_and_a_lo
                 }
                 awaited.for_each(|other| check(&rounds, other, number, len));
                 let through = member.left.add(number).expect("one after another");
-                assert_eq!(rounds.exit(me).leave(through), Asked::No);
+                assert_eq!(rounds.exit(me).leave(through), SlotDemand::No);
             } else if member.next < LAST {
                 let number = member.next + 1;
                 if rooted && !is_free(number, rounds.after(len > CELL_BYTES), rounds.through()) {
@@ -242,18 +242,20 @@ fn a_collective_with_rounds_of_its_own_needs_two_where_all_wait_for_all_and_a_lo
 
 #[test]
 fn a_shape_that_cannot_be_is_not_sound() {
-    let shape = Shape::own(2, 8);
-    assert!(shape.is_sound() && Shape::common(0).is_sound() && Shape::common(4096).is_sound());
+    let shape = NbcLayout::own(2, 8);
+    assert!(
+        shape.is_sound() && NbcLayout::common(0).is_sound() && NbcLayout::common(4096).is_sound()
+    );
     for odd in [
-        Shape { rounds: 0, ..shape },
-        Shape { rounds: 3, ..shape },
-        Shape {
+        NbcLayout { rounds: 0, ..shape },
+        NbcLayout { rounds: 3, ..shape },
+        NbcLayout {
             rounds: 32,
             ..shape
         },
-        Shape { sets: 0, ..shape },
-        Shape { cell: 8, ..shape },
-        Shape { wide: 100, ..shape },
+        NbcLayout { sets: 0, ..shape },
+        NbcLayout { cell: 8, ..shape },
+        NbcLayout { wide: 100, ..shape },
     ] {
         assert!(!odd.is_sound(), "{odd:?}");
     }
@@ -262,27 +264,32 @@ fn a_shape_that_cannot_be_is_not_sound() {
 /// However many numbers a member asks for, it counts once, and does not call itself.
 #[test]
 fn who_asks_for_many_numbers_counts_once_and_not_for_itself() {
-    let memory = Segment::anonymous(Rounds::bytes(2, Shape::common(0))).unwrap();
-    let rounds = Rounds::new(memory, 2, Shape::common(0)).unwrap();
+    let memory = Segment::anonymous(NbcSlots::bytes(2, NbcLayout::common(0))).unwrap();
+    let rounds = NbcSlots::new(memory, 2, NbcLayout::common(0)).unwrap();
     let askers = || rounds.askers();
-    let (mut mine, mut theirs) = (Asks::default(), Asks::default());
+    let (mut mine, mut theirs) = (SlotRequests::default(), SlotRequests::default());
     for _ in 0..100_000 {
-        mine.ask(askers(), Asked::Waits);
-        mine.ask(askers(), Asked::Computes);
+        mine.ask(askers(), SlotDemand::Waits);
+        mine.ask(askers(), SlotDemand::Computes);
     }
-    let seen = |mine: Asks, theirs: Asks| (mine.of_others(askers()), theirs.of_others(askers()));
-    assert_eq!(seen(mine, theirs), (Asked::No, Asked::Computes));
-    theirs.ask(askers(), Asked::Waits);
-    assert_eq!(seen(mine, theirs), (Asked::Waits, Asked::Computes));
+    let seen = |mine: SlotRequests, theirs: SlotRequests| {
+        (mine.of_others(askers()), theirs.of_others(askers()))
+    };
+    assert_eq!(seen(mine, theirs), (SlotDemand::No, SlotDemand::Computes));
+    theirs.ask(askers(), SlotDemand::Waits);
+    assert_eq!(
+        seen(mine, theirs),
+        (SlotDemand::Waits, SlotDemand::Computes)
+    );
     for _ in 0..100_000 {
-        mine.ask_no_more(askers(), Asked::Computes);
+        mine.ask_no_more(askers(), SlotDemand::Computes);
     }
-    assert_eq!(seen(mine, theirs), (Asked::Waits, Asked::Waits));
+    assert_eq!(seen(mine, theirs), (SlotDemand::Waits, SlotDemand::Waits));
     for _ in 0..100_000 {
-        mine.ask_no_more(askers(), Asked::Waits);
+        mine.ask_no_more(askers(), SlotDemand::Waits);
     }
-    assert_eq!(seen(mine, theirs), (Asked::Waits, Asked::No));
-    assert_eq!(rounds.exit(0).leave(1), Asked::Waits);
-    theirs.ask_no_more(askers(), Asked::Waits);
-    assert_eq!(rounds.exit(0).leave(2), Asked::No);
+    assert_eq!(seen(mine, theirs), (SlotDemand::Waits, SlotDemand::No));
+    assert_eq!(rounds.exit(0).leave(1), SlotDemand::Waits);
+    theirs.ask_no_more(askers(), SlotDemand::Waits);
+    assert_eq!(rounds.exit(0).leave(2), SlotDemand::No);
 }

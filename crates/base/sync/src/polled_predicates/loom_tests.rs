@@ -7,7 +7,7 @@ use loom::sync::Arc;
 /// Memory that another process writes, a bell for whoever said that it sleeps, and the seat of the
 /// one that lent its look.
 struct Model {
-    looks: Looks,
+    looks: PolledPredicates,
     written: AtomicU32,
     armed: AtomicU32,
     over: AtomicU32,
@@ -18,7 +18,7 @@ struct Model {
 impl Model {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            looks: Looks::default(),
+            looks: PolledPredicates::default(),
             written: AtomicU32::new(0),
             armed: AtomicU32::new(0),
             over: AtomicU32::new(0),
@@ -99,7 +99,7 @@ impl Own {
 #[test]
 fn nobody_looks_after_it_was_taken_back() {
     loom::model(|| {
-        let looks = Arc::new(Looks::default());
+        let looks = Arc::new(PolledPredicates::default());
         let taker = {
             let looks = looks.clone();
             loom::thread::spawn(move || looks.take(|_| {}))

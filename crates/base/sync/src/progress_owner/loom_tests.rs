@@ -1,7 +1,7 @@
 //! Lent hands under every order of their steps.
 
 use super::*;
-use crate::try_lock::{OneThread, TryLock};
+use crate::try_lock::{SingleThreaded, TryLock};
 use loom::sync::Arc;
 
 /// The program's thread uses its lock without atomic operations while the gate is kept; the helper
@@ -9,10 +9,10 @@ use loom::sync::Arc;
 #[test]
 fn a_helper_is_never_at_the_engine_together_with_a_thread_that_promised_to_be_alone() {
     loom::model(|| {
-        let shared = Arc::new((Gate::new(), TryLock::new(0u32)));
+        let shared = Arc::new((ProgressOwner::new(), TryLock::new(0u32)));
         // SAFETY: the gate keeps the helper away while the lock is elided; loom would see it if it
         // did not.
-        let promise = unsafe { OneThread::promise() };
+        let promise = unsafe { SingleThreaded::promise() };
         shared.1.elide(promise);
         let helper = shared.clone();
         let thread = loom::thread::spawn(move || {
@@ -45,7 +45,7 @@ fn a_helper_is_never_at_the_engine_together_with_a_thread_that_promised_to_be_al
 #[test]
 fn what_is_lent_has_a_helper_or_the_lender_knows_that_it_has_gone() {
     loom::model(|| {
-        let gate = Arc::new(Gate::new());
+        let gate = Arc::new(ProgressOwner::new());
         let helper = gate.clone();
         let thread = loom::thread::spawn(move || helper.retire() || helper.enter().is_some());
         let lent = gate.lend();
@@ -63,7 +63,7 @@ fn what_is_lent_has_a_helper_or_the_lender_knows_that_it_has_gone() {
 #[test]
 fn what_is_left_open_has_a_helper_or_the_lender_knows_that_it_has_gone() {
     loom::model(|| {
-        let shared = Arc::new((Gate::new(), AtomicU32::new(0)));
+        let shared = Arc::new((ProgressOwner::new(), AtomicU32::new(0)));
         assert!(shared.0.lend());
         let helper = shared.clone();
         let thread = loom::thread::spawn(move || {
@@ -85,10 +85,10 @@ fn what_is_left_open_has_a_helper_or_the_lender_knows_that_it_has_gone() {
 #[test]
 fn a_helper_that_goes_is_never_at_the_engine_together_with_a_thread_that_took_it_back() {
     loom::model(|| {
-        let shared = Arc::new((Gate::new(), TryLock::new(0u32)));
+        let shared = Arc::new((ProgressOwner::new(), TryLock::new(0u32)));
         // SAFETY: the gate keeps the helper away while the lock is elided; loom would see it if it
         // did not.
-        let promise = unsafe { OneThread::promise() };
+        let promise = unsafe { SingleThreaded::promise() };
         shared.0.lend();
         let helper = shared.clone();
         let thread = loom::thread::spawn(move || {
@@ -119,10 +119,10 @@ fn a_helper_that_goes_is_never_at_the_engine_together_with_a_thread_that_took_it
 #[test]
 fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
     loom::model(|| {
-        let shared = Arc::new((Gate::new(), TryLock::new(0u32)));
+        let shared = Arc::new((ProgressOwner::new(), TryLock::new(0u32)));
         // SAFETY: the gate keeps the helper away while the lock is elided; loom would see it if it
         // did not.
-        let promise = unsafe { OneThread::promise() };
+        let promise = unsafe { SingleThreaded::promise() };
         shared.0.lend();
         let helper = shared.clone();
         let thread = loom::thread::spawn(move || {
@@ -154,27 +154,27 @@ fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
 #[test]
 fn a_helper_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
     loom::model(|| {
-        let shared = Arc::new((Gate::new(), AtomicU32::new(0), AtomicU32::new(0)));
+        let shared = Arc::new((ProgressOwner::new(), AtomicU32::new(0), AtomicU32::new(0)));
         shared.0.lend();
         let helper = shared.clone();
         let thread = loom::thread::spawn(move || {
-            let call = Call::new(&helper.1, &helper.2);
+            let call = ProgressWakeup::new(&helper.1, &helper.2);
             let Some(inside) = helper.0.enter() else {
                 return;
             };
             while !inside.recalled() {
-                call.arm(For::Answers);
+                call.arm(WakeupScope::Answers);
                 if !inside.recalled() {
                     break;
                 }
                 call.disarm();
             }
         });
-        let call = Call::new(&shared.1, &shared.2);
+        let call = ProgressWakeup::new(&shared.1, &shared.2);
         shared.0.take_back();
         call.disarm();
         shared.0.lend();
-        call.arm(For::Answers);
+        call.arm(WakeupScope::Answers);
         thread.join().unwrap();
         assert!(call.is_armed(), "nobody could call the helper any more");
     });
@@ -189,29 +189,32 @@ fn a_helper_that_looks_again_at_what_is_open_leaves_the_call_armed_for_it() {
         let helper = shared.clone();
         let thread = loom::thread::spawn(move || {
             let open = || match helper.2.load(Ordering::Relaxed) {
-                true => For::Everything,
-                false => For::Answers,
+                true => WakeupScope::Everything,
+                false => WakeupScope::Answers,
             };
             loop {
                 let what = open();
-                Call::new(&helper.0, &helper.1).arm(what);
+                ProgressWakeup::new(&helper.0, &helper.1).arm(what);
                 if what == open() {
                     break;
                 }
             }
         });
         shared.2.store(true, Ordering::Relaxed);
-        let call = Call::new(&shared.0, &shared.1);
-        call.arm(For::Everything);
+        let call = ProgressWakeup::new(&shared.0, &shared.1);
+        call.arm(WakeupScope::Everything);
         thread.join().unwrap();
-        assert!(call.claim(For::Everything), "steps would wait for ever");
+        assert!(
+            call.claim(WakeupScope::Everything),
+            "steps would wait for ever"
+        );
     });
 }
 
 #[test]
 fn a_helper_that_goes_to_rest_sees_a_lending_or_is_woken_for_it() {
     loom::model(|| {
-        let lendings = Arc::new(Lendings::new());
+        let lendings = Arc::new(ReleaseCounter::new());
         let helper = lendings.clone();
         let thread = loom::thread::spawn(move || helper.rest(0));
         let woken = lendings.count();
@@ -224,7 +227,7 @@ fn a_helper_that_goes_to_rest_sees_a_lending_or_is_woken_for_it() {
 #[test]
 fn a_helper_that_rises_and_rests_again_knows_of_a_lending_or_is_woken_for_it() {
     loom::model(|| {
-        let lendings = Arc::new(Lendings::new());
+        let lendings = Arc::new(ReleaseCounter::new());
         assert!(lendings.rest(0));
         let helper = lendings.clone();
         let thread = loom::thread::spawn(move || {
@@ -243,15 +246,15 @@ fn a_helper_that_rises_and_rests_again_knows_of_a_lending_or_is_woken_for_it() {
 
 #[test]
 fn what_came_before_the_call_was_armed_is_seen_and_what_came_later_calls() {
-    for what in [For::Answers, For::Everything] {
+    for what in [WakeupScope::Answers, WakeupScope::Everything] {
         loom::model(move || {
             let shared = Arc::new((AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false)));
             let peer = shared.clone();
             let thread = loom::thread::spawn(move || {
                 peer.2.store(true, Ordering::Release);
-                Call::new(&peer.0, &peer.1).claim(what)
+                ProgressWakeup::new(&peer.0, &peer.1).claim(what)
             });
-            Call::new(&shared.0, &shared.1).arm(what);
+            ProgressWakeup::new(&shared.0, &shared.1).arm(what);
             let seen = shared.2.load(Ordering::Acquire);
             let called = thread.join().unwrap();
             assert!(seen || called, "the helper would sleep on");

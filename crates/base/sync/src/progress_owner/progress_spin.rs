@@ -8,9 +8,9 @@ use crate::facade::{AtomicBool, Ordering, fence};
 /// Whether a helper that does nothing is awake and looks at its gate, so that nobody has to be
 /// asked to call it for what is lent now.
 #[derive(Debug)]
-pub struct Vigil(AtomicBool);
+pub struct ProgressSpin(AtomicBool);
 
-impl Vigil {
+impl ProgressSpin {
     /// It is not.
     #[allow(
         clippy::new_without_default,
@@ -52,7 +52,7 @@ impl Vigil {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::progress_owner::Gate;
+    use crate::progress_owner::ProgressOwner;
     use loom::sync::Arc;
 
     /// Hands are lent at the moment at which a helper that was awake goes to sleep.
@@ -60,7 +60,7 @@ mod loom_tests {
     fn a_helper_that_ends_its_vigil_sees_what_is_lent_or_the_lender_knows_that_it_has_to_be_called()
     {
         loom::model(|| {
-            let shared = Arc::new((Gate::new(), Vigil::new()));
+            let shared = Arc::new((ProgressOwner::new(), ProgressSpin::new()));
             shared.1.begin();
             let helper = shared.clone();
             let thread = loom::thread::spawn(move || {
@@ -78,7 +78,11 @@ mod loom_tests {
     #[test]
     fn a_helper_that_ends_its_vigil_inside_sees_what_was_left_open_or_the_lender_knows() {
         loom::model(|| {
-            let shared = Arc::new((Gate::new(), Vigil::new(), AtomicBool::new(false)));
+            let shared = Arc::new((
+                ProgressOwner::new(),
+                ProgressSpin::new(),
+                AtomicBool::new(false),
+            ));
             shared.1.begin();
             shared.0.lend();
             let helper = shared.clone();

@@ -10,14 +10,14 @@ const LAP_ROUNDS: u32 = 4;
 
 /// How much of its area a lane's writer fills before it begins anew.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lap {
+pub(super) struct FillLimit {
     /// The writer comes back to the first unit from about here.
     pub(super) units: u32,
     most: u32,
     rounds: u32,
 }
 
-impl Lap {
+impl FillLimit {
     pub(super) fn new(most: u32) -> Self {
         Self {
             units: LAP_FIRST.min(most),

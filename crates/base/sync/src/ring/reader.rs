@@ -1,31 +1,31 @@
 //! The reader's end of a ring: what lies at the next slot, and the room that is given back.
 
 use super::fill_limit::LAP_FIRST;
-use super::{AREA, Memory, PLACE_WORD, Position, STREAMED, Stores, VOID};
+use super::{AREA, PLACE_WORD, RingMemory, RingPosition, STREAMED, StoreKind, VOID};
 use crate::facade::{Ordering, fence};
 
 /// What lies at the reader's next slot. A copy; validated against the ring's geometry, its header
 /// is not.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found<At> {
+pub(crate) struct FoundRecord<At> {
     pub(crate) writer: u16,
     pub(crate) void: bool,
     /// How its writer says that it wrote the payload.
-    pub(crate) stores: Stores,
+    pub(crate) stores: StoreKind,
     /// The slot.
     pub(crate) at: At,
     /// Words after the stamp.
     pub(crate) words: [u64; PLACE_WORD + 1],
     /// First unit in the area (masked) and units; `None`: the payload is inline.
     pub(crate) area: Option<(u32, u32)>,
-    pub(super) end: Position,
+    pub(super) end: RingPosition,
 }
 
 /// What the reader sees.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Look<At> {
+pub(crate) enum NextSlot<At> {
     Empty,
-    Record(Found<At>),
+    Record(FoundRecord<At>),
     /// A slot that no honest writer publishes; the writer it names is at fault, and it can be
     /// passed over.
     Broken(u16),
@@ -33,24 +33,24 @@ pub(crate) enum Look<At> {
 
 /// The reader's end.
 #[derive(Debug)]
-pub(crate) struct Reader<M> {
+pub(crate) struct RingReader<M> {
     pub(crate) memory: M,
-    pub(super) next: Position,
-    published: Position,
+    pub(super) next: RingPosition,
+    published: RingPosition,
     /// Slots and units whose reading is worth a publication.
-    worth: Position,
+    worth: RingPosition,
 }
 
-impl<M: Memory> Reader<M> {
+impl<M: RingMemory> RingReader<M> {
     /// The only reader of a ring.
     pub(crate) fn new(memory: M) -> Self {
-        let next = Position::from_word(memory.head().load(Ordering::Relaxed));
+        let next = RingPosition::from_word(memory.head().load(Ordering::Relaxed));
         let geometry = memory.geometry();
         Self {
             memory,
             next,
             published: next,
-            worth: Position {
+            worth: RingPosition {
                 slot: geometry.slots / 8,
                 // A writer may have come back to the first unit after this many times four.
                 unit: (geometry.units / 8).min(LAP_FIRST / 4),
@@ -80,17 +80,17 @@ impl<M: Memory> Reader<M> {
 
     /// Looks at the next record.
     #[inline(always)]
-    pub(crate) fn look(&self) -> Look<M::At> {
+    pub(crate) fn look(&self) -> NextSlot<M::At> {
         let next = self.next;
         let at = self.memory.at(next.slot);
-        let mut end = Position {
+        let mut end = RingPosition {
             slot: next.slot.wrapping_add(1),
             unit: next.unit,
         };
         // Acquire: the record behind the stamp. SYNC(ring-stamp).
         let stamp = self.memory.stamp(at).load(Ordering::Acquire);
         if stamp as u32 != end.slot {
-            return Look::Empty;
+            return NextSlot::Empty;
         }
         let words = self.memory.get(at);
         let writer = (stamp >> 32) as u16;
@@ -105,17 +105,17 @@ impl<M: Memory> Reader<M> {
                 || units > geometry.units - offset
                 || end.unit.wrapping_sub(self.next.unit) > geometry.units
             {
-                return Look::Broken(writer);
+                return NextSlot::Broken(writer);
             }
             area = Some((offset, units));
         }
-        Look::Record(Found {
+        NextSlot::Record(FoundRecord {
             writer,
             void: stamp & VOID != 0,
             stores: if stamp & STREAMED != 0 {
-                Stores::Streamed
+                StoreKind::Streamed
             } else {
-                Stores::Cached
+                StoreKind::Cached
             },
             at,
             words,
@@ -147,7 +147,7 @@ impl<M: Memory> Reader<M> {
 
     /// Gives a record's room back. `true`: writers wait for room and must be rung.
     #[inline(always)]
-    pub(crate) fn release(&mut self, found: &Found<M::At>) -> bool {
+    pub(crate) fn release(&mut self, found: &FoundRecord<M::At>) -> bool {
         self.next = found.end;
         let slots = self.next.slot.wrapping_sub(self.published.slot);
         let units = self.next.unit.wrapping_sub(self.published.unit);
@@ -199,14 +199,15 @@ impl<M: Memory> Reader<M> {
     /// if it did.
     pub(crate) fn skip_gone(&mut self, gone: &mut dyn FnMut(u16) -> bool) -> bool {
         // Acquire: the intents of all claims up to this tail. SYNC(ring-intent).
-        let tail = Position::from_word(self.memory.tail().load(Ordering::Acquire));
+        let tail = RingPosition::from_word(self.memory.tail().load(Ordering::Acquire));
         if tail.slot == self.next.slot || !self.is_empty() {
             return false;
         }
         let wanted = self.next.slot.wrapping_add(1);
         let mut end = None;
         for writer in 0..self.memory.writers() {
-            let intent = Position::from_word(self.memory.intent(writer).load(Ordering::Relaxed));
+            let intent =
+                RingPosition::from_word(self.memory.intent(writer).load(Ordering::Relaxed));
             if intent.slot != wanted {
                 continue;
             }

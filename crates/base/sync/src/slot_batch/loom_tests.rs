@@ -2,13 +2,13 @@
 //! what a run takes is one order with the rest of its lane.
 
 use super::*;
-use crate::ring::Sharing;
+use crate::ring::RingKind;
 use crate::ring::loom_tests::{GEOMETRY, Model, send};
 use loom::sync::{Arc, Mutex};
 
 const WRITER: u16 = 1;
 
-impl Row for Model {
+impl ContiguousSlots for Model {
     /// Nothing lies there: slot 0 is at `UNIT`.
     fn address(&self, slot: u32) -> *mut u8 {
         std::ptr::without_provenance_mut((self.at(slot) + 1) * UNIT)
@@ -24,8 +24,8 @@ fn slot_at(address: *mut u8) -> usize {
 
 /// A lane's writer and its run, as an outlet has them.
 struct Out {
-    writer: Writer<Model>,
-    run: Arc<Cursor>,
+    writer: RingWriter<Model>,
+    run: Arc<BatchCursor>,
     running: bool,
     /// The last number sent.
     sent: u64,
@@ -34,8 +34,8 @@ struct Out {
 impl Out {
     fn new(model: &Model) -> Self {
         Self {
-            writer: Writer::new(model.clone(), WRITER, Sharing::Lane),
-            run: Arc::new(Cursor::new(model.address(0))),
+            writer: RingWriter::new(model.clone(), WRITER, RingKind::Lane),
+            run: Arc::new(BatchCursor::new(model.address(0))),
             running: false,
             sent: 0,
         }
@@ -76,16 +76,16 @@ impl Out {
 
 /// The reader of a lane as its intake has it.
 struct In {
-    reader: Reader<Model>,
-    ready: Ready<usize>,
+    reader: RingReader<Model>,
+    ready: NextRecord<usize>,
     got: Vec<u64>,
 }
 
 impl In {
     fn new(model: &Model) -> Self {
-        let reader = Reader::new(model.clone());
+        let reader = RingReader::new(model.clone());
         Self {
-            ready: Ready::of(&reader, WRITER),
+            ready: NextRecord::of(&reader, WRITER),
             reader,
             got: Vec::new(),
         }
@@ -175,9 +175,9 @@ fn a_run_goes_from_thread_to_thread() {
 fn no_place_of_a_run_is_outside_its_lane_even_if_two_use_it_at_once() {
     loom::model(|| {
         let model = Model::new();
-        let mut writer: Writer<Model> = Writer::new(model.clone(), WRITER, Sharing::Lane);
-        let run = Arc::new(Cursor::new(model.address(0)));
-        let next = |run: &Cursor| {
+        let mut writer: RingWriter<Model> = RingWriter::new(model.clone(), WRITER, RingKind::Lane);
+        let run = Arc::new(BatchCursor::new(model.address(0)));
+        let next = |run: &BatchCursor| {
             let at = run.next().map(slot_at);
             assert!(
                 at.is_none_or(|at| at < GEOMETRY.slots as usize),
@@ -186,7 +186,8 @@ fn no_place_of_a_run_is_outside_its_lane_even_if_two_use_it_at_once() {
             at
         };
         // All that lies there is the stamp: what two write at once is no matter of this.
-        let fill = |run: &Cursor, model: &Model, at: usize| run.fill(model.stamp(at), 8, || ());
+        let fill =
+            |run: &BatchCursor, model: &Model, at: usize| run.fill(model.stamp(at), 8, || ());
         assert_eq!(run.open(&mut writer, GEOMETRY.slots), GEOMETRY.slots);
         fill(&run, &model, next(&run).unwrap());
         let both = [next(&run).unwrap(), next(&run).unwrap()];

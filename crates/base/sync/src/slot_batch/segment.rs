@@ -1,17 +1,17 @@
 //! A run in a shared segment: the words of a slot and the bell of its reader.
 
-use super::Cursor;
+use super::BatchCursor;
 use crate::doorbell::Doorbell;
 use crate::facade::AtomicU64;
 use crate::ring::{INLINE_MAX, UNIT};
-use crate::shm::{Segment, Word};
+use crate::shm::{Segment, SharedWord};
 use crate::user::UserMem;
 use std::marker::PhantomData;
 
 /// The words of a record's header, in the halves that its writers have at hand. The low half of a
 /// word comes first.
 #[derive(Clone, Copy, Debug)]
-pub struct Words {
+pub struct HeaderWords {
     /// Halves of the first word.
     pub first: [u32; 2],
     /// The second word.
@@ -27,27 +27,27 @@ const _: () = assert!(
 
 /// See the paragraph of [`crate::slot_batch`].
 #[derive(Debug)]
-pub struct Run {
-    pub(crate) cursor: Cursor,
+pub struct SlotBatch {
+    pub(crate) cursor: BatchCursor,
     /// The bell of the reader.
-    bell: Word,
+    bell: SharedWord,
     _keep: Segment,
 }
 
 /// A slot of a run, free for one record. It borrows the run, so the lane is there.
 #[derive(Debug)]
-pub struct Place<'a>(*mut u8, PhantomData<&'a Run>);
+pub struct FreeSlot<'a>(*mut u8, PhantomData<&'a SlotBatch>);
 
 /// A slot of a run that has its record's header.
 #[derive(Debug)]
-pub struct Begun<'a>(*mut u8, PhantomData<&'a Run>);
+pub struct StartedSlot<'a>(*mut u8, PhantomData<&'a SlotBatch>);
 
-impl<'a> Place<'a> {
+impl<'a> FreeSlot<'a> {
     /// Writes the header of its record.
     #[inline(always)]
-    pub fn begin(self, words: Words) -> Begun<'a> {
+    pub fn begin(self, words: HeaderWords) -> StartedSlot<'a> {
         let halves = self.0.cast::<u32>();
-        // SAFETY: a place is a slot of the lane (see `Cursor`), aligned, mapped as long as its run
+        // SAFETY: a place is a slot of the lane (see `BatchCursor`), aligned, mapped as long as its run
         // lives, and this writer's until its stamp. Volatile because a mad peer may write there
         // meanwhile.
         unsafe {
@@ -57,15 +57,15 @@ impl<'a> Place<'a> {
             halves.add(6).write_volatile(words.third[0]);
             halves.add(7).write_volatile(words.third[1]);
         }
-        Begun(self.0, PhantomData)
+        StartedSlot(self.0, PhantomData)
     }
 }
 
-impl Run {
+impl SlotBatch {
     /// A run that is closed, over slots in `keep`, of which this is one.
-    pub(crate) fn new(bell: Word, slot: *mut u8, keep: Segment) -> Self {
+    pub(crate) fn new(bell: SharedWord, slot: *mut u8, keep: Segment) -> Self {
         Self {
-            cursor: Cursor::new(slot),
+            cursor: BatchCursor::new(slot),
             bell,
             _keep: keep,
         }
@@ -81,7 +81,7 @@ impl Run {
         self.cursor.used()
     }
 
-    /// Addresses of the words of which [`Run::used`] is made: the next slot, the first one, and the
+    /// Addresses of the words of which [`SlotBatch::used`] is made: the next slot, the first one, and the
     /// payload. A slot has [`crate::ring::UNIT`] bytes.
     pub fn words_at(&self) -> [usize; 3] {
         self.cursor.words_at()
@@ -89,17 +89,17 @@ impl Run {
 
     /// The slot of the next record, if there is one; to be begun and put there at once.
     #[inline(always)]
-    pub fn next(&self) -> Option<Place<'_>> {
-        self.cursor.next().map(|at| Place(at, PhantomData))
+    pub fn next(&self) -> Option<FreeSlot<'_>> {
+        self.cursor.next().map(|at| FreeSlot(at, PhantomData))
     }
 
     /// Publishes a record of `len` bytes at `payload`, at most [`INLINE_MAX`], begun in the slot
-    /// that [`Run::next`] just gave. The reader is to be rung then.
+    /// that [`SlotBatch::next`] just gave. The reader is to be rung then.
     #[inline(always)]
-    pub fn put(&self, begun: Begun<'_>, payload: UserMem, len: usize) {
+    pub fn put(&self, begun: StartedSlot<'_>, payload: UserMem, len: usize) {
         let at = begun.0;
         let len = len.min(INLINE_MAX);
-        // SAFETY: what was begun is a slot (see `Place::begin`); its first word is only used as an
+        // SAFETY: what was begun is a slot (see `FreeSlot::begin`); its first word is only used as an
         // atomic.
         let stamp = unsafe { AtomicU64::from_ptr(at.cast()) };
         // SAFETY: as above. `len` bytes fit behind the header, and the payload is valid by

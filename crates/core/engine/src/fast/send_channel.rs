@@ -3,7 +3,7 @@
 //!
 //! Most programs send small messages to few destinations. Whether one may leave is the same
 //! question each time: does the peer live, is there credit and room, does nothing wait that it must
-//! not overtake? A gate answers it for many messages at once by opening the rail's [`Run`]; a track
+//! not overtake? A gate answers it for many messages at once by opening the rail's [`SlotBatch`]; a track
 //! joins the run with what is the stream's own (its envelope's constant part and its numbers) and
 //! with its trail. Whatever changes an answer closes the run, and the next message goes the general
 //! way, which opens it again.
@@ -22,8 +22,8 @@ use crate::observe::events::{Events, parties};
 use crate::peer::routes::Route;
 use crate::transport::{Kind, Rail};
 use garonne_sync::mailbox::INLINE_MAX;
-use garonne_sync::post_mortem::{Area, Placed};
-use garonne_sync::slot_batch::{Run, Words};
+use garonne_sync::post_mortem::{PostMortemArc, PostMortemArea};
+use garonne_sync::slot_batch::{HeaderWords, SlotBatch};
 use garonne_sync::user::UserMem;
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) const RUN_PAYLOAD_MAX: usize = INLINE_MAX;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Track {
-    run: Arc<Run>,
+    run: Arc<SlotBatch>,
     /// Context and source of the envelopes, as their header has them.
     from: u64,
     /// The number of the next envelope.
@@ -94,13 +94,13 @@ impl Track {
             return false;
         };
         let number = self.next();
-        let begun = place.begin(Words {
+        let begun = place.begin(HeaderWords {
             first: [Kind::Eager as u32, len],
             second: self.from,
             third: [tag as u32, number as u32],
         });
         // Looked up once: the compiler cannot know that nothing below changes it.
-        let run: &Run = &self.run;
+        let run: &SlotBatch = &self.run;
         // Here number, tag and site are at hand in registers that the payload may need.
         self.trail.note(number, (tag, len as u8), origin, site);
         run.put(begun, mem, len as usize);
@@ -121,11 +121,11 @@ const _: () = assert!(
 #[cold]
 #[inline(never)]
 fn lay(
-    run: &Arc<Run>,
+    run: &Arc<SlotBatch>,
     numbers: Range<u64>,
-    (events, area): (&Events, Option<&Arc<Area>>),
+    (events, area): (&Events, Option<&Arc<PostMortemArea>>),
     small: &Small,
-) -> Placed<Track> {
+) -> PostMortemArc<Track> {
     let next = numbers.end;
     let track = Track {
         run: run.clone(),
@@ -133,7 +133,7 @@ fn lay(
         next: AtomicU64::new(next),
         trail: Trail::new(parties(small.peer, small.context), events.newest_trail()),
     };
-    let track = Placed::new(area, track);
+    let track = PostMortemArc::new(area, track);
     let past = numbers.start.max(next.saturating_sub(AHEAD_LOG))..next;
     for (number, tag) in past.rev().zip(events.tags(small.peer, small.context)) {
         track.trail.note_other(number, tag);
@@ -191,7 +191,7 @@ impl<R: Rail> Shard<R> {
     }
 
     /// The track of a stream that small messages took before, if it has one.
-    pub fn track(&self, context: Context, peer: Peer) -> Option<Placed<Track>> {
+    pub fn track(&self, context: Context, peer: Peer) -> Option<PostMortemArc<Track>> {
         let route = self.core.known_route(context, peer)?;
         self.core.streams.get(route.stream).track.clone()
     }

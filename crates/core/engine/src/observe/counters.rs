@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use garonne_sync::mailbox::UNIT;
-use garonne_sync::slot_batch::Run;
+use garonne_sync::slot_batch::SlotBatch;
 
 use crate::peer::state::{Credit, Gate, PLACES, Quotas};
 
@@ -26,7 +26,7 @@ mod at {
     /// The address of the first gate, and the bytes of each.
     pub const FIRST: usize = 3;
     pub const STRIDE: usize = 4;
-    /// The address of the runs' words: [`super::Words`] for each gate.
+    /// The address of the runs' words: [`super::HeaderWords`] for each gate.
     pub const RUNS: usize = 5;
     /// Bytes that a run goes on for each record.
     pub const RECORD: usize = 6;
@@ -103,7 +103,7 @@ impl Counters {
     }
 
     /// A gate's run is this from now on.
-    pub fn note_run(&mut self, gate: u32, run: Option<&Run>) {
+    pub fn note_run(&mut self, gate: u32, run: Option<&SlotBatch>) {
         if let Some(words) = self.runs.get_mut(gate as usize) {
             *words = run.map_or([0; 3], |run| run.words_at().map(|address| address as u64));
         }

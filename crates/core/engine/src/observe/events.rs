@@ -14,7 +14,7 @@ use crate::matching::unexpected::Meta;
 pub use crate::observe::pending::{
     Action, Awaited, KEPT_SHOWN, Kept, Meeting, PENDING_SHOWN, Pending, Waiting,
 };
-use garonne_sync::post_mortem::{Area, Placed};
+use garonne_sync::post_mortem::{PostMortemArc, PostMortemArea};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
@@ -161,12 +161,12 @@ impl Log {
 
 /// The ring as its owner sees it.
 #[derive(Debug)]
-pub struct Events(Placed<Log>);
+pub struct Events(PostMortemArc<Log>);
 
 impl Events {
     /// No events so far; their ring lies in this area, if there is one and it has room.
-    pub(crate) fn new(area: Option<&Arc<Area>>) -> Self {
-        Self(Placed::zeroed(area))
+    pub(crate) fn new(area: Option<&Arc<PostMortemArea>>) -> Self {
+        Self(PostMortemArc::zeroed(area))
     }
 
     /// Where the newest trail lies, 0: there is none.

@@ -142,7 +142,7 @@ fn small_sends(track: &[u8], most: usize) -> Option<SmallSends> {
 mod tests {
     use super::*;
     use crate::observe::events::Events;
-    use garonne_sync::post_mortem::Area;
+    use garonne_sync::post_mortem::PostMortemArea;
     use proptest::prelude::*;
     use std::fs::File;
     use std::io::Read;
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_last_events_are_read_with_their_numbers() {
-        let (area, file) = Area::new(&header(), &slots()).unwrap();
+        let (area, file) = PostMortemArea::new(&header(), &slots()).unwrap();
         assert_eq!(read(&bytes(&file), 9), Some(Recorded::default()));
         let events = Events::new(Some(&area));
         let event = |len| Event {

@@ -15,8 +15,8 @@ use crate::limits::{
 use crate::protocol::fragments::Flow;
 use crate::schedule::plan::Planned;
 use crate::transport::Reach;
-use garonne_sync::post_mortem::Placed;
-use garonne_sync::slot_batch::Run;
+use garonne_sync::post_mortem::PostMortemArc;
+use garonne_sync::slot_batch::SlotBatch;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::offset_of;
 use std::ops::Range;
@@ -197,7 +197,7 @@ pub(crate) struct Gate {
     /// The rail's shortest way to the peer, once it was asked for, and the records it was opened
     /// for: their envelopes, and as much payload as they can carry, are not counted above until
     /// [`Gate::settle`].
-    pub run: Option<Arc<Run>>,
+    pub run: Option<Arc<SlotBatch>>,
     granted: u32,
     /// Sends in the window.
     pub held: u32,
@@ -413,7 +413,7 @@ pub(crate) struct Stream {
     /// Next number to send, while there is no track.
     tx: u64,
     /// The shortest way of this stream's small messages, which then numbers all.
-    pub track: Option<Placed<Track>>,
+    pub track: Option<PostMortemArc<Track>>,
     /// Numbers below were given while there was a track that is gone: what was sent under them is
     /// not known any more.
     pub forgotten: u64,
@@ -431,7 +431,7 @@ impl Stream {
     }
 
     /// Its track is of no use any more.
-    pub(crate) fn end_track(&mut self) -> Option<Placed<Track>> {
+    pub(crate) fn end_track(&mut self) -> Option<PostMortemArc<Track>> {
         let track = self.track.take()?;
         (self.tx, self.forgotten) = (track.next(), track.next());
         Some(track)

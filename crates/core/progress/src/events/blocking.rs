@@ -3,7 +3,7 @@
 //!
 //! Threads are started when a call finds none idle, up to [`BLOCKERS`], and leave after
 //! [`BLOCKER_IDLE`] without a call. Calls beyond that wait in a queue of [`CALLS`]. Any thread may
-//! submit one; the result is a [`Call`], to be waited for, asked, or tied to a task.
+//! submit one; the result is a [`ProgressWakeup`], to be waited for, asked, or tied to a task.
 
 use crate::facade::{AtomicU32, Ordering};
 use crate::limits::{BLOCKER_IDLE, BLOCKERS, CALLS, STACK};
@@ -18,19 +18,19 @@ type Job = Box<dyn FnOnce() + Send>;
 /// The threads and what waits for them. Shared by submitters and the threads themselves, which
 /// outlive nobody: an idle one leaves.
 #[derive(Default)]
-pub(crate) struct Blockers {
-    state: Mutex<State>,
+pub(crate) struct BlockingPool {
+    state: Mutex<BlockingState>,
     news: Condvar,
 }
 
-impl std::fmt::Debug for Blockers {
+impl std::fmt::Debug for BlockingPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Blockers").finish_non_exhaustive()
+        f.debug_struct("BlockingPool").finish_non_exhaustive()
     }
 }
 
 #[derive(Default)]
-struct State {
+struct BlockingState {
     calls: VecDeque<Job>,
     threads: usize,
     idle: usize,
@@ -41,7 +41,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Blockers {
+impl BlockingPool {
     /// Has `call` made by a thread of its own.
     pub(crate) fn submit(self: &Arc<Self>, call: Job) -> Result<(), Error> {
         let mut state = lock(&self.state);
@@ -123,33 +123,33 @@ impl Blockers {
 
 /// A blocking call on its way. Clones are the same call.
 #[derive(Debug)]
-pub struct Call<T>(Arc<Shared<T>>);
+pub struct BlockingCall<T>(Arc<CallState<T>>);
 
-impl<T> Clone for Call<T> {
+impl<T> Clone for BlockingCall<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
 #[derive(Debug)]
-struct Shared<T> {
+struct CallState<T> {
     /// 0: goes on; 1: over, or never made.
     over: AtomicU32,
-    outcome: Mutex<Outcome<T>>,
+    outcome: Mutex<CallOutcome<T>>,
     /// Forks before the process that makes the call.
     forks: u32,
 }
 
 #[derive(Debug)]
-struct Outcome<T> {
+struct CallOutcome<T> {
     value: Option<T>,
     then: Vec<(Weak<Scheduler>, Arc<AnyTask>)>,
 }
 
 /// Ends the call however the thread leaves it: a panic, or never having begun.
-struct Ending<T>(Arc<Shared<T>>);
+struct CallEnd<T>(Arc<CallState<T>>);
 
-impl<T> Drop for Ending<T> {
+impl<T> Drop for CallEnd<T> {
     fn drop(&mut self) {
         let then = {
             let mut outcome = lock(&self.0.outcome);
@@ -170,20 +170,20 @@ fn poke(scheduler: &Weak<Scheduler>, task: &Arc<AnyTask>) {
     }
 }
 
-impl<T: Send + 'static> Call<T> {
+impl<T: Send + 'static> BlockingCall<T> {
     pub(crate) fn make(
-        blockers: &Arc<Blockers>,
+        blockers: &Arc<BlockingPool>,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Self, Error> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CallState {
             over: AtomicU32::new(0),
-            outcome: Mutex::new(Outcome {
+            outcome: Mutex::new(CallOutcome {
                 value: None,
                 then: Vec::new(),
             }),
             forks: sys::forks(),
         });
-        let ending = Ending(shared.clone());
+        let ending = CallEnd(shared.clone());
         blockers.submit(Box::new(move || {
             let value = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
             if let Ok(value) = value {

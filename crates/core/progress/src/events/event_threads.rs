@@ -1,4 +1,4 @@
-//! Who is the thread for events: threads that lead in turn ([`Lead`]). One waits for events and
+//! Who is the thread for events: threads that lead in turn ([`LeaderFollower`]). One waits for events and
 //! runs what it finds; beside it, from the first run on, one stands in.
 //!
 //! The stand-in sleeps until a run of the leader's says that it is long
@@ -10,11 +10,11 @@
 
 use crate::events::reactor::Reactor;
 use crate::facade::{AtomicU32, Mutex, Ordering, lock, thread_local};
-use crate::library_thread::OwnThread;
+use crate::library_thread::LibraryThread;
 use crate::limits::{LATE, LONG_AT_TIMER, LONG_RUNS, STAND_IN_REST, START_AGAIN, TICK};
 use crate::sys;
 use crate::tasks::Scheduler;
-use garonne_sync::leader_follower::{Lead, Turn};
+use garonne_sync::leader_follower::{LeaderFollower, LeaderTurn};
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
@@ -22,44 +22,44 @@ use std::time::{Duration, Instant};
 
 thread_local! {
     /// The reactor by its address, and the run, within which this thread leads.
-    static RUNS: Cell<Option<(usize, Turn)>> = const { Cell::new(None) };
+    static RUNS: Cell<Option<(usize, LeaderTurn)>> = const { Cell::new(None) };
 }
 
 /// See the module's paragraph. The reactor's.
 #[derive(Debug)]
-pub(super) struct Crew {
-    lead: Lead,
+pub(super) struct EventThreads {
+    lead: LeaderFollower,
     /// Threads that led when their run began, and lead no longer.
     long: AtomicU32,
     /// The queue, plus one, of which the leader runs what is wanted now. Whoever takes the lead
     /// goes on with that.
     urgent: AtomicU32,
-    hands: Mutex<Hands>,
+    hands: Mutex<ThreadList>,
 }
 
 #[derive(Debug, Default)]
-struct Hands {
-    members: Vec<Arc<Member>>,
+struct ThreadList {
+    members: Vec<Arc<EventThread>>,
     refused_at: Option<Instant>,
     over: bool,
 }
 
 /// What a thread begins as.
 #[derive(Debug)]
-enum Role {
-    Leads(Turn),
+enum StartRole {
+    Leads(LeaderTurn),
     StandsIn,
 }
 
 /// One of the threads.
 #[derive(Debug)]
-struct Member {
+struct EventThread {
     reactor: Arc<Reactor>,
-    role: Role,
-    thread: OwnThread,
+    role: StartRole,
+    thread: LibraryThread,
 }
 
-impl sys::Work for Member {
+impl sys::ThreadMain for EventThread {
     fn work(self: Arc<Self>) {
         sys::name_thread(c"garonne-events");
         if let Some(scheduler) = self.reactor.scheduler() {
@@ -72,9 +72,9 @@ impl sys::Work for Member {
     }
 }
 
-impl Crew {
-    pub(super) fn new() -> (Self, Turn) {
-        let (lead, turn) = Lead::new();
+impl EventThreads {
+    pub(super) fn new() -> (Self, LeaderTurn) {
+        let (lead, turn) = LeaderFollower::new();
         let crew = Self {
             lead,
             long: AtomicU32::new(0),
@@ -110,25 +110,25 @@ impl Crew {
 
 impl Reactor {
     /// Starts the first thread.
-    pub(super) fn begin(self: &Arc<Self>, turn: Turn) -> io::Result<()> {
-        self.start_member(&mut lock(&self.crew.hands), Role::Leads(turn))
+    pub(super) fn begin(self: &Arc<Self>, turn: LeaderTurn) -> io::Result<()> {
+        self.start_member(&mut lock(&self.crew.hands), StartRole::Leads(turn))
     }
 
     /// Whether nobody waits for the end of this thread: it was not told to leave.
-    fn goes(&self, member: &Arc<Member>) -> bool {
+    fn goes(&self, member: &Arc<EventThread>) -> bool {
         let mut hands = lock(&self.crew.hands);
-        let its = |other: &Arc<Member>| Arc::ptr_eq(other, member);
+        let its = |other: &Arc<EventThread>| Arc::ptr_eq(other, member);
         let place = hands.members.iter().position(its).filter(|_| !self.stops());
         place
             .map(|place| hands.members.swap_remove(place))
             .is_some()
     }
 
-    fn start_member(self: &Arc<Self>, hands: &mut Hands, role: Role) -> io::Result<()> {
-        let member = Arc::new(Member {
+    fn start_member(self: &Arc<Self>, hands: &mut ThreadList, role: StartRole) -> io::Result<()> {
+        let member = Arc::new(EventThread {
             reactor: self.clone(),
             role,
-            thread: OwnThread::default(),
+            thread: LibraryThread::default(),
         });
         member.thread.start(&member)?;
         hands.members.push(member);
@@ -136,10 +136,10 @@ impl Reactor {
     }
 
     /// The life of a thread.
-    fn attend(self: &Arc<Self>, scheduler: &Arc<Scheduler>, role: &Role) {
+    fn attend(self: &Arc<Self>, scheduler: &Arc<Scheduler>, role: &StartRole) {
         let mut turn = match role {
-            Role::Leads(turn) => Some(*turn),
-            Role::StandsIn => self.stand_in(scheduler),
+            StartRole::Leads(turn) => Some(*turn),
+            StartRole::StandsIn => self.stand_in(scheduler),
         };
         while let Some(leads) = turn {
             if self.lead(scheduler, leads).is_some() {
@@ -164,7 +164,7 @@ impl Reactor {
     }
 
     /// Stands in until it leads. `None`: it was not wanted for a long time, or all end.
-    fn stand_in(&self, scheduler: &Arc<Scheduler>) -> Option<Turn> {
+    fn stand_in(&self, scheduler: &Arc<Scheduler>) -> Option<LeaderTurn> {
         let crew = &self.crew;
         while !self.stops() {
             let seen = crew.lead.turn();
@@ -197,7 +197,11 @@ impl Reactor {
     }
 
     /// Runs tasks, which may take long. `None`: another leads meanwhile.
-    pub(super) fn within(self: &Arc<Self>, turn: Turn, run: impl FnOnce()) -> Option<Turn> {
+    pub(super) fn within(
+        self: &Arc<Self>,
+        turn: LeaderTurn,
+        run: impl FnOnce(),
+    ) -> Option<LeaderTurn> {
         let lead = &self.crew.lead;
         let within = lead.begins(turn);
         if !lead.has_stand_in() {
@@ -235,7 +239,7 @@ impl Reactor {
         if hands.over || hands.refused_at.is_some_and(refused) || !lead.stands_in() {
             return;
         }
-        if self.start_member(&mut hands, Role::StandsIn).is_err() {
+        if self.start_member(&mut hands, StartRole::StandsIn).is_err() {
             hands.refused_at = Some(Instant::now());
             lead.refuses();
         }

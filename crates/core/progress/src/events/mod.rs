@@ -5,7 +5,7 @@
 //! runs as soon as the kernel gives a woken thread of the ordinary class a core, also while all
 //! cores compute; `Urgency::Idle` that an idle core does it, and if there is none, the timer's
 //! thread, which asks for a core after one or two of its ticks ([`crate::limits::TICK`]). A source
-//! is watched until its action says [`Next::Stop`] or its [`Watch`] is dropped, after which the
+//! is watched until its action says [`WorkerAction::Stop`] or its [`QueueWatchers`] is dropped, after which the
 //! action does not run. Sources that fire again while their action runs are not lost: it runs once
 //! more.
 
@@ -18,14 +18,16 @@ pub(crate) mod reactor;
 mod signals;
 pub(crate) mod word_watch;
 
-pub use blocking::Call;
-pub use word_watch::Word;
+pub use blocking::BlockingCall;
+pub use word_watch::FutexWord;
 
 use crate::events::reactor::Reactor;
-use crate::events::word_watch::Words;
+use crate::events::word_watch::WordWatcher;
 use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sys;
-use crate::tasks::{AnyTask, At, Error, How, Keypoint, Scheduler, Step, Tasks};
+use crate::tasks::{
+    AnyTask, Error, Keypoint, RunContext, RunOutcome, Scheduler, TaskOptions, Tasks,
+};
 use rustix::event::epoll::EventFlags;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -33,7 +35,7 @@ use std::time::Duration;
 
 /// What an action wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum WatchAction {
     /// To be called again at the next event.
     Keep,
     /// No more.
@@ -73,8 +75,8 @@ fn deliver(scheduler: &Arc<Scheduler>, task: &Arc<AnyTask>) {
 /// drop waits for a run that goes on, unless it is made by it. In a forked child the drop does
 /// nothing: it is the parent's.
 #[derive(Debug)]
-pub struct Watch {
-    source: Source,
+pub struct EventWatch {
+    source: WatchSource,
     task: Arc<AnyTask>,
     /// Set first: news on their way find an action that does nothing.
     gone: Arc<AtomicBool>,
@@ -84,14 +86,14 @@ pub struct Watch {
 
 /// Who watches, and under which number.
 #[derive(Clone, Debug)]
-enum Source {
+enum WatchSource {
     Reactor(Weak<Reactor>, u64),
-    Words(Weak<Words>, u64),
+    Words(Weak<WordWatcher>, u64),
     /// A one-off that nobody watches.
     None,
 }
 
-impl Source {
+impl WatchSource {
     fn forget(&self) {
         match self {
             Self::Reactor(reactor, id) => {
@@ -109,7 +111,7 @@ impl Source {
     }
 }
 
-impl Drop for Watch {
+impl Drop for EventWatch {
     fn drop(&mut self) {
         if sys::forks_now() != self.forks {
             // What the parent's threads had in their hands at the fork stays so: nobody waits for
@@ -125,20 +127,24 @@ impl Drop for Watch {
 
 /// A source's number, known to its action from the moment on that it is watched. Zero before: no
 /// source has that.
-type Number = Arc<AtomicU64>;
+type SourceNumber = Arc<AtomicU64>;
 
 impl Tasks {
-    fn action(&self, how: &How, run: impl Fn(&At) + Send + Sync + 'static) -> Result<Watch, Error> {
+    fn action(
+        &self,
+        how: &TaskOptions,
+        run: impl Fn(&RunContext) + Send + Sync + 'static,
+    ) -> Result<EventWatch, Error> {
         let gone = Arc::new(AtomicBool::new(false));
         let its_gone = gone.clone();
-        let work: Box<dyn Fn(&At) -> Step + Send + Sync> = Box::new(move |at| {
+        let work: Box<dyn Fn(&RunContext) -> RunOutcome + Send + Sync> = Box::new(move |at| {
             if !its_gone.load(Ordering::Acquire) {
                 run(at);
             }
-            Step::Done
+            RunOutcome::Done
         });
-        Ok(Watch {
-            source: Source::None,
+        Ok(EventWatch {
+            source: WatchSource::None,
             task: Arc::new(self.task(how, work)?),
             gone,
             forks: sys::forks(),
@@ -158,9 +164,9 @@ impl Tasks {
     pub fn on_descriptor(
         &self,
         (fd, interest): (impl AsFd, Interest),
-        how: &How,
-        action: impl Fn(&At) -> Next + Send + Sync + 'static,
-    ) -> Result<Watch, Error> {
+        how: &TaskOptions,
+        action: impl Fn(&RunContext) -> WatchAction + Send + Sync + 'static,
+    ) -> Result<EventWatch, Error> {
         let copy = fd.as_fd().try_clone_to_owned();
         let copy = copy.map_err(|error| {
             Error::System(
@@ -175,12 +181,12 @@ impl Tasks {
     fn on_owned(
         &self,
         (fd, flags): (OwnedFd, EventFlags),
-        how: &How,
+        how: &TaskOptions,
         begin: impl FnOnce(&Arc<AnyTask>),
-        action: impl Fn(&At) -> Next + Send + Sync + 'static,
-    ) -> Result<Watch, Error> {
+        action: impl Fn(&RunContext) -> WatchAction + Send + Sync + 'static,
+    ) -> Result<EventWatch, Error> {
         let reactor = self.events_thread()?;
-        let (number, its_reactor) = (Number::default(), Arc::downgrade(&reactor));
+        let (number, its_reactor) = (SourceNumber::default(), Arc::downgrade(&reactor));
         let (its_number, fd) = (number.clone(), Arc::new(fd));
         let its_fd = Arc::downgrade(&fd);
         let mut watch = self.action(how, move |at| {
@@ -190,15 +196,15 @@ impl Tasks {
                 match (next, its_fd.upgrade()) {
                     // No lock: this may be a worker of the idle class, which the kernel puts aside
                     // with what it holds.
-                    (Next::Keep, Some(fd)) => reactor.rearm(&fd, flags, id),
-                    (Next::Keep, None) => {}
-                    (Next::Stop, _) => reactor.forget(id),
+                    (WatchAction::Keep, Some(fd)) => reactor.rearm(&fd, flags, id),
+                    (WatchAction::Keep, None) => {}
+                    (WatchAction::Stop, _) => reactor.forget(id),
                 }
             }
         })?;
         begin(&watch.task);
         let id = reactor.watch(fd, flags, watch.task.clone(), &number)?;
-        watch.source = Source::Reactor(Arc::downgrade(&reactor), id);
+        watch.source = WatchSource::Reactor(Arc::downgrade(&reactor), id);
         Ok(watch)
     }
 
@@ -207,24 +213,24 @@ impl Tasks {
     pub fn on_alarm(
         &self,
         (first, period): (Duration, Option<Duration>),
-        how: &How,
-        action: impl Fn(&At) -> Next + Send + Sync + 'static,
-    ) -> Result<Watch, Error> {
+        how: &TaskOptions,
+        action: impl Fn(&RunContext) -> WatchAction + Send + Sync + 'static,
+    ) -> Result<EventWatch, Error> {
         if period.is_some_and(|period| period.is_zero()) {
             return Err(Error::Misuse("the period of an alarm is zero"));
         }
         let reactor = self.events_thread()?;
-        let (number, its_reactor) = (Number::default(), Arc::downgrade(&reactor));
+        let (number, its_reactor) = (SourceNumber::default(), Arc::downgrade(&reactor));
         let its_number = number.clone();
         let mut watch = self.action(how, move |at| {
-            if action(at) == Next::Stop
+            if action(at) == WatchAction::Stop
                 && let Some(reactor) = its_reactor.upgrade()
             {
                 reactor.forget(its_number.load(Ordering::Acquire));
             }
         })?;
         let id = reactor.alarm((first, period), watch.task.clone(), &number)?;
-        watch.source = Source::Reactor(Arc::downgrade(&reactor), id);
+        watch.source = WatchSource::Reactor(Arc::downgrade(&reactor), id);
         Ok(watch)
     }
 
@@ -238,9 +244,9 @@ impl Tasks {
     pub fn on_signals(
         &self,
         signals: &[i32],
-        how: &How,
-        action: impl Fn(i32, &At) -> Next + Send + Sync + 'static,
-    ) -> Result<Watch, Error> {
+        how: &TaskOptions,
+        action: impl Fn(i32, &RunContext) -> WatchAction + Send + Sync + 'static,
+    ) -> Result<EventWatch, Error> {
         let failed = |error: std::io::Error| {
             Error::System(
                 "cannot watch these signals",
@@ -254,23 +260,23 @@ impl Tasks {
         }
         let fd = sys::signal_descriptor(signals).map_err(failed)?;
         let read = fd.try_clone().map_err(failed)?;
-        let ear = signals::Ear::new();
+        let ear = signals::SignalSubscription::new();
         let number = ear.number();
         let listens =
             |task: &Arc<AnyTask>| signals::listen(number, signals, self.scheduler(), task);
         self.on_owned((fd, EventFlags::IN), how, listens, move |at| {
             // One that stopped before its descriptor was watched is called by that once more.
             let Some(heard) = ear.hear(read.as_fd()) else {
-                return Next::Stop;
+                return WatchAction::Stop;
             };
             let mut each = heard
                 .into_iter()
                 .flat_map(|(signal, times)| (0..times).map(move |_| signal));
-            if each.any(|signal| action(signal, at) == Next::Stop) {
+            if each.any(|signal| action(signal, at) == WatchAction::Stop) {
                 ear.leave();
-                return Next::Stop;
+                return WatchAction::Stop;
             }
-            Next::Keep
+            WatchAction::Keep
         })
     }
 
@@ -280,13 +286,13 @@ impl Tasks {
     /// back to the old value may go unnoticed.
     pub fn on_word(
         &self,
-        (word, expected): (Arc<dyn Word>, u32),
-        how: &How,
-        action: impl Fn(u32, &At) -> Next + Send + Sync + 'static,
-    ) -> Result<Watch, Error> {
+        (word, expected): (Arc<dyn FutexWord>, u32),
+        how: &TaskOptions,
+        action: impl Fn(u32, &RunContext) -> WatchAction + Send + Sync + 'static,
+    ) -> Result<EventWatch, Error> {
         let scheduler = self.scheduler();
         scheduler.alive()?;
-        let (number, words) = (Number::default(), Arc::downgrade(&scheduler.words));
+        let (number, words) = (SourceNumber::default(), Arc::downgrade(&scheduler.words));
         let (its_number, its_words, its_word) = (number.clone(), words.clone(), word.clone());
         let seen = AtomicU32::new(expected);
         let mut watch = self.action(how, move |at| {
@@ -295,20 +301,20 @@ impl Tasks {
             let next = if changed {
                 action(value, at)
             } else {
-                Next::Keep
+                WatchAction::Keep
             };
             if let Some(words) = its_words.upgrade() {
                 let id = its_number.load(Ordering::Acquire);
                 match next {
-                    Next::Keep => words.rearm(id, value),
-                    Next::Stop => words.forget(id),
+                    WatchAction::Keep => words.rearm(id, value),
+                    WatchAction::Stop => words.forget(id),
                 }
             }
         })?;
         let id = scheduler
             .words
             .watch(scheduler, (word, expected), watch.task.clone(), &number)?;
-        watch.source = Source::Words(words, id);
+        watch.source = WatchSource::Words(words, id);
         Ok(watch)
     }
 
@@ -316,18 +322,18 @@ impl Tasks {
     pub fn blocking<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<Call<T>, Error> {
+    ) -> Result<BlockingCall<T>, Error> {
         self.scheduler().alive()?;
-        Call::make(&self.scheduler().blockers, call)
+        BlockingCall::make(&self.scheduler().blockers, call)
     }
 
     /// Calls `action` once, when a blocking call is over; at once if it is.
     pub fn on_completion<T: Send + 'static>(
         &self,
-        call: &Call<T>,
-        how: &How,
-        action: impl Fn(&At) + Send + Sync + 'static,
-    ) -> Result<Watch, Error> {
+        call: &BlockingCall<T>,
+        how: &TaskOptions,
+        action: impl Fn(&RunContext) + Send + Sync + 'static,
+    ) -> Result<EventWatch, Error> {
         self.scheduler().alive()?;
         let watch = self.action(how, action)?;
         call.then(Arc::downgrade(self.scheduler()), watch.task.clone());

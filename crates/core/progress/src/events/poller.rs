@@ -24,7 +24,7 @@ const EVENTS_AT_ONCE: usize = 64;
 
 /// What it woke for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum PolledEvent {
     /// Somebody rang.
     Bell,
     /// The timer's time is over.
@@ -37,7 +37,7 @@ pub(super) enum News {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub(super) struct EventPoller {
     epoll: OwnedFd,
     bell: OwnedFd,
     timer: OwnedFd,
@@ -49,7 +49,7 @@ fn failed(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
     move |errno| Error::System(what, errno.raw_os_error())
 }
 
-impl Kernel {
+impl EventPoller {
     pub(super) fn new() -> Result<Self, Error> {
         let timer = || {
             timerfd_create(
@@ -143,7 +143,7 @@ impl Kernel {
     }
 
     /// Sleeps until there are news, and takes them.
-    pub(super) fn wait(&self, news: &mut Vec<News>) {
+    pub(super) fn wait(&self, news: &mut Vec<PolledEvent>) {
         let mut events = [const { MaybeUninit::uninit() }; EVENTS_AT_ONCE];
         news.clear();
         // A signal cannot come here, and the descriptor is ours.
@@ -151,15 +151,15 @@ impl Kernel {
             return;
         };
         news.extend(events.iter().map(|event| match event.data.u64() {
-            BELL => drained(&self.bell, News::Bell),
-            TIMER => drained(&self.timer, News::Timer),
-            ALARM => drained(&self.alarm, News::Alarm),
-            id => News::Source(id),
+            BELL => drained(&self.bell, PolledEvent::Bell),
+            TIMER => drained(&self.timer, PolledEvent::Timer),
+            ALARM => drained(&self.alarm, PolledEvent::Alarm),
+            id => PolledEvent::Source(id),
         }));
     }
 }
 
-fn drained(fd: &OwnedFd, news: News) -> News {
+fn drained(fd: &OwnedFd, news: PolledEvent) -> PolledEvent {
     let mut count = [0u8; 8];
     let _ = rustix::io::read(fd, &mut count);
     news

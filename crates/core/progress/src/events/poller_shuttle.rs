@@ -21,7 +21,7 @@ const ALARM: u32 = 4;
 
 /// What it woke for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum PolledEvent {
     Bell,
     Timer,
     Alarm,
@@ -30,7 +30,7 @@ pub(super) enum News {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub(super) struct EventPoller {
     /// What has rung, and which times run.
     word: AtomicU32,
     /// 0: not set.
@@ -42,7 +42,7 @@ const GUARDS: u32 = 1;
 /// Its time is over.
 const LATE: u32 = 2;
 
-impl Kernel {
+impl EventPoller {
     pub(super) fn new() -> Result<Self, Error> {
         Ok(Self {
             word: AtomicU32::new(0),
@@ -111,14 +111,14 @@ impl Kernel {
 
     pub(super) fn forget(&self, _: BorrowedFd<'_>) {}
 
-    pub(super) fn wait(&self, news: &mut Vec<News>) {
+    pub(super) fn wait(&self, news: &mut Vec<PolledEvent>) {
         news.clear();
         loop {
             let word = self.word.load(Ordering::SeqCst);
             for (bit, what) in [
-                (RUNG, News::Bell),
-                (TIMER, News::Timer),
-                (ALARM, News::Alarm),
+                (RUNG, PolledEvent::Bell),
+                (TIMER, PolledEvent::Timer),
+                (ALARM, PolledEvent::Alarm),
             ] {
                 let comes = word & bit != 0 && (bit == RUNG || thread_rng().gen_bool(0.1));
                 if comes && self.word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {

@@ -2,18 +2,20 @@
 //! after tasks for which nobody finds the time.
 //!
 //! One for each [`Tasks`](crate::tasks::Tasks), started when first needed. It sleeps in a
-//! [`Kernel`], and does what others wish for ([`Wishes`](crate::tasks::Wishes)). Events become
+//! [`EventPoller`], and does what others wish for ([`EventRequests`](crate::tasks::Wishes)). Events become
 //! tasks, which run where their place says, some of them here. While one of those takes long
 //! another thread is this one ([`crew`](super::event_threads)): what the leader has begun and not done yet
 //! lies here, where whoever leads goes on with it. Bounded by the descriptors of the process.
 
-use crate::events::event_threads::Crew;
-use crate::events::poller::{FIRST_SOURCE, Kernel, News};
+use crate::events::event_threads::EventThreads;
+use crate::events::poller::{EventPoller, FIRST_SOURCE, PolledEvent};
 use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::limits::{STOP_LIMIT, TICK, TICK_LONGEST};
 use crate::sys;
-use crate::tasks::{self, AnyTask, At, Error, Keypoint, Naps, Order, Scheduler, Tally};
-use garonne_sync::leader_follower::Turn;
+use crate::tasks::{
+    self, AnyTask, Error, Keypoint, NapBackoff, RunContext, RunTally, Scheduler, ThreadOrder,
+};
+use garonne_sync::leader_follower::LeaderTurn;
 use rustix::event::epoll::EventFlags;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,31 +24,31 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(crate) struct Reactor {
-    pub(super) kernel: Kernel,
-    pub(super) crew: Crew,
+    pub(super) kernel: EventPoller,
+    pub(super) crew: EventThreads,
     scheduler: Weak<Scheduler>,
     stop: AtomicBool,
-    sources: Mutex<Sources>,
+    sources: Mutex<EventSources>,
     /// What came and was not seen to yet. Whoever leads takes from it.
-    pending: Mutex<VecDeque<Piece>>,
+    pending: Mutex<VecDeque<PendingEvent>>,
     /// The nap, in microseconds, after which it comes back to tasks that are wanted now and ask to
     /// be run again; 0: it does not. SYNC(urgent-again).
     again: AtomicU32,
 }
 
 #[derive(Debug)]
-enum Piece {
-    News(News),
+enum PendingEvent {
+    News(PolledEvent),
     /// A task that is to hear of its event.
     Told(Arc<AnyTask>),
     /// Somebody has no other thread for it.
-    Order(Arc<dyn Order>),
+    Order(Arc<dyn ThreadOrder>),
 }
 
 #[derive(Debug, Default)]
-struct Sources {
+struct EventSources {
     next: u64,
-    by_id: HashMap<u64, Source>,
+    by_id: HashMap<u64, EventSource>,
     /// When alarms are due.
     alarms: BTreeMap<(Instant, u64), ()>,
     /// When tasks that are wanted now are run again.
@@ -54,13 +56,13 @@ struct Sources {
 }
 
 #[derive(Debug)]
-struct Source {
+struct EventSource {
     task: Arc<AnyTask>,
-    kind: Kind,
+    kind: SourceKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum SourceKind {
     /// A descriptor of ours. Whoever has it besides, for a moment, is about to have it watched
     /// again.
     Descriptor(Arc<OwnedFd>),
@@ -70,15 +72,15 @@ enum Kind {
 
 impl Reactor {
     pub(crate) fn start(scheduler: &Arc<Scheduler>) -> Result<Arc<Self>, Error> {
-        let (crew, turn) = Crew::new();
+        let (crew, turn) = EventThreads::new();
         let reactor = Arc::new(Self {
-            kernel: Kernel::new()?,
+            kernel: EventPoller::new()?,
             crew,
             scheduler: Arc::downgrade(scheduler),
             stop: AtomicBool::new(false),
-            sources: Mutex::new(Sources {
+            sources: Mutex::new(EventSources {
                 next: FIRST_SOURCE,
-                ..Sources::default()
+                ..EventSources::default()
             }),
             pending: Mutex::default(),
             again: AtomicU32::new(0),
@@ -100,8 +102,8 @@ impl Reactor {
     }
 
     /// Has the thread do something, before all else that waits.
-    pub(crate) fn order(&self, order: Arc<dyn Order>) {
-        lock(&self.pending).push_front(Piece::Order(order));
+    pub(crate) fn order(&self, order: Arc<dyn ThreadOrder>) {
+        lock(&self.pending).push_front(PendingEvent::Order(order));
         self.ring();
     }
 
@@ -140,8 +142,8 @@ impl Reactor {
         number.store(id, Ordering::Release);
         self.kernel
             .watch(fd.as_fd(), id, flags | EventFlags::ONESHOT)?;
-        let kind = Kind::Descriptor(fd);
-        sources.by_id.insert(id, Source { task, kind });
+        let kind = SourceKind::Descriptor(fd);
+        sources.by_id.insert(id, EventSource { task, kind });
         Ok(id)
     }
 
@@ -158,8 +160,8 @@ impl Reactor {
         self.open()?;
         let id = sources.number();
         number.store(id, Ordering::Release);
-        let kind = Kind::Alarm(Some(due), period);
-        sources.by_id.insert(id, Source { task, kind });
+        let kind = SourceKind::Alarm(Some(due), period);
+        sources.by_id.insert(id, EventSource { task, kind });
         sources.alarms.insert((due, id), ());
         self.set_alarm(&sources);
         Ok(id)
@@ -185,12 +187,12 @@ impl Reactor {
             let mut sources = lock(&self.sources);
             let source = sources.by_id.remove(&id);
             match &source {
-                Some(Source {
-                    kind: Kind::Descriptor(fd),
+                Some(EventSource {
+                    kind: SourceKind::Descriptor(fd),
                     ..
                 }) => self.kernel.forget(fd.as_fd()),
-                Some(Source {
-                    kind: Kind::Alarm(Some(due), _),
+                Some(EventSource {
+                    kind: SourceKind::Alarm(Some(due), _),
                     ..
                 }) => {
                     sources.alarms.remove(&(*due, id));
@@ -207,12 +209,12 @@ impl Reactor {
     pub(super) fn lead(
         self: &Arc<Self>,
         scheduler: &Arc<Scheduler>,
-        mut turn: Turn,
-    ) -> Option<Turn> {
-        let mut served = Served {
+        mut turn: LeaderTurn,
+    ) -> Option<LeaderTurn> {
+        let mut served = ServiceState {
             runs: vec![0; scheduler.tree.areas().len()],
             period: TICK,
-            naps: vec![Naps::default(); scheduler.tree.areas().len()],
+            naps: vec![NapBackoff::default(); scheduler.tree.areas().len()],
         };
         let mut news = Vec::new();
         while !self.stops() {
@@ -235,7 +237,7 @@ impl Reactor {
                 continue;
             }
             self.kernel.wait(&mut news);
-            lock(&self.pending).extend(news.drain(..).map(Piece::News));
+            lock(&self.pending).extend(news.drain(..).map(PendingEvent::News));
         }
         Some(turn)
     }
@@ -244,14 +246,16 @@ impl Reactor {
     fn see_to(
         self: &Arc<Self>,
         scheduler: &Arc<Scheduler>,
-        piece: Piece,
-        (turn, served): (Turn, &mut Served),
-    ) -> Option<Turn> {
+        piece: PendingEvent,
+        (turn, served): (LeaderTurn, &mut ServiceState),
+    ) -> Option<LeaderTurn> {
         match piece {
-            Piece::News(News::Bell) => {}
-            Piece::News(News::Timer) => return self.look_after(scheduler, turn, served),
-            Piece::News(News::Alarm) => self.fire_alarms(scheduler),
-            Piece::News(News::Source(id)) => {
+            PendingEvent::News(PolledEvent::Bell) => {}
+            PendingEvent::News(PolledEvent::Timer) => {
+                return self.look_after(scheduler, turn, served);
+            }
+            PendingEvent::News(PolledEvent::Alarm) => self.fire_alarms(scheduler),
+            PendingEvent::News(PolledEvent::Source(id)) => {
                 let task = lock(&self.sources)
                     .by_id
                     .get(&id)
@@ -260,8 +264,8 @@ impl Reactor {
                     return self.deliver(scheduler, task, turn);
                 }
             }
-            Piece::Order(order) => order.carry_out(),
-            Piece::Told(task) => return self.deliver(scheduler, task, turn),
+            PendingEvent::Order(order) => order.carry_out(),
+            PendingEvent::Told(task) => return self.deliver(scheduler, task, turn),
         }
         Some(turn)
     }
@@ -272,10 +276,10 @@ impl Reactor {
         self: &Arc<Self>,
         scheduler: &Arc<Scheduler>,
         task: Arc<AnyTask>,
-        turn: Turn,
-    ) -> Option<Turn> {
+        turn: LeaderTurn,
+    ) -> Option<LeaderTurn> {
         if let Err(Error::Resource(_)) = tasks::poke(scheduler, &task) {
-            lock(&self.pending).push_front(Piece::Told(task));
+            lock(&self.pending).push_front(PendingEvent::Told(task));
             return self.within(turn, || {
                 scheduler.pass(Keypoint::Forced);
             });
@@ -304,7 +308,7 @@ impl Reactor {
                     continue;
                 };
                 due.push(source.task.clone());
-                if let Kind::Alarm(next, period) = &mut source.kind {
+                if let SourceKind::Alarm(next, period) = &mut source.kind {
                     // Beats that were missed are left out.
                     *next = period.and_then(|period| Some(at.checked_add(period)?.max(now)));
                     if let Some(next) = *next {
@@ -314,10 +318,10 @@ impl Reactor {
             }
             self.set_alarm(&sources);
         }
-        lock(&self.pending).extend(due.into_iter().map(Piece::Told));
+        lock(&self.pending).extend(due.into_iter().map(PendingEvent::Told));
     }
 
-    fn set_alarm(&self, sources: &Sources) {
+    fn set_alarm(&self, sources: &EventSources) {
         let first = sources.alarms.first_key_value().map(|((at, _), ())| *at);
         if let Some(at) = first.into_iter().chain(sources.again).min() {
             let after = at.saturating_duration_since(Instant::now());
@@ -354,13 +358,13 @@ impl Reactor {
         self: &Arc<Self>,
         scheduler: &Arc<Scheduler>,
         area: usize,
-        (turn, run): (Turn, impl FnOnce(&At)),
-    ) -> Option<Turn> {
+        (turn, run): (LeaderTurn, impl FnOnce(&RunContext)),
+    ) -> Option<LeaderTurn> {
         self.within(turn, || {
             let root = scheduler.tree.root();
             let bind = |area: usize| sys::bind(&scheduler.tree.areas()[area].cpus);
             let moved = area != root && bind(area).is_ok();
-            let at = At {
+            let at = RunContext {
                 core: scheduler.core_here(),
                 keypoint: Keypoint::Timer,
                 polls: false,
@@ -376,15 +380,15 @@ impl Reactor {
         self: &Arc<Self>,
         scheduler: &Arc<Scheduler>,
         area: usize,
-        (turn, served): (Turn, &mut Served),
-    ) -> Option<Turn> {
+        (turn, served): (LeaderTurn, &mut ServiceState),
+    ) -> Option<LeaderTurn> {
         // Somebody who polls may have been quicker.
         let Some(racks) = scheduler.urgent.get().filter(|racks| racks.any_ready(area)) else {
             return Some(turn);
         };
-        let mut tally = Tally::default();
+        let mut tally = RunTally::default();
         self.crew.note_urgent(Some(area));
-        let run = |at: &At| tally = scheduler.serve_urgent(racks, area, at);
+        let run = |at: &RunContext| tally = scheduler.serve_urgent(racks, area, at);
         let Some(turn) = self.serve(scheduler, area, (turn, run)) else {
             // Another leads, and does not know.
             if tally.again > 0 {
@@ -408,9 +412,9 @@ impl Reactor {
     fn look_after(
         self: &Arc<Self>,
         scheduler: &Arc<Scheduler>,
-        mut turn: Turn,
-        served: &mut Served,
-    ) -> Option<Turn> {
+        mut turn: LeaderTurn,
+        served: &mut ServiceState,
+    ) -> Option<LeaderTurn> {
         let (mut waiting, mut left) = (false, Vec::new());
         scheduler.racks.each_waiting(|area| {
             waiting = true;
@@ -424,7 +428,7 @@ impl Reactor {
             left.clear();
         }
         for area in &left {
-            let run = |at: &At| {
+            let run = |at: &RunContext| {
                 scheduler.serve(*area, at);
             };
             turn = self.serve(scheduler, *area, (turn, run))?;
@@ -450,15 +454,15 @@ impl Reactor {
 }
 
 /// What whoever leads remembers.
-struct Served {
+struct ServiceState {
     /// Runs of each queue at the last look.
     runs: Vec<u32>,
     period: Duration,
     /// By queue of what is wanted now.
-    naps: Vec<Naps>,
+    naps: Vec<NapBackoff>,
 }
 
-impl Sources {
+impl EventSources {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -468,19 +472,21 @@ impl Sources {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::events::{Interest, Next};
-    use crate::tasks::{How, Place, Settings, Tasks};
+    use crate::events::{Interest, WatchAction};
+    use crate::tasks::{Place, TaskOptions, TaskSettings, Tasks};
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc::channel;
 
     #[test]
     fn an_action_that_goes_on_watching_takes_no_lock_that_the_thread_for_events_needs() {
-        let tasks = Tasks::new(Settings::here()).unwrap();
+        let tasks = Tasks::new(TaskSettings::here()).unwrap();
         // It is left to this thread's keypoint.
         let poller = tasks.poller(Keypoint::Wait);
         let (there, here) = UnixStream::pair().unwrap();
-        let how = How::at(Place::Machine);
-        let watch = tasks.on_descriptor((&here, Interest::Readable), &how, |_: &At| Next::Keep);
+        let how = TaskOptions::at(Place::Machine);
+        let watch = tasks.on_descriptor((&here, Interest::Readable), &how, |_: &RunContext| {
+            WatchAction::Keep
+        });
         let scheduler = tasks.scheduler();
         std::io::Write::write_all(&mut &there, b"x").unwrap();
         let comes = || {

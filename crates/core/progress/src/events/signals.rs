@@ -12,17 +12,17 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-static LISTENERS: Mutex<Listeners> = Mutex::new(Listeners {
+static LISTENERS: Mutex<SignalListeners> = Mutex::new(SignalListeners {
     next: 0,
     all: BTreeMap::new(),
 });
 
-struct Listeners {
+struct SignalListeners {
     next: u64,
-    all: BTreeMap<u64, Listener>,
+    all: BTreeMap<u64, SignalListener>,
 }
 
-struct Listener {
+struct SignalListener {
     signals: Vec<i32>,
     /// What came and how often. A signal of the ordinary kind that comes again before it was told
     /// of counts once, as in the kernel; the others are queued there, and counted here.
@@ -33,15 +33,15 @@ struct Listener {
 
 /// The list, at a moment in which no thread forks: a forked child that makes tasks of its own finds
 /// it unlocked.
-fn with<T>(f: impl FnOnce(&mut Listeners) -> T) -> T {
+fn with<T>(f: impl FnOnce(&mut SignalListeners) -> T) -> T {
     sys::while_nobody_forks(|| f(&mut LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// A watch's place in the list, which is left when this is dropped.
 #[derive(Debug)]
-pub(super) struct Ear(u64);
+pub(super) struct SignalSubscription(u64);
 
-impl Ear {
+impl SignalSubscription {
     /// One that hears nothing yet.
     pub(super) fn new() -> Self {
         Self(with(|listeners| {
@@ -91,13 +91,13 @@ impl Ear {
     }
 }
 
-impl Drop for Ear {
+impl Drop for SignalSubscription {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl Listener {
+impl SignalListener {
     fn note(&mut self, signal: i32) {
         let times = self.told.entry(signal).or_default();
         *times = match sys::is_queued(signal) {
@@ -115,7 +115,7 @@ pub(super) fn listen(
     scheduler: &Arc<Scheduler>,
     task: &Arc<AnyTask>,
 ) {
-    let listener = Listener {
+    let listener = SignalListener {
         signals: signals.to_vec(),
         told: BTreeMap::new(),
         task: (Arc::downgrade(scheduler), Arc::downgrade(task)),

@@ -13,48 +13,48 @@ use garonne_sync::futex::{self, WAIT_ANY_MAX};
 use std::sync::{Arc, Weak};
 
 /// A word that can be slept on, and that stays where it is.
-pub trait Word: Send + Sync + 'static {
+pub trait FutexWord: Send + Sync + 'static {
     /// The word.
     fn word(&self) -> &AtomicU32;
 }
 
-impl Word for AtomicU32 {
+impl FutexWord for AtomicU32 {
     fn word(&self) -> &AtomicU32 {
         self
     }
 }
 
-pub(crate) struct Words {
-    state: Mutex<State>,
+pub(crate) struct WordWatcher {
+    state: Mutex<WatcherState>,
     /// Changes when the list has: the thread looks again.
     bell: AtomicU32,
     /// Odd while the thread sleeps on words.
     naps: AtomicU32,
 }
 
-impl std::fmt::Debug for Words {
+impl std::fmt::Debug for WordWatcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Words").finish_non_exhaustive()
+        f.debug_struct("WordWatcher").finish_non_exhaustive()
     }
 }
 
 #[derive(Default)]
-struct State {
-    watched: Vec<Watched>,
+struct WatcherState {
+    watched: Vec<WatchedWord>,
     next: u64,
     running: bool,
     over: bool,
 }
 
-struct Watched {
+struct WatchedWord {
     id: u64,
-    word: Arc<dyn Word>,
+    word: Arc<dyn FutexWord>,
     /// Fires when the word is not this; `None` while its task has the news.
     expected: Option<u32>,
     task: Arc<AnyTask>,
 }
 
-impl Words {
+impl WordWatcher {
     pub(crate) fn new() -> Self {
         Self {
             state: Mutex::default(),
@@ -67,7 +67,7 @@ impl Words {
     pub(crate) fn watch(
         self: &Arc<Self>,
         scheduler: &Arc<Scheduler>,
-        (word, expected): (Arc<dyn Word>, u32),
+        (word, expected): (Arc<dyn FutexWord>, u32),
         task: Arc<AnyTask>,
         number: &AtomicU64,
     ) -> Result<u64, Error> {
@@ -86,7 +86,7 @@ impl Words {
             self.start(scheduler)?;
             state.running = true;
         }
-        state.watched.push(Watched {
+        state.watched.push(WatchedWord {
             id,
             word,
             expected: Some(expected),

@@ -9,28 +9,28 @@
 //! only takes back the call. Nothing here is paid by a program that leaves nothing open, or only
 //! small messages.
 //!
-//! Where no core is to spare ([`Surroundings::grace`]) a helper that is called takes its core from
+//! Where no core is to spare ([`Environment::grace`]) a helper that is called takes its core from
 //! a rank that computes, for what the rank would do itself soon. There nobody calls it at first: it
 //! looks by itself, and acts on what the program has left alone for longer. From then on, until the
 //! program comes back, it is called.
 
-use super::open_operations::LeftOpen;
-use super::progress::Look;
-use super::progress_spin::Vigils;
-use super::progress_turn::Turns;
-use super::progress_wakeup::Words;
-use super::{By, EngineHost, lock};
+use super::open_operations::OpenOperations;
+use super::progress::LockPolicy;
+use super::progress_spin::SpinControl;
+use super::progress_turn::EngineDuty;
+use super::progress_wakeup::WakeupWords;
+use super::{LockedEngine, ProgressCaller, lock};
 use crate::backoff::Backoff;
-use crate::call_site_profile::{AGAIN, Habit, Moment};
-use crate::environment::Surroundings;
+use crate::call_site_profile::{AGAIN, CallSiteProfile, ProfileTime};
+use crate::environment::Environment;
 use crate::limits::{HANDED_OVER_FROM, LOOKS_SOON, WORTH, WORTH_AWAKE};
 use crate::sys;
-use crate::tasks::{self, Cores, Tasks};
+use crate::tasks::{self, Tasks, WorkerCores};
 use garonne_engine::api::Request;
 use garonne_engine::transport::Rail;
 use garonne_sync::pad::CachePadded;
-use garonne_sync::progress_owner::{For, Gate, Lendings};
-use garonne_sync::try_lock::OneThread;
+use garonne_sync::progress_owner::{ProgressOwner, ReleaseCounter, WakeupScope};
+use garonne_sync::try_lock::SingleThreaded;
 use garonne_topology::CpuSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -43,20 +43,20 @@ const READY: u8 = 1;
 /// There is one.
 pub(super) const RUNNING: u8 = 2;
 
-pub(super) type Maker = Box<dyn Fn() -> Result<Tasks, tasks::Error> + Send + Sync>;
+pub(super) type WorkerMaker = Box<dyn Fn() -> Result<Tasks, tasks::Error> + Send + Sync>;
 
 /// Operations of another shard, and its host.
-pub(super) type Elsewhere<R, S> = (Arc<EngineHost<R, S>>, LeftOpen);
+pub(super) type ShardOperations<R, S> = (Arc<LockedEngine<R, S>>, OpenOperations);
 
 /// See the module's paragraph.
-pub(super) struct Lending<R, S> {
+pub(super) struct AsyncProgress<R, S> {
     /// With lines of their own: a helper may look at them all the time.
-    pub door: CachePadded<Door>,
-    pub(super) vigils: CachePadded<Vigils>,
+    pub door: CachePadded<OwnershipState>,
+    pub(super) vigils: CachePadded<SpinControl>,
     /// Operations left open that need hands.
-    pub(super) open: Mutex<LeftOpen>,
+    pub(super) open: Mutex<OpenOperations>,
     /// Those of further shards, by host: a rank has one helper.
-    pub(super) open_beside: Mutex<Vec<Elsewhere<R, S>>>,
+    pub(super) open_beside: Mutex<Vec<ShardOperations<R, S>>>,
     /// A thread left something open while another polled.
     relied_on: AtomicBool,
     /// Something was left open, and when somebody last looked was not over.
@@ -67,17 +67,17 @@ pub(super) struct Lending<R, S> {
     pub(super) patient: AtomicBool,
     /// The rail rings for these since the words were armed last.
     pub(super) rings: AtomicBool,
-    pub(super) lendings: Lendings,
+    pub(super) lendings: ReleaseCounter,
     /// How many of those the helper knew when it last looked by itself, the looks in a row at which
     /// there were more, and those with nothing lent.
     pub(super) known: AtomicU32,
     pub(super) put_off: AtomicU32,
     pub(super) vain: AtomicU32,
-    pub(super) habit: Habit,
+    pub(super) habit: CallSiteProfile,
     /// The processor that the program's thread was on when it lent.
     pub(super) cpu: AtomicU32,
     /// Where the helper may live.
-    pub(super) cores: OnceLock<Cores>,
+    pub(super) cores: OnceLock<WorkerCores>,
     /// Whether lending paid: a helper that lost its core while it had a transfer in hand made a
     /// thread of the program wait for it.
     trust: Backoff,
@@ -86,29 +86,29 @@ pub(super) struct Lending<R, S> {
     /// What moments are told from.
     epoch: Instant,
     pub(super) phase: AtomicU8,
-    pub(super) words: OnceLock<Words>,
-    pub(super) maker: OnceLock<Maker>,
+    pub(super) words: OnceLock<WakeupWords>,
+    pub(super) maker: OnceLock<WorkerMaker>,
     /// The queue of the turns, and the worker that takes them.
     pub(super) tasks: Mutex<Option<Tasks>>,
     /// One thread promised to be alone: its locks may be elided whenever the gate is kept.
-    pub promise: Mutex<Option<OneThread>>,
+    pub promise: Mutex<Option<SingleThreaded>>,
 }
 
 /// What lender and helper both write with each lending.
-pub(super) struct Door {
-    pub gate: Gate,
+pub(super) struct OwnershipState {
+    pub gate: ProgressOwner,
     /// The helper found nothing open any more.
     pub(super) all_over: AtomicBool,
 }
 
-impl<R, S> Lending<R, S> {
+impl<R, S> AsyncProgress<R, S> {
     pub(super) fn new() -> Self {
         Self {
-            door: CachePadded(Door {
-                gate: Gate::new(),
+            door: CachePadded(OwnershipState {
+                gate: ProgressOwner::new(),
                 all_over: AtomicBool::new(false),
             }),
-            vigils: CachePadded(Vigils::new()),
+            vigils: CachePadded(SpinControl::new()),
             open: Mutex::default(),
             open_beside: Mutex::default(),
             relied_on: AtomicBool::new(false),
@@ -116,11 +116,11 @@ impl<R, S> Lending<R, S> {
             afar: AtomicBool::new(false),
             patient: AtomicBool::new(false),
             rings: AtomicBool::new(false),
-            lendings: Lendings::new(),
+            lendings: ReleaseCounter::new(),
             known: AtomicU32::new(0),
             put_off: AtomicU32::new(0),
             vain: AtomicU32::new(0),
-            habit: Habit::default(),
+            habit: CallSiteProfile::default(),
             cpu: AtomicU32::new(u32::MAX),
             cores: OnceLock::new(),
             trust: Backoff::default(),
@@ -159,7 +159,7 @@ impl<R, S> Lending<R, S> {
     }
 }
 
-impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
+impl<R: Rail + Send + 'static, S: Environment + 'static> LockedEngine<R, S> {
     /// From now on what the program leaves open is advanced by a thread of its own, on `cpus`, or
     /// where the calling thread may run now. It is started when first needed. Does nothing where
     /// the rail has no way to call it.
@@ -167,7 +167,7 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
         let Some(memory) = self.enter().rail().hands(self.me) else {
             return;
         };
-        let words = Words {
+        let words = WakeupWords {
             word: memory.word(0),
             all: memory.word(4),
         };
@@ -176,10 +176,10 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
             words.clone(),
             self.surroundings.rest(),
         );
-        let cores = Cores::of(cpus);
+        let cores = WorkerCores::of(cpus);
         let _ = self.lending.cores.set(cores.clone());
         let maker = move || {
-            let turns = Turns {
+            let turns = EngineDuty {
                 host: host.clone(),
                 words: its_words.clone(),
                 rest,
@@ -193,7 +193,7 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> EngineHost<R, S> {
     }
 }
 
-impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     /// Ends the helper, until something is left open again. Called by a thread that is in MPI, the
     /// last one.
     pub fn keep_hands(&self) {
@@ -230,7 +230,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             self.lending.afar.store(true, Ordering::SeqCst);
         }
         drop((shard, open));
-        self.left(site, For::Answers, alone);
+        self.left(site, WakeupScope::Answers, alone);
     }
 
     /// The program goes on while `open` steppers do, of which the last was made at `site`.
@@ -239,12 +239,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     pub(super) fn left_stepping(&self, site: u64, open: u32) {
         if self.lending.phase.load(Ordering::Acquire) != OFF {
             let alone = open == 1 && !self.is_request_open();
-            self.left(site, For::Everything, alone);
+            self.left(site, WakeupScope::Everything, alone);
         }
     }
 
     /// Something is open. `alone`: nothing else is.
-    pub(super) fn left(&self, site: u64, what: For, alone: bool) {
+    pub(super) fn left(&self, site: u64, what: WakeupScope, alone: bool) {
         if !self.lending.any_open.load(Ordering::SeqCst) {
             self.lending.any_open.store(true, Ordering::SeqCst);
         }
@@ -262,9 +262,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    fn moment(&self) -> Moment {
+    fn moment(&self) -> ProfileTime {
         match self.surroundings.grace() {
-            None => Moment {
+            None => ProfileTime {
                 at: self.lending.now(),
                 worth: if self.lending.vigils.are_near() {
                     WORTH_AWAKE
@@ -272,7 +272,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                     WORTH
                 },
             },
-            Some(grace) => Moment {
+            Some(grace) => ProfileTime {
                 at: sys::coarse_time(),
                 // Whatever the helper had to do counts.
                 worth: grace,
@@ -310,7 +310,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// Lets the helper in, and has peers call it, unless (`true`) it is awake and sees that itself.
-    pub(super) fn lend(&self, what: For) -> bool {
+    pub(super) fn lend(&self, what: WakeupScope) -> bool {
         let kept = self.lending.door.gate.is_kept();
         if kept && self.lending.trust.begin().is_none() && !self.surroundings.lends_always() {
             return false;
@@ -358,7 +358,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if self.lending.vigils.are_to_begin() {
             call.rouse();
         }
-        let known = call.is_armed() && what == For::Answers;
+        let known = call.is_armed() && what == WakeupScope::Answers;
         if !known {
             self.arm(call, what);
         }
@@ -379,12 +379,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         // News that were taken here come to nobody else.
         let told = self.step_if_few(after);
         if work && looked.bytes < HANDED_OVER_FROM {
-            self.advance(By::Program, Look::IfFree);
+            self.advance(ProgressCaller::Program, LockPolicy::IfFree);
         }
         // What came there before the words were armed called nobody either.
         let more = self.look_lent_beside();
         if looked.more || soon || more || !told {
-            call.ring(For::Answers);
+            call.ring(WakeupScope::Answers);
         } else {
             self.hand_over();
         }
@@ -407,7 +407,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             && let Some(words) = self.lending.words.get()
         {
             // One that is at work looks again when it has armed this.
-            words.call().ring(For::Answers);
+            words.call().ring(WakeupScope::Answers);
         }
     }
 
@@ -522,11 +522,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// For what the helper is to be called, if for anything.
-    pub(super) fn still_open(&self) -> Option<For> {
+    pub(super) fn still_open(&self) -> Option<WakeupScope> {
         let any = self.is_request_open();
         match self.stepping.load(Ordering::SeqCst) {
-            0 => any.then_some(For::Answers),
-            _ => Some(For::Everything),
+            0 => any.then_some(WakeupScope::Answers),
+            _ => Some(WakeupScope::Everything),
         }
     }
 }

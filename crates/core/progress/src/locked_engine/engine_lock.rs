@@ -6,36 +6,36 @@
 //! operations: what the engine consists of costs more to fetch from another core than an operation
 //! does, so who finds it held stays away for longer than that takes, and lets its holder go on.
 
-use super::EngineHost;
-use crate::environment::Surroundings;
+use super::LockedEngine;
+use crate::environment::Environment;
 use crate::limits::{COURTESY_SPINS, DOUBLINGS_BEFORE_TURN, TURN, TURNS_MAX};
-use crate::messaging::Awaited;
+use crate::messaging::WaitKey;
 use garonne_engine::engine::Shard;
 use garonne_engine::transport::Rail;
-use garonne_sync::deferred_wake::Postponed;
-use garonne_sync::try_lock::{Guard, Hold, TryLock};
+use garonne_sync::deferred_wake::DeferredWakes;
+use garonne_sync::try_lock::{LockHold, TryLock, TryLockGuard};
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// The engine in a thread's hands.
-pub(super) struct Held<'a, R> {
+pub(super) struct EngineGuard<'a, R> {
     // In this order: first it is free, then others wake.
-    shard: Guard<'a, Shard<R>>,
-    wakes: Option<Postponed>,
+    shard: TryLockGuard<'a, Shard<R>>,
+    wakes: Option<DeferredWakes>,
     /// No other thread can want it.
     alone: bool,
 }
 
-impl<R> Held<'_, R> {
+impl<R> EngineGuard<'_, R> {
     /// Whether no other thread can want the engine.
     pub(super) fn is_alone(&self) -> bool {
         self.alone
     }
 }
 
-impl<R> Deref for Held<'_, R> {
+impl<R> Deref for EngineGuard<'_, R> {
     type Target = Shard<R>;
     #[inline]
     fn deref(&self) -> &Shard<R> {
@@ -43,7 +43,7 @@ impl<R> Deref for Held<'_, R> {
     }
 }
 
-impl<R> DerefMut for Held<'_, R> {
+impl<R> DerefMut for EngineGuard<'_, R> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Shard<R> {
         &mut self.shard
@@ -52,21 +52,21 @@ impl<R> DerefMut for Held<'_, R> {
 
 /// How somebody waits for an engine that others have.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct LockBackoff {
     tries: u32,
     turns: u32,
     /// Somebody had it who wanted something done.
     contended: bool,
 }
 
-impl Waiting {
+impl LockBackoff {
     /// Before the next try. At first twice as long each time; for a turn, and then for several,
     /// where others do one thing after the other with it. Then a core is given away each time,
     /// since the holder may be on this very one.
     pub(super) fn pass<T>(&mut self, lock: &TryLock<T>) {
         let hold = lock.hold();
-        self.contended |= hold == Hold::Work;
-        let at_once = hold == Hold::Work && lock.is_contended();
+        self.contended |= hold == LockHold::Work;
+        let at_once = hold == LockHold::Work && lock.is_contended();
         let spins = if self.tries < DOUBLINGS_BEFORE_TURN && !at_once {
             self.tries += 1;
             1 << (self.tries - 1)
@@ -112,27 +112,27 @@ fn spins_of_turn() -> u32 {
     })
 }
 
-impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     /// Takes the engine if it is free.
     #[inline]
-    pub(super) fn try_enter(&self) -> Option<Held<'_, R>> {
-        self.try_enter_for(Hold::Work)
+    pub(super) fn try_enter(&self) -> Option<EngineGuard<'_, R>> {
+        self.try_enter_for(LockHold::Work)
     }
 
     /// The same of who only looks for news, again and again: it asks first, since a try takes the
     /// lock's line from its holder.
     #[inline]
-    pub(super) fn try_enter_to_look(&self) -> Option<Held<'_, R>> {
+    pub(super) fn try_enter_to_look(&self) -> Option<EngineGuard<'_, R>> {
         if self.shard.is_held() {
             return None;
         }
-        self.try_enter_for(Hold::Look)
+        self.try_enter_for(LockHold::Look)
     }
 
     #[inline]
-    fn try_enter_for(&self, hold: Hold) -> Option<Held<'_, R>> {
+    fn try_enter_for(&self, hold: LockHold) -> Option<EngineGuard<'_, R>> {
         match self.shard.try_alone() {
-            Some(shard) => Some(Held {
+            Some(shard) => Some(EngineGuard {
                 shard,
                 wakes: None,
                 alone: true,
@@ -142,10 +142,10 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     #[inline]
-    fn try_enter_shared(&self, hold: Hold) -> Option<Held<'_, R>> {
-        let wakes = self.is_crowded().then(Postponed::new);
+    fn try_enter_shared(&self, hold: LockHold) -> Option<EngineGuard<'_, R>> {
+        let wakes = self.is_crowded().then(DeferredWakes::new);
         let shard = self.shard.try_lock_for(hold)?;
-        Some(Held {
+        Some(EngineGuard {
             shard,
             wakes,
             alone: false,
@@ -161,7 +161,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// Takes the engine. Waits for a holder, which never blocks.
     #[inline]
-    pub(super) fn enter(&self) -> Held<'_, R> {
+    pub(super) fn enter(&self) -> EngineGuard<'_, R> {
         // Before a try, which takes the lock's line from its holder.
         let free = if self.shard.is_held() {
             None
@@ -173,8 +173,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     #[cold]
     #[inline(never)]
-    fn enter_busy(&self) -> Held<'_, R> {
-        let mut waiting = Waiting::default();
+    fn enter_busy(&self) -> EngineGuard<'_, R> {
+        let mut waiting = LockBackoff::default();
         self.wanted.fetch_add(1, Ordering::Relaxed);
         let shard = loop {
             waiting.pass(&self.shard);
@@ -204,15 +204,15 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// Something happened in the engine: those ask again whose operations are over, or whose
     /// messages have come, and those who wait for anything. They wake when it is free.
-    fn tell(&self, held: &mut Held<'_, R>) {
-        let Held { shard, wakes, .. } = held;
-        wakes.get_or_insert_with(Postponed::new);
-        self.seats.tell(|awaited| match Awaited::decode(awaited) {
-            Awaited::Anything => true,
-            Awaited::Operation(request) => shard.plain_ended_at(request).is_some(),
-            Awaited::AnyOf(waiter) => shard.has_ended_for(waiter),
-            Awaited::Message(word) => shard.has_kept(word),
-            Awaited::Stepper(_) | Awaited::Told(_) | Awaited::Memory(_) => false,
+    fn tell(&self, held: &mut EngineGuard<'_, R>) {
+        let EngineGuard { shard, wakes, .. } = held;
+        wakes.get_or_insert_with(DeferredWakes::new);
+        self.seats.tell(|awaited| match WaitKey::decode(awaited) {
+            WaitKey::Anything => true,
+            WaitKey::Operation(request) => shard.plain_ended_at(request).is_some(),
+            WaitKey::AnyOf(waiter) => shard.has_ended_for(waiter),
+            WaitKey::Message(word) => shard.has_kept(word),
+            WaitKey::Stepper(_) | WaitKey::Told(_) | WaitKey::Memory(_) => false,
         });
         self.tell_anywhere(shard);
         // Who is about to sit has asked before and sees that there was news, or will ask with the
@@ -222,7 +222,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// Gives the engine back, and tells waiters if something completed.
     #[inline]
-    pub(super) fn depart(&self, shard: Held<'_, R>, before: u64) {
+    pub(super) fn depart(&self, shard: EngineGuard<'_, R>, before: u64) {
         // Work that an operation left queued is news, too: whoever sleeps in the poller's place has
         // to see to it.
         let changed = shard.completions() != before || shard.has_work();
@@ -230,14 +230,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     #[inline]
-    pub(super) fn leave(&self, shard: Held<'_, R>, changed: bool) {
+    pub(super) fn leave(&self, shard: EngineGuard<'_, R>, changed: bool) {
         if !shard.is_alone() {
             self.leave_shared(shard, changed);
         }
     }
 
     #[inline(never)]
-    fn leave_shared(&self, mut shard: Held<'_, R>, changed: bool) {
+    fn leave_shared(&self, mut shard: EngineGuard<'_, R>, changed: bool) {
         if changed {
             self.tell(&mut shard);
         }
@@ -258,18 +258,18 @@ mod tests {
     fn who_finds_it_contended_leaves_its_holder_a_turn_and_others_come_back_soon() {
         let lock = TryLock::new(());
         let turns_in = |passes: u32| {
-            let mut waiting = Waiting::default();
+            let mut waiting = LockBackoff::default();
             (0..passes).for_each(|_| waiting.pass(&lock));
             (waiting.turns, waiting.is_contended())
         };
         let held = lock.try_lock();
         assert_eq!(turns_in(DOUBLINGS_BEFORE_TURN), (0, true));
         assert_eq!(turns_in(DOUBLINGS_BEFORE_TURN + 2), (2, true));
-        held.inspect(Guard::note_contended);
+        held.inspect(TryLockGuard::note_contended);
         let held = lock.try_lock();
         assert_eq!(turns_in(1), (1, true), "a turn at once");
         drop(held);
-        let looks = lock.try_lock_for(Hold::Look);
+        let looks = lock.try_lock_for(LockHold::Look);
         assert_eq!(
             turns_in(DOUBLINGS_BEFORE_TURN),
             (0, false),

@@ -8,14 +8,14 @@ use garonne_engine::observe::events::{Meeting, Waiting};
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct Meetings(Vec<(usize, Meeting)>);
+pub(super) struct ExternalWaits(Vec<(usize, Meeting)>);
 
 thread_local! {
     /// Its address tells this thread from others that live.
     static MARK: u8 = const { 0 };
 }
 
-impl Meetings {
+impl ExternalWaits {
     /// The calling thread waits for this now, or for nothing.
     pub fn set(&mut self, meeting: Option<Meeting>) {
         let thread = MARK.with(|mark| std::ptr::from_ref(mark).addr());
@@ -46,7 +46,7 @@ mod tests {
             tag,
             origin: Origin::default(),
         };
-        let mut meetings = Meetings::default();
+        let mut meetings = ExternalWaits::default();
         meetings.set(Some(meeting(1)));
         std::thread::scope(|scope| {
             scope.spawn(|| {

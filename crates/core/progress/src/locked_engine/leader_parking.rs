@@ -4,26 +4,26 @@
 //! Part of `locked_engine`. A poller that called another thread, which then got its very core, is
 //! in that one's way: it would be switched to and from with each message. So it sleeps at once, on
 //! the bell and in its seat, and whoever begins a wait meanwhile polls in its place
-//! ([`EngineHost::relieve`]) and lays the role back when it leaves ([`EngineHost::lay_back`]):
+//! ([`LockedEngine::relieve`]) and lays the role back when it leaves ([`LockedEngine::lay_back`]):
 //! armed, looked after once more, and nobody woken. Peers ring only if nobody came.
 //! `garonne_sync::waiters` says why no role is lost. What a peer wrote without a fence may have
 //! been seen by neither side, so a nap is as short as the first one of any sleeper, and who lies
 //! looks for itself after each in which nobody relieved it.
 
 use super::multi_wait::myself;
-use super::progress::Look;
-use super::{By, EngineHost};
-use crate::environment::Surroundings;
+use super::progress::LockPolicy;
+use super::{LockedEngine, ProgressCaller};
+use crate::environment::Environment;
 use crate::limits::{LAYS_BACK, NAP_ON_BELL, NAPS_IN_VAIN};
-use crate::messaging::Awaits;
+use crate::messaging::WaitTarget;
 use garonne_engine::transport::Rail;
-use garonne_sync::deferred_wake::{self, Postponed};
-use garonne_sync::waiters::{Called, Seat};
+use garonne_sync::deferred_wake::{self, DeferredWakes};
+use garonne_sync::waiters::{WaitSlot, WakeReason};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How a poller comes back that stood aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aside {
+pub(super) enum ParkOutcome {
     /// It has the role, still or again.
     Polls,
     /// What it waits for has come, and it has the role.
@@ -34,21 +34,21 @@ pub(super) enum Aside {
 
 /// What a poller knows of its naps in one wait.
 #[derive(Debug, Default)]
-pub(super) struct Naps {
+pub(super) struct ParkHistory {
     /// It lay down when it last stepped aside, and may do so again.
     lay: bool,
     /// Since somebody came in its place.
     in_vain: u32,
 }
 
-impl Naps {
+impl ParkHistory {
     /// Whether it lies down again after so many looks that brought nothing.
     pub(super) fn goes_on(&self, idle: u32) -> bool {
         self.lay && idle > 0
     }
 }
 
-impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     /// Takes the role of a poller that lies on the bell, which nobody has to ring from now on.
     #[inline]
     pub(super) fn relieve(&self) -> bool {
@@ -80,7 +80,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         for _ in 0..LAYS_BACK {
             let seen = self.seats.news();
             let ticket = self.enter().rail().arm();
-            if self.advance(By::Program, Look::Surely) {
+            if self.advance(ProgressCaller::Program, LockPolicy::Surely) {
                 continue;
             }
             self.look_for_others();
@@ -107,67 +107,75 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// to do. They wake (`wakes`) when that is seen.
     pub(super) fn stand_aside(
         &self,
-        awaits: &dyn Fn() -> Awaits,
+        awaits: &dyn Fn() -> WaitTarget,
         done: &mut dyn FnMut() -> bool,
-        naps: &mut Naps,
-        wakes: Option<Postponed>,
-    ) -> Aside {
+        naps: &mut ParkHistory,
+        wakes: Option<DeferredWakes>,
+    ) -> ParkOutcome {
         naps.lay = false;
         if self.seats.is_bell_kept() {
             return if self.lay_back() {
-                Aside::Sits
+                ParkOutcome::Sits
             } else {
-                Aside::Polls
+                ParkOutcome::Polls
             };
         }
         let (Some(bell), false) = (self.source.bell(), self.has_to_see_beside()) else {
-            return Aside::Polls;
+            return ParkOutcome::Polls;
         };
         let happened = self.seats.news();
         let Some(mut seat) = self.seats.take(myself()) else {
-            return Aside::Polls;
+            return ParkOutcome::Polls;
         };
         let ticket = self.enter().rail().arm();
-        let moved = self.advance(By::Program, Look::Surely);
+        let moved = self.advance(ProgressCaller::Program, LockPolicy::Surely);
         self.look_for_others();
         let over = !moved && done();
         if moved || over || self.retry().is_some() {
             self.enter().rail().disarm();
             naps.lay = true;
-            return if over { Aside::Over } else { Aside::Polls };
+            return if over {
+                ParkOutcome::Over
+            } else {
+                ParkOutcome::Polls
+            };
         }
         let reliefs = self.reliefs.load(Ordering::Relaxed);
         self.dozing.store(true, Ordering::SeqCst);
         if !seat.lie_down(awaits().encode(), happened) {
             self.wakes_up();
             naps.lay = true;
-            return Aside::Polls;
+            return ParkOutcome::Polls;
         }
         drop(wakes);
         self.surroundings.sleeps(true);
         let called = self.lie(&mut seat, bell, ticket);
         self.surroundings.sleeps(false);
-        if called == Called::Ask {
-            return Aside::Sits;
+        if called == WakeReason::Ask {
+            return ParkOutcome::Sits;
         }
         self.wakes_up();
         let relieved = self.reliefs.load(Ordering::Relaxed) != reliefs;
         naps.in_vain = if relieved { 0 } else { naps.in_vain + 1 };
         naps.lay = naps.in_vain < NAPS_IN_VAIN;
-        Aside::Polls
+        ParkOutcome::Polls
     }
 
     /// Another thread polls, and is blocked in a receive of the pattern that the caller's has, so
     /// that it gets the next message: the caller lies down on the bell, where that one leaves its
     /// role when it goes, and finds it when it comes back, and nobody is woken. `None`: another
     /// lies there, or nobody came and went for a while; the caller had better sit. `seen`: as
-    /// [`Seat::wait`] wants it.
-    pub(super) fn lie_beside(&self, awaits: &dyn Fn() -> Awaits, seen: u64) -> Option<Called> {
+    /// [`WaitSlot::wait`] wants it.
+    pub(super) fn lie_beside(
+        &self,
+        awaits: &dyn Fn() -> WaitTarget,
+        seen: u64,
+    ) -> Option<WakeReason> {
         let bell = self.source.bell()?;
         if self.seats.is_bell_kept() || self.has_to_see_beside() {
             return None;
         }
-        let Awaits::Receive(name, _) = awaits() else {
+        let WaitTarget::Receive(name, _) = awaits() else {
             return None;
         };
         if !self.enter().blocks_in(name, false) {
@@ -180,16 +188,16 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             Ok(()) => self.lie(&mut seat, bell, ticket),
             Err(called) => called,
         };
-        if called == Called::Poll {
+        if called == WakeReason::Poll {
             self.wakes_up();
         }
-        let in_vain = called == Called::Ask && self.reliefs.load(Ordering::Relaxed) == reliefs;
+        let in_vain = called == WakeReason::Ask && self.reliefs.load(Ordering::Relaxed) == reliefs;
         (!in_vain).then_some(called)
     }
 
     /// Lies on the bell, whose word was `ticket`, until it is rung and nobody polls, or the seat is
     /// called, or nobody comes any more.
-    fn lie(&self, seat: &mut Seat<'_>, bell: &AtomicU32, mut ticket: u32) -> Called {
+    fn lie(&self, seat: &mut WaitSlot<'_>, bell: &AtomicU32, mut ticket: u32) -> WakeReason {
         let (mut naps, mut reliefs) = (0, self.reliefs.load(Ordering::Relaxed));
         while !seat.is_called() {
             let begun = bell.load(Ordering::SeqCst);

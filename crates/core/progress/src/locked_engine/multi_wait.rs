@@ -6,24 +6,24 @@
 //! the bell and sleeping. A poller that leaves hands its role over to one that sits. With one
 //! thread in MPI nothing of this is used. `garonne_sync::waiters` says why no wake-up is lost.
 
-use super::EngineHost;
-use crate::environment::{Given, Surroundings};
+use super::LockedEngine;
+use crate::environment::{Environment, YieldOutcome};
 use crate::limits::{
     CATCH_LOOKS, CATCH_ROOM_MAX, CATCH_TURNS, CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST,
     SEATLESS_NAP, SERVED_BEFORE_ASIDE,
 };
-use crate::messaging::Awaits;
+use crate::messaging::WaitTarget;
 use garonne_engine::fast::recv::{Catch, Caught};
 use garonne_engine::observe::completion_events;
 use garonne_engine::transport::Rail;
-use garonne_sync::deferred_wake::Postponed;
-use garonne_sync::waiters::{Called, Seats, Who};
+use garonne_sync::deferred_wake::DeferredWakes;
+use garonne_sync::waiters::{WaiterId, Waiters, WakeReason};
 use std::sync::atomic::Ordering;
 
 /// The poller's role. Whoever holds it hands it over when it drops this.
-pub(super) struct Role<'a>(pub(super) &'a Seats);
+pub(super) struct Leadership<'a>(pub(super) &'a Waiters);
 
-impl Drop for Role<'_> {
+impl Drop for Leadership<'_> {
     fn drop(&mut self) {
         self.0.hand_over();
     }
@@ -33,15 +33,15 @@ impl Drop for Role<'_> {
 pub(super) const OTHER_WAIT: u64 = u64::MAX;
 
 /// The calling thread: the address of something that each has of its own.
-pub(super) fn myself() -> Who {
+pub(super) fn myself() -> WaiterId {
     thread_local! {
         static OWN: u64 = const { 0 };
     }
-    OWN.with(|own| Who::new(std::ptr::from_ref(own).addr()))
+    OWN.with(|own| WaiterId::new(std::ptr::from_ref(own).addr()))
 }
 
 /// What looking for a message with the engine in hand came to.
-enum Turn {
+enum CatchAttempt {
     Caught(Caught),
     /// It may come yet.
     InVain,
@@ -49,10 +49,14 @@ enum Turn {
     Troubled,
 }
 
-impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     /// The wait of one of several threads.
     #[inline(never)]
-    pub(super) fn wait_among(&self, awaits: &dyn Fn() -> Awaits, done: &mut dyn FnMut() -> bool) {
+    pub(super) fn wait_among(
+        &self,
+        awaits: &dyn Fn() -> WaitTarget,
+        done: &mut dyn FnMut() -> bool,
+    ) {
         let (who, mut seat, mut patient, mut lies) = (myself(), None, true, true);
         let mut lingering = self.porch.arrive(self.surroundings.patience());
         loop {
@@ -76,8 +80,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 lingering.ends();
                 self.rely();
                 match self.lie_beside(awaits, seen) {
-                    Some(Called::Poll) => {}
-                    Some(Called::Ask) => continue,
+                    Some(WakeReason::Poll) => {}
+                    Some(WakeReason::Ask) => continue,
                     None => {
                         lies = false;
                         continue;
@@ -96,14 +100,14 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                     .as_mut()
                     .map(|seat| seat.wait(awaits().encode(), seen, looks))
                 {
-                    Some(Called::Poll) => {
+                    Some(WakeReason::Poll) => {
                         seat = None;
                         if looks == 0 {
                             // Whoever left goes on, perhaps on this very core.
                             self.surroundings.give_way();
                         }
                     }
-                    Some(Called::Ask) => {
+                    Some(WakeReason::Ask) => {
                         patient = true;
                         continue;
                     }
@@ -135,7 +139,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             return;
         }
         self.looks.lend(come, |lent| {
-            self.wait_among(&|| Awaits::Memory(lent.id()), &mut || lent.came());
+            self.wait_among(&|| WaitTarget::Memory(lent.id()), &mut || lent.came());
         });
     }
 
@@ -144,9 +148,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     fn poll_for_all(
         &self,
         done: &mut dyn FnMut() -> bool,
-        awaits: Option<&dyn Fn() -> Awaits>,
+        awaits: Option<&dyn Fn() -> WaitTarget>,
     ) -> bool {
-        let role = Role(&self.seats);
+        let role = Leadership(&self.seats);
         if !self.lending.door.gate.is_kept() {
             self.polls_itself();
         }
@@ -167,8 +171,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// A thread polls from now on. If it is blocked in a receive the next message may be its,
     /// though another lies on the bell that is blocked in one of the same pattern, since nobody has
     /// to be woken then.
-    fn begins_to_serve(&self, awaits: Option<&dyn Fn() -> Awaits>) {
-        let Some(Awaits::Receive(name, pattern)) = awaits.map(|awaits| awaits()) else {
+    fn begins_to_serve(&self, awaits: Option<&dyn Fn() -> WaitTarget>) {
+        let Some(WaitTarget::Receive(name, pattern)) = awaits.map(|awaits| awaits()) else {
             return self.served.store(OTHER_WAIT, Ordering::Relaxed);
         };
         self.served
@@ -180,15 +184,15 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// Whether the thread is blocked in a receive of the pattern that who polls receives, too: the
     /// next message is that one's, and this thread had better sleep.
-    fn is_rival(&self, awaits: &dyn Fn() -> Awaits) -> bool {
+    fn is_rival(&self, awaits: &dyn Fn() -> WaitTarget) -> bool {
         let served = self.served.load(Ordering::Relaxed);
         served != OTHER_WAIT
-            && matches!(awaits(), Awaits::Receive(_, pattern) if completion_events::word(&pattern) == served)
+            && matches!(awaits(), WaitTarget::Receive(_, pattern) if completion_events::word(&pattern) == served)
     }
 
     /// The poller leaves, and its role goes to who lies on the bell, or to one that sits, if there
     /// is one.
-    fn resign(&self, role: Role<'_>) {
+    fn resign(&self, role: Leadership<'_>) {
         if self.lay_back() {
             return std::mem::forget(role);
         }
@@ -225,13 +229,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if !self.seats.begin(myself()) && !self.relieve() {
             return None;
         }
-        let role = Role(&self.seats);
+        let role = Leadership(&self.seats);
         let mut turns = 0..CATCH_TURNS;
         let caught = loop {
             match turns.next().map(|_| self.catch_in_turn(catch)) {
-                Some(Turn::Caught(caught)) => break Some(caught),
-                Some(Turn::InVain) => self.yield_engine(),
-                Some(Turn::Troubled) | None => break None,
+                Some(CatchAttempt::Caught(caught)) => break Some(caught),
+                Some(CatchAttempt::InVain) => self.yield_engine(),
+                Some(CatchAttempt::Troubled) | None => break None,
             }
         };
         if caught.is_some() {
@@ -260,13 +264,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// Looks for it some times with the engine in hand, which others then may have.
-    fn catch_in_turn(&self, catch: &Catch) -> Turn {
+    fn catch_in_turn(&self, catch: &Catch) -> CatchAttempt {
         let mut shard = self.enter();
         let before = shard.completions();
         let turn = match shard.recv_quick(catch, CATCH_LOOKS) {
-            Some(caught) => Turn::Caught(caught),
-            None if shard.may_catch(catch) => Turn::InVain,
-            None => Turn::Troubled,
+            Some(caught) => CatchAttempt::Caught(caught),
+            None if shard.may_catch(catch) => CatchAttempt::InVain,
+            None => CatchAttempt::Troubled,
         };
         // Work that is left is seen to by who polls next.
         let changed = shard.completions() != before;
@@ -281,9 +285,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             return;
         }
         // They want the lock of the looks at once.
-        let _wakes = Postponed::new();
+        let _wakes = DeferredWakes::new();
         self.looks.take(|id| {
-            let word = Awaits::Memory(id).encode();
+            let word = WaitTarget::Memory(id).encode();
             self.seats.tell(|awaited| awaited == word);
         });
     }
@@ -291,7 +295,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// The poller is about to look again: another thread of its rank may need its core first.
     /// `calls`: it called so many.
     #[inline]
-    pub(super) fn let_run(&self, courtesy: &mut Courtesy, calls: u32) {
+    pub(super) fn let_run(&self, courtesy: &mut CoreYield, calls: u32) {
         let sat = std::mem::replace(&mut courtesy.sat, self.seats.sat());
         let calls = if calls > 0 && self.porch.has_room(self.surroundings.patience()) {
             // Nobody needs this core.
@@ -311,12 +315,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if calls > 0 {
             // One that needs little time has sat down since, perhaps before the core was given
             // away: who is woken may get it at once.
-            let taken = given == Given::Taken || self.seats.sat() != sat;
+            let taken = given == YieldOutcome::Taken || self.seats.sat() != sat;
             self.crowded.store(taken, Ordering::Relaxed);
         }
         courtesy.gap = match given {
-            Given::Taken => GIVE_WAY_FIRST,
-            Given::InVain => (courtesy.gap * 2).min(GIVE_WAY_LAST),
+            YieldOutcome::Taken => GIVE_WAY_FIRST,
+            YieldOutcome::InVain => (courtesy.gap * 2).min(GIVE_WAY_LAST),
         };
         courtesy.left = courtesy.gap;
     }
@@ -325,7 +329,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// while nothing came of its own: the one that was called now polls sooner for itself than it
     /// is called.
     #[inline]
-    pub(super) fn serves_others(&self, courtesy: &Courtesy, calls: u32) -> bool {
+    pub(super) fn serves_others(&self, courtesy: &CoreYield, calls: u32) -> bool {
         calls == 1
             && courtesy.served >= SERVED_BEFORE_ASIDE
             && self.porch.has_room(self.surroundings.patience())
@@ -346,7 +350,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 /// When the poller gives its core away, which a thread of this rank may want that it called, or
 /// that handed the role over and goes on: after each call, and then ever more rarely while nobody
 /// takes it.
-pub(super) struct Courtesy {
+pub(super) struct CoreYield {
     /// Who was called so far.
     called: u32,
     /// How many of those since it began.
@@ -359,9 +363,9 @@ pub(super) struct Courtesy {
     left: u32,
 }
 
-impl Courtesy {
+impl CoreYield {
     /// For a poller that begins now.
-    pub(super) fn new(seats: &Seats) -> Self {
+    pub(super) fn new(seats: &Waiters) -> Self {
         Self {
             called: seats.called(),
             served: 0,
@@ -373,7 +377,7 @@ impl Courtesy {
 
     /// How many were called since this was last asked.
     #[inline]
-    pub(super) fn calls(&mut self, seats: &Seats) -> u32 {
+    pub(super) fn calls(&mut self, seats: &Waiters) -> u32 {
         let called = seats.called();
         let calls = called.wrapping_sub(std::mem::replace(&mut self.called, called));
         self.served = self.served.saturating_add(calls);

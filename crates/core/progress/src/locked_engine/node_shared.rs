@@ -1,9 +1,9 @@
 //! What an engine's host offers to collectives of one node: its rail's shared memory and regions,
 //! and a place to say what is met.
 
-use super::{EngineHost, lock};
-use crate::environment::Surroundings;
-use crate::messaging::Together;
+use super::{LockedEngine, lock};
+use crate::environment::Environment;
+use crate::messaging::NodeShared;
 use garonne_engine::api::{Context, Error, Peer};
 use garonne_engine::observe::events::Meeting;
 use garonne_engine::protocol::offload::{Lift, Lifted};
@@ -11,7 +11,7 @@ use garonne_engine::transport::{Bulk, Descriptor, Exposing, Rail, Token};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 
-impl<R: Rail + Send, S: Surroundings> Together for EngineHost<R, S> {
+impl<R: Rail + Send, S: Environment> NodeShared for LockedEngine<R, S> {
     fn commons(&self, owner: Peer) -> Option<Segment> {
         self.enter().rail().commons(owner)
     }

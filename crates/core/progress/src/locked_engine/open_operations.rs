@@ -9,13 +9,13 @@ use garonne_engine::api::Request;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(super) struct LeftOpen {
+pub(super) struct OpenOperations {
     operations: Vec<Request>,
     /// Length at which all that are over are taken out.
     sweep_at: usize,
 }
 
-impl Default for LeftOpen {
+impl Default for OpenOperations {
     fn default() -> Self {
         Self {
             operations: Vec::new(),
@@ -24,7 +24,7 @@ impl Default for LeftOpen {
     }
 }
 
-impl LeftOpen {
+impl OpenOperations {
     /// Notes an operation. `true`: no other goes on.
     pub(super) fn add(&mut self, operation: Request, is_over: impl Fn(Request) -> bool) -> bool {
         let alone = !self.goes_on(&is_over);
@@ -77,7 +77,7 @@ mod tests {
             asked.set(asked.get() + 1);
             operation.index < over.get()
         };
-        let mut open = LeftOpen::default();
+        let mut open = OpenOperations::default();
         for index in 0..count {
             assert_eq!(open.add(operation(index), is_over), index == 0);
         }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn what_is_over_does_not_pile_up_behind_what_goes_on() {
-        let mut open = LeftOpen::default();
+        let mut open = OpenOperations::default();
         let over: HashSet<u32> = (1..100_000).collect();
         open.add(operation(0), |operation| over.contains(&operation.index));
         for index in 1..100_000 {

@@ -12,26 +12,26 @@
 //! shard.
 
 use super::async_progress::OFF;
-use super::multi_wait::{Role, myself};
-use super::open_operations::LeftOpen;
-use super::progress::Look;
-use super::{By, EngineHost, lock};
-use crate::environment::Surroundings;
+use super::multi_wait::{Leadership, myself};
+use super::open_operations::OpenOperations;
+use super::progress::LockPolicy;
+use super::{LockedEngine, ProgressCaller, lock};
+use crate::environment::Environment;
 use crate::limits::{BESIDE_DOUBLINGS, BESIDE_EVERY, BESIDE_NAP};
-use crate::messaging::{Awaited, Host};
+use crate::messaging::{Messaging, WaitKey};
 use garonne_engine::api::{Request, SHARDS_MAX};
 use garonne_engine::engine::Shard;
 use garonne_engine::transport::Rail;
 use garonne_sync::pad::CachePadded;
-use garonne_sync::progress_owner::For;
+use garonne_sync::progress_owner::WakeupScope;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// All shards of a rank.
-pub(crate) struct Shards<R, S> {
-    hosts: [OnceLock<Weak<EngineHost<R, S>>>; SHARDS_MAX],
+pub(crate) struct ShardSet<R, S> {
+    hosts: [OnceLock<Weak<LockedEngine<R, S>>>; SHARDS_MAX],
     /// Threads that wait in the first shard for what may come in any.
     anywhere: AtomicU32,
     /// Those, and the steppers of the first shard.
@@ -39,13 +39,13 @@ pub(crate) struct Shards<R, S> {
     /// Whether something may be open in the first shard that needs hands.
     first_open: Arc<CachePadded<AtomicBool>>,
     /// The rank as steppers know it.
-    whole: Weak<dyn Host>,
+    whole: Weak<dyn Messaging>,
 }
 
 /// One host's place among them.
-pub(super) struct Beside<R, S> {
+pub(super) struct ShardLinks<R, S> {
     shard: usize,
-    shards: Arc<Shards<R, S>>,
+    shards: Arc<ShardSet<R, S>>,
     /// Shards, as bits, whose pollers sleep and lean on who polls this one.
     leaners: AtomicU32,
     /// Shards, as bits, in which threads left something open that now sit here, or that left it to
@@ -66,18 +66,18 @@ fn forget(shard: usize) {
 }
 
 /// A thread waits for what may come in any shard.
-pub(crate) struct Anywhere<'a, R, S>(&'a Shards<R, S>);
+pub(crate) struct AnyShardWait<'a, R, S>(&'a ShardSet<R, S>);
 
-impl<R, S> Drop for Anywhere<'_, R, S> {
+impl<R, S> Drop for AnyShardWait<'_, R, S> {
     fn drop(&mut self) {
         self.0.anywhere.fetch_sub(1, Ordering::SeqCst);
         self.0.interest.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl<R, S> Shards<R, S> {
+impl<R, S> ShardSet<R, S> {
     /// Those of the rank that steppers know as `whole`.
-    pub(crate) fn new(whole: Weak<dyn Host>, first: &EngineHost<R, S>) -> Arc<Self> {
+    pub(crate) fn new(whole: Weak<dyn Messaging>, first: &LockedEngine<R, S>) -> Arc<Self> {
         Arc::new(Self {
             whole,
             hosts: [const { OnceLock::new() }; SHARDS_MAX],
@@ -89,25 +89,25 @@ impl<R, S> Shards<R, S> {
 
     /// From now on what completes anywhere is told in the first shard. Before what is awaited is
     /// asked after.
-    pub(crate) fn anywhere(&self) -> Anywhere<'_, R, S> {
+    pub(crate) fn anywhere(&self) -> AnyShardWait<'_, R, S> {
         self.interest.fetch_add(1, Ordering::SeqCst);
         self.anywhere.fetch_add(1, Ordering::SeqCst);
-        Anywhere(self)
+        AnyShardWait(self)
     }
 
-    fn host(&self, shard: usize) -> Option<Arc<EngineHost<R, S>>> {
+    fn host(&self, shard: usize) -> Option<Arc<LockedEngine<R, S>>> {
         self.hosts.get(shard)?.get()?.upgrade()
     }
 
     /// Of these the ones that are open, but this one.
-    fn others(&self, shard: usize, which: u32) -> impl Iterator<Item = Arc<EngineHost<R, S>>> {
+    fn others(&self, shard: usize, which: u32) -> impl Iterator<Item = Arc<LockedEngine<R, S>>> {
         (0..SHARDS_MAX)
             .filter(move |other| *other != shard && which >> other & 1 != 0)
             .filter_map(|other| self.host(other))
     }
 }
 
-impl<R, S> Beside<R, S> {
+impl<R, S> ShardLinks<R, S> {
     /// Other shards in which the calling thread left something open.
     #[inline]
     fn others_of_thread(&self) -> u32 {
@@ -122,17 +122,18 @@ impl<R, S> Beside<R, S> {
 }
 
 /// Another shard of which the caller has the poller's role, its bell armed.
-pub(super) struct Covered<R: Rail + Send, S: Surroundings> {
-    host: Arc<EngineHost<R, S>>,
+pub(super) struct CoveredShard<R: Rail + Send, S: Environment> {
+    host: Arc<LockedEngine<R, S>>,
     pub(super) ticket: u32,
     seen: u64,
 }
 
-impl<R: Rail + Send, S: Surroundings> Covered<R, S> {
+impl<R: Rail + Send, S: Environment> CoveredShard<R, S> {
     /// Looks once more. `true`: something moved.
     pub(super) fn look(&self) -> bool {
         self.host.look_for_others();
-        self.host.advance(By::Program, Look::Surely)
+        self.host
+            .advance(ProgressCaller::Program, LockPolicy::Surely)
     }
 
     /// The caller is about to sleep. `false`: it is to look again first.
@@ -152,21 +153,21 @@ impl<R: Rail + Send, S: Surroundings> Covered<R, S> {
     }
 }
 
-impl<R: Rail + Send, S: Surroundings> Drop for Covered<R, S> {
+impl<R: Rail + Send, S: Environment> Drop for CoveredShard<R, S> {
     fn drop(&mut self) {
         self.host.dozing.store(false, Ordering::SeqCst);
         self.host.enter().rail().disarm();
-        drop(Role(&self.host.seats));
+        drop(Leadership(&self.host.seats));
         self.host.resigned();
     }
 }
 
-impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     /// Makes this the host of one of a rank's shards. Once, before it is used.
-    pub(crate) fn stand(self: &Arc<Self>, shard: usize, shards: &Arc<Shards<R, S>>) {
+    pub(crate) fn stand(self: &Arc<Self>, shard: usize, shards: &Arc<ShardSet<R, S>>) {
         let place = shards.hosts.get(shard);
         let placed = place.is_some_and(|place| place.set(Arc::downgrade(self)).is_ok());
-        let beside = Beside {
+        let beside = ShardLinks {
             shard,
             shards: shards.clone(),
             leaners: AtomicU32::new(0),
@@ -180,7 +181,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// The rank as its steppers know it, if that is not this host alone.
-    pub(super) fn whole(&self) -> Option<Arc<dyn Host>> {
+    pub(super) fn whole(&self) -> Option<Arc<dyn Messaging>> {
         self.beside.get()?.shards.whole.upgrade()
     }
 
@@ -209,26 +210,28 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             return false;
         };
         if beside.awaits_all() {
-            return self.look_beside(By::Program);
+            return self.look_beside(ProgressCaller::Program);
         }
         let which = beside.others_of_thread() | beside.relied.load(Ordering::Relaxed);
-        which != 0 && looks.is_multiple_of(BESIDE_EVERY) && self.look_at(which, By::Program)
+        which != 0
+            && looks.is_multiple_of(BESIDE_EVERY)
+            && self.look_at(which, ProgressCaller::Program)
     }
 
     /// Looks at all shards that nobody polls. `true`: something moved.
     #[inline(never)]
-    pub(super) fn look_beside(&self, by: By) -> bool {
+    pub(super) fn look_beside(&self, by: ProgressCaller) -> bool {
         self.look_at(u32::MAX, by)
     }
 
-    fn look_at(&self, which: u32, by: By) -> bool {
+    fn look_at(&self, which: u32, by: ProgressCaller) -> bool {
         let Some(beside) = self.beside.get() else {
             return false;
         };
         let mut moved = false;
         for host in beside.shards.others(beside.shard, which) {
             if !host.seats.is_polled() {
-                moved |= host.advance(by, Look::IfFree);
+                moved |= host.advance(by, LockPolicy::IfFree);
             }
         }
         moved
@@ -236,7 +239,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
 
     /// Takes the roles of those that the caller has to see to while it sleeps and nobody polls, and
     /// arms their bells; leans on who polls the others of those.
-    pub(super) fn cover_beside(&self) -> Vec<Covered<R, S>> {
+    pub(super) fn cover_beside(&self) -> Vec<CoveredShard<R, S>> {
         let Some(beside) = self.beside.get() else {
             return Vec::new();
         };
@@ -302,7 +305,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         // Without the host itself, as a rule: threads of all shards ask this at each wait, and
         // would count themselves in and out.
         let first = self.beside.get().filter(|beside| beside.shard != 0);
-        first.is_some_and(|Beside { shards, .. }| {
+        first.is_some_and(|ShardLinks { shards, .. }| {
             let waiting = shards.anywhere.load(Ordering::Relaxed);
             let steppers = shards.interest.load(Ordering::Relaxed) != waiting;
             let is_busy = steppers || shards.first_open.load(Ordering::Relaxed);
@@ -376,7 +379,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         which
     }
 
-    fn covered(self: Arc<Self>, by: usize, surely: bool) -> Option<Covered<R, S>> {
+    fn covered(self: Arc<Self>, by: usize, surely: bool) -> Option<CoveredShard<R, S>> {
         let beside = self.beside.get()?;
         if !surely && !self.wants_somebody() {
             forget(beside.shard);
@@ -391,7 +394,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         let seen = self.seats.news();
         let ticket = self.enter().rail().arm();
-        Some(Covered {
+        Some(CoveredShard {
             host: self,
             ticket,
             seen,
@@ -476,7 +479,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             let is_due = |waiter| shard.has_ended_for(waiter);
             first
                 .seats
-                .tell(|awaited| matches!(Awaited::decode(awaited), Awaited::AnyOf(waiter) if is_due(waiter)));
+                .tell(|awaited| matches!(WaitKey::decode(awaited), WaitKey::AnyOf(waiter) if is_due(waiter)));
         }
     }
 
@@ -486,7 +489,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         if self.stepping.load(Ordering::SeqCst) > 0 {
             self.stepped_at.store(u64::MAX, Ordering::Release);
             // Whoever this is may be the helper, which runs no code of the program's.
-            self.run_steppers(By::Helper);
+            self.run_steppers(ProgressCaller::Helper);
         }
         self.announce(|_| false);
     }
@@ -518,11 +521,11 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             return false;
         }
         let looks = self.in_vain.fetch_add(1, Ordering::Relaxed);
-        looks.is_multiple_of(BESIDE_EVERY) && self.look_beside(By::Program)
+        looks.is_multiple_of(BESIDE_EVERY) && self.look_beside(ProgressCaller::Program)
     }
 
     /// The program goes on with this operation of another shard open: as
-    /// [`EngineHost::open_operations`], of the first.
+    /// [`LockedEngine::open_operations`], of the first.
     #[cold]
     #[inline(never)]
     pub(crate) fn left_open_beside(&self, host: &Arc<Self>, request: Request) {
@@ -537,7 +540,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let mut open = lock(&self.lending.open_beside);
         let known = open.iter().position(|(other, _)| Arc::ptr_eq(other, host));
         let known = known.unwrap_or_else(|| {
-            open.push((host.clone(), LeftOpen::default()));
+            open.push((host.clone(), OpenOperations::default()));
             open.len() - 1
         });
         let first = open[known]
@@ -553,7 +556,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         drop(open);
         // The helper leaves it to whoever polls.
         self.entrust(host.beside.get().map_or(0, |beside| 1 << beside.shard));
-        self.left(site, For::Answers, alone);
+        self.left(site, WakeupScope::Answers, alone);
     }
 
     /// Looks at the shards of those, after the words were armed. `true`: there is work left.

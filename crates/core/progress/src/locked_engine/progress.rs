@@ -4,19 +4,19 @@
 //! Part of `locked_engine`. Any thread may advance a host; one at a time runs the steppers, and
 //! news that come to another meanwhile are not lost. A look that finds the engine taken is no look:
 //! its holder may look for other things, or for nothing. So whoever is to sleep afterwards looks
-//! [`Look::Surely`].
+//! [`LockPolicy::Surely`].
 
-use super::{By, EngineHost, lock};
-use crate::environment::Surroundings;
+use super::{LockedEngine, ProgressCaller, lock};
+use crate::environment::Environment;
 use crate::limits::{ENDED_KNOWN, OPEN_FEW};
-use crate::messaging::{Awaited, Host, Stepper};
+use crate::messaging::{Messaging, Stepper, WaitKey};
 use garonne_engine::transport::Rail;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What a look does that finds the engine taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum LockPolicy {
     /// It is left out: for those who look again before they sleep.
     IfFree,
     /// It waits, for its turn: the look after arming a bell, before sleep. What came before the
@@ -24,9 +24,9 @@ pub(super) enum Look {
     Surely,
 }
 
-impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
+impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Polls once, advances the engine and the steppers. `true` if anything moved.
-    pub(super) fn advance(&self, by: By, look: Look) -> bool {
+    pub(super) fn advance(&self, by: ProgressCaller, look: LockPolicy) -> bool {
         let Some(mut shard) = self.shard.try_alone() else {
             return self.advance_shared(by, look);
         };
@@ -38,18 +38,18 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// Polls once, after whoever has the engine just now. `true` if anything moved.
     pub(crate) fn progress_surely(&self) -> bool {
-        self.advance(By::Program, Look::Surely)
+        self.advance(ProgressCaller::Program, LockPolicy::Surely)
     }
 
     /// The same where several threads share the engine: it is held for moments only, and not while
     /// bytes of large messages move.
     #[inline(never)]
-    fn advance_shared(&self, by: By, look: Look) -> bool {
+    fn advance_shared(&self, by: ProgressCaller, look: LockPolicy) -> bool {
         self.yield_engine();
         let mut shard = match (self.try_enter_to_look(), look) {
             (Some(shard), _) => shard,
-            (None, Look::Surely) => self.enter(),
-            (None, Look::IfFree) => return false,
+            (None, LockPolicy::Surely) => self.enter(),
+            (None, LockPolicy::IfFree) => return false,
         };
         let before = shard.completions();
         let mut moved = shard.progress_briefly();
@@ -74,7 +74,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
             self.stir();
         }
         let moved = self.step(after, by) || moved;
-        if moved && by == By::Program {
+        if moved && by == ProgressCaller::Program {
             self.hand_over();
         }
         moved
@@ -82,7 +82,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// Runs the steppers if something happened since they last ran, or if one looks at memory.
     /// `true` if any finished or something happened meanwhile.
-    pub(super) fn step(&self, completions: u64, by: By) -> bool {
+    pub(super) fn step(&self, completions: u64, by: ProgressCaller) -> bool {
         if self.stepping.load(Ordering::SeqCst) == 0 {
             return false;
         }
@@ -99,7 +99,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     pub(super) fn step_if_few(&self, completions: u64) -> bool {
         let open = self.stepping.load(Ordering::SeqCst) as usize;
         if open < OPEN_FEW || open.is_power_of_two() {
-            self.step(completions, By::Program);
+            self.step(completions, ProgressCaller::Program);
             return true;
         }
         self.looking.load(Ordering::SeqCst) == 0
@@ -108,7 +108,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
     /// Runs the steppers; whoever finds another thread at it leaves them to that one, which then
     /// runs them once more. `true` if any finished.
-    pub(super) fn run_steppers(&self, by: By) -> bool {
+    pub(super) fn run_steppers(&self, by: ProgressCaller) -> bool {
         let mut finished = false;
         self.steppers
             .attend(|steppers| finished |= self.run_all(steppers, by));
@@ -118,11 +118,11 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     /// Steps those that were just attached, and nobody else: what these wait for has not changed by
     /// that, and what a first step brings about for others is counted among the completions, by
     /// which the next look tells them. Whoever finds another thread at it leaves all to that one.
-    pub(super) fn welcome(&self, by: By) {
+    pub(super) fn welcome(&self, by: ProgressCaller) {
         let Some(mut steppers) = self.steppers.begin() else {
             return;
         };
-        let run = self.step_newcomers(steppers.value(), by, Run::default());
+        let run = self.step_newcomers(steppers.value(), by, StepperRun::default());
         self.account(run);
         // News that came to another thread meanwhile are for all.
         if steppers.end() {
@@ -131,19 +131,24 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// One run of all steppers, and of those that come meanwhile.
-    fn run_all(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: By) -> bool {
-        let mut run = Run::default();
+    fn run_all(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: ProgressCaller) -> bool {
+        let mut run = StepperRun::default();
         let whole = self.whole();
-        let host: &dyn Host = whole.as_deref().map_or(self, |whole| whole);
+        let host: &dyn Messaging = whole.as_deref().map_or(self, |whole| whole);
         steppers.retain(|stepper| self.goes_on(stepper, (host, by), &mut run));
         let run = self.step_newcomers(steppers, by, run);
         self.account(run)
     }
 
     /// Takes in those that were attached, and those that come while they are stepped.
-    fn step_newcomers(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: By, mut run: Run) -> Run {
+    fn step_newcomers(
+        &self,
+        steppers: &mut Vec<Arc<dyn Stepper>>,
+        by: ProgressCaller,
+        mut run: StepperRun,
+    ) -> StepperRun {
         let whole = self.whole();
-        let host: &dyn Host = whole.as_deref().map_or(self, |whole| whole);
+        let host: &dyn Messaging = whole.as_deref().map_or(self, |whole| whole);
         // Not kept locked: a step may attach.
         let next = || lock(&self.newcomers).pop_front();
         while let Some(stepper) = next() {
@@ -158,10 +163,10 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     fn goes_on(
         &self,
         stepper: &Arc<dyn Stepper>,
-        (host, by): (&dyn Host, By),
-        run: &mut Run,
+        (host, by): (&dyn Messaging, ProgressCaller),
+        run: &mut StepperRun,
     ) -> bool {
-        if by == By::Helper && stepper.runs_user_code() {
+        if by == ProgressCaller::Helper && stepper.runs_user_code() {
             run.left = true;
             return true;
         }
@@ -179,8 +184,8 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// Tells what came of a run. `true`: some are over.
-    fn account(&self, run: Run) -> bool {
-        let Run { finished, left, .. } = run;
+    fn account(&self, run: StepperRun) -> bool {
+        let StepperRun { finished, left, .. } = run;
         self.stepping.fetch_sub(finished, Ordering::SeqCst);
         self.count_interest(-(finished as i32));
         if left {
@@ -196,7 +201,7 @@ impl<R: Rail + std::marker::Send, S: Surroundings> EngineHost<R, S> {
 
 /// What came of stepping.
 #[derive(Default)]
-struct Run {
+struct StepperRun {
     /// Steppers that are over.
     finished: u32,
     /// The first of them.
@@ -205,7 +210,7 @@ struct Run {
     left: bool,
 }
 
-impl Run {
+impl StepperRun {
     fn end(&mut self, stepper: &Arc<dyn Stepper>) {
         if let Some(place) = self.ended.get_mut(self.finished as usize) {
             *place = Some(stepper.clone());
@@ -214,12 +219,12 @@ impl Run {
     }
 
     /// Whether who waits for this is to ask again, or to step what was left.
-    fn is_news_for(&self, awaited: Awaited) -> bool {
+    fn is_news_for(&self, awaited: WaitKey) -> bool {
         let all = self.left || self.finished as usize > ENDED_KNOWN;
         let mut ended = self.ended.iter().flatten();
         match awaited {
-            Awaited::Stepper(_) => all || ended.any(|stepper| Awaited::end_of(stepper) == awaited),
-            Awaited::AnyOf(waiter) => {
+            WaitKey::Stepper(_) => all || ended.any(|stepper| WaitKey::end_of(stepper) == awaited),
+            WaitKey::AnyOf(waiter) => {
                 let is_its = |stepper: &Arc<dyn Stepper>| {
                     stepper.waiter().is_some_and(|noted| noted.is(waiter))
                 };

@@ -2,8 +2,8 @@
 //! again, it looks at the gate instead of sleeping, and while the gate is lent at the engine.
 //!
 //! Part of `locked_engine`. To be woken takes longer than most messages do (5 to 50 µs in a virtual
-//! machine), so where whole cores are idle ([`Surroundings::vigil`]) a helper that was needed
-//! lately is not: who lends sees that it looks ([`Vigil`]), and neither calls it nor has peers call
+//! machine), so where whole cores are idle ([`Environment::vigil`]) a helper that was needed
+//! lately is not: who lends sees that it looks ([`ProgressSpin`]), and neither calls it nor has peers call
 //! it; it finds what came by itself, also what nobody would call it for. While the gate is kept it
 //! reads words that the program's thread writes only when it lends, and nothing of the engine. It
 //! sleeps when nothing was lent and nothing moved for the time of a vigil, and at once, for longer
@@ -11,17 +11,17 @@
 //! program's thread calls a helper that sleeps only when it has lent several times in a row, each
 //! soon after the one before, and ever more rarely where that does not pay.
 
-use super::progress::Look;
-use super::progress_wakeup::Words;
-use super::{By, EngineHost};
-use crate::environment::Surroundings;
+use super::progress::LockPolicy;
+use super::progress_wakeup::WakeupWords;
+use super::{LockedEngine, ProgressCaller};
+use crate::environment::Environment;
 use crate::limits::{
     VIGIL_CALLS, VIGIL_CALLS_MOST, VIGIL_GUESS, VIGIL_LOOKS, VIGIL_PAUSE, VIGIL_PAUSE_MOST,
 };
 use crate::sys;
 use garonne_engine::transport::Rail;
 use garonne_sync::pad::CachePadded;
-use garonne_sync::progress_owner::{Call, Inside, Vigil};
+use garonne_sync::progress_owner::{ProgressSpin, ProgressThreadGuard, ProgressWakeup};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -29,24 +29,24 @@ use std::time::Duration;
 const UNKNOWN: u64 = u64::MAX;
 
 /// What helper and lender know of vigils. Times are in nanoseconds since the host was made. All but
-/// the [`Vigil`] itself are hints: a stale one costs a needless or missed call. What the one writes
+/// the [`ProgressSpin`] itself are hints: a stale one costs a needless or missed call. What the one writes
 /// often has lines of its own, since the other looks at it all the time.
 #[derive(Debug)]
-pub(super) struct Vigils {
-    pub(super) kept: Vigil,
+pub(super) struct SpinControl {
+    pub(super) kept: ProgressSpin,
     /// How long one lasts; 0: there are none here.
     length: AtomicU64,
     /// None before this, since others wanted the helper's core.
     not_before: AtomicU64,
     /// When hands were last lent.
     lent_at: CachePadded<AtomicU64>,
-    helpers: CachePadded<Helpers>,
-    lenders: CachePadded<Lenders>,
+    helpers: CachePadded<WorkerSide>,
+    lenders: CachePadded<ProgramSide>,
 }
 
 /// What only the helper touches.
 #[derive(Debug, Default)]
-struct Helpers {
+struct WorkerSide {
     /// Until when it looks on, as far as it knows.
     until: AtomicU64,
     /// What its word was at the end of the last one, as if armed: unchanged, nobody has called it
@@ -58,7 +58,7 @@ struct Helpers {
     put_aside: AtomicI64,
 }
 
-impl Helpers {
+impl WorkerSide {
     /// A few looks took long: whether others got the core since this was last asked. What the
     /// kernel itself does there, or the machine below, is nobody who wants it.
     fn was_put_aside(&self) -> bool {
@@ -69,7 +69,7 @@ impl Helpers {
 
 /// What only the program's thread touches.
 #[derive(Debug)]
-struct Lenders {
+struct ProgramSide {
     /// When it last left something open, lent for or not.
     left_at: AtomicU64,
     /// That was within the time of a vigil after the time before.
@@ -82,15 +82,15 @@ struct Lenders {
     served: AtomicU32,
 }
 
-impl Vigils {
+impl SpinControl {
     pub(super) fn new() -> Self {
         Self {
-            kept: Vigil::new(),
+            kept: ProgressSpin::new(),
             length: AtomicU64::new(UNKNOWN),
             not_before: AtomicU64::new(0),
             lent_at: CachePadded::default(),
             helpers: CachePadded::default(),
-            lenders: CachePadded(Lenders {
+            lenders: CachePadded(ProgramSide {
                 left_at: AtomicU64::new(0),
                 often: AtomicBool::new(false),
                 asleep: AtomicU32::new(0),
@@ -109,7 +109,7 @@ impl Vigils {
     /// program may wait at once.
     pub(super) fn note_left(&self, now: Duration) {
         let now = now.as_nanos() as u64;
-        let Lenders { left_at, often, .. } = &*self.lenders;
+        let ProgramSide { left_at, often, .. } = &*self.lenders;
         let gap = now.saturating_sub(left_at.load(Ordering::Relaxed));
         let length = match self.length.load(Ordering::Relaxed) {
             UNKNOWN => VIGIL_GUESS.as_nanos() as u64,
@@ -138,7 +138,7 @@ impl Vigils {
     pub(super) fn see(&self) -> bool {
         let sees = self.kept.sees();
         if sees {
-            let Lenders { asleep, served, .. } = &*self.lenders;
+            let ProgramSide { asleep, served, .. } = &*self.lenders;
             asleep.store(0, Ordering::Relaxed);
             served.store(
                 served.load(Ordering::Relaxed).wrapping_add(1),
@@ -151,7 +151,7 @@ impl Vigils {
     /// Hands were lent that the helper does not see: whether it is to be called, so that it is
     /// awake the next times.
     pub(super) fn are_to_begin(&self) -> bool {
-        let Lenders { asleep, often, .. } = &*self.lenders;
+        let ProgramSide { asleep, often, .. } = &*self.lenders;
         if !often.load(Ordering::Relaxed) {
             asleep.store(0, Ordering::Relaxed);
             return false;
@@ -168,7 +168,7 @@ impl Vigils {
         if self.lent_at() < self.not_before.load(Ordering::Relaxed) {
             return false;
         }
-        let Lenders {
+        let ProgramSide {
             asleep,
             calls_after,
             served,
@@ -212,26 +212,26 @@ fn as_armed(word: &AtomicU32) -> u32 {
 }
 
 /// Looks in a row that bring nothing, of which some ask for the time.
-struct Looks {
+struct IdlePolls {
     idle: u32,
     last: u64,
 }
 
 /// What the time said.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Time {
+enum SpinTime {
     GoesOn,
     IsUp,
 }
 
-impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     fn vigil_now(&self) -> u64 {
         self.lending.now().as_nanos() as u64
     }
 
     /// A turn of the helper begins: it stays awake from now on, if it was called, or hands were
     /// lent lately.
-    pub(super) fn begin_vigil(&self, words: Option<&Words>) {
+    pub(super) fn begin_vigil(&self, words: Option<&WakeupWords>) {
         let vigils = &self.lending.vigils;
         if vigils.length.load(Ordering::Relaxed) == UNKNOWN {
             let length = self.surroundings.vigil().as_nanos() as u64;
@@ -256,38 +256,38 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
     }
 
-    fn looks(&self) -> Looks {
-        Looks {
+    fn looks(&self) -> IdlePolls {
+        IdlePolls {
             idle: 0,
             last: self.vigil_now(),
         }
     }
 
     /// A look brought nothing.
-    fn looked(&self, looks: &mut Looks) -> Time {
+    fn looked(&self, looks: &mut IdlePolls) -> SpinTime {
         looks.idle = looks.idle.wrapping_add(1);
         std::hint::spin_loop();
         if !looks.idle.is_multiple_of(VIGIL_LOOKS) {
-            return Time::GoesOn;
+            return SpinTime::GoesOn;
         }
         let vigils = &self.lending.vigils;
         let (now, length) = (self.vigil_now(), vigils.length().unwrap_or(0));
         let gap = now.saturating_sub(std::mem::replace(&mut looks.last, now));
         if gap > self.surroundings.away().as_nanos() as u64 && vigils.helpers.was_put_aside() {
             vigils.were_disturbed(now);
-            return Time::IsUp;
+            return SpinTime::IsUp;
         }
         let lent = vigils.lent_at() + length;
         if now < vigils.helpers.until.load(Ordering::Relaxed).max(lent) {
-            return Time::GoesOn;
+            return SpinTime::GoesOn;
         }
         vigils.helpers.pause.store(0, Ordering::Relaxed);
-        Time::IsUp
+        SpinTime::IsUp
     }
 
     /// The helper, which has seen its word as `seen` before its turn, is about to sleep. `true`:
     /// there is another turn to take.
-    pub(super) fn keep_vigil(&self, call: Call<'_>, seen: u32) -> bool {
+    pub(super) fn keep_vigil(&self, call: ProgressWakeup<'_>, seen: u32) -> bool {
         let lending = &self.lending;
         if !lending.vigils.kept.is_kept() {
             return false;
@@ -297,7 +297,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             if call.word().load(Ordering::Relaxed) != seen || self.is_hand_wanted() {
                 return true;
             }
-            if self.looked(&mut looks) == Time::IsUp {
+            if self.looked(&mut looks) == SpinTime::IsUp {
                 break;
             }
         }
@@ -315,7 +315,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// As `work_inside` for a helper that stays awake: until somebody of the rank is there, or
     /// nothing that is open is left, or its time is up. That it is as well when the program forks,
     /// which waits for the end of a turn.
-    pub(super) fn work_awake(&self, inside: &Inside<'_>) -> u32 {
+    pub(super) fn work_awake(&self, inside: &ProgressThreadGuard<'_>) -> u32 {
         let vigils = &self.lending.vigils;
         let (mut moved, mut looks) = (0u32, self.looks());
         while !self.is_attended(inside) {
@@ -323,7 +323,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 self.end_vigil();
                 break;
             }
-            if self.advance(By::Helper, Look::Surely) || self.look_beside(By::Helper) {
+            if self.advance(ProgressCaller::Helper, LockPolicy::Surely)
+                || self.look_beside(ProgressCaller::Helper)
+            {
                 moved = moved.saturating_add(1);
                 looks = self.looks();
                 let until = looks.last + vigils.length().unwrap_or(0);
@@ -333,7 +335,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             if looks.idle == 0 && self.still_open().is_none() {
                 break;
             }
-            if self.looked(&mut looks) == Time::IsUp {
+            if self.looked(&mut looks) == SpinTime::IsUp {
                 self.end_vigil();
                 break;
             }
@@ -355,7 +357,7 @@ mod tests {
 
     /// Something is left open at this microsecond, and hands are lent for it: whether a helper that
     /// sleeps is called.
-    fn calls(vigils: &Vigils, micros: u64) -> bool {
+    fn calls(vigils: &SpinControl, micros: u64) -> bool {
         let now = Duration::from_micros(micros);
         vigils.note_left(now);
         vigils.note_lent(now);
@@ -364,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_helper_that_sleeps_is_called_when_hands_were_lent_soon_after_each_other_only() {
-        let vigils = Vigils::new();
+        let vigils = SpinControl::new();
         let apart = VIGIL_GUESS.as_micros() as u64;
         assert!((1..100).all(|turn| !calls(&vigils, turn * apart)));
         let called = (1..).find(|turn| calls(&vigils, 100 * apart + turn));
@@ -374,7 +376,7 @@ mod tests {
 
     #[test]
     fn it_is_called_ever_more_rarely_where_it_sleeps_again_at_once_and_as_before_where_that_paid() {
-        let vigils = Vigils::new();
+        let vigils = SpinControl::new();
         let mut now = 0;
         let mut next = || {
             let from = now;
@@ -398,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_helper_whose_core_others_wanted_is_left_alone_for_longer_each_time() {
-        let vigils = Vigils::new();
+        let vigils = SpinControl::new();
         let mut now = 1_000;
         let mut pauses = Vec::new();
         for _ in 0..12 {

@@ -6,27 +6,27 @@
 //! for what is open still, if anything is; that changes the word, so that there is another turn,
 //! which sees what came meanwhile.
 
-use super::progress::Look;
-use super::progress_wakeup::Words;
-use super::{By, EngineHost};
-use crate::environment::{Lent, Surroundings};
+use super::progress::LockPolicy;
+use super::progress_wakeup::WakeupWords;
+use super::{LockedEngine, ProgressCaller};
+use crate::environment::{Environment, ProgressThreadEvent};
 use crate::limits::{GRACES_BEFORE_REST, HELPER_SPINS, PUT_OFF_MOST};
 use crate::sys;
-use crate::tasks::{Duty, Next};
+use crate::tasks::{WorkerAction, WorkerDuty};
 use garonne_engine::transport::Rail;
-use garonne_sync::progress_owner::Inside;
+use garonne_sync::progress_owner::ProgressThreadGuard;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A host's progress as what a worker on call does.
-pub(super) struct Turns<R, S> {
-    pub(super) host: Weak<EngineHost<R, S>>,
-    pub(super) words: Words,
+pub(super) struct EngineDuty<R, S> {
+    pub(super) host: Weak<LockedEngine<R, S>>,
+    pub(super) words: WakeupWords,
     pub(super) rest: Duration,
 }
 
-impl<R: Rail + Send + 'static, S: Surroundings + 'static> Duty for Turns<R, S> {
+impl<R: Rail + Send + 'static, S: Environment + 'static> WorkerDuty for EngineDuty<R, S> {
     fn word(&self) -> &AtomicU32 {
         self.words.call().word()
     }
@@ -35,10 +35,10 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> Duty for Turns<R, S> {
         self.words.call().rouse();
     }
 
-    fn turn(&self) -> Next {
+    fn turn(&self) -> WorkerAction {
         self.host
             .upgrade()
-            .map_or(Next::Leave, |host| host.take_turn())
+            .map_or(WorkerAction::Leave, |host| host.take_turn())
     }
 
     fn looks_on(&self, seen: u32) -> bool {
@@ -60,7 +60,7 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> Duty for Turns<R, S> {
         // Who is in MPI does all that itself.
         if let Some(host) = self.host.upgrade()
             && host.lending.door.gate.is_lent()
-            && host.work(By::Program) != Next::Sleep
+            && host.work(ProgressCaller::Program) != WorkerAction::Sleep
         {
             // What is left wants somebody who looks again soon.
             self.rouse();
@@ -68,73 +68,74 @@ impl<R: Rail + Send + 'static, S: Surroundings + 'static> Duty for Turns<R, S> {
     }
 }
 
-impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     /// The helper was called, or looks by itself.
-    pub(super) fn take_turn(&self) -> Next {
+    pub(super) fn take_turn(&self) -> WorkerAction {
         match self.surroundings.grace() {
             None => {
                 self.step_aside();
                 self.begin_vigil(self.lending.words.get());
-                self.work(By::Helper)
+                self.work(ProgressCaller::Helper)
             }
             Some(grace) => self.work_late(grace),
         }
     }
 
     /// As `work`, but what was lent since the last look is left to the program until the next.
-    fn work_late(&self, grace: Duration) -> Next {
+    fn work_late(&self, grace: Duration) -> WorkerAction {
         self.lending.lendings.rise();
         let times = self.lending.lendings.times();
         if self.lending.known.swap(times, Ordering::Relaxed) != times {
             self.lending.vain.store(0, Ordering::Relaxed);
             // A program may leave more and more open and never come back.
             if self.lending.put_off.fetch_add(1, Ordering::Relaxed) < PUT_OFF_MOST {
-                return Next::Nap(grace);
+                return WorkerAction::Nap(grace);
             }
         }
         self.lending.put_off.store(0, Ordering::Relaxed);
         let next = match self.lending.door.gate.is_kept() {
-            false => self.work(By::Helper),
+            false => self.work(ProgressCaller::Helper),
             true if self.lending.vain.fetch_add(1, Ordering::Relaxed) < GRACES_BEFORE_REST => {
-                Next::Nap(grace)
+                WorkerAction::Nap(grace)
             }
-            true => Next::Sleep,
+            true => WorkerAction::Sleep,
         };
         // By then the rail wants to be looked at; what is lent before is to be looked after sooner.
-        let is_long = next == Next::Sleep || matches!(next, Next::Nap(limit) if limit > grace);
+        let is_long = next == WorkerAction::Sleep
+            || matches!(next, WorkerAction::Nap(limit) if limit > grace);
         match is_long && !self.lending.lendings.rest(times) {
-            true => Next::Nap(grace),
+            true => WorkerAction::Nap(grace),
             false => next,
         }
     }
 
     /// A turn at the engine, by the helper or by a thread of the program in its place.
-    pub(super) fn work(&self, by: By) -> Next {
+    pub(super) fn work(&self, by: ProgressCaller) -> WorkerAction {
         let Some(inside) = self.lending.door.gate.enter() else {
-            return Next::Sleep;
+            return WorkerAction::Sleep;
         };
         let mut limit = None;
         loop {
-            self.surroundings.lent(Lent::Called);
-            let awake = by == By::Helper && self.lending.vigils.kept.is_kept();
+            self.surroundings.lent(ProgressThreadEvent::Called);
+            let awake = by == ProgressCaller::Helper && self.lending.vigils.kept.is_kept();
             let moved = if awake {
                 self.work_awake(&inside)
             } else {
                 self.work_inside(&inside)
             };
             if moved > 0 {
-                self.surroundings.lent(Lent::Worked);
+                self.surroundings.lent(ProgressThreadEvent::Worked);
             }
-            self.surroundings.lent(Lent::Leaves);
+            self.surroundings.lent(ProgressThreadEvent::Leaves);
             if self.is_attended(&inside) {
                 self.hand_back();
-                return Next::Sleep;
+                return WorkerAction::Sleep;
             }
             if awake && self.lending.vigils.kept.is_kept() {
                 // It looks on at the gate, or, at what was left open meanwhile, inside.
                 self.lending.door.all_over.store(true, Ordering::SeqCst);
                 if self.still_open().is_none() {
-                    return Next::Sleep;
+                    return WorkerAction::Sleep;
                 }
                 self.lending.door.all_over.store(false, Ordering::SeqCst);
                 continue;
@@ -162,7 +163,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         let work = self.enter().has_work() || self.has_work_beside();
         let retry = self.surroundings.retry().filter(|_| work);
         let limit = retry.into_iter().chain(limit).min();
-        limit.map_or(Next::Sleep, Next::Nap)
+        limit.map_or(WorkerAction::Sleep, WorkerAction::Nap)
     }
 
     /// Hands are lent, for the program took nothing back where it found everything done. The helper
@@ -190,12 +191,12 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// Somebody of the rank waits or is about to: the work is theirs.
-    pub(super) fn is_attended(&self, inside: &Inside<'_>) -> bool {
+    pub(super) fn is_attended(&self, inside: &ProgressThreadGuard<'_>) -> bool {
         inside.recalled() || self.seats.is_polled()
     }
 
     /// Advances what is open until nothing moves. Returns how often something did.
-    fn work_inside(&self, inside: &Inside<'_>) -> u32 {
+    fn work_inside(&self, inside: &ProgressThreadGuard<'_>) -> u32 {
         let (mut moved, mut idle) = (0u32, 0);
         let most = match self.surroundings.patience().spins {
             // What this spins, the program's thread does not compute.
@@ -215,7 +216,9 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
         }
         let mut spins = 0;
         while idle <= spins && !self.is_attended(inside) {
-            if self.advance(By::Helper, Look::Surely) || self.look_beside(By::Helper) {
+            if self.advance(ProgressCaller::Helper, LockPolicy::Surely)
+                || self.look_beside(ProgressCaller::Helper)
+            {
                 (moved, idle, spins) = (moved.saturating_add(1), 0, 0);
                 continue;
             }

@@ -4,33 +4,33 @@
 //! Part of `locked_engine`; what the helper is called for, and when, is in `async_progress`.
 
 use super::async_progress::{OFF, RUNNING};
-use super::{EngineHost, lock};
-use crate::environment::{Lent, Surroundings};
+use super::{LockedEngine, lock};
+use crate::environment::{Environment, ProgressThreadEvent};
 use crate::sys;
 use crate::tasks::{self, Tasks};
 use garonne_engine::engine::Shard;
 use garonne_engine::transport::Rail;
-use garonne_sync::progress_owner::{Call, For};
-use garonne_sync::shm::Word;
+use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
+use garonne_sync::shm::SharedWord;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The words by which a helper is called: see `garonne_sync::progress_owner`.
 #[derive(Clone, Debug)]
-pub(super) struct Words {
-    pub(super) word: Word,
-    pub(super) all: Word,
+pub(super) struct WakeupWords {
+    pub(super) word: SharedWord,
+    pub(super) all: SharedWord,
 }
 
-impl Words {
-    pub(super) fn call(&self) -> Call<'_> {
-        Call::new(&self.word, &self.all)
+impl WakeupWords {
+    pub(super) fn call(&self) -> ProgressWakeup<'_> {
+        ProgressWakeup::new(&self.word, &self.all)
     }
 }
 
-impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     /// The words to be called by, with somebody who hears the call.
-    pub(super) fn words(&self) -> Option<&Words> {
+    pub(super) fn words(&self) -> Option<&WakeupWords> {
         match self.lending.phase.load(Ordering::Acquire) {
             OFF => return None,
             RUNNING if !self.lending.door.gate.is_deserted() => {}
@@ -41,10 +41,10 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                     self.lending.door.gate.attend();
                     if let Err(error) = self.hire(&mut tasks) {
                         self.lending.phase.store(OFF, Ordering::Release);
-                        self.surroundings.lent(Lent::Refused(error));
+                        self.surroundings.lent(ProgressThreadEvent::Refused(error));
                         return None;
                     }
-                    self.surroundings.lent(Lent::Started);
+                    self.surroundings.lent(ProgressThreadEvent::Started);
                 }
                 self.lending.phase.store(RUNNING, Ordering::Release);
             }
@@ -66,7 +66,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// From now on peers call. `have_rung` comes after this.
-    pub(super) fn arm(&self, call: Call<'_>, what: For) {
+    pub(super) fn arm(&self, call: ProgressWakeup<'_>, what: WakeupScope) {
         // Before: who sees the words armed and this still set knows that the rail was asked since.
         self.lending.rings.store(false, Ordering::SeqCst);
         call.arm(what);
@@ -75,8 +75,8 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     /// Has the rail call the helper for what comes from where nobody can call it, if anything open
     /// needs that and it does not do so already. When the helper is to look even if it is not
     /// called.
-    pub(super) fn have_rung(&self, shard: &mut Shard<R>, what: For) -> Option<Duration> {
-        let needed = what == For::Everything || self.lending.afar.load(Ordering::SeqCst);
+    pub(super) fn have_rung(&self, shard: &mut Shard<R>, what: WakeupScope) -> Option<Duration> {
+        let needed = what == WakeupScope::Everything || self.lending.afar.load(Ordering::SeqCst);
         if !needed || self.lending.rings.load(Ordering::SeqCst) {
             return None;
         }

@@ -4,8 +4,8 @@
 //! no tracks, so that every operation takes the general way, where it can be told of; the shortest
 //! ways ask for neither and pay nothing. Switched by a thread of the program that is in MPI.
 
-use super::{EngineHost, lock};
-use crate::environment::Surroundings;
+use super::{LockedEngine, lock};
+use crate::environment::Environment;
 use garonne_engine::observe::tracer::Watcher;
 use garonne_engine::transport::Rail;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex};
 
 /// Who watches.
 #[derive(Debug, Default)]
-pub(super) struct Watching {
+pub(super) struct TraceSwitch {
     on: AtomicBool,
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
 }
 
-impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     /// Tells `watcher` from now on what happens; `None`: nobody any more.
     pub fn watch(&self, watcher: Option<Arc<dyn Watcher>>) {
         let on = watcher.is_some();

@@ -4,21 +4,21 @@
 //! Part of `locked_engine`, whose module says what a wait promises. How several threads share the
 //! waiting is in `multi_wait`.
 
-use super::leader_parking::{Aside, Naps};
-use super::multi_wait::Courtesy;
-use super::other_shards::Covered;
-use super::progress::Look;
-use super::{By, EngineHost};
-use crate::environment::{Given, Patience, Surroundings};
+use super::leader_parking::{ParkHistory, ParkOutcome};
+use super::multi_wait::CoreYield;
+use super::other_shards::CoveredShard;
+use super::progress::LockPolicy;
+use super::{LockedEngine, ProgressCaller};
+use crate::environment::{Environment, SpinBudget, YieldOutcome};
 use crate::limits::{
     PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, POLITE_ROW, POLITE_SPINS, SPIN_ON_POLLS,
     YIELDS_IN_VAIN,
 };
-use crate::messaging::{Awaits, Host};
-use crate::tasks::{self, Keypoint, Passed};
+use crate::messaging::{Messaging, WaitTarget};
+use crate::tasks::{self, Keypoint, KeypointOutcome};
 use garonne_engine::transport::Rail;
-use garonne_sync::deferred_wake::{self, Postponed};
-use garonne_sync::waiters::Seats;
+use garonne_sync::deferred_wake::{self, DeferredWakes};
+use garonne_sync::waiters::Waiters;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// fetched from core to core with each of their calls. A look that brings something is followed by
 /// some at once.
 #[derive(Debug, Default)]
-struct Manners {
+struct PollBackoff {
     /// How often it had been taken after the last look.
     turns: u32,
     spins: u32,
@@ -37,7 +37,7 @@ struct Manners {
     waits: bool,
 }
 
-impl Manners {
+impl PollBackoff {
     fn new(turns: u32) -> Self {
         Self {
             turns,
@@ -82,14 +82,14 @@ impl Manners {
 /// what the engine brings about, when something happened since it asked. Whoever has the engine
 /// then counts that as news afterwards, as for those who sit.
 #[derive(Debug, Default)]
-struct Asking {
+struct DonePolicy {
     seen: u64,
     only_after_news: bool,
 }
 
-impl Asking {
+impl DonePolicy {
     #[inline]
-    fn is_due(&mut self, seats: &Seats) -> bool {
+    fn is_due(&mut self, seats: &Waiters) -> bool {
         // Before asking: SYNC(seats-news).
         let before = std::mem::replace(&mut self.seen, seats.news());
         !self.only_after_news || before != self.seen
@@ -97,15 +97,15 @@ impl Asking {
 
     /// It has not come.
     #[inline]
-    fn was_in_vain(&mut self, awaits: Option<&dyn Fn() -> Awaits>) {
+    fn was_in_vain(&mut self, awaits: Option<&dyn Fn() -> WaitTarget>) {
         self.only_after_news = awaits.is_some_and(|awaits| match awaits() {
-            Awaits::Operation(_)
-            | Awaits::Receive(..)
-            | Awaits::AnyOf(_)
-            | Awaits::AnyAnywhere(_)
-            | Awaits::Message(_)
-            | Awaits::Told(_) => true,
-            Awaits::Anything | Awaits::Stepper(_) | Awaits::Memory(_) => false,
+            WaitTarget::Operation(_)
+            | WaitTarget::Receive(..)
+            | WaitTarget::AnyOf(_)
+            | WaitTarget::AnyAnywhere(_)
+            | WaitTarget::Message(_)
+            | WaitTarget::Told(_) => true,
+            WaitTarget::Anything | WaitTarget::Stepper(_) | WaitTarget::Memory(_) => false,
         });
     }
 
@@ -116,7 +116,7 @@ impl Asking {
     }
 }
 
-impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
+impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     /// The wait of a rank's only thread.
     #[inline]
     pub(super) fn wait_alone(&self, done: &mut dyn FnMut() -> bool) {
@@ -135,14 +135,15 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     pub(super) fn poll_until<const AMONG: bool>(
         &self,
         done: &mut dyn FnMut() -> bool,
-        patience: Patience,
-        awaits: Option<&dyn Fn() -> Awaits>,
+        patience: SpinBudget,
+        awaits: Option<&dyn Fn() -> WaitTarget>,
     ) -> bool {
         let (mut idle, mut parks, mut spins, mut spinning_on) = (0u32, 0u32, patience.spins, None);
         let (mut looks, mut taken, mut tried, mut told) = (false, 0, false, false);
         let (mut courtesy, mut naps, mut wakes) =
-            (Courtesy::new(&self.seats), Naps::default(), None);
-        let (mut asking, mut manners) = (Asking::default(), Manners::new(self.shard.turns()));
+            (CoreYield::new(&self.seats), ParkHistory::default(), None);
+        let (mut asking, mut manners) =
+            (DonePolicy::default(), PollBackoff::new(self.shard.turns()));
         let over = loop {
             if AMONG {
                 manners.begin(self.shard.turns());
@@ -167,20 +168,20 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                     }
                     spinning_on = None;
                     match self.stand_aside(awaits, done, &mut naps, wakes.take()) {
-                        Aside::Polls => {
+                        ParkOutcome::Polls => {
                             asking.again();
                             idle = 0;
                         }
-                        Aside::Over => break true,
-                        Aside::Sits => break false,
+                        ParkOutcome::Over => break true,
+                        ParkOutcome::Sits => break false,
                     }
                 } else {
                     drop(wakes.take());
                     self.let_run(&mut courtesy, calls);
                 }
                 // Whom it calls would find it polling, and sit down, before it stands aside.
-                wakes =
-                    (awaits.is_some() && self.crowded.load(Ordering::Relaxed)).then(Postponed::new);
+                wakes = (awaits.is_some() && self.crowded.load(Ordering::Relaxed))
+                    .then(DeferredWakes::new);
             }
             if AMONG {
                 manners.wait();
@@ -228,7 +229,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             if idle <= spins {
                 std::hint::spin_loop();
             } else if taken < patience.yields && idle <= spins.saturating_add(YIELDS_IN_VAIN) {
-                taken += u32::from(self.surroundings.give_way() == Given::Taken);
+                taken += u32::from(self.surroundings.give_way() == YieldOutcome::Taken);
             } else if self.yields_on(&mut spinning_on, &mut tried) {
                 self.surroundings.give_way();
             } else {
@@ -244,13 +245,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                     self.source.look_away();
                 }
                 let most = match tasks::pass(Keypoint::Wait) {
-                    Passed::Nothing => None,
+                    KeypointOutcome::Nothing => None,
                     // It may have taken long.
-                    Passed::Finished => {
+                    KeypointOutcome::Finished => {
                         asking.again();
                         continue;
                     }
-                    Passed::Later(limit) => Some(limit),
+                    KeypointOutcome::Later(limit) => Some(limit),
                 };
                 if AMONG && awaits.is_some() && self.lay_back() {
                     break false;
@@ -309,13 +310,13 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
             Vec::new()
         };
         let ticket = self.enter().rail().arm();
-        let mut moved = self.advance(By::Program, Look::Surely);
+        let mut moved = self.advance(ProgressCaller::Program, LockPolicy::Surely);
         for other in &beside {
             moved |= other.look();
         }
         let nap = if AMONG { self.nap_beside(parks) } else { None };
         // After the first: most sleeps are short.
-        moved |= parks > 0 && nap.is_some() && self.look_beside(By::Program);
+        moved |= parks > 0 && nap.is_some() && self.look_beside(ProgressCaller::Program);
         let over = !moved && done();
         if AMONG && !over {
             self.look_for_others();
@@ -329,10 +330,10 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
                 self.enter().publish();
             }
             let retry = self.retry();
-            let others = beside.iter().filter_map(Covered::limit);
+            let others = beside.iter().filter_map(CoveredShard::limit);
             let limit = retry.into_iter().chain(most).chain(nap).chain(others).min();
             self.dozing.store(true, Ordering::SeqCst);
-            let quiet = beside.iter().all(Covered::doze);
+            let quiet = beside.iter().all(CoveredShard::doze);
             if self.seats.news() == happened && quiet {
                 self.surroundings.sleeps(true);
                 self.sleep(ticket, limit, &beside);
@@ -356,7 +357,7 @@ impl<R: Rail + Send, S: Surroundings> EngineHost<R, S> {
     }
 
     /// Sleeps on the bell, and on those of the shards that are seen to meanwhile.
-    fn sleep(&self, ticket: u32, limit: Option<Duration>, beside: &[Covered<R, S>]) {
+    fn sleep(&self, ticket: u32, limit: Option<Duration>, beside: &[CoveredShard<R, S>]) {
         deferred_wake::flush();
         if beside.is_empty() {
             return self.source.sleep(ticket, limit);
@@ -376,7 +377,7 @@ mod tests {
     /// Turns that a poller waits before each of its looks, given how often others took the engine
     /// before it and whether it brought something.
     fn waits(rounds: &[(u32, bool)]) -> Vec<u32> {
-        let (mut turns, mut manners) = (0u32, Manners::new(0));
+        let (mut turns, mut manners) = (0u32, PollBackoff::new(0));
         let round = |(others, moved): &(u32, bool)| {
             turns += others;
             manners.begin(turns);

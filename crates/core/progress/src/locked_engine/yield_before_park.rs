@@ -6,13 +6,13 @@
 //! round among them: then they sit down at once, as they do where it was in vain too often.
 
 use crate::backoff::Backoff;
-use crate::environment::Patience;
+use crate::environment::SpinBudget;
 use crate::limits::{LINGERERS, LINGERS};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Of one host.
 #[derive(Debug, Default)]
-pub(super) struct Porch {
+pub(super) struct YieldBeforePark {
     /// Threads that found another polling and wait still. Relaxed everywhere: it only says about
     /// how many.
     waiting: AtomicU32,
@@ -22,7 +22,7 @@ pub(super) struct Porch {
     helped: AtomicU32,
 }
 
-impl Porch {
+impl YieldBeforePark {
     /// The poller leaves: what it waited for has come.
     #[inline]
     pub(super) fn poller_left(&self) {
@@ -41,13 +41,13 @@ impl Porch {
 
     /// Whether all that wait have a core each, with the one that polls.
     #[inline]
-    pub(super) fn has_room(&self, patience: Patience) -> bool {
+    pub(super) fn has_room(&self, patience: SpinBudget) -> bool {
         patience.awake > 1 && self.waiting.load(Ordering::Relaxed) < patience.awake
     }
 
     /// A thread begins to wait.
-    pub(super) fn arrive(&self, patience: Patience) -> Lingering<'_> {
-        Lingering {
+    pub(super) fn arrive(&self, patience: SpinBudget) -> PreParkWait<'_> {
+        PreParkWait {
             porch: self,
             patience,
             looks: 0,
@@ -60,9 +60,9 @@ impl Porch {
 
 /// One thread's wait.
 #[derive(Debug)]
-pub(super) struct Lingering<'a> {
-    porch: &'a Porch,
-    patience: Patience,
+pub(super) struct PreParkWait<'a> {
+    porch: &'a YieldBeforePark,
+    patience: SpinBudget,
     /// How often it looks whether it is called before it sleeps.
     looks: u32,
     /// It is among those that wait.
@@ -71,7 +71,7 @@ pub(super) struct Lingering<'a> {
     times: u32,
 }
 
-impl Lingering<'_> {
+impl PreParkWait<'_> {
     /// Whether the core is given away once more before the thread sits down. Asked when another
     /// polls.
     #[inline]
@@ -124,7 +124,7 @@ impl Lingering<'_> {
     }
 }
 
-impl Drop for Lingering<'_> {
+impl Drop for PreParkWait<'_> {
     fn drop(&mut self) {
         if self.here {
             self.porch.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -136,25 +136,25 @@ impl Drop for Lingering<'_> {
 mod tests {
     use super::*;
 
-    const ONE_CORE: Patience = Patience {
+    const ONE_CORE: SpinBudget = SpinBudget {
         spins: 10,
         yields: 0,
         awake: 1,
     };
 
     /// How often one gives way that waits in vain.
-    fn in_vain(wait: &mut Lingering<'_>) -> u32 {
+    fn in_vain(wait: &mut PreParkWait<'_>) -> u32 {
         std::iter::from_fn(|| wait.goes_on().then_some(())).count() as u32
     }
 
     #[test]
     fn few_linger_and_what_was_in_vain_is_left_out() {
-        let porch = Porch::default();
+        let porch = YieldBeforePark::default();
         let (mut first, mut second) = (porch.arrive(ONE_CORE), porch.arrive(ONE_CORE));
         assert_eq!(in_vain(&mut first), LINGERS);
         assert_eq!(in_vain(&mut second), 0, "the first was in vain");
         drop((first, second));
-        let helped = |porch: &Porch| {
+        let helped = |porch: &YieldBeforePark| {
             let mut wait = porch.arrive(ONE_CORE);
             let lingers = wait.goes_on();
             wait.paid();
@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn as_many_look_as_have_a_core_beside_the_poller() {
-        let porch = Porch::default();
-        let four = Patience {
+        let porch = YieldBeforePark::default();
+        let four = SpinBudget {
             awake: 4,
             ..ONE_CORE
         };

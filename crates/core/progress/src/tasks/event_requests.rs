@@ -6,37 +6,37 @@
 //! SYNC(wishes-starting), see `scheduler`. Bounded by areas and homes.
 
 use crate::facade::{AtomicBool, Ordering};
-use garonne_sync::idle_set::Bits;
+use garonne_sync::idle_set::AtomicBitmap;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Wishes {
-    urgent: Bits,
+pub(crate) struct EventRequests {
+    urgent: AtomicBitmap,
     areas: usize,
-    starts: Bits,
+    starts: AtomicBitmap,
     homes: usize,
     timer: AtomicBool,
 }
 
-fn any(bits: &Bits, len: usize) -> bool {
+fn any(bits: &AtomicBitmap, len: usize) -> bool {
     (0..len.div_ceil(64)).any(|word| bits.word(word) != 0)
 }
 
 /// Calls `f` for each bit that it clears, as long as that answers `true`.
-fn take(bits: &Bits, len: usize, mut f: impl FnMut(usize) -> bool) -> bool {
+fn take(bits: &AtomicBitmap, len: usize, mut f: impl FnMut(usize) -> bool) -> bool {
     (0..len).all(|bit| {
         let taken = bits.word(bit / 64) >> (bit % 64) & 1 == 1 && bits.clear(bit);
         !taken || f(bit)
     })
 }
 
-impl Wishes {
+impl EventRequests {
     /// For this many queues, and homes of workers.
     pub(crate) fn new(areas: usize, homes: usize) -> Self {
         Self {
-            urgent: Bits::new(areas),
+            urgent: AtomicBitmap::new(areas),
             areas,
-            starts: Bits::new(homes),
+            starts: AtomicBitmap::new(homes),
             homes,
             timer: AtomicBool::new(false),
         }

@@ -18,13 +18,13 @@
 //! kernel with the lock in its hands for as long as other threads want the cores, would hold up
 //! every thread of its rank. Its word lies in memory that peers change, and only for what needs
 //! hands. A thread that waits in MPI runs the shared tasks of its process before it sleeps
-//! ([`shared`]). Tasks that want an engine advanced call `Host::progress`, which only ever tries
+//! ([`shared`]). Tasks that want an engine advanced call `Messaging::progress`, which only ever tries
 //! the lock.
 //!
 //! What could become tasks are the copies of a large transfer, outside of the lock: one per piece,
 //! place `Around(Numa, cpu of the buffer's core)`, claimed by an atomic counter in the transfer. A
 //! piece that a worker of the idle class has begun cannot be taken from it, though, so only workers
-//! with a core to themselves ([`Class::Ordinary`]) may have such tasks.
+//! with a core to themselves ([`WorkerClass::Ordinary`]) may have such tasks.
 
 mod event_requests;
 mod place;
@@ -40,22 +40,22 @@ mod urgent;
 mod worker;
 mod worker_pool;
 
-pub use garonne_sync::task_node::{Life, Step, Withdrawal, Work};
-pub use garonne_sync::task_slots::Tally;
+pub use garonne_sync::task_node::{Cancellation, RunOutcome, TaskState, TaskWork};
+pub use garonne_sync::task_slots::RunTally;
 pub use place::Place;
-pub use scheduler::{Lengthy, Poller};
+pub use scheduler::{LongRun, Poller};
 pub use shared::shared;
 pub use task_trace::{RunWatcher, watch_runs};
-pub use worker_pool::{Class, Settings, WorkerCounts, offer};
+pub use worker_pool::{TaskSettings, WorkerClass, WorkerCounts, offer};
 
-use place::Spot;
-pub(crate) use progress_worker::{Cores, Duty, Next};
+use place::ResolvedPlace;
+pub(crate) use progress_worker::{WorkerAction, WorkerCores, WorkerDuty};
 pub(crate) use scheduler::Scheduler;
-pub(crate) use shared::{Passed, pass};
-pub(crate) use thread_spawner::{Order, ordinary};
-pub(crate) use worker::Naps;
+pub(crate) use shared::{KeypointOutcome, pass};
+pub(crate) use thread_spawner::{ThreadOrder, ordinary};
+pub(crate) use worker::NapBackoff;
 
-use garonne_sync::task_node::{Chore, Put, Refused};
+use garonne_sync::task_node::{EnqueueError, Enqueued, TaskNode};
 use garonne_topology::Tree;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub enum Keypoint {
 
 /// What a task's run is told.
 #[derive(Clone, Copy, Debug)]
-pub struct At {
+pub struct RunContext {
     /// The core, as numbered by the tree of the machine.
     pub core: usize,
     /// Why it runs now.
@@ -125,30 +125,30 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
+impl From<EnqueueError> for Error {
+    fn from(refused: EnqueueError) -> Self {
         match refused {
-            Refused::Pending => Self::Misuse("the task is submitted already"),
-            Refused::Full => Self::Resource("the queue of this place is full"),
-            Refused::Nowhere => Self::Misuse("the task was made for another machine"),
+            EnqueueError::Pending => Self::Misuse("the task is submitted already"),
+            EnqueueError::Full => Self::Resource("the queue of this place is full"),
+            EnqueueError::Nowhere => Self::Misuse("the task was made for another machine"),
         }
     }
 }
 
 /// How a task is to be run.
 #[derive(Clone, Debug)]
-pub struct How {
+pub struct TaskOptions {
     /// Where.
     pub place: Place,
     /// How soon.
     pub urgency: Urgency,
-    /// For a task that answers [`Step::Again`]: the longest time that it should wait between two
+    /// For a task that answers [`RunOutcome::Again`]: the longest time that it should wait between two
     /// runs when those find nothing. Idle workers then nap that long in between. `None`: up to
     /// [`crate::limits::NAP_LONGEST`].
     pub patience: Option<Duration>,
 }
 
-impl How {
+impl TaskOptions {
     /// At a place, when a core there is idle.
     pub fn at(place: Place) -> Self {
         Self {
@@ -159,27 +159,27 @@ impl How {
     }
 }
 
-/// A [`How`] on a known machine.
+/// A [`TaskOptions`] on a known machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
-    spot: Spot,
+pub struct ResolvedOptions {
+    spot: ResolvedPlace,
     urgency: Urgency,
     patience_us: u32,
 }
 
 /// Work with its place.
 #[derive(Debug)]
-pub struct Placed<W> {
-    spot: Spot,
+pub struct PlacedWork<W> {
+    spot: ResolvedPlace,
     urgency: Urgency,
     /// Whether its runs are told to those who trace.
     is_told: bool,
     work: W,
 }
 
-impl<W: Work<At>> Work<At> for Placed<W> {
+impl<W: TaskWork<RunContext>> TaskWork<RunContext> for PlacedWork<W> {
     #[inline]
-    fn run(&self, at: &At) -> Step {
+    fn run(&self, at: &RunContext) -> RunOutcome {
         if self.is_told {
             return task_trace::told(|| self.work.run(at));
         }
@@ -187,7 +187,7 @@ impl<W: Work<At>> Work<At> for Placed<W> {
     }
 }
 
-impl<W> Placed<W> {
+impl<W> PlacedWork<W> {
     /// The work.
     pub fn get(&self) -> &W {
         &self.work
@@ -195,33 +195,33 @@ impl<W> Placed<W> {
 }
 
 /// A task: pinned and taken back when dropped, or in an `Arc` that its queue shares meanwhile.
-pub type Task<W> = Chore<Placed<W>, At>;
+pub type Task<W> = TaskNode<PlacedWork<W>, RunContext>;
 
 /// A task whose work is some function.
-pub type AnyTask = Task<Box<dyn Fn(&At) -> Step + Send + Sync>>;
+pub type AnyTask = Task<Box<dyn Fn(&RunContext) -> RunOutcome + Send + Sync>>;
 
 /// See the module's paragraph. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct Tasks(Arc<Owner>);
+pub struct Tasks(Arc<SchedulerOwner>);
 
 /// Ends the threads when the last handle goes.
 #[derive(Debug)]
-struct Owner(Arc<Scheduler>);
+struct SchedulerOwner(Arc<Scheduler>);
 
-impl Drop for Owner {
+impl Drop for SchedulerOwner {
     fn drop(&mut self) {
         self.0.stop();
     }
 }
 
 /// See [`Tasks::poke`].
-pub(crate) fn poke<W: Work<At>>(
+pub(crate) fn poke<W: TaskWork<RunContext>>(
     scheduler: &Arc<Scheduler>,
     task: &Arc<Task<W>>,
 ) -> Result<(), Error> {
     scheduler.alive()?;
     if !scheduler.owns(task.racks()) {
-        return Err(Refused::Nowhere.into());
+        return Err(EnqueueError::Nowhere.into());
     }
     let placed = task.work();
     let area = scheduler.area(placed.spot);
@@ -234,8 +234,10 @@ pub(crate) fn poke<W: Work<At>>(
 
 impl Tasks {
     /// Queues and workers as told. Starts no thread.
-    pub fn new(settings: Settings) -> Result<Self, Error> {
-        Ok(Self(Arc::new(Owner(Arc::new(Scheduler::new(settings)?)))))
+    pub fn new(settings: TaskSettings) -> Result<Self, Error> {
+        Ok(Self(Arc::new(SchedulerOwner(Arc::new(Scheduler::new(
+            settings,
+        )?)))))
     }
 
     pub(crate) fn scheduler(&self) -> &Arc<Scheduler> {
@@ -248,11 +250,11 @@ impl Tasks {
     }
 
     /// Finds the place of tasks once for all that are made with it.
-    pub fn manner(&self, how: &How) -> Result<Manner, Error> {
+    pub fn manner(&self, how: &TaskOptions) -> Result<ResolvedOptions, Error> {
         let us = how
             .patience
             .map_or(0, |patience| patience.as_micros().max(1));
-        Ok(Manner {
+        Ok(ResolvedOptions {
             spot: how.place.on(self.tree())?,
             urgency: how.urgency,
             patience_us: u32::try_from(us).unwrap_or(u32::MAX),
@@ -260,17 +262,26 @@ impl Tasks {
     }
 
     /// A task that does `work`.
-    pub fn task<W: Work<At>>(&self, how: &How, work: W) -> Result<Task<W>, Error> {
+    pub fn task<W: TaskWork<RunContext>>(
+        &self,
+        how: &TaskOptions,
+        work: W,
+    ) -> Result<Task<W>, Error> {
         Ok(self.task_in(self.manner(how)?, work))
     }
 
     /// As `task`, with a place found before: for those who make many.
-    pub fn task_in<W: Work<At>>(&self, manner: Manner, work: W) -> Task<W> {
+    pub fn task_in<W: TaskWork<RunContext>>(&self, manner: ResolvedOptions, work: W) -> Task<W> {
         self.place(manner, work, true)
     }
 
-    fn place<W: Work<At>>(&self, manner: Manner, work: W, is_told: bool) -> Task<W> {
-        let placed = Placed {
+    fn place<W: TaskWork<RunContext>>(
+        &self,
+        manner: ResolvedOptions,
+        work: W,
+        is_told: bool,
+    ) -> Task<W> {
+        let placed = PlacedWork {
             spot: manner.spot,
             urgency: manner.urgency,
             is_told,
@@ -281,38 +292,38 @@ impl Tasks {
             Urgency::Idle => &scheduler.racks,
             Urgency::Now => scheduler.urgent.racks(),
         };
-        Chore::new(racks, manner.patience_us, placed)
+        TaskNode::new(racks, manner.patience_us, placed)
     }
 
     /// Submits a task that stays with its owner; its drop takes it back.
-    pub fn submit<W: Work<At>>(&self, task: Pin<&Task<W>>) -> Result<(), Error> {
+    pub fn submit<W: TaskWork<RunContext>>(&self, task: Pin<&Task<W>>) -> Result<(), Error> {
         self.send(task.get_ref(), |area| task.put(area))
     }
 
     /// Submits a task that its queue shares until it is settled.
-    pub fn submit_shared<W: Work<At>>(&self, task: &Arc<Task<W>>) -> Result<(), Error> {
+    pub fn submit_shared<W: TaskWork<RunContext>>(&self, task: &Arc<Task<W>>) -> Result<(), Error> {
         self.send(task, |area| task.put_shared(area))
     }
 
     /// As `submit_shared`; a task that is submitted already or runs at this moment is run once
     /// more.
-    pub fn poke<W: Work<At>>(&self, task: &Arc<Task<W>>) -> Result<(), Error> {
+    pub fn poke<W: TaskWork<RunContext>>(&self, task: &Arc<Task<W>>) -> Result<(), Error> {
         poke(self.scheduler(), task)
     }
 
-    fn send<W: Work<At>>(
+    fn send<W: TaskWork<RunContext>>(
         &self,
         task: &Task<W>,
-        put: impl Fn(usize) -> Result<Put, Refused>,
+        put: impl Fn(usize) -> Result<Enqueued, EnqueueError>,
     ) -> Result<(), Error> {
         let scheduler = self.scheduler();
         scheduler.alive()?;
         if !scheduler.owns(task.racks()) {
-            return Err(Refused::Nowhere.into());
+            return Err(EnqueueError::Nowhere.into());
         }
         let placed = task.work();
         let nearest = match placed.spot {
-            Spot::Nearest => scheduler.nearest_idle(),
+            ResolvedPlace::Nearest => scheduler.nearest_idle(),
             _ => None,
         };
         if let Some(core) = nearest
@@ -321,7 +332,9 @@ impl Tasks {
             put(core)?;
             // It was idle a moment ago. If it still is, it sees the task, at the latest when it
             // leaves.
-            if scheduler.polled(core) || task.withdraw() != Withdrawal::Settled(Life::Withdrawn) {
+            if scheduler.polled(core)
+                || task.withdraw() != Cancellation::Settled(TaskState::Withdrawn)
+            {
                 return Ok(());
             }
         }
@@ -336,12 +349,12 @@ impl Tasks {
     /// Waits until a task is settled: runs tasks meanwhile, then sleeps. Returns what became of it;
     /// in the task's own run, whose end cannot be waited for there, at once that it is pending; so
     /// in a forked child, where nobody runs what its parent submitted.
-    pub fn wait<W: Work<At>>(&self, task: &Task<W>) -> Life {
+    pub fn wait<W: TaskWork<RunContext>>(&self, task: &Task<W>) -> TaskState {
         if task.runs_here() || self.scheduler().is_of_parent() {
             return task.life();
         }
         self.scheduler()
-            .wait_for(&|| task.life() != Life::Pending, &|limit| {
+            .wait_for(&|| task.life() != TaskState::Pending, &|limit| {
                 task.wait(limit);
             });
         task.life()
@@ -354,9 +367,9 @@ impl Tasks {
 
     /// A keypoint: runs what waits on the way from this core to the machine, each task once, and
     /// advances what the ranks of this process have left open. Nothing in a forked child.
-    pub fn schedule(&self, keypoint: Keypoint) -> Tally {
+    pub fn schedule(&self, keypoint: Keypoint) -> RunTally {
         if self.scheduler().is_of_parent() {
-            return Tally::default();
+            return RunTally::default();
         }
         let tally = self.scheduler().pass(keypoint);
         progress_worker::look();
@@ -365,7 +378,7 @@ impl Tasks {
 
     /// The keypoint of a user-level scheduler: to be called at its context switches. One load per
     /// level when there is nothing to do.
-    pub fn at_switch(&self) -> Tally {
+    pub fn at_switch(&self) -> RunTally {
         self.schedule(Keypoint::Switch)
     }
 
@@ -378,8 +391,8 @@ impl Tasks {
 
     /// To be held by a task that is about to take long (more than some microseconds): meanwhile its
     /// thread does not count as one that polls, and what waits is handed to others.
-    pub fn lengthy(&self, at: &At) -> Lengthy<'_> {
-        Lengthy::new(self.scheduler(), at)
+    pub fn lengthy(&self, at: &RunContext) -> LongRun<'_> {
+        LongRun::new(self.scheduler(), at)
     }
 
     /// Tasks settled on each core so far; what a poller has settled since its last 64 turns may be

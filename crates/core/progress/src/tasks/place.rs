@@ -1,7 +1,7 @@
 //! Where a task may run: what a submitter says, and the area of the machine that it comes to.
 
 use crate::tasks::Error;
-use garonne_topology::device::{self, Near};
+use garonne_topology::device::{self, DeviceLocality};
 use garonne_topology::{CpuSet, Kind, Tree};
 
 /// Where a task may run. It is queued at the smallest area of the machine that covers its place,
@@ -31,7 +31,7 @@ pub enum Place {
 
 /// A place on a known machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spot {
+pub(crate) enum ResolvedPlace {
     /// This area.
     Area(u32),
     /// See [`Place::Caller`].
@@ -44,7 +44,7 @@ pub(crate) enum Spot {
 
 impl Place {
     /// Finds the place on a machine.
-    pub(crate) fn on(&self, tree: &Tree) -> Result<Spot, Error> {
+    pub(crate) fn on(&self, tree: &Tree) -> Result<ResolvedPlace, Error> {
         let unknown = Error::Misuse("the place of a task names no CPU that this process may use");
         let core = |cpu: u32| tree.core_of(cpu).ok_or(unknown);
         let area = match self {
@@ -55,15 +55,15 @@ impl Place {
             Self::Device(name) => {
                 match device::find(name).ok_or(Error::Misuse("the system has no such device"))? {
                     // Near a device of which this process may use no CPU: anywhere.
-                    Near::Cpus(cpus) => tree.covering(&cpus).unwrap_or(tree.root()),
-                    Near::Anywhere => tree.root(),
+                    DeviceLocality::Cpus(cpus) => tree.covering(&cpus).unwrap_or(tree.root()),
+                    DeviceLocality::Anywhere => tree.root(),
                 }
             }
-            Self::Caller(kind) => return Ok(Spot::Caller(*kind)),
-            Self::NearCaller => return Ok(Spot::NearCaller),
-            Self::Nearest => return Ok(Spot::Nearest),
+            Self::Caller(kind) => return Ok(ResolvedPlace::Caller(*kind)),
+            Self::NearCaller => return Ok(ResolvedPlace::NearCaller),
+            Self::Nearest => return Ok(ResolvedPlace::Nearest),
         };
-        Ok(Spot::Area(area as u32))
+        Ok(ResolvedPlace::Area(area as u32))
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
     fn a_place_is_the_smallest_area_that_covers_it() {
         let tree = Tree::regular(2, 1, 2, 2);
         let cpus = |place: Place| match place.on(&tree) {
-            Ok(Spot::Area(area)) => tree.areas()[area as usize].cpus.to_string(),
+            Ok(ResolvedPlace::Area(area)) => tree.areas()[area as usize].cpus.to_string(),
             other => format!("{other:?}"),
         };
         assert_eq!(cpus(Place::Machine), "0-7");
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(cpus(Place::Cpus(CpuSet::parse("1-2").unwrap())), "0-3");
         assert_eq!(
             Place::Caller(Kind::Numa).on(&tree),
-            Ok(Spot::Caller(Kind::Numa))
+            Ok(ResolvedPlace::Caller(Kind::Numa))
         );
     }
 
@@ -96,7 +96,7 @@ mod tests {
         let core = tree.core_of(1).unwrap() as u32;
         for cpu in 0..4 {
             let found = Place::Around(Kind::Numa, cpu).on(&tree);
-            assert_eq!(found, Ok(Spot::Area(core)), "{cpu}");
+            assert_eq!(found, Ok(ResolvedPlace::Area(core)), "{cpu}");
         }
         for place in [Place::Core(0), Place::Around(Kind::Numa, 4)] {
             assert!(

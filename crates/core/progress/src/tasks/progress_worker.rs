@@ -1,7 +1,7 @@
 //! Workers on call: threads of the ordinary class that sleep on a word which others change than
 //! those who submit, in another process, say. A rank's engine is advanced by one.
 //!
-//! What such a worker is called for is one task, a [`Duty`], submitted by whoever sees the call and
+//! What such a worker is called for is one task, a [`WorkerDuty`], submitted by whoever sees the call and
 //! run at that thread's keypoint like any other: by one thread at a time, taken back when all ends.
 //! It is not for workers of the idle class, because it holds locks: put aside by the kernel with
 //! the engine's in its hands, one would hold up every thread of its rank. So it has queues of its
@@ -14,9 +14,10 @@ use crate::facade::{AtomicU32, Mutex, Ordering, lock};
 use crate::limits::REST_TIMES;
 use crate::sys;
 use crate::tasks::scheduler::Scheduler;
-use crate::tasks::worker_pool::{End, Home};
+use crate::tasks::worker_pool::{WorkerEnd, WorkerHome};
 use crate::tasks::{
-    self, At, Class, Error, How, Keypoint, Place, Settings, Step, Task, Tasks, Work,
+    self, Error, Keypoint, Place, RunContext, RunOutcome, Task, TaskOptions, TaskSettings,
+    TaskWork, Tasks, WorkerClass,
 };
 use garonne_sync::futex::{self, Wake};
 use garonne_topology::{CpuSet, Tree, machine};
@@ -26,7 +27,7 @@ use std::time::Duration;
 
 /// What a worker does after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum WorkerAction {
     /// Sleep until called.
     Sleep,
     /// Take another turn after this time even if nobody calls.
@@ -36,7 +37,7 @@ pub(crate) enum Next {
 }
 
 /// What a worker is called for, and how.
-pub(crate) trait Duty: Send + Sync + 'static {
+pub(crate) trait WorkerDuty: Send + Sync + 'static {
     /// Changes with each call.
     fn word(&self) -> &AtomicU32;
 
@@ -44,7 +45,7 @@ pub(crate) trait Duty: Send + Sync + 'static {
     fn rouse(&self);
 
     /// It has begun, was called, or its nap is over. Must not block.
-    fn turn(&self) -> Next;
+    fn turn(&self) -> WorkerAction;
 
     /// The worker has nothing to do and is about to sleep; its word was `seen` before its last
     /// turn. It may look for a while instead. `true`: there is another turn to take.
@@ -62,14 +63,14 @@ pub(crate) trait Duty: Send + Sync + 'static {
 }
 
 /// A duty, and the forks that lie before its process: to a child it is nobody's.
-type Known = (Weak<dyn Duty>, u32);
+type DutyEntry = (Weak<dyn WorkerDuty>, u32);
 
 /// Duties for which there may be workers.
-static DUTIES: std::sync::Mutex<Vec<Known>> = std::sync::Mutex::new(Vec::new());
+static DUTIES: std::sync::Mutex<Vec<DutyEntry>> = std::sync::Mutex::new(Vec::new());
 /// There are some.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-fn duties() -> std::sync::MutexGuard<'static, Vec<Known>> {
+fn duties() -> std::sync::MutexGuard<'static, Vec<DutyEntry>> {
     DUTIES
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -102,13 +103,13 @@ fn look_at_all() {
 
 /// Where a worker on call lives.
 #[derive(Clone, Debug)]
-pub(crate) struct Cores {
+pub(crate) struct WorkerCores {
     cpus: CpuSet,
     /// They are nobody else's.
     spare: bool,
 }
 
-impl Cores {
+impl WorkerCores {
     /// These, or, without, wherever the calling thread may run now: one that binds itself later
     /// leaves the others to the worker.
     pub(crate) fn of(cpus: Option<CpuSet>) -> Self {
@@ -129,65 +130,65 @@ impl Cores {
 }
 
 /// A duty as a task's work.
-pub(crate) struct Turns {
-    duty: Arc<dyn Duty>,
+pub(crate) struct DutyTask {
+    duty: Arc<dyn WorkerDuty>,
     /// What the last turn said.
-    next: Mutex<Next>,
+    next: Mutex<WorkerAction>,
     /// Its worker's cores are nobody else's.
     spare: bool,
-    checker: Option<sys::Checker>,
+    checker: Option<sys::RaceChecker>,
 }
 
-impl Work<At> for Turns {
-    fn run(&self, _: &At) -> Step {
-        sys::Checker::looks_away(self.checker, || {
+impl TaskWork<RunContext> for DutyTask {
+    fn run(&self, _: &RunContext) -> RunOutcome {
+        sys::RaceChecker::looks_away(self.checker, || {
             let next = sys::while_nobody_forks(|| self.duty.turn());
             *lock(&self.next) = next;
         });
-        Step::Done
+        RunOutcome::Done
     }
 }
 
-impl Turns {
+impl DutyTask {
     /// The word that the worker sleeps on.
     pub(crate) fn word(&self) -> &AtomicU32 {
         self.duty.word()
     }
 
-    /// See [`Duty::rouse`].
+    /// See [`WorkerDuty::rouse`].
     pub(crate) fn rouse(&self) {
         self.duty.rouse();
     }
 
-    fn next(&self) -> Next {
+    fn next(&self) -> WorkerAction {
         *lock(&self.next)
     }
 }
 
 impl Tasks {
     /// Queues for one duty, whose worker lives on those cores. It is there after [`Tasks::hire`].
-    pub(crate) fn on_call(cores: Cores, duty: impl Duty) -> Result<Self, Error> {
-        let Cores { cpus, spare } = cores;
-        let tasks = Self::new(Settings {
+    pub(crate) fn on_call(cores: WorkerCores, duty: impl WorkerDuty) -> Result<Self, Error> {
+        let WorkerCores { cpus, spare } = cores;
+        let tasks = Self::new(TaskSettings {
             tree: Tree::new(&cpus.iter().take(1).collect(), []),
             homes: vec![cpus],
-            class: Class::Ordinary,
+            class: WorkerClass::Ordinary,
             spins: 0,
         })?;
-        let duty: Arc<dyn Duty> = Arc::new(duty);
+        let duty: Arc<dyn WorkerDuty> = Arc::new(duty);
         {
             let mut duties = duties();
             duties.retain(|(duty, _)| duty.strong_count() > 0);
             duties.push((Arc::downgrade(&duty), sys::forks()));
             ANY.store(true, Ordering::Relaxed);
         }
-        let turns = Turns {
+        let turns = DutyTask {
             duty,
-            next: Mutex::new(Next::Sleep),
+            next: Mutex::new(WorkerAction::Sleep),
             spare,
-            checker: sys::Checker::find(),
+            checker: sys::RaceChecker::find(),
         };
-        let manner = tasks.manner(&How::at(Place::Machine))?;
+        let manner = tasks.manner(&TaskOptions::at(Place::Machine))?;
         let task = Arc::new(tasks.place(manner, turns, false));
         let pool = &tasks.scheduler().pool;
         let home = pool.homes.first();
@@ -208,7 +209,11 @@ impl Tasks {
 }
 
 /// The life of a worker on call. Returns when all are to leave, or when nobody needs it any longer.
-pub(super) fn attend(scheduler: &Arc<Scheduler>, home: &Home, task: &Arc<Task<Turns>>) -> End {
+pub(super) fn attend(
+    scheduler: &Arc<Scheduler>,
+    home: &WorkerHome,
+    task: &Arc<Task<DutyTask>>,
+) -> WorkerEnd {
     let turns = task.work().get();
     let word = turns.word();
     let (mut before, mut rest) = (None, turns.duty.rest());
@@ -216,40 +221,40 @@ pub(super) fn attend(scheduler: &Arc<Scheduler>, home: &Home, task: &Arc<Task<Tu
         // Before the turn: whoever calls or arms during it changes the word, and there is another.
         let seen = word.load(Ordering::SeqCst);
         if scheduler.stopping() {
-            return End::Told;
+            return WorkerEnd::Told;
         }
         // Who was called while it woke from a long sleep is not idle.
         let next = if before == Some(seen) {
             rest = rest.saturating_mul(2).min(turns.duty.rest() * REST_TIMES);
             if sys::while_nobody_forks(|| home.retires(scheduler, || turns.duty.retires())) {
-                return End::Retired;
+                return WorkerEnd::Retired;
             }
-            Next::Sleep
+            WorkerAction::Sleep
         } else {
             rest = turns.duty.rest();
             advance(scheduler, task);
             turns.next()
         };
         let limit = match next {
-            Next::Sleep => rest,
-            Next::Nap(limit) => limit,
-            Next::Leave if home.retires(scheduler, || true) => return End::Retired,
-            Next::Leave => return End::Told,
+            WorkerAction::Sleep => rest,
+            WorkerAction::Nap(limit) => limit,
+            WorkerAction::Leave if home.retires(scheduler, || true) => return WorkerEnd::Retired,
+            WorkerAction::Leave => return WorkerEnd::Told,
         };
         if turns.duty.looks_on(seen) {
             before = None;
             continue;
         }
         let slept = futex::wait(word, seen, Some(limit));
-        before = (next == Next::Sleep && slept == Wake::Timeout).then_some(seen);
+        before = (next == WorkerAction::Sleep && slept == Wake::Timeout).then_some(seen);
     }
 }
 
 /// The worker's keypoint.
-fn advance(scheduler: &Arc<Scheduler>, task: &Arc<Task<Turns>>) {
+fn advance(scheduler: &Arc<Scheduler>, task: &Arc<Task<DutyTask>>) {
     // Its queue has room for more than one.
     let _ = task.poke(scheduler.tree.root());
-    let at = At {
+    let at = RunContext {
         core: 0,
         keypoint: Keypoint::Idle,
         polls: false,
@@ -268,7 +273,7 @@ mod tests {
     #[test]
     fn a_worker_leaves_a_processor_for_the_others_of_its_own_if_there_are_any() {
         let set = |cpus: &[u32]| cpus.iter().copied().collect::<CpuSet>();
-        let cores = |cpus: &[u32]| Cores {
+        let cores = |cpus: &[u32]| WorkerCores {
             cpus: set(cpus),
             spare: false,
         };
@@ -280,11 +285,11 @@ mod tests {
 
     struct Bell {
         word: Arc<AtomicU32>,
-        turn: Box<dyn Fn() -> Next + Send + Sync>,
+        turn: Box<dyn Fn() -> WorkerAction + Send + Sync>,
         retires: Box<dyn Fn() -> bool + Send + Sync>,
     }
 
-    impl Duty for Bell {
+    impl WorkerDuty for Bell {
         fn word(&self) -> &AtomicU32 {
             &self.word
         }
@@ -293,7 +298,7 @@ mod tests {
             call(&self.word);
         }
 
-        fn turn(&self) -> Next {
+        fn turn(&self) -> WorkerAction {
             (self.turn)()
         }
 
@@ -318,7 +323,7 @@ mod tests {
     }
 
     fn hired(
-        turn: impl Fn() -> Next + Send + Sync + 'static,
+        turn: impl Fn() -> WorkerAction + Send + Sync + 'static,
         retires: impl Fn() -> bool + Send + Sync + 'static,
     ) -> (Tasks, Arc<AtomicU32>) {
         let word = Arc::new(AtomicU32::new(0));
@@ -327,7 +332,7 @@ mod tests {
             turn: Box::new(turn),
             retires: Box::new(retires),
         };
-        let tasks = Tasks::on_call(Cores::of(None), bell).unwrap();
+        let tasks = Tasks::on_call(WorkerCores::of(None), bell).unwrap();
         tasks.hire().unwrap();
         (tasks, word)
     }
@@ -341,7 +346,7 @@ mod tests {
         let (sender, turns) = mpsc::channel();
         let turn = move || {
             sender.send(()).unwrap();
-            Next::Sleep
+            WorkerAction::Sleep
         };
         let (tasks, word) = hired(turn, || false);
         turns.recv().unwrap();
@@ -362,7 +367,7 @@ mod tests {
         let (sender, turns) = mpsc::channel();
         let turn = move || {
             sender.send(()).unwrap();
-            Next::Leave
+            WorkerAction::Leave
         };
         let (tasks, _) = hired(turn, || false);
         for _ in 0..3 {
@@ -380,8 +385,8 @@ mod tests {
         let naps = Arc::new(AtomicU32::new(0));
         let its = naps.clone();
         let turn = move || match its.fetch_add(1, Ordering::Relaxed) {
-            0 | 1 => Next::Nap(Duration::from_millis(1)),
-            _ => Next::Sleep,
+            0 | 1 => WorkerAction::Nap(Duration::from_millis(1)),
+            _ => WorkerAction::Sleep,
         };
         let seen = naps.clone();
         let (tasks, _) = hired(turn, move || seen.load(Ordering::Relaxed) == 3);
@@ -398,11 +403,11 @@ mod tests {
         let (sender, gone) = mpsc::channel();
         let turn = move || {
             let Some(tasks) = its.lock().unwrap().take() else {
-                return Next::Nap(Duration::from_millis(1));
+                return WorkerAction::Nap(Duration::from_millis(1));
             };
             drop(tasks);
             sender.send(()).unwrap();
-            Next::Sleep
+            WorkerAction::Sleep
         };
         let (tasks, _) = hired(turn, || false);
         *own.lock().unwrap() = Some(tasks);

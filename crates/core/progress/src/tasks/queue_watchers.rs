@@ -15,10 +15,10 @@
 
 use crate::facade::{AtomicU32, Ordering};
 use crate::limits::{DOUBT_TURNS, RARE_TURNS, WATCHES_FROM};
-use crate::tasks::At;
+use crate::tasks::RunContext;
 use crate::tasks::scheduler::Scheduler;
 use garonne_sync::pad::CachePadded;
-use garonne_sync::task_slots::{Racks, Tally};
+use garonne_sync::task_slots::{RunTally, TaskQueues};
 use std::cell::Cell;
 
 /// Levels of a path for which a poller remembers something each: machines have four or five, and
@@ -34,9 +34,9 @@ thread_local! {
 
 /// The watchers of a machine's queues, by area.
 #[derive(Debug)]
-pub(crate) struct Watch(Box<[CachePadded<AtomicU32>]>);
+pub(crate) struct QueueWatchers(Box<[CachePadded<AtomicU32>]>);
 
-impl Watch {
+impl QueueWatchers {
     pub(crate) fn new(areas: usize) -> Self {
         Self(
             (0..areas)
@@ -73,7 +73,7 @@ impl Watch {
 
 /// How a poller looks at one shared queue on its way.
 #[derive(Clone, Copy, Debug)]
-struct Level {
+struct LevelPolling {
     /// It looks at the next turn.
     eager: bool,
     /// Turns until it looks.
@@ -88,34 +88,39 @@ struct Level {
 
 /// What a poller does with a queue that it does not watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum LookDecision {
     Not,
     Yes,
     /// Its watcher does not come.
     Relieves,
 }
 
-impl Level {
+impl LevelPolling {
     #[inline]
-    fn look(&mut self, watcher: u32, has_put: bool, (racks, area): (&Racks<At>, usize)) -> Look {
+    fn look(
+        &mut self,
+        watcher: u32,
+        has_put: bool,
+        (racks, area): (&TaskQueues<RunContext>, usize),
+    ) -> LookDecision {
         if watcher == NOBODY || has_put || self.eager {
             self.doubt = None;
-            return Look::Yes;
+            return LookDecision::Yes;
         }
         if self.wait > 0 {
             self.wait -= 1;
-            return Look::Not;
+            return LookDecision::Not;
         }
         match self.missed(racks, area) {
-            true => Look::Relieves,
-            false => Look::Not,
+            true => LookDecision::Relieves,
+            false => LookDecision::Not,
         }
     }
 
     /// A rare look: whether something has waited for some turns and nobody has run anything
     /// meanwhile.
     #[cold]
-    fn missed(&mut self, racks: &Racks<At>, area: usize) -> bool {
+    fn missed(&mut self, racks: &TaskQueues<RunContext>, area: usize) -> bool {
         let waits = racks.any_ready(area);
         match self.doubt.take() {
             None if waits => {
@@ -131,18 +136,18 @@ impl Level {
 
 /// What a poller remembers of the shared queues on its way.
 #[derive(Clone, Debug)]
-pub(crate) struct Looks {
-    levels: [Level; LEVELS],
+pub(crate) struct PathPolling {
+    levels: [LevelPolling; LEVELS],
     /// The thread's puts at the last turn.
     puts: u32,
     /// Levels that it looked at in the last turn, as bits.
     pub(crate) last: u32,
 }
 
-impl Looks {
+impl PathPolling {
     /// Of a poller that begins: it looks at everything.
     pub(crate) fn new() -> Self {
-        let level = Level {
+        let level = LevelPolling {
             eager: true,
             wait: 0,
             stride: RARE_TURNS,
@@ -175,9 +180,9 @@ impl Scheduler {
 
     /// A poller's walk: Algorithm 1, but for shared queues that others watch.
     #[inline]
-    pub(super) fn poll(&self, at: &At, round: u32, looks: &mut Looks) -> Tally {
+    pub(super) fn poll(&self, at: &RunContext, round: u32, looks: &mut PathPolling) -> RunTally {
         let path = &self.paths[at.core];
-        let (name, has_put) = (Watch::name(at.core), looks.has_put());
+        let (name, has_put) = (QueueWatchers::name(at.core), looks.has_put());
         let mut tally = self.walk_urgent(at, round);
         let mut looked = 0;
         for (index, area) in path.iter().enumerate() {
@@ -190,9 +195,9 @@ impl Scheduler {
             };
             if watcher != name {
                 match level.look(watcher, has_put, (&self.racks, area)) {
-                    Look::Not => continue,
-                    Look::Yes => level.wait = level.stride,
-                    Look::Relieves => self.watch.pass_on(area, watcher, name),
+                    LookDecision::Not => continue,
+                    LookDecision::Yes => level.wait = level.stride,
+                    LookDecision::Relieves => self.watch.pass_on(area, watcher, name),
                 }
             }
             let found = self.racks.run(area, round, at);
@@ -208,13 +213,13 @@ impl Scheduler {
     /// Now and then: takes the offices that are free, and those of queues of which this poller runs
     /// most.
     #[cold]
-    pub(super) fn settle_in(&self, core: usize, looks: &mut Looks) {
+    pub(super) fn settle_in(&self, core: usize, looks: &mut PathPolling) {
         let path = self.paths[core].iter().map(|area| *area as usize);
         for (area, level) in path.zip(&mut looks.levels).skip(1) {
             let watcher = self.watch.watcher(area);
             let most = level.settled >= WATCHES_FROM;
-            if watcher == NOBODY || most && watcher != Watch::name(core) {
-                self.watch.pass_on(area, watcher, Watch::name(core));
+            if watcher == NOBODY || most && watcher != QueueWatchers::name(core) {
+                self.watch.pass_on(area, watcher, QueueWatchers::name(core));
             }
             level.settled = 0;
             let pollers = self.pollers(area).max(1);

@@ -5,22 +5,22 @@
 //! here blocks but `wait_for`, and nothing allocates after `new` but the start of a thread and the
 //! first task that is wanted now.
 
-use crate::events::blocking::Blockers;
+use crate::events::blocking::BlockingPool;
 use crate::events::reactor::Reactor;
-use crate::events::word_watch::Words;
+use crate::events::word_watch::WordWatcher;
 use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
 use crate::limits::{BACKLOG, CORE_TASKS, CPU_CHECK_TURNS, SHARED_TASKS, WAIT_NAP};
 use crate::sys;
-use crate::tasks::event_requests::Wishes;
-use crate::tasks::place::Spot;
-use crate::tasks::queue_watchers::{Looks, Watch};
-use crate::tasks::urgent::UrgentRacks;
-use crate::tasks::worker_pool::{Settings, WorkerPool};
-use crate::tasks::{At, Error, Keypoint, Urgency};
-use garonne_sync::idle_set::Roster;
+use crate::tasks::event_requests::EventRequests;
+use crate::tasks::place::ResolvedPlace;
+use crate::tasks::queue_watchers::{PathPolling, QueueWatchers};
+use crate::tasks::urgent::UrgentQueues;
+use crate::tasks::worker_pool::{TaskSettings, WorkerPool};
+use crate::tasks::{Error, Keypoint, RunContext, Urgency};
+use garonne_sync::idle_set::IdleSet;
 use garonne_sync::pad::CachePadded;
-use garonne_sync::task_node::Put;
-use garonne_sync::task_slots::{Racks, Tally};
+use garonne_sync::task_node::Enqueued;
+use garonne_sync::task_slots::{RunTally, TaskQueues};
 use garonne_topology::Tree;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -33,16 +33,16 @@ const UNKNOWN_PATIENCE: u32 = 1;
 pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
     /// What can wait for an idle core.
-    pub(crate) racks: Arc<Racks<At>>,
-    pub(crate) urgent: UrgentRacks,
+    pub(crate) racks: Arc<TaskQueues<RunContext>>,
+    pub(crate) urgent: UrgentQueues,
     /// Areas from each core to the machine.
     pub(super) paths: Vec<Box<[u32]>>,
     /// Cores of each area, as a bitmap.
     masks: Vec<Box<[u64]>>,
     /// Cores at which somebody polls.
-    roster: Roster,
+    roster: IdleSet,
     /// Who looks at shared queues.
-    pub(super) watch: Watch,
+    pub(super) watch: QueueWatchers,
     pub(crate) pool: WorkerPool,
     settled: Box<[CachePadded<AtomicU64>]>,
     rounds: AtomicU32,
@@ -56,15 +56,15 @@ pub(crate) struct Scheduler {
     /// Held by whoever starts threads while there is no reactor to do it, and while all ends.
     pub(super) starting: Mutex<()>,
     /// What is wanted of the reactor.
-    pub(crate) wishes: Wishes,
-    pub(crate) words: Arc<Words>,
-    pub(crate) blockers: Arc<Blockers>,
+    pub(crate) wishes: EventRequests,
+    pub(crate) words: Arc<WordWatcher>,
+    pub(crate) blockers: Arc<BlockingPool>,
     /// Whether the timer runs, so that not every submission has to ask.
     pub(crate) timing: AtomicBool,
 }
 
 impl Scheduler {
-    pub(crate) fn new(settings: Settings) -> Result<Self, Error> {
+    pub(crate) fn new(settings: TaskSettings) -> Result<Self, Error> {
         let tree = settings.tree;
         let areas = tree.areas();
         let room: Vec<usize> = (0..areas.len())
@@ -76,8 +76,8 @@ impl Scheduler {
                 }
             })
             .collect();
-        let urgent = UrgentRacks::new(&room);
-        let racks = Racks::new(&room)
+        let urgent = UrgentQueues::new(&room);
+        let racks = TaskQueues::new(&room)
             .ok_or(Error::Resource("the machine has too many areas for queues"))?;
         let paths: Vec<Box<[u32]>> = (0..tree.cores())
             .map(|core| tree.path(core).map(|area| area as u32).collect())
@@ -93,9 +93,9 @@ impl Scheduler {
         Ok(Self {
             racks: Arc::new(racks),
             urgent,
-            roster: Roster::new(tree.cores()),
-            watch: Watch::new(areas.len()),
-            wishes: Wishes::new(areas.len(), pool.homes.len()),
+            roster: IdleSet::new(tree.cores()),
+            watch: QueueWatchers::new(areas.len()),
+            wishes: EventRequests::new(areas.len(), pool.homes.len()),
             pool,
             settled: (0..tree.cores())
                 .map(|_| CachePadded(AtomicU64::new(0)))
@@ -107,7 +107,7 @@ impl Scheduler {
             forks: sys::forks(),
             reactor: OnceLock::new(),
             starting: Mutex::new(()),
-            words: Arc::new(Words::new()),
+            words: Arc::new(WordWatcher::new()),
             blockers: Arc::default(),
             timing: AtomicBool::new(false),
             tree,
@@ -154,12 +154,12 @@ impl Scheduler {
 
     /// The queue of a place, for the calling thread at this moment.
     #[inline]
-    pub(crate) fn area(&self, spot: Spot) -> usize {
+    pub(crate) fn area(&self, spot: ResolvedPlace) -> usize {
         match spot {
-            Spot::Area(area) => area as usize,
-            Spot::Caller(kind) => self.tree.around(self.core_here(), kind),
-            Spot::NearCaller => self.tree.shared(self.core_here()),
-            Spot::Nearest => self.tree.root(),
+            ResolvedPlace::Area(area) => area as usize,
+            ResolvedPlace::Caller(kind) => self.tree.around(self.core_here(), kind),
+            ResolvedPlace::NearCaller => self.tree.shared(self.core_here()),
+            ResolvedPlace::Nearest => self.tree.root(),
         }
     }
 
@@ -204,7 +204,7 @@ impl Scheduler {
 
     /// A task was put into a queue: sees to it that somebody runs it.
     #[inline]
-    pub(crate) fn ring(self: &Arc<Self>, area: usize, put: Put, urgency: Urgency) {
+    pub(crate) fn ring(self: &Arc<Self>, area: usize, put: Enqueued, urgency: Urgency) {
         if urgency == Urgency::Idle && put.before < BACKLOG && self.polled(area) {
             // A thread of the idle class may have been put aside while it polled.
             if self.idlers.load(Ordering::Relaxed) > 0 && !self.timing.load(Ordering::Relaxed) {
@@ -291,7 +291,7 @@ impl Scheduler {
         for area in &self.paths[core] {
             let area = *area as usize;
             if self.racks.any_ready(area) {
-                self.ring(area, Put { before: 0 }, Urgency::Idle);
+                self.ring(area, Enqueued { before: 0 }, Urgency::Idle);
             }
         }
         self.hand_over_urgent(&self.paths[core], patience_us);
@@ -335,7 +335,7 @@ impl Scheduler {
 
     /// Algorithm 1: runs what waits in the queues from the core's to the machine's.
     #[inline]
-    pub(crate) fn walk(&self, at: &At, round: u32) -> Tally {
+    pub(crate) fn walk(&self, at: &RunContext, round: u32) -> RunTally {
         let mut tally = self.walk_urgent(at, round);
         for area in &self.paths[at.core] {
             tally.add(self.racks.run(*area as usize, round, at));
@@ -345,8 +345,8 @@ impl Scheduler {
 
     /// One walk by somebody who goes away again. What wants to be run again is somebody else's
     /// then: a worker that looked meanwhile saw nothing.
-    pub(crate) fn pass(self: &Arc<Self>, keypoint: Keypoint) -> Tally {
-        let at = At {
+    pub(crate) fn pass(self: &Arc<Self>, keypoint: Keypoint) -> RunTally {
+        let at = RunContext {
             core: self.core_here(),
             keypoint,
             polls: false,
@@ -360,11 +360,11 @@ impl Scheduler {
     }
 
     /// The same for one queue.
-    pub(crate) fn serve(self: &Arc<Self>, area: usize, at: &At) -> Tally {
+    pub(crate) fn serve(self: &Arc<Self>, area: usize, at: &RunContext) -> RunTally {
         let tally = self.racks.run(area, self.round(), at);
         self.count(at.core, tally.settled);
         if tally.again > 0 {
-            self.ring(area, Put { before: 0 }, Urgency::Idle);
+            self.ring(area, Enqueued { before: 0 }, Urgency::Idle);
         }
         tally
     }
@@ -430,9 +430,9 @@ impl Scheduler {
 #[derive(Debug)]
 pub struct Poller<'a> {
     scheduler: &'a Arc<Scheduler>,
-    at: At,
+    at: RunContext,
     round: u32,
-    looks: Looks,
+    looks: PathPolling,
     /// Tasks settled and not counted yet: counting costs as much as a look.
     settled: u32,
     /// It is a worker's, which has its own way of going to sleep.
@@ -445,13 +445,13 @@ impl<'a> Poller<'a> {
         scheduler.roster.enter(core);
         Self {
             scheduler,
-            at: At {
+            at: RunContext {
                 core,
                 keypoint,
                 polls: true,
             },
             round: core as u32,
-            looks: Looks::new(),
+            looks: PathPolling::new(),
             settled: 0,
             quiet: false,
             fixed: false,
@@ -472,7 +472,7 @@ impl<'a> Poller<'a> {
     /// Runs what waits, each task once. A queue that other cores share is mostly left to the one of
     /// them that watches it.
     #[inline]
-    pub fn turn(&mut self) -> Tally {
+    pub fn turn(&mut self) -> RunTally {
         self.round = self.round.wrapping_add(1);
         if self.round.is_multiple_of(CPU_CHECK_TURNS) {
             self.count();
@@ -508,7 +508,7 @@ impl<'a> Poller<'a> {
         if core != self.at.core {
             self.scheduler.roster.enter(core);
             let before = std::mem::replace(&mut self.at.core, core);
-            self.looks = Looks::new();
+            self.looks = PathPolling::new();
             self.scheduler.leave(before);
             self.scheduler.hand_over(before, UNKNOWN_PATIENCE);
         }
@@ -535,14 +535,14 @@ impl Drop for Poller<'_> {
 /// A thread that polled, or waited for events, and is busy for a while. See
 /// [`super::Tasks::lengthy`].
 #[derive(Debug)]
-pub struct Lengthy<'a> {
+pub struct LongRun<'a> {
     scheduler: &'a Arc<Scheduler>,
     /// Where it is to be enrolled again.
     core: Option<usize>,
 }
 
-impl<'a> Lengthy<'a> {
-    pub(crate) fn new(scheduler: &'a Arc<Scheduler>, at: &At) -> Self {
+impl<'a> LongRun<'a> {
+    pub(crate) fn new(scheduler: &'a Arc<Scheduler>, at: &RunContext) -> Self {
         if at.polls {
             scheduler.leave(at.core);
         }
@@ -557,7 +557,7 @@ impl<'a> Lengthy<'a> {
     }
 }
 
-impl Drop for Lengthy<'_> {
+impl Drop for LongRun<'_> {
     fn drop(&mut self) {
         if let Some(core) = self.core {
             self.scheduler.roster.enter(core);
@@ -568,18 +568,18 @@ impl Drop for Lengthy<'_> {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::tasks::{How, Place, Step, Tasks};
+    use crate::tasks::{Place, RunOutcome, TaskOptions, Tasks};
     use std::sync::mpsc::channel;
 
     #[test]
     fn a_submission_that_interrupts_the_start_of_threads_leaves_its_wish_to_whoever_starts_them() {
         for urgency in [Urgency::Now, Urgency::Idle] {
-            let tasks = Tasks::new(Settings::here()).unwrap();
-            let how = How {
+            let tasks = Tasks::new(TaskSettings::here()).unwrap();
+            let how = TaskOptions {
                 urgency,
-                ..How::at(Place::Machine)
+                ..TaskOptions::at(Place::Machine)
             };
-            let task = Arc::new(tasks.task(&how, |_: &At| Step::Done).unwrap());
+            let task = Arc::new(tasks.task(&how, |_: &RunContext| RunOutcome::Done).unwrap());
             let scheduler = tasks.scheduler();
             // As a signal handler finds it that interrupts the start: on the very thread that holds
             // the lock.
@@ -593,7 +593,7 @@ mod tests {
 
     #[test]
     fn a_submission_takes_no_lock_once_the_reactor_runs() {
-        let tasks = Tasks::new(Settings::here()).unwrap();
+        let tasks = Tasks::new(TaskSettings::here()).unwrap();
         let scheduler = tasks.scheduler();
         assert!(scheduler.reactor().is_some());
         let (tell, told) = channel();
@@ -601,13 +601,14 @@ mod tests {
             let (its, tell) = (tasks.clone(), tell.clone());
             let _held = scheduler.starting.lock().unwrap();
             let submitter = std::thread::spawn(move || {
-                let how = How {
+                let how = TaskOptions {
                     urgency,
-                    ..How::at(Place::Machine)
+                    ..TaskOptions::at(Place::Machine)
                 };
                 let task = its.task(
                     &how,
-                    Box::new(|_: &At| Step::Done) as Box<dyn Fn(&At) -> Step + Send + Sync>,
+                    Box::new(|_: &RunContext| RunOutcome::Done)
+                        as Box<dyn Fn(&RunContext) -> RunOutcome + Send + Sync>,
                 );
                 let task = Arc::new(task.unwrap());
                 its.submit_shared(&task).unwrap();

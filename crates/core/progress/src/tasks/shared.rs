@@ -7,17 +7,17 @@
 //! tasks within tasks are not run there.
 
 use crate::limits::WAIT_NAP;
-use crate::tasks::{Error, Keypoint, Owner, Settings, Tasks};
+use crate::tasks::{Error, Keypoint, SchedulerOwner, TaskSettings, Tasks};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-static SHARED: Mutex<Weak<Owner>> = Mutex::new(Weak::new());
+static SHARED: Mutex<Weak<SchedulerOwner>> = Mutex::new(Weak::new());
 /// There may be some. Written with the lock held.
 static THERE: AtomicBool = AtomicBool::new(false);
 
-fn lock() -> MutexGuard<'static, Weak<Owner>> {
+fn lock() -> MutexGuard<'static, Weak<SchedulerOwner>> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -29,7 +29,7 @@ pub fn shared() -> Result<Tasks, Error> {
         owner.0.alive()?;
         return Ok(Tasks(owner));
     }
-    let tasks = Tasks::new(Settings::here())?;
+    let tasks = Tasks::new(TaskSettings::here())?;
     *shared = std::sync::Arc::downgrade(&tasks.0);
     THERE.store(true, Ordering::Relaxed);
     Ok(tasks)
@@ -37,7 +37,7 @@ pub fn shared() -> Result<Tasks, Error> {
 
 /// What came of a keypoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passed {
+pub(crate) enum KeypointOutcome {
     /// Nothing was to do.
     Nothing,
     /// Tasks were finished.
@@ -48,74 +48,74 @@ pub(crate) enum Passed {
 
 /// Runs what waits in the shared tasks on the way from this core to the machine.
 #[inline]
-pub(crate) fn pass(keypoint: Keypoint) -> Passed {
+pub(crate) fn pass(keypoint: Keypoint) -> KeypointOutcome {
     match THERE.load(Ordering::Relaxed) {
-        false => Passed::Nothing,
+        false => KeypointOutcome::Nothing,
         true => pass_there(keypoint),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn pass_there(keypoint: Keypoint) -> Passed {
+fn pass_there(keypoint: Keypoint) -> KeypointOutcome {
     thread_local!(static PASSING: Cell<bool> = const { Cell::new(false) });
     let tasks = {
         let shared = lock();
         let Some(owner) = shared.upgrade() else {
             THERE.store(false, Ordering::Relaxed);
-            return Passed::Nothing;
+            return KeypointOutcome::Nothing;
         };
         Tasks(owner)
     };
     let scheduler = tasks.scheduler();
     if PASSING.get() || scheduler.alive().is_err() {
-        return Passed::Nothing;
+        return KeypointOutcome::Nothing;
     }
     PASSING.set(true);
     let tally = scheduler.pass(keypoint);
     PASSING.set(false);
     if tally.settled > 0 {
-        return Passed::Finished;
+        return KeypointOutcome::Finished;
     }
     // Where the system refuses workers those who wait do all the work.
     match tally.again > 0 || tasks.worker_counts().refused > 0 {
-        true => Passed::Later(WAIT_NAP),
-        false => Passed::Nothing,
+        true => KeypointOutcome::Later(WAIT_NAP),
+        false => KeypointOutcome::Nothing,
     }
 }
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::tasks::{At, How, Life, Place, Step};
+    use crate::tasks::{Place, RunContext, RunOutcome, TaskOptions, TaskState};
     use std::sync::Arc;
 
     #[test]
     fn a_keypoint_runs_what_is_shared_but_nothing_within_a_task_and_nothing_after_the_end() {
-        assert_eq!(pass(Keypoint::Wait), Passed::Nothing);
+        assert_eq!(pass(Keypoint::Wait), KeypointOutcome::Nothing);
         let tasks = shared().unwrap();
-        let task = |work: Box<dyn Fn(&At) -> Step + Send + Sync>| {
-            Arc::new(tasks.task(&How::at(Place::Machine), work).unwrap())
+        let task = |work: Box<dyn Fn(&RunContext) -> RunOutcome + Send + Sync>| {
+            Arc::new(tasks.task(&TaskOptions::at(Place::Machine), work).unwrap())
         };
         // Those who submit see somebody who polls, so no worker is called and all is left to the
         // keypoint.
         let poller = tasks.poller(Keypoint::Forced);
-        let inner = task(Box::new(|_| Step::Done));
+        let inner = task(Box::new(|_| RunOutcome::Done));
         let its = (tasks.clone(), inner.clone());
         let outer = task(Box::new(move |at| {
             assert_eq!(at.keypoint, Keypoint::Wait);
             its.0.submit_shared(&its.1).unwrap();
-            assert_eq!(pass(Keypoint::Wait), Passed::Nothing);
-            assert_eq!(its.1.life(), Life::Pending);
-            Step::Done
+            assert_eq!(pass(Keypoint::Wait), KeypointOutcome::Nothing);
+            assert_eq!(its.1.life(), TaskState::Pending);
+            RunOutcome::Done
         }));
         tasks.submit_shared(&outer).unwrap();
-        assert_eq!(pass(Keypoint::Wait), Passed::Finished);
-        assert_eq!(outer.life(), Life::Done);
-        while inner.life() == Life::Pending {
+        assert_eq!(pass(Keypoint::Wait), KeypointOutcome::Finished);
+        assert_eq!(outer.life(), TaskState::Done);
+        while inner.life() == TaskState::Pending {
             pass(Keypoint::Wait);
         }
-        assert_eq!(inner.life(), Life::Done);
+        assert_eq!(inner.life(), TaskState::Done);
         drop(poller);
         drop((outer, inner, tasks));
         pass(Keypoint::Wait);

@@ -5,14 +5,14 @@
 //! that nobody ends, is found as a schedule in which all are blocked. A failure names its seed;
 //! `GARONNE_SEED=N` runs that one alone, `GARONNE_SEEDS=N` as many.
 
-use crate::events::Next as Then;
+use crate::events::WatchAction as Then;
 use crate::events::poller::TIMELESS;
 use crate::facade::{AtomicU32, Ordering};
 use crate::limits::STACK;
 use crate::sys::{CPUS, is_of_idle_class};
 use crate::tasks::{
-    At, Class, Cores, Duty, How, Keypoint, Life, Next, Place, Settings, Step, Task, Tasks, Urgency,
-    Withdrawal,
+    Cancellation, Keypoint, Place, RunContext, RunOutcome, Task, TaskOptions, TaskSettings,
+    TaskState, Tasks, Urgency, WorkerAction, WorkerClass, WorkerCores, WorkerDuty,
 };
 use garonne_sync::futex;
 use garonne_topology::{CpuSet, Kind, Tree};
@@ -72,17 +72,17 @@ fn tell(count: &AtomicU32) {
     futex::wake(count, u32::MAX);
 }
 
-fn machine() -> Settings {
+fn machine() -> TaskSettings {
     let cpu = |cpu: u32| [cpu].into_iter().collect::<CpuSet>();
-    Settings {
+    TaskSettings {
         tree: Tree::regular(1, 1, 2, CPUS / 2),
         homes: (0..CPUS).map(cpu).collect(),
-        class: [Class::Idle, Class::Ordinary][draw(2) as usize],
+        class: [WorkerClass::Idle, WorkerClass::Ordinary][draw(2) as usize],
         spins: draw(3),
     }
 }
 
-fn how() -> How {
+fn how() -> TaskOptions {
     let place = match draw(6) {
         0 => Place::Machine,
         1 => Place::Core(draw(CPUS)),
@@ -91,7 +91,7 @@ fn how() -> How {
         4 => Place::Caller(Kind::Core),
         _ => Place::Nearest,
     };
-    How {
+    TaskOptions {
         place,
         urgency: [Urgency::Idle, Urgency::Now][usize::from(draw(4) == 0)],
         patience: (draw(2) == 0).then_some(Duration::from_micros(7)),
@@ -114,7 +114,7 @@ impl Runs {
         }
     }
 
-    fn run(&self) -> Step {
+    fn run(&self) -> RunOutcome {
         assert_eq!(
             self.inside.swap(1, Ordering::SeqCst),
             0,
@@ -124,13 +124,13 @@ impl Runs {
         self.inside.store(0, Ordering::SeqCst);
         assert!(done <= self.wanted, "it was run after its end");
         match done == self.wanted {
-            true => Step::Done,
-            false => Step::Again,
+            true => RunOutcome::Done,
+            false => RunOutcome::Again,
         }
     }
 }
 
-type Some = Box<dyn Fn(&At) -> Step + Send + Sync>;
+type Some = Box<dyn Fn(&RunContext) -> RunOutcome + Send + Sync>;
 
 fn task(tasks: &Tasks) -> (Arc<Task<Some>>, Arc<Runs>) {
     let runs = Arc::new(Runs::new());
@@ -147,16 +147,16 @@ fn submits(tasks: &Tasks) {
             // Its owner waits, and helps.
             0 => {
                 tasks.submit_shared(&task).unwrap();
-                assert_eq!(tasks.wait(&task), Life::Done);
+                assert_eq!(tasks.wait(&task), TaskState::Done);
                 assert_eq!(runs.done.load(Ordering::SeqCst), runs.wanted);
             }
             1 => {
                 tasks.submit_shared(&task).unwrap();
-                let Withdrawal::Settled(life) = task.withdraw() else {
+                let Cancellation::Settled(life) = task.withdraw() else {
                     panic!("this thread is not within its run");
                 };
                 let done = runs.done.load(Ordering::SeqCst);
-                assert_eq!(life == Life::Done, done == runs.wanted);
+                assert_eq!(life == TaskState::Done, done == runs.wanted);
                 shuttle::thread::yield_now();
                 assert_eq!(
                     runs.done.load(Ordering::SeqCst),
@@ -166,7 +166,7 @@ fn submits(tasks: &Tasks) {
             }
             2 => {
                 let its = Runs::new();
-                let pinned = pin!(tasks.task(&how(), move |_: &At| its.run()).unwrap());
+                let pinned = pin!(tasks.task(&how(), move |_: &RunContext| its.run()).unwrap());
                 tasks.submit(pinned.as_ref()).unwrap();
                 // Its drop takes it back.
             }
@@ -187,7 +187,7 @@ fn submits(tasks: &Tasks) {
     }
     for (task, runs) in left {
         assert!(task.wait(None));
-        assert_eq!(task.life(), Life::Done);
+        assert_eq!(task.life(), TaskState::Done);
         assert_eq!(runs.done.load(Ordering::SeqCst), runs.wanted);
     }
 }
@@ -220,8 +220,8 @@ fn a_timer_beside_them_runs_nothing_twice() {
 #[test]
 fn what_is_wanted_now_and_repeats_is_never_left_to_workers_of_the_idle_class_nor_to_nobody() {
     schedules(true, || {
-        let tasks = Tasks::new(Settings {
-            class: Class::Idle,
+        let tasks = Tasks::new(TaskSettings {
+            class: WorkerClass::Idle,
             ..machine()
         })
         .unwrap();
@@ -230,7 +230,7 @@ fn what_is_wanted_now_and_repeats_is_never_left_to_workers_of_the_idle_class_nor
                 let tasks = tasks.clone();
                 spawn(move || {
                     let runs = Runs::new();
-                    let how = How {
+                    let how = TaskOptions {
                         urgency: Urgency::Now,
                         ..how()
                     };
@@ -247,7 +247,7 @@ fn what_is_wanted_now_and_repeats_is_never_left_to_workers_of_the_idle_class_nor
                         tasks.schedule(Keypoint::Switch);
                     }
                     assert!(urgent.wait(None) && idle.wait(None));
-                    assert_eq!(urgent.life(), Life::Done);
+                    assert_eq!(urgent.life(), TaskState::Done);
                 })
             })
             .collect();
@@ -272,9 +272,9 @@ fn an_end_while_others_submit_and_wait_leaves_nobody_asleep() {
                         if draw(2) == 0 {
                             let life = tasks.wait(&task);
                             let done = runs.done.load(Ordering::SeqCst) == runs.wanted;
-                            // At the end nobody waits for a run that goes on.
+                            // RunContext the end nobody waits for a run that goes on.
                             assert!(
-                                life == Life::Pending || (life == Life::Done) == done,
+                                life == TaskState::Pending || (life == TaskState::Done) == done,
                                 "{life:?}"
                             );
                         }
@@ -311,7 +311,7 @@ fn events_that_come_while_their_action_runs_make_it_run_once_more() {
         let work: Some = Box::new(move |_| {
             its.store(seen.load(Ordering::SeqCst), Ordering::SeqCst);
             futex::wake(&its, u32::MAX);
-            Step::Done
+            RunOutcome::Done
         });
         let poked = Arc::new(tasks.task(&how(), work).unwrap());
         for round in 1..=3 {
@@ -331,11 +331,11 @@ fn a_wish_that_comes_while_the_thread_for_events_starts_is_seen() {
         let tasks = Tasks::new(machine()).unwrap();
         let its = tasks.clone();
         let starter = spawn(move || assert!(its.scheduler().reactor().is_some()));
-        let how = How {
+        let how = TaskOptions {
             urgency: Urgency::Now,
-            ..How::at(Place::Machine)
+            ..TaskOptions::at(Place::Machine)
         };
-        let task = Arc::new(tasks.task(&how, |_: &At| Step::Done).unwrap());
+        let task = Arc::new(tasks.task(&how, |_: &RunContext| RunOutcome::Done).unwrap());
         tasks.submit_shared(&task).unwrap();
         assert!(task.wait(None));
         starter.join().unwrap();
@@ -348,9 +348,9 @@ fn a_wish_that_comes_while_the_thread_for_events_starts_is_seen() {
 fn a_long_run(says: bool) {
     let tasks = Tasks::new(machine()).unwrap();
     let (begun, others) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let now = How {
+    let now = TaskOptions {
         urgency: Urgency::Now,
-        ..How::at(Place::Machine)
+        ..TaskOptions::at(Place::Machine)
     };
     let beat = others.clone();
     // The thread is there before the run.
@@ -364,18 +364,18 @@ fn a_long_run(says: bool) {
         tell(&its_begun);
         comes(&its_others, 3);
         drop(lengthy);
-        Step::Done
+        RunOutcome::Done
     });
     let long = Arc::new(tasks.task(&now, work).unwrap());
     tasks.submit_shared(&long).unwrap();
     if draw(2) == 0 {
         comes(&begun, 1);
     }
-    let each = [now, How::at(Place::Machine)].map(|how| {
+    let each = [now, TaskOptions::at(Place::Machine)].map(|how| {
         let tells = others.clone();
         let work: Some = Box::new(move |_| {
             tell(&tells);
-            Step::Done
+            RunOutcome::Done
         });
         let task = Arc::new(tasks.task(&how, work).unwrap());
         tasks.submit_shared(&task).unwrap();
@@ -401,9 +401,9 @@ fn a_run_that_is_long_and_does_not_say_so_holds_up_nothing_else_for_ever() {
 fn an_end_while_others_stand_in_leaves_nobody_asleep() {
     schedules(false, || {
         let tasks = Tasks::new(machine()).unwrap();
-        let now = How {
+        let now = TaskOptions {
             urgency: Urgency::Now,
-            ..How::at(Place::Machine)
+            ..TaskOptions::at(Place::Machine)
         };
         for _ in 0..1 + draw(3) {
             let its = tasks.clone();
@@ -411,7 +411,7 @@ fn an_end_while_others_stand_in_leaves_nobody_asleep() {
                 let lengthy = (draw(2) == 0).then(|| its.lengthy(at));
                 shuttle::thread::yield_now();
                 drop(lengthy);
-                Step::Done
+                RunOutcome::Done
             });
             let task = Arc::new(tasks.task(&now, work).unwrap());
             tasks.submit_shared(&task).unwrap();
@@ -434,7 +434,7 @@ struct Called {
     seen: AtomicU32,
 }
 
-impl Duty for Arc<Called> {
+impl WorkerDuty for Arc<Called> {
     fn word(&self) -> &AtomicU32 {
         &self.word
     }
@@ -443,13 +443,13 @@ impl Duty for Arc<Called> {
         tell(&self.word);
     }
 
-    fn turn(&self) -> Next {
+    fn turn(&self) -> WorkerAction {
         self.seen
             .store(self.word.load(Ordering::SeqCst), Ordering::SeqCst);
         futex::wake(&self.seen, u32::MAX);
         match draw(4) {
-            0 => Next::Nap(Duration::from_micros(1)),
-            _ => Next::Sleep,
+            0 => WorkerAction::Nap(Duration::from_micros(1)),
+            _ => WorkerAction::Sleep,
         }
     }
 
@@ -478,7 +478,7 @@ fn a_worker_on_call_hears_every_call_and_may_go_only_while_nobody_calls() {
             gate: AtomicU32::new(KEPT),
             seen: AtomicU32::new(0),
         });
-        let tasks = Tasks::on_call(Cores::of(None), called.clone()).unwrap();
+        let tasks = Tasks::on_call(WorkerCores::of(None), called.clone()).unwrap();
         tasks.hire().unwrap();
         for _ in 0..3 {
             let gate = &called.gate;

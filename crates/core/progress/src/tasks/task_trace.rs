@@ -4,7 +4,7 @@
 //! load. Nothing is decided by what is told. The turns of a worker on call are left out: they are
 //! told as turns, by the engine that they are for.
 
-use super::Step;
+use super::RunOutcome;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,7 +16,7 @@ pub trait RunWatcher: Debug + Send + Sync {
     fn moment(&self) -> u64;
     /// The calling thread ran a task, since that moment, and this is what it said. Of one that
     /// panicked nothing is told.
-    fn ran(&self, since: u64, step: Step);
+    fn ran(&self, since: u64, step: RunOutcome);
 }
 
 static LISTENS: AtomicBool = AtomicBool::new(false);
@@ -32,7 +32,7 @@ pub fn watch_runs(watcher: Option<Arc<dyn RunWatcher>>) {
 
 /// Runs a task.
 #[inline(always)]
-pub(super) fn told(run: impl FnOnce() -> Step) -> Step {
+pub(super) fn told(run: impl FnOnce() -> RunOutcome) -> RunOutcome {
     if LISTENS.load(Ordering::Relaxed) {
         return tell(run);
     }
@@ -40,7 +40,7 @@ pub(super) fn told(run: impl FnOnce() -> Step) -> Step {
 }
 
 #[cold]
-fn tell(run: impl FnOnce() -> Step) -> Step {
+fn tell(run: impl FnOnce() -> RunOutcome) -> RunOutcome {
     // Kept for no longer than it takes to copy it: the run may take long.
     let listener = LISTENER
         .read()

@@ -18,11 +18,11 @@ thread_local! {
 }
 
 /// What the thread for events is to do for somebody else.
-pub(crate) trait Order: std::fmt::Debug + Send + Sync {
+pub(crate) trait ThreadOrder: std::fmt::Debug + Send + Sync {
     fn carry_out(&self);
 }
 
-struct Start<F, T> {
+struct StartOrder<F, T> {
     /// Taken by whoever does it.
     start: Mutex<Option<F>>,
     made: Mutex<Option<T>>,
@@ -30,13 +30,13 @@ struct Start<F, T> {
     over: AtomicU32,
 }
 
-impl<F, T> std::fmt::Debug for Start<F, T> {
+impl<F, T> std::fmt::Debug for StartOrder<F, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Start").finish_non_exhaustive()
+        f.debug_struct("StartOrder").finish_non_exhaustive()
     }
 }
 
-impl<F: FnOnce() -> T + Send, T: Send> Order for Start<F, T> {
+impl<F: FnOnce() -> T + Send, T: Send> ThreadOrder for StartOrder<F, T> {
     fn carry_out(&self) {
         let start = lock(&self.start).take();
         if let Some(start) = start {
@@ -59,7 +59,7 @@ pub(crate) fn ordinary<T: Send + 'static>(start: impl FnOnce() -> T + Send + 'st
     let Some(reactor) = scheduler.as_ref().and_then(|scheduler| scheduler.running()) else {
         return start();
     };
-    let order = Arc::new(Start {
+    let order = Arc::new(StartOrder {
         start: Mutex::new(Some(start)),
         made: Mutex::new(None),
         over: AtomicU32::new(0),

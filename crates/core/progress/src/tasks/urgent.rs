@@ -12,23 +12,23 @@ use crate::events::reactor::Reactor;
 use crate::facade::{AtomicBool, Ordering};
 use crate::limits::NAP_LONGEST;
 use crate::sys;
-use crate::tasks::At;
+use crate::tasks::RunContext;
 use crate::tasks::scheduler::Scheduler;
-use garonne_sync::task_slots::{Racks, Tally};
+use garonne_sync::task_slots::{RunTally, TaskQueues};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct UrgentRacks {
-    racks: OnceLock<Arc<Racks<At>>>,
+pub(crate) struct UrgentQueues {
+    racks: OnceLock<Arc<TaskQueues<RunContext>>>,
     /// By area.
     room: Box<[usize]>,
     /// The system gave no thread for events when it was last asked.
     refused: AtomicBool,
 }
 
-impl UrgentRacks {
+impl UrgentQueues {
     /// With room for so many tasks in each queue.
     pub(super) fn new(room: &[usize]) -> Self {
         Self {
@@ -39,15 +39,15 @@ impl UrgentRacks {
     }
 
     /// The queues, which are there afterwards.
-    pub(super) fn racks(&self) -> &Arc<Racks<At>> {
+    pub(super) fn racks(&self) -> &Arc<TaskQueues<RunContext>> {
         self.racks.get_or_init(|| {
-            Arc::new(Racks::new(&self.room).expect("the others have that room, too"))
+            Arc::new(TaskQueues::new(&self.room).expect("the others have that room, too"))
         })
     }
 
     /// The queues if there was ever such a task.
     #[inline]
-    pub(crate) fn get(&self) -> Option<&Arc<Racks<At>>> {
+    pub(crate) fn get(&self) -> Option<&Arc<TaskQueues<RunContext>>> {
         self.racks.get()
     }
 
@@ -64,23 +64,23 @@ impl UrgentRacks {
 
 impl Scheduler {
     /// Whether tasks of these queues are its own.
-    pub(super) fn owns(&self, racks: &Arc<Racks<At>>) -> bool {
-        let its = |own: &Arc<Racks<At>>| Arc::ptr_eq(own, racks);
+    pub(super) fn owns(&self, racks: &Arc<TaskQueues<RunContext>>) -> bool {
+        let its = |own: &Arc<TaskQueues<RunContext>>| Arc::ptr_eq(own, racks);
         its(&self.racks) || self.urgent.get().is_some_and(its)
     }
 
     /// Runs what is wanted now on the way from a core to the machine, if this thread may.
     #[inline]
-    pub(super) fn walk_urgent(&self, at: &At, round: u32) -> Tally {
+    pub(super) fn walk_urgent(&self, at: &RunContext, round: u32) -> RunTally {
         match self.urgent.get() {
             Some(racks) => self.walk_among(racks, at, round),
-            None => Tally::default(),
+            None => RunTally::default(),
         }
     }
 
     #[inline(never)]
-    fn walk_among(&self, racks: &Racks<At>, at: &At, round: u32) -> Tally {
-        let mut tally = Tally::default();
+    fn walk_among(&self, racks: &TaskQueues<RunContext>, at: &RunContext, round: u32) -> RunTally {
+        let mut tally = RunTally::default();
         let path = &self.paths[at.core];
         let waits = path.iter().any(|area| racks.any_ready(*area as usize));
         if !waits || sys::is_of_idle_class() && !self.urgent.refused.load(Ordering::Relaxed) {
@@ -94,7 +94,12 @@ impl Scheduler {
 
     /// Runs what is wanted now in one queue. What asks to be run again is the caller's to look
     /// after.
-    pub(crate) fn serve_urgent(&self, racks: &Racks<At>, area: usize, at: &At) -> Tally {
+    pub(crate) fn serve_urgent(
+        &self,
+        racks: &TaskQueues<RunContext>,
+        area: usize,
+        at: &RunContext,
+    ) -> RunTally {
         let tally = racks.run(area, self.round(), at);
         self.count(at.core, tally.settled);
         tally
@@ -130,16 +135,16 @@ mod tests {
     use super::*;
     use crate::facade::lock;
     use crate::limits::CPU_CHECK_TURNS;
-    use crate::tasks::{How, Keypoint, Place, Settings, Step, Tasks, Urgency};
+    use crate::tasks::{Keypoint, Place, RunOutcome, TaskOptions, TaskSettings, Tasks, Urgency};
 
     #[test]
     fn a_thread_of_the_idle_class_takes_nothing_that_is_wanted_now_at_whatever_keypoint() {
-        let tasks = Tasks::new(Settings::here()).unwrap();
-        let how = How {
+        let tasks = Tasks::new(TaskSettings::here()).unwrap();
+        let how = TaskOptions {
             urgency: Urgency::Now,
-            ..How::at(Place::Machine)
+            ..TaskOptions::at(Place::Machine)
         };
-        let task = Arc::new(tasks.task(&how, |_: &At| Step::Done).unwrap());
+        let task = Arc::new(tasks.task(&how, |_: &RunContext| RunOutcome::Done).unwrap());
         let scheduler = tasks.scheduler();
         // The thread for events does not start meanwhile.
         let starting = lock(&scheduler.starting);

@@ -8,8 +8,8 @@ use crate::facade::Ordering;
 use crate::limits::{NAP_FIRST, NAP_LONGEST};
 use crate::sys;
 use crate::tasks::scheduler::{Poller, Scheduler};
-use crate::tasks::{At, Class, Keypoint};
-use garonne_sync::task_slots::Tally;
+use crate::tasks::{Keypoint, RunContext, WorkerClass};
+use garonne_sync::task_slots::RunTally;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ pub(crate) fn work(scheduler: &Arc<Scheduler>, home: usize) {
     } else {
         scheduler.core_here()
     };
-    let mut naps = Naps::default();
+    let mut naps = NapBackoff::default();
     let mut looks = scheduler.spins();
     while !scheduler.stopping() {
         poll(scheduler, core, looks, &mut naps);
         let seen = scheduler.pool.drowsy(home);
-        let at = At {
+        let at = RunContext {
             core: scheduler.core_here(),
             keypoint: Keypoint::Idle,
             polls: false,
@@ -50,8 +50,8 @@ pub(crate) fn work(scheduler: &Arc<Scheduler>, home: usize) {
 }
 
 /// Polls until `looks` walks in a row settle nothing.
-fn poll(scheduler: &Arc<Scheduler>, core: usize, looks: u32, naps: &mut Naps) {
-    let idler = u32::from(scheduler.pool.class() == Class::Idle);
+fn poll(scheduler: &Arc<Scheduler>, core: usize, looks: u32, naps: &mut NapBackoff) {
+    let idler = u32::from(scheduler.pool.class() == WorkerClass::Idle);
     scheduler.idlers.fetch_add(idler, Ordering::Relaxed);
     let mut poller = Poller::new(scheduler, core, Keypoint::Idle).quiet();
     let mut idle = 0;
@@ -70,13 +70,13 @@ fn poll(scheduler: &Arc<Scheduler>, core: usize, looks: u32, naps: &mut Naps) {
 
 /// How long to sleep while tasks repeat without success.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Naps {
+pub(crate) struct NapBackoff {
     last: Option<Duration>,
 }
 
-impl Naps {
+impl NapBackoff {
     /// The next sleep after a fruitless walk; `None`: nothing repeats, until called.
-    pub(crate) fn next(&mut self, tally: Tally) -> Option<Duration> {
+    pub(crate) fn next(&mut self, tally: RunTally) -> Option<Duration> {
         if tally.again == 0 {
             self.over();
             return None;
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn naps_grow_up_to_the_patience_of_what_waits_and_begin_anew_after_news() {
-        let mut naps = Naps::default();
-        let fruitless = |patience_us| Tally {
+        let mut naps = NapBackoff::default();
+        let fruitless = |patience_us| RunTally {
             settled: 0,
             again: 2,
             patience_us,
@@ -115,6 +115,6 @@ mod tests {
         assert_eq!(naps.next(fruitless(0)), Some(NAP_FIRST));
         let naps_now = (0..30).filter_map(|_| naps.next(fruitless(0))).last();
         assert_eq!(naps_now, Some(NAP_LONGEST));
-        assert_eq!(naps.next(Tally::default()), None);
+        assert_eq!(naps.next(RunTally::default()), None);
     }
 }

@@ -6,14 +6,14 @@
 //! submission.
 
 use crate::facade::{AtomicU32, Mutex, Ordering, lock};
-use crate::library_thread::OwnThread;
+use crate::library_thread::LibraryThread;
 use crate::limits::{START_AGAIN, STOP_LIMIT};
 use crate::sys;
-use crate::tasks::progress_worker::Turns;
+use crate::tasks::progress_worker::DutyTask;
 use crate::tasks::scheduler::Scheduler;
 use crate::tasks::{Task, progress_worker, thread_spawner, worker};
 use garonne_sync::futex;
-use garonne_sync::idle_set::Bits;
+use garonne_sync::idle_set::AtomicBitmap;
 use garonne_sync::pad::CachePadded;
 use garonne_topology::machine::allowed;
 use garonne_topology::{CpuSet, Tree, quota};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// How the kernel treats workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Class {
+pub enum WorkerClass {
     /// They run where nobody else wants to.
     #[default]
     Idle,
@@ -43,19 +43,19 @@ pub fn offer(cpus: CpuSet) {
 
 /// What tasks run on.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TaskSettings {
     /// The machine whose areas get queues.
     pub tree: Tree,
     /// Where a worker may live, one each.
     pub homes: Vec<CpuSet>,
     /// What the kernel thinks of workers.
-    pub class: Class,
+    pub class: WorkerClass,
     /// Looks for work of a worker or waiter before it sleeps; 0 where more threads than cores want
     /// to run.
     pub spins: u32,
 }
 
-impl Settings {
+impl TaskSettings {
     /// For this process: a worker may live on each core that it may use, and on those that it was
     /// offered ([`offer`]), as far as its quota of processor time goes.
     pub fn here() -> Self {
@@ -69,7 +69,7 @@ impl Settings {
         Self {
             homes: homes.take(granted.max(1)).collect(),
             tree,
-            class: Class::Idle,
+            class: WorkerClass::Idle,
             spins: crate::limits::WORKER_SPINS,
         }
     }
@@ -88,33 +88,33 @@ pub struct WorkerCounts {
 
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
-    pub(crate) homes: Vec<Arc<Home>>,
+    pub(crate) homes: Vec<Arc<WorkerHome>>,
     /// Homes that a worker of an area can have, as a bitmap over `homes`, by area.
     reach: Vec<Box<[u64]>>,
     /// Workers asleep that may be called. Whoever clears a bit wakes its worker. SYNC(rack-poller).
-    sleepers: Bits,
-    started: Bits,
-    class: Class,
-    hands: Mutex<Hands>,
+    sleepers: AtomicBitmap,
+    started: AtomicBitmap,
+    class: WorkerClass,
+    hands: Mutex<PoolState>,
     refused: AtomicU32,
 }
 
 /// Where a worker lives, and its thread if it has one.
-pub(crate) struct Home {
+pub(crate) struct WorkerHome {
     pub(crate) cpus: CpuSet,
     /// The core that it starts on.
     pub(crate) core: usize,
     number: usize,
     /// Changes when the worker is woken, unless it is on call.
     word: CachePadded<AtomicU32>,
-    turns: OnceLock<Arc<Task<Turns>>>,
+    turns: OnceLock<Arc<Task<DutyTask>>>,
     scheduler: OnceLock<Weak<Scheduler>>,
-    thread: OwnThread,
+    thread: LibraryThread,
 }
 
-impl std::fmt::Debug for Home {
+impl std::fmt::Debug for WorkerHome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Home")
+        f.debug_struct("WorkerHome")
             .field("cpus", &self.cpus)
             .field("thread", &self.thread)
             .finish_non_exhaustive()
@@ -123,7 +123,7 @@ impl std::fmt::Debug for Home {
 
 /// Why a worker on call ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum WorkerEnd {
     /// All are told to leave.
     Told,
     /// It was not needed; another may be there already.
@@ -131,12 +131,12 @@ pub(crate) enum End {
 }
 
 #[derive(Debug, Default)]
-struct Hands {
+struct PoolState {
     refused_at: Option<Instant>,
     over: bool,
 }
 
-impl Home {
+impl WorkerHome {
     fn new(core: usize, cpus: &CpuSet, number: usize) -> Self {
         Self {
             core,
@@ -145,12 +145,12 @@ impl Home {
             word: CachePadded(AtomicU32::new(0)),
             turns: OnceLock::new(),
             scheduler: OnceLock::new(),
-            thread: OwnThread::default(),
+            thread: LibraryThread::default(),
         }
     }
 
     /// Its worker is called for this task from now on.
-    pub(crate) fn put_on_call(&self, task: Arc<Task<Turns>>) {
+    pub(crate) fn put_on_call(&self, task: Arc<Task<DutyTask>>) {
         let _ = self.turns.set(task);
     }
 
@@ -178,7 +178,7 @@ impl Home {
     }
 }
 
-impl sys::Work for Home {
+impl sys::ThreadMain for WorkerHome {
     fn work(self: Arc<Self>) {
         if let Some(scheduler) = self.scheduler.get().and_then(Weak::upgrade) {
             match self.turns.get() {
@@ -186,7 +186,7 @@ impl sys::Work for Home {
                     sys::name_thread(c"garonne-hands");
                     // Elsewhere it is as right, only slower.
                     let _ = sys::bind(&self.cpus);
-                    if progress_worker::attend(&scheduler, &self, task) == End::Retired {
+                    if progress_worker::attend(&scheduler, &self, task) == WorkerEnd::Retired {
                         return;
                     }
                 }
@@ -194,7 +194,7 @@ impl sys::Work for Home {
                     if let Ok(name) = CString::new(format!("garonne-task-{}", self.number)) {
                         sys::name_thread(&name);
                     }
-                    if scheduler.pool.class == Class::Idle {
+                    if scheduler.pool.class == WorkerClass::Idle {
                         thread_spawner::work_for(&scheduler);
                         sys::enter_idle_class();
                     }
@@ -207,14 +207,14 @@ impl sys::Work for Home {
 }
 
 impl WorkerPool {
-    pub(crate) fn new(tree: &Tree, homes: &[CpuSet], class: Class) -> Self {
+    pub(crate) fn new(tree: &Tree, homes: &[CpuSet], class: WorkerClass) -> Self {
         let homes = homes.iter().filter_map(|cpus| {
             let core = cpus.iter().find_map(|cpu| tree.core_of(cpu))?;
             Some((core, cpus))
         });
-        let homes: Vec<Arc<Home>> = homes
+        let homes: Vec<Arc<WorkerHome>> = homes
             .enumerate()
-            .map(|(number, (core, cpus))| Arc::new(Home::new(core, cpus, number)))
+            .map(|(number, (core, cpus))| Arc::new(WorkerHome::new(core, cpus, number)))
             .collect();
         let words = homes.len().div_ceil(64);
         let reach = tree.areas().iter().map(|area| {
@@ -228,8 +228,8 @@ impl WorkerPool {
         });
         Self {
             reach: reach.collect(),
-            sleepers: Bits::new(homes.len()),
-            started: Bits::new(homes.len()),
+            sleepers: AtomicBitmap::new(homes.len()),
+            started: AtomicBitmap::new(homes.len()),
             class,
             hands: Mutex::default(),
             refused: AtomicU32::new(0),
@@ -237,7 +237,7 @@ impl WorkerPool {
         }
     }
 
-    pub(crate) fn class(&self) -> Class {
+    pub(crate) fn class(&self) -> WorkerClass {
         self.class
     }
 
@@ -324,7 +324,7 @@ impl WorkerPool {
     }
 
     pub(crate) fn worker_counts(&self) -> WorkerCounts {
-        let count = |bits: &Bits| {
+        let count = |bits: &AtomicBitmap| {
             let words = 0..self.homes.len().div_ceil(64);
             words
                 .map(|word| bits.word(word).count_ones() as usize)

@@ -1,18 +1,18 @@
 //! Sets of tasks for tests.
 
-use garonne_progress::tasks::Settings;
+use garonne_progress::tasks::TaskSettings;
 
 /// Workers that give up soon.
-pub fn settings() -> Settings {
-    Settings {
+pub fn settings() -> TaskSettings {
+    TaskSettings {
         spins: 50,
-        ..Settings::here()
+        ..TaskSettings::here()
     }
 }
 
 /// Without workers: only those who pass a keypoint, and the timer.
-pub fn alone() -> Settings {
-    Settings {
+pub fn alone() -> TaskSettings {
+    TaskSettings {
         homes: Vec::new(),
         ..settings()
     }

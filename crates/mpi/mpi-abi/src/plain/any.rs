@@ -95,10 +95,15 @@ fn earliest_plain(
 }
 
 /// What a thread waits for that waits for any of these requests.
-fn any_of(host: &RankHost, count: usize, places: Ptr<MPI_Request>, objects: &Objects) -> Awaits {
+fn any_of(
+    host: &RankHost,
+    count: usize,
+    places: Ptr<MPI_Request>,
+    objects: &Objects,
+) -> WaitTarget {
     let plain = (0..count).filter_map(|at| places.at(at).ok().and_then(name));
     let objects = objects.iter().map(|object| object.awaits());
-    host.any_of(&mut plain.map(Awaits::Operation).chain(objects))
+    host.any_of(&mut plain.map(WaitTarget::Operation).chain(objects))
 }
 
 /// `MPI_Testany`: the index, with the status given.

@@ -2,7 +2,7 @@
 //! waits behind it.
 
 use super::*;
-use garonne_progress::tasks::{AnyTask, Settings};
+use garonne_progress::tasks::{AnyTask, TaskSettings};
 use std::time::Instant;
 
 /// Longer than a test machine keeps anybody waiting.
@@ -21,17 +21,18 @@ unsafe extern "C" fn first(behind: *mut c_void, at: *const CAt) -> c_int {
     // SAFETY: the handle is open, and `at` is what the run was given.
     let said = [(); 2].map(|()| unsafe { garonne_lengthy(tasks, at) });
     let begun = Instant::now();
-    while second.life() == Life::Pending && begun.elapsed() < LONG {
+    while second.life() == TaskState::Pending && begun.elapsed() < LONG {
         std::thread::yield_now();
     }
-    c_int::from(submitted.is_err() || said != [OK; 2] || second.life() != Life::Done)
+    c_int::from(submitted.is_err() || said != [OK; 2] || second.life() != TaskState::Done)
 }
 
 #[test]
 fn what_waits_behind_a_lengthy_run_is_handed_to_a_worker() {
-    let tasks = Tasks::new(Settings::here()).unwrap();
-    let how = How::at(Place::Machine);
-    let second: Box<dyn Fn(&At) -> Step + Send + Sync> = Box::new(|_| Step::Done);
+    let tasks = Tasks::new(TaskSettings::here()).unwrap();
+    let how = TaskOptions::at(Place::Machine);
+    let second: Box<dyn Fn(&RunContext) -> RunOutcome + Send + Sync> =
+        Box::new(|_| RunOutcome::Done);
     let mut behind = Behind {
         second: Arc::new(tasks.task(&how, second).unwrap()),
         tasks: tasks.clone(),
@@ -47,6 +48,6 @@ fn what_waits_behind_a_lengthy_run_is_handed_to_a_worker() {
     assert_eq!(tasks.worker_counts().started, 0);
     poller.turn();
     // It answers that it is to run again if anything went wrong.
-    assert_eq!(task.life(), Life::Done);
+    assert_eq!(task.life(), TaskState::Done);
     assert_eq!(tasks.worker_counts().started, 1);
 }

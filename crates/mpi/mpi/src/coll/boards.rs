@@ -2,15 +2,15 @@
 //! single persistent collectives of theirs.
 //!
 //! Owns which of it is lent. Places are used again when all members have left them, which each says
-//! in the place itself. Bounded by the commons (`Host::commons`), and for single collectives by
+//! in the place itself. Bounded by the commons (`Messaging::commons`), and for single collectives by
 //! [`OWN_ROUNDS_BYTES`](limit::OWN_ROUNDS_BYTES) of it, so that communicators find room for their
 //! boards; without room messages serve.
 
 use super::lanes;
 use crate::limits::coll as limit;
-use garonne_sync::nbc_slots::{Rounds, Shape, WIDE_SETS};
+use garonne_sync::nbc_slots::{NbcLayout, NbcSlots, WIDE_SETS};
 use garonne_sync::shm::Segment;
-use garonne_sync::shm_barrier::{Board, CELL_BYTES};
+use garonne_sync::shm_barrier::{CELL_BYTES, CollSegment};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ struct Lendings {
     /// Bytes that were ever lent as rounds of single collectives.
     own: usize,
     /// Such rounds that this process has deserted, others perhaps not yet, by their length.
-    left: BTreeMap<usize, VecDeque<(usize, Rounds)>>,
+    left: BTreeMap<usize, VecDeque<(usize, NbcSlots)>>,
 }
 
 impl Lendings {
@@ -50,7 +50,7 @@ impl Lendings {
 struct Lot {
     offset: usize,
     len: usize,
-    board: Arc<Board>,
+    board: Arc<CollSegment>,
     /// Still the board of a communicator here.
     in_use: bool,
 }
@@ -58,8 +58,8 @@ struct Lot {
 /// What was lent, and where it begins.
 pub(super) struct Lent {
     pub offset: usize,
-    pub board: Arc<Board>,
-    pub rounds: Rounds,
+    pub board: Arc<CollSegment>,
+    pub rounds: NbcSlots,
 }
 
 /// Bytes of the commons that are lent for rounds of one collective that need `len`: lengths are
@@ -83,9 +83,9 @@ const PAGE: usize = 4 << 10;
 
 /// Bytes of a board with its rounds.
 pub(super) fn bytes(members: u32, lane: usize, wide: usize) -> usize {
-    Board::bytes(members, lane)
+    CollSegment::bytes(members, lane)
         .next_multiple_of(CELL_BYTES)
-        .saturating_add(Rounds::bytes(members, Shape::common(wide)))
+        .saturating_add(NbcSlots::bytes(members, NbcLayout::common(wide)))
         .next_multiple_of(CELL_BYTES)
 }
 
@@ -104,12 +104,15 @@ pub(super) fn parts(
     memory: &Segment,
     members: u32,
     (lane, wide): (usize, usize),
-) -> Option<(Arc<Board>, Rounds)> {
-    let shape = Shape::common(wide);
-    let (first, second) = (Board::bytes(members, lane), Rounds::bytes(members, shape));
-    let board = Board::new(memory.part(0, first), members, lane)?;
+) -> Option<(Arc<CollSegment>, NbcSlots)> {
+    let shape = NbcLayout::common(wide);
+    let (first, second) = (
+        CollSegment::bytes(members, lane),
+        NbcSlots::bytes(members, shape),
+    );
+    let board = CollSegment::new(memory.part(0, first), members, lane)?;
     let rounds = memory.part(first.next_multiple_of(CELL_BYTES), second);
-    Some((Arc::new(board), Rounds::new(rounds, members, shape)?))
+    Some((Arc::new(board), NbcSlots::new(rounds, members, shape)?))
 }
 
 impl Boards {
@@ -166,7 +169,7 @@ impl Boards {
     }
 
     /// The communicator of this board is gone here; others may still look at it.
-    pub(super) fn give_back(&self, board: &Arc<Board>) {
+    pub(super) fn give_back(&self, board: &Arc<CollSegment>) {
         let mut lendings = self.lendings();
         let lots = lendings.lots.iter_mut();
         lots.filter(|lot| Arc::ptr_eq(&lot.board, board))
@@ -179,22 +182,22 @@ impl Boards {
         &self,
         commons: &Segment,
         members: u32,
-        shape: Shape,
-    ) -> Option<(usize, Rounds)> {
-        let len = own_len(Rounds::bytes(members, shape));
+        shape: NbcLayout,
+    ) -> Option<(usize, NbcSlots)> {
+        let len = own_len(NbcSlots::bytes(members, shape));
         let mut lendings = self.lendings();
         let place = lendings.deserted(len..=len);
         let place = place.or_else(|| Some((lendings.more_own(commons, len)?, len)));
         // What is longer than it has to be, when nothing else is left.
         let (offset, len) = place.or_else(|| lendings.deserted(len..=usize::MAX))?;
-        let rounds = Rounds::new(commons.part(offset, len), members, shape)?;
+        let rounds = NbcSlots::new(commons.part(offset, len), members, shape)?;
         rounds.clear();
         Some((offset, rounds))
     }
 
     /// Their collective is gone here, and this process has deserted them; others may still look at
     /// them.
-    pub(super) fn give_back_rounds(&self, offset: usize, rounds: Rounds) {
+    pub(super) fn give_back_rounds(&self, offset: usize, rounds: NbcSlots) {
         let left = &mut self.lendings().left;
         left.entry(rounds.memory_len())
             .or_default()
@@ -214,7 +217,7 @@ impl Lendings {
     /// Rounds of one of these lengths that all have deserted, and their length: those that were
     /// left first are the likeliest.
     fn deserted(&mut self, lens: RangeInclusive<usize>) -> Option<(usize, usize)> {
-        let of_len = |(len, left): (&usize, &mut VecDeque<(usize, Rounds)>)| {
+        let of_len = |(len, left): (&usize, &mut VecDeque<(usize, NbcSlots)>)| {
             for _ in 0..left.len().min(limit::OWN_ROUNDS_LOOKS) {
                 let (offset, rounds) = left.pop_front()?;
                 if rounds.is_deserted() {
@@ -242,13 +245,13 @@ impl Boards {
 
     /// Has lent all but so many bytes of this length already.
     pub fn leave_room(&self, bytes: usize, of: usize) {
-        let memory = Segment::anonymous(Board::bytes(1, 0)).unwrap();
+        let memory = Segment::anonymous(CollSegment::bytes(1, 0)).unwrap();
         let mut lendings = self.lendings();
         lendings.end = of - bytes;
         lendings.lots.push(Lot {
             offset: 0,
             len: of - bytes,
-            board: Arc::new(Board::new(memory, 1, 0).unwrap()),
+            board: Arc::new(CollSegment::new(memory, 1, 0).unwrap()),
             in_use: true,
         });
     }
@@ -276,15 +279,15 @@ mod tests {
 
     #[test]
     fn rounds_of_one_collective_are_lent_again_only_when_all_have_deserted_them() {
-        let shape = Shape::own(2, 8);
-        let each = own_len(Rounds::bytes(2, shape));
+        let shape = NbcLayout::own(2, 8);
+        let each = own_len(NbcSlots::bytes(2, shape));
         let commons = Segment::anonymous(each * 2).unwrap();
         let boards = Boards::default();
         let lend = || boards.lend_rounds(&commons, 2, shape);
         let (offset, first) = lend().unwrap();
         assert_ne!(lend().unwrap().0, offset);
         assert!(lend().is_none());
-        let other = Rounds::new(commons.part(offset, each), 2, shape).unwrap();
+        let other = NbcSlots::new(commons.part(offset, each), 2, shape).unwrap();
         first.desert(0);
         boards.give_back_rounds(offset, first);
         assert!(lend().is_none());
@@ -295,8 +298,8 @@ mod tests {
 
     #[test]
     fn what_is_longer_than_needed_is_lent_when_nothing_else_is_left() {
-        let (short, long) = (Shape::own(2, 8), Shape::own(2, 4000));
-        let each = |shape| own_len(Rounds::bytes(2, shape));
+        let (short, long) = (NbcLayout::own(2, 8), NbcLayout::own(2, 4000));
+        let each = |shape| own_len(NbcSlots::bytes(2, shape));
         let commons = Segment::anonymous(each(short) + each(long)).unwrap();
         let boards = Boards::default();
         let (offset, rounds) = boards.lend_rounds(&commons, 2, long).unwrap();
@@ -318,7 +321,7 @@ mod tests {
     fn rounds_of_single_collectives_leave_room_for_boards() {
         let commons = Segment::anonymous(2 * limit::OWN_ROUNDS_BYTES).unwrap();
         let boards = Boards::default();
-        let lent = std::iter::from_fn(|| boards.lend_rounds(&commons, 3, Shape::own(4, 4000)));
+        let lent = std::iter::from_fn(|| boards.lend_rounds(&commons, 3, NbcLayout::own(4, 4000)));
         assert!(lent.count() > 10);
         assert!(boards.lend(&commons, 3).is_some());
     }

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::process::Process;
 use garonne_engine::api::Origin;
 use garonne_engine::observe::events::{Awaited, Meeting};
-use garonne_progress::environment::Counted;
+use garonne_progress::environment::CollectiveCounter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -59,7 +59,7 @@ impl Comm {
     /// has no number among the collectives: programs may start it before a blocking one on one
     /// process, and after it on another.
     pub(crate) fn started_constructor(&self, origin: Origin) -> Meeting {
-        let count = &self.0.counts[Counted::Constructions as usize];
+        let count = &self.0.counts[CollectiveCounter::Constructions as usize];
         Meeting {
             awaited: Awaited::Members,
             context: self.context() + 2,

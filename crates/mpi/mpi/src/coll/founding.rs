@@ -18,7 +18,7 @@ use super::typed::{Bytes, Fold, Shape};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use garonne_engine::api::Origin;
-use garonne_progress::messaging::{Host, Stepper};
+use garonne_progress::messaging::{Messaging, Stepper};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -214,7 +214,7 @@ impl Phase {
 }
 
 impl Stepper for Founding {
-    fn step(&self, _host: &dyn Host) -> bool {
+    fn step(&self, _host: &dyn Messaging) -> bool {
         let mut phase = self.phase();
         while let Some(next) = phase.advance() {
             *phase = next.unwrap_or_else(|error| {

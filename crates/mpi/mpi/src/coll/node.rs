@@ -6,7 +6,7 @@
 //! first collective, whatever each rank calls there; rank 0 lends it, by messages
 //! ([`super::founding`]). Every blocking collective begins with a meeting, also one whose data goes
 //! by messages, so that ranks which disagree hear of it instead of waiting for each other. Bounded
-//! by the commons (`Host::commons`): without room there, messages serve.
+//! by the commons (`Messaging::commons`): without room there, messages serve.
 
 use super::algo;
 use super::boards::{self, Boards, Lent};
@@ -20,13 +20,13 @@ use crate::error::Result;
 use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
 use garonne_engine::observe::events::Awaited;
-use garonne_progress::messaging::Awaits;
+use garonne_progress::messaging::WaitTarget;
 use garonne_sync::copy::{self, Routine};
 use garonne_sync::doorbell::Doorbell;
-use garonne_sync::nbc_slots::Rounds;
-use garonne_sync::progress_owner::{self, For};
+use garonne_sync::nbc_slots::NbcSlots;
+use garonne_sync::progress_owner::{self, WakeupScope};
 use garonne_sync::shm::Segment;
-use garonne_sync::shm_barrier::{Board, CELL_BYTES};
+use garonne_sync::shm_barrier::{CELL_BYTES, CollSegment};
 use garonne_sync::user::{Scratch, UserMem};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -83,7 +83,7 @@ pub(crate) struct Meeting {
 
 #[derive(Debug)]
 pub(crate) struct Place {
-    pub(super) board: Arc<Board>,
+    pub(super) board: Arc<CollSegment>,
     pub(super) me: u32,
     /// Number of the last meeting.
     pub(super) epoch: AtomicU32,
@@ -92,7 +92,7 @@ pub(crate) struct Place {
     /// The last meeting that ranks disagreed in, as far as this one's program was told.
     pub(super) told: AtomicU32,
     /// Where nonblocking collectives meet.
-    pub(super) rounds: Rounds,
+    pub(super) rounds: NbcSlots,
     /// Doorbells of the other members.
     pub(super) bells: Vec<Segment>,
     /// The words by which their helpers are called.
@@ -220,7 +220,9 @@ fn await_place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>
         0,
         Some(Wire::of(comm, call, origin).meeting(Awaited::Members)),
     );
-    host.wait_for(&|| Awaits::end_of(&**founding), &mut || founding.is_over());
+    host.wait_for(&|| WaitTarget::end_of(&**founding), &mut || {
+        founding.is_over()
+    });
     host.meets(0, None);
     founding.take_error().map_or_else(|| Ok(known(comm)), Err)
 }
@@ -403,9 +405,10 @@ impl Place {
 
     fn call(hands: &[Option<Segment>]) {
         let words = hands.iter().flatten();
-        let calls =
-            words.map(|words| progress_owner::Call::new(words.atomic_u32(0), words.atomic_u32(4)));
-        progress_owner::Call::ring_all(calls, For::Everything);
+        let calls = words.map(|words| {
+            progress_owner::ProgressWakeup::new(words.atomic_u32(0), words.atomic_u32(4))
+        });
+        progress_owner::ProgressWakeup::ring_all(calls, WakeupScope::Everything);
     }
 
     /// Whether members have cores of their own, and not each a cache with others.

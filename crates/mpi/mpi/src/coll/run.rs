@@ -19,7 +19,7 @@ use crate::request::{Completion, Outcome};
 use garonne_engine::api::{self, Mode, Origin, Pattern, Source, Started};
 use garonne_engine::observe::events::{Awaited, Meeting};
 use garonne_engine::observe::tracer::{Does, Watched};
-use garonne_progress::messaging::{Awaits, Host, Waiter};
+use garonne_progress::messaging::{AnyOfWaiter, Messaging, WaitTarget};
 use garonne_sync::user::{Data, UserMem};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -148,7 +148,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    fn host(&self) -> &dyn Host {
+    fn host(&self) -> &dyn Messaging {
         &*self.comm.0.process.host
     }
 
@@ -311,9 +311,9 @@ impl Flight {
     }
 
     /// What keeps those from being over that `is_over` or `all_over` just found not to be.
-    fn awaits(&self, index: usize) -> Awaits {
+    fn awaits(&self, index: usize) -> WaitTarget {
         let open = self.pending.get(index).copied().flatten();
-        open.map_or(Awaits::Anything, Awaits::Operation)
+        open.map_or(WaitTarget::Anything, WaitTarget::Operation)
     }
 
     /// Whether all operations are over.
@@ -477,7 +477,7 @@ pub(crate) struct Running {
     state: Mutex<State>,
     runs_user_code: bool,
     over: AtomicBool,
-    waiter: Waiter,
+    waiter: AnyOfWaiter,
 }
 
 struct State {
@@ -517,7 +517,7 @@ impl Running {
             state,
             runs_user_code,
             over: AtomicBool::new(false),
-            waiter: Waiter::default(),
+            waiter: AnyOfWaiter::default(),
         })
     }
 

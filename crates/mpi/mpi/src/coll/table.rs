@@ -24,7 +24,7 @@ use crate::limits::coll as limit;
 use garonne_engine::api::Origin;
 use garonne_engine::observe::events::{Awaited, Meeting};
 use garonne_sync::doorbell::Doorbell;
-use garonne_sync::shm_barrier::{Arrival, DEPTH, NOTE_BYTES, Words};
+use garonne_sync::shm_barrier::{Agreement, Arrival, DEPTH, NOTE_BYTES};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
@@ -261,7 +261,7 @@ impl<'a> Table<'a> {
         self.say(epoch);
         let words = match self.place.style {
             Style::Gate => {
-                let words = self.arrive(epoch, || {}).unwrap_or(Words::Same);
+                let words = self.arrive(epoch, || {}).unwrap_or(Agreement::Same);
                 self.place.ring();
                 words
             }
@@ -274,8 +274,8 @@ impl<'a> Table<'a> {
                     theirs.is_some_and(|word| word != self.word.get())
                 };
                 match self.place.others().any(differs) {
-                    true => Words::Different,
-                    false => Words::Same,
+                    true => Agreement::Different,
+                    false => Agreement::Same,
                 }
             }
         };
@@ -303,9 +303,9 @@ impl<'a> Table<'a> {
             theirs.is_some()
         });
         let words = match came_last {
-            Some(Words::Different) => Words::Different,
-            _ if theirs != Some(self.word.get()) => Words::Different,
-            _ => Words::Same,
+            Some(Agreement::Different) => Agreement::Different,
+            _ if theirs != Some(self.word.get()) => Agreement::Different,
+            _ => Agreement::Same,
         };
         self.judge(epoch, words)
     }
@@ -324,19 +324,23 @@ impl<'a> Table<'a> {
 
     /// Arrives at the gate, and opens it if all others have: then what their words were like.
     #[inline]
-    fn arrive(&self, epoch: u32, last: impl FnOnce()) -> Option<Words> {
+    fn arrive(&self, epoch: u32, last: impl FnOnce()) -> Option<Agreement> {
         let gate = self.place.board.gate(epoch);
         let Arrival::Last(words) = gate.arrive(self.word.get()) else {
             return None;
         };
-        if words == Words::Same {
+        if words == Agreement::Same {
             last();
         }
         gate.open(epoch, words);
         Some(words)
     }
 
-    fn meet_at_gate(&self, epoch: u32, (last, meanwhile): (impl FnOnce(), impl FnOnce())) -> Words {
+    fn meet_at_gate(
+        &self,
+        epoch: u32,
+        (last, meanwhile): (impl FnOnce(), impl FnOnce()),
+    ) -> Agreement {
         if let Some(words) = self.arrive(epoch, last) {
             self.place.ring();
             meanwhile();
@@ -348,21 +352,21 @@ impl<'a> Table<'a> {
         gate.words(epoch)
     }
 
-    fn meet_by_flags(&self, epoch: u32, meanwhile: impl FnOnce()) -> Words {
+    fn meet_by_flags(&self, epoch: u32, meanwhile: impl FnOnce()) -> Agreement {
         let Place { board, bells, .. } = self.place;
         // As after a message: a waiter that missed this looks again before it sleeps for long.
         bells
             .iter()
             .for_each(|bell| Doorbell::new(bell.atomic_u32(0)).ring());
         meanwhile();
-        let (mut words, own) = (Words::Same, self.word.get());
+        let (mut words, own) = (Agreement::Same, self.word.get());
         let mut others = self.place.others();
         let mut awaited = others.next();
         self.wait(Awaited::Members, &mut || {
             while let Some(member) = awaited {
                 match board.flag(member, epoch).raised(epoch) {
                     None => return false,
-                    Some(theirs) if theirs != own => words = Words::Different,
+                    Some(theirs) if theirs != own => words = Agreement::Different,
                     Some(_) => {}
                 }
                 awaited = others.next();
@@ -414,10 +418,10 @@ impl<'a> Table<'a> {
     }
 
     #[inline]
-    fn judge(&self, epoch: u32, words: Words) -> Result<()> {
+    fn judge(&self, epoch: u32, words: Agreement) -> Result<()> {
         match words {
-            Words::Same => Ok(()),
-            Words::Different => Err(self.disagreement(epoch)),
+            Agreement::Same => Ok(()),
+            Agreement::Different => Err(self.disagreement(epoch)),
         }
     }
 

@@ -6,7 +6,7 @@
 //! broadcast, another in a barrier) leaves a message with the right number and another kind in the
 //! unexpected queue, where `garonne who` finds it and names both calls.
 
-use garonne_progress::environment::Counted;
+use garonne_progress::environment::CollectiveCounter;
 use std::fmt;
 
 /// Kinds of collective, as tags and events carry them; constructors of communicators, in which all
@@ -174,11 +174,11 @@ const SERIES_BITS: u32 = 2;
 
 impl Series {
     /// Which of a communicator's counters counts them.
-    pub fn counted(self) -> Counted {
+    pub fn counted(self) -> CollectiveCounter {
         match self {
-            Series::Blocking => Counted::Blocking,
-            Series::Nonblocking => Counted::Nonblocking,
-            Series::Persistent => Counted::Persistent,
+            Series::Blocking => CollectiveCounter::Blocking,
+            Series::Nonblocking => CollectiveCounter::Nonblocking,
+            Series::Persistent => CollectiveCounter::Persistent,
         }
     }
 

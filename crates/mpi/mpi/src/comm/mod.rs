@@ -36,7 +36,9 @@ use crate::process::Process;
 use crate::session::Session;
 use crate::topo::Topology;
 use garonne_engine::api::{Context, Origin, Peer};
-use garonne_progress::environment::{Counted, Counts, Known, Members};
+use garonne_progress::environment::{
+    CollectiveCounter, CollectiveCounts, CommunicatorInfo, GroupMembers,
+};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -67,8 +69,8 @@ pub(crate) struct Inner {
     /// Intracommunicator of the local group of an intercommunicator.
     pub local_comm: OnceLock<Comm>,
     /// Numbers of collectives by series, from which their tags derive, and of constructors, which
-    /// gives their messages their tag. Others may look at them ([`Counted`]).
-    pub counts: Counts,
+    /// gives their messages their tag. Others may look at them ([`CollectiveCounter`]).
+    pub counts: CollectiveCounts,
     /// The numbers of those that are there.
     persistent: Mutex<HashSet<u32>>,
     /// The board of its small collectives.
@@ -106,7 +108,7 @@ impl Inner {
 
     /// Counts a constructor that begins to talk: the tag of its messages.
     fn next_construction(&self) -> i32 {
-        let count = &self.counts[Counted::Constructions as usize];
+        let count = &self.counts[CollectiveCounter::Constructions as usize];
         (count.fetch_add(1, Ordering::Relaxed) & i32::MAX as u32) as i32
     }
 
@@ -117,7 +119,7 @@ impl Inner {
     /// Shows its name and members to those who watch from outside.
     fn show(&self, name: &str) {
         let members = match (&self.remote, &self.local) {
-            (Some(_), _) => Members::Untold,
+            (Some(_), _) => GroupMembers::Untold,
             (
                 None,
                 &Group::Strided {
@@ -125,14 +127,14 @@ impl Inner {
                     stride,
                     size,
                 },
-            ) => Members::Strided {
+            ) => GroupMembers::Strided {
                 first,
                 stride,
                 size,
             },
-            (None, Group::List(list)) => Members::List(list),
+            (None, Group::List(list)) => GroupMembers::List(list),
         };
-        let known = Known {
+        let known = CommunicatorInfo {
             name,
             members,
             counts: &self.counts,
@@ -145,9 +147,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.lease.get().is_some() {
             self.forget_contexts();
-            let gone = Known {
+            let gone = CommunicatorInfo {
                 name: "",
-                members: Members::Gone,
+                members: GroupMembers::Gone,
                 counts: &self.counts,
             };
             self.process.host.communicator(self.number(), &gone);
@@ -268,7 +270,7 @@ impl Comm {
             local: parts.local,
             remote: parts.remote,
             local_comm: OnceLock::new(),
-            counts: Counts::default(),
+            counts: CollectiveCounts::default(),
             persistent: Mutex::default(),
             meeting: Meeting::default(),
             on_node: OnceLock::new(),

@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::api::{self, Context, Mode, Origin, Pattern, Source, Started};
 use garonne_engine::observe::events::Meeting;
-use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};
+use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
 use garonne_sync::user::{Data, Scratch};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -296,7 +296,7 @@ pub(crate) struct Task<T> {
     work: Mutex<Option<Work<T>>>,
     result: Mutex<Option<Result<T>>>,
     done: AtomicBool,
-    waiter: Waiter,
+    waiter: AnyOfWaiter,
     /// What a thread waits for that waits for its request.
     meeting: Option<Meeting>,
 }
@@ -324,7 +324,7 @@ impl<T: Send + 'static> Task<T> {
             work: Mutex::new(Some(Box::pin(work))),
             result: Mutex::new(None),
             done: AtomicBool::new(false),
-            waiter: Waiter::default(),
+            waiter: AnyOfWaiter::default(),
             meeting,
         })
     }
@@ -337,7 +337,7 @@ impl<T: Send + 'static> Task<T> {
         let task = Self::new(None, work);
         process.host.drive(task.clone());
         let host = &process.host;
-        host.wait_for(&|| Awaits::end_of(&*task), &mut || task.is_over());
+        host.wait_for(&|| WaitTarget::end_of(&*task), &mut || task.is_over());
         task.take().unwrap_or_else(|| {
             Err(Error::new(
                 Class::Intern,
@@ -360,7 +360,7 @@ impl<T: Send + 'static> Task<T> {
 }
 
 impl<T: Send + 'static> Stepper for Task<T> {
-    fn step(&self, _: &dyn Host) -> bool {
+    fn step(&self, _: &dyn Messaging) -> bool {
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(future) = work.as_mut() else {
             return true;
@@ -377,7 +377,7 @@ impl<T: Send + 'static> Stepper for Task<T> {
         }
     }
 
-    fn waiter(&self) -> Option<&Waiter> {
+    fn waiter(&self) -> Option<&AnyOfWaiter> {
         Some(&self.waiter)
     }
 }
@@ -387,11 +387,11 @@ impl Completion for Task<()> {
         self.is_over()
     }
 
-    fn awaits(&self) -> Awaits {
-        Awaits::end_of(self)
+    fn awaits(&self) -> WaitTarget {
+        WaitTarget::end_of(self)
     }
 
-    fn awaits_among(&self) -> Awaits {
+    fn awaits_among(&self) -> WaitTarget {
         self.waiter.note();
         self.awaits()
     }

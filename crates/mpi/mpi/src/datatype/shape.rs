@@ -1,7 +1,7 @@
 //! Shapes: which bytes one or many elements of a datatype occupy, as a normalised program of nested
 //! loops.
 //!
-//! A shape is built bottom up by [`Shape::repeat`] and [`concat`] and normalised while it grows:
+//! A shape is built bottom up by [`NbcLayout::repeat`] and [`concat`] and normalised while it grows:
 //! adjacent runs merge, equal runs at equal distances become strided loops, loops that continue one
 //! another fuse. A vector of 10^9 blocks is one node. Used by the constructors (building) and by
 //! `walk` (copying); offsets and lengths were checked to fit before a shape is built, so the

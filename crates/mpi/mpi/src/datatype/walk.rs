@@ -1,6 +1,6 @@
 //! Walking a shape: packing, unpacking and listing any part of the packed stream.
 //!
-//! Owns the interpreter of [`Shape`] programs and the [`Layout`] that operations carry. Finding the
+//! Owns the interpreter of [`NbcLayout`] programs and the [`Layout`] that operations carry. Finding the
 //! start costs one division or binary search per level of nesting; after that whole repetitions go
 //! to the strided copies of [`UserMem`]. Never allocates.
 

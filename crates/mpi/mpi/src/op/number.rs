@@ -3,7 +3,7 @@
 //! One trait for machine numbers and software floating point, so that every operation is written
 //! once.
 
-use garonne_sync::simd_dispatch::{self, Loop};
+use garonne_sync::simd_dispatch::{self, SimdLoop};
 use rustc_apfloat::Float;
 use rustc_apfloat::ieee::{Half, Quad, X87DoubleExtended};
 use std::marker::PhantomData;
@@ -59,7 +59,7 @@ struct Each<'a, T, F> {
     number: PhantomData<T>,
 }
 
-impl<T: Number, F: Fn(T, T) -> T> Loop for Each<'_, T, F> {
+impl<T: Number, F: Fn(T, T) -> T> SimdLoop for Each<'_, T, F> {
     #[inline(always)]
     fn run(self) {
         T::each(self.src, self.dst, self.f);

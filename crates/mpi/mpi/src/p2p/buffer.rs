@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::request::{Completion, Outcome, Request, Status};
 use crate::undelivered::Sent;
 use garonne_engine::api::Peer;
-use garonne_progress::messaging::Awaits;
+use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::{Scratch, UserMem};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -166,12 +166,12 @@ impl Buffers {
     /// What a thread waits for that waits until all have left: the end of the last that has not,
     /// and then of the one before. What another thread of those sweeps away is over, and whoever
     /// waited for it was told so.
-    fn awaits(&self) -> Awaits {
+    fn awaits(&self) -> WaitTarget {
         let attached = self.lock();
         let last = attached
             .as_ref()
             .and_then(|attached| attached.messages.last());
-        last.map_or(Awaits::Anything, |message| message.send.awaits())
+        last.map_or(WaitTarget::Anything, |message| message.send.awaits())
     }
 
     fn is_attached(&self) -> bool {
@@ -186,7 +186,7 @@ impl Completion for Flush {
         self.0.empty()
     }
 
-    fn awaits(&self) -> Awaits {
+    fn awaits(&self) -> WaitTarget {
         self.0.awaits()
     }
 

@@ -24,7 +24,7 @@ use garonne_engine::fast::recv::{ANY_PEER, Catch, Small};
 use garonne_engine::limits::AHEAD_FROM;
 use garonne_engine::observe::events::Sent;
 use garonne_progress::limits::HANDS_FROM;
-use garonne_progress::messaging::Awaits;
+use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::{Data, UserMem};
 
 /// The four send modes.
@@ -183,7 +183,7 @@ impl Comm {
         match started.map_err(|error| self.convert(error))? {
             Started::Done(status) => self.sent(status).map(drop),
             Started::Pending(name) => self
-                .sent(self.wait_for(name, &|| Awaits::Operation(name))?)
+                .sent(self.wait_for(name, &|| WaitTarget::Operation(name))?)
                 .map(drop),
         }
     }
@@ -237,7 +237,7 @@ impl Comm {
         }) {
             Ok(Started::Done(status)) => status,
             Ok(Started::Pending(name)) => {
-                self.wait_for(name, &|| Awaits::Receive(name, pattern))?
+                self.wait_for(name, &|| WaitTarget::Receive(name, pattern))?
             }
             Err(error) => return Err(self.convert(error)),
         };
@@ -335,7 +335,7 @@ impl Comm {
     }
 
     /// Waits for an operation of the engine, as `awaits` says, and gives its status.
-    fn wait_for(&self, name: api::Request, awaits: &dyn Fn() -> Awaits) -> Result<api::Status> {
+    fn wait_for(&self, name: api::Request, awaits: &dyn Fn() -> WaitTarget) -> Result<api::Status> {
         let host = &self.0.process.host;
         let mut answer = host.take(name);
         if let Ok(None) = answer {

@@ -5,7 +5,7 @@ use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::request::{Completion, Outcome, Request, Status, wait, wait_all};
 use garonne_engine::api::Origin;
-use garonne_progress::messaging::Awaits;
+use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::{Data, Packed, Scratch};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -162,15 +162,15 @@ impl Completion for Pair {
         halves.send.advance().is_some() & halves.recv.advance().is_some()
     }
 
-    fn awaits(&self) -> Awaits {
+    fn awaits(&self) -> WaitTarget {
         let halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         match (&halves.recv, &halves.send) {
             (Half::Running(request), _) | (_, Half::Running(request)) => request.awaits(),
-            _ => Awaits::Anything,
+            _ => WaitTarget::Anything,
         }
     }
 
-    fn awaits_among(&self) -> Awaits {
+    fn awaits_among(&self) -> WaitTarget {
         self.awaits()
     }
 

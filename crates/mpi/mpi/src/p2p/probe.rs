@@ -5,7 +5,7 @@ use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, Origin, Started};
 use garonne_engine::observe::events::{Awaited, Meeting, Pending};
-use garonne_progress::messaging::Awaits;
+use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::Data;
 
 /// A message that a matched probe took: received once with [`Message::recv`] or [`Message::irecv`].
@@ -110,7 +110,7 @@ impl Comm {
             let meeting = self.probing((source, tag, origin));
             host.meets(meeting.context, Some(meeting));
             host.wait_for(
-                &|| pattern.map_or(Awaits::Anything, Awaits::Message),
+                &|| pattern.map_or(WaitTarget::Anything, WaitTarget::Message),
                 &mut || {
                     found = look();
                     !matches!(found, Ok(None))

@@ -6,22 +6,22 @@ use crate::p2p::buffer::Buffer;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::testing::{self, Bytes};
 use garonne_engine::api::Origin;
-use garonne_progress::environment::{Given, Patience, Surroundings};
+use garonne_progress::environment::{Environment, SpinBudget, YieldOutcome};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 struct Plain;
-impl Surroundings for Plain {
-    fn patience(&self) -> Patience {
-        Patience {
+impl Environment for Plain {
+    fn patience(&self) -> SpinBudget {
+        SpinBudget {
             spins: 10,
             yields: 0,
             awake: 1,
         }
     }
-    fn give_way(&self) -> Given {
+    fn give_way(&self) -> YieldOutcome {
         std::thread::yield_now();
-        Given::InVain
+        YieldOutcome::InVain
     }
     fn abort(&self, code: i32, message: &str) -> ! {
         panic!("aborted {code}: {message}")

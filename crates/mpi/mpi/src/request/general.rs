@@ -3,7 +3,7 @@
 use super::{Completion, Outcome, Request, Status};
 use crate::error::{Error, Result};
 use crate::process::Process;
-use garonne_progress::messaging::{Awaits, Waiter};
+use garonne_progress::messaging::{AnyOfWaiter, WaitTarget};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -22,7 +22,7 @@ pub struct General {
     process: Arc<Process>,
     operations: Box<dyn Operations>,
     state: AtomicU8,
-    waiter: Waiter,
+    waiter: AnyOfWaiter,
 }
 
 const DONE: u8 = 1;
@@ -34,7 +34,7 @@ pub fn start(process: &Arc<Process>, operations: Box<dyn Operations>) -> (Arc<Ge
         process: process.clone(),
         operations,
         state: AtomicU8::new(0),
-        waiter: Waiter::default(),
+        waiter: AnyOfWaiter::default(),
     });
     let request = Request::new(process, general.clone());
     (general, request)
@@ -77,11 +77,11 @@ impl Completion for General {
         self.state.load(Ordering::Acquire) & DONE != 0
     }
 
-    fn awaits(&self) -> Awaits {
-        Awaits::told_of(self)
+    fn awaits(&self) -> WaitTarget {
+        WaitTarget::told_of(self)
     }
 
-    fn awaits_among(&self) -> Awaits {
+    fn awaits_among(&self) -> WaitTarget {
         self.waiter.note();
         self.awaits()
     }

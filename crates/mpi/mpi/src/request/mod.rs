@@ -27,7 +27,7 @@ use crate::process::Process;
 use garonne_engine::api;
 use garonne_engine::fast::recv::Caught;
 use garonne_engine::observe::events::{Meeting, Pending};
-use garonne_progress::messaging::{Awaits, Waiter};
+use garonne_progress::messaging::{AnyOfWaiter, WaitTarget};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a completed operation tells (`MPI_Status`).
@@ -86,7 +86,7 @@ pub type Outcome = Result<Status>;
 
 /// An operation beside the engine's own that completes some day: a collective's schedule, a
 /// constructor, a generalised request. Whoever completes it makes sure that waiters look again (a
-/// stepper's move does; otherwise `Host::wake`).
+/// stepper's move does; otherwise `Messaging::wake`).
 pub trait Completion: Send + Sync {
     /// Whether it is over. Cheap; makes no progress.
     fn is_done(&self) -> bool;
@@ -100,15 +100,15 @@ pub trait Completion: Send + Sync {
     fn linger(&self) {}
 
     /// What a thread waits for that waits for this.
-    fn awaits(&self) -> Awaits {
-        Awaits::Anything
+    fn awaits(&self) -> WaitTarget {
+        WaitTarget::Anything
     }
 
     /// The same of one that waits for this among others, for
-    /// [`Host::any_of`](garonne_progress::messaging::Host::any_of). It may change whenever some of
+    /// [`Messaging::any_of`](garonne_progress::messaging::Host::any_of). It may change whenever some of
     /// that has come.
-    fn awaits_among(&self) -> Awaits {
-        Awaits::Anything
+    fn awaits_among(&self) -> WaitTarget {
+        WaitTarget::Anything
     }
 
     /// How it ended, for `MPI_Request_get_status`. Only called once `is_done`; may be called
@@ -196,7 +196,7 @@ struct Persistent {
     start: Box<dyn Fn() -> Result<Request> + Send + Sync>,
     active: Mutex<Option<Request>>,
     /// Who waits for its start, and then for its end, among others.
-    waiter: Waiter,
+    waiter: AnyOfWaiter,
 }
 
 impl Persistent {
@@ -204,7 +204,7 @@ impl Persistent {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn awaits_among(&self) -> Awaits {
+    fn awaits_among(&self) -> WaitTarget {
         if let Some(active) = &*self.active() {
             return active.awaits_among();
         }
@@ -213,7 +213,7 @@ impl Persistent {
         let active = self.active();
         active
             .as_ref()
-            .map_or(Awaits::told_of(self), Request::awaits_among)
+            .map_or(WaitTarget::told_of(self), Request::awaits_among)
     }
 }
 
@@ -235,7 +235,7 @@ impl Request {
             Box::new(Persistent {
                 start,
                 active: Mutex::new(None),
-                waiter: Waiter::default(),
+                waiter: AnyOfWaiter::default(),
             }),
         ))
     }
@@ -333,7 +333,7 @@ impl Request {
         drop(active);
         if let Some(waiter) = persistent.waiter.take() {
             let host = &comm.process().host;
-            host.tell(Awaits::told_of(&**persistent), &waiter);
+            host.tell(WaitTarget::told_of(&**persistent), &waiter);
         }
         Ok(())
     }
@@ -416,25 +416,27 @@ impl Request {
     }
 
     /// What a thread that waits for this waits for.
-    pub fn awaits(&self) -> Awaits {
+    pub fn awaits(&self) -> WaitTarget {
         match &self.0 {
-            Kind::Send(_, name) | Kind::Recv(_, name) => Awaits::Operation(*name),
+            Kind::Send(_, name) | Kind::Recv(_, name) => WaitTarget::Operation(*name),
             Kind::Persistent(_, persistent) => {
                 let active = persistent.active();
-                active.as_ref().map_or(Awaits::Anything, Request::awaits)
+                active
+                    .as_ref()
+                    .map_or(WaitTarget::Anything, Request::awaits)
             }
             Kind::Shared(_, completion) => completion.awaits(),
-            Kind::Done(..) => Awaits::Anything,
+            Kind::Done(..) => WaitTarget::Anything,
         }
     }
 
     /// The same of one that waits for this among others.
-    fn awaits_among(&self) -> Awaits {
+    fn awaits_among(&self) -> WaitTarget {
         match &self.0 {
-            Kind::Send(_, name) | Kind::Recv(_, name) => Awaits::Operation(*name),
+            Kind::Send(_, name) | Kind::Recv(_, name) => WaitTarget::Operation(*name),
             Kind::Persistent(_, persistent) => persistent.awaits_among(),
             Kind::Shared(_, completion) => completion.awaits_among(),
-            Kind::Done(..) => Awaits::Anything,
+            Kind::Done(..) => WaitTarget::Anything,
         }
     }
 

@@ -4,7 +4,7 @@
 //! of their request, so that the edge writes statuses in place.
 
 use super::{Outcome, Request, Status};
-use garonne_progress::messaging::{Awaits, Host};
+use garonne_progress::messaging::{Messaging, WaitTarget};
 use std::cell::Cell;
 
 /// What `MPI_Testany` and `MPI_Request_get_status_any` found.
@@ -107,9 +107,9 @@ pub fn wait_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) {
         // already, the one at the cursor.
         let awaits = || {
             let cursor = list.get(at.get()).copied().flatten();
-            let cursor = cursor.map_or(Awaits::Anything, Request::awaits);
+            let cursor = cursor.map_or(WaitTarget::Anything, Request::awaits);
             let last = list.iter().rev().find_map(|slot| *slot);
-            let is_operation = |awaits| matches!(awaits, Awaits::Operation(_));
+            let is_operation = |awaits| matches!(awaits, WaitTarget::Operation(_));
             match last.map(|last| (last, last.awaits())) {
                 Some((last, awaits))
                     if is_operation(cursor)
@@ -137,7 +137,7 @@ fn earliest(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> Option<(u
 }
 
 /// Waits until `done`, for any of these requests.
-fn wait_for_any(list: &List<'_>, host: &dyn Host, done: &mut dyn FnMut() -> bool) {
+fn wait_for_any(list: &List<'_>, host: &dyn Messaging, done: &mut dyn FnMut() -> bool) {
     let any_of = || host.any_of(&mut list.iter().flatten().map(|request| request.awaits_among()));
     // Of what is more than one operation another part may come next, and what is not active may be
     // started.

@@ -5,8 +5,8 @@ use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::testing::{self, Bytes};
 use garonne_engine::api::Origin;
 use garonne_engine::observe::events::Waiting;
-use garonne_progress::environment::{Given, Patience, Surroundings};
-use garonne_progress::messaging::Awaits;
+use garonne_progress::environment::{Environment, SpinBudget, YieldOutcome};
+use garonne_progress::messaging::WaitTarget;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -21,18 +21,18 @@ struct Counting {
     told: Arc<(AtomicU32, AtomicBool)>,
 }
 
-impl Surroundings for Counting {
-    fn patience(&self) -> Patience {
-        Patience {
+impl Environment for Counting {
+    fn patience(&self) -> SpinBudget {
+        SpinBudget {
             spins: self.spins,
             yields: 0,
             awake: 1,
         }
     }
 
-    fn give_way(&self) -> Given {
+    fn give_way(&self) -> YieldOutcome {
         self.given.fetch_add(1, Ordering::Relaxed);
-        Given::Taken
+        YieldOutcome::Taken
     }
 
     fn yields_on(&self) -> Duration {
@@ -238,7 +238,7 @@ fn a_wait_that_was_told_is_taken_back_whenever_it_ends() {
             // A wait asks before it tells, before it sleeps and after: it ends at each of these.
             for looks in 1..60 {
                 let mut left = looks;
-                host.wait_for(&|| Awaits::Anything, &mut || {
+                host.wait_for(&|| WaitTarget::Anything, &mut || {
                     left -= 1;
                     left == 0
                 });

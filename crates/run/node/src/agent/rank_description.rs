@@ -6,7 +6,7 @@
 use std::os::fd::AsFd;
 
 use garonne_sites::Resolver;
-use garonne_sync::shm::Access;
+use garonne_sync::shm::MapAccess;
 
 use super::{Agent, RegisteredProcess, WorldState};
 use crate::layout::{self, last_calls};
@@ -76,7 +76,7 @@ impl Agent<'_> {
                 world.file.as_fd(),
                 at,
                 layout::NOTES_BYTES as u64,
-                Access::Read,
+                MapAccess::Read,
             )
             .ok()
         });

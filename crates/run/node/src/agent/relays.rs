@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use garonne_progress::events::{Interest, Next, Watch};
-use garonne_progress::tasks::{At, How, Place as Where, Tasks, Urgency, shared};
+use garonne_progress::events::{EventWatch, Interest, WatchAction};
+use garonne_progress::tasks::{Place as Where, RunContext, TaskOptions, Tasks, Urgency, shared};
 use garonne_rails::tcp::relay::{Lead, Probe, Relay};
 use garonne_sync::shm::Segment;
 use ipnet::IpNet;
@@ -132,7 +132,7 @@ impl PendingPairs {
 struct OwnRelay {
     port: u16,
     meeting: Arc<Mutex<PendingPairs>>,
-    _watch: Watch,
+    _watch: EventWatch,
     /// Whose thread the watch is.
     _tasks: Tasks,
 }
@@ -365,17 +365,17 @@ impl Agent<'_> {
             Lead::To(addresses.into_iter().map(at).collect())
         };
         let relay = Arc::new(Mutex::new(relay));
-        let turn = move |_: &At| {
+        let turn = move |_: &RunContext| {
             relay
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .turn(Instant::now(), &lead);
-            Next::Keep
+            WatchAction::Keep
         };
         // Ranks compute here as well, and whoever waits for what passes waits for this.
-        let now = How {
+        let now = TaskOptions {
             urgency: Urgency::Now,
-            ..How::at(Where::Machine)
+            ..TaskOptions::at(Where::Machine)
         };
         let tasks = shared().ok()?;
         let watch = tasks.on_descriptor((ready.as_fd(), Interest::Readable), &now, turn);

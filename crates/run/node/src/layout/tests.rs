@@ -154,21 +154,25 @@ fn the_latest_calls_of_a_ranks_threads_are_told_once_each() {
 fn a_format_stands_for_what_processes_compute_alike() {
     use garonne_engine::Quotas;
     use garonne_rails::{limits, shm::inbox_bytes};
-    use garonne_sync::nbc_slots::{ROUNDS, Rounds, Shape, WIDE_SETS};
-    use garonne_sync::shm_barrier::Board;
+    use garonne_sync::nbc_slots::{NbcLayout, NbcSlots, ROUNDS, WIDE_SETS};
+    use garonne_sync::shm_barrier::CollSegment;
     let grants = [2, 64, 1000].map(|ranks| {
         let Quotas { envelopes, payload } = Quotas::for_world(ranks);
         (envelopes, payload)
     });
     let lanes = (limits::LANES, limits::LANE_SLOTS);
     let mailbox = (limits::MAILBOX_SLOTS, limits::MAILBOX_UNITS);
-    let shapes = [Shape::common(1024), Shape::own(2, 8), Shape::own(4, 4000)];
+    let shapes = [
+        NbcLayout::common(1024),
+        NbcLayout::own(2, 8),
+        NbcLayout::own(4, 4000),
+    ];
     let rounds = (
         ROUNDS,
         WIDE_SETS,
-        shapes.map(|shape| Rounds::bytes(3, shape)),
+        shapes.map(|shape| NbcSlots::bytes(3, shape)),
     );
-    let board = [0, 512].map(|lane| Board::bytes(3, lane));
+    let board = [0, 512].map(|lane| CollSegment::bytes(3, lane));
     assert_eq!(
         (
             FORMAT,

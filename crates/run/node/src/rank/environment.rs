@@ -13,7 +13,9 @@ use crate::wait_report::{PollSlot, WaitReport};
 use crate::{limits, sys};
 use garonne_engine::api::Peer;
 use garonne_engine::observe::events::{self, Awaited, Sent, Waiting};
-use garonne_progress::environment::{Known, Lent, Members, Patience, Senders, Surroundings};
+use garonne_progress::environment::{
+    CommunicatorInfo, Environment, GroupMembers, PossibleSenders, ProgressThreadEvent, SpinBudget,
+};
 use garonne_trace::record::Kind;
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -25,7 +27,7 @@ pub struct RankEnvironment {
     pub(super) shard: usize,
     pub(super) shown: Option<Arc<PublishedState>>,
     pub(super) tracer: Option<Arc<TraceRecorder>>,
-    pub(super) patience: Patience,
+    pub(super) patience: SpinBudget,
     pub(super) lends_always: bool,
     pub(super) grace: Option<Duration>,
     pub(super) idle: Option<IdleCores>,
@@ -101,8 +103,8 @@ impl RankEnvironment {
     }
 }
 
-impl Surroundings for RankEnvironment {
-    fn patience(&self) -> Patience {
+impl Environment for RankEnvironment {
+    fn patience(&self) -> SpinBudget {
         self.patience
     }
 
@@ -136,25 +138,29 @@ impl Surroundings for RankEnvironment {
         }
     }
 
-    fn communicator(&self, number: u32, known: &Known<'_>) {
+    fn communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
         if let Some(shown) = &self.shown {
             shown.book.show_communicator(number, known);
         }
-        if let (Some(tracer), false) = (&self.tracer, matches!(known.members, Members::Gone)) {
+        if let (Some(tracer), false) = (&self.tracer, matches!(known.members, GroupMembers::Gone)) {
             tracer.named(number, known.name);
         }
     }
 
-    fn lent(&self, news: Lent) {
+    fn lent(&self, news: ProgressThreadEvent) {
         let Some(client) = self.client() else { return };
         let card = client.card(client.world().rank);
         match news {
-            Lent::Started if self.grace.is_some() => card.set_background(AsyncProgressState::Late),
-            Lent::Started => card.set_background(AsyncProgressState::Helper),
-            Lent::Refused(errno) => card.set_background(AsyncProgressState::Refused(errno)),
-            Lent::Worked => card.count_helper_turn(),
-            Lent::Called => self.record(Kind::TurnBegin),
-            Lent::Leaves => self.record(Kind::TurnEnd),
+            ProgressThreadEvent::Started if self.grace.is_some() => {
+                card.set_background(AsyncProgressState::Late)
+            }
+            ProgressThreadEvent::Started => card.set_background(AsyncProgressState::Helper),
+            ProgressThreadEvent::Refused(errno) => {
+                card.set_background(AsyncProgressState::Refused(errno))
+            }
+            ProgressThreadEvent::Worked => card.count_helper_turn(),
+            ProgressThreadEvent::Called => self.record(Kind::TurnBegin),
+            ProgressThreadEvent::Leaves => self.record(Kind::TurnEnd),
         }
     }
 
@@ -174,7 +180,7 @@ impl Surroundings for RankEnvironment {
         Some(card.pid()).filter(|process| *process != 0 && is_near)
     }
 
-    fn senders(&self, sent: &Sent) -> Option<Senders> {
+    fn senders(&self, sent: &Sent) -> Option<PossibleSenders> {
         let process = self.process_of(sent.from)?;
         let card = self.client()?.card(sent.from);
         if card.events() == 0 {
@@ -182,7 +188,7 @@ impl Surroundings for RankEnvironment {
         }
         let read = |address, len| memory_of(process, address, len);
         let origins = events::senders(card.events(), sent, read)?;
-        Some(Senders { process, origins })
+        Some(PossibleSenders { process, origins })
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {

@@ -39,7 +39,7 @@ impl IdleCores {
         })
     }
 
-    /// See `Surroundings::vigil`.
+    /// See `Environment::vigil`.
     pub(super) fn vigil(&self) -> Duration {
         self.vigil_on(&Machine::read(Path::new("/sys/devices/system"), &self.cpus))
     }

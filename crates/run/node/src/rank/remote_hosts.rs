@@ -10,7 +10,7 @@ use garonne_engine::api::Peer;
 use garonne_engine::schedule::builtin::BuiltIn;
 use garonne_rails::tcp::{self, Fabrics, Fault, House, Process, Reason, TcpRail};
 use garonne_sync::shm::Segment;
-use garonne_topology::device::{self, Near};
+use garonne_topology::device::{self, DeviceLocality};
 use garonne_topology::nuioa;
 
 use super::JobHosts;
@@ -132,9 +132,9 @@ fn shares(all_send: bool) -> Vec<(IpAddr, f64)> {
         .collect();
     names.sort_unstable();
     names.dedup();
-    let devices: Vec<Near> = names
+    let devices: Vec<DeviceLocality> = names
         .iter()
-        .map(|name| device::find(name).unwrap_or(Near::Anywhere))
+        .map(|name| device::find(name).unwrap_or(DeviceLocality::Anywhere))
         .collect();
     let shares = nuioa::shares(&garonne_topology::machine::allowed(), &devices, all_send);
     let share_of = |name: &str| {

@@ -14,7 +14,7 @@ use garonne_engine::api::{Error as EngineError, SHARDS_MAX};
 use garonne_engine::engine::Shard;
 use garonne_engine::schedule::builtin::BuiltIn;
 use garonne_engine::schedule::plugin::Loaded;
-use garonne_progress::sharded::{Opener, Sharded};
+use garonne_progress::sharded::{ShardOpener, ShardedEngine};
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::cost::CostModel;
 use garonne_rails::shm::{Neighbours, ShmRail, Threads};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A rank of several threads, as the layers above use it.
-pub type RankShards = Sharded<ComposedRail, RankEnvironment>;
+pub type RankShards = ShardedEngine<ComposedRail, RankEnvironment>;
 
 /// How many shards a rank has whose threads may all be in MPI at once, at most; 1: all its threads
 /// share one.
@@ -92,8 +92,8 @@ impl ShardFactory {
             .as_ref()
             .map_or(SHARDS_MAX, |client| client.shards() as usize)
             .min(self.most);
-        let open: Opener<_, _> = Box::new(move |shard| self.open(shard));
-        (count > 1).then(|| Sharded::new(first, count, open))
+        let open: ShardOpener<_, _> = Box::new(move |shard| self.open(shard));
+        (count > 1).then(|| ShardedEngine::new(first, count, open))
     }
 
     fn open(

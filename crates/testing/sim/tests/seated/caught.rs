@@ -4,7 +4,7 @@ use super::*;
 
 /// Whether a message of so many bytes that lies there is caught without being posted, into so much
 /// room.
-fn is_caught(host: &dyn Host, context: Context, room: u32) -> bool {
+fn is_caught(host: &dyn Messaging, context: Context, room: u32) -> bool {
     let memory = Scratch::new(room as usize).unwrap();
     let catch = Catch {
         context,
@@ -26,9 +26,9 @@ fn who_has_more_to_see_to_than_a_short_message_posts_its_receive() {
     let hosts = [0, 1].map(|me| {
         let (fabrics, host) = (fabrics.clone(), Arc::new(rank(&first, me, SPINS)));
         let open = move |shard: usize| Ok(engine(&fabrics[shard], me, SPINS));
-        Sharded::new(host, 3, Box::new(open))
+        ShardedEngine::new(host, 3, Box::new(open))
     });
-    let (receiver, sender): (&dyn Host, &dyn Host) = (&*hosts[0], &*hosts[1]);
+    let (receiver, sender): (&dyn Messaging, &dyn Messaging) = (&*hosts[0], &*hosts[1]);
     let (ring, shards) = (&|| (), 3);
     let at = |host, thread| At {
         host,
@@ -62,7 +62,7 @@ struct Met {
 }
 
 impl Stepper for Met {
-    fn step(&self, _: &dyn Host) -> bool {
+    fn step(&self, _: &dyn Messaging) -> bool {
         self.steps.fetch_add(1, Ordering::SeqCst);
         self.all.load(Ordering::SeqCst)
     }
@@ -89,7 +89,7 @@ fn answer(at: At<'_>, tag: i32, last: &AtomicBool) {
 /// A rank's hosts of so many shards, with the peer's, and a stepper that looks at memory.
 fn beside_a_stepper(
     shards: usize,
-    body: impl FnOnce(&[Arc<Sharded<LocalRail, Lending>>; 2], &Met),
+    body: impl FnOnce(&[Arc<ShardedEngine<LocalRail, Lending>>; 2], &Met),
 ) {
     let first = Fabric::shaken(WORLD, 1);
     let more = (1..shards).map(|shard| first.beside(shard as u64));
@@ -97,7 +97,7 @@ fn beside_a_stepper(
     let hosts = [0, 1].map(|me| {
         let (fabrics, host) = (fabrics.clone(), Arc::new(rank(&first, me, SPINS)));
         let open = move |shard: usize| Ok(engine(&fabrics[shard], me, SPINS));
-        Sharded::new(host, shards, Box::new(open))
+        ShardedEngine::new(host, shards, Box::new(open))
     });
     let met = Arc::new(Met {
         all: AtomicBool::new(false),
@@ -106,7 +106,7 @@ fn beside_a_stepper(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             hosts[0].attach(met.clone());
-            hosts[0].wait_for(&|| Awaits::end_of(&*met), &mut || {
+            hosts[0].wait_for(&|| WaitTarget::end_of(&*met), &mut || {
                 met.all.load(Ordering::SeqCst)
             });
         });

@@ -13,10 +13,10 @@ use garonne_engine::api::{
 use garonne_engine::engine::Shard;
 use garonne_engine::fast::recv::Catch;
 use garonne_engine::transport::Rail;
-use garonne_progress::environment::Patience;
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};
-use garonne_progress::sharded::Sharded;
+use garonne_progress::environment::SpinBudget;
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
+use garonne_progress::sharded::ShardedEngine;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::random::Random;
 use garonne_sim::{Lending, leave_sharded, leave_together, seeds};
@@ -35,12 +35,12 @@ const HUGE: usize = 1_000_000;
 /// Shards of the worlds that have several: threads share some, and some waits are about several.
 const SHARDS: usize = 4;
 
-type Rank = EngineHost<LocalRail, Lending>;
+type Rank = LockedEngine<LocalRail, Lending>;
 
 /// A thread's place at its rank.
 #[derive(Clone, Copy)]
 struct At<'a> {
-    host: &'a dyn Host,
+    host: &'a dyn Messaging,
     /// Has the peer's threads look that wait for memory.
     ring: &'a (dyn Fn() + Sync),
     thread: usize,
@@ -127,7 +127,7 @@ fn recv(at: At<'_>, number: usize, tag: i32, len: usize) -> Receive {
 }
 
 impl Receive {
-    fn is_over(&self, host: &dyn Host) -> bool {
+    fn is_over(&self, host: &dyn Messaging) -> bool {
         if let Some(request) = self.request.get()
             && host.take(request).unwrap().is_some()
         {
@@ -136,10 +136,10 @@ impl Receive {
         self.request.get().is_none()
     }
 
-    fn awaits(&self) -> Awaits {
+    fn awaits(&self) -> WaitTarget {
         self.request
             .get()
-            .map_or(Awaits::Anything, Awaits::Operation)
+            .map_or(WaitTarget::Anything, WaitTarget::Operation)
     }
 }
 
@@ -157,7 +157,7 @@ fn send(at: At<'_>, number: usize, tag: i32, len: usize) {
         origin: Origin::default(),
     });
     if let Started::Pending(request) = started.unwrap() {
-        host.wait_for(&|| Awaits::Operation(request), &mut || {
+        host.wait_for(&|| WaitTarget::Operation(request), &mut || {
             host.take(request).unwrap().is_some()
         });
     }
@@ -167,7 +167,7 @@ fn send(at: At<'_>, number: usize, tag: i32, len: usize) {
 struct Steps {
     request: Request,
     over: AtomicBool,
-    waiter: Waiter,
+    waiter: AnyOfWaiter,
 }
 
 impl Steps {
@@ -175,19 +175,19 @@ impl Steps {
         Arc::new(Self {
             request,
             over: AtomicBool::new(false),
-            waiter: Waiter::default(),
+            waiter: AnyOfWaiter::default(),
         })
     }
 }
 
 impl Stepper for Steps {
-    fn step(&self, host: &dyn Host) -> bool {
+    fn step(&self, host: &dyn Messaging) -> bool {
         let over = host.take(self.request).unwrap().is_some();
         self.over.fetch_or(over, Ordering::SeqCst);
         over
     }
 
-    fn waiter(&self) -> Option<&Waiter> {
+    fn waiter(&self) -> Option<&AnyOfWaiter> {
         Some(&self.waiter)
     }
 }
@@ -200,13 +200,13 @@ fn wait_for_a_mixture(at: At<'_>, tag: i32) {
     if let Some(steps) = &steps {
         host.attach(steps.clone());
     }
-    let (come, waiter) = (AtomicBool::new(false), Waiter::default());
+    let (come, waiter) = (AtomicBool::new(false), AnyOfWaiter::default());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let told = recv(at, 0, tag, 8);
             host.wait_for(&|| told.awaits(), &mut || told.is_over(host));
             come.store(true, Ordering::SeqCst);
-            host.tell(Awaits::told_of(&come), &waiter);
+            host.tell(WaitTarget::told_of(&come), &waiter);
         });
         let has_stepped = || {
             steps
@@ -228,12 +228,12 @@ fn wait_for_a_mixture(at: At<'_>, tag: i32) {
             let parts = || {
                 let step = steps.iter().filter(|_| before[0]).map(|steps| {
                     steps.waiter.note();
-                    Awaits::end_of(&**steps)
+                    WaitTarget::end_of(&**steps)
                 });
                 let name = before[1].then(|| named.awaits());
                 let told = before[2].then(|| {
                     waiter.note();
-                    Awaits::told_of(&come)
+                    WaitTarget::told_of(&come)
                 });
                 host.any_of(&mut step.chain(name).chain(told))
             };
@@ -268,7 +268,7 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
         Way::Named => {
             let receive = recv(at, 0, tag, 8);
             let awaits = || match receive.awaits() {
-                Awaits::Operation(request) => Awaits::Receive(request, pattern(at, 0, tag)),
+                WaitTarget::Operation(request) => WaitTarget::Receive(request, pattern(at, 0, tag)),
                 other => other,
             };
             host.wait_for(&awaits, &mut || receive.is_over(host));
@@ -287,7 +287,7 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
                     .find(|receive| receive.request.get().is_some())
             };
             host.wait_for(
-                &|| first().map_or(Awaits::Anything, Receive::awaits),
+                &|| first().map_or(WaitTarget::Anything, Receive::awaits),
                 &mut || receives.iter().all(|receive| receive.is_over(host)),
             );
         }
@@ -306,7 +306,7 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
             if tag % 2 == 0 {
                 pattern.source = None;
             }
-            host.wait_for(&|| Awaits::Message(pattern), &mut || {
+            host.wait_for(&|| WaitTarget::Message(pattern), &mut || {
                 host.probe(pattern).unwrap().is_some()
             });
             assert!(recv(at, 1, tag, 8).is_over(host));
@@ -322,7 +322,7 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
             };
             let steps = Steps::new(request);
             host.attach(steps.clone());
-            host.wait_for(&|| Awaits::end_of(&*steps), &mut || {
+            host.wait_for(&|| WaitTarget::end_of(&*steps), &mut || {
                 steps.over.load(Ordering::SeqCst)
             });
         }
@@ -362,7 +362,7 @@ fn serve(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
     }
 }
 
-fn engine(fabric: &Arc<Fabric>, me: u32, patience: Patience) -> (Shard<LocalRail>, Lending) {
+fn engine(fabric: &Arc<Fabric>, me: u32, patience: SpinBudget) -> (Shard<LocalRail>, Lending) {
     let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
     let lending = Lending {
         patience,
@@ -372,9 +372,9 @@ fn engine(fabric: &Arc<Fabric>, me: u32, patience: Patience) -> (Shard<LocalRail
     (shard, lending)
 }
 
-fn rank(fabric: &Arc<Fabric>, me: u32, patience: Patience) -> Rank {
+fn rank(fabric: &Arc<Fabric>, me: u32, patience: SpinBudget) -> Rank {
     let (shard, lending) = engine(fabric, me, patience);
-    EngineHost::new(shard, me, WORLD, lending)
+    LockedEngine::new(shard, me, WORLD, lending)
 }
 
 /// One thread: it waits in some rounds and serves its partner in the others.
@@ -394,7 +394,7 @@ fn thread(at: At<'_>, seed: u64, flags: &[AtomicU32]) {
 }
 
 /// All threads of both ranks.
-fn world(seed: u64, shards: usize, patience: Patience) {
+fn world(seed: u64, shards: usize, patience: SpinBudget) {
     let first = Fabric::shaken(WORLD, seed);
     let more = (1..shards).map(|shard| first.beside(seed ^ shard as u64));
     let fabrics: Vec<Arc<Fabric>> = std::iter::once(first.clone()).chain(more).collect();
@@ -409,7 +409,7 @@ fn world(seed: u64, shards: usize, patience: Patience) {
                     host.lend_hands(None);
                 }
                 let ring = || host.inspect(|shard| shard.rail().ring(1 - me));
-                let threads = |host: &dyn Host| {
+                let threads = |host: &dyn Messaging| {
                     std::thread::scope(|scope| {
                         for thread in 0..THREADS {
                             let at = At {
@@ -428,7 +428,7 @@ fn world(seed: u64, shards: usize, patience: Patience) {
                 }
                 let fabrics = fabrics.clone();
                 let open = move |shard: usize| Ok(engine(&fabrics[shard], me, patience));
-                let sharded = Sharded::new(host.clone(), shards, Box::new(open));
+                let sharded = ShardedEngine::new(host.clone(), shards, Box::new(open));
                 threads(&*sharded);
                 leave_sharded(&sharded, leaving, WORLD);
             });
@@ -436,12 +436,12 @@ fn world(seed: u64, shards: usize, patience: Patience) {
     });
 }
 
-const SPINS: Patience = Patience {
+const SPINS: SpinBudget = SpinBudget {
     spins: 200,
     yields: 2,
     awake: 2,
 };
-const SLEEPS: Patience = Patience {
+const SLEEPS: SpinBudget = SpinBudget {
     spins: 0,
     yields: 0,
     awake: 1,
@@ -519,7 +519,7 @@ fn beside_a_sleeper(body: impl Fn(At<'_>) + Sync, peer: impl Fn(At<'_>) + Sync) 
                 let host = Arc::new(rank(&fabrics[0], me, SLEEPS));
                 let inner = fabrics.clone();
                 let open = move |shard: usize| Ok(engine(&inner[shard], me, SLEEPS));
-                let sharded = Sharded::new(host, SHARDS, Box::new(open));
+                let sharded = ShardedEngine::new(host, SHARDS, Box::new(open));
                 let at = At {
                     host: &*sharded,
                     ring: &|| (),

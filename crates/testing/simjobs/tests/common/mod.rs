@@ -10,7 +10,7 @@ use garonne_mpi::op::{Op, Predefined};
 use garonne_mpi::p2p::{RecvArgs, SendArgs, SendMode};
 use garonne_mpi::process::{Config, Process, ThreadLevel};
 use garonne_mpi::request;
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sim::job::{Job, Outcome, SimHost, check};
 use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Runs `program` as every rank of an MPI job, twice.
 pub fn mpi(job: &Job, program: impl Fn(&Comm) + Send + Sync) -> Outcome {
     check(job, |host: Arc<SimHost>| {
-        let host: Arc<dyn Host> = host;
+        let host: Arc<dyn Messaging> = host;
         let process = Process::new(Config::plain(host));
         process.init(ThreadLevel::Multiple).expect("init");
         let world = process.world().expect("the world");

@@ -11,7 +11,8 @@
 use clap::Parser;
 use comfy_table::{Table, presets};
 use garonne_progress::tasks::{
-    At, Class, Error, How, Keypoint, Life, Place, Settings, Step, Tasks,
+    Error, Keypoint, Place, RunContext, RunOutcome, TaskOptions, TaskSettings, TaskState, Tasks,
+    WorkerClass,
 };
 use garonne_sync::pad::CachePadded;
 use garonne_topology::{CpuSet, Tree};
@@ -173,11 +174,11 @@ struct Samples {
 
 impl<'a> Bench<'a> {
     fn new(tree: &'a Tree, args: &'a Args, polling: usize) -> Result<Self, Error> {
-        let tasks = Tasks::new(Settings {
+        let tasks = Tasks::new(TaskSettings {
             tree: tree.clone(),
             // The pollers are all the hands there are.
             homes: Vec::new(),
-            class: Class::Ordinary,
+            class: WorkerClass::Ordinary,
             spins: 0,
         })?;
         Ok(Self {
@@ -229,7 +230,7 @@ impl<'a> Bench<'a> {
 
     /// Takes as many as wanted, after one to warm up, which is not among them.
     fn samples(&self, area: usize, submitter: Submitter) -> Result<Samples, Error> {
-        let how = How::at(Place::Cpus(self.tree.areas()[area].cpus.clone()));
+        let how = TaskOptions::at(Place::Cpus(self.tree.areas()[area].cpus.clone()));
         let manner = self.tasks.manner(&how)?;
         // Rows that are over, and where all meet before and after each.
         let (over, meet) = (AtomicU32::new(0), Barrier::new(self.polling));
@@ -290,15 +291,18 @@ impl<'a> Bench<'a> {
 
     fn sample(
         &self,
-        manner: garonne_progress::tasks::Manner,
+        manner: garonne_progress::tasks::ResolvedOptions,
         submitter: Submitter,
         poller: &mut garonne_progress::tasks::Poller<'_>,
     ) -> Result<f64, Error> {
         let begun = Instant::now();
         for _ in 0..self.args.tasks {
-            let task = pin!(self.tasks.task_in(manner, |_: &At| Step::Done));
+            let task = pin!(
+                self.tasks
+                    .task_in(manner, |_: &RunContext| RunOutcome::Done)
+            );
             self.tasks.submit(task.as_ref())?;
-            while task.life() == Life::Pending {
+            while task.life() == TaskState::Pending {
                 if submitter == Submitter::Polls {
                     poller.turn();
                 } else {

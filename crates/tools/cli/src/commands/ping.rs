@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use comfy_table::{Table, presets};
 use garonne_engine::api::Mode;
 use garonne_node::rank::{Rank, RankHost};
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sync::user::{Data, Scratch};
 use serde::{Deserialize, Serialize};
 

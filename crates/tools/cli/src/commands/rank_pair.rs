@@ -2,7 +2,7 @@
 
 use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
 use garonne_node::rank::RankHost;
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sync::user::Data;
 
 /// A context that no communicator has: there is none in such a job.

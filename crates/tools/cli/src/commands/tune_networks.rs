@@ -13,7 +13,7 @@ use comfy_table::{Table, presets};
 use garonne_engine::api::Mode;
 use garonne_node::measured_networks::{MeasuredNetwork, MeasuredNetworks};
 use garonne_node::rank::{Rank, RankHost};
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_sync::user::{Data, Scratch};
 use serde::{Deserialize, Serialize};
 

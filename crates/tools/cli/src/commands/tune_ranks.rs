@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use garonne_engine::api::Mode;
 use garonne_node::rank::{Rank, RankHost};
-use garonne_progress::messaging::Host;
+use garonne_progress::messaging::Messaging;
 use garonne_rails::cost::WaysCost;
 use garonne_rails::shm::pace::WAYS;
 use garonne_sync::user::{Data, Scratch};

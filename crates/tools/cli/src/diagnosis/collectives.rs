@@ -94,8 +94,8 @@ impl InCollective {
                 ahead % tag::NUMBERS < tag::NUMBERS / 2
             }
             What::Construction(before) => {
-                let counted =
-                    counts[garonne_progress::environment::Counted::Constructions as usize];
+                let counted = counts
+                    [garonne_progress::environment::CollectiveCounter::Constructions as usize];
                 (counted.wrapping_sub(before + 1) as i32) >= 0
             }
         }

@@ -10,8 +10,8 @@ use crate::limits::TCP_NAP;
 use crate::sys;
 use crate::tcp::{Sockets, TcpRail};
 use garonne_engine::transport::WakeSource;
-use garonne_sync::progress_owner::{Call, For};
-use garonne_sync::shm::Word;
+use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
+use garonne_sync::shm::SharedWord;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// What the watcher rings when a socket is ready.
 pub(super) struct Bells {
     pub(super) rank: Arc<dyn WakeSource>,
-    pub(super) hands: Option<(Word, Word)>,
+    pub(super) hands: Option<(SharedWord, SharedWord)>,
 }
 
 impl Bells {
@@ -31,7 +31,7 @@ impl Bells {
         self.rank.wake();
         if let Some((word, all)) = &self.hands {
             // What a socket brings nobody knows before it is read, so it counts as an answer.
-            Call::new(word, all).ring(For::Answers);
+            ProgressWakeup::new(word, all).ring(WakeupScope::Answers);
         }
     }
 }

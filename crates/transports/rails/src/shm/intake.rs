@@ -11,26 +11,26 @@ use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES, STORES_FROM};
 use crate::shm::layout::{self, Layout, card};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{Accept, Header, Peeked, Ready, Sink};
-use garonne_sync::mailbox::{Intake, Record, Taken};
+use garonne_sync::mailbox::{Consumed, Consumer, Record};
 use garonne_sync::shm::Segment;
-use garonne_sync::store_policy::Reader;
+use garonne_sync::store_policy::ReadTimer;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 #[derive(Debug)]
 struct Lane {
     writer: u16,
-    intake: Intake,
+    intake: Consumer,
     /// The mailbox has been read as far as the writer's switch asks.
     open: bool,
     /// What copies out of it take.
-    reads: Reader,
+    reads: ReadTimer,
 }
 
 impl Lane {
     /// Delivers the next record.
     #[inline(always)]
-    fn take(&mut self, own: &Segment, broken: &mut Vec<Peer>, sink: &mut impl Sink) -> Taken {
+    fn take(&mut self, own: &Segment, broken: &mut Vec<Peer>, sink: &mut impl Sink) -> Consumed {
         let (writer, reads) = (self.writer, &mut self.reads);
         self.intake.take(|record| {
             let record = Record { writer, ..record };
@@ -49,7 +49,7 @@ pub(crate) struct Inbox {
     own: Segment,
     ranks: u32,
     layout: Layout,
-    mailbox: Intake,
+    mailbox: Consumer,
     lanes: Vec<Lane>,
     /// Records of each writer in the mailbox.
     counts: Vec<u32>,
@@ -61,7 +61,7 @@ impl Inbox {
     pub(crate) fn new(own: &Segment, ranks: u32) -> Result<Self, Error> {
         let other = || Error::Resource("the inbox has another shape");
         let layout = Layout::of(own.len(), ranks).ok_or_else(other)?;
-        let mailbox = Intake::new(own, layout.mailbox()).map_err(|_| other())?;
+        let mailbox = Consumer::new(own, layout.mailbox()).map_err(|_| other())?;
         Ok(Self {
             own: own.clone(),
             ranks,
@@ -129,9 +129,9 @@ impl Inbox {
             }
             let taken = lane.take(&self.own, &mut self.broken, sink);
             match taken {
-                Taken::Empty => continue,
-                Taken::Broken(_) => self.broken.push(Peer::from(lane.writer)),
-                Taken::Record | Taken::Void => {}
+                Consumed::Empty => continue,
+                Consumed::Broken(_) => self.broken.push(Peer::from(lane.writer)),
+                Consumed::Record | Consumed::Void => {}
             }
             self.starving |= lane.intake.take_starving();
             return true;
@@ -186,10 +186,10 @@ impl Inbox {
                 lane.intake.fetch_ahead(FETCH_AHEAD);
             }
             match lane.take(&self.own, &mut self.broken, sink) {
-                Taken::Record => told += 1,
-                Taken::Void => {}
-                Taken::Broken(_) => self.broken.push(Peer::from(lane.writer)),
-                Taken::Empty => break,
+                Consumed::Record => told += 1,
+                Consumed::Void => {}
+                Consumed::Broken(_) => self.broken.push(Peer::from(lane.writer)),
+                Consumed::Empty => break,
             }
         }
         self.starving |= lane.intake.take_starving();
@@ -208,13 +208,13 @@ impl Inbox {
                 }
             });
             match taken {
-                Taken::Record => {
+                Consumed::Record => {
                     told += 1;
                     self.count(from);
                 }
-                Taken::Void => {}
-                Taken::Broken(writer) => self.broken.push(Peer::from(writer)),
-                Taken::Empty => break,
+                Consumed::Void => {}
+                Consumed::Broken(writer) => self.broken.push(Peer::from(writer)),
+                Consumed::Empty => break,
             }
         }
         self.starving |= self.mailbox.take_starving();
@@ -238,14 +238,14 @@ impl Inbox {
             return;
         }
         let index = self.lanes.len();
-        let Ok(intake) = Intake::of_lane(&self.own, self.layout.lane(index), writer) else {
+        let Ok(intake) = Consumer::of_lane(&self.own, self.layout.lane(index), writer) else {
             return;
         };
         self.lanes.push(Lane {
             writer,
             intake,
             open: false,
-            reads: Reader::default(),
+            reads: ReadTimer::default(),
         });
         // Release: the writer that sees the grant sees the lane's head. SYNC(lane-grant).
         self.own
@@ -292,7 +292,7 @@ fn deliver_long(
     record: Record,
     sink: &mut impl Sink,
     broken: &mut Vec<Peer>,
-    (own, reads): (&Segment, &mut Reader),
+    (own, reads): (&Segment, &mut ReadTimer),
 ) {
     let (writer, stores) = (record.writer, record.stores);
     let len = (Header::len_in(&record.header) as usize).min(record.room);

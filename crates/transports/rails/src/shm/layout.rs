@@ -9,7 +9,7 @@ use crate::limits::{
     LANE_SLOTS, LANE_UNITS, LANES, LANES_UNITS, MAILBOX_SLOTS, MAILBOX_UNITS, REGIONS,
     RESERVED_SLOTS_DIVISOR, RESERVED_UNITS_PER_SLOT,
 };
-use garonne_sync::mailbox::{CARD_BYTES, CONTROL_BYTES, Geometry, Place, UNIT};
+use garonne_sync::mailbox::{CONTROL_BYTES, RANK_BLOCK_BYTES, RingGeometry, RingLayout, UNIT};
 
 const PAGE: usize = 4096;
 /// Address of a word in the owner's memory, and its value: peers probe with it. Address 0: the
@@ -47,9 +47,9 @@ pub(crate) mod card {
     pub(crate) const REFUSED: usize = 32;
 }
 
-const fn geometry(slots: u32, units: u32) -> Geometry {
+const fn geometry(slots: u32, units: u32) -> RingGeometry {
     let reserved_slots = slots / RESERVED_SLOTS_DIVISOR;
-    Geometry {
+    RingGeometry {
         slots,
         units,
         reserved_slots,
@@ -57,19 +57,19 @@ const fn geometry(slots: u32, units: u32) -> Geometry {
     }
 }
 
-const fn ring_bytes(geometry: &Geometry) -> usize {
+const fn ring_bytes(geometry: &RingGeometry) -> usize {
     (geometry.slots as usize + geometry.units as usize) * UNIT
 }
 
 /// The mailbox's sizes.
-pub(crate) const MAILBOX: Geometry = geometry(MAILBOX_SLOTS, MAILBOX_UNITS);
+pub(crate) const MAILBOX: RingGeometry = geometry(MAILBOX_SLOTS, MAILBOX_UNITS);
 
 const _: () = assert!(
     LANE_UNITS.is_power_of_two() && LANES_UNITS.is_power_of_two() && LANE_UNITS < LANES_UNITS
 );
 
 fn rings(ranks: u32) -> usize {
-    (CARDS + ranks as usize * CARD_BYTES).next_multiple_of(PAGE)
+    (CARDS + ranks as usize * RANK_BLOCK_BYTES).next_multiple_of(PAGE)
 }
 
 /// Payload units of a lane where so many ranks share a node: each may write to all others.
@@ -91,14 +91,14 @@ pub fn inbox_bytes(ranks: u32, beside: u32) -> usize {
 
 /// Where `writer`'s card lies.
 pub(crate) fn card_at(writer: u16) -> usize {
-    CARDS + usize::from(writer) * CARD_BYTES
+    CARDS + usize::from(writer) * RANK_BLOCK_BYTES
 }
 
 /// What lies where in each inbox of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     ranks: u32,
-    lane: Geometry,
+    lane: RingGeometry,
 }
 
 impl Layout {
@@ -116,12 +116,12 @@ impl Layout {
     }
 
     /// Where the mailbox lies.
-    pub(crate) fn mailbox(&self) -> Place {
+    pub(crate) fn mailbox(&self) -> RingLayout {
         place(self.ranks, CONTROLS, rings(self.ranks), MAILBOX)
     }
 
     /// Where a lane lies.
-    pub(crate) fn lane(&self, lane: usize) -> Place {
+    pub(crate) fn lane(&self, lane: usize) -> RingLayout {
         let ring = rings(self.ranks) + ring_bytes(&MAILBOX) + lane * ring_bytes(&self.lane);
         place(
             self.ranks,
@@ -132,8 +132,8 @@ impl Layout {
     }
 }
 
-fn place(ranks: u32, control: usize, ring: usize, geometry: Geometry) -> Place {
-    Place {
+fn place(ranks: u32, control: usize, ring: usize, geometry: RingGeometry) -> RingLayout {
+    RingLayout {
         control,
         slots: ring,
         area: ring + geometry.slots as usize * UNIT,
@@ -153,7 +153,7 @@ mod tests {
         for (ranks, beside) in [(1, 1), (2, 2), (32, 20), (64, 64), (1000, 4)] {
             let len = inbox_bytes(ranks, beside);
             let layout = Layout::of(len, ranks).unwrap();
-            assert!(card_at(ranks as u16 - 1) + CARD_BYTES <= layout.mailbox().slots);
+            assert!(card_at(ranks as u16 - 1) + RANK_BLOCK_BYTES <= layout.mailbox().slots);
             let mut end = 0;
             for place in std::iter::once(layout.mailbox()).chain((0..LANES).map(|n| layout.lane(n)))
             {

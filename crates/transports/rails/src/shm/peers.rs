@@ -5,13 +5,13 @@ use crate::limits::COMMONS_BYTES;
 use crate::limits::STORES_FROM;
 use crate::shm::layout::{self, Layout, card};
 use garonne_engine::api::{Error, Peer};
-use garonne_sync::copy::Stores;
+use garonne_sync::copy::StoreKind;
 use garonne_sync::doorbell::Doorbell;
-use garonne_sync::mailbox::Outlet;
-use garonne_sync::progress_owner::{Call, For};
-use garonne_sync::shm::{Segment, Word};
-use garonne_sync::slot_batch::Run;
-use garonne_sync::store_policy::{Chooser, Reads};
+use garonne_sync::mailbox::Producer;
+use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
+use garonne_sync::shm::{Segment, SharedWord};
+use garonne_sync::slot_batch::SlotBatch;
+use garonne_sync::store_policy::{ReadCosts, StoreChooser};
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,30 +69,30 @@ pub trait Neighbours: Send + Sync {
 /// Wakes whoever of a rank sleeps, after something that brings no packet: a thread of its program,
 /// or its helper if that waits for such things.
 #[cold]
-pub(crate) fn wake(neighbours: &dyn Neighbours, peer: Peer, what: For) {
+pub(crate) fn wake(neighbours: &dyn Neighbours, peer: Peer, what: WakeupScope) {
     if let Some(bell) = neighbours.doorbell(peer) {
         Doorbell::new(bell.atomic_u32(0)).ring_fenced();
     }
     if let Some(hands) = neighbours.hands(peer) {
-        Call::new(hands.atomic_u32(0), hands.atomic_u32(4)).ring(what);
+        ProgressWakeup::new(hands.atomic_u32(0), hands.atomic_u32(4)).ring(what);
     }
 }
 
 /// The writing end to one peer.
 #[derive(Debug)]
 pub(crate) struct Out {
-    mailbox: Outlet,
-    lane: Option<Outlet>,
+    mailbox: Producer,
+    lane: Option<Producer>,
     /// How payloads are written there.
-    stores: Chooser,
+    stores: StoreChooser,
     /// Value of the grant word that `lane` follows.
     held: u32,
     /// The bell of the peer.
-    bell: Word,
+    bell: SharedWord,
     /// The words that call the peer's helper.
-    hands: Option<(Word, Word)>,
+    hands: Option<(SharedWord, SharedWord)>,
     /// The lane that the peer grants to this rank.
-    grant: Word,
+    grant: SharedWord,
     inbox: Segment,
     /// This rank's card in the peer's inbox.
     card: Segment,
@@ -115,15 +115,15 @@ impl Out {
             peer,
             what: "its inbox is smaller than this number of ranks needs",
         })?;
-        let mailbox = Outlet::mailbox(&inbox, layout.mailbox(), me).map_err(|_| Error::Peer {
+        let mailbox = Producer::mailbox(&inbox, layout.mailbox(), me).map_err(|_| Error::Peer {
             peer,
             what: "its inbox has another shape",
         })?;
-        let own_card = inbox.part(layout::card_at(me), garonne_sync::mailbox::CARD_BYTES);
+        let own_card = inbox.part(layout::card_at(me), garonne_sync::mailbox::RANK_BLOCK_BYTES);
         Ok(Self {
             mailbox,
             lane: None,
-            stores: Chooser::default(),
+            stores: StoreChooser::default(),
             held: 0,
             bell: bell.word(0),
             hands: neighbours
@@ -144,9 +144,9 @@ impl Out {
 
     /// See [`garonne_engine::transport::Rail::nudge`].
     #[inline]
-    pub(crate) fn nudge(&self, what: For) {
+    pub(crate) fn nudge(&self, what: WakeupScope) {
         if let Some((word, all)) = &self.hands {
-            Call::new(word, all).ring(what);
+            ProgressWakeup::new(word, all).ring(what);
         }
     }
 
@@ -176,7 +176,7 @@ impl Out {
     }
 
     /// The run of the lane, if there is one.
-    pub(crate) fn run(&mut self) -> Option<Arc<Run>> {
+    pub(crate) fn run(&mut self) -> Option<Arc<SlotBatch>> {
         self.lane.as_mut().map(|lane| lane.run(&self.bell))
     }
 
@@ -204,9 +204,9 @@ impl Out {
 
     /// Which stores write a payload of `len` bytes, and since when, if that is measured.
     #[inline(always)]
-    pub(crate) fn stores_for(&mut self, lane: bool, len: usize) -> (Stores, Option<Instant>) {
+    pub(crate) fn stores_for(&mut self, lane: bool, len: usize) -> (StoreKind, Option<Instant>) {
         if !lane || len < STORES_FROM {
-            return (Stores::Cached, None);
+            return (StoreKind::Cached, None);
         }
         let (stores, timed) = self.stores.next(len);
         (stores, timed.then(Instant::now))
@@ -214,22 +214,22 @@ impl Out {
 
     /// A payload of `len` bytes was written since then.
     #[inline(never)]
-    pub(crate) fn took(&mut self, stores: Stores, len: usize, began: Instant) {
+    pub(crate) fn took(&mut self, stores: StoreKind, len: usize, began: Instant) {
         let reads = self.card.atomic_u64(card::READS).load(Ordering::Relaxed);
         self.stores
-            .took(stores, len, began.elapsed(), Reads::from_word(reads));
+            .took(stores, len, began.elapsed(), ReadCosts::from_word(reads));
     }
 
     /// The ring that the next record goes through.
     #[inline(always)]
-    pub(crate) fn outlet(&mut self) -> &mut Outlet {
+    pub(crate) fn outlet(&mut self) -> &mut Producer {
         let lane = self.uses_lane();
         self.outlet_of(lane)
     }
 
     /// The ring that a claim was made in.
     #[inline(always)]
-    pub(crate) fn outlet_of(&mut self, lane: bool) -> &mut Outlet {
+    pub(crate) fn outlet_of(&mut self, lane: bool) -> &mut Producer {
         match &mut self.lane {
             Some(outlet) if lane => outlet,
             _ => &mut self.mailbox,
@@ -243,7 +243,7 @@ impl Out {
         // A lane once granted stays (see `intake`), and a mad peer's number names none.
         if self.lane.is_none() && (1..=crate::limits::LANES as u32).contains(&grant) {
             let place = self.layout.lane(grant as usize - 1);
-            self.lane = Outlet::lane(&self.inbox, place, self.me).ok();
+            self.lane = Producer::lane(&self.inbox, place, self.me).ok();
             self.card
                 .atomic_u32(card::SWITCH)
                 .store(self.mailbox.position(), Ordering::Relaxed);

@@ -25,8 +25,8 @@ use crate::shm::transfer::{Known, copy_blocks};
 use crate::sys::{self, Block, Way};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{Bulk, Descriptor, Ending, Exposing, Fetch, Sink, Step, Token};
-use garonne_sync::copy_split::{Back, Damaged, Division, Portion, UNITS_MAX};
-use garonne_sync::progress_owner::For;
+use garonne_sync::copy_split::{ChunkPolicy, CopySplit, CorruptSplit, PeerChunk, UNITS_MAX};
+use garonne_sync::progress_owner::WakeupScope;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::cell::RefCell;
@@ -41,7 +41,7 @@ const LEASES: u64 = CLOSED - 1;
 
 /// Word of an entry: units taken by the owner (low half) and by the peer (high half).
 const TAKEN: usize = 8;
-/// Word of an entry: how many units are taken at a time ([`Portion::to_word`]).
+/// Word of an entry: how many units are taken at a time ([`ChunkPolicy::to_word`]).
 const PART: usize = 16;
 /// Bytes of a unit: a page, so that no two sides write to one.
 const PART_UNIT: u64 = 4096;
@@ -52,7 +52,7 @@ struct Shared {
     /// Units that this side took.
     taken: u32,
     /// Units of a part.
-    portion: Portion,
+    portion: ChunkPolicy,
 }
 
 /// Units of `len` bytes.
@@ -241,8 +241,8 @@ impl Regions {
     }
 
     /// How the data of a region is divided.
-    fn division(inbox: &Segment, index: usize) -> Division<'_> {
-        Division::new(Self::word(inbox, index, TAKEN))
+    fn division(inbox: &Segment, index: usize) -> CopySplit<'_> {
+        CopySplit::new(Self::word(inbox, index, TAKEN))
     }
 
     /// Exposes data that `peer` fills part by part, or both sides do.
@@ -260,7 +260,7 @@ impl Regions {
             return None;
         };
         let portion = match way {
-            Fetch::Share | Fetch::Late => Portion {
+            Fetch::Share | Fetch::Late => ChunkPolicy {
                 least: units((data.len / 2).clamp(PART_MIN, SHARE_PART_LEAST)) as u16,
                 most: units(SHARE_PART_MAX) as u16,
                 alone: units(if way == Fetch::Late {
@@ -269,7 +269,7 @@ impl Regions {
                     SHARE_PART_MAX
                 }) as u16,
             },
-            _ => Portion::fixed(units(READ_CHUNK) as u16),
+            _ => ChunkPolicy::fixed(units(READ_CHUNK) as u16),
         };
         let index = descriptor.cookie as u32 as usize;
         let shared = Shared { taken: 0, portion };
@@ -297,7 +297,7 @@ impl Regions {
         let all = units(len);
         let take = Self::division(&self.own, index)
             .take_front(shared.taken, all, shared.portion)
-            .map_err(|Damaged| Error::Peer {
+            .map_err(|CorruptSplit| Error::Peer {
                 peer,
                 what: "it took more of a shared region than there is",
             })?;
@@ -427,9 +427,9 @@ impl Regions {
 
 /// Takes units from the back of a shared region of `all` units. `None`: none is left, or its owner
 /// withdrew it.
-fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<Back> {
+fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<PeerChunk> {
     let part = Regions::word(inbox, index, PART).load(Ordering::Relaxed);
-    let portion = Portion::from_word(part, (READ_CHUNK / PART_UNIT) as u16);
+    let portion = ChunkPolicy::from_word(part, (READ_CHUNK / PART_UNIT) as u16);
     Regions::division(inbox, index).take_back(all, portion)
 }
 
@@ -437,7 +437,7 @@ fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<Back> {
 /// and whether nothing is left then.
 fn take_part_back(reached: &Reached, bulk: &Bulk<'_>) -> Option<(u64, u64, bool)> {
     let (all, index) = (units(bulk.len), bulk.descriptor.cookie as u32 as usize);
-    let Back { first, count, last } = take_back(&reached.inbox, index, all)?;
+    let PeerChunk { first, count, last } = take_back(&reached.inbox, index, all)?;
     let from = u64::from(first) * PART_UNIT;
     Some((
         from,
@@ -499,7 +499,7 @@ fn hear_of_death(
 /// Gives a lease back, and wakes an owner that waits for it.
 fn give_back(lease: Lease<'_>, neighbours: &dyn Neighbours, peer: Peer) {
     if lease.give_back() {
-        wake(neighbours, peer, For::Everything);
+        wake(neighbours, peer, WakeupScope::Everything);
     }
 }
 

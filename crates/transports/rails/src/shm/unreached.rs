@@ -10,8 +10,8 @@ use crate::shm::layout::{self, card};
 use crate::shm::peers::{Neighbours, Out, wake};
 use garonne_engine::api::{Error, Lacking, Peer, Shortage};
 use garonne_engine::transport::Refusal;
-use garonne_sync::progress_owner::For;
-use garonne_sync::shm::{Segment, Word};
+use garonne_sync::progress_owner::WakeupScope;
+use garonne_sync::shm::{Segment, SharedWord};
 use std::sync::atomic::Ordering;
 
 /// Tells a peer whose inbox this rank cannot map that nothing will come from it, and why.
@@ -21,7 +21,7 @@ pub fn refuse(neighbours: &dyn Neighbours, peer: Peer, errno: i32) {
     // In this order: who sees the second word looks for the first.
     neighbours.write_unmapped(peer, card + card::REFUSED, errno.max(1) as u32);
     neighbours.write_unmapped(peer, layout::UNREACHED, 1);
-    wake(neighbours, peer, For::Answers);
+    wake(neighbours, peer, WakeupScope::Answers);
 }
 
 /// Those that one rank knows of.
@@ -29,7 +29,7 @@ pub(super) struct Unreached {
     known: Vec<Shortage>,
     own: Segment,
     /// Not 0: a peer has said so of itself.
-    said: Word,
+    said: SharedWord,
 }
 
 impl Unreached {

@@ -3,7 +3,7 @@
 
 use crate::shm::layout;
 use garonne_engine::transport::WakeSource;
-use garonne_sync::doorbell::{Armed, Doorbell, Stage};
+use garonne_sync::doorbell::{ArmTicket, Doorbell, SleepStage};
 use garonne_sync::futex;
 use garonne_sync::shm::Segment;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -15,7 +15,7 @@ pub(crate) struct ShmWake {
     bell: Segment,
     /// The rank's own inbox.
     own: Segment,
-    /// The [`Stage`] of the next sleep, as a number. A hint: a stale one costs a nap or a barrier.
+    /// The [`SleepStage`] of the next sleep, as a number. A hint: a stale one costs a nap or a barrier.
     stage: AtomicU8,
 }
 
@@ -28,11 +28,11 @@ impl ShmWake {
         }
     }
 
-    fn stage(&self) -> Stage {
+    fn stage(&self) -> SleepStage {
         match self.stage.load(Ordering::Relaxed) {
-            0 => Stage::Nap,
-            1 => Stage::Deep,
-            _ => Stage::Shallow,
+            0 => SleepStage::Nap,
+            1 => SleepStage::Deep,
+            _ => SleepStage::Shallow,
         }
     }
 
@@ -44,13 +44,13 @@ impl ShmWake {
 
     /// Whether the last sleep ended without an arrival: time to look after rare things.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.stage() != Stage::Nap
+        self.stage() != SleepStage::Nap
     }
 
     /// The bell was armed anew. Before a deep sleep that needs the barrier once more, ahead of the
     /// caller's last poll.
     pub(crate) fn armed(&self) {
-        if self.stage() == Stage::Deep && !futex::barrier_everywhere() {
+        if self.stage() == SleepStage::Deep && !futex::barrier_everywhere() {
             self.stage.store(2, Ordering::Relaxed);
         }
     }
@@ -67,11 +67,11 @@ impl WakeSource for ShmWake {
 
     fn sleep_among(&self, ticket: u32, limit: Option<Duration>, others: &[(&AtomicU32, u32)]) {
         let bell = Doorbell::new(self.bell.atomic_u32(0));
-        let stage = bell.sleep_among(Armed::from_ticket(ticket), self.stage(), limit, others);
+        let stage = bell.sleep_among(ArmTicket::from_ticket(ticket), self.stage(), limit, others);
         let next = match stage {
-            Stage::Nap => 0,
-            Stage::Deep => 1,
-            Stage::Shallow => 2,
+            SleepStage::Nap => 0,
+            SleepStage::Deep => 1,
+            SleepStage::Shallow => 2,
         };
         self.stage.store(next, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! Connections between the agents of a job's hosts: the rail's openings and seals, with whole
 //! messages instead of packets.
 //!
-//! Used by `node`, never by an engine. A [`Porch`] takes calls in and a [`Call`] makes one; what
+//! Used by `node`, never by an engine. A [`Porch`] takes calls in and a [`ProgressWakeup`] makes one; what
 //! either gives is a [`Trusted`], both of whose ends have proved the job's secret and which node
 //! they are. All of it is sealed. Never blocks; bounded by [`TRUSTED_MESSAGE_MAX`], and by what its
 //! user lets wait in [`Trusted::waiting`].
@@ -133,7 +133,7 @@ impl Trusted {
         self.channel.end() == Some(End::Reset)
     }
 
-    /// How many messages have been received: what [`Call::begin_again`] and [`Porch::look`] tell
+    /// How many messages have been received: what [`ProgressWakeup::begin_again`] and [`Porch::look`] tell
     /// the other side.
     pub fn received(&self) -> u32 {
         self.received
@@ -456,7 +456,7 @@ impl Call {
         line.map(call).map_err(|failure| tell(&failure))
     }
 
-    /// To be watched for reading, and for room until [`Call::has_called`].
+    /// To be watched for reading, and for room until [`ProgressWakeup::has_called`].
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.line.as_ref().map(Line::fd)
     }

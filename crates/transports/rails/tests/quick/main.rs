@@ -5,7 +5,7 @@ use garonne_engine::api::{Context, Error, Mode, Origin, Pattern, Recv, Send, Sta
 use garonne_engine::fast::recv::{Catch, Ended, Small};
 use garonne_engine::limits::ENVELOPES_MAX;
 use garonne_engine::observe::events::{self, Event, What};
-use garonne_sync::post_mortem::Placed;
+use garonne_sync::post_mortem::PostMortemArc;
 use garonne_sync::user::{Data, Scratch};
 use pair::*;
 use std::collections::HashSet;
@@ -515,7 +515,7 @@ fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_fi
     };
     // Owned by the engine and here.
     let tracks = others.map(|context| pair.sender.track(context, 1).unwrap());
-    let lives = |at: usize| Placed::owners(&tracks[at]) == 2;
+    let lives = |at: usize| PostMortemArc::owners(&tracks[at]) == 2;
     // One in the middle, the oldest, the newest, the last.
     for ended in [1, 0, 3, 2] {
         let block = others[ended] - CONTEXT;

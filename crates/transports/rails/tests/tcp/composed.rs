@@ -10,7 +10,7 @@ use garonne_rails::composed::ComposedRail;
 use garonne_rails::conformance::{Told, World, check_all, send};
 use garonne_rails::shm::{ShmRail, Threads};
 use garonne_sync::futex::{self, Wake};
-use garonne_sync::progress_owner::{Call, For};
+use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -155,7 +155,7 @@ fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
 fn await_call(rail: &mut ComposedRail, me: Peer) -> Peer {
     let words = rail.hands(me).unwrap();
     let (word, all) = (words.word(0), words.word(4));
-    let call = Call::new(&word, &all);
+    let call = ProgressWakeup::new(&word, &all);
     loop {
         let mut told = Told::default();
         rail.poll(1, &mut told);
@@ -163,7 +163,7 @@ fn await_call(rail: &mut ComposedRail, me: Peer) -> Peer {
             call.disarm();
             return *peer;
         }
-        call.arm(For::Everything);
+        call.arm(WakeupScope::Everything);
         let seen = word.load(Ordering::SeqCst);
         rail.arm_hands();
         let slept = call

@@ -18,7 +18,7 @@ use super::parcels::{Misfit, Parcels};
 use crate::datatype::Datatype;
 use crate::limits::coll as limit;
 use crate::op::Op;
-use garonne_sync::copy::Stores;
+use garonne_sync::copy::StoreKind;
 use garonne_sync::nbc_slots::{ROUNDS, WIDE_SETS};
 use garonne_sync::shm_barrier::CELL_BYTES;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -224,7 +224,7 @@ pub enum Course {
 }
 
 /// Carries out what reads so many bytes that were put down so.
-type Timed<'a> = dyn Fn(Stores, u64, &mut dyn FnMut()) + 'a;
+type Timed<'a> = dyn Fn(StoreKind, u64, &mut dyn FnMut()) + 'a;
 
 /// A round as one of its members sees it.
 pub struct View<'a> {
@@ -245,7 +245,7 @@ pub struct View<'a> {
     pub private: &'a Private,
     /// How long contributions are put down, and how those of a member (`None`: the result) were.
     pub(in crate::coll) stroke: Stroke,
-    pub stores: &'a dyn Fn(Option<u32>) -> Stores,
+    pub stores: &'a dyn Fn(Option<u32>) -> StoreKind,
     /// Notes how long it takes as well.
     pub timed: &'a Timed<'a>,
 }

@@ -45,10 +45,12 @@ use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Request, Status};
 use errand::{Course, Errand, Private, View};
-use garonne_sync::copy::Stores;
-use garonne_sync::nbc_slots::{Asked, Asks, Left, ROUNDS, Rounds, is_free, is_whole};
-use garonne_sync::shm_barrier::{Arrival, NOTE_BYTES, Words};
-use garonne_sync::store_policy::{Chooser, Reader, Reads};
+use garonne_sync::copy::StoreKind;
+use garonne_sync::nbc_slots::{
+    ExitWindow, NbcSlots, ROUNDS, SlotDemand, SlotRequests, is_free, is_whole,
+};
+use garonne_sync::shm_barrier::{Agreement, Arrival, NOTE_BYTES};
+use garonne_sync::store_policy::{ReadCosts, ReadTimer, StoreChooser};
 use moves::Step;
 use open::{Berth, Open, State};
 use parcels::Misfit;
@@ -64,16 +66,16 @@ pub(crate) struct Visits {
     /// All members are known to have left all calls up to this one.
     through: AtomicU32,
     /// What this member has left.
-    left: Mutex<Left>,
+    left: Mutex<ExitWindow>,
     /// What this member asks for because it is not free.
-    asks: Mutex<Asks>,
+    asks: Mutex<SlotRequests>,
     /// The calls that were not over when they returned, by round.
     open: Mutex<[Weak<Open>; ROUNDS as usize]>,
     /// For combining; made at first use.
     private: Private,
     /// By which stores long contributions are put down.
-    writes: Mutex<Chooser>,
-    reads: Mutex<Reader>,
+    writes: Mutex<StoreChooser>,
+    reads: Mutex<ReadTimer>,
 }
 
 impl std::fmt::Debug for Visits {
@@ -91,12 +93,12 @@ impl Visits {
     }
 
     /// One more call of this member's asks for its round.
-    fn ask(&self, rounds: &Rounds, how: Asked) {
+    fn ask(&self, rounds: &NbcSlots, how: SlotDemand) {
         lock(&self.asks).ask(rounds.askers(), how);
     }
 
     /// One that asked so has its round.
-    fn ask_no_more(&self, rounds: &Rounds, how: Asked) {
+    fn ask_no_more(&self, rounds: &NbcSlots, how: SlotDemand) {
         lock(&self.asks).ask_no_more(rounds.askers(), how);
     }
 
@@ -278,7 +280,7 @@ fn start_at(
 /// One call in its round.
 struct Visit<'a> {
     place: &'a Place,
-    rounds: &'a Rounds,
+    rounds: &'a NbcSlots,
     visits: &'a Visits,
     errand: &'a Errand<'a>,
     number: u32,
@@ -291,7 +293,7 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    fn view<T>(&self, put: Stores, f: impl FnOnce(&View<'_>) -> T) -> T {
+    fn view<T>(&self, put: StoreKind, f: impl FnOnce(&View<'_>) -> T) -> T {
         let (rounds, Place { me, .. }) = (self.rounds, self.place);
         let members = rounds.members();
         let len = self.errand.len(members) as usize;
@@ -306,8 +308,8 @@ impl Visit<'_> {
             result: (self.place.style == Style::Gate).then(|| rounds.result(self.number, len)),
             private: &self.visits.private,
             stroke: match put {
-                Stores::Cached => Stroke::Cached,
-                Stores::Streamed => Stroke::Streamed,
+                StoreKind::Cached => Stroke::Cached,
+                StoreKind::Streamed => Stroke::Streamed,
             },
             stores: &|member| self.stores_of(member),
             timed: &|stores, len, copy| self.time(stores, len as usize, copy),
@@ -344,7 +346,7 @@ impl Visit<'_> {
         let through = rounds.through();
         // Release: see above. SYNC(round-through).
         known.store(through, Ordering::Release);
-        if through != before && self.asked_by_others() == Asked::Computes {
+        if through != before && self.asked_by_others() == SlotDemand::Computes {
             // Who left may not have seen who asks, and nobody gets further than that without a look
             // here.
             self.place.call_hands();
@@ -356,21 +358,21 @@ impl Visit<'_> {
     #[cold]
     fn tell_left(&self) {
         let asked = self.asked_by_others();
-        if asked != Asked::No {
+        if asked != SlotDemand::No {
             self.place.ring();
         }
-        if asked == Asked::Computes {
+        if asked == SlotDemand::Computes {
             self.place.call_hands();
         }
     }
 
     #[cold]
-    fn asked_by_others(&self) -> Asked {
+    fn asked_by_others(&self) -> SlotDemand {
         lock(&self.visits.asks).of_others(self.rounds.askers())
     }
 
     /// The stores by which a member put down what is long, or (`None`) the last to come the result.
-    fn stores_of(&self, member: Option<u32>) -> Stores {
+    fn stores_of(&self, member: Option<u32>) -> StoreKind {
         let rounds = self.rounds;
         let mut said = [0];
         match member {
@@ -380,13 +382,13 @@ impl Visit<'_> {
             None => rounds.result(self.number, 0).read(0, &mut said),
         }
         match said {
-            [0] => Stores::Cached,
-            _ => Stores::Streamed,
+            [0] => StoreKind::Cached,
+            _ => StoreKind::Streamed,
         }
     }
 
     /// Does what reads `len` bytes that were put down so, and tells their writers how long it took.
-    fn time(&self, stores: Stores, len: usize, copy: &mut dyn FnMut()) {
+    fn time(&self, stores: StoreKind, len: usize, copy: &mut dyn FnMut()) {
         if !lock(&self.visits.reads).wants(stores, len) {
             return copy();
         }
@@ -398,7 +400,7 @@ impl Visit<'_> {
     }
 
     /// Puts down what this member brings by the stores that are best for that, which it gives.
-    fn put(&self, note: &mut [u8; NOTE_BYTES]) -> Stores {
+    fn put(&self, note: &mut [u8; NOTE_BYTES]) -> StoreKind {
         let (rounds, Place { me, .. }) = (self.rounds, self.place);
         let long = self
             .errand
@@ -413,7 +415,7 @@ impl Visit<'_> {
             });
             writes.next(len)
         };
-        let (stores, timed) = long.map_or((Stores::Cached, false), next);
+        let (stores, timed) = long.map_or((StoreKind::Cached, false), next);
         note[STATEMENT_BYTES] = stores as u8;
         let begun = timed.then(Instant::now);
         self.moving(Step::Put, || {
@@ -422,14 +424,14 @@ impl Visit<'_> {
         if let (Some(begun), Some(len)) = (begun, long) {
             let took = begun.elapsed();
             let told = self.place.others().map(|member| rounds.told_reads(member));
-            lock(&self.visits.writes).took(stores, len, took, Reads::mean(told));
+            lock(&self.visits.writes).took(stores, len, took, ReadCosts::mean(told));
         }
         stores
     }
 
     /// Puts down what this member brings, comes, and wakes those who waited for that. What the
     /// words of those are like whom it saw: at a gate the last to come sees all.
-    fn come(&self) -> Option<Words> {
+    fn come(&self) -> Option<Agreement> {
         let (rounds, Place { me, style, .. }) = (self.rounds, self.place);
         let word = self.said.word();
         let mut note = [0; NOTE_BYTES];
@@ -448,12 +450,12 @@ impl Visit<'_> {
         })
     }
 
-    fn arrive(&self, view: &View<'_>, word: u32) -> Option<Words> {
+    fn arrive(&self, view: &View<'_>, word: u32) -> Option<Agreement> {
         let (place, gate) = (self.place, self.rounds.gate(self.number));
         let last = match gate.arrive(word) {
             Arrival::Early => None,
             Arrival::Last(words) => {
-                if words == Words::Same {
+                if words == Agreement::Same {
                     self.moving(Step::Combine, || self.errand.combine(view));
                     self.say_how(view);
                 }
@@ -462,11 +464,11 @@ impl Visit<'_> {
             }
         };
         match (self.errand.course(), last) {
-            (_, Some(Words::Different)) | (Course::Among, Some(Words::Same)) => {
+            (_, Some(Agreement::Different)) | (Course::Among, Some(Agreement::Same)) => {
                 self.tell(None, true)
             }
             (Course::From(root), _) if root == place.me => self.tell(None, true),
-            (Course::To(root), Some(Words::Same)) if root != place.me => {
+            (Course::To(root), Some(Agreement::Same)) if root != place.me => {
                 self.tell(Some(root), true)
             }
             _ => {}
@@ -500,7 +502,7 @@ impl Visit<'_> {
     }
 
     /// With flags everybody looks at everybody's, so each may be the one that a sleeper waits for.
-    fn show(&self) -> Option<Words> {
+    fn show(&self) -> Option<Agreement> {
         let place = self.place;
         match self.errand.course() {
             // Others wait for all, or for this one.
@@ -513,7 +515,7 @@ impl Visit<'_> {
             self.word_of(member)
                 .is_some_and(|word| word != self.said.word())
         };
-        place.others().any(differs).then_some(Words::Different)
+        place.others().any(differs).then_some(Agreement::Different)
     }
 
     /// Whether all have come to a call that needs hands, for one who has: only who sees that calls
@@ -540,11 +542,17 @@ impl Visit<'_> {
 
     /// Whether what this member waits for has come, and what the words were like; `seen` is what
     /// [`Self::come`] said.
-    fn has_come(&self, seen: Option<Words>) -> Option<Words> {
+    fn has_come(&self, seen: Option<Agreement>) -> Option<Agreement> {
         let place = self.place;
         let own = self.said.word();
-        let words = |same| if same { Words::Same } else { Words::Different };
-        let alone = Some(seen.unwrap_or(Words::Same));
+        let words = |same| {
+            if same {
+                Agreement::Same
+            } else {
+                Agreement::Different
+            }
+        };
+        let alone = Some(seen.unwrap_or(Agreement::Same));
         if let Errand::Parcels(parcels) = self.errand
             && !parcels.takes_any(place.me, self.rounds.members(), self.rounds.wide_len())
         {
@@ -553,7 +561,7 @@ impl Visit<'_> {
         match (self.errand.course(), place.style) {
             (Course::From(root), _) if root != place.me => {
                 let theirs = self.word_of(root)?;
-                Some(words(theirs == own && seen != Some(Words::Different)))
+                Some(words(theirs == own && seen != Some(Agreement::Different)))
             }
             (Course::To(root), _) if root != place.me => alone,
             (Course::From(_) | Course::Alone, _) => alone,
@@ -575,22 +583,22 @@ impl Visit<'_> {
     ///
     /// # Errors
     /// `NotSame` if words differed.
-    fn end(&self, words: Words) -> Result<()> {
+    fn end(&self, words: Agreement) -> Result<()> {
         let outcome = match words {
-            Words::Same => self
+            Agreement::Same => self
                 .moving(Step::Take, || {
-                    self.view(Stores::Cached, |view| self.errand.take(view))
+                    self.view(StoreKind::Cached, |view| self.errand.take(view))
                 })
                 .map_or(Ok(()), |misfit| Err(self.misfit(misfit))),
-            Words::Different => Err(self.disagreement()),
+            Agreement::Different => Err(self.disagreement()),
         };
         let (rounds, Place { me, .. }) = (self.rounds, self.place);
         let mut left = lock(&self.visits.left);
         // Under the lock: what another thread leaves later is said later.
         let through = left.add(self.number);
-        let asked = through.map_or(Asked::No, |through| rounds.exit(*me).leave(through));
+        let asked = through.map_or(SlotDemand::No, |through| rounds.exit(*me).leave(through));
         drop(left);
-        if asked != Asked::No {
+        if asked != SlotDemand::No {
             self.tell_left();
         }
         outcome
@@ -598,7 +606,7 @@ impl Visit<'_> {
 
     /// The end of a call that is over with that, if what it waits for has come. `seen` as for
     /// [`Self::has_come`].
-    fn ended(&self, seen: Option<Words>) -> Option<Result<()>> {
+    fn ended(&self, seen: Option<Agreement>) -> Option<Result<()>> {
         let outcome = self.end(self.has_come(seen)?);
         self.tell_over();
         Some(outcome)

@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Completion, Outcome, Status};
 use garonne_engine::observe::events::{Awaited, Meeting};
-use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};
-use garonne_sync::nbc_slots::{Asked, ROUNDS};
-use garonne_sync::shm_barrier::Words;
-use garonne_sync::single_flight::Attended;
+use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
+use garonne_sync::nbc_slots::{ROUNDS, SlotDemand};
+use garonne_sync::shm_barrier::Agreement;
+use garonne_sync::single_flight::SingleFlight;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -32,7 +32,7 @@ pub(super) enum State {
     /// comes to its round next, if that is left to this one.
     Early(Vec<Weak<Open>>, Option<Arc<Open>>),
     /// It arrived, and found this.
-    Come(Option<Words>),
+    Come(Option<Agreement>),
     /// It has left.
     Over(Option<Error>),
 }
@@ -58,11 +58,11 @@ pub(super) struct Open {
     berth: Berth,
     pub number: u32,
     said: Statement,
-    pub state: Attended<State>,
+    pub state: SingleFlight<State>,
     /// What of it goes by messages, where it is a stepper, too.
     pub also: OnceLock<Arc<Running>>,
     over: AtomicBool,
-    waiter: Waiter,
+    waiter: AnyOfWaiter,
     /// It is a stepper.
     pub kept: AtomicBool,
     runs_user_code: bool,
@@ -105,10 +105,10 @@ impl Open {
             berth,
             number,
             said,
-            state: Attended::new(state),
+            state: SingleFlight::new(state),
             also: OnceLock::new(),
             over: AtomicBool::new(false),
-            waiter: Waiter::default(),
+            waiter: AnyOfWaiter::default(),
             kept: AtomicBool::new(false),
             runs_user_code,
             unplaced,
@@ -134,7 +134,7 @@ impl Open {
         if self.is_over() && self.kept.load(Ordering::Relaxed) {
             let host = &self.wire.comm().process().host;
             if !host.waits_alone() {
-                host.tell(Awaits::end_of(self), &self.waiter);
+                host.tell(WaitTarget::end_of(self), &self.waiter);
             }
         }
     }
@@ -283,10 +283,10 @@ impl Open {
     }
 
     /// How it asks for its round, where that is not free.
-    pub fn asks(&self) -> Asked {
+    pub fn asks(&self) -> SlotDemand {
         match self.helped {
-            true => Asked::Computes,
-            false => Asked::Waits,
+            true => SlotDemand::Computes,
+            false => SlotDemand::Waits,
         }
     }
 
@@ -314,7 +314,7 @@ pub(super) fn look_at(open: &[Weak<Open>]) {
 }
 
 impl Stepper for Open {
-    fn step(&self, _host: &dyn Host) -> bool {
+    fn step(&self, _host: &dyn Messaging) -> bool {
         if !self.is_over() {
             self.look();
         }
@@ -337,7 +337,7 @@ impl Stepper for Open {
         self.wire.site()
     }
 
-    fn waiter(&self) -> Option<&Waiter> {
+    fn waiter(&self) -> Option<&AnyOfWaiter> {
         Some(&self.waiter)
     }
 }
@@ -378,11 +378,11 @@ impl Completion for Open {
         }
     }
 
-    fn awaits(&self) -> Awaits {
-        Awaits::end_of(self)
+    fn awaits(&self) -> WaitTarget {
+        WaitTarget::end_of(self)
     }
 
-    fn awaits_among(&self) -> Awaits {
+    fn awaits_among(&self) -> WaitTarget {
         self.waiter.note();
         self.awaits()
     }

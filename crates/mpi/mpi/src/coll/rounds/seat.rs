@@ -2,7 +2,7 @@
 //!
 //! Used by [`super::super::persistent`]. Processes may start what they initialised in different
 //! orders, so the rounds of a communicator, which count calls, are of no use; each persistent
-//! collective has a few for itself ([`Shape::own`]), in which its starts follow each other, the
+//! collective has a few for itself ([`NbcLayout::own`]), in which its starts follow each other, the
 //! same number of them on all members. Rank 0 finds a place in its commons when it initialises one
 //! that is short, or none, and tells the others, by a message each; nobody waits for that in a
 //! call: who starts before it has heard waits in its request. So all go the same way in all starts,
@@ -25,8 +25,8 @@ use crate::comm::Comm;
 use crate::error::Result;
 use crate::limits::coll as limit;
 use crate::request::{Completion, Outcome, Request, Status};
-use garonne_progress::messaging::{Host, Stepper};
-use garonne_sync::nbc_slots::{Asked, Rounds, Shape};
+use garonne_progress::messaging::{Messaging, Stepper};
+use garonne_sync::nbc_slots::{NbcLayout, NbcSlots, SlotDemand};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -44,7 +44,7 @@ pub(in crate::coll) struct Seat {
 /// A member's end of rounds that were lent to a persistent collective.
 struct Lent {
     /// There until it is dropped.
-    rounds: Option<Rounds>,
+    rounds: Option<NbcSlots>,
     me: u32,
     /// What a mistaken program brings may be longer than what the lender was told: such a member
     /// only comes to show what it is.
@@ -152,7 +152,7 @@ impl Hearing {
             usize::try_from(u64::from_ne_bytes(word)).ok()
         };
         let rounds = u32::try_from(word(1)?).ok()?;
-        let shape = Shape {
+        let shape = NbcLayout {
             rounds,
             sets: rounds,
             cell: word(2)?,
@@ -162,10 +162,10 @@ impl Hearing {
         if !shape.is_sound() {
             return None;
         }
-        let len = Rounds::bytes(comm.size(), shape);
+        let len = NbcSlots::bytes(comm.size(), shape);
         let memory = boards::lent_part(&node::commons(comm)?, word(0)?, len)?;
         Some(Lent {
-            rounds: Rounds::new(memory, comm.size(), shape),
+            rounds: NbcSlots::new(memory, comm.size(), shape),
             me: comm.rank(),
             is_misfit: self.len.is_none_or(|len| len > shape.room() as u64),
             lender: None,
@@ -184,7 +184,7 @@ impl Drop for Hearing {
 
 /// Hears of rounds in the place of a collective that is gone, so that they can be lent again.
 impl Stepper for Hearing {
-    fn step(&self, _host: &dyn Host) -> bool {
+    fn step(&self, _host: &dyn Messaging) -> bool {
         let over = self.is_over();
         if over {
             drop(self.lent());
@@ -276,7 +276,7 @@ impl Seat {
             _ => limit::OWN_ROUNDS_AHEAD,
         };
         let len = usize::try_from(errand.len(comm.size())).ok()?;
-        let shape = Shape::own(rounds, len);
+        let shape = NbcLayout::own(rounds, len);
         let (commons, boards) = (node::commons(comm)?, comm.process().config.boards.clone());
         let (offset, rounds) = boards.lend_rounds(&commons, comm.size(), shape)?;
         let words = [
@@ -299,7 +299,7 @@ impl Seat {
     }
 
     /// Its rounds, once it is known that it has some.
-    pub fn rounds(&self) -> Option<&Rounds> {
+    pub fn rounds(&self) -> Option<&NbcSlots> {
         self.lent().and_then(|lent| lent.rounds.as_ref())
     }
 
@@ -315,7 +315,7 @@ impl Seat {
         }
     }
 
-    pub(super) fn ask(&self, how: Asked) {
+    pub(super) fn ask(&self, how: SlotDemand) {
         if let Some(rounds) = self.rounds() {
             self.visits.ask(rounds, how);
         }
@@ -372,7 +372,7 @@ impl Seat {
                     false => {
                         // Before it is looked at again: who leaves from now on wakes this process
                         // if it sleeps.
-                        self.ask(Asked::Computes);
+                        self.ask(SlotDemand::Computes);
                         State::Early(Vec::new(), None)
                     }
                     true => {

@@ -3,11 +3,11 @@
 use super::Running;
 use crate::comm::Comm;
 use crate::request::{Completion, Outcome, Status};
-use garonne_progress::messaging::{Awaits, Host, Stepper, Waiter};
+use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
 use std::sync::atomic::Ordering;
 
 impl Stepper for Running {
-    fn step(&self, _host: &dyn Host) -> bool {
+    fn step(&self, _host: &dyn Messaging) -> bool {
         let over = self.carry();
         if over {
             self.wire.tell_over();
@@ -25,7 +25,7 @@ impl Stepper for Running {
         self.wire.origin.site
     }
 
-    fn waiter(&self) -> Option<&Waiter> {
+    fn waiter(&self) -> Option<&AnyOfWaiter> {
         Some(&self.waiter)
     }
 }
@@ -36,11 +36,11 @@ impl Completion for Running {
         self.over.load(Ordering::Acquire)
     }
 
-    fn awaits(&self) -> Awaits {
-        Awaits::end_of(self)
+    fn awaits(&self) -> WaitTarget {
+        WaitTarget::end_of(self)
     }
 
-    fn awaits_among(&self) -> Awaits {
+    fn awaits_among(&self) -> WaitTarget {
         self.waiter.note();
         self.awaits()
     }

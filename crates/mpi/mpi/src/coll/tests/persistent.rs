@@ -13,7 +13,7 @@ use crate::error::Class;
 use crate::op::{Op, Predefined};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request;
-use garonne_progress::environment::Counted;
+use garonne_progress::environment::CollectiveCounter;
 use garonne_sync::user::Data;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
@@ -475,7 +475,8 @@ fn where_counting_has_come_round_to_one_that_lives_the_new_one_is_refused() {
     world(2, |comm| {
         let init = || comm.init_collective(&Barrier, Origin::default());
         let first = init().unwrap();
-        comm.0.counts[Counted::Persistent as usize].fetch_add(NUMBERS - 1, Ordering::Relaxed);
+        comm.0.counts[CollectiveCounter::Persistent as usize]
+            .fetch_add(NUMBERS - 1, Ordering::Relaxed);
         let error = init().err().expect("two would have one tag");
         assert_eq!(error.class, Class::Other);
         assert!(
@@ -490,7 +491,8 @@ fn where_counting_has_come_round_to_one_that_lives_the_new_one_is_refused() {
             request::wait(request).unwrap();
         }
         drop((first, second));
-        comm.0.counts[Counted::Persistent as usize].fetch_add(NUMBERS - 2, Ordering::Relaxed);
+        comm.0.counts[CollectiveCounter::Persistent as usize]
+            .fetch_add(NUMBERS - 2, Ordering::Relaxed);
         assert!(init().is_ok());
     });
 }

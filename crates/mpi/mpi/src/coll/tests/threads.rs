@@ -5,9 +5,9 @@ use crate::coll::*;
 use crate::process::{Config, Process, ThreadLevel};
 use garonne_engine::Quotas;
 use garonne_engine::engine::Shard;
-use garonne_progress::environment::{Patience, Surroundings};
-use garonne_progress::locked_engine::EngineHost;
-use garonne_progress::messaging::Host;
+use garonne_progress::environment::{Environment, SpinBudget};
+use garonne_progress::locked_engine::LockedEngine;
+use garonne_progress::messaging::Messaging;
 use garonne_rails::shm::{ShmRail, Threads};
 use garonne_sync::user::Scratch;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ struct Impatient {
 /// No looks before giving way: ranks meet at a gate. A few: a small number of ranks meets by flags.
 pub(super) const STYLES: [u32; 2] = [0, 3];
 
-impl Surroundings for Impatient {
-    fn patience(&self) -> Patience {
-        Patience {
+impl Environment for Impatient {
+    fn patience(&self) -> SpinBudget {
+        SpinBudget {
             spins: self.spins,
             yields: 2,
             awake: 1,
@@ -63,14 +63,14 @@ pub(super) fn world_that_lends(n: u32, program: impl Fn(&Comm) + Send + Sync) {
     }
 }
 
-fn one_world(host: Arc<dyn Host>, program: &impl Fn(&Comm)) {
+fn one_world(host: Arc<dyn Messaging>, program: &impl Fn(&Comm)) {
     let process = Process::new(Config::plain(host));
     process.init(ThreadLevel::Multiple).unwrap();
     program(&process.world().unwrap());
     process.finalize().unwrap();
 }
 
-type ImpatientHost = EngineHost<ShmRail, Impatient>;
+type ImpatientHost = LockedEngine<ShmRail, Impatient>;
 
 fn host(
     neighbours: Threads,
@@ -79,7 +79,7 @@ fn host(
     impatient: Impatient,
 ) -> Arc<ImpatientHost> {
     let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
-    Arc::new(EngineHost::new(
+    Arc::new(LockedEngine::new(
         Shard::new(rail, me, n, quotas),
         me,
         n,
@@ -114,7 +114,7 @@ pub(super) fn world_that_ends(n: u32, envelopes: u32, program: impl Fn(&Comm) + 
 pub(super) fn ranks_of(
     n: u32,
     (spins, lends): (u32, bool),
-    rank: &(impl Fn(Arc<dyn Host>) + Send + Sync),
+    rank: &(impl Fn(Arc<dyn Messaging>) + Send + Sync),
 ) {
     let neighbours = Threads::new(n).unwrap();
     let leaving = AtomicU32::new(0);
