@@ -50,7 +50,11 @@ impl Default for PolledPredicates {
 
 impl std::fmt::Debug for PolledPredicates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PolledPredicates({})", self.count.load(Ordering::Relaxed))
+        write!(
+            f,
+            "PolledPredicates({})",
+            self.count.load(Ordering::Relaxed)
+        )
     }
 }
 
