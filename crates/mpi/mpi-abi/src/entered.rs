@@ -149,7 +149,7 @@ fn take_place() {
     // process ends. Others get none any more when they end.
     let known = place == 0 || LEAVES.try_with(|leaves| leaves.0.set(true)).is_ok();
     if known {
-        set_own(client.own_entered(place));
+        set_own(client.own_last_call(place));
     }
 }
 

@@ -182,7 +182,7 @@ pub(crate) fn die(process: Option<&Process>, code: c_int, message: &str) -> ! {
     let _ = writeln!(std::io::stderr(), "{message}");
     let status = if code & 0xff == 0 { 1 } else { code };
     if !state::forked() {
-        garonne_node::client::give_up(status);
+        garonne_node::client::abort_job(status);
     }
     // SAFETY: ends the process; exit handlers of a program in an unknown state do not run.
     unsafe { libc::_exit(status) }

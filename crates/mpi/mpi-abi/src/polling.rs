@@ -95,7 +95,7 @@ fn tell(looks: &Looks, call: Call, asked: &dyn Fn(&mut Asked)) {
     let _ = TELLING.try_with(|telling| {
         let Telling { place, polls } = &mut *telling.borrow_mut();
         if place.is_none() {
-            *place = rank::poll_place();
+            *place = rank::poll_slot();
         }
         let Some(place) = place else { return };
         if count.is_power_of_two() || looks.shown.get().is_none() {

@@ -89,7 +89,7 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
         // Everything was finalized, and a session begins: until its end, too, an exit without
         // MPI_Finalize is a failure.
         Some(rank) => {
-            rank.come_back().map_err(of_node)?;
+            rank.reenter().map_err(of_node)?;
             rank
         }
         None => kept.insert(Rank::enter().map_err(of_node)?),
@@ -117,7 +117,7 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
     let hosts = rank.hosts.as_ref();
     let node = hosts.map_or_else(
         || Group::world(host.world_size()),
-        |hosts| Group::compact(hosts.near.clone()),
+        |hosts| Group::compact(hosts.local_ranks.clone()),
     );
     let mut config = Config::plain(match sharded {
         Some(shards) => shards,
@@ -125,7 +125,7 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
     });
     if let (Some(client), Some(_)) = (&rank.client, hosts) {
         let client = client.clone();
-        config.node_of = Arc::new(move |peer| client.card(peer).host().0);
+        config.node_of = Arc::new(move |peer| client.rank_block(peer).host().0);
     }
     if let Some(client) = rank.client.clone() {
         config.receives_no_more = Arc::new(move |peer| receives_no_more(&client, peer));
@@ -152,15 +152,15 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
 /// Why a rank will receive nothing more; `None`: it may. One that waits in `MPI_Finalize` asleep
 /// may still be sent to, but starts no receive.
 fn receives_no_more(client: &AgentClient, peer: Peer) -> Option<&'static str> {
-    let card = client.card(peer);
+    let card = client.rank_block(peer);
     match card.state() {
         RankState::Finalized => Some("has called MPI_Finalize"),
         RankState::Gone => Some("has ended"),
         RankState::Absent => None,
         RankState::Running => {
             let sleeps = card.wait().is_some_and(|wait| wait.call != 0);
-            let last = Call::named("MPI_Finalize")
-                .filter(|finalize| client.entered_last(peer, finalize.0));
+            let last =
+                Call::named("MPI_Finalize").filter(|finalize| client.last_call(peer, finalize.0));
             (sleeps && last.is_some()).then_some("waits in MPI_Finalize itself")
         }
     }

@@ -131,7 +131,7 @@ pub fn order_all(places: &mut [HostEndpoint]) {
 
 fn order(place: &HostEndpoint, home: Option<u64>, own: &[Interface]) -> Vec<IpAddr> {
     let is_own = |address: &IpAddr| own.iter().any(|interface| interface.address == *address);
-    if home == Some(place.home) {
+    if home == Some(place.network_id) {
         // One host: its own address for itself is there always, and not watched by firewalls.
         let (inner, outer): (Vec<&IpAddr>, Vec<&IpAddr>) = place
             .addresses
@@ -166,7 +166,7 @@ fn in_common<'a>(
     home: Option<u64>,
     own: &'a [Interface],
 ) -> Vec<CommonNetwork<'a>> {
-    if home == Some(place.home) {
+    if home == Some(place.network_id) {
         return Vec::new();
     }
     let is_own = |address: &IpAddr| own.iter().any(|interface| interface.address == *address);
@@ -258,9 +258,9 @@ mod tests {
     fn place(home: u64, addresses: &[&str]) -> HostEndpoint {
         HostEndpoint {
             name: String::new(),
-            home,
+            network_id: home,
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
-            guest: false,
+            joined: false,
         }
     }
 

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::job::{Job, Program, StdinReaders};
 use crate::limits::{AGENT_START_WAIT, FAN_OUT_MAX, HOSTS_MAX, MESSAGE_BYTES_MAX, RANKS_MAX};
 use crate::node_map::NodeMap;
-use crate::rank_messages::{MessageReader, MessageWriter, damaged};
+use crate::rank_messages::{MessageReader, MessageWriter, malformed};
 use crate::registration_secret::RegistrationSecret;
 use crate::sys::{self, ForkSide, SignalFd};
 use crate::{cpu_claims, job_name, process_tree};
@@ -56,9 +56,9 @@ pub(crate) struct AgentLocation {
     /// By what name its ranks find it.
     pub name: AgentSocketName,
     /// Identity of its network, which its ranks must share.
-    pub home: u64,
+    pub network_id: u64,
     /// What admits to it.
-    pub admission: RegistrationSecret,
+    pub secret: RegistrationSecret,
 }
 
 /// Where an agent takes the calls of those that report to it.
@@ -117,7 +117,7 @@ impl AdoptionRequest {
         let head = next()?;
         let (kind, mut r) = MessageReader::new(&head)?;
         if kind != 361 {
-            return Err(damaged("it asks for no adoption"));
+            return Err(malformed("it asks for no adoption"));
         }
         let mut adoption = Self {
             launcher: r.text()?,
@@ -133,12 +133,12 @@ impl AdoptionRequest {
             || ranks > RANKS_MAX
             || !(2..=FAN_OUT_MAX).contains(&adoption.fan_out)
         {
-            return Err(damaged("it adopts a rank that is not there"));
+            return Err(malformed("it adopts a rank that is not there"));
         }
         while adoption.of_rank.len() < ranks as usize {
             let nodes = Self::nodes(&next()?)?;
             if nodes.is_empty() || nodes.len() > ranks as usize - adoption.of_rank.len() {
-                return Err(damaged("it says nothing of some ranks, or too much"));
+                return Err(malformed("it says nothing of some ranks, or too much"));
             }
             adoption.of_rank.extend(nodes);
         }
@@ -149,11 +149,11 @@ impl AdoptionRequest {
     fn nodes(message: &[u8]) -> Result<Vec<u32>> {
         let (kind, mut r) = MessageReader::new(message)?;
         if kind != 364 {
-            return Err(damaged("it does not say where ranks are"));
+            return Err(malformed("it does not say where ranks are"));
         }
         let nodes = ranks(&mut r)?;
         if nodes.iter().any(|node| *node as usize >= HOSTS_MAX) {
-            return Err(damaged("it puts a rank on a node that no job has"));
+            return Err(malformed("it puts a rank on a node that no job has"));
         }
         r.end(nodes)
     }
@@ -187,20 +187,20 @@ impl AgentLocation {
     pub fn encode(&self) -> Vec<u8> {
         MessageWriter::new(362)
             .bytes(self.name.0.as_bytes())
-            .raw(self.home.to_le_bytes())
-            .raw(self.admission.bytes())
+            .raw(self.network_id.to_le_bytes())
+            .raw(self.secret.bytes())
             .0
     }
 
     pub fn decode(message: &[u8]) -> Result<Self> {
         let (kind, mut r) = MessageReader::new(message)?;
         if kind != 362 {
-            return Err(damaged("it does not say where an agent is"));
+            return Err(malformed("it does not say where an agent is"));
         }
         let settled = Self {
             name: AgentSocketName(r.text()?),
-            home: u64::from_le_bytes(r.raw()?),
-            admission: RegistrationSecret::from_bytes(r.raw()?),
+            network_id: u64::from_le_bytes(r.raw()?),
+            secret: RegistrationSecret::from_bytes(r.raw()?),
         };
         r.end(settled)
     }
@@ -218,7 +218,7 @@ impl ChildListener {
     pub fn decode(message: &[u8]) -> Result<Self> {
         let (kind, mut r) = MessageReader::new(message)?;
         if kind != 365 {
-            return Err(damaged("it does not say where an agent takes calls"));
+            return Err(malformed("it does not say where an agent takes calls"));
         }
         let porch = Self {
             port: r.u16()?,
@@ -247,7 +247,7 @@ impl RootAgent {
     pub fn decode(message: &[u8]) -> Result<Self> {
         let (kind, mut r) = MessageReader::new(message)?;
         if kind != 363 {
-            return Err(damaged("it does not say where the first agent is"));
+            return Err(malformed("it does not say where the first agent is"));
         }
         let (version, job) = (r.text()?, u128::from_le_bytes(r.raw()?));
         let there = r.raw()? != [0];
@@ -267,21 +267,26 @@ impl RootAgent {
 /// An agent that was started, and the line to it.
 #[derive(Debug)]
 pub(crate) struct StartedAgent {
-    line: OwnedFd,
-    pub settled: AgentLocation,
+    socket: OwnedFd,
+    pub location: AgentLocation,
     /// If it is the first.
-    pub first: Option<RootAgent>,
+    pub root_agent: Option<RootAgent>,
     /// If others report to it, but it is not the first.
-    pub porch: Option<ChildListener>,
+    pub child_listener: Option<ChildListener>,
 }
 
 impl StartedAgent {
     /// Tells it where the agent is that it reports to. The line is to be kept until its first rank
     /// has registered.
-    pub fn go(self, first: &RootAgent) -> Result<OwnedFd> {
-        let told = sys::send(self.line.as_fd(), &first.encode(), &[], SendFlags::empty());
+    pub fn send_parent(self, first: &RootAgent) -> Result<OwnedFd> {
+        let told = sys::send(
+            self.socket.as_fd(),
+            &first.encode(),
+            &[],
+            SendFlags::empty(),
+        );
         told.map_err(|error| Error::system(codes::G0220, "the agent of this host is gone", error))?;
-        Ok(self.line)
+        Ok(self.socket)
     }
 }
 
@@ -318,10 +323,10 @@ pub(crate) fn start(adoption: &AdoptionRequest) -> Result<StartedAgent> {
         answer = receive(&ours, &failed("half an answer from"))?;
     }
     Ok(StartedAgent {
-        line: ours,
-        settled: AgentLocation::decode(&answer)?,
-        first,
-        porch,
+        socket: ours,
+        location: AgentLocation::decode(&answer)?,
+        root_agent: first,
+        child_listener: porch,
     })
 }
 
@@ -424,7 +429,7 @@ fn serve_ranks() -> Result<i32> {
     // they have ended.
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");
-    cpu_claims::release();
+    cpu_claims::use_all_cpus();
     process_tree::adopt_orphans().map_err(failed("cannot become the parent of orphans"))?;
     let signals = SignalFd::watch().map_err(failed("cannot watch signals"))?;
     let mut job = adoption.job();
@@ -434,7 +439,7 @@ fn serve_ranks() -> Result<i32> {
         ..Policy::default()
     };
     let here = job.ranks_of(node).len() as u32;
-    job.placement = cpu_claims::place(here, &unbound).placement;
+    job.placement = cpu_claims::place_ranks(here, &unbound).placement;
     Ok(agent::adopt(&job, &adoption, &line, &signals))
 }
 
@@ -442,7 +447,7 @@ fn serve_ranks() -> Result<i32> {
 #[cfg(any(test, fuzzing))]
 pub(crate) fn read_anything(bytes: &[u8]) {
     let mut parts = bytes.chunks(bytes.len() / 2 + 1).map(<[u8]>::to_vec);
-    let next = || parts.next().ok_or_else(|| damaged("it ends"));
+    let next = || parts.next().ok_or_else(|| malformed("it ends"));
     let _ = (
         AdoptionRequest::decode(next),
         AdoptionRequest::nodes(bytes),
@@ -460,7 +465,7 @@ mod tests {
 
     fn read(messages: &[Vec<u8>]) -> Result<AdoptionRequest> {
         let mut messages = messages.iter().cloned();
-        AdoptionRequest::decode(|| messages.next().ok_or_else(|| damaged("it ends")))
+        AdoptionRequest::decode(|| messages.next().ok_or_else(|| malformed("it ends")))
     }
 
     #[test]
@@ -489,8 +494,8 @@ mod tests {
         assert_eq!(ChildListener::decode(&porch.encode()).unwrap(), porch);
         let settled = AgentLocation {
             name: AgentSocketName("garonne/job/1/2".into()),
-            home: 99,
-            admission: RegistrationSecret::from_bytes([4; 16]),
+            network_id: 99,
+            secret: RegistrationSecret::from_bytes([4; 16]),
         };
         assert_eq!(AgentLocation::decode(&settled.encode()).unwrap(), settled);
         let first = RootAgent {

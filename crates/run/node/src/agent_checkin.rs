@@ -9,7 +9,7 @@ use crate::agent_tree::AgentTree;
 use crate::error::Result;
 use crate::limits::SEATS_MAX;
 use crate::node_map::NodeMap;
-use crate::rank_messages::damaged;
+use crate::rank_messages::malformed;
 
 /// See the module's paragraph.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl AgentCheckin {
     ///
     /// # Errors
     /// It speaks for others than those below it, or twice of one.
-    pub fn take(&mut self, from: u32, seats: Vec<NodeEndpoints>) -> Result<()> {
+    pub fn check_in(&mut self, from: u32, seats: Vec<NodeEndpoints>) -> Result<()> {
         for seat in seats {
             let fits = match from == self.node {
                 true => seat.node == from,
@@ -44,14 +44,14 @@ impl AgentCheckin {
                 }
             };
             if !fits || self.told || self.seats.insert(seat.node, seat).is_some() {
-                return Err(damaged("it speaks of a host that is not its own"));
+                return Err(malformed("it speaks of a host that is not its own"));
             }
         }
         Ok(())
     }
 
     /// Whether all at and below this node are ready.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.told || self.seats.len() == self.tree.count(self.node) as usize
     }
 
@@ -73,8 +73,8 @@ impl AgentCheckin {
 
     /// What is to be said above, in messages of at most [`SEATS_MAX`] hosts: once, when all are
     /// ready.
-    pub fn tell(&mut self) -> Vec<Vec<NodeEndpoints>> {
-        if self.told || !self.is_whole() {
+    pub fn unreported(&mut self) -> Vec<Vec<NodeEndpoints>> {
+        if self.told || !self.is_complete() {
             return Vec::new();
         }
         self.told = true;
@@ -112,7 +112,7 @@ pub fn name_apart(seats: &mut [NodeEndpoints], nodes: &NodeMap) {
 /// # Errors
 /// Some are missing, or have other ranks than the job gives them.
 pub fn table(seats: Vec<NodeEndpoints>, nodes: &NodeMap) -> Result<(Vec<HostEndpoint>, Vec<u16>)> {
-    let wrong = || damaged("the hosts are not those of the job");
+    let wrong = || malformed("the hosts are not those of the job");
     let mut places = Vec::with_capacity(seats.len());
     let mut ports = Vec::with_capacity(seats.len());
     for seat in seats {
@@ -157,15 +157,15 @@ mod tests {
     fn a_node_speaks_when_all_below_it_have() {
         let tree = AgentTree::new(8, 0, 2);
         let mut inner = AgentCheckin::new(tree, 1);
-        inner.take(1, seats([1])).unwrap();
-        inner.take(4, seats([4])).unwrap();
-        assert!(!inner.is_whole() && inner.tell().is_empty());
-        inner.take(3, seats([3, 7])).unwrap();
-        assert!(inner.is_whole() && inner.knows(7));
-        let told = inner.tell();
+        inner.check_in(1, seats([1])).unwrap();
+        inner.check_in(4, seats([4])).unwrap();
+        assert!(!inner.is_complete() && inner.unreported().is_empty());
+        inner.check_in(3, seats([3, 7])).unwrap();
+        assert!(inner.is_complete() && inner.knows(7));
+        let told = inner.unreported();
         assert_eq!(told, [seats([1, 3, 4, 7])]);
-        assert!(inner.tell().is_empty() && inner.is_whole());
-        assert!(inner.take(3, seats([3])).is_err());
+        assert!(inner.unreported().is_empty() && inner.is_complete());
+        assert!(inner.check_in(3, seats([3])).is_err());
     }
 
     #[test]
@@ -174,13 +174,13 @@ mod tests {
         for (from, node) in [(3, 4), (3, 0), (7, 7), (2, 2), (1, 3), (3, 99)] {
             assert!(
                 AgentCheckin::new(tree, 1)
-                    .take(from, seats([node]))
+                    .check_in(from, seats([node]))
                     .is_err(),
                 "{from} {node}"
             );
         }
         let mut inner = AgentCheckin::new(tree, 1);
-        assert!(inner.take(3, seats([3, 3])).is_err());
+        assert!(inner.check_in(3, seats([3, 3])).is_err());
     }
 
     #[test]
@@ -188,9 +188,9 @@ mod tests {
         let tree = AgentTree::new(3000, 0, 2999);
         let mut first = AgentCheckin::new(tree, 0);
         for node in 0..3000 {
-            first.take(node, seats([node])).unwrap();
+            first.check_in(node, seats([node])).unwrap();
         }
-        let parts = first.tell();
+        let parts = first.unreported();
         assert!(parts.len() == 3 && parts.iter().all(|part| part.len() <= SEATS_MAX));
         let nodes = NodeMap {
             names: (0..3000).map(|node| format!("n{node}")).collect(),

@@ -15,21 +15,26 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use garonne_rails::tcp::{LIBRARY, SECRET_BYTES, Secret, VERSIONS, Versions};
 
-pub use self::endpoints::{HostEndpoint, NodeEndpoints, decode_place, encode_place};
-use self::endpoints::{put_seats, seats};
+pub use self::endpoints::{
+    HostEndpoint, NodeEndpoints, decode_host_endpoint, encode_host_endpoint,
+};
+use self::endpoints::{put_node_endpoints, read_node_endpoints};
 use self::job::{job, put_job};
 pub use self::rank_exit::RankExit;
-use self::rank_exit::{ends, put_ends};
+use self::rank_exit::{put_rank_exits, read_rank_exits};
 pub use self::relay_routes::{RelayRoute, RendezvousPoint, ReverseConnectRequest};
-use self::relay_routes::{callback, put_callback, put_venue, put_way, venue, way};
+use self::relay_routes::{
+    put_relay_route, put_rendezvous_point, put_reverse_connect, read_relay_route,
+    read_rendezvous_point, read_reverse_connect,
+};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::limits;
 use crate::new_networks::NewAddress;
 pub use crate::query::{Query, QueryId};
-use crate::query::{asked, put_asked, put_wish, wish};
-use crate::rank_messages::{MessageReader, MessageWriter, damaged, network, put_network};
+use crate::query::{put_query, put_query_id, read_query, read_query_id};
+use crate::rank_messages::{MessageReader, MessageWriter, malformed, network, put_network};
 use crate::reachability::InterfaceAddress;
 use ipnet::IpNet;
 
@@ -47,7 +52,7 @@ pub struct AgentBootstrap {
     /// The node that it reports to.
     pub parent: u32,
     /// The name of that one's host.
-    pub above: String,
+    pub parent_name: String,
     /// Where that one's agent listens.
     pub port: u16,
     /// Its addresses, all that it has.
@@ -68,12 +73,13 @@ pub enum OutputStream {
 pub enum AgentCommand {
     /// What is to be run.
     Job(Box<Job>),
-    /// Some of the hosts, in the order of nodes: all of them come before [`AgentCommand::Go`].
+    /// Some of the hosts, in the order of nodes: all of them come before
+    /// [`AgentCommand::StartRanks`].
     Hosts(Vec<NodeEndpoints>),
     /// All agents are there: start.
-    Go,
+    StartRanks,
     /// An order for a node below, to be passed on.
-    For(u32, Vec<u8>),
+    Forward(u32, Vec<u8>),
     /// A signal for the job.
     Signal(i32),
     /// The job has failed: ranks are to end.
@@ -86,34 +92,34 @@ pub enum AgentCommand {
     /// All ranks of all hosts have ended.
     Finish,
     /// So many more bytes of a stream are wanted.
-    Room(u32, OutputStream, u32),
+    StreamCredit(u32, OutputStream, u32),
     /// Standard input for the rank that reads it; empty: its end.
     Input(Vec<u8>),
     /// These ranks, of other nodes, have ended well.
     Ended(Vec<u32>),
     /// A rank of that node is to call another.
-    Call(ReverseConnectRequest),
+    ReverseConnect(ReverseConnectRequest),
     /// Ranks are not to use these networks, and may use all others.
-    Drained(Vec<IpNet>),
+    DisabledNetworks(Vec<IpNet>),
     /// Addresses that hosts have got since the job began: all, in the order in which they were
     /// found.
-    Added(Vec<NewAddress>),
+    NewAddresses(Vec<NewAddress>),
     /// Whether that node reaches the one that is called: `from` calls `to` in vain.
-    Probe(ReverseConnectRequest),
+    ProbeRelay(ReverseConnectRequest),
     /// Ranks of that node reach those of `to` through `via`.
-    Way(RelayRoute),
+    AddRelayRoute(RelayRoute),
     /// Ranks of the two hosts may meet at that node, if these reach it.
-    Meet(ReverseConnectRequest),
+    OpenRendezvous(ReverseConnectRequest),
     /// Whether that node reaches the one where two may meet.
-    Try(RendezvousPoint),
+    TryRendezvous(RendezvousPoint),
     /// All but that node are to say what their ranks show of this.
-    Look(QueryId, Query),
+    Query(QueryId, Query),
     /// What each host has is to be told: a network is to be left alone.
-    Reach(u32),
+    ReportAddresses(u32),
     /// What became of that, for who has asked at that node; without a word: what was asked for.
-    Answer(u32, String),
+    DrainResult(u32, String),
     /// What the ranks of that node show, for who has asked at the one that gets this.
-    Seen(u32, QueryId, Vec<u8>),
+    QueryResult(u32, QueryId, Vec<u8>),
     /// Nothing; the line is alive.
     Ping,
 }
@@ -124,9 +130,9 @@ pub enum AgentReport {
     /// Some of those at and below a node, all of which know the job and can start their ranks.
     Ready(Vec<NodeEndpoints>),
     /// Those that are to report to a node can call it at this port of these addresses.
-    Opened(u16, Vec<IpAddr>),
+    Listening(u16, Vec<IpAddr>),
     /// A report of a node below.
-    Of(u32, Vec<u8>),
+    FromNode(u32, Vec<u8>),
     /// Output of a rank; empty: its end.
     Output(u32, OutputStream, Vec<u8>),
     /// Something failed that ends the job, with the rank's last words, if it was one.
@@ -143,38 +149,38 @@ pub enum AgentReport {
         line: String,
     },
     /// These ranks have ended, well or not.
-    Over(Vec<u32>),
+    RanksEnded(Vec<u32>),
     /// So many bytes of standard input were passed on.
-    Taken(u32),
+    StdinTaken(u32),
     /// A line for the user.
-    Say(String),
+    Print(String),
     /// What the host's ranks do not get of the binding that was asked for, in words that follow
     /// their numbers.
     Unbound(String),
     /// How the ranks of the host have ended: the last but Done, and once.
-    Ends(Vec<RankExit>),
+    RankExits(Vec<RankExit>),
     /// Nothing runs at the node and below it any more; the last message.
     Done,
     /// A rank of another node is to call one of this.
-    Call(ReverseConnectRequest),
+    ReverseConnect(ReverseConnectRequest),
     /// Somebody, whom the number tells apart from others who ask there, wants a network out of use,
     /// or in use again.
-    Drain(IpNet, bool, u32),
+    DisableNetwork(IpNet, bool, u32),
     /// What the host has, as it was asked.
-    Reach(u32, Vec<InterfaceAddress>),
+    Addresses(u32, Vec<InterfaceAddress>),
     /// The host has got these addresses.
-    Added(Vec<IpAddr>),
+    NewAddresses(Vec<IpAddr>),
     /// It reaches the one that is called, and passes calls on at this port.
-    Passes(ReverseConnectRequest, u16),
+    RelayOpened(ReverseConnectRequest, u16),
     /// Two may meet there, at this port.
-    Meets(ReverseConnectRequest, u16),
+    RendezvousOpened(ReverseConnectRequest, u16),
     /// It reaches the one where two may meet.
-    Reaches(RendezvousPoint),
+    RendezvousReached(RendezvousPoint),
     /// Somebody asks there what the ranks of all other hosts show of this; the number tells it
     /// apart from others who ask.
-    Look(u32, Query),
+    Query(u32, Query),
     /// What the ranks of this host show, for who has asked.
-    Seen(QueryId, Vec<u8>),
+    QueryResult(QueryId, Vec<u8>),
     /// Nothing; the line is alive.
     Ping,
 }
@@ -192,7 +198,7 @@ pub(crate) fn put_addresses(writer: MessageWriter, addresses: &[IpAddr]) -> Mess
 fn count(r: &mut MessageReader<'_>, least: usize, most: usize) -> Result<usize> {
     let count = r.u32()? as usize;
     if count > most || count > r.left() / least.max(1) {
-        return Err(damaged("it announces more than it holds"));
+        return Err(malformed("it announces more than it holds"));
     }
     Ok(count)
 }
@@ -202,7 +208,7 @@ pub(crate) fn addresses(r: &mut MessageReader<'_>) -> Result<Vec<IpAddr>> {
     let address = |r: &mut MessageReader<'_>| match r.raw::<1>()? {
         [4] => Ok(IpAddr::V4(Ipv4Addr::from(r.raw::<4>()?))),
         [6] => Ok(IpAddr::V6(Ipv6Addr::from(r.raw::<16>()?))),
-        _ => Err(damaged("an address is of no known kind")),
+        _ => Err(malformed("an address is of no known kind")),
     };
     (0..count).map(|_| address(r)).collect()
 }
@@ -225,11 +231,11 @@ pub(crate) fn ranks(r: &mut MessageReader<'_>) -> Result<Vec<u32>> {
     (0..count).map(|_| r.u32()).collect()
 }
 
-fn side(code: u32) -> Result<OutputStream> {
+fn output_stream(code: u32) -> Result<OutputStream> {
     match code {
         0 => Ok(OutputStream::Out),
         1 => Ok(OutputStream::Err),
-        _ => Err(damaged("there is no such stream")),
+        _ => Err(malformed("there is no such stream")),
     }
 }
 
@@ -256,7 +262,7 @@ impl AgentBootstrap {
             .raw(self.port.to_le_bytes())
             .bytes(self.name.as_bytes())
             .raw(self.parent.to_le_bytes())
-            .bytes(self.above.as_bytes());
+            .bytes(self.parent_name.as_bytes());
         let body = put_addresses(writer, &self.addresses).0;
         [&(body.len() as u32).to_le_bytes()[..], &body].concat()
     }
@@ -268,7 +274,7 @@ impl AgentBootstrap {
     pub fn decode(message: &[u8]) -> Result<Self> {
         let (kind, mut r) = MessageReader::new(message)?;
         if kind != 341 {
-            return Err(damaged("it is no errand"));
+            return Err(malformed("it is no errand"));
         }
         let (theirs, library) = (Versions::from((r.u16()?, r.u16()?)), r.text()?);
         if library != LIBRARY || VERSIONS.agree(theirs).is_err() {
@@ -286,7 +292,7 @@ impl AgentBootstrap {
             port: r.u16()?,
             name: r.text()?,
             parent: r.u32()?,
-            above: r.text()?,
+            parent_name: r.text()?,
             addresses: addresses(&mut r)?,
         };
         r.end(errand)
@@ -298,27 +304,27 @@ impl AgentCommand {
     pub fn is_for_all(&self) -> bool {
         match self {
             AgentCommand::Hosts(_)
-            | AgentCommand::Go
+            | AgentCommand::StartRanks
             | AgentCommand::Signal(_)
             | AgentCommand::End { .. }
             | AgentCommand::Finish
             | AgentCommand::Ended(_)
-            | AgentCommand::Drained(_)
-            | AgentCommand::Added(_)
-            | AgentCommand::Reach(_)
-            | AgentCommand::Look(..) => true,
+            | AgentCommand::DisabledNetworks(_)
+            | AgentCommand::NewAddresses(_)
+            | AgentCommand::ReportAddresses(_)
+            | AgentCommand::Query(..) => true,
             // A job is told to those who call; the others are one node's, or one line's.
             AgentCommand::Job(_)
-            | AgentCommand::For(..)
-            | AgentCommand::Room(..)
+            | AgentCommand::Forward(..)
+            | AgentCommand::StreamCredit(..)
             | AgentCommand::Input(_)
-            | AgentCommand::Call(_)
-            | AgentCommand::Probe(_)
-            | AgentCommand::Way(_)
-            | AgentCommand::Meet(_)
-            | AgentCommand::Try(_)
-            | AgentCommand::Answer(..)
-            | AgentCommand::Seen(..)
+            | AgentCommand::ReverseConnect(_)
+            | AgentCommand::ProbeRelay(_)
+            | AgentCommand::AddRelayRoute(_)
+            | AgentCommand::OpenRendezvous(_)
+            | AgentCommand::TryRendezvous(_)
+            | AgentCommand::DrainResult(..)
+            | AgentCommand::QueryResult(..)
             | AgentCommand::Ping => false,
         }
     }
@@ -327,13 +333,13 @@ impl AgentCommand {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             AgentCommand::Job(job) => put_job(MessageWriter::new(301), job),
-            AgentCommand::Go => MessageWriter::new(302),
+            AgentCommand::StartRanks => MessageWriter::new(302),
             AgentCommand::Signal(signal) => MessageWriter::new(303).raw(signal.to_le_bytes()),
             AgentCommand::End { patient, code } => MessageWriter::new(304)
                 .raw([u8::from(*patient)])
                 .raw(code.to_le_bytes()),
             AgentCommand::Finish => MessageWriter::new(305),
-            AgentCommand::Room(rank, side, bytes) => MessageWriter::new(306)
+            AgentCommand::StreamCredit(rank, side, bytes) => MessageWriter::new(306)
                 .raw(rank.to_le_bytes())
                 .raw((*side as u32).to_le_bytes())
                 .raw(bytes.to_le_bytes()),
@@ -343,34 +349,42 @@ impl AgentCommand {
                 ranks.iter().map(|rank| rank.to_le_bytes()),
             ),
             AgentCommand::Ping => MessageWriter::new(309),
-            AgentCommand::Call(call) => put_callback(MessageWriter::new(310), call),
-            AgentCommand::Drained(networks) => {
+            AgentCommand::ReverseConnect(call) => {
+                put_reverse_connect(MessageWriter::new(310), call)
+            }
+            AgentCommand::DisabledNetworks(networks) => {
                 let writer = MessageWriter::new(311).raw((networks.len() as u32).to_le_bytes());
                 networks.iter().fold(writer, put_network)
             }
-            AgentCommand::Added(list) => {
+            AgentCommand::NewAddresses(list) => {
                 let writer = MessageWriter::new(316).raw((list.len() as u32).to_le_bytes());
                 list.iter().fold(writer, |writer, (node, address)| {
                     put_addresses(writer.raw(node.to_le_bytes()), &[*address])
                 })
             }
-            AgentCommand::Reach(question) => MessageWriter::new(343).raw(question.to_le_bytes()),
-            AgentCommand::Answer(number, text) => MessageWriter::new(345)
+            AgentCommand::ReportAddresses(question) => {
+                MessageWriter::new(343).raw(question.to_le_bytes())
+            }
+            AgentCommand::DrainResult(number, text) => MessageWriter::new(345)
                 .raw(number.to_le_bytes())
                 .bytes(text.as_bytes()),
-            AgentCommand::Probe(call) => put_callback(MessageWriter::new(312), call),
-            AgentCommand::Way(way) => put_way(MessageWriter::new(313), way),
-            AgentCommand::Meet(call) => put_callback(MessageWriter::new(319), call),
-            AgentCommand::Try(venue) => put_venue(MessageWriter::new(320), venue),
-            AgentCommand::Hosts(seats) => put_seats(MessageWriter::new(314), seats),
-            AgentCommand::For(node, order) => {
+            AgentCommand::ProbeRelay(call) => put_reverse_connect(MessageWriter::new(312), call),
+            AgentCommand::AddRelayRoute(way) => put_relay_route(MessageWriter::new(313), way),
+            AgentCommand::OpenRendezvous(call) => {
+                put_reverse_connect(MessageWriter::new(319), call)
+            }
+            AgentCommand::TryRendezvous(venue) => {
+                put_rendezvous_point(MessageWriter::new(320), venue)
+            }
+            AgentCommand::Hosts(seats) => put_node_endpoints(MessageWriter::new(314), seats),
+            AgentCommand::Forward(node, order) => {
                 MessageWriter::new(315).raw(node.to_le_bytes()).bytes(order)
             }
-            AgentCommand::Look(asked, wish) => {
-                put_wish(put_asked(MessageWriter::new(317), asked), *wish)
+            AgentCommand::Query(asked, wish) => {
+                put_query(put_query_id(MessageWriter::new(317), asked), *wish)
             }
-            AgentCommand::Seen(node, asked, look) => {
-                put_asked(MessageWriter::new(318).raw(node.to_le_bytes()), asked).bytes(look)
+            AgentCommand::QueryResult(node, asked, look) => {
+                put_query_id(MessageWriter::new(318).raw(node.to_le_bytes()), asked).bytes(look)
             }
         }
         .0
@@ -384,44 +398,48 @@ impl AgentCommand {
         let (kind, mut r) = MessageReader::new(message)?;
         let order = match kind {
             301 => AgentCommand::Job(Box::new(job(&mut r)?)),
-            302 => AgentCommand::Go,
+            302 => AgentCommand::StartRanks,
             303 => AgentCommand::Signal(r.u32()? as i32),
             304 => AgentCommand::End {
                 patient: r.raw()? != [0],
                 code: r.u32()? as i32,
             },
             305 => AgentCommand::Finish,
-            306 => AgentCommand::Room(r.u32()?, side(r.u32()?)?, r.u32()?),
+            306 => AgentCommand::StreamCredit(r.u32()?, output_stream(r.u32()?)?, r.u32()?),
             307 => AgentCommand::Input(r.bytes()?.to_vec()),
             308 => AgentCommand::Ended(ranks(&mut r)?),
             309 => AgentCommand::Ping,
-            310 => AgentCommand::Call(callback(&mut r)?),
+            310 => AgentCommand::ReverseConnect(read_reverse_connect(&mut r)?),
             311 => {
                 let count = count(&mut r, 6, limits::DRAINED_MAX)?;
-                AgentCommand::Drained((0..count).map(|_| network(&mut r)).collect::<Result<_>>()?)
+                AgentCommand::DisabledNetworks(
+                    (0..count).map(|_| network(&mut r)).collect::<Result<_>>()?,
+                )
             }
-            312 => AgentCommand::Probe(callback(&mut r)?),
-            313 => AgentCommand::Way(way(&mut r)?),
-            314 => AgentCommand::Hosts(seats(&mut r)?),
-            315 => AgentCommand::For(r.u32()?, r.bytes()?.to_vec()),
+            312 => AgentCommand::ProbeRelay(read_reverse_connect(&mut r)?),
+            313 => AgentCommand::AddRelayRoute(read_relay_route(&mut r)?),
+            314 => AgentCommand::Hosts(read_node_endpoints(&mut r)?),
+            315 => AgentCommand::Forward(r.u32()?, r.bytes()?.to_vec()),
             316 => {
                 let count = count(&mut r, 13, limits::ADDED_MAX)?;
                 let of_node = |r: &mut MessageReader<'_>| {
                     let (node, found) = (r.u32()?, addresses(r)?);
                     let [address] = found[..] else {
-                        return Err(damaged("an entry has one address"));
+                        return Err(malformed("an entry has one address"));
                     };
                     Ok((node, address))
                 };
-                AgentCommand::Added((0..count).map(|_| of_node(&mut r)).collect::<Result<_>>()?)
+                AgentCommand::NewAddresses(
+                    (0..count).map(|_| of_node(&mut r)).collect::<Result<_>>()?,
+                )
             }
-            317 => AgentCommand::Look(asked(&mut r)?, wish(&mut r)?),
-            318 => AgentCommand::Seen(r.u32()?, asked(&mut r)?, r.bytes()?.to_vec()),
-            319 => AgentCommand::Meet(callback(&mut r)?),
-            320 => AgentCommand::Try(venue(&mut r)?),
-            343 => AgentCommand::Reach(r.u32()?),
-            345 => AgentCommand::Answer(r.u32()?, r.text()?),
-            _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
+            317 => AgentCommand::Query(read_query_id(&mut r)?, read_query(&mut r)?),
+            318 => AgentCommand::QueryResult(r.u32()?, read_query_id(&mut r)?, r.bytes()?.to_vec()),
+            319 => AgentCommand::OpenRendezvous(read_reverse_connect(&mut r)?),
+            320 => AgentCommand::TryRendezvous(read_rendezvous_point(&mut r)?),
+            343 => AgentCommand::ReportAddresses(r.u32()?),
+            345 => AgentCommand::DrainResult(r.u32()?, r.text()?),
+            _ => return Err(malformed(&format!("its kind {kind} is unknown"))),
         };
         r.end(order)
     }
@@ -431,7 +449,7 @@ impl AgentReport {
     /// Bytes of the message.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            AgentReport::Ready(seats) => put_seats(MessageWriter::new(321), seats),
+            AgentReport::Ready(seats) => put_node_endpoints(MessageWriter::new(321), seats),
             AgentReport::Output(rank, side, bytes) => MessageWriter::new(322)
                 .raw(rank.to_le_bytes())
                 .raw((*side as u32).to_le_bytes())
@@ -448,41 +466,46 @@ impl AgentReport {
                 .raw([u8::from(*finalized)])
                 .bytes(report.as_bytes())
                 .bytes(line.as_bytes()),
-            AgentReport::Over(ranks) => put_numbers(
+            AgentReport::RanksEnded(ranks) => put_numbers(
                 MessageWriter::new(324),
                 ranks.iter().map(|rank| rank.to_le_bytes()),
             ),
-            AgentReport::Taken(bytes) => MessageWriter::new(325).raw(bytes.to_le_bytes()),
-            AgentReport::Say(line) => MessageWriter::new(326).bytes(line.as_bytes()),
+            AgentReport::StdinTaken(bytes) => MessageWriter::new(325).raw(bytes.to_le_bytes()),
+            AgentReport::Print(line) => MessageWriter::new(326).bytes(line.as_bytes()),
             AgentReport::Unbound(what) => MessageWriter::new(346).bytes(what.as_bytes()),
-            AgentReport::Ends(all) => put_ends(MessageWriter::new(347), all),
+            AgentReport::RankExits(all) => put_rank_exits(MessageWriter::new(347), all),
             AgentReport::Done => MessageWriter::new(327),
             AgentReport::Ping => MessageWriter::new(328),
-            AgentReport::Call(call) => put_callback(MessageWriter::new(329), call),
-            AgentReport::Drain(network, drained, number) => {
+            AgentReport::ReverseConnect(call) => put_reverse_connect(MessageWriter::new(329), call),
+            AgentReport::DisableNetwork(network, drained, number) => {
                 put_network(MessageWriter::new(330), network)
                     .raw([u8::from(*drained)])
                     .raw(number.to_le_bytes())
             }
-            AgentReport::Reach(question, all) => {
-                reachability::put_own(MessageWriter::new(344).raw(question.to_le_bytes()), all)
+            AgentReport::Addresses(question, all) => reachability::put_interface_addresses(
+                MessageWriter::new(344).raw(question.to_le_bytes()),
+                all,
+            ),
+            AgentReport::NewAddresses(found) => put_addresses(MessageWriter::new(334), found),
+            AgentReport::RelayOpened(call, port) => {
+                put_reverse_connect(MessageWriter::new(331), call).raw(port.to_le_bytes())
             }
-            AgentReport::Added(found) => put_addresses(MessageWriter::new(334), found),
-            AgentReport::Passes(call, port) => {
-                put_callback(MessageWriter::new(331), call).raw(port.to_le_bytes())
+            AgentReport::RendezvousOpened(call, port) => {
+                put_reverse_connect(MessageWriter::new(337), call).raw(port.to_le_bytes())
             }
-            AgentReport::Meets(call, port) => {
-                put_callback(MessageWriter::new(337), call).raw(port.to_le_bytes())
+            AgentReport::RendezvousReached(venue) => {
+                put_rendezvous_point(MessageWriter::new(338), venue)
             }
-            AgentReport::Reaches(venue) => put_venue(MessageWriter::new(338), venue),
-            AgentReport::Opened(port, addresses) => {
+            AgentReport::Listening(port, addresses) => {
                 put_addresses(MessageWriter::new(332).raw(port.to_le_bytes()), addresses)
             }
-            AgentReport::Look(number, wish) => {
-                put_wish(MessageWriter::new(335).raw(number.to_le_bytes()), *wish)
+            AgentReport::Query(number, wish) => {
+                put_query(MessageWriter::new(335).raw(number.to_le_bytes()), *wish)
             }
-            AgentReport::Seen(asked, look) => put_asked(MessageWriter::new(336), asked).bytes(look),
-            AgentReport::Of(node, report) => MessageWriter::new(333)
+            AgentReport::QueryResult(asked, look) => {
+                put_query_id(MessageWriter::new(336), asked).bytes(look)
+            }
+            AgentReport::FromNode(node, report) => MessageWriter::new(333)
                 .raw(node.to_le_bytes())
                 .bytes(report),
         }
@@ -496,8 +519,8 @@ impl AgentReport {
     pub fn decode(message: &[u8]) -> Result<Self> {
         let (kind, mut r) = MessageReader::new(message)?;
         let report = match kind {
-            321 => AgentReport::Ready(seats(&mut r)?),
-            322 => AgentReport::Output(r.u32()?, side(r.u32()?)?, r.bytes()?.to_vec()),
+            321 => AgentReport::Ready(read_node_endpoints(&mut r)?),
+            322 => AgentReport::Output(r.u32()?, output_stream(r.u32()?)?, r.bytes()?.to_vec()),
             323 => AgentReport::Failed {
                 rank: Some(r.u32()?).filter(|rank| *rank != u32::MAX),
                 code: r.u32()? as i32,
@@ -505,25 +528,27 @@ impl AgentReport {
                 report: r.text()?,
                 line: r.text()?,
             },
-            324 => AgentReport::Over(ranks(&mut r)?),
-            325 => AgentReport::Taken(r.u32()?),
-            326 => AgentReport::Say(r.text()?),
+            324 => AgentReport::RanksEnded(ranks(&mut r)?),
+            325 => AgentReport::StdinTaken(r.u32()?),
+            326 => AgentReport::Print(r.text()?),
             346 => AgentReport::Unbound(r.text()?),
-            347 => AgentReport::Ends(ends(&mut r)?),
+            347 => AgentReport::RankExits(read_rank_exits(&mut r)?),
             327 => AgentReport::Done,
             328 => AgentReport::Ping,
-            329 => AgentReport::Call(callback(&mut r)?),
-            330 => AgentReport::Drain(network(&mut r)?, r.raw()? != [0], r.u32()?),
-            344 => AgentReport::Reach(r.u32()?, reachability::own(&mut r)?),
-            331 => AgentReport::Passes(callback(&mut r)?, r.u16()?),
-            332 => AgentReport::Opened(r.u16()?, addresses(&mut r)?),
-            333 => AgentReport::Of(r.u32()?, r.bytes()?.to_vec()),
-            334 => AgentReport::Added(addresses(&mut r)?),
-            335 => AgentReport::Look(r.u32()?, wish(&mut r)?),
-            336 => AgentReport::Seen(asked(&mut r)?, r.bytes()?.to_vec()),
-            337 => AgentReport::Meets(callback(&mut r)?, r.u16()?),
-            338 => AgentReport::Reaches(venue(&mut r)?),
-            _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
+            329 => AgentReport::ReverseConnect(read_reverse_connect(&mut r)?),
+            330 => AgentReport::DisableNetwork(network(&mut r)?, r.raw()? != [0], r.u32()?),
+            344 => {
+                AgentReport::Addresses(r.u32()?, reachability::read_interface_addresses(&mut r)?)
+            }
+            331 => AgentReport::RelayOpened(read_reverse_connect(&mut r)?, r.u16()?),
+            332 => AgentReport::Listening(r.u16()?, addresses(&mut r)?),
+            333 => AgentReport::FromNode(r.u32()?, r.bytes()?.to_vec()),
+            334 => AgentReport::NewAddresses(addresses(&mut r)?),
+            335 => AgentReport::Query(r.u32()?, read_query(&mut r)?),
+            336 => AgentReport::QueryResult(read_query_id(&mut r)?, r.bytes()?.to_vec()),
+            337 => AgentReport::RendezvousOpened(read_reverse_connect(&mut r)?, r.u16()?),
+            338 => AgentReport::RendezvousReached(read_rendezvous_point(&mut r)?),
+            _ => return Err(malformed(&format!("its kind {kind} is unknown"))),
         };
         r.end(report)
     }
@@ -547,7 +572,7 @@ pub fn shows_ranks(message: &[u8]) -> bool {
 pub fn read_anything(bytes: &[u8]) {
     let _ = (
         AgentBootstrap::decode(bytes),
-        decode_place(bytes),
+        decode_host_endpoint(bytes),
         AgentCommand::decode(bytes),
         AgentReport::decode(bytes),
     );

@@ -61,7 +61,7 @@ impl AgentTree {
     }
 
     /// The first node that has joined.
-    fn first_guest(&self) -> u32 {
+    fn first_joined(&self) -> u32 {
         self.nodes - self.guests
     }
 
@@ -69,14 +69,14 @@ impl AgentTree {
     pub fn parent(&self, node: u32) -> Option<u32> {
         match node {
             0 => None,
-            node if node >= self.first_guest() => Some(0),
+            node if node >= self.first_joined() => Some(0),
             node => Some((node - 1) / self.fan_out),
         }
     }
 
     /// Who reports to a node, in order; of those that are started.
     pub fn children(&self, node: u32) -> std::ops::Range<u32> {
-        let end = self.first_guest();
+        let end = self.first_joined();
         if node >= end {
             return 0..0;
         }
@@ -92,7 +92,7 @@ impl AgentTree {
     }
 
     /// Which of those that report to `node` leads to `to`, if any does.
-    pub fn towards(&self, node: u32, to: u32) -> Option<u32> {
+    pub fn next_hop(&self, node: u32, to: u32) -> Option<u32> {
         let mut at = to;
         if to >= self.nodes {
             return None;
@@ -107,7 +107,7 @@ impl AgentTree {
 
     /// Whether `other` is `node` itself or reports to it, if through others.
     pub fn is_below(&self, node: u32, other: u32) -> bool {
-        node == other || self.towards(node, other).is_some()
+        node == other || self.next_hop(node, other).is_some()
     }
 
     /// How many nodes there are at and below a node.
@@ -116,7 +116,7 @@ impl AgentTree {
             return self.nodes;
         }
         let (mut first, mut last, mut count) = (u64::from(node), u64::from(node), 0);
-        let (fan_out, end) = (u64::from(self.fan_out), u64::from(self.first_guest()));
+        let (fan_out, end) = (u64::from(self.fan_out), u64::from(self.first_joined()));
         if first >= end {
             return 1;
         }
@@ -165,9 +165,9 @@ mod tests {
                 ),
                 (Some(0), false, 1)
             );
-            assert_eq!(tree.towards(0, guest), Some(guest));
+            assert_eq!(tree.next_hop(0, guest), Some(guest));
         }
-        assert_eq!(tree.towards(0, 10), None);
+        assert_eq!(tree.next_hop(0, 10), None);
     }
 
     proptest! {
@@ -184,7 +184,7 @@ mod tests {
                 prop_assert_eq!(tree.count(node) as usize, below);
                 let (mut at, mut steps) = (0, 0);
                 while at != node {
-                    at = tree.towards(at, node).expect("a way");
+                    at = tree.next_hop(at, node).expect("a way");
                     steps += 1;
                 }
                 prop_assert_eq!(steps, tree.depth(node));

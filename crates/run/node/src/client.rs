@@ -21,10 +21,10 @@ use crate::host_table::HostTable;
 use crate::launchers::{self, LauncherExchange, abort_via_launcher, wireup};
 use crate::layout::last_calls::{self, LastCall};
 use crate::layout::{self, JobId, RankBlock, RankState, ShardBlock, WorldShape};
-use crate::rank_messages::{self, ToAgent, ToRank, cut};
+use crate::rank_messages::{self, ToAgent, ToRank, truncate};
 use crate::{capabilities, codes, crash::CrashReport, limits, memory_file, process_tree, sys};
 
-pub use crate::launchers::abort_via_launcher::give_up;
+pub use crate::launchers::abort_via_launcher::abort_job;
 
 /// What a rank knows about its world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl AgentClient {
         mut exchange: Box<dyn LauncherExchange>,
         version: (&str, Versions),
     ) -> Result<Option<Self>> {
-        let registered = wireup::meet(exchange.as_mut()).and_then(|met| {
+        let registered = wireup::exchange_agents(exchange.as_mut()).and_then(|met| {
             let client = Self::register(&met.invitation, version);
             drop(met.line);
             client.map_err(Error::with_host)
@@ -132,7 +132,7 @@ impl AgentClient {
                 ..client
             })),
             Err(error) => {
-                abort_via_launcher::keep(exchange);
+                abort_via_launcher::keep_exchange(exchange);
                 Err(error)
             }
         }
@@ -168,7 +168,7 @@ impl AgentClient {
         let reply = sys::recv(ours.as_fd(), RecvFlags::empty()).map_err(lost)?;
         let (protocol, rank) = match decode(&reply)? {
             ToRank::Welcome { protocol, rank } => (protocol, rank),
-            ToRank::Alone => return Ok(None),
+            ToRank::Singleton => return Ok(None),
             ToRank::Refused { code, text } => return Err(refusal(&code, text)),
             other => return Err(unexpected(&other)),
         };
@@ -257,7 +257,7 @@ impl AgentClient {
             epoch: self.shape.epoch,
             rank: self.rank,
             size: self.shape.size,
-            incarnation: self.card(self.rank).incarnation(),
+            incarnation: self.rank_block(self.rank).incarnation(),
             cpus_milli: self.shape.cpus_milli,
             bound: self.shape.bound,
             nodes: self.shape.nodes,
@@ -267,12 +267,12 @@ impl AgentClient {
     }
 
     /// What the way to other hosts begins with; `None` in a job of one, and when it was taken.
-    pub fn take_outward(&self) -> Option<NetworkHandover> {
+    pub fn take_network_handover(&self) -> Option<NetworkHandover> {
         lock(&self.outward).take()
     }
 
     /// Where the job's hosts are, for jobs on several.
-    pub(crate) fn atlas(&self) -> Result<HostTable> {
+    pub(crate) fn host_table(&self) -> Result<HostTable> {
         if self.shape.hosts_bytes == 0 {
             return Err(Error::peer(
                 codes::G0301,
@@ -293,20 +293,20 @@ impl AgentClient {
     }
 
     /// The card of a rank. `rank` must be below the world's size.
-    pub fn card(&self, rank: u32) -> RankBlock {
+    pub fn rank_block(&self, rank: u32) -> RankBlock {
         RankBlock::of(&self.board, rank)
     }
 
     /// Where this thread of this rank stores the latest MPI call that it entered: see
     /// [`last_calls::place`].
-    pub fn own_entered(&self, thread: u32) -> &LastCall {
-        last_calls::place(&self.board, &self.shape, thread, self.rank)
+    pub fn own_last_call(&self, thread: u32) -> &LastCall {
+        last_calls::call_slot(&self.board, &self.shape, thread, self.rank)
     }
 
     /// Whether a thread of a rank of this host entered no MPI call after this one, as far as is
     /// known.
-    pub fn entered_last(&self, rank: u32, call: u16) -> bool {
-        last_calls::latest(&self.board, &self.shape, rank)
+    pub fn last_call(&self, rank: u32, call: u16) -> bool {
+        last_calls::latest_call(&self.board, &self.shape, rank)
             .iter()
             .any(|(_, named)| *named == Some(call))
     }
@@ -360,7 +360,7 @@ impl AgentClient {
 
     /// The card of a rank in one of its further shards; `None`: there is no such shard, or no such
     /// rank.
-    pub(crate) fn shard_card(&self, shard: u32, rank: u32) -> Option<ShardBlock> {
+    pub(crate) fn shard_block(&self, shard: u32, rank: u32) -> Option<ShardBlock> {
         ShardBlock::of(&self.board, &self.shape, shard, rank)
     }
 
@@ -442,7 +442,7 @@ impl AgentClient {
     /// likes.
     pub fn finalized(&self) -> Result<()> {
         self.check_owner()?;
-        self.card(self.rank).set_state(RankState::Finalized);
+        self.rank_block(self.rank).set_state(RankState::Finalized);
         // Where the program has closed what leads to the agent, the agent reads it from the card.
         if self.can_tell()? {
             self.tell(&ToAgent::Finalized)?;
@@ -457,7 +457,7 @@ impl AgentClient {
     /// an MPI_Finalize once more.
     pub fn resumed(&self) -> Result<()> {
         self.check_owner()?;
-        self.card(self.rank).set_state(RankState::Running);
+        self.rank_block(self.rank).set_state(RankState::Running);
         match self.can_tell()? {
             true => self.tell(&ToAgent::Resumed),
             false => Ok(()),
@@ -473,13 +473,13 @@ impl AgentClient {
             (&control, self.protocol),
             &ToAgent::Abort {
                 code,
-                text: cut(text),
+                text: truncate(text),
             },
         )?;
         match self.take_exchange() {
             // Another launcher ends its ranks, and wants to hear the code from the one that asked.
             Some(mut exchange) => {
-                hear_out(&control);
+                receive_remaining(&control);
                 exchange.abort(code);
             }
             // Nothing answers: the read ends with the agent.
@@ -498,40 +498,42 @@ impl AgentClient {
 
     /// Leaves the text to print as this rank's last words should it end before MPI_Finalize.
     pub fn report(&self, text: &str) -> Result<()> {
-        self.tell(&ToAgent::Report { text: cut(text) })
+        self.tell(&ToAgent::Report {
+            text: truncate(text),
+        })
     }
 
     /// Has a rank of another host call this one: for bulk data, or for packets. Does not wait; what
     /// gets lost is asked for again.
-    pub(crate) fn have_called_by(&self, peer: u32, bulk: bool) {
-        self.mention(&ToAgent::Call { peer, bulk });
+    pub(crate) fn request_reverse_connect(&self, peer: u32, bulk: bool) {
+        self.report_error(&ToAgent::ReverseConnect { peer, bulk });
     }
 
     /// Tells the agent that this rank and that one do not reach each other, which ends the job.
-    pub(crate) fn tell_apart(&self, peer: u32) {
-        self.mention(&ToAgent::Apart { peer });
+    pub(crate) fn report_unreachable(&self, peer: u32) {
+        self.report_error(&ToAgent::Unreachable { peer });
     }
 
     /// Tells the agent why this rank cannot have a connection to that one, which ends the job.
-    pub(crate) fn tell_refused(&self, peer: u32, code: &str, text: &str) {
-        let (code, text) = (code.to_owned(), cut(text));
-        self.mention(&ToAgent::Refused { peer, code, text });
+    pub(crate) fn report_refused(&self, peer: u32, code: &str, text: &str) {
+        let (code, text) = (code.to_owned(), truncate(text));
+        self.report_error(&ToAgent::ConnectionRefused { peer, code, text });
     }
 
     /// Hands the agent the file in which this rank records for readers after its death.
-    pub(crate) fn hand_recorder(&self, file: BorrowedFd<'_>) {
-        self.try_send(&ToAgent::Recorder.encode_in(self.protocol), &[file]);
+    pub(crate) fn send_flight_recorder(&self, file: BorrowedFd<'_>) {
+        self.try_send(&ToAgent::FlightRecorder.encode_in(self.protocol), &[file]);
     }
 
     /// Tells the agent of a signal that ends this process; returns whether it could be told. May be
     /// called from a signal handler.
-    pub(crate) fn tell_crash(&self, crash: &CrashReport) -> bool {
+    pub(crate) fn report_crash(&self, crash: &CrashReport) -> bool {
         self.try_send(&crash.message(self.protocol), &[])
     }
 
     /// Says something that may be lost, and never waits: for an agent that is busy, or for another
     /// thread that speaks to it.
-    fn mention(&self, message: &ToAgent) {
+    fn report_error(&self, message: &ToAgent) {
         if !self.is_owner() {
             return;
         }
@@ -592,7 +594,7 @@ pub(crate) fn private_pair() -> Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Waits until the agent has said what it has to say of an abort, or is gone; not for ever.
-fn hear_out(control: &GuardedFd) {
+fn receive_remaining(control: &GuardedFd) {
     let limit = sys::timespec(limits::ABORT_WAIT);
     if let Some(control) = control.get() {
         let _ = rustix::event::poll(&mut [PollFd::new(&control, PollFlags::IN)], Some(&limit));

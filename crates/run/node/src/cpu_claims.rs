@@ -62,7 +62,7 @@ pub fn confine(cpus: &CpuSet) -> std::io::Result<()> {
 
 /// Lets this process use all CPUs that the system leaves it, whatever the one that started it was
 /// bound to.
-pub(crate) fn release() {
+pub(crate) fn use_all_cpus() {
     let mut all = rustix::thread::CpuSet::new();
     (0..rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
     // Those that are not there, or not for this control group, the kernel leaves out.
@@ -70,12 +70,12 @@ pub(crate) fn release() {
 }
 
 /// Decides for a job of `ranks` ranks.
-pub fn place(ranks: u32, policy: &Policy) -> PlacementClaim {
+pub fn place_ranks(ranks: u32, policy: &Policy) -> PlacementClaim {
     let machine = Machine::discover();
     let threads = machine.pus.len() as u32 * 1000;
     let cpus_milli = quota::cpu_milli().map_or(threads, |quota| quota.min(threads));
     for _ in 0..ATTEMPTS {
-        let taken = taken(None);
+        let taken = claimed(None);
         let BindingPlan {
             sets,
             spare,
@@ -91,7 +91,7 @@ pub fn place(ranks: u32, policy: &Policy) -> PlacementClaim {
         );
         let wanted = sets.iter().fold(CpuSet::new(), |sum, set| sum.union(set));
         if sets.is_empty() {
-            return placed(sets, cpus_milli, reason, None);
+            return placement_claim(sets, cpus_milli, reason, None);
         }
         // A core to spare near it serves a rank that computes best; then an idle core of another
         // rank, or a spare one far away.
@@ -104,20 +104,20 @@ pub fn place(ranks: u32, policy: &Policy) -> PlacementClaim {
         });
         let helpers: Vec<String> = helpers.collect();
         let bound = |claim| {
-            let mut placed = placed(sets, cpus_milli, reason, claim);
+            let mut placed = placement_claim(sets, cpus_milli, reason, claim);
             placed.placement.helpers = helpers;
             placed
         };
         match claim(&wanted) {
             // Without a claim others cannot see us, which costs speed, not correctness.
             None => return bound(None),
-            Some((socket, name)) if !self::taken(Some(&name)).meets(&wanted) => {
+            Some((socket, name)) if !self::claimed(Some(&name)).meets(&wanted) => {
                 return bound(Some(socket));
             }
             Some(_) => {}
         }
     }
-    placed(
+    placement_claim(
         Vec::new(),
         cpus_milli,
         "other jobs start at the same moment".into(),
@@ -127,7 +127,7 @@ pub fn place(ranks: u32, policy: &Policy) -> PlacementClaim {
 
 /// Ranks that somebody has placed, each on these CPUs; their helpers run where nobody was placed,
 /// or anywhere.
-pub(crate) fn pin(sets: Vec<CpuSet>) -> PlacementClaim {
+pub(crate) fn pin_ranks(sets: Vec<CpuSet>) -> PlacementClaim {
     let machine = Machine::discover();
     let threads = machine.pus.len() as u32 * 1000;
     let cpus_milli = quota::cpu_milli().map_or(threads, |quota| quota.min(threads));
@@ -137,12 +137,12 @@ pub(crate) fn pin(sets: Vec<CpuSet>) -> PlacementClaim {
     let helpers = if free.is_empty() { usable } else { free }.to_string();
     let claim = claim(&wanted).map(|(socket, _)| socket);
     let count = sets.len();
-    let mut placed = placed(sets, cpus_milli, "the rank file says so".into(), claim);
+    let mut placed = placement_claim(sets, cpus_milli, "the rank file says so".into(), claim);
     placed.placement.helpers = vec![helpers; count];
     placed
 }
 
-fn placed(
+fn placement_claim(
     sets: Vec<CpuSet>,
     cpus_milli: u32,
     reason: String,
@@ -162,7 +162,7 @@ fn placed(
 }
 
 /// CPUs that jobs on this machine (this network namespace) claim, but for the claim named.
-pub fn taken(but: Option<&str>) -> CpuSet {
+pub fn claimed(but: Option<&str>) -> CpuSet {
     let names = abstract_names();
     let claims = names
         .iter()
@@ -186,9 +186,9 @@ mod tests {
     fn a_claim_is_seen_by_others_and_ends_with_its_owner() {
         let far: CpuSet = [7001, 7002].into_iter().collect();
         let (socket, name) = claim(&far).unwrap();
-        assert!(taken(None).meets(&far));
-        assert!(!taken(Some(&name)).meets(&far));
+        assert!(claimed(None).meets(&far));
+        assert!(!claimed(Some(&name)).meets(&far));
         drop(socket);
-        assert!(!taken(None).meets(&far));
+        assert!(!claimed(None).meets(&far));
     }
 }

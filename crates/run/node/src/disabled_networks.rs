@@ -51,7 +51,7 @@ pub fn is_within(networks: &[IpNet], network: &IpNet) -> bool {
 
 /// That of these networks which has more than that one within: what is left alone as a whole is not
 /// used in parts.
-pub(crate) fn wider<'a>(networks: &'a [IpNet], network: &IpNet) -> Option<&'a IpNet> {
+pub(crate) fn covering<'a>(networks: &'a [IpNet], network: &IpNet) -> Option<&'a IpNet> {
     networks
         .iter()
         .find(|out| *out != network && out.contains(network))
@@ -124,8 +124,11 @@ mod tests {
             ["10.0.0.0/16", "10.0.1.0/24", "10.1.0.0/24"].map(|text| text.parse().unwrap());
         assert!(is_within(&[other, all], &part) && is_within(&[all], &all));
         assert!(!is_within(&[part, other], &all));
-        assert_eq!(wider(&[part, all], &part), Some(&all));
-        assert_eq!([wider(&[all], &all), wider(&[part], &all)], [None, None]);
+        assert_eq!(covering(&[part, all], &part), Some(&all));
+        assert_eq!(
+            [covering(&[all], &all), covering(&[part], &all)],
+            [None, None]
+        );
     }
 
     proptest! {

@@ -53,7 +53,7 @@ pub(crate) fn area_of(client: &AgentClient) -> Result<Option<Arc<PostMortemArea>
     }
     let made = PostMortemArea::new(&post_mortem::header(), &post_mortem::slots());
     Ok(made.ok().map(|(area, file)| {
-        client.hand_recorder(file.as_fd());
+        client.send_flight_recorder(file.as_fd());
         area
     }))
 }
@@ -101,7 +101,7 @@ impl FlightRecording {
     /// The latest calls of a rank's threads: return address, and the number of the call if it was
     /// told.
     pub fn latest(&self, rank: u32) -> Vec<(u64, Option<u16>)> {
-        layout::last_calls::latest(&self.board, &self.shape, rank)
+        layout::last_calls::latest_call(&self.board, &self.shape, rank)
     }
 
     /// Where the objects of a rank's process were mapped, as in a `maps` file; empty if it did not

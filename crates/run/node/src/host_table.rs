@@ -8,17 +8,17 @@
 
 use garonne_sync::shm::Segment;
 
-use crate::agent_messages::{HostEndpoint, decode_place, encode_place};
+use crate::agent_messages::{HostEndpoint, decode_host_endpoint, encode_host_endpoint};
 use crate::error::Result;
 use crate::limits::PLACE_BYTES_MAX;
-use crate::rank_messages::damaged;
+use crate::rank_messages::malformed;
 
 /// Bytes of a number.
 const NUMBER: usize = 4;
 
 /// The table of these hosts.
 pub(crate) fn encode(places: &[HostEndpoint]) -> Vec<u8> {
-    let entries: Vec<_> = places.iter().map(encode_place).collect();
+    let entries: Vec<_> = places.iter().map(encode_host_endpoint).collect();
     let mut at = (places.len() + 1) * NUMBER;
     let mut table = Vec::with_capacity(at + entries.iter().map(Vec::len).sum::<usize>());
     for entry in &entries {
@@ -37,7 +37,7 @@ fn find(read: impl Fn(usize, &mut [u8]), bytes: usize, node: u32) -> Result<Host
     let index = (node as usize + 2).checked_mul(NUMBER);
     let index = index
         .filter(|end| *end <= bytes)
-        .ok_or_else(|| damaged("there is no such host"))?;
+        .ok_or_else(|| malformed("there is no such host"))?;
     let number = |at: usize| {
         let mut word = [0; NUMBER];
         read(at, &mut word);
@@ -45,11 +45,11 @@ fn find(read: impl Fn(usize, &mut [u8]), bytes: usize, node: u32) -> Result<Host
     };
     let (from, to) = (number(index - 2 * NUMBER), number(index - NUMBER));
     if from > to || to > bytes || to - from > PLACE_BYTES_MAX {
-        return Err(damaged("a host's entry is not in its table"));
+        return Err(malformed("a host's entry is not in its table"));
     }
     let mut entry = vec![0; to - from];
     read(from, &mut entry);
-    decode_place(&entry)
+    decode_host_endpoint(&entry)
 }
 
 /// See the module's paragraph.
@@ -74,9 +74,9 @@ impl HostTable {
     ///
     /// # Errors
     /// There is no such node, or its entry is damaged.
-    pub fn place(&self, node: u32) -> Result<HostEndpoint> {
+    pub fn endpoint(&self, node: u32) -> Result<HostEndpoint> {
         if node >= self.nodes {
-            return Err(damaged("there is no such host"));
+            return Err(malformed("there is no such host"));
         }
         find(|at, to| self.at.read(at, to), self.at.len(), node)
     }
@@ -98,12 +98,12 @@ mod tests {
     fn places(count: u32) -> Vec<HostEndpoint> {
         let place = |node: u32| HostEndpoint {
             name: format!("h{node}"),
-            home: u64::from(node),
+            network_id: u64::from(node),
             addresses: vec![
                 std::net::IpAddr::from((0x0a00_0000 + node).to_be_bytes());
                 1 + node as usize % 3
             ],
-            guest: false,
+            joined: false,
         };
         (0..count).map(place).collect()
     }
@@ -116,9 +116,9 @@ mod tests {
             memory.write(0, &table);
             let atlas = HostTable::new(memory, count);
             for (node, place) in places.iter().enumerate() {
-                assert_eq!(atlas.place(node as u32).unwrap(), *place);
+                assert_eq!(atlas.endpoint(node as u32).unwrap(), *place);
             }
-            assert!(atlas.place(count).is_err() && atlas.place(u32::MAX).is_err());
+            assert!(atlas.endpoint(count).is_err() && atlas.endpoint(u32::MAX).is_err());
         }
     }
 

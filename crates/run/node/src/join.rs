@@ -19,7 +19,7 @@ use garonne_rails::tcp::{House, Secret};
 use crate::agent_messages::AgentBootstrap;
 use crate::error::Result;
 use crate::limits;
-use crate::rank_messages::{MessageReader, MessageWriter, damaged};
+use crate::rank_messages::{MessageReader, MessageWriter, malformed};
 
 /// Names the file that holds the key where `garonne join` is given none.
 pub const ENV_JOIN_KEY: &str = "GARONNE_JOIN_KEY";
@@ -31,7 +31,7 @@ const JOB: [u8; 16] = *b"garonne/join-key";
 pub(crate) const NO_NODE: u32 = u32::MAX;
 
 /// What the side of a node (0: the job's) brings to calls with a key.
-pub(crate) fn house(secret: &Secret, node: u32) -> House {
+pub(crate) fn local_identity(secret: &Secret, node: u32) -> House {
     trusted::house(secret.clone(), JOB, node)
 }
 
@@ -66,15 +66,15 @@ impl HostOffer {
     pub(crate) fn decode(message: &[u8]) -> Result<Self> {
         let (kind, mut r) = MessageReader::new(message)?;
         if kind != 381 {
-            return Err(damaged("it is no offer"));
+            return Err(malformed("it is no offer"));
         }
         let (name, slots) = (r.text()?, r.u32()?);
         let strange = |letter: char| letter.is_control() || letter.is_whitespace();
         if name.is_empty() || name.len() > limits::HOST_NAME_MAX || name.contains(strange) {
-            return Err(damaged("the host's name is none"));
+            return Err(malformed("the host's name is none"));
         }
         if slots == 0 || slots > limits::RANKS_MAX {
-            return Err(damaged("it offers no slots, or too many"));
+            return Err(malformed("it offers no slots, or too many"));
         }
         r.end(Self { name, slots })
     }
@@ -150,7 +150,7 @@ mod tests {
             node: 2,
             name: "n1".into(),
             parent: 0,
-            above: "here".into(),
+            parent_name: "here".into(),
             port: 80,
             addresses: vec![],
         };

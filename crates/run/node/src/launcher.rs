@@ -96,7 +96,7 @@ pub(crate) fn launch_as(
             // later.
             drop((theirs, beginning));
             event(LauncherEvent::Begun);
-            attend(guard, &ours, &signals, event)
+            supervise(guard, &ours, &signals, event)
         }
     }
 }
@@ -111,7 +111,7 @@ fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: SignalFd, beginning: 
             Ok(signals) => agent::run(job, launcher, &link, &signals, beginning),
             Err(error) => {
                 let error = Error::system(codes::G0209, "the agent cannot watch signals", error);
-                agent::not_begun(job, &link, &error)
+                agent::report_start_failure(job, &link, &error)
             }
         },
         Ok(ForkSide::Parent(agent)) => {
@@ -121,7 +121,7 @@ fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: SignalFd, beginning: 
             process_tree::kill_all();
             0
         }
-        Err(error) => agent::not_begun(
+        Err(error) => agent::report_start_failure(
             job,
             &link,
             &process_tree::too_many("cannot start the agent", &error),
@@ -131,7 +131,7 @@ fn guard(job: &Job, launcher: i32, link: OwnedFd, signals: SignalFd, beginning: 
 }
 
 /// Passes signals on until the agent says that the job is done, or it or its guard is gone.
-fn attend(
+fn supervise(
     guard: i32,
     link: &OwnedFd,
     signals: &SignalFd,
@@ -161,7 +161,7 @@ fn attend(
             pass_signals_on(link, signals);
         }
         if ready[1] || ready.get(2) == Some(&true) {
-            match hear((guard, link), event, &mut lines) {
+            match read_agent((guard, link), event, &mut lines) {
                 AgentMessage::Done(code) => {
                     wait_for(guard);
                     lines.end();
@@ -170,7 +170,7 @@ fn attend(
                 AgentMessage::Nothing if ready.get(2) != Some(&true) => {}
                 AgentMessage::Nothing | AgentMessage::End => {
                     lines.end_with_agent();
-                    return bury();
+                    return reap_all();
                 }
             }
         }
@@ -204,7 +204,7 @@ enum AgentMessage {
 }
 
 /// Hears the agent out, as far as it has spoken.
-fn hear(
+fn read_agent(
     (guard, link): (i32, &OwnedFd),
     event: &mut dyn FnMut(LauncherEvent),
     lines: &mut AgentConnections,
@@ -219,15 +219,15 @@ fn hear(
         };
         match LauncherMessage::decode(&message.bytes) {
             Ok(LauncherMessage::Done { code }) => return AgentMessage::Done(code),
-            Ok(LauncherMessage::World) => message
+            Ok(LauncherMessage::NewWorld) => message
                 .fds
                 .into_iter()
                 .for_each(|world| event(LauncherEvent::World(world))),
-            Ok(LauncherMessage::Remains { rank }) => message
+            Ok(LauncherMessage::FlightRecording { rank }) => message
                 .fds
                 .into_iter()
                 .for_each(|world| event(LauncherEvent::Remains { world, rank })),
-            Ok(LauncherMessage::Recorder { rank, process }) => {
+            Ok(LauncherMessage::FlightRecorder { rank, process }) => {
                 let recorder = |file| LauncherEvent::Recorder {
                     rank,
                     process,
@@ -235,7 +235,7 @@ fn hear(
                 };
                 message.fds.into_iter().map(recorder).for_each(&mut *event);
             }
-            Ok(LauncherMessage::Line { node }) => {
+            Ok(LauncherMessage::AgentConnection { node }) => {
                 lines.agent = lines
                     .agent
                     .or_else(|| process_tree::children_of(guard).first().copied());
@@ -304,7 +304,7 @@ fn wait_for(child: i32) {
 }
 
 /// The agent is gone without a word: ends what it left.
-fn bury() -> Result<i32> {
+fn reap_all() -> Result<i32> {
     let clean = process_tree::kill_all();
     let rest = if clean {
         ""

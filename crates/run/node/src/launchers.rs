@@ -21,7 +21,7 @@ pub(crate) mod wireup;
 use std::fmt::Debug;
 
 use crate::error::Result;
-use detect_launcher::{ExchangeMethod, refusal, told};
+use detect_launcher::{ExchangeMethod, detect, refusal};
 use env_exchange::EnvExchange;
 use pmi::PmiClient;
 use pmix::PmixClient;
@@ -39,7 +39,7 @@ pub(crate) trait LauncherExchange: Debug + Send {
     fn launcher(&self) -> &str;
 
     /// Which rank this is.
-    fn standing(&self) -> RankAndSize;
+    fn rank_and_size(&self) -> RankAndSize;
 
     /// The node of each rank, by any numbers; `None`: it does not say.
     fn nodes(&mut self) -> Result<Option<Vec<u32>>>;
@@ -55,7 +55,7 @@ pub(crate) trait LauncherExchange: Debug + Send {
     fn get(&mut self, key: &str, of: u32) -> Result<String>;
 
     /// All that is to be exchanged has been.
-    fn met(&mut self) {}
+    fn wired_up(&mut self) {}
 
     /// The rank needs its launcher no more, and may end as it likes.
     fn finish(&mut self);
@@ -70,14 +70,14 @@ pub(crate) trait LauncherExchange: Debug + Send {
 /// It is not understood, or does not answer.
 pub(crate) fn exchange() -> Result<Option<Box<dyn LauncherExchange>>> {
     let var = |name: &str| std::env::var(name).ok();
-    let Some(told) = told(&var, &socket) else {
+    let Some(told) = detect(&var, &socket) else {
         return Ok(None);
     };
     // The variables of a rank go on to all that it starts.
-    if fork_check::below_a_rank() {
+    if fork_check::is_below_rank() {
         return Ok(None);
     }
-    fork_check::mark();
+    fork_check::mark_rank();
     let exchange: Box<dyn LauncherExchange> = match &told.way {
         ExchangeMethod::Inherited(number, inode) => Box::new(PmiClient::inherited(
             told.launcher,
@@ -130,7 +130,7 @@ pub fn read_any_launcher(bytes: &[u8]) {
         values.next().map(str::to_owned)
     };
     let socket = |number: &str| number.parse().ok();
-    let Some(told) = told(&var, &socket) else {
+    let Some(told) = detect(&var, &socket) else {
         return;
     };
     let RankAndSize { rank, size } = told.standing;

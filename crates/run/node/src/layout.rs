@@ -388,14 +388,14 @@ impl RankBlock {
 
     /// Whether the rank's communication advances while it computes, and how often its helper was
     /// called and moved something.
-    pub fn background(&self) -> (AsyncProgressState, u32) {
+    pub fn async_progress(&self) -> (AsyncProgressState, u32) {
         let turns = self.at.atomic_u32(card::HELPER_TURNS).load(Relaxed);
         let code = self.at.atomic_u32(card::HELPER).load(Relaxed);
         (AsyncProgressState::from_code(code), turns)
     }
 
     /// Tells it. Called by the rank.
-    pub fn set_background(&self, background: AsyncProgressState) {
+    pub fn set_async_progress(&self, background: AsyncProgressState) {
         self.at
             .atomic_u32(card::HELPER)
             .store(background.code(), Relaxed);
@@ -541,50 +541,50 @@ impl RankBlock {
     }
 
     /// Where the ring of the rank's events lies in its own memory; 0: not told.
-    pub fn events(&self) -> u64 {
+    pub fn event_ring(&self) -> u64 {
         self.at.atomic_u64(card::EVENTS).load(Relaxed)
     }
 
-    pub(crate) fn set_events(&self, address: u64) {
+    pub(crate) fn set_event_ring(&self, address: u64) {
         self.at.atomic_u64(card::EVENTS).store(address, Relaxed);
     }
 
     /// Where the table of the rank's paces lies in its own memory; 0: not told.
-    pub fn paces(&self) -> u64 {
+    pub fn protocol_tuner(&self) -> u64 {
         self.at.atomic_u64(card::PACES).load(Relaxed)
     }
 
-    pub(crate) fn set_paces(&self, address: u64) {
+    pub(crate) fn set_protocol_tuner(&self, address: u64) {
         self.at.atomic_u64(card::PACES).store(address, Relaxed);
     }
 
     /// Where the table of the rank's connections to other hosts lies in its own memory; 0: not
     /// told, or there are none.
-    pub fn links(&self) -> u64 {
+    pub fn remote_links(&self) -> u64 {
         self.at.atomic_u64(card::LINKS).load(Relaxed)
     }
 
-    pub(crate) fn set_links(&self, address: u64) {
+    pub(crate) fn set_remote_links(&self, address: u64) {
         self.at.atomic_u64(card::LINKS).store(address, Relaxed);
     }
 
     /// Which strategy the rank follows; `None`: not told.
-    pub fn followed(&self) -> Option<ActiveStrategy> {
+    pub fn strategy(&self) -> Option<ActiveStrategy> {
         ActiveStrategy::from_word(self.at.atomic_u64(card::ANSWERS).load(Relaxed))
     }
 
-    pub(crate) fn set_followed(&self, followed: ActiveStrategy) {
+    pub(crate) fn set_strategy(&self, followed: ActiveStrategy) {
         self.at
             .atomic_u64(card::ANSWERS)
             .store(followed.word(), Relaxed);
     }
 
     /// Where the rank's book ([`crate::wait_report`]) lies in its own memory; 0: not told.
-    pub fn book(&self) -> u64 {
+    pub fn wait_report(&self) -> u64 {
         self.at.atomic_u64(card::BOOK).load(Relaxed)
     }
 
-    pub(crate) fn set_book(&self, address: u64) {
+    pub(crate) fn set_wait_report(&self, address: u64) {
         self.at.atomic_u64(card::BOOK).store(address, Relaxed);
     }
 
@@ -600,7 +600,7 @@ impl RankBlock {
 
     /// The words of messages and bytes sent and messages kept, for the engine of the first shard to
     /// write ([`tally`] reads those of all).
-    pub(crate) fn tally(&self) -> Segment {
+    pub(crate) fn sent_totals(&self) -> Segment {
         self.at
             .part(card::SENT_MESSAGES, card::EVENTS - card::SENT_MESSAGES)
     }

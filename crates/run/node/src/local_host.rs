@@ -22,12 +22,12 @@ use crate::sys::{self, ForkSide};
 /// Of each name whether it is this host's. `ask`: of those that are no addresses the system is
 /// asked, as whoever starts processes on hosts by their names would. The calling process has one
 /// thread.
-pub fn are_own(names: &[&str], ask: bool) -> Vec<bool> {
+pub fn which_are_local(names: &[&str], ask: bool) -> Vec<bool> {
     let interfaces = addresses::interfaces().unwrap_or_default();
     let by_address = |name: &&str| {
         name.parse()
             .ok()
-            .map(|address| leads_here(address, &interfaces))
+            .map(|address| is_local_route(address, &interfaces))
     };
     let known: Vec<Option<bool>> = names.iter().map(by_address).collect();
     let open = names
@@ -36,7 +36,7 @@ pub fn are_own(names: &[&str], ask: bool) -> Vec<bool> {
         .filter(|(_, known)| known.is_none());
     let open: Vec<&str> = open.map(|(name, _)| *name).collect();
     let asked = match ask && !open.is_empty() {
-        true => answers(&open, &|name| is_own(name, &interfaces)),
+        true => answers(&open, &|name| is_local(name, &interfaces)),
         false => Vec::new(),
     };
     let mut asked = asked.into_iter();
@@ -46,7 +46,7 @@ pub fn are_own(names: &[&str], ask: bool) -> Vec<bool> {
         .collect()
 }
 
-fn leads_here(address: IpAddr, interfaces: &[Interface]) -> bool {
+fn is_local_route(address: IpAddr, interfaces: &[Interface]) -> bool {
     address.is_loopback()
         || interfaces
             .iter()
@@ -55,12 +55,15 @@ fn leads_here(address: IpAddr, interfaces: &[Interface]) -> bool {
 
 /// Whether all that a name stands for leads here: of another host's the address of a bridge may
 /// that every host has.
-fn is_own(name: &str, interfaces: &[Interface]) -> bool {
+fn is_local(name: &str, interfaces: &[Interface]) -> bool {
     let Ok(found) = (name, 0).to_socket_addrs() else {
         return false;
     };
     let found: Vec<IpAddr> = found.map(|socket| socket.ip()).collect();
-    !found.is_empty() && found.iter().all(|address| leads_here(*address, interfaces))
+    !found.is_empty()
+        && found
+            .iter()
+            .all(|address| is_local_route(*address, interfaces))
 }
 
 /// What another process finds out of these in time, in their order: those behind one that takes too
@@ -128,9 +131,12 @@ mod tests {
         names.extend(["127.0.0.9", "localhost", "203.0.113.7", "no-such.invalid"]);
         let mut wanted = vec![true; names.len()];
         wanted[names.len() - 2..].fill(false);
-        assert_eq!(are_own(&names, true), wanted, "{names:?}");
+        assert_eq!(which_are_local(&names, true), wanted, "{names:?}");
         // To a command of the user's own a name may mean anything.
-        assert_eq!(are_own(&["127.0.0.9", "localhost"], false), [true, false]);
+        assert_eq!(
+            which_are_local(&["127.0.0.9", "localhost"], false),
+            [true, false]
+        );
     }
 
     #[test]

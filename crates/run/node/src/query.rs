@@ -2,13 +2,13 @@
 //! other (docs/reference/job.md, D13 and D14).
 
 use crate::error::Result;
-use crate::rank_messages::{MessageReader, MessageWriter, damaged};
+use crate::rank_messages::{MessageReader, MessageWriter, malformed};
 
 /// Who wants to know what ranks show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueryId {
     /// The node where it was asked.
-    pub at: u32,
+    pub node: u32,
     /// Which of those who ask there.
     pub number: u32,
 }
@@ -18,7 +18,7 @@ pub struct QueryId {
 pub enum Query {
     /// What each does and waits for.
     #[default]
-    Standing,
+    State,
     /// What each has used and sent so far.
     Load,
     /// The host's clock: its agent answers itself.
@@ -31,9 +31,9 @@ pub enum Query {
     /// All that they record, from the beginning to their end, in a job that is traced as a whole.
     All,
     /// Nothing any more: who asked has gone.
-    NoMore,
+    Cancel,
     /// What a command says of them, in its own words.
-    Page(RemoteCommand, OutputFormat),
+    Command(RemoteCommand, OutputFormat),
 }
 
 /// A command that can be asked for on another host.
@@ -55,7 +55,7 @@ pub enum RemoteCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
     /// For people.
-    Words,
+    Text,
     /// For programs.
     Json,
 }
@@ -66,7 +66,7 @@ impl OutputFormat {
         if asked {
             OutputFormat::Json
         } else {
-            OutputFormat::Words
+            OutputFormat::Text
         }
     }
 }
@@ -74,35 +74,35 @@ impl OutputFormat {
 impl Query {
     fn code(self) -> (u8, u32) {
         match self {
-            Query::Standing => (0, 0),
+            Query::State => (0, 0),
             Query::Load => (1, 0),
             Query::Clock => (2, 0),
             Query::Records { ms } => (3, ms),
-            Query::NoMore => (4, 0),
+            Query::Cancel => (4, 0),
             Query::All => (5, 0),
-            Query::Page(RemoteCommand::Gate(rank), OutputFormat::Words) => (6, rank),
-            Query::Page(RemoteCommand::Gate(rank), OutputFormat::Json) => (7, rank),
-            Query::Page(RemoteCommand::Rail, form) => (8, form as u32),
-            Query::Page(RemoteCommand::Paces, form) => (9, form as u32),
-            Query::Page(RemoteCommand::Background, form) => (10, form as u32),
-            Query::Page(RemoteCommand::Map, form) => (11, form as u32),
+            Query::Command(RemoteCommand::Gate(rank), OutputFormat::Text) => (6, rank),
+            Query::Command(RemoteCommand::Gate(rank), OutputFormat::Json) => (7, rank),
+            Query::Command(RemoteCommand::Rail, form) => (8, form as u32),
+            Query::Command(RemoteCommand::Paces, form) => (9, form as u32),
+            Query::Command(RemoteCommand::Background, form) => (10, form as u32),
+            Query::Command(RemoteCommand::Map, form) => (11, form as u32),
         }
     }
 
     fn of_code(kind: u8, ms: u32) -> Option<Self> {
         let wish = match kind {
-            0 => Query::Standing,
+            0 => Query::State,
             1 => Query::Load,
             2 => Query::Clock,
             3 => Query::Records { ms },
-            4 => Query::NoMore,
+            4 => Query::Cancel,
             5 => Query::All,
-            6 => Query::Page(RemoteCommand::Gate(ms), OutputFormat::Words),
-            7 => Query::Page(RemoteCommand::Gate(ms), OutputFormat::Json),
-            8 => Query::Page(RemoteCommand::Rail, OutputFormat::json_if(ms == 1)),
-            9 => Query::Page(RemoteCommand::Paces, OutputFormat::json_if(ms == 1)),
-            10 => Query::Page(RemoteCommand::Background, OutputFormat::json_if(ms == 1)),
-            11 => Query::Page(RemoteCommand::Map, OutputFormat::json_if(ms == 1)),
+            6 => Query::Command(RemoteCommand::Gate(ms), OutputFormat::Text),
+            7 => Query::Command(RemoteCommand::Gate(ms), OutputFormat::Json),
+            8 => Query::Command(RemoteCommand::Rail, OutputFormat::json_if(ms == 1)),
+            9 => Query::Command(RemoteCommand::Paces, OutputFormat::json_if(ms == 1)),
+            10 => Query::Command(RemoteCommand::Background, OutputFormat::json_if(ms == 1)),
+            11 => Query::Command(RemoteCommand::Map, OutputFormat::json_if(ms == 1)),
             _ => return None,
         };
         (wish.code().1 == ms).then_some(wish)
@@ -126,27 +126,27 @@ impl Query {
     }
 }
 
-pub(crate) fn put_asked(writer: MessageWriter, asked: &QueryId) -> MessageWriter {
+pub(crate) fn put_query_id(writer: MessageWriter, asked: &QueryId) -> MessageWriter {
     writer
-        .raw(asked.at.to_le_bytes())
+        .raw(asked.node.to_le_bytes())
         .raw(asked.number.to_le_bytes())
 }
 
-pub(crate) fn asked(r: &mut MessageReader<'_>) -> Result<QueryId> {
+pub(crate) fn read_query_id(r: &mut MessageReader<'_>) -> Result<QueryId> {
     Ok(QueryId {
-        at: r.u32()?,
+        node: r.u32()?,
         number: r.u32()?,
     })
 }
 
-pub(crate) fn put_wish(writer: MessageWriter, wish: Query) -> MessageWriter {
+pub(crate) fn put_query(writer: MessageWriter, wish: Query) -> MessageWriter {
     let (kind, ms) = wish.code();
     writer.raw([kind]).raw(ms.to_le_bytes())
 }
 
-pub(crate) fn wish(r: &mut MessageReader<'_>) -> Result<Query> {
+pub(crate) fn read_query(r: &mut MessageReader<'_>) -> Result<Query> {
     let ([kind], ms) = (r.raw()?, r.u32()?);
-    Query::of_code(kind, ms).ok_or_else(|| damaged("nobody can look for that"))
+    Query::of_code(kind, ms).ok_or_else(|| malformed("nobody can look for that"))
 }
 
 #[cfg(test)]
@@ -156,20 +156,20 @@ mod tests {
     #[test]
     fn a_wish_is_read_as_it_was_told_and_what_is_none_is_refused() {
         for wish in [
-            Query::Standing,
+            Query::State,
             Query::Load,
             Query::Clock,
             Query::Records { ms: 5000 },
             Query::Records { ms: 0 },
-            Query::NoMore,
+            Query::Cancel,
             Query::All,
-            Query::Page(RemoteCommand::Gate(7), OutputFormat::Words),
-            Query::Page(RemoteCommand::Gate(0), OutputFormat::Json),
-            Query::Page(RemoteCommand::Rail, OutputFormat::Json),
-            Query::Page(RemoteCommand::Paces, OutputFormat::Words),
-            Query::Page(RemoteCommand::Background, OutputFormat::Json),
-            Query::Page(RemoteCommand::Map, OutputFormat::Words),
-            Query::Page(RemoteCommand::Map, OutputFormat::Json),
+            Query::Command(RemoteCommand::Gate(7), OutputFormat::Text),
+            Query::Command(RemoteCommand::Gate(0), OutputFormat::Json),
+            Query::Command(RemoteCommand::Rail, OutputFormat::Json),
+            Query::Command(RemoteCommand::Paces, OutputFormat::Text),
+            Query::Command(RemoteCommand::Background, OutputFormat::Json),
+            Query::Command(RemoteCommand::Map, OutputFormat::Text),
+            Query::Command(RemoteCommand::Map, OutputFormat::Json),
         ] {
             assert_eq!(Query::of_word(&wish.word()), Some(wish));
         }

@@ -20,7 +20,7 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::layout::{self, RankBlock, WorldShape};
 use crate::query::Query;
-use crate::rank_messages::{ToAgent, ToRank, damaged};
+use crate::rank_messages::{ToAgent, ToRank, malformed};
 use crate::snapshot::{self, DetailedSnapshot};
 use crate::sys::ReceivedMessage;
 use crate::{limits, memory_file, new_networks, printable, program_map, sys, trusted_peer};
@@ -86,8 +86,12 @@ impl QueryClient {
 /// # Errors
 /// It cannot be left alone: why, with the hosts. [`Error::Timeout`] where a host of the job does
 /// not answer, and so nothing changes.
-pub fn drain(name: &agent_discovery::AgentSocketName, network: IpNet, drained: bool) -> Result<()> {
-    let message = ToAgent::Drain { network, drained };
+pub fn disable_network(
+    name: &agent_discovery::AgentSocketName,
+    network: IpNet,
+    drained: bool,
+) -> Result<()> {
+    let message = ToAgent::DisableNetwork { network, drained };
     let late = "a host of the job does not answer, so nothing has changed; somebody may have stopped it (garonne who)";
     match ask_on(
         name,
@@ -96,7 +100,7 @@ pub fn drain(name: &agent_discovery::AgentSocketName, network: IpNet, drained: b
     )?
     .message
     {
-        ToRank::Heard => Ok(()),
+        ToRank::Acknowledged => Ok(()),
         ToRank::Refused { code, text } => Err(refusal(&code, text)),
         other => Err(unexpected(&other)),
     }
@@ -107,13 +111,13 @@ pub fn drain(name: &agent_discovery::AgentSocketName, network: IpNet, drained: b
 ///
 /// # Errors
 /// The job's table of hosts is damaged.
-pub fn places(visit: &QueryClient) -> Result<Vec<HostEndpoint>> {
+pub fn host_endpoints(visit: &QueryClient) -> Result<Vec<HostEndpoint>> {
     let (Some((shape, board)), Some(file)) = (&visit.world, &visit.file) else {
         return Ok(Vec::new());
     };
     let atlas = memory_file::atlas(file.as_fd(), shape)?;
     let mut places = (0..atlas.nodes())
-        .map(|node| atlas.place(node))
+        .map(|node| atlas.endpoint(node))
         .collect::<Result<Vec<_>>>()?;
     new_networks::complete(&mut places, &new_networks::read(board));
     Ok(places)
@@ -143,7 +147,7 @@ fn in_time(mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
 /// # Errors
 /// As [`endpoints`].
 pub fn gets_network(visit: &QueryClient, network: &IpNet) -> Result<bool> {
-    in_time(|| Ok(is_on(&places(visit)?, network)))
+    in_time(|| Ok(is_on(&host_endpoints(visit)?, network)))
 }
 
 /// Refuses what a process has sent that does not speak for this job.
@@ -231,15 +235,15 @@ pub struct JobAnswers {
 /// # Errors
 /// [`Error::Timeout`] where the agent of this host does not answer; one of another version knows no
 /// such question.
-pub fn around(name: &agent_discovery::AgentSocketName, wish: Query) -> Result<JobAnswers> {
+pub fn query_all_hosts(name: &agent_discovery::AgentSocketName, wish: Query) -> Result<JobAnswers> {
     let until = Instant::now() + limits::LOOK_WAIT;
-    let answer = ask_on(name, &ToAgent::Look(wish), AGENT_ALONE)?;
+    let answer = ask_on(name, &ToAgent::Query(wish), AGENT_ALONE)?;
     match answer.message {
-        ToRank::Looking { node } => {
+        ToRank::QueryStarted { node } => {
             let bytes = content(answer.fds, limits::RANKS_MAX as usize * 4)?;
             let (nodes, rest) = bytes.as_chunks();
             if !rest.is_empty() {
-                return Err(damaged("it ends in the middle of a number"));
+                return Err(malformed("it ends in the middle of a number"));
             }
             Ok(JobAnswers {
                 name: name.clone(),
@@ -259,7 +263,7 @@ fn content(fds: Vec<OwnedFd>, most: usize) -> Result<Vec<u8>> {
     let fd = fds
         .into_iter()
         .next()
-        .ok_or_else(|| damaged("it lacks a file"))?;
+        .ok_or_else(|| malformed("it lacks a file"))?;
     let size = rustix::fs::fstat(&fd).map_or(0, |about| about.st_size.max(0) as usize);
     let most = most.min(size);
     let mut bytes = vec![0; most];
@@ -360,7 +364,9 @@ impl JobAnswers {
         };
         believe(&self.name, &reply)?;
         match decode(&reply)? {
-            ToRank::Seen { node } => Ok(Some((node, content(reply.fds, limits::LOOK_BYTES_MAX)))),
+            ToRank::QueryResult { node } => {
+                Ok(Some((node, content(reply.fds, limits::LOOK_BYTES_MAX))))
+            }
             other => Err(unexpected(&other)),
         }
     }
@@ -375,7 +381,7 @@ fn seen_of(node: u32, of_rank: &[u32], bytes: &[u8]) -> Result<Vec<DetailedSnaps
         .iter()
         .all(|seen| is_own(seen) && ranks.insert(seen.rank.rank))
     {
-        return Err(damaged("it speaks for ranks that are not its own"));
+        return Err(malformed("it speaks for ranks that are not its own"));
     }
     Ok(all)
 }
@@ -384,7 +390,7 @@ fn seen_of(node: u32, of_rank: &[u32], bytes: &[u8]) -> Result<Vec<DetailedSnaps
 ///
 /// # Errors
 /// [`Error::Timeout`] where it does not answer: somebody may have stopped it.
-pub fn visit(name: &agent_discovery::AgentSocketName) -> Result<QueryClient> {
+pub fn attach(name: &agent_discovery::AgentSocketName) -> Result<QueryClient> {
     let AgentAnswer {
         message, fds, user, ..
     } = ask_on(name, &ToAgent::Attach, AGENT_ALONE)?;
@@ -407,7 +413,7 @@ pub fn visit(name: &agent_discovery::AgentSocketName) -> Result<QueryClient> {
                 && shape.nodes > 1
             {
                 let atlas = memory_file::atlas(file.as_fd(), shape)?;
-                let name = |node| atlas.place(node).map(|place| place.name);
+                let name = |node| atlas.endpoint(node).map(|place| place.name);
                 hosts = (0..atlas.nodes()).map(name).collect::<Result<_>>()?;
             }
             Ok(QueryClient {
@@ -433,7 +439,9 @@ mod tests {
     use super::*;
 
     fn look_of(ranks: &[u32]) -> Vec<u8> {
-        let unseen = ranks.iter().map(|rank| DetailedSnapshot::unseen(*rank));
+        let unseen = ranks
+            .iter()
+            .map(|rank| DetailedSnapshot::unavailable(*rank));
         snapshot::encode(&unseen.collect::<Vec<_>>())
     }
 

@@ -15,7 +15,7 @@ pub mod settings;
 mod shards;
 pub use allowed_networks::ENV_NETWORKS;
 pub use bulk_transports::ENV_RAILS;
-pub use environment::{PublishedState, RankEnvironment, poll_place};
+pub use environment::{PublishedState, RankEnvironment, poll_slot};
 use idle_cores::IdleCores;
 use node_peers::SegmentPeers;
 pub use settings::{
@@ -80,7 +80,7 @@ pub struct Rank {
 #[derive(Clone, Debug)]
 pub struct JobHosts {
     /// The ranks that share this one's node, itself included, in order.
-    pub near: Vec<u32>,
+    pub local_ranks: Vec<u32>,
     /// The name of this rank's host, which no other of the job has.
     pub name: String,
 }
@@ -89,10 +89,10 @@ impl Rank {
     /// Joins the job that the environment names, or starts a world of one.
     pub fn enter() -> Result<Self> {
         match AgentClient::from_env()? {
-            Some(client) => Self::of_job(Arc::new(client)),
+            Some(client) => Self::enter_job(Arc::new(client)),
             None => {
                 warn_of_unknown_settings();
-                Self::alone()
+                Self::enter_singleton()
             }
         }
     }
@@ -111,10 +111,10 @@ impl Rank {
         })
     }
 
-    fn of_job(client: Arc<AgentClient>) -> Result<Self> {
+    fn enter_job(client: Arc<AgentClient>) -> Result<Self> {
         let world = client.world();
         let (built_in, loaded) = Self::strategy(world.size)?;
-        let wish = background()?;
+        let wish = async_progress_setting()?;
         crash::watch(&client)?;
         let mut rail =
             ShmRail::new(Arc::new(SegmentPeers::new(client.clone()))).map_err(no_rail)?;
@@ -125,8 +125,10 @@ impl Rank {
         }
         let shown = Arc::new(PublishedState::new(client.clone()));
         let tracer = Arc::new(TraceRecorder::new(client.clone(), shown.book()));
-        client.card(world.rank).set_book(shown.book().address());
-        tracer.introduce();
+        client
+            .rank_block(world.rank)
+            .set_wait_report(shown.book().address());
+        tracer.publish_program();
         let helpers = std::env::var(ENV_HELPERS).ok();
         let helpers = helpers.and_then(|cpus| CpuSet::parse(&cpus));
         let place = RankEnvironment {
@@ -153,19 +155,21 @@ impl Rank {
                 _ => None,
             },
         };
-        client.card(world.rank).set_paces(rail.paces_at() as u64);
+        client
+            .rank_block(world.rank)
+            .set_protocol_tuner(rail.paces_at() as u64);
         let (rail, hosts) = match outward {
             None => (ComposedRail::of_node(rail), None),
             Some(mut outward) => {
                 let hosts = outward.hosts;
                 if let Some(loaded) = &loaded {
-                    outward.rail.consult(loaded.clone());
+                    outward.transport.consult(loaded.clone());
                 }
                 client
-                    .card(world.rank)
-                    .set_links(outward.rail.shown_at() as u64);
-                let mut rail = ComposedRail::new(rail, outward.rail, outward.near);
-                rail.join(outward.beside);
+                    .rank_block(world.rank)
+                    .set_remote_links(outward.transport.shown_at() as u64);
+                let mut rail = ComposedRail::new(rail, outward.transport, outward.local_ranks);
+                rail.join(outward.local_tcp);
                 rail.watch_from(helpers.clone().unwrap_or_else(allowed).iter());
                 (rail, (world.nodes > 1).then_some(hosts))
             }
@@ -182,14 +186,14 @@ impl Rank {
             || ActiveStrategy::BuiltIn(built_in),
             |loaded| ActiveStrategy::Module(loaded.at() as u64),
         );
-        client.card(world.rank).set_followed(followed);
-        shard.show_in(client.card(world.rank).tally());
+        client.rank_block(world.rank).set_strategy(followed);
+        shard.show_in(client.rank_block(world.rank).sent_totals());
         client
-            .card(world.rank)
+            .rank_block(world.rank)
             .set_counters(shard.counters() as u64);
         client
-            .card(world.rank)
-            .set_events(shard.events().address() as u64);
+            .rank_block(world.rank)
+            .set_event_ring(shard.events().address() as u64);
         let further = ShardFactory::new(
             Some(client.clone()),
             place.clone(),
@@ -204,8 +208,8 @@ impl Rank {
             host.lend_hands(helpers);
         } else {
             client
-                .card(world.rank)
-                .set_background(AsyncProgressState::Off);
+                .rank_block(world.rank)
+                .set_async_progress(AsyncProgressState::Off);
         }
         Ok(Self {
             host,
@@ -218,7 +222,7 @@ impl Rank {
         })
     }
 
-    fn alone() -> Result<Self> {
+    fn enter_singleton() -> Result<Self> {
         // There is nobody to send anything to; a setting that is wrong is one all the same.
         let (built_in, loaded) = Self::strategy(1)?;
         bulk_transports::BulkTransports::from_environment()?;
@@ -273,7 +277,7 @@ impl Rank {
                 std::thread::sleep(limits::LEAVE_LOOK);
             }
         }
-        while self.hosts.is_some() && self.is_owed() {
+        while self.hosts.is_some() && self.has_unacknowledged() {
             self.host.progress();
             std::thread::sleep(limits::LEAVE_LOOK);
         }
@@ -320,7 +324,7 @@ impl Rank {
 
     /// Whether a rank of another host that has not ended still waits for something that has not
     /// left this process's host.
-    fn is_owed(&self) -> bool {
+    fn has_unacknowledged(&self) -> bool {
         let Some(client) = &self.client else {
             return false;
         };
@@ -329,7 +333,7 @@ impl Rank {
             .inspect(|shard| shard.rail().tcp().map_or(Vec::new(), |tcp| tcp.owed()));
         owed.iter().any(|peer| {
             matches!(
-                client.card(*peer).state(),
+                client.rank_block(*peer).state(),
                 RankState::Absent | RankState::Running
             )
         })
@@ -340,14 +344,14 @@ impl Rank {
         let client = self.client.as_ref();
         client.is_some_and(|client| {
             matches!(
-                client.card(peer).state(),
+                client.rank_block(peer).state(),
                 RankState::Finalized | RankState::Gone
             )
         })
     }
 
     /// Tells the agent that this rank, after [`Rank::leave`], is in use again.
-    pub fn come_back(&self) -> Result<()> {
+    pub fn reenter(&self) -> Result<()> {
         self.inspect(&mut |shard| shard.take_up());
         self.client
             .as_ref()
@@ -378,16 +382,16 @@ fn warn_of_unknown_settings() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AsyncProgressSetting {
     Off,
-    On,
+    WhenUseful,
     Always,
 }
 
-fn background() -> Result<AsyncProgressSetting> {
-    background_of(&std::env::var_os(ENV_BACKGROUND).unwrap_or_default())
+fn async_progress_setting() -> Result<AsyncProgressSetting> {
+    async_progress_setting_of(&std::env::var_os(ENV_BACKGROUND).unwrap_or_default())
 }
 
-fn background_of(said: &OsStr) -> Result<AsyncProgressSetting> {
-    wish(&said.to_string_lossy()).ok_or_else(|| {
+fn async_progress_setting_of(said: &OsStr) -> Result<AsyncProgressSetting> {
+    parse_async_progress(&said.to_string_lossy()).ok_or_else(|| {
         Error::misuse(
             codes::G0225,
             format!("{ENV_BACKGROUND}={said:?}; there are: 0, 1, always"),
@@ -396,11 +400,11 @@ fn background_of(said: &OsStr) -> Result<AsyncProgressSetting> {
 }
 
 /// What is wished for by this word, if it is one.
-fn wish(said: &str) -> Option<AsyncProgressSetting> {
+fn parse_async_progress(said: &str) -> Option<AsyncProgressSetting> {
     match said.trim().to_ascii_lowercase().as_str() {
         "0" | "off" | "no" => Some(AsyncProgressSetting::Off),
         "always" => Some(AsyncProgressSetting::Always),
-        "" | "1" | "on" | "yes" => Some(AsyncProgressSetting::On),
+        "" | "1" | "on" | "yes" => Some(AsyncProgressSetting::WhenUseful),
         _ => None,
     }
 }
@@ -472,15 +476,15 @@ mod tests {
     #[test]
     fn only_what_there_is_can_be_wished_for() {
         for (said, wanted) in [
-            ("", AsyncProgressSetting::On),
-            (" 1", AsyncProgressSetting::On),
+            ("", AsyncProgressSetting::WhenUseful),
+            (" 1", AsyncProgressSetting::WhenUseful),
             ("Off", AsyncProgressSetting::Off),
             ("always", AsyncProgressSetting::Always),
         ] {
-            assert_eq!(wish(said), Some(wanted), "{said}");
+            assert_eq!(parse_async_progress(said), Some(wanted), "{said}");
         }
         for said in ["2", "maybe", "alway", "true"] {
-            assert_eq!(wish(said), None, "{said}");
+            assert_eq!(parse_async_progress(said), None, "{said}");
         }
     }
 

@@ -15,7 +15,7 @@ use crate::codes;
 use crate::crash::{self, CrashReport};
 use crate::error::{Error, Result};
 use crate::limits::MESSAGE_BYTES_MAX;
-use crate::query::{self, Query, put_wish};
+use crate::query::{self, Query, put_query};
 use crate::registration_secret::RegistrationSecret;
 
 /// Protocols that this side speaks.
@@ -67,10 +67,10 @@ pub(crate) fn network(r: &mut MessageReader<'_>) -> Result<IpNet> {
     let address = match r.raw::<1>()? {
         [4] => IpAddr::from(r.raw::<4>()?),
         [6] => IpAddr::from(r.raw::<16>()?),
-        _ => return Err(damaged("an address is of no known kind")),
+        _ => return Err(malformed("an address is of no known kind")),
     };
     let [bits] = r.raw()?;
-    IpNet::new(address, bits).map_err(|_| damaged("a network has more bits than its address"))
+    IpNet::new(address, bits).map_err(|_| malformed("a network has more bits than its address"))
 }
 
 /// From a rank (or a tool that asks about the job) to the agent.
@@ -123,19 +123,19 @@ pub enum ToAgent {
     /// Answered when all ranks of the world have sent it.
     Fence,
     /// A rank of another host is to call this one, which does not reach it.
-    Call {
+    ReverseConnect {
         /// That rank.
         peer: u32,
         /// For bulk data, not for packets.
         bulk: bool,
     },
     /// A rank of another host does not reach this one, nor this one it.
-    Apart {
+    Unreachable {
         /// That rank.
         peer: u32,
     },
     /// A rank of another host, and why this one cannot have a connection to it, which ends the job.
-    Refused {
+    ConnectionRefused {
         /// That rank.
         peer: u32,
         /// Code for `garonne explain`.
@@ -146,19 +146,19 @@ pub enum ToAgent {
     /// A signal ends this rank, which stands still until the agent says on its card that it may
     /// end.
     Crashed(CrashReport),
-    /// A tool wants a network out of use between hosts, or in use again; answered with `Heard`.
-    /// Carries the agent's end of a private socket.
-    Drain {
+    /// A tool wants a network out of use between hosts, or in use again; answered with
+    /// `Acknowledged`. Carries the agent's end of a private socket.
+    DisableNetwork {
         /// The network.
         network: IpNet,
         /// Out of use.
         drained: bool,
     },
     /// What this rank records for readers after its death. Carries the memory file.
-    Recorder,
-    /// A tool asks what the ranks of all other hosts show; answered with `Looking`, and then with
-    /// `Seen` for each that answers. Carries the agent's end of a private socket.
-    Look(Query),
+    FlightRecorder,
+    /// A tool asks what the ranks of all other hosts show; answered with `QueryStarted`, and then
+    /// with `QueryResult` for each that answers. Carries the agent's end of a private socket.
+    Query(Query),
 }
 
 /// From the agent to a rank or tool.
@@ -172,7 +172,7 @@ pub enum ToRank {
         rank: u32,
     },
     /// The process should be a world of one: it was started by a rank, and is not one itself.
-    Alone,
+    Singleton,
     /// Not registered.
     Refused {
         /// Code for `garonne explain`.
@@ -188,7 +188,7 @@ pub enum ToRank {
     /// Answer to `Fence`.
     Fenced,
     /// Answer to `Abort` of a rank that another launcher started: what is to be said of it is said.
-    Heard,
+    Acknowledged,
     /// Answer to `Attach`. Carries the memory file of the newest world, if there is one.
     Attached {
         /// Command line of the job.
@@ -204,14 +204,14 @@ pub enum ToRank {
         /// When the job was started, in seconds since 1970; 0: not known.
         started_s: u64,
     },
-    /// Answer to `Look`: the other hosts are asked. Carries a file with the node of each rank, 32
+    /// Answer to `Query`: the other hosts are asked. Carries a file with the node of each rank, 32
     /// bits each.
-    Looking {
+    QueryStarted {
         /// The node of the agent that is asked.
         node: u32,
     },
     /// What the ranks of a host show (`snapshot`), in the file that this carries.
-    Seen {
+    QueryResult {
         /// The host.
         node: u32,
     },
@@ -229,19 +229,19 @@ pub enum LauncherMessage {
         broadcast: bool,
     },
     /// A world of a traced job begins. Carries its memory file.
-    World,
+    NewWorld,
     /// The agent speaks with that of a node by this connection from now on. Carries its socket.
-    Line {
+    AgentConnection {
         /// The other one's node.
         node: u32,
     },
     /// The job has ended badly. Carries the memory file of its newest world on this host.
-    Remains {
+    FlightRecording {
         /// The rank that is to blame, if one is.
         rank: Option<u32>,
     },
     /// What a rank recorded. Carries the memory file.
-    Recorder {
+    FlightRecorder {
         /// The rank.
         rank: u32,
         /// Its process.
@@ -255,7 +255,7 @@ pub enum LauncherMessage {
 }
 
 /// Texts longer than a message are cut at a character.
-pub(crate) fn cut(text: &str) -> String {
+pub(crate) fn truncate(text: &str) -> String {
     let mut end = text.len().min(MESSAGE_BYTES_MAX - 64);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -298,7 +298,7 @@ impl<'a> MessageReader<'a> {
         let protocol = u16::from_le_bytes(reader.raw()?);
         let kind = u16::from_le_bytes(reader.raw()?);
         if magic != MAGIC {
-            return Err(damaged("it does not begin as one"));
+            return Err(malformed("it does not begin as one"));
         }
         let spoken = PROTOCOLS.agree((protocol, protocol).into()).is_ok();
         if !spoken && !IN_ALL.contains(&kind) {
@@ -314,7 +314,7 @@ impl<'a> MessageReader<'a> {
         let (head, rest) = self
             .rest
             .split_first_chunk::<N>()
-            .ok_or_else(|| damaged("it is too short"))?;
+            .ok_or_else(|| malformed("it is too short"))?;
         self.rest = rest;
         Ok(*head)
     }
@@ -332,7 +332,7 @@ impl<'a> MessageReader<'a> {
         let (head, rest) = self
             .rest
             .split_at_checked(len)
-            .ok_or_else(|| damaged("a length reaches beyond its end"))?;
+            .ok_or_else(|| malformed("a length reaches beyond its end"))?;
         self.rest = rest;
         Ok(head)
     }
@@ -357,12 +357,12 @@ impl<'a> MessageReader<'a> {
     pub(crate) fn end<T>(self, value: T) -> Result<T> {
         match self.rest.is_empty() {
             true => Ok(value),
-            false => Err(damaged("it is too long")),
+            false => Err(malformed("it is too long")),
         }
     }
 }
 
-pub(crate) fn damaged(why: &str) -> Error {
+pub(crate) fn malformed(why: &str) -> Error {
     Error::peer(codes::G0209, format!("a control message is damaged: {why}"))
 }
 
@@ -398,16 +398,16 @@ impl ToAgent {
             ToAgent::Get { key } => MessageWriter::new(7).bytes(key.as_bytes()),
             ToAgent::Fence => MessageWriter::new(8),
             ToAgent::Resumed => MessageWriter::new(9),
-            ToAgent::Call { peer, bulk } => MessageWriter::new(10)
+            ToAgent::ReverseConnect { peer, bulk } => MessageWriter::new(10)
                 .raw(peer.to_le_bytes())
                 .raw(u32::from(*bulk).to_le_bytes()),
-            ToAgent::Apart { peer } => MessageWriter::new(11).raw(peer.to_le_bytes()),
-            ToAgent::Drain { network, drained } => {
+            ToAgent::Unreachable { peer } => MessageWriter::new(11).raw(peer.to_le_bytes()),
+            ToAgent::DisableNetwork { network, drained } => {
                 put_network(MessageWriter::new(12), network).raw([u8::from(*drained)])
             }
-            ToAgent::Recorder => MessageWriter::new(16),
-            ToAgent::Look(wish) => put_wish(MessageWriter::new(13), *wish),
-            ToAgent::Refused { peer, code, text } => MessageWriter::new(14)
+            ToAgent::FlightRecorder => MessageWriter::new(16),
+            ToAgent::Query(wish) => put_query(MessageWriter::new(13), *wish),
+            ToAgent::ConnectionRefused { peer, code, text } => MessageWriter::new(14)
                 .raw(peer.to_le_bytes())
                 .bytes(code.as_bytes())
                 .bytes(text.as_bytes()),
@@ -441,24 +441,24 @@ impl ToAgent {
             7 => ToAgent::Get { key: r.text()? },
             8 => ToAgent::Fence,
             9 => ToAgent::Resumed,
-            10 => ToAgent::Call {
+            10 => ToAgent::ReverseConnect {
                 peer: r.u32()?,
                 bulk: r.u32()? != 0,
             },
-            11 => ToAgent::Apart { peer: r.u32()? },
-            12 => ToAgent::Drain {
+            11 => ToAgent::Unreachable { peer: r.u32()? },
+            12 => ToAgent::DisableNetwork {
                 network: network(&mut r)?,
                 drained: r.raw()? != [0],
             },
-            13 => ToAgent::Look(query::wish(&mut r)?),
-            16 => ToAgent::Recorder,
-            14 => ToAgent::Refused {
+            13 => ToAgent::Query(query::read_query(&mut r)?),
+            16 => ToAgent::FlightRecorder,
+            14 => ToAgent::ConnectionRefused {
                 peer: r.u32()?,
                 code: r.text()?,
                 text: r.text()?,
             },
             crash::KIND => ToAgent::Crashed(CrashReport::read(&mut r)?),
-            _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
+            _ => return Err(malformed(&format!("its kind {kind} is unknown"))),
         };
         r.end(value)
     }
@@ -478,13 +478,13 @@ impl ToRank {
                     .raw(protocol.to_le_bytes())
                     .raw(rank.to_le_bytes())
             }
-            ToRank::Alone => MessageWriter::new(102),
+            ToRank::Singleton => MessageWriter::new(102),
             ToRank::Refused { code, text } => MessageWriter::new(103)
                 .bytes(code.as_bytes())
                 .bytes(text.as_bytes()),
             ToRank::Value { value } => MessageWriter::new(104).bytes(value),
             ToRank::Fenced => MessageWriter::new(105),
-            ToRank::Heard => MessageWriter::new(107),
+            ToRank::Acknowledged => MessageWriter::new(107),
             ToRank::Attached {
                 command,
                 launcher,
@@ -499,8 +499,8 @@ impl ToRank {
                 .bytes(hosts.as_bytes())
                 .bytes(name.as_bytes())
                 .raw(started_s.to_le_bytes()),
-            ToRank::Looking { node } => MessageWriter::new(108).raw(node.to_le_bytes()),
-            ToRank::Seen { node } => MessageWriter::new(109).raw(node.to_le_bytes()),
+            ToRank::QueryStarted { node } => MessageWriter::new(108).raw(node.to_le_bytes()),
+            ToRank::QueryResult { node } => MessageWriter::new(109).raw(node.to_le_bytes()),
         }
         .0
     }
@@ -513,7 +513,7 @@ impl ToRank {
                 protocol: r.u16()?,
                 rank: r.u32()?,
             },
-            102 => ToRank::Alone,
+            102 => ToRank::Singleton,
             103 => ToRank::Refused {
                 code: r.text()?,
                 text: r.text()?,
@@ -522,7 +522,7 @@ impl ToRank {
                 value: r.bytes()?.to_vec(),
             },
             105 => ToRank::Fenced,
-            107 => ToRank::Heard,
+            107 => ToRank::Acknowledged,
             106 => ToRank::Attached {
                 command: r.text()?,
                 launcher: r.u32()?,
@@ -532,9 +532,9 @@ impl ToRank {
                 name: r.rest(MessageReader::text)?,
                 started_s: r.rest(|r| r.raw().map(u64::from_le_bytes))?,
             },
-            108 => ToRank::Looking { node: r.u32()? },
-            109 => ToRank::Seen { node: r.u32()? },
-            _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
+            108 => ToRank::QueryStarted { node: r.u32()? },
+            109 => ToRank::QueryResult { node: r.u32()? },
+            _ => return Err(malformed(&format!("its kind {kind} is unknown"))),
         };
         r.end(value)
     }
@@ -548,14 +548,16 @@ impl LauncherMessage {
                 .raw(signal.to_le_bytes())
                 .raw(u32::from(*broadcast).to_le_bytes()),
             LauncherMessage::Done { code } => MessageWriter::new(202).raw(code.to_le_bytes()),
-            LauncherMessage::World => MessageWriter::new(203),
-            LauncherMessage::Remains { rank } => {
+            LauncherMessage::NewWorld => MessageWriter::new(203),
+            LauncherMessage::FlightRecording { rank } => {
                 MessageWriter::new(205).raw(rank.unwrap_or(u32::MAX).to_le_bytes())
             }
-            LauncherMessage::Recorder { rank, process } => MessageWriter::new(206)
+            LauncherMessage::FlightRecorder { rank, process } => MessageWriter::new(206)
                 .raw(rank.to_le_bytes())
                 .raw(process.to_le_bytes()),
-            LauncherMessage::Line { node } => MessageWriter::new(204).raw(node.to_le_bytes()),
+            LauncherMessage::AgentConnection { node } => {
+                MessageWriter::new(204).raw(node.to_le_bytes())
+            }
         }
         .0
     }
@@ -568,19 +570,19 @@ impl LauncherMessage {
                 signal: r.u32()? as i32,
                 broadcast: r.u32()? != 0,
             },
-            203 => LauncherMessage::World,
-            205 => LauncherMessage::Remains {
+            203 => LauncherMessage::NewWorld,
+            205 => LauncherMessage::FlightRecording {
                 rank: Some(r.u32()?).filter(|rank| *rank != u32::MAX),
             },
-            206 => LauncherMessage::Recorder {
+            206 => LauncherMessage::FlightRecorder {
                 rank: r.u32()?,
                 process: r.u32()?,
             },
-            204 => LauncherMessage::Line { node: r.u32()? },
+            204 => LauncherMessage::AgentConnection { node: r.u32()? },
             202 => LauncherMessage::Done {
                 code: r.u32()? as i32,
             },
-            _ => return Err(damaged(&format!("its kind {kind} is unknown"))),
+            _ => return Err(malformed(&format!("its kind {kind} is unknown"))),
         };
         r.end(value)
     }

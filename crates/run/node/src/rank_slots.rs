@@ -49,7 +49,7 @@ pub fn place(job: &Job, here: &[u32]) -> Option<Result<PlacementClaim>> {
             Error::misuse(codes::G0211, format!("rank {rank} of the rank file: {why}"))
         })
     });
-    Some(sets.collect::<Result<Vec<_>>>().map(cpu_claims::pin))
+    Some(sets.collect::<Result<Vec<_>>>().map(cpu_claims::pin_ranks))
 }
 
 /// The CPUs of a place; all for an empty one.

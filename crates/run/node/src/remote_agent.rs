@@ -31,7 +31,7 @@ use crate::rank_slots;
 /// Does the errand on standard input. Returns the exit code of this process, which nobody but the
 /// one who started it sees.
 pub fn serve() -> i32 {
-    match serve_errand() {
+    match serve_bootstrap() {
         Ok(code) => code,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "{error}");
@@ -40,22 +40,22 @@ pub fn serve() -> i32 {
     }
 }
 
-fn serve_errand() -> Result<i32> {
-    let errand = read_errand(std::io::stdin().lock())?;
+fn serve_bootstrap() -> Result<i32> {
+    let errand = read_bootstrap(std::io::stdin().lock())?;
     let house = trusted::house(errand.secret.clone(), errand.job.to_ne_bytes(), errand.node);
     let until = Instant::now() + BUSY_WAIT;
     let input = std::io::stdin();
     let whom = ConnectTarget {
         node: errand.parent,
-        name: &errand.above,
+        name: &errand.parent_name,
         port: errand.port,
-        busy: BUSY_WAIT,
-        sender: Some(input.as_fd()),
+        busy_retry: BUSY_WAIT,
+        starter: Some(input.as_fd()),
     };
     loop {
-        let (mut line, reached) = call(&house, &errand.addresses, &whom)?;
+        let (mut line, reached) = connect_to(&house, &errand.addresses, &whom)?;
         match receive_job(&mut line)? {
-            Some(job) => return obey(errand, job, line, (reached, AgentOrigin::Started)),
+            Some(job) => return run_as_agent(errand, job, line, (reached, AgentOrigin::Started)),
             // It was answered, but its proof came when its place was gone.
             None if Instant::now() < until => {}
             None => return Err(closed()),
@@ -74,24 +74,24 @@ pub(crate) enum AgentOrigin {
     /// environment.
     Started,
     /// Its host has joined: they run as this process does.
-    Guest,
+    Joined,
 }
 
 /// Is told the job on the line that a host which joins has made, and runs its part of it. Returns
 /// the code of this process.
 pub(crate) fn join(errand: AgentBootstrap, mut line: Trusted, reached: IpAddr) -> Result<i32> {
     let job = receive_job(&mut line)?.ok_or_else(closed)?;
-    obey(errand, job, line, (reached, AgentOrigin::Guest))
+    run_as_agent(errand, job, line, (reached, AgentOrigin::Joined))
 }
 
 /// Runs this node's part of the job that the first agent has told on its line.
-fn obey(
+fn run_as_agent(
     errand: AgentBootstrap,
     mut job: Job,
     line: Trusted,
     (reached, manner): (IpAddr, AgentOrigin),
 ) -> Result<i32> {
-    if manner == AgentOrigin::Guest {
+    if manner == AgentOrigin::Joined {
         job.env = Some(rank_start::environment_of_guest(
             job.env.take().unwrap_or_default(),
         ));
@@ -108,7 +108,7 @@ fn obey(
     let ranks = job.ranks_of(errand.node);
     let placed = match rank_slots::place(&job, &ranks) {
         Some(placed) => placed,
-        None => Ok(cpu_claims::place(ranks.len() as u32, &job.policy)),
+        None => Ok(cpu_claims::place_ranks(ranks.len() as u32, &job.policy)),
     };
     // The claim on the CPUs lasts as long as the job.
     if let Err(Error::Misuse { text, .. }) = &placed {
@@ -126,7 +126,7 @@ fn obey(
         parent: errand.parent,
         reached,
         port: errand.port,
-        guest: manner == AgentOrigin::Guest,
+        guest: manner == AgentOrigin::Joined,
         porch: None,
     };
     launcher::launch_as(&job, AgentStart::Outer(Box::new(outer)), &mut drop)
@@ -152,7 +152,7 @@ pub fn spread(placed: &PlacementOptions, ranks: &[u32], size: u32) -> PlacementO
     }
 }
 
-fn read_errand(mut from: impl Read) -> Result<AgentBootstrap> {
+fn read_bootstrap(mut from: impl Read) -> Result<AgentBootstrap> {
     let failed = |error| {
         let text = "no errand on standard input; `garonne agent` is started by `garonne run --host`, not by hand";
         Error::system(codes::G0216, text, error)
@@ -179,39 +179,39 @@ pub(crate) struct ConnectTarget<'a> {
     /// Where it listens.
     pub port: u16,
     /// How long it is called again where it cuts calls off.
-    pub busy: Duration,
+    pub busy_retry: Duration,
     /// Whose other end has whoever sent this agent there, and lets go of it when nobody is to be
     /// called any more.
-    pub sender: Option<BorrowedFd<'a>>,
+    pub starter: Option<BorrowedFd<'a>>,
 }
 
 /// How long those are called again who do not answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectDeadlines<'a> {
     /// Where calls are cut off.
-    pub cut: Duration,
+    pub reset_retry: Duration,
     /// Where nobody is reached: a link may just be down for a while.
-    pub missed: Duration,
+    pub unreachable_retry: Duration,
     /// Addresses where nobody is reached are called again as long as another has not answered.
     pub beside: bool,
-    /// See [`ConnectTarget::sender`].
-    pub sender: Option<BorrowedFd<'a>>,
+    /// See [`ConnectTarget::starter`].
+    pub starter: Option<BorrowedFd<'a>>,
 }
 
 impl ConnectDeadlines<'_> {
     /// Of one who has a key that may be another job's, or an old one.
     pub fn with_key() -> Self {
         Self {
-            cut: CUT_WAIT,
-            missed: Duration::ZERO,
+            reset_retry: CUT_WAIT,
+            unreachable_retry: Duration::ZERO,
             beside: true,
-            sender: None,
+            starter: None,
         }
     }
 
     /// Whether whoever sent this agent has let go of it.
-    fn is_left(&self) -> bool {
-        let Some(sender) = &self.sender else {
+    fn starter_is_gone(&self) -> bool {
+        let Some(sender) = &self.starter else {
             return false;
         };
         let mut fds = [PollFd::from_borrowed_fd(*sender, PollFlags::empty())];
@@ -221,7 +221,7 @@ impl ConnectDeadlines<'_> {
 }
 
 /// Calls all addresses at once; the first that answers and proves the secret is kept.
-pub(crate) fn call(
+pub(crate) fn connect_to(
     house: &House,
     addresses: &[IpAddr],
     whom: &ConnectTarget<'_>,
@@ -235,17 +235,17 @@ pub(crate) fn call(
         .map(|address| SocketAddr::new(*address, port))
         .collect();
     let patience = ConnectDeadlines {
-        cut: whom.busy,
+        reset_retry: whom.busy_retry,
         // What a host has for itself alone is none of it from another one, however long that is
         // tried.
         beside: false,
-        missed: match called.iter().all(IpAddr::is_loopback) {
+        unreachable_retry: match called.iter().all(IpAddr::is_loopback) {
             true => Duration::ZERO,
             false => CALL_WAIT,
         },
-        sender: whom.sender,
+        starter: whom.starter,
     };
-    let reached = reach(house, &sockets, (node, patience)).map_err(|missed| {
+    let reached = connect_any(house, &sockets, (node, patience)).map_err(|missed| {
         let whose = match node {
             0 => String::from("the launcher's host"),
             _ => format!("host '{}', whose agent this one reports to,", whom.name),
@@ -306,14 +306,14 @@ struct RetriedCall {
 }
 
 /// The same; of addresses that do not answer as they should it says why not, one by one.
-pub(crate) fn reach(
+pub(crate) fn connect_any(
     house: &House,
     addresses: &[SocketAddr],
     (node, patience): (u32, ConnectDeadlines<'_>),
 ) -> std::result::Result<(Trusted, SocketAddr), Box<ConnectError>> {
     let begun = Instant::now();
-    let (mut until, cut_until) = (begun + CALL_WAIT, begun + patience.cut);
-    let missed_until = begun + patience.missed;
+    let (mut until, cut_until) = (begun + CALL_WAIT, begun + patience.reset_retry);
+    let missed_until = begun + patience.unreachable_retry;
     let mut failures: Vec<String> = Vec::new();
     let (mut refused, mut cut) = (None, None);
     let mut calls = Vec::new();
@@ -349,7 +349,7 @@ pub(crate) fn reach(
         if now >= until && now < cut_until && calls.iter().any(|(.., call)| call.has_called()) {
             until = cut_until;
         }
-        if (calls.is_empty() && again.is_empty()) || now >= until || patience.is_left() {
+        if (calls.is_empty() && again.is_empty()) || now >= until || patience.starter_is_gone() {
             break;
         }
         let next = again.iter().map(|one| one.at).chain([until]).min();

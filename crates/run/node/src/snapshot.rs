@@ -17,7 +17,7 @@ use crate::limits::{
     COMMS_SHOWN, LOOK_BYTES_MAX, LOOK_RANKS_DETAILED_BYTES, LOOK_TEXT_MAX, RANKS_MAX,
 };
 use crate::printable;
-use crate::rank_messages::{MessageReader, MessageWriter, damaged};
+use crate::rank_messages::{MessageReader, MessageWriter, malformed};
 use crate::wait_report::{
     KEPT_WORDS, OPERATION_WORDS, PendingOperations, kept, kept_words, operation, operation_words,
 };
@@ -130,7 +130,7 @@ pub struct CollectivesEntered {
 
 impl DetailedSnapshot {
     /// A rank of which nothing is known.
-    pub fn unseen(rank: u32) -> Self {
+    pub fn unavailable(rank: u32) -> Self {
         let rank = RankSnapshot {
             rank,
             pid: 0,
@@ -334,12 +334,14 @@ pub const PAGE_MARKS: [u8; 2] = *b"+-";
 /// # Errors
 /// It is neither.
 pub fn page(bytes: &[u8]) -> Result<std::result::Result<String, String>> {
-    let (mark, words) = bytes.split_first().ok_or_else(|| damaged("it is empty"))?;
+    let (mark, words) = bytes
+        .split_first()
+        .ok_or_else(|| malformed("it is empty"))?;
     let words = printable::lines(&String::from_utf8_lossy(words));
     match PAGE_MARKS.iter().position(|known| known == mark) {
         Some(0) => Ok(Ok(words)),
         Some(_) => Ok(Err(words)),
-        None => Err(damaged("it is no command's")),
+        None => Err(malformed("it is no command's")),
     }
 }
 
@@ -352,7 +354,7 @@ fn text(r: &mut MessageReader<'_>) -> Result<String> {
 fn count(r: &mut MessageReader<'_>, least: usize, most: usize) -> Result<usize> {
     let count = r.u32()? as usize;
     if count > most || count > r.left() / least {
-        return Err(damaged("it announces more than it holds"));
+        return Err(malformed("it announces more than it holds"));
     }
     Ok(count)
 }
@@ -394,7 +396,7 @@ fn read_rank(r: &mut MessageReader<'_>) -> Result<DetailedSnapshot> {
     let [letter] = r.raw()?;
     let cpu_seconds = f64::from_le_bytes(r.raw()?);
     if rank >= RANKS_MAX || !(cpu_seconds.is_finite() && cpu_seconds >= 0.0) {
-        return Err(damaged("there is no such rank"));
+        return Err(malformed("there is no such rank"));
     }
     let [sent_messages, sent_bytes, unexpected] = [u64_of(r)?, u64_of(r)?, u64_of(r)?];
     let moves = flag(r)?;
@@ -416,7 +418,7 @@ fn read_rank(r: &mut MessageReader<'_>) -> Result<DetailedSnapshot> {
         rank,
         waited_ns,
         moves,
-        ..DetailedSnapshot::unseen(0)
+        ..DetailedSnapshot::unavailable(0)
     })
 }
 
@@ -427,7 +429,7 @@ fn read_operations(r: &mut MessageReader<'_>) -> Result<Option<PendingOperations
     }
     let shown = (head & !(MORE | THREADS)) as usize;
     if shown > PENDING_SHOWN {
-        return Err(damaged("it announces more than it holds"));
+        return Err(malformed("it announces more than it holds"));
     }
     let mut list = Vec::with_capacity(shown);
     for _ in 0..shown {
@@ -462,14 +464,14 @@ fn read_comm(r: &mut MessageReader<'_>, lists: &[Arc<[u32]>]) -> Result<CommSnap
             stride: r.u32()?,
             size: Some(r.u32()?)
                 .filter(|size| *size <= RANKS_MAX)
-                .ok_or_else(|| damaged("a communicator has more members than there are ranks"))?,
+                .ok_or_else(|| malformed("a communicator has more members than there are ranks"))?,
         },
         2 => lists
             .get(r.u32()? as usize)
             .cloned()
             .map(CommMembers::List)
-            .ok_or_else(|| damaged("there is no such list of members"))?,
-        _ => return Err(damaged("members are of no known kind")),
+            .ok_or_else(|| malformed("there is no such list of members"))?,
+        _ => return Err(malformed("members are of no known kind")),
     };
     Ok(CommSnapshot {
         number,
@@ -485,11 +487,11 @@ fn read_comm(r: &mut MessageReader<'_>, lists: &[Arc<[u32]>]) -> Result<CommSnap
 /// It is damaged.
 pub fn decode(message: &[u8]) -> Result<Vec<DetailedSnapshot>> {
     if message.len() > LOOK_BYTES_MAX {
-        return Err(damaged("it is too long"));
+        return Err(malformed("it is too long"));
     }
     let (kind, mut r) = MessageReader::new(message)?;
     if kind != KIND {
-        return Err(damaged("it is no look"));
+        return Err(malformed("it is no look"));
     }
     let mut lists: Vec<Arc<[u32]>> = Vec::new();
     for _ in 0..count(&mut r, 4, RANKS_MAX as usize)? {

@@ -88,17 +88,20 @@ impl TraceReader {
     }
 
     /// A rank's card.
-    pub fn card(&self, rank: u32) -> RankBlock {
+    pub fn rank_block(&self, rank: u32) -> RankBlock {
         RankBlock::of(&self.board, rank)
     }
 
     /// What a rank waits for, with the number and the return address of the call that it is in;
     /// `None` if it does not wait.
     pub fn waits(&self, rank: u32) -> Option<(WaitInfo, u16, u64)> {
-        let wait = self.card(rank).wait().filter(|wait| wait.since_ns != 0)?;
+        let wait = self
+            .rank_block(rank)
+            .wait()
+            .filter(|wait| wait.since_ns != 0)?;
         // The wait says what was asked for; the program may be in another call, which waits for
         // that.
-        let latest = layout::last_calls::latest(&self.board, &self.shape, rank);
+        let latest = layout::last_calls::latest_call(&self.board, &self.shape, rank);
         let (call, site) = match latest.first() {
             Some(&(site, Some(call))) => (call, site),
             _ => (wait.call as u16, wait.site),

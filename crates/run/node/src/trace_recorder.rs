@@ -85,7 +85,7 @@ impl TraceRecorder {
     }
 
     /// Leaves word of this process, which may be killed at any moment.
-    pub fn introduce(&self) {
+    pub fn publish_program(&self) {
         if let Some((notes, _)) = self.area() {
             program_map::write(notes);
         }

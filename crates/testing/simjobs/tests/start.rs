@@ -110,9 +110,9 @@ fn seat(node: u32, ranks: u32) -> NodeEndpoints {
         node,
         place: HostEndpoint {
             name: format!("node{node:05}"),
-            home: u64::from(node),
+            network_id: u64::from(node),
             addresses: vec![[a, b, c, d].into(), [192, b, c, d].into()],
-            guest: false,
+            joined: false,
         },
         ports: (0..ranks).map(|rank| 40_000 + rank as u16).collect(),
     }
@@ -148,12 +148,12 @@ impl World {
             Message::Start | Message::Call | Message::Answer => 200,
             // What is to be run; an environment of some kilobytes, and a node for each rank.
             Message::Job => 4096 + u64::from(self.tree.nodes()) * (13 + 4 * u64::from(self.ranks)),
-            Message::Opened(node) => AgentReport::Opened(1, seat(*node, 0).place.addresses)
+            Message::Opened(node) => AgentReport::Listening(1, seat(*node, 0).place.addresses)
                 .encode()
                 .len() as u64,
             Message::Ready(seats) => AgentReport::Ready(seats.clone()).encode().len() as u64,
             Message::Hosts(bytes) => bytes.len() as u64,
-            Message::Go => AgentCommand::Go.encode().len() as u64,
+            Message::Go => AgentCommand::StartRanks.encode().len() as u64,
         };
         let agent = &mut self.agents[from as usize];
         agent.busy_until += WORK;
@@ -188,9 +188,9 @@ impl World {
 
     fn take(&mut self, node: u32, from: u32, seats: Vec<NodeEndpoints>) {
         let agent = &mut self.agents[node as usize];
-        agent.gathering.take(from, seats).expect("its own");
+        agent.gathering.check_in(from, seats).expect("its own");
         agent.held = agent.held.max(agent.gathering.held());
-        let parts = agent.gathering.tell();
+        let parts = agent.gathering.unreported();
         match self.tree.parent(node) {
             Some(above) => {
                 for seats in parts {

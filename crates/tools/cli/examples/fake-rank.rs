@@ -117,7 +117,7 @@ fn obey(client: &AgentClient, word: &str, operands: &[String]) {
         "resume" => fine(client.resumed()),
         "wait" => publish_wait(client, number() as i32, now_ns()),
         "mourn" => {
-            while client.card(number() as u32).state() != RankState::Gone {
+            while client.rank_block(number() as u32).state() != RankState::Gone {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -125,7 +125,7 @@ fn obey(client: &AgentClient, word: &str, operands: &[String]) {
         "child" => run_child(),
         "spaces" => {
             let spaces: std::collections::BTreeSet<u64> = (0..world.size)
-                .map(|rank| client.card(rank).pid_space())
+                .map(|rank| client.rank_block(rank).pid_space())
                 .collect();
             println!("{} PID namespaces", spaces.len());
         }
@@ -138,11 +138,13 @@ fn obey(client: &AgentClient, word: &str, operands: &[String]) {
 
 /// Shows on this rank's card that it waits for `peer` since a time, or for nothing since 0.
 fn publish_wait(client: &AgentClient, peer: i32, since_ns: u64) {
-    client.card(client.world().rank).publish_wait(&WaitInfo {
-        peer,
-        since_ns,
-        ..WaitInfo::default()
-    });
+    client
+        .rank_block(client.world().rank)
+        .publish_wait(&WaitInfo {
+            peer,
+            since_ns,
+            ..WaitInfo::default()
+        });
 }
 
 fn now_ns() -> u64 {

@@ -25,7 +25,7 @@ use crate::agent_discovery::{self, AgentSocketName};
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::launchers::abort_via_launcher::let_be_read;
+use crate::launchers::abort_via_launcher::wait_for_output;
 use crate::layout::JobId;
 use crate::limits::{self, ADOPTED_WAIT, BLAME_WAIT, BUSY_WAIT, ORPHANS_WAIT, WRAPPER_WAIT};
 use crate::node_map::listed;
@@ -40,11 +40,11 @@ use crate::sys;
 #[derive(Debug)]
 pub(super) struct AdoptedRole {
     launcher: String,
-    leader: u32,
+    first_rank: u32,
     /// By then all ranks have registered.
     until: Option<Instant>,
     /// What is above the rank that asked: a process of the launcher, as a rule.
-    above: Option<OwnedFd>,
+    launcher_process: Option<OwnedFd>,
     /// Since it is gone: the ranks may end by themselves until then.
     orphans_until: Option<Instant>,
 }
@@ -75,18 +75,18 @@ fn adopt_ranks(
     let parent = adoption.parent as i32;
     let mut agent = Agent::new(job, draw_job_id()?, parent, hello, (line, signals))?;
     agent.node = node;
-    agent.adopted = Some(AdoptedRole {
+    agent.adopted_role = Some(AdoptedRole {
         launcher: adoption.launcher.clone(),
-        leader: adoption.leader,
+        first_rank: adoption.leader,
         until: None,
-        above: Pid::from_raw(parent)
+        launcher_process: Pid::from_raw(parent)
             .filter(|_| parent > 1)
             .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()),
         orphans_until: None,
     });
     let done = agent.adopt_and_serve(name);
     match done {
-        Err(error) if agent.up.is_some() => Ok(agent.failed_here(&error)),
+        Err(error) if agent.child_role.is_some() => Ok(agent.failed_here(&error)),
         done => done,
     }
 }
@@ -105,65 +105,71 @@ impl Agent<'_> {
                 addresses: Vec::new(),
             };
             if several {
-                let (port, secret) = self.open_far()?;
+                let (port, secret) = self.open_root_role()?;
                 (first.port, first.secret) = (port, Some(secret));
                 first.addresses = addresses::to_call();
             }
-            self.tell_leader(&first.encode())?;
+            self.send_location(&first.encode())?;
         } else if self.job.tree().has_children(self.node) {
             let (listener, port) = listen_at(0)?;
             let addresses = addresses::to_call();
-            self.tell_leader(&ChildListener { port, addresses }.encode())?;
+            self.send_location(&ChildListener { port, addresses }.encode())?;
             porch = Some(listener);
         }
         let home = addresses::home()?;
         let admission = self.admission.clone();
-        self.tell_leader(
+        self.send_location(
             &AgentLocation {
                 name,
-                home,
-                admission,
+                network_id: home,
+                secret: admission,
             }
             .encode(),
         )?;
-        let first = self.await_first()?;
+        let first = self.receive_root_agent()?;
         self.id = JobId(first.job);
-        self.gather_from_now();
+        self.restart_checkin();
         // Whose end is to be seen also while others are waited for.
-        self.listen(self.link.as_fd(), EpollToken::Link)?;
+        self.listen(self.launcher_socket.as_fd(), EpollToken::Launcher)?;
         if several {
             let beginning = match self.node {
                 0 => AgentStart::Plain,
-                _ => AgentStart::Outer(Box::new(self.call_above(first, porch)?)),
+                _ => AgentStart::Outer(Box::new(self.connect_to_parent(first, porch)?)),
             };
-            if let Some(code) = self.gather(beginning)? {
+            if let Some(code) = self.wait_for_agents(beginning)? {
                 return Ok(code);
             }
         } else if BulkTransports::from_environment()
             .is_ok_and(|rails| rails == BulkTransports::Both)
         {
-            self.settle_alone()?;
+            self.exchange_on_one_host()?;
         }
         self.adopt_slots();
-        if let Some(adopted) = &mut self.adopted {
+        if let Some(adopted) = &mut self.adopted_role {
             adopted.until = Some(Instant::now() + ADOPTED_WAIT);
         }
         // From now on: who came before has waited.
-        self.listen(self.hello.as_fd(), EpollToken::Hello)?;
+        self.listen(self.registration_socket.as_fd(), EpollToken::Registration)?;
         if let Some(above) = self
-            .adopted
+            .adopted_role
             .as_ref()
-            .and_then(|adopted| adopted.above.as_ref())
+            .and_then(|adopted| adopted.launcher_process.as_ref())
         {
-            self.listen(above.as_fd(), EpollToken::Above)?;
+            self.listen(above.as_fd(), EpollToken::LauncherProcess)?;
         }
         self.room_for_pidfds =
             rank_start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(self.job.size());
         Ok(self.serve_until(|_| false)?.unwrap_or(0))
     }
 
-    fn tell_leader(&self, message: &[u8]) -> Result<()> {
-        sys::send(self.link.as_fd(), message, &[], SendFlags::empty()).map_err(|error| {
+    fn send_location(&self, message: &[u8]) -> Result<()> {
+        sys::send(
+            self.launcher_socket.as_fd(),
+            message,
+            &[],
+            SendFlags::empty(),
+        )
+        .map_err(|error| {
             Error::system(
                 codes::G0220,
                 "the rank that asked for an agent is gone",
@@ -174,10 +180,10 @@ impl Agent<'_> {
 
     /// Where the agent above is. Comes when all ranks of the job have called MPI_Init, which may
     /// take as long as they like.
-    fn await_first(&self) -> Result<RootAgent> {
+    fn receive_root_agent(&self) -> Result<RootAgent> {
         loop {
             let mut fds = [
-                PollFd::new(self.link, PollFlags::IN),
+                PollFd::new(self.launcher_socket, PollFlags::IN),
                 PollFd::new(self.signals, PollFlags::IN),
             ];
             match rustix::event::poll(&mut fds, None) {
@@ -191,7 +197,7 @@ impl Agent<'_> {
             {
                 sys::exit_now(1);
             }
-            match sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT) {
+            match sys::recv(self.launcher_socket.as_fd(), RecvFlags::DONTWAIT) {
                 Ok(message) if !message.bytes.is_empty() => {
                     return RootAgent::decode(&message.bytes);
                 }
@@ -202,7 +208,11 @@ impl Agent<'_> {
         }
     }
 
-    fn call_above(&self, first: RootAgent, porch: Option<TcpListener>) -> Result<RootConnection> {
+    fn connect_to_parent(
+        &self,
+        first: RootAgent,
+        porch: Option<TcpListener>,
+    ) -> Result<RootConnection> {
         let Some(secret) = first.secret else {
             return Err(Error::peer(
                 codes::G0219,
@@ -215,10 +225,10 @@ impl Agent<'_> {
             node: parent,
             name: self.job.nodes.name(parent),
             port: first.port,
-            busy: BUSY_WAIT,
-            sender: None,
+            busy_retry: BUSY_WAIT,
+            starter: None,
         };
-        let (line, reached) = remote_agent::call(&house, &first.addresses, &whom)?;
+        let (line, reached) = remote_agent::connect_to(&house, &first.addresses, &whom)?;
         Ok(RootConnection {
             job: JobId(first.job),
             node: self.node,
@@ -249,15 +259,16 @@ impl Agent<'_> {
                 node,
                 pid: 0,
                 program: program_of.next().unwrap_or(0),
-                ended: (node != self.node && self.far.is_none()).then_some(ProcessExit::Exit(0)),
+                ended: (node != self.node && self.root_role.is_none())
+                    .then_some(ProcessExit::Exit(0)),
                 out,
                 err,
                 member: None,
-                dark_until: None,
+                wrapper_deadline: None,
                 listener,
-                room: [0; 2],
-                tails: Default::default(),
-                told: false,
+                stream_credit: [0; 2],
+                unfinished_lines: Default::default(),
+                end_reported: false,
             });
         }
     }
@@ -265,18 +276,18 @@ impl Agent<'_> {
     /// The process of an adopted rank is gone, and with it the rank: nothing else of it is watched.
     /// How it ended is its launcher's business.
     pub(super) fn adopted_over(&mut self, rank: u32) {
-        if self.adopted.is_some() {
+        if self.adopted_role.is_some() {
             self.slots[rank as usize].ended = Some(ProcessExit::Exit(0));
         }
     }
 
     /// An adopted process is gone that had not finalized: it is blamed when it is known how it
     /// ended.
-    pub(super) fn doubt(&mut self, rank: u32, index: u32) {
+    pub(super) fn suspect_adopted(&mut self, rank: u32, index: u32) {
         match self.adopted_end(rank) {
-            Some(ended) => self.blame_adopted(rank, ended),
+            Some(ended) => self.fail_adopted(rank, ended),
             None => {
-                self.slots[rank as usize].dark_until = Some(Instant::now() + WRAPPER_WAIT);
+                self.slots[rank as usize].wrapper_deadline = Some(Instant::now() + WRAPPER_WAIT);
                 self.await_reaping(index);
             }
         }
@@ -285,10 +296,10 @@ impl Agent<'_> {
     /// A launcher kills the other ranks as soon as one has failed, of which the agent may hear all
     /// at once: whoever was killed by a signal that launchers use is blamed only if nobody else is
     /// to blame.
-    pub(super) fn blame_adopted(&mut self, rank: u32, ended: ProcessExit) {
+    pub(super) fn fail_adopted(&mut self, rank: u32, ended: ProcessExit) {
         match ended {
             ProcessExit::Signal(libc::SIGKILL | libc::SIGTERM) => {
-                self.slots[rank as usize].dark_until = Some(Instant::now() + BLAME_WAIT);
+                self.slots[rank as usize].wrapper_deadline = Some(Instant::now() + BLAME_WAIT);
             }
             _ => self.ended_without_finalize(rank, ended),
         }
@@ -296,30 +307,33 @@ impl Agent<'_> {
 
     /// How an adopted rank ended, if that is known.
     pub(super) fn adopted_end(&self, rank: u32) -> Option<ProcessExit> {
-        self.adopted.as_ref()?;
+        self.adopted_role.as_ref()?;
         let member = self.slots[rank as usize].member?;
-        self.told_end(member)
-            .or_else(|| process_tree::end_unreaped(self.members[member as usize].pid))
+        self.end_reported_by(member)
+            .or_else(|| process_tree::end_unreaped(self.processes[member as usize].pid))
     }
 
     /// The rank that asked for this agent says nothing more: its end, before it has registered, is
     /// the end of all.
-    pub(super) fn leader_silent(&mut self) {
+    pub(super) fn first_rank_disconnected(&mut self) {
         // Nobody has registered while the agents meet: there is nobody to serve, and the other
         // agents see this one's end.
-        if self.gathering {
-            self.say_ends();
+        if self.waiting_for_agents {
+            self.report_connection_ends();
             sys::exit_now(1);
         }
-        let _ = epoll::delete(&self.epoll, self.link);
-        let leader = self.adopted.as_ref().map_or(0, |adopted| adopted.leader);
+        let _ = epoll::delete(&self.epoll, self.launcher_socket);
+        let leader = self
+            .adopted_role
+            .as_ref()
+            .map_or(0, |adopted| adopted.first_rank);
         let came = self
             .slots
             .get(leader as usize)
             .is_some_and(|slot| slot.member.is_some());
         if !came {
             // It may have registered with its last breath.
-            self.serve_hello();
+            self.accept_registration();
         }
         let came = came
             || self
@@ -327,7 +341,7 @@ impl Agent<'_> {
                 .get(leader as usize)
                 .is_some_and(|slot| slot.member.is_some());
         if !came {
-            self.kept_out(
+            self.rank_refused(
                 leader,
                 &format!("error[{}]: rank {leader} ended in MPI_Init", codes::G0222),
             );
@@ -336,17 +350,17 @@ impl Agent<'_> {
 
     /// The launcher's process on this host is gone: most launchers are survived by the ranks of a
     /// host whose process of theirs was killed.
-    pub(super) fn launcher_gone(&mut self) {
-        if let Some(adopted) = &mut self.adopted
-            && let Some(above) = adopted.above.take()
+    pub(super) fn launcher_exited(&mut self) {
+        if let Some(adopted) = &mut self.adopted_role
+            && let Some(above) = adopted.launcher_process.take()
         {
             let _ = epoll::delete(&self.epoll, &above);
             adopted.orphans_until = Some(Instant::now() + ORPHANS_WAIT);
         }
     }
 
-    fn orphans_keep_time(&mut self, now: Instant) {
-        let Some(adopted) = &mut self.adopted else {
+    fn check_orphans(&mut self, now: Instant) {
+        let Some(adopted) = &mut self.adopted_role else {
             return;
         };
         if adopted.orphans_until.is_none_or(|until| until > now) {
@@ -356,7 +370,7 @@ impl Agent<'_> {
         let launcher = adopted.launcher.clone();
         // Who has finalized may do as it likes.
         let orphan = self.slots.iter().position(|slot| {
-            let member = slot.member.map(|index| &self.members[index as usize]);
+            let member = slot.member.map(|index| &self.processes[index as usize]);
             member.is_some_and(|member| !member.gone && !member.finalized)
         });
         if let Some(rank) = orphan {
@@ -364,20 +378,23 @@ impl Agent<'_> {
                 "error[{}]: the process of {launcher} above the ranks of this host is gone",
                 codes::G0223
             );
-            self.kept_out(rank as u32, &line);
+            self.rank_refused(rank as u32, &line);
         }
     }
 
     /// When something is to be done for adopted ranks.
     pub(super) fn adopted_due(&self) -> Option<Instant> {
-        let adopted = self.adopted.as_ref().filter(|_| self.ending.is_none())?;
+        let adopted = self
+            .adopted_role
+            .as_ref()
+            .filter(|_| self.shutdown.is_none())?;
         adopted.until.into_iter().chain(adopted.orphans_until).min()
     }
 
     /// Ends the job if ranks have not come in time, or have lost their launcher.
-    pub(super) fn adopted_keep_time(&mut self, now: Instant) {
-        self.orphans_keep_time(now);
-        let Some(adopted) = &mut self.adopted else {
+    pub(super) fn check_adopted(&mut self, now: Instant) {
+        self.check_orphans(now);
+        let Some(adopted) = &mut self.adopted_role else {
             return;
         };
         if adopted.until.is_none_or(|until| until > now) {
@@ -396,7 +413,7 @@ impl Agent<'_> {
                 "error[{}]: of the ranks that {launcher} has started here {ranks} did not come within {after} s",
                 codes::G0222
             );
-            self.kept_out(*first, &line);
+            self.rank_refused(*first, &line);
         }
     }
 
@@ -404,22 +421,22 @@ impl Agent<'_> {
     /// launcher, which kills the job for the ranks that it sees die, each agent has an error stream
     /// of its own. One of those that report to the lost one says it, and waits a moment for it to
     /// be read.
-    pub(super) fn say_cut_off_beside(&self, how: LinkLoss) {
+    pub(super) fn report_lost_parent(&self, how: LinkLoss) {
         let tree = self.job.tree();
         let Some(above) = tree.parent(self.node) else {
             return;
         };
-        if self.ending.is_some() || tree.children(above).next() != Some(self.node) {
+        if self.shutdown.is_some() || tree.children(above).next() != Some(self.node) {
             return;
         }
-        let line = self.broken_line(above, "", how) + "\n";
+        let line = self.link_failure(above, "", how) + "\n";
         OutputSink::new(StreamKind::Err).write(line.as_bytes());
-        let_be_read(std::io::stderr().as_fd());
+        wait_for_output(std::io::stderr().as_fd());
     }
 
     /// How to say how a rank ended that only its launcher knows.
-    pub(super) fn who_knows(&self) -> String {
-        match &self.adopted {
+    pub(super) fn unreported_cause(&self) -> String {
+        match &self.adopted_role {
             Some(adopted) => format!("{} knows how", adopted.launcher),
             None => String::from("its wrapper does not say how"),
         }

@@ -47,12 +47,12 @@ impl std::fmt::Display for LinkLoss {
 /// See the module's paragraph.
 #[derive(Debug)]
 pub(super) struct AgentLink {
-    line: Trusted,
+    connection: Trusted,
     token: EpollToken,
-    wants_room: bool,
-    vigil: Heartbeat,
+    awaits_writable: bool,
+    heartbeat: Heartbeat,
     /// Since when there is no connection.
-    down: Option<Instant>,
+    down_since: Option<Instant>,
     /// How many connections came before this one.
     turn: u32,
     /// How it is lost, should it be.
@@ -63,11 +63,11 @@ impl AgentLink {
     /// Has the epoll watch a line; its socket may be watched already, under another token.
     pub fn new(line: Trusted, token: EpollToken, epoll: &OwnedFd) -> Self {
         let mut trunk = Self {
-            line,
+            connection: line,
             token,
-            wants_room: false,
-            vigil: Heartbeat::new(Instant::now()),
-            down: None,
+            awaits_writable: false,
+            heartbeat: Heartbeat::new(Instant::now()),
+            down_since: None,
             turn: 0,
             loss: LinkLoss::Ended,
         };
@@ -76,52 +76,56 @@ impl AgentLink {
     }
 
     fn watch(&mut self, epoll: &OwnedFd) {
-        let room = match self.wants_room {
+        let room = match self.awaits_writable {
             true => epoll::EventFlags::OUT,
             false => epoll::EventFlags::empty(),
         };
         let flags = epoll::EventFlags::IN | room;
-        if epoll::modify(epoll, self.line.fd(), self.token.pack(), flags).is_err() {
-            let _ = epoll::add(epoll, self.line.fd(), self.token.pack(), flags);
+        if epoll::modify(epoll, self.connection.fd(), self.token.pack(), flags).is_err() {
+            let _ = epoll::add(epoll, self.connection.fd(), self.token.pack(), flags);
         }
     }
 
     /// Goes on over another connection, the `turn`th.
-    pub fn renew(&mut self, epoll: &OwnedFd, (by, turn): (Trusted, u32)) -> Result<(), Lost> {
-        let _ = epoll::delete(epoll, self.line.fd());
-        self.line.renew(by)?;
-        (self.down, self.turn) = (None, turn);
-        self.wants_room = self.line.waiting() > 0;
-        self.vigil.hear(Instant::now());
+    pub fn replace_connection(
+        &mut self,
+        epoll: &OwnedFd,
+        (by, turn): (Trusted, u32),
+    ) -> Result<(), Lost> {
+        let _ = epoll::delete(epoll, self.connection.fd());
+        self.connection.renew(by)?;
+        (self.down_since, self.turn) = (None, turn);
+        self.awaits_writable = self.connection.waiting() > 0;
+        self.heartbeat.received(Instant::now());
         self.watch(epoll);
         Ok(())
     }
 
     /// Ends the line: the launcher has its connection, too, so that forgetting it would not.
     pub fn end(self, epoll: &OwnedFd) {
-        let _ = epoll::delete(epoll, self.line.fd());
-        self.line.end();
+        let _ = epoll::delete(epoll, self.connection.fd());
+        self.connection.end();
     }
 
     /// Tells the other side that nothing more comes from here, while this process ends.
     pub fn say_end(&self) {
-        self.line.end();
+        self.connection.end();
     }
 
     /// Its connection, for the launcher.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.line.fd()
+        self.connection.fd()
     }
 
     /// Whether there is no connection at the moment.
     pub fn is_down(&self) -> bool {
-        self.down.is_some()
+        self.down_since.is_some()
     }
 
     /// Since when there is no connection because the other side, or something on the way, has reset
     /// it.
     pub fn reset_since(&self) -> Option<Instant> {
-        self.down.filter(|_| self.line.is_reset())
+        self.down_since.filter(|_| self.connection.is_reset())
     }
 
     /// How many connections came before this one.
@@ -132,63 +136,63 @@ impl AgentLink {
     /// Whether a message is not to be sent: what can be left out, where so much waits to leave
     /// already, or nothing can leave.
     pub fn leaves_out(&self, message: &[u8]) -> bool {
-        (self.is_down() || self.line.waiting() > LOOK_WAITING_MAX) && shows_ranks(message)
+        (self.is_down() || self.connection.waiting() > LOOK_WAITING_MAX) && shows_ranks(message)
     }
 
     /// Bytes that wait to leave.
     pub fn waiting(&self) -> usize {
-        self.line.waiting()
+        self.connection.waiting()
     }
 
     /// How many messages have come.
     pub fn received(&self) -> u32 {
-        self.line.received()
+        self.connection.received()
     }
 
     /// The addresses of both ends, this one's first.
     pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
-        self.line.ends()
+        self.connection.ends()
     }
 
     /// Sends a message, now or when there is room. An error: it is too long.
     pub fn send(&mut self, epoll: &OwnedFd, message: &[u8]) -> Result<(), Lost> {
-        self.vigil.say(Instant::now());
-        self.line.send(message)?;
+        self.heartbeat.sent(Instant::now());
+        self.connection.send(message)?;
         self.watch_room(epoll);
         Ok(())
     }
 
     fn watch_room(&mut self, epoll: &OwnedFd) {
-        let wants_room = self.line.waiting() > 0;
-        if wants_room != self.wants_room && self.down.is_none() {
-            self.wants_room = wants_room;
+        let wants_room = self.connection.waiting() > 0;
+        if wants_room != self.awaits_writable && self.down_since.is_none() {
+            self.awaits_writable = wants_room;
             self.watch(epoll);
         }
     }
 
     /// Has what waits leave; whether all has.
     pub fn push(&mut self, epoll: &OwnedFd) -> Result<bool, Lost> {
-        self.line.push()?;
+        self.connection.push()?;
         self.watch_room(epoll);
-        Ok(!self.wants_room)
+        Ok(!self.awaits_writable)
     }
 
     /// The next message that is here. An error: the other side has ended the line; a connection
     /// that fails only leaves it without one for a while.
     pub fn receive(&mut self, epoll: &OwnedFd) -> Result<Option<Vec<u8>>, Lost> {
-        let before = self.line.bytes();
-        let received = self.line.receive();
+        let before = self.connection.bytes();
+        let received = self.connection.receive();
         // Also in the middle of a message: on a slow line it may take longer than the patience with
         // silence.
-        if self.line.bytes() != before {
-            self.vigil.hear(Instant::now());
+        if self.connection.bytes() != before {
+            self.heartbeat.received(Instant::now());
         }
         match received {
             Ok(message) => Ok(message),
             Err(Lost::Broke) => {
-                if self.down.is_none() {
-                    self.down = Some(Instant::now());
-                    let _ = epoll::delete(epoll, self.line.fd());
+                if self.down_since.is_none() {
+                    self.down_since = Some(Instant::now());
+                    let _ = epoll::delete(epoll, self.connection.fd());
                 }
                 Ok(None)
             }
@@ -203,19 +207,23 @@ impl AgentLink {
 
     /// When the other side was last heard, in time in which this side could hear.
     pub fn heard(&self) -> Instant {
-        self.vigil.heard()
+        self.heartbeat.heard()
     }
 
     /// When a sign of life is due, from either side.
     pub fn due(&self) -> Instant {
-        let patience = self.down.map(|since| since + LINE_DOWN_MAX);
-        patience.map_or(self.vigil.due(), |patience| patience.min(self.vigil.due()))
+        let patience = self.down_since.map(|since| since + LINE_DOWN_MAX);
+        patience.map_or(self.heartbeat.due(), |patience| {
+            patience.min(self.heartbeat.due())
+        })
     }
 
     /// Says that this side lives, if it is time.
     pub fn keep_alive(&mut self, epoll: &OwnedFd, ping: &[u8], now: Instant) -> Result<(), Lost> {
-        let is_gone = self.down.is_some_and(|since| now >= since + LINE_DOWN_MAX);
-        if self.vigil.is_over(now) {
+        let is_gone = self
+            .down_since
+            .is_some_and(|since| now >= since + LINE_DOWN_MAX);
+        if self.heartbeat.is_over(now) {
             self.loss = LinkLoss::Silent;
             return Err(Lost::Over);
         }
@@ -223,10 +231,10 @@ impl AgentLink {
             self.loss = LinkLoss::NotRenewed;
             return Err(Lost::Over);
         }
-        if self.vigil.must_speak(now) {
+        if self.heartbeat.must_speak(now) {
             // Behind what waits already it would say nothing new.
-            self.vigil.say(now);
-            if !self.wants_room && self.down.is_none() {
+            self.heartbeat.sent(now);
+            if !self.awaits_writable && self.down_since.is_none() {
                 return self.send(epoll, ping);
             }
         }
@@ -268,7 +276,7 @@ mod tests {
     fn who_is_in_the_middle_of_a_long_message_is_not_silent() {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let (mut below, above) = line();
-        let mut trunk = AgentLink::new(above, EpollToken::Trunk(1), &epoll);
+        let mut trunk = AgentLink::new(above, EpollToken::AgentLink(1), &epoll);
         let before = trunk.heard();
         // More than sockets take.
         below.send(&vec![7; 8 << 20]).unwrap();

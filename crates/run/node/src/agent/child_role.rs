@@ -16,7 +16,7 @@ use rustix::event::epoll;
 use super::agent_link::{AgentLink, LinkLoss};
 use super::output::StreamKind;
 use super::reconnect::Reconnect;
-use super::root_role::{kind, side};
+use super::root_role::{kind, output_stream};
 use super::{Agent, EpollToken};
 use crate::agent_checkin::table;
 use crate::agent_messages::{AgentCommand, AgentReport, HostEndpoint, NodeEndpoints};
@@ -27,20 +27,20 @@ use crate::process_tree;
 
 /// What an outer agent has beyond others.
 pub(super) struct ChildRole {
-    pub(super) trunk: Option<AgentLink>,
+    pub(super) link: Option<AgentLink>,
     pub(super) secret: Secret,
     /// The node above.
     pub(super) parent: u32,
     /// The address at which its agent was reached, and its port.
-    pub(super) reached: IpAddr,
+    pub(super) parent_address: IpAddr,
     pub(super) port: u16,
-    pub(super) renewal: Reconnect,
+    pub(super) reconnect: Reconnect,
     /// Hosts as they are told of, until all are.
-    pub(super) told: Vec<NodeEndpoints>,
+    pub(super) reported: Vec<NodeEndpoints>,
     /// Where everybody is, once it was told to start.
-    pub(super) go: Option<(Vec<HostEndpoint>, Vec<u16>)>,
+    pub(super) start_data: Option<(Vec<HostEndpoint>, Vec<u16>)>,
     /// This host has joined with a key.
-    pub(super) guest: bool,
+    pub(super) joined: bool,
 }
 
 /// The beginning of a line that a rank has not ended yet. It travels with its end, since what
@@ -89,27 +89,29 @@ impl UnfinishedLine {
 impl Agent<'_> {
     /// Reports to the first agent. Its end is seen where its orders are read.
     pub(super) fn report(&mut self, report: &AgentReport) {
-        if self.up.as_ref().is_some_and(|up| up.trunk.is_some()) {
+        if self.child_role.as_ref().is_some_and(|up| up.link.is_some()) {
             self.report_on(&report.encode());
         }
     }
 
     /// The same, of one that is encoded.
     pub(super) fn report_on(&mut self, report: &[u8]) {
-        if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
+        if let Some(trunk) = self.child_role.as_mut().and_then(|up| up.link.as_mut())
             && !trunk.leaves_out(report)
             && trunk.send(&self.epoll, report).is_err()
         {
-            self.cut_off();
+            self.parent_lost();
         }
     }
 
     /// Orders have come. Those after the one to start are for ranks that have been started.
-    pub(super) fn first_speaks(&mut self) {
+    pub(super) fn read_parent(&mut self) {
         loop {
-            let Some(up) = self.up.as_mut() else { return };
-            let to_start = self.gathering && up.go.is_some();
-            let Some(trunk) = up.trunk.as_mut().filter(|_| !to_start) else {
+            let Some(up) = self.child_role.as_mut() else {
+                return;
+            };
+            let to_start = self.waiting_for_agents && up.start_data.is_some();
+            let Some(trunk) = up.link.as_mut().filter(|_| !to_start) else {
                 return;
             };
             let _ = trunk.push(&self.epoll);
@@ -117,43 +119,49 @@ impl Agent<'_> {
             let message = match message {
                 Ok(Some(message)) => message,
                 Ok(None) => return,
-                Err(_) => return self.cut_off(),
+                Err(_) => return self.parent_lost(),
             };
             match AgentCommand::decode(&message) {
                 Ok(order) => {
                     if order.is_for_all() {
-                        self.send_below(&message);
+                        self.send_to_child(&message);
                     }
-                    self.obey(order);
+                    self.handle_command(order);
                 }
-                Err(_) => return self.cut_off(),
+                Err(_) => return self.parent_lost(),
             }
         }
     }
 
-    fn obey(&mut self, order: AgentCommand) {
+    fn handle_command(&mut self, order: AgentCommand) {
         let now = Instant::now();
         match order {
             AgentCommand::Hosts(seats) => {
-                if let Some(up) = &mut self.up
-                    && up.told.len() + seats.len() <= self.job.nodes.names.len()
+                if let Some(up) = &mut self.child_role
+                    && up.reported.len() + seats.len() <= self.job.nodes.names.len()
                 {
-                    up.told.extend(seats);
+                    up.reported.extend(seats);
                 }
             }
-            AgentCommand::Go => {
-                let told = self.up.as_mut().map(|up| std::mem::take(&mut up.told));
+            AgentCommand::StartRanks => {
+                let told = self
+                    .child_role
+                    .as_mut()
+                    .map(|up| std::mem::take(&mut up.reported));
                 match table(told.unwrap_or_default(), &self.job.nodes) {
-                    Ok(told) => self.up.iter_mut().for_each(|up| up.go = Some(told.clone())),
-                    Err(_) => self.cut_off(),
+                    Ok(told) => self
+                        .child_role
+                        .iter_mut()
+                        .for_each(|up| up.start_data = Some(told.clone())),
+                    Err(_) => self.parent_lost(),
                 }
             }
-            AgentCommand::For(node, order) => self.order_on(node, order),
+            AgentCommand::Forward(node, order) => self.forward_command(node, order),
             AgentCommand::Signal(signal) => self.signalled(signal, false),
             AgentCommand::End {
                 patient: true,
                 code,
-            } => self.end_patiently(code, now + FINALIZED_GRACE),
+            } => self.end_with_grace(code, now + FINALIZED_GRACE),
             AgentCommand::End {
                 patient: false,
                 code,
@@ -163,45 +171,47 @@ impl Agent<'_> {
                 code,
             } => self.terminate(code),
             AgentCommand::Finish => self.finish(now + LEFTOVER_GRACE),
-            AgentCommand::Room(rank, side, bytes) => {
+            AgentCommand::StreamCredit(rank, side, bytes) => {
                 if self.is_here(rank) {
-                    let room = &mut self.slots[rank as usize].room[side as usize];
+                    let room = &mut self.slots[rank as usize].stream_credit[side as usize];
                     *room = (*room + bytes as usize).min(FAR_WINDOW);
-                    self.slots[rank as usize].tails[side as usize].wait_anew();
+                    self.slots[rank as usize].unfinished_lines[side as usize].wait_anew();
                     self.forward(kind(side), rank, false);
                 }
             }
-            AgentCommand::Input(bytes) => self.feed_ranks(&bytes),
+            AgentCommand::Input(bytes) => self.write_stdin(&bytes),
             AgentCommand::Ended(ranks) => ranks
                 .into_iter()
                 .for_each(|rank| self.mark_ended_elsewhere(rank)),
-            AgentCommand::Call(call) => self.have_called(call),
-            AgentCommand::Drained(networks) => self.drained_are(networks),
-            AgentCommand::Reach(question) => self.say_own(question),
-            AgentCommand::Answer(number, text) => self.drain_answered(number, text),
-            AgentCommand::Added(list) => self.added_are(list),
-            AgentCommand::Probe(call) if call.from.max(call.to) < self.job.size() => {
-                self.probe(call)
+            AgentCommand::ReverseConnect(call) => self.request_reverse_connect(call),
+            AgentCommand::DisabledNetworks(networks) => self.set_disabled_networks(networks),
+            AgentCommand::ReportAddresses(question) => self.report_own_addresses(question),
+            AgentCommand::DrainResult(number, text) => self.send_drain_result(number, text),
+            AgentCommand::NewAddresses(list) => self.set_new_addresses(list),
+            AgentCommand::ProbeRelay(call) if call.from.max(call.to) < self.job.size() => {
+                self.probe_relay(call)
             }
-            AgentCommand::Way(way) => self.add_way(way),
-            AgentCommand::Meet(call) => self.offer_venue(call),
-            AgentCommand::Try(venue) => self.try_venue(venue),
-            AgentCommand::Look(asked, wish) => self.look_for(asked, wish),
-            AgentCommand::Seen(node, asked, look) => self.pass_look(node, asked, look),
-            AgentCommand::Job(_) | AgentCommand::Ping | AgentCommand::Probe(_) => {}
+            AgentCommand::AddRelayRoute(way) => self.add_route(way),
+            AgentCommand::OpenRendezvous(call) => self.offer_rendezvous(call),
+            AgentCommand::TryRendezvous(venue) => self.try_rendezvous(venue),
+            AgentCommand::Query(asked, wish) => self.take_query(asked, wish),
+            AgentCommand::QueryResult(node, asked, look) => {
+                self.forward_snapshot(node, asked, look)
+            }
+            AgentCommand::Job(_) | AgentCommand::Ping | AgentCommand::ProbeRelay(_) => {}
         }
     }
 
     /// The line to the first agent is gone: nothing may be left here.
-    pub(super) fn cut_off(&mut self) {
+    pub(super) fn parent_lost(&mut self) {
         let mut how = LinkLoss::Ended;
-        if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.take()) {
+        if let Some(trunk) = self.child_role.as_mut().and_then(|up| up.link.take()) {
             how = trunk.how_lost();
             trunk.end(&self.epoll);
         }
-        match self.adopted.is_some() {
-            true => self.say_cut_off_beside(how),
-            false => self.say_cut_off(how),
+        match self.adopted_role.is_some() {
+            true => self.report_lost_parent(how),
+            false => self.report_lost_root(how),
         }
         self.end_at_once();
     }
@@ -213,7 +223,7 @@ impl Agent<'_> {
             let slot = &mut self.slots[rank as usize];
             let room = match last_words {
                 true => buffer.len(),
-                false => slot.room[side(kind) as usize].min(buffer.len()),
+                false => slot.stream_credit[output_stream(kind) as usize].min(buffer.len()),
             };
             let stream = slot.stream_mut(kind);
             let Some(source) = &mut stream.source else {
@@ -234,17 +244,17 @@ impl Agent<'_> {
                 }
                 stream.source = None;
             }
-            let place = side(kind) as usize;
-            slot.room[place] = slot.room[place].saturating_sub(got);
-            if let Some(bytes) = slot.tails[place].take(&buffer[..got], last_words) {
-                self.report(&AgentReport::Output(rank, side(kind), bytes));
+            let place = output_stream(kind) as usize;
+            slot.stream_credit[place] = slot.stream_credit[place].saturating_sub(got);
+            if let Some(bytes) = slot.unfinished_lines[place].take(&buffer[..got], last_words) {
+                self.report(&AgentReport::Output(rank, output_stream(kind), bytes));
             }
             if got == 0 {
-                self.report(&AgentReport::Output(rank, side(kind), Vec::new()));
+                self.report(&AgentReport::Output(rank, output_stream(kind), Vec::new()));
             }
         }
         let slot = &mut self.slots[rank as usize];
-        let reading = slot.room[side(kind) as usize] > 0;
+        let reading = slot.stream_credit[output_stream(kind) as usize] > 0;
         let stream = slot.stream_mut(kind);
         if reading != stream.reading {
             stream.reading = reading;
@@ -267,24 +277,24 @@ impl Agent<'_> {
     pub(super) fn forward_all(&mut self, rank: u32) {
         for kind in [StreamKind::Out, StreamKind::Err] {
             (0..DRAIN_READS).for_each(|_| self.forward(kind, rank, true));
-            self.forward_tail(kind, rank);
+            self.forward_unfinished(kind, rank);
         }
     }
 
     /// The beginning of a line that has waited long enough for its end.
-    fn forward_tail(&mut self, kind: StreamKind, rank: u32) {
-        let tail = &mut self.slots[rank as usize].tails[side(kind) as usize];
+    fn forward_unfinished(&mut self, kind: StreamKind, rank: u32) {
+        let tail = &mut self.slots[rank as usize].unfinished_lines[output_stream(kind) as usize];
         if let Some(bytes) = tail.take_all() {
-            self.report(&AgentReport::Output(rank, side(kind), bytes));
+            self.report(&AgentReport::Output(rank, output_stream(kind), bytes));
         }
     }
 
     /// When an unfinished line is to be passed on.
-    fn tails_due(&self) -> Option<Instant> {
+    fn unfinished_due(&self) -> Option<Instant> {
         let tails = self
             .slots
             .iter()
-            .flat_map(|slot| slot.tails.iter().zip(slot.room));
+            .flat_map(|slot| slot.unfinished_lines.iter().zip(slot.stream_credit));
         tails
             .filter_map(|(tail, room)| tail.since.filter(|_| room > 0))
             .min()
@@ -292,79 +302,85 @@ impl Agent<'_> {
     }
 
     /// Passes on those that are due.
-    fn tails_keep_time(&mut self, now: Instant) {
+    fn check_unfinished(&mut self, now: Instant) {
         for rank in 0..self.slots.len() as u32 {
             for kind in [StreamKind::Out, StreamKind::Err] {
-                let (slot, place) = (&self.slots[rank as usize], side(kind) as usize);
-                let since = slot.tails[place].since.filter(|_| slot.room[place] > 0);
+                let (slot, place) = (&self.slots[rank as usize], output_stream(kind) as usize);
+                let since = slot.unfinished_lines[place]
+                    .since
+                    .filter(|_| slot.stream_credit[place] > 0);
                 if since.is_some_and(|since| since + PARTIAL_LINE_WAIT <= now) {
-                    self.forward_tail(kind, rank);
+                    self.forward_unfinished(kind, rank);
                 }
             }
         }
     }
 
     /// Tells the other agents of ranks that have ended here since this was last done.
-    pub(super) fn tell_ends(&mut self) {
+    pub(super) fn report_ends(&mut self) {
         if !self.job.nodes.several() {
             return;
         }
-        let mut over = self.over_here();
+        let mut over = self.all_ended_here();
         over.iter()
-            .for_each(|rank| self.slots[*rank as usize].told = true);
-        match &mut self.far {
-            Some(far) => far.ended.extend(over),
+            .for_each(|rank| self.slots[*rank as usize].end_reported = true);
+        match &mut self.root_role {
+            Some(far) => far.ended_ranks.extend(over),
             None => {
-                over.extend(self.below.iter_mut().flat_map(|below| below.take_over()));
+                over.extend(
+                    self.child_agents
+                        .iter_mut()
+                        .flat_map(|below| below.replace_link()),
+                );
                 if !over.is_empty() {
-                    self.report(&AgentReport::Over(over));
+                    self.report(&AgentReport::RanksEnded(over));
                 }
             }
         }
-        self.order_ended();
+        self.announce_ended();
     }
 
-    pub(super) fn up_due(&self) -> Option<Instant> {
-        let trunk = self.up.as_ref()?.trunk.as_ref().map(AgentLink::due);
-        let due = trunk.into_iter().chain(self.tails_due());
-        due.chain(self.renewal_due()).min()
+    pub(super) fn child_role_due(&self) -> Option<Instant> {
+        let trunk = self.child_role.as_ref()?.link.as_ref().map(AgentLink::due);
+        let due = trunk.into_iter().chain(self.unfinished_due());
+        due.chain(self.reconnect_due()).min()
     }
 
     /// A sign of life, and the end of patience.
-    pub(super) fn up_keep_time(&mut self, now: Instant) {
-        if self.up.is_none() {
+    pub(super) fn check_child_role(&mut self, now: Instant) {
+        if self.child_role.is_none() {
             return;
         }
-        self.tails_keep_time(now);
+        self.check_unfinished(now);
         let ping = AgentReport::Ping.encode();
-        if let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
+        if let Some(trunk) = self.child_role.as_mut().and_then(|up| up.link.as_mut())
             && trunk.keep_alive(&self.epoll, &ping, now).is_err()
         {
-            return self.cut_off();
+            return self.parent_lost();
         }
-        self.keep_line(now);
+        self.check_link(now);
     }
 
     /// The last message: nothing runs here any more. Waits until it has left, or the first agent is
     /// gone.
-    pub(super) fn say_done(&mut self) {
+    pub(super) fn report_done(&mut self) {
         process_tree::kill_all();
-        self.tell_ends();
+        self.report_ends();
         // An adopted job has no launcher to which it would be told.
-        if self.adopted.is_none() {
+        if self.adopted_role.is_none() {
             let ends = self.ends_here();
-            self.report(&AgentReport::Ends(ends));
+            self.report(&AgentReport::RankExits(ends));
         }
         self.report(&AgentReport::Done);
         let until = Instant::now() + AGENT_SILENCE_MAX;
         while Instant::now() < until
-            && let Some(trunk) = self.up.as_mut().and_then(|up| up.trunk.as_mut())
+            && let Some(trunk) = self.child_role.as_mut().and_then(|up| up.link.as_mut())
         {
             match trunk.push(&self.epoll) {
                 Ok(true) | Err(Lost::Over) => return,
                 Ok(false) => {}
                 // Nobody waits for the epoll any more.
-                Err(Lost::Broke) if trunk.receive(&self.epoll).is_ok() => self.renew_at_once(),
+                Err(Lost::Broke) if trunk.receive(&self.epoll).is_ok() => self.reconnect_now(),
                 Err(Lost::Broke) => return,
             }
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -84,21 +84,21 @@ impl Agent<'_> {
     /// A rank tells that a signal ends it. From now on that is the first failure, whoever fails
     /// meanwhile.
     pub(super) fn rank_crashed(&mut self, rank: u32, member: u32, crash: CrashReport) {
-        if self.ending.is_some() || self.verdicts.is_interrupt() {
+        if self.shutdown.is_some() || self.hang_reports.is_interrupt() {
             return self.let_end(member);
         }
-        if self.crashes.examined.is_some() {
-            return self.crashes.standing.push(member);
+        if self.crash_examinations.examined.is_some() {
+            return self.crash_examinations.standing.push(member);
         }
-        self.suspect.get_or_insert(rank);
-        let pid = self.members[member as usize].pid;
+        self.unfinalized_rank.get_or_insert(rank);
+        let pid = self.processes[member as usize].pid;
         let program = (pid > 0)
             .then(|| self.start_examining(pid, crash))
             .flatten();
         if program.is_none() {
             self.let_end(member);
         }
-        self.crashes.examined = Some(ExaminedRank {
+        self.crash_examinations.examined = Some(ExaminedRank {
             member,
             signal: crash.signal,
             program,
@@ -111,14 +111,15 @@ impl Agent<'_> {
         let words = ["agent", "--crashed", &pid.to_string(), &crash.word()];
         let HelperProcess { pid, pipe } = helper_process::start(&words, self.signals)?;
         let program = ExaminerProcess { pid, pipe };
-        self.listen(program.pipe.as_fd(), EpollToken::Crash).ok()?;
+        self.listen(program.pipe.as_fd(), EpollToken::CrashExaminer)
+            .ok()?;
         Some(program)
     }
 
     /// The program that examines a rank says something, or has ended.
-    pub(super) fn crash_speaks(&mut self) {
+    pub(super) fn read_examiner(&mut self) {
         let mut buffer = [0; 4096];
-        while let Some(examined) = &mut self.crashes.examined {
+        while let Some(examined) = &mut self.crash_examinations.examined {
             let Some(program) = &examined.program else {
                 return;
             };
@@ -135,7 +136,7 @@ impl Agent<'_> {
 
     /// Enough has been found, or has to be enough: the rank may end.
     fn end_examination(&mut self) {
-        if let Some(examined) = &mut self.crashes.examined {
+        if let Some(examined) = &mut self.crash_examinations.examined {
             examined.program = None;
             let member = examined.member;
             self.let_end(member);
@@ -143,8 +144,8 @@ impl Agent<'_> {
     }
 
     /// Ends the program if it has had its time.
-    pub(super) fn crash_keeps_time(&mut self, now: Instant) {
-        if self.crashes.due().is_some_and(|due| due <= now) {
+    pub(super) fn check_examinations(&mut self, now: Instant) {
+        if self.crash_examinations.due().is_some_and(|due| due <= now) {
             self.end_examination();
         }
     }
@@ -152,7 +153,7 @@ impl Agent<'_> {
     /// The job ends: nobody need stand still any more.
     pub(super) fn let_crashed_end(&mut self) {
         self.end_examination();
-        for member in std::mem::take(&mut self.crashes.standing) {
+        for member in std::mem::take(&mut self.crash_examinations.standing) {
             self.let_end(member);
         }
     }
@@ -161,7 +162,7 @@ impl Agent<'_> {
         let Some(rank) = self.rank_of(member) else {
             return;
         };
-        let epoch = self.members[member as usize].epoch as usize;
+        let epoch = self.processes[member as usize].epoch as usize;
         let card = RankBlock::of(&self.worlds[epoch].board, rank);
         // SYNC(crash-end): the rank looks before and after it sleeps.
         card.crash().store(MAY_END, Release);
@@ -171,9 +172,9 @@ impl Agent<'_> {
     /// Where the signal came that ended a rank, on lines of its own; empty if that is not known.
     pub(super) fn place_of_crash(&mut self, rank: u32, signal: i32) -> String {
         // What was written before the rank ended counts.
-        self.crash_speaks();
+        self.read_examiner();
         let member = self.slots[rank as usize].member;
-        let text = member.and_then(|member| self.crashes.found(member, signal));
+        let text = member.and_then(|member| self.crash_examinations.found(member, signal));
         let lines = text.iter().flat_map(|text| text.lines());
         lines
             .map(|line| format!("\n  {}", printable::line(line)))

@@ -30,13 +30,13 @@ use crate::reachability::{self, DisableEffect, HostNetworks, InterfaceAddress};
 #[derive(Debug, Default)]
 pub(super) struct DrainRequests {
     /// Those that have asked here, by their numbers.
-    askers: VecDeque<(u32, OwnedFd)>,
+    clients: VecDeque<(u32, OwnedFd)>,
     /// The number of the last one.
     number: u32,
     /// Of the first agent: what all hosts were asked for.
     questions: VecDeque<DrainQuestion>,
     /// The number of the last one.
-    question: u32,
+    next_question: u32,
 }
 
 #[derive(Debug)]
@@ -55,18 +55,18 @@ fn too_many() -> String {
 
 impl Agent<'_> {
     /// Somebody on this host wants a network to be used or not.
-    pub(super) fn ask_to_drain(&mut self, socket: OwnedFd, network: IpNet, drained: bool) {
-        self.drains.number = self.drains.number.wrapping_add(1);
-        let number = self.drains.number;
-        self.drains.askers.push_back((number, socket));
-        if self.drains.askers.len() > DRAINS_MAX {
-            self.drains.askers.pop_front();
+    pub(super) fn request_drain(&mut self, socket: OwnedFd, network: IpNet, drained: bool) {
+        self.drain_requests.number = self.drain_requests.number.wrapping_add(1);
+        let number = self.drain_requests.number;
+        self.drain_requests.clients.push_back((number, socket));
+        if self.drain_requests.clients.len() > DRAINS_MAX {
+            self.drain_requests.clients.pop_front();
         }
-        match self.up.is_some() {
-            true => self.report(&AgentReport::Drain(network, drained, number)),
+        match self.child_role.is_some() {
+            true => self.report(&AgentReport::DisableNetwork(network, drained, number)),
             false => {
                 let at = self.node;
-                self.set_drained(network, drained, QueryId { at, number });
+                self.set_drained(network, drained, QueryId { node: at, number });
             }
         }
     }
@@ -74,50 +74,54 @@ impl Agent<'_> {
     /// A network is to be used or not: for the first agent.
     pub(super) fn set_drained(&mut self, network: IpNet, drained: bool, by: QueryId) {
         match drained {
-            true if self.drained.contains(&network) => return self.answer_drain(by, String::new()),
-            true if self.drained.len() >= DRAINED_MAX => return self.answer_drain(by, too_many()),
-            true => return self.ask_all(network, by),
+            true if self.disabled_networks.contains(&network) => {
+                return self.finish_drain(by, String::new());
+            }
+            true if self.disabled_networks.len() >= DRAINED_MAX => {
+                return self.finish_drain(by, too_many());
+            }
+            true => return self.ask_all_for_addresses(network, by),
             false => {}
         }
-        let text = match disabled_networks::wider(&self.drained, &network) {
+        let text = match disabled_networks::covering(&self.disabled_networks, &network) {
             Some(wider) => format!(
                 "{network} is in {wider}, which is left alone; nothing has changed: garonne rail add {wider} uses all of it"
             ),
             None => {
-                self.drained.retain(|out| !network.contains(out));
+                self.disabled_networks.retain(|out| !network.contains(out));
                 // Also where nothing changes but what hosts may have got since.
-                self.tell_drained();
+                self.send_disabled_networks();
                 String::new()
             }
         };
-        self.answer_drain(by, text);
+        self.finish_drain(by, text);
     }
 
     /// Has all hosts say what they have.
-    fn ask_all(&mut self, network: IpNet, by: QueryId) {
-        self.drains.question = self.drains.question.wrapping_add(1);
-        let number = self.drains.question;
+    fn ask_all_for_addresses(&mut self, network: IpNet, by: QueryId) {
+        self.drain_requests.next_question = self.drain_requests.next_question.wrapping_add(1);
+        let number = self.drain_requests.next_question;
         // Who has asked so long ago waits no more.
-        if self.drains.questions.len() >= DRAINS_MAX {
-            self.drains.questions.pop_front();
+        if self.drain_requests.questions.len() >= DRAINS_MAX {
+            self.drain_requests.questions.pop_front();
         }
-        self.drains.questions.push_back(DrainQuestion {
+        self.drain_requests.questions.push_back(DrainQuestion {
             number,
             network,
             by,
             since: Instant::now(),
             answers: BTreeMap::new(),
         });
-        self.order_all(&AgentCommand::Reach(number));
-        self.say_own(number);
+        self.command_all(&AgentCommand::ReportAddresses(number));
+        self.report_own_addresses(number);
     }
 
     /// The first agent wants to know what this host has.
-    pub(super) fn say_own(&mut self, question: u32) {
+    pub(super) fn report_own_addresses(&mut self, question: u32) {
         let own = reachability::own(self.ranks_networks().as_deref());
-        match self.up.is_some() {
-            true => self.report(&AgentReport::Reach(question, own)),
-            false => self.hosts_have(self.node, question, own),
+        match self.child_role.is_some() {
+            true => self.report(&AgentReport::Addresses(question, own)),
+            false => self.take_addresses(self.node, question, own),
         }
     }
 
@@ -141,9 +145,9 @@ impl Agent<'_> {
     }
 
     /// A host has answered: for the first agent, which decides when all have.
-    pub(super) fn hosts_have(&mut self, node: u32, question: u32, own: Vec<InterfaceAddress>) {
+    pub(super) fn take_addresses(&mut self, node: u32, question: u32, own: Vec<InterfaceAddress>) {
         let count = self.job.nodes.names.len();
-        let questions = &mut self.drains.questions;
+        let questions = &mut self.drain_requests.questions;
         let Some(at) = questions.iter().position(|asked| asked.number == question) else {
             return;
         };
@@ -157,33 +161,34 @@ impl Agent<'_> {
         if Instant::now() > asked.since + NETWORK_WAIT {
             return;
         }
-        if self.drained.len() >= DRAINED_MAX {
-            return self.answer_drain(asked.by, too_many());
+        if self.disabled_networks.len() >= DRAINED_MAX {
+            return self.finish_drain(asked.by, too_many());
         }
         let (network, by) = (asked.network, asked.by);
         let hosts = self.hosts_of(asked.answers);
-        let text = match reachability::loss(&hosts, &self.drained, &network, by.at as usize) {
-            Some(loss) => self.refusal_of(&network, loss, (&hosts, by.at)),
-            None => {
-                if !self.drained.contains(&network) {
-                    self.drained.push(network);
+        let text =
+            match reachability::loss(&hosts, &self.disabled_networks, &network, by.node as usize) {
+                Some(loss) => self.drain_refusal(&network, loss, (&hosts, by.node)),
+                None => {
+                    if !self.disabled_networks.contains(&network) {
+                        self.disabled_networks.push(network);
+                    }
+                    self.send_disabled_networks();
+                    String::new()
                 }
-                self.tell_drained();
-                String::new()
-            }
-        };
-        self.answer_drain(by, text);
+            };
+        self.finish_drain(by, text);
     }
 
     /// Hosts with what they have, of their addresses those that the job knows: of such as they have
     /// got since each has told before it answered.
     fn hosts_of(&self, answers: BTreeMap<u32, Vec<InterfaceAddress>>) -> Vec<HostNetworks> {
-        let (places, tree) = (self.places_now(), self.job.tree());
+        let (places, tree) = (self.endpoints_now(), self.job.tree());
         let host = |(node, mut own): (u32, Vec<InterfaceAddress>)| {
             let place = places.get(node as usize);
             own.retain(|own| place.is_some_and(|place| place.addresses.contains(&own.at.addr())));
             HostNetworks {
-                home: place.map_or(u64::from(node), |place| place.home),
+                home: place.map_or(u64::from(node), |place| place.network_id),
                 own,
                 above: tree.parent(node).map(|above| above as usize),
             }
@@ -192,7 +197,7 @@ impl Agent<'_> {
     }
 
     /// Why a network is not left alone.
-    fn refusal_of(
+    fn drain_refusal(
         &self,
         network: &IpNet,
         loss: DisableEffect,
@@ -239,52 +244,52 @@ impl Agent<'_> {
     }
 
     /// Tells who has asked what became of it; without a word: what was asked for.
-    fn answer_drain(&mut self, by: QueryId, text: String) {
-        match by.at == self.node {
-            true => self.drain_answered(by.number, text),
-            false => self.order(by.at, &AgentCommand::Answer(by.number, text)),
+    fn finish_drain(&mut self, by: QueryId, text: String) {
+        match by.node == self.node {
+            true => self.send_drain_result(by.number, text),
+            false => self.command(by.node, &AgentCommand::DrainResult(by.number, text)),
         }
     }
 
     /// The same, of one who has asked here.
-    pub(super) fn drain_answered(&mut self, number: u32, text: String) {
-        let askers = &mut self.drains.askers;
+    pub(super) fn send_drain_result(&mut self, number: u32, text: String) {
+        let askers = &mut self.drain_requests.clients;
         let at = askers.iter().position(|(known, _)| *known == number);
         let Some((_, socket)) = at.and_then(|at| askers.remove(at)) else {
             return;
         };
         let code = codes::G0232.to_owned();
         let message = match text.is_empty() {
-            true => ToRank::Heard,
+            true => ToRank::Acknowledged,
             false => ToRank::Refused { code, text },
         };
         reply(socket.as_fd(), &message, &[]);
     }
 
-    fn tell_drained(&mut self) {
-        let order = AgentCommand::Drained(self.drained.clone());
-        self.order_all(&order);
-        self.drained_are(self.drained.clone());
+    fn send_disabled_networks(&mut self) {
+        let order = AgentCommand::DisabledNetworks(self.disabled_networks.clone());
+        self.command_all(&order);
+        self.set_disabled_networks(self.disabled_networks.clone());
     }
 
     /// The first agent says which networks are not to be used.
-    pub(super) fn drained_are(&mut self, networks: Vec<IpNet>) {
-        self.drained = networks;
-        self.show_drained();
-        self.look_for_addresses();
-        self.move_line();
+    pub(super) fn set_disabled_networks(&mut self, networks: Vec<IpNet>) {
+        self.disabled_networks = networks;
+        self.publish_disabled_networks();
+        self.find_new_addresses();
+        self.move_link();
     }
 
-    fn show_drained(&self) {
+    fn publish_disabled_networks(&self) {
         for world in &self.worlds {
-            disabled_networks::write(&world.board, &self.drained);
+            disabled_networks::write(&world.board, &self.disabled_networks);
         }
-        self.look_around();
-        self.ring_ranks();
+        self.update_host_endpoints();
+        self.wake_ranks();
     }
 
     /// Has the ranks of this host look at what was changed on their boards.
-    pub(super) fn ring_ranks(&self) {
+    pub(super) fn wake_ranks(&self) {
         for world in &self.worlds {
             for rank in 0..world.shape.size {
                 let card = RankBlock::of(&world.board, rank);

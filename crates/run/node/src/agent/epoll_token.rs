@@ -7,52 +7,52 @@ use super::output::StreamKind;
 /// Which descriptor an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EpollToken {
-    Hello,
-    Link,
+    Registration,
+    Launcher,
     Signals,
     Output(StreamKind, u32),
     Control(u32),
     Process(u32),
     Sink(StreamKind),
     /// Somebody calls from another host.
-    Porch,
+    AgentListener,
     /// A caller that has not proved who it is.
-    Stranger(u32),
+    Unauthenticated(u32),
     /// Another node's agent.
-    Trunk(u32),
+    AgentLink(u32),
     /// The command that starts it.
-    Words(u32),
+    StarterOutput(u32),
     /// The launcher's standard input.
-    Input,
+    Stdin,
     /// The pipe to the rank that reads it.
-    Feed,
+    StdinPipe,
     /// The launcher's process above adopted ranks.
-    Above,
+    LauncherProcess,
     /// Somebody calls at the port where hosts have joined.
-    Gate,
+    LateJoin,
     /// A caller there.
-    Late(u32),
+    LateJoiner(u32),
     /// A call to a rank of this node.
-    Callback(u32),
+    ReverseConnect(u32),
     /// A call that is to renew the line to the agent above.
-    Renewal(u32),
+    Reconnect(u32),
     /// A try whether this node reaches a rank of another.
     Probe(u32),
     /// What this host's ranks show, from the program that looks.
-    Look(u32),
+    SnapshotProcess(u32),
     /// One who has asked what the ranks of all hosts show takes more of it.
-    Asker(u32),
+    QueryClient(u32),
     /// What the job hangs on, from the program that looks.
-    Verdict,
+    HangReport,
     /// Where a rank has crashed, from the program that examines it.
-    Crash,
+    CrashExaminer,
 }
 
 impl EpollToken {
     pub fn pack(self) -> epoll::EventData {
         let (kind, index) = match self {
-            EpollToken::Hello => (0, 0),
-            EpollToken::Link => (1, 0),
+            EpollToken::Registration => (0, 0),
+            EpollToken::Launcher => (1, 0),
             EpollToken::Signals => (2, 0),
             EpollToken::Output(StreamKind::Out, rank) => (3, rank),
             EpollToken::Output(StreamKind::Err, rank) => (4, rank),
@@ -60,22 +60,22 @@ impl EpollToken {
             EpollToken::Process(conn) => (6, conn),
             EpollToken::Sink(StreamKind::Out) => (7, 0),
             EpollToken::Sink(StreamKind::Err) => (8, 0),
-            EpollToken::Porch => (9, 0),
-            EpollToken::Stranger(place) => (10, place),
-            EpollToken::Trunk(node) => (11, node),
-            EpollToken::Words(node) => (12, node),
-            EpollToken::Input => (13, 0),
-            EpollToken::Feed => (14, 0),
-            EpollToken::Above => (15, 0),
-            EpollToken::Gate => (16, 0),
-            EpollToken::Late(place) => (17, place),
-            EpollToken::Callback(place) => (18, place),
-            EpollToken::Renewal(place) => (19, place),
+            EpollToken::AgentListener => (9, 0),
+            EpollToken::Unauthenticated(place) => (10, place),
+            EpollToken::AgentLink(node) => (11, node),
+            EpollToken::StarterOutput(node) => (12, node),
+            EpollToken::Stdin => (13, 0),
+            EpollToken::StdinPipe => (14, 0),
+            EpollToken::LauncherProcess => (15, 0),
+            EpollToken::LateJoin => (16, 0),
+            EpollToken::LateJoiner(place) => (17, place),
+            EpollToken::ReverseConnect(place) => (18, place),
+            EpollToken::Reconnect(place) => (19, place),
             EpollToken::Probe(place) => (20, place),
-            EpollToken::Look(number) => (21, number),
-            EpollToken::Asker(number) => (22, number),
-            EpollToken::Verdict => (23, 0),
-            EpollToken::Crash => (24, 0),
+            EpollToken::SnapshotProcess(number) => (21, number),
+            EpollToken::QueryClient(number) => (22, number),
+            EpollToken::HangReport => (23, 0),
+            EpollToken::CrashExaminer => (24, 0),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -83,8 +83,8 @@ impl EpollToken {
     pub fn unpack(data: epoll::EventData) -> Self {
         let index = data.u64() as u32;
         match data.u64() >> 32 {
-            0 => EpollToken::Hello,
-            1 => EpollToken::Link,
+            0 => EpollToken::Registration,
+            1 => EpollToken::Launcher,
             2 => EpollToken::Signals,
             3 => EpollToken::Output(StreamKind::Out, index),
             4 => EpollToken::Output(StreamKind::Err, index),
@@ -92,22 +92,22 @@ impl EpollToken {
             6 => EpollToken::Process(index),
             7 => EpollToken::Sink(StreamKind::Out),
             8 => EpollToken::Sink(StreamKind::Err),
-            9 => EpollToken::Porch,
-            10 => EpollToken::Stranger(index),
-            11 => EpollToken::Trunk(index),
-            12 => EpollToken::Words(index),
-            13 => EpollToken::Input,
-            15 => EpollToken::Above,
-            16 => EpollToken::Gate,
-            17 => EpollToken::Late(index),
-            18 => EpollToken::Callback(index),
-            19 => EpollToken::Renewal(index),
+            9 => EpollToken::AgentListener,
+            10 => EpollToken::Unauthenticated(index),
+            11 => EpollToken::AgentLink(index),
+            12 => EpollToken::StarterOutput(index),
+            13 => EpollToken::Stdin,
+            15 => EpollToken::LauncherProcess,
+            16 => EpollToken::LateJoin,
+            17 => EpollToken::LateJoiner(index),
+            18 => EpollToken::ReverseConnect(index),
+            19 => EpollToken::Reconnect(index),
             20 => EpollToken::Probe(index),
-            21 => EpollToken::Look(index),
-            22 => EpollToken::Asker(index),
-            23 => EpollToken::Verdict,
-            24 => EpollToken::Crash,
-            _ => EpollToken::Feed,
+            21 => EpollToken::SnapshotProcess(index),
+            22 => EpollToken::QueryClient(index),
+            23 => EpollToken::HangReport,
+            24 => EpollToken::CrashExaminer,
+            _ => EpollToken::StdinPipe,
         }
     }
 }

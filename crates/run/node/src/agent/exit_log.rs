@@ -77,19 +77,19 @@ impl Agent<'_> {
             process: slot.pid,
             // What was killed at the end was not seen to end.
             ended: slot.ended.unwrap_or(ProcessExit::Signal(libc::SIGKILL)),
-            ran_ms: self.tally.ran(rank).as_millis() as u64,
+            ran_ms: self.exit_log.ran(rank).as_millis() as u64,
         };
         here.map(end).collect()
     }
 
     /// Tells how all ranks ended, when everything that is left has been killed.
-    pub(super) fn tell_outcome(&self) {
+    pub(super) fn write_outcome(&self) {
         let Some(sheet) = &self.job.sheet else { return };
         let own = rustix::system::uname()
             .nodename()
             .to_string_lossy()
             .into_owned();
-        let mut ends = self.tally.elsewhere.clone();
+        let mut ends = self.exit_log.elsewhere.clone();
         ends.extend(self.ends_here().into_iter().map(|end| (end.rank, end)));
         let rank = |rank: u32| {
             let slot = &self.slots[rank as usize];
@@ -118,7 +118,7 @@ impl Agent<'_> {
         };
         sheet.write(&JobOutcome {
             ranks: (0..self.slots.len() as u32).map(rank).collect(),
-            error: self.tally.error.clone(),
+            error: self.exit_log.error.clone(),
         });
     }
 }

@@ -33,35 +33,44 @@ fn is_gone(reset: Instant, (over, how): (Instant, ProcessExit)) -> bool {
 
 impl Agent<'_> {
     /// Looks whether the line of an agent that this one has started can still be made again.
-    pub(super) fn doubt_line(&mut self, node: u32) {
-        let line = self.below.as_ref().and_then(|below| below.line_to(node));
+    pub(super) fn suspect_link(&mut self, node: u32) {
+        let line = self
+            .child_agents
+            .as_ref()
+            .and_then(|below| below.link_to(node));
         let reset = line.and_then(|line| line.reset_since());
-        if let (Some(reset), Some(starter)) = (reset, self.starter_over(node))
+        if let (Some(reset), Some(starter)) = (reset, self.starter_ended(node))
             && is_gone(reset, starter)
         {
-            self.branch_lost(node);
+            self.child_lost(node);
         }
     }
 
     /// Ends the job by a failure: at once, or when it is known of all hosts whether they are there.
     /// Another launcher than ours, which ends the ranks itself, waits for nobody's words.
-    pub(super) fn blame(&mut self, report: String, failure: JobFailure) {
-        let below = self.below.as_ref().filter(|_| self.adopted.is_none());
-        let unsure = below.is_some_and(|below| below.lines().any(|line| line.is_down()));
+    pub(super) fn find_cause(&mut self, report: String, failure: JobFailure) {
+        let below = self
+            .child_agents
+            .as_ref()
+            .filter(|_| self.adopted_role.is_none());
+        let unsure = below.is_some_and(|below| below.links().any(|line| line.is_down()));
         match unsure {
-            false => self.say_failure(&report, &failure),
-            true => drop(self.held.get_or_insert(PendingFailure { report, failure })),
+            false => self.print_failure(&report, &failure),
+            true => drop(
+                self.pending_failure
+                    .get_or_insert(PendingFailure { report, failure }),
+            ),
         }
     }
 
     /// Tells the failure that was held back once all lines stand; where one is over, its host has
     /// been told of, which ended the job.
-    pub(super) fn let_go(&mut self) {
-        let Some(PendingFailure { report, failure }) = self.held.take() else {
+    pub(super) fn report_pending_failure(&mut self) {
+        let Some(PendingFailure { report, failure }) = self.pending_failure.take() else {
             return;
         };
-        if self.ending.is_none() {
-            self.blame(report, failure);
+        if self.shutdown.is_none() {
+            self.find_cause(report, failure);
         }
     }
 }

@@ -39,23 +39,23 @@ impl FailureOutput {
 
 impl Agent<'_> {
     /// Says what a failure comes to: at once, or behind what other ranks still write of it.
-    pub(super) fn say_last(&mut self, lines: &[&str]) {
+    pub(super) fn print_failure_output(&mut self, lines: &[&str]) {
         let of_python = |program: &crate::job::Program| {
             let name = program.argv.first().map(|word| word.to_string_lossy());
             name.is_some_and(|name| shutdown::is_python(&name))
         };
         let holds = self.slots.iter().any(|slot| slot.err.holds());
-        if self.adopted.is_some() || !(holds || self.job.programs.iter().any(of_python)) {
-            return lines.iter().for_each(|line| self.say(line));
+        if self.adopted_role.is_some() || !(holds || self.job.programs.iter().any(of_python)) {
+            return lines.iter().for_each(|line| self.print_line(line));
         }
-        lines.iter().for_each(|line| self.tally.note_line(line));
-        self.last_words.lines = lines.iter().map(|line| (*line).to_owned()).collect();
-        self.last_words.due = Some(Instant::now() + FAILURE_WAIT);
+        lines.iter().for_each(|line| self.exit_log.note_line(line));
+        self.failure_output.lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        self.failure_output.due = Some(Instant::now() + FAILURE_WAIT);
     }
 
     /// Tells all tracebacks that are held, and the failure.
-    pub(super) fn tell_last_words(&mut self) {
-        let cause = self.last_words.cause;
+    pub(super) fn write_tracebacks(&mut self) {
+        let cause = self.failure_output.cause;
         let slots = self.slots.iter_mut().zip(0..);
         let held = slots.filter(|(slot, _)| slot.err.holds());
         let held = held
@@ -68,22 +68,22 @@ impl Agent<'_> {
         };
         for (words, ranks) in consequences {
             let words = printable::line(&words);
-            self.say(&format!(
+            self.print_line(&format!(
                 "note[{}]: {} raised {words}",
                 codes::G0312,
                 named(&ranks)
             ));
         }
         for group in groups {
-            self.tell_group(&group);
+            self.write_traceback_group(&group);
         }
-        self.last_words.due = None;
-        for line in std::mem::take(&mut self.last_words.lines) {
-            self.say(&line);
+        self.failure_output.due = None;
+        for line in std::mem::take(&mut self.failure_output.lines) {
+            self.print_line(&line);
         }
     }
 
-    fn tell_group(&mut self, group: &TracebackGroup) {
+    fn write_traceback_group(&mut self, group: &TracebackGroup) {
         let TracebackGroup {
             text,
             ranks,
@@ -109,24 +109,24 @@ impl Agent<'_> {
                 )
             }
         };
-        self.say(&format!("note[{}]: {words}", codes::G0312));
+        self.print_line(&format!("note[{}]: {words}", codes::G0312));
     }
 
     /// Tells what is due: of a job that fails all of it, else what a rank holds back.
-    pub(super) fn last_words_keep_time(&mut self, now: Instant) {
+    pub(super) fn check_failure_output(&mut self, now: Instant) {
         let is_over = |due: Option<Instant>| due.is_some_and(|due| due <= now);
         let held = |agent: &Self, rank: u32| agent.slots[rank as usize].err.held_due();
         let ranks = 0..self.slots.len() as u32;
-        if self.ending.is_some() {
-            if is_over(self.last_words.due)
+        if self.shutdown.is_some() {
+            if is_over(self.failure_output.due)
                 || ranks.into_iter().any(|rank| is_over(held(self, rank)))
             {
-                self.tell_last_words();
+                self.write_tracebacks();
             }
             return;
         }
         for rank in ranks {
-            if !self.paused && is_over(held(self, rank)) {
+            if !self.output_paused && is_over(held(self, rank)) {
                 let text = self.slots[rank as usize].err.take_held();
                 let sink = self.sinks.of(StreamKind::Err, rank);
                 self.slots[rank as usize].err.pass_on(&text, sink);

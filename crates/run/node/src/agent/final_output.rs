@@ -16,10 +16,10 @@ use crate::sys;
 
 impl Agent<'_> {
     /// Kills what is left, passes the last output on and returns the exit code.
-    pub(super) fn close(&mut self) -> i32 {
+    pub(super) fn close_output(&mut self) -> i32 {
         process_tree::kill_all();
-        self.name_the_silent();
-        self.tell_outcome();
+        self.name_missing_hosts();
+        self.write_outcome();
         // The rank whose long line is passing finishes it first.
         let passing = self
             .sinks
@@ -29,10 +29,10 @@ impl Agent<'_> {
         for rank in passing.into_iter().chain(0..self.slots.len() as u32) {
             self.drain(rank);
         }
-        self.tell_last_words();
-        if self.up.is_some() {
-            self.say_done();
-            self.say_end_to_guest();
+        self.write_tracebacks();
+        if self.child_role.is_some() {
+            self.report_done();
+            self.report_end_to_joiner();
         } else {
             self.flush_slowly();
             self.flush(StreamKind::Out);
@@ -56,13 +56,13 @@ impl Agent<'_> {
             }
             let mut fds = vec![
                 PollFd::new(self.signals, PollFlags::IN),
-                PollFd::new(self.link, PollFlags::IN),
+                PollFd::new(self.launcher_socket, PollFlags::IN),
             ];
             fds.extend(waiting.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)));
             let _ = rustix::event::poll(&mut fds, None);
             let link_speaks = !fds[1].revents().is_empty();
             drop(fds);
-            if (link_speaks && self.launcher_asks_for_the_end())
+            if (link_speaks && self.launcher_requests_end())
                 || std::iter::from_fn(|| self.signals.next()).any(|signal| ends_jobs(signal.number))
             {
                 return;
@@ -78,8 +78,8 @@ impl Agent<'_> {
     }
 
     /// Reads one message of the launcher: whether it passes on a signal that ends jobs, or is gone.
-    fn launcher_asks_for_the_end(&self) -> bool {
-        match sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT)
+    fn launcher_requests_end(&self) -> bool {
+        match sys::recv(self.launcher_socket.as_fd(), RecvFlags::DONTWAIT)
             .map(|message| LauncherMessage::decode(&message.bytes))
         {
             Ok(Ok(LauncherMessage::Signal { signal, .. })) => ends_jobs(signal),
@@ -90,14 +90,14 @@ impl Agent<'_> {
 
     /// Reads all that a rank has written so far and passes it on, unfinished lines too.
     pub(super) fn drain(&mut self, rank: u32) {
-        if self.up.is_some() {
+        if self.child_role.is_some() {
             return self.forward_all(rank);
         }
         for kind in [StreamKind::Out, StreamKind::Err] {
             // One reading may stop early to let others finish their lines; all together take what a
             // pipe holds.
             for _ in 0..DRAIN_READS {
-                self.pump(kind, rank);
+                self.read_output(kind, rank);
             }
             self.emit(kind, rank);
         }

@@ -38,19 +38,23 @@ impl Agent<'_> {
         let has_room =
             || rank_start::open_files_limit() >= FDS_OF_AGENT + 5 * u64::from(self.job.size());
         if let Some(file) = file.filter(|_| has_room()) {
-            self.recorders.files.insert(rank, (member, file));
+            self.flight_recorders.files.insert(rank, (member, file));
         }
     }
 
     /// Hands the launcher what the ranks of this host have recorded, if the job ended badly: of
     /// those that are nearest by number to the one to blame.
     pub(super) fn hand_recorders_over(&self) {
-        let Some(cause) = self.recorders.cause.filter(|_| self.adopted.is_none()) else {
+        let Some(cause) = self
+            .flight_recorders
+            .cause
+            .filter(|_| self.adopted_role.is_none())
+        else {
             return;
         };
-        let epoch = |member: u32| self.members[member as usize].epoch;
+        let epoch = |member: u32| self.processes[member as usize].epoch;
         // Those of one world: of programs that a script ran one after the other, the last.
-        let kept = || self.recorders.files.iter();
+        let kept = || self.flight_recorders.files.iter();
         let Some(newest) = kept().map(|(_, (member, _))| epoch(*member)).max() else {
             return;
         };
@@ -65,16 +69,19 @@ impl Agent<'_> {
         // A launcher that is stopped takes no more, and does without.
         let tell = |message: &LauncherMessage, file: &OwnedFd| {
             let _ = sys::send(
-                self.link.as_fd(),
+                self.launcher_socket.as_fd(),
                 &message.encode(),
                 &[file.as_fd()],
                 SendFlags::DONTWAIT,
             );
         };
-        tell(&LauncherMessage::Remains { rank: cause }, &world.file);
+        tell(
+            &LauncherMessage::FlightRecording { rank: cause },
+            &world.file,
+        );
         for (&rank, (member, file)) in ranks {
-            let process = self.members[*member as usize].pid as u32;
-            tell(&LauncherMessage::Recorder { rank, process }, file);
+            let process = self.processes[*member as usize].pid as u32;
+            tell(&LauncherMessage::FlightRecorder { rank, process }, file);
         }
     }
 }

@@ -98,12 +98,17 @@ impl HangReports {
 impl Agent<'_> {
     /// Has the program look, in place of one that looks already. Returns whether it does: then its
     /// end comes within `patience`.
-    pub(super) fn begin_verdict(&mut self, cause: HangReportReason, patience: Duration) -> bool {
-        let begun = !self.gathering && (!self.worlds.is_empty() || self.job.nodes.several());
-        if self.up.is_some() || self.adopted.is_some() || !begun {
+    pub(super) fn begin_hang_report(
+        &mut self,
+        cause: HangReportReason,
+        patience: Duration,
+    ) -> bool {
+        let begun =
+            !self.waiting_for_agents && (!self.worlds.is_empty() || self.job.nodes.several());
+        if self.child_role.is_some() || self.adopted_role.is_some() || !begun {
             return false;
         }
-        let Some(name) = agent_discovery::name_of(self.hello.as_fd()) else {
+        let Some(name) = agent_discovery::name_of(self.registration_socket.as_fd()) else {
             return false;
         };
         let words = ["agent", "--verdict", &name.0, cause.word()];
@@ -118,70 +123,74 @@ impl Agent<'_> {
             until: Instant::now() + patience,
         };
         if self
-            .listen(looking.pipe.as_fd(), EpollToken::Verdict)
+            .listen(looking.pipe.as_fd(), EpollToken::HangReport)
             .is_err()
         {
             return false;
         }
-        self.verdicts.looking = Some(looking);
+        self.hang_reports.looking = Some(looking);
         true
     }
 
     /// The program says something, or has ended.
-    pub(super) fn verdict_speaks(&mut self) {
+    pub(super) fn read_hang_report(&mut self) {
         let mut buffer = [0; 4096];
-        while let Some(looking) = &mut self.verdicts.looking {
+        while let Some(looking) = &mut self.hang_reports.looking {
             match rustix::io::read(&looking.pipe, &mut buffer) {
-                Ok(0) => return self.end_verdict(true),
+                Ok(0) => return self.end_hang_report(true),
                 Ok(n) if looking.said.len() + n <= VERDICT_BYTES_MAX => {
                     looking.said.extend_from_slice(&buffer[..n]);
                 }
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(rustix::io::Errno::INTR) => {}
-                Ok(_) | Err(_) => return self.end_verdict(false),
+                Ok(_) | Err(_) => return self.end_hang_report(false),
             }
         }
     }
 
     /// A child of the agent has ended that may be a program that looks: for a verdict, for who
     /// asked, at a crash.
-    pub(super) fn looker_reaped(&mut self, pid: i32) {
-        self.looks.reaped(pid);
-        self.crashes.reaped(pid);
-        self.verdicts.reaped(pid);
+    pub(super) fn hang_reporter_reaped(&mut self, pid: i32) {
+        self.snapshots.reaped(pid);
+        self.crash_examinations.reaped(pid);
+        self.hang_reports.reaped(pid);
     }
 
     /// When one of these programs has had enough time.
-    pub(super) fn lookers_due(&self) -> Option<Instant> {
+    pub(super) fn hang_reports_due(&self) -> Option<Instant> {
         let verdicts = self
-            .verdicts
+            .hang_reports
             .due()
             .into_iter()
-            .chain(self.verdicts.stalls.due());
-        let others = self.looks.due().into_iter().chain(self.crashes.due());
+            .chain(self.hang_reports.stalls.due());
+        let others = self
+            .snapshots
+            .due()
+            .into_iter()
+            .chain(self.crash_examinations.due());
         others.chain(verdicts).min()
     }
 
     /// Ends programs that take longer than they may.
-    pub(super) fn lookers_keep_time(&mut self, now: Instant) {
-        self.looks_keep_time(now);
-        self.crash_keeps_time(now);
-        if self.verdicts.due().is_some_and(|due| due <= now) {
-            self.end_verdict(false);
+    pub(super) fn check_hang_reports(&mut self, now: Instant) {
+        self.check_snapshots(now);
+        self.check_examinations(now);
+        if self.hang_reports.due().is_some_and(|due| due <= now) {
+            self.end_hang_report(false);
         }
-        self.look_for_stall(now);
+        self.check_for_stall(now);
     }
 
     /// Prints what the program has said, if that is `whole`, and goes on with what it was wanted
     /// for.
-    pub(super) fn end_verdict(&mut self, whole: bool) {
-        let Some(looking) = self.verdicts.looking.take() else {
+    pub(super) fn end_hang_report(&mut self, whole: bool) {
+        let Some(looking) = self.hang_reports.looking.take() else {
             return;
         };
         let text = String::from_utf8_lossy(&looking.said).trim_end().to_owned();
         let text = Some(text.as_str()).filter(|text| whole && !text.is_empty());
         if let (Some(text), false) = (text, looking.cause == HangReportReason::Stall) {
-            self.say(text);
+            self.print_line(text);
         }
         match looking.cause {
             HangReportReason::Time => self.end_for_time(),

@@ -26,12 +26,12 @@ impl Heartbeat {
     }
 
     /// The other side was heard.
-    pub fn hear(&mut self, now: Instant) {
+    pub fn received(&mut self, now: Instant) {
         self.heard = now;
     }
 
     /// This side has said something.
-    pub fn say(&mut self, now: Instant) {
+    pub fn sent(&mut self, now: Instant) {
         self.said = now;
     }
 
@@ -72,7 +72,7 @@ mod tests {
         let start = now;
         while !vigil.is_over(now) {
             if vigil.must_speak(now) {
-                vigil.say(now);
+                vigil.sent(now);
             }
             assert!(vigil.due() > now, "a look that is due at once");
             now = vigil.due();
@@ -104,7 +104,7 @@ mod tests {
     fn a_sign_of_life_is_due_before_the_other_side_misses_it() {
         let now = Instant::now();
         let mut vigil = Heartbeat::new(now);
-        vigil.hear(now + PING_EVERY);
+        vigil.received(now + PING_EVERY);
         assert!(vigil.due() <= now + PING_EVERY && vigil.must_speak(vigil.due()));
     }
 }

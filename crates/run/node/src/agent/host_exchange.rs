@@ -27,7 +27,7 @@ use crate::rank::allowed_networks::AllowedNetworks;
 /// Where everybody is.
 pub(super) struct HostExchange {
     /// By node; addresses in the order in which to try them from here.
-    places: Vec<HostEndpoint>,
+    endpoints: Vec<HostEndpoint>,
     /// By rank.
     ports: Vec<u16>,
     /// Of this node's ranks that have not been started.
@@ -61,15 +61,15 @@ pub(crate) fn listen_at(port: u16) -> Result<(TcpListener, u16)> {
 }
 
 /// This host as others see it.
-pub(crate) fn own_place() -> Result<HostEndpoint> {
+pub(crate) fn own_endpoint() -> Result<HostEndpoint> {
     Ok(HostEndpoint {
         name: rustix::system::uname()
             .nodename()
             .to_string_lossy()
             .into_owned(),
-        home: addresses::home()?,
+        network_id: addresses::home()?,
         addresses: addresses::own(),
-        guest: false,
+        joined: false,
     })
 }
 
@@ -83,7 +83,10 @@ impl Agent<'_> {
 
     /// Opens the ports of this node's ranks, and the lines between agents. Returns the listeners by
     /// rank.
-    pub(super) fn meet(&mut self, beginning: AgentStart) -> Result<HashMap<u32, TcpListener>> {
+    pub(super) fn connect_agents(
+        &mut self,
+        beginning: AgentStart,
+    ) -> Result<HashMap<u32, TcpListener>> {
         let mut listeners = HashMap::new();
         let mut ports = Vec::new();
         for rank in self.job.ranks_of(self.node) {
@@ -92,36 +95,37 @@ impl Agent<'_> {
             ports.push(port);
         }
         match beginning {
-            AgentStart::Plain if self.adopted.is_some() => {}
-            AgentStart::Plain => self.start_branches(None)?,
-            AgentStart::Joined(company) => self.start_branches(Some(*company))?,
+            AgentStart::Plain if self.adopted_role.is_some() => {}
+            AgentStart::Plain => self.start_agents(None)?,
+            AgentStart::Joined(company) => self.start_agents(Some(*company))?,
             AgentStart::Outer(outer) => {
-                let trunk = AgentLink::new(outer.line, EpollToken::Trunk(self.node), &self.epoll);
+                let trunk =
+                    AgentLink::new(outer.line, EpollToken::AgentLink(self.node), &self.epoll);
                 let secret = outer.secret.clone();
-                self.up = Some(Box::new(ChildRole {
-                    trunk: Some(trunk),
+                self.child_role = Some(Box::new(ChildRole {
+                    link: Some(trunk),
                     secret: outer.secret,
                     parent: outer.parent,
-                    reached: outer.reached,
+                    parent_address: outer.reached,
                     port: outer.port,
-                    renewal: Reconnect::default(),
-                    told: Vec::new(),
-                    go: None,
-                    guest: outer.guest,
+                    reconnect: Reconnect::default(),
+                    reported: Vec::new(),
+                    start_data: None,
+                    joined: outer.guest,
                 }));
-                self.show_line(outer.parent);
+                self.share_connection(outer.parent);
                 let place = HostEndpoint {
-                    guest: outer.guest,
-                    ..own_place()?
+                    joined: outer.guest,
+                    ..own_endpoint()?
                 };
-                self.await_below(&secret, outer.porch)?;
+                self.await_children(&secret, outer.porch)?;
                 // Before this host counts as ready, so that nothing starts anywhere.
                 self.networks()?;
                 let node = self.node;
-                self.take_own_seat(NodeEndpoints { node, place, ports });
+                self.check_in_self(NodeEndpoints { node, place, ports });
                 // Orders may have come together with the job, of which the socket tells nothing
                 // more.
-                self.first_speaks();
+                self.read_parent();
             }
         }
         Ok(listeners)
@@ -129,13 +133,13 @@ impl Agent<'_> {
 
     /// Waits for those that report to this node, if any do: at a port that they know already, or
     /// are told of by the first agent, which starts them.
-    fn await_below(&mut self, secret: &Secret, porch: Option<TcpListener>) -> Result<()> {
+    fn await_children(&mut self, secret: &Secret, porch: Option<TcpListener>) -> Result<()> {
         match porch {
-            Some(listener) => self.open_below(secret, listener),
+            Some(listener) => self.listen_for_children(secret, listener),
             None if self.job.tree().has_children(self.node) => {
                 let (listener, port) = listen_at(0)?;
-                self.open_below(secret, listener)?;
-                self.report(&AgentReport::Opened(port, addresses::to_call()));
+                self.listen_for_children(secret, listener)?;
+                self.report(&AgentReport::Listening(port, addresses::to_call()));
                 Ok(())
             }
             None => Ok(()),
@@ -143,9 +147,9 @@ impl Agent<'_> {
     }
 
     /// Whether all agents are there, or have said that they are.
-    pub(super) fn has_met(&self) -> bool {
-        match (&self.up, &self.below) {
-            (Some(up), _) => up.go.is_some(),
+    pub(super) fn agents_are_connected(&self) -> bool {
+        match (&self.child_role, &self.child_agents) {
+            (Some(up), _) => up.start_data.is_some(),
             // But itself, which is here.
             (None, Some(below)) => below.others_are_ready(),
             _ => true,
@@ -154,7 +158,7 @@ impl Agent<'_> {
 
     /// The agents have met: tells the others, if this is the first, and keeps what ranks need to
     /// know.
-    pub(super) fn settle_hosts(&mut self, listeners: HashMap<u32, TcpListener>) -> Result<()> {
+    pub(super) fn exchange_hosts(&mut self, listeners: HashMap<u32, TcpListener>) -> Result<()> {
         let port = |rank: &u32| {
             listeners
                 .get(rank)
@@ -165,33 +169,34 @@ impl Agent<'_> {
             .iter()
             .map(|rank| port(rank).map_or(0, |address| address.port()))
             .collect();
-        let (mut places, ports) = match self.up.as_mut().and_then(|up| up.go.take()) {
+        let (mut places, ports) = match self.child_role.as_mut().and_then(|up| up.start_data.take())
+        {
             Some(told) => {
                 self.check_ways(&told.0)?;
                 told
             }
-            None => self.go(NodeEndpoints {
+            None => self.send_start(NodeEndpoints {
                 node: self.node,
-                place: own_place()?,
+                place: own_endpoint()?,
                 ports,
             })?,
         };
         addresses::order_all(&mut places);
         // What has answered once is tried first.
-        if let Some(up) = &self.up
+        if let Some(up) = &self.child_role
             && let Some(above) = places.get_mut(up.parent as usize)
         {
             // It may be one that the first host does not know of, where somebody translates.
-            if up.guest && !above.addresses.contains(&up.reached) {
+            if up.joined && !above.addresses.contains(&up.parent_address) {
                 above.addresses.truncate(crate::limits::ADDRESSES_MAX - 1);
-                above.addresses.push(up.reached);
+                above.addresses.push(up.parent_address);
             }
             above
                 .addresses
-                .sort_by_key(|address| *address != up.reached);
+                .sort_by_key(|address| *address != up.parent_address);
         }
-        self.hosts = Some(HostExchange {
-            places,
+        self.host_exchange = Some(HostExchange {
+            endpoints: places,
             ports,
             listeners,
             secret: None,
@@ -202,7 +207,7 @@ impl Agent<'_> {
     /// What the ranks here may use, as far as the job knows: they would say so themselves, when all
     /// run.
     fn networks(&self) -> Result<AllowedNetworks> {
-        let is_asked = self.adopted.is_none() && !self.job.ranks_of(self.node).is_empty();
+        let is_asked = self.adopted_role.is_none() && !self.job.ranks_of(self.node).is_empty();
         match self.ranks_networks().filter(|_| is_asked) {
             Some(said) => AllowedNetworks::on_this_host(&said),
             None => Ok(AllowedNetworks::default()),
@@ -228,7 +233,7 @@ impl Agent<'_> {
 
     /// Opens ports of this host's own for the ranks of a job on one host, which are to use TCP as
     /// well.
-    pub(super) fn settle_alone(&mut self) -> Result<()> {
+    pub(super) fn exchange_on_one_host(&mut self) -> Result<()> {
         let own = IpAddr::from(Ipv4Addr::LOCALHOST);
         let failed = |error| {
             Error::resource(
@@ -248,10 +253,10 @@ impl Agent<'_> {
         }
         let place = HostEndpoint {
             addresses: vec![own],
-            ..own_place()?
+            ..own_endpoint()?
         };
-        self.hosts = Some(HostExchange {
-            places: vec![place],
+        self.host_exchange = Some(HostExchange {
+            endpoints: vec![place],
             ports,
             listeners,
             secret: Some(Secret::generate().map_err(no_secret)?),
@@ -262,9 +267,9 @@ impl Agent<'_> {
     /// Addresses of a node, in the order in which to try them from here.
     pub(super) fn addresses_of(&self, node: u32) -> &[IpAddr] {
         let place = self
-            .hosts
+            .host_exchange
             .as_ref()
-            .and_then(|hosts| hosts.places.get(node as usize));
+            .and_then(|hosts| hosts.endpoints.get(node as usize));
         place.map_or(&[], |place| &place.addresses)
     }
 
@@ -274,9 +279,9 @@ impl Agent<'_> {
         let mut all = self.addresses_of(node).to_vec();
         let leads_back = |address: &IpAddr| {
             self.addresses_of(self.node).contains(address)
-                || self.added.contains(&(self.node, *address))
+                || self.new_addresses.contains(&(self.node, *address))
         };
-        for (_, address) in self.added.iter().filter(|(of, _)| *of == node) {
+        for (_, address) in self.new_addresses.iter().filter(|(of, _)| *of == node) {
             if !all.contains(address) && !leads_back(address) {
                 all.push(*address);
             }
@@ -290,35 +295,37 @@ impl Agent<'_> {
     }
 
     /// Where all hosts are, with the addresses that they have got since the job began.
-    pub(super) fn places_now(&self) -> Vec<HostEndpoint> {
+    pub(super) fn endpoints_now(&self) -> Vec<HostEndpoint> {
         let mut places = self
-            .hosts
+            .host_exchange
             .as_ref()
-            .map_or(Vec::new(), |hosts| hosts.places.clone());
-        new_networks::complete(&mut places, &self.added);
+            .map_or(Vec::new(), |hosts| hosts.endpoints.clone());
+        new_networks::complete(&mut places, &self.new_addresses);
         places
     }
 
     /// The port of a rank.
     pub(super) fn port_of(&self, rank: u32) -> Option<u16> {
-        let ports = self.hosts.as_ref().map(|hosts| &hosts.ports)?;
+        let ports = self.host_exchange.as_ref().map(|hosts| &hosts.ports)?;
         ports.get(rank as usize).copied().filter(|port| *port != 0)
     }
 
     /// The port of a rank that is about to be started.
     pub(super) fn take_listener(&mut self, rank: u32) -> Option<TcpListener> {
-        self.hosts.as_mut()?.listeners.remove(&rank)
+        self.host_exchange.as_mut()?.listeners.remove(&rank)
     }
 
     /// The table of hosts as ranks read it; nothing where there is one.
-    pub(super) fn atlas(&self) -> Vec<u8> {
-        let hosts = self.hosts.as_ref();
-        hosts.map_or(Vec::new(), |hosts| host_table::encode(&hosts.places))
+    pub(super) fn host_table(&self) -> Vec<u8> {
+        let hosts = self.host_exchange.as_ref();
+        hosts.map_or(Vec::new(), |hosts| host_table::encode(&hosts.endpoints))
     }
 
     /// Where ranks of a new world are: on its cards.
-    pub(super) fn show_hosts(&self, board: &Segment) {
-        let Some(hosts) = &self.hosts else { return };
+    pub(super) fn publish_hosts(&self, board: &Segment) {
+        let Some(hosts) = &self.host_exchange else {
+            return;
+        };
         for (slot, rank) in self.slots.iter().zip(0..) {
             let port = hosts.ports.get(rank as usize).copied().unwrap_or(0);
             RankBlock::of(board, rank).set_host(slot.node, port);
@@ -328,8 +335,11 @@ impl Agent<'_> {
     /// What people call a host: who has started the job has named it; of another launcher's only
     /// the host itself says its name, once all have met.
     pub(super) fn host_name(&self, node: u32) -> &str {
-        let places = self.hosts.as_ref().filter(|_| self.adopted.is_some());
-        match places.and_then(|hosts| hosts.places.get(node as usize)) {
+        let places = self
+            .host_exchange
+            .as_ref()
+            .filter(|_| self.adopted_role.is_some());
+        match places.and_then(|hosts| hosts.endpoints.get(node as usize)) {
             Some(place) => &place.name,
             None => self.job.nodes.name(node),
         }
@@ -338,7 +348,7 @@ impl Agent<'_> {
     /// Names of the hosts, a line each; nothing where there is one, or where they are too many for
     /// a message.
     pub(super) fn host_names(&self) -> String {
-        let names = self.hosts.iter().flat_map(|hosts| &hosts.places);
+        let names = self.host_exchange.iter().flat_map(|hosts| &hosts.endpoints);
         let names = names
             .map(|place| place.name.as_str())
             .collect::<Vec<_>>()
@@ -351,10 +361,10 @@ impl Agent<'_> {
 
     /// The secret of a job whose ranks use TCP.
     pub(super) fn secret(&self) -> Option<&Secret> {
-        match (&self.far, &self.up) {
+        match (&self.root_role, &self.child_role) {
             (Some(far), _) => Some(far.secret()),
             (_, Some(up)) => Some(&up.secret),
-            _ => self.hosts.as_ref()?.secret.as_ref(),
+            _ => self.host_exchange.as_ref()?.secret.as_ref(),
         }
     }
 
@@ -373,11 +383,14 @@ impl Agent<'_> {
 
     /// A person, or the system, ends this host's part of the job.
     pub(super) fn say_ended_by(&mut self, signal: i32) {
-        if self.up.is_some() && self.ending.is_none() && super::shutdown::ends_jobs(signal) {
+        if self.child_role.is_some()
+            && self.shutdown.is_none()
+            && super::shutdown::ends_jobs(signal)
+        {
             let name = self.host_name(self.node).to_owned();
             let code = codes::G0217;
             let signal_name = crate::process_tree::signal_name(signal);
-            let who = match self.is_guest() {
+            let who = match self.has_joined() {
                 true => format!("host '{name}', which had joined, was asked there to end its part"),
                 false => format!("the agent on host '{name}' was asked to end"),
             };
@@ -401,7 +414,7 @@ impl Agent<'_> {
             Some((head, rest)) => format!("{head}]: host '{name}': {rest}"),
             None => text,
         };
-        self.say_to_guest(&line);
+        self.report_to_joiner(&line);
         self.report(&AgentReport::Failed {
             rank: None,
             code,
@@ -409,7 +422,7 @@ impl Agent<'_> {
             report: String::new(),
             line,
         });
-        self.say_done();
+        self.report_done();
         code
     }
 }

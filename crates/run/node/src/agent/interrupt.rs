@@ -51,7 +51,7 @@ fn can_be_continued(launcher: i32) -> bool {
 impl Agent<'_> {
     /// The time of the job has passed.
     pub(super) fn out_of_time(&mut self) {
-        if self.ending.is_some() || self.verdicts.is_interrupt() {
+        if self.shutdown.is_some() || self.hang_reports.is_interrupt() {
             return;
         }
         let running: Vec<_> = (0..self.slots.len())
@@ -64,19 +64,19 @@ impl Agent<'_> {
             format!("ranks {}", running.join(", "))
         };
         let after = self.job.timeout.unwrap_or_default().as_secs_f64();
-        self.say(&format!(
+        self.print_line(&format!(
             "error[{}]: the job did not end within {after} s; still running: {shown}",
             codes::G0208
         ));
-        if !self.begin_verdict(HangReportReason::Time, TIMEOUT_VERDICT) {
+        if !self.begin_hang_report(HangReportReason::Time, TIMEOUT_VERDICT) {
             self.end_for_time();
         }
     }
 
     /// What was to be said of the job has been said.
     pub(super) fn end_for_time(&mut self) {
-        if self.ending.is_none() {
-            self.recorders.blame(None);
+        if self.shutdown.is_none() {
+            self.flight_recorders.blame(None);
             self.terminate(124);
         }
     }
@@ -85,19 +85,19 @@ impl Agent<'_> {
     pub(super) fn signalled(&mut self, signal: i32, broadcast: bool) {
         match signal {
             libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
-                self.asked_to_end(signal, broadcast)
+                self.end_requested(signal, broadcast)
             }
-            _ => self.pass_on(signal, broadcast),
+            _ => self.forward_signal(signal, broadcast),
         }
     }
 
     /// A signal that is for the ranks.
-    fn pass_on(&mut self, signal: i32, broadcast: bool) {
+    fn forward_signal(&mut self, signal: i32, broadcast: bool) {
         // The launcher, whom the key would stop as well, goes on, and so does its job.
         if broadcast && signal == libc::SIGTSTP && !can_be_continued(self.launcher) {
             return;
         }
-        self.order_all(&AgentCommand::Signal(signal));
+        self.command_all(&AgentCommand::Signal(signal));
         match signal {
             libc::SIGTSTP | libc::SIGCONT => {
                 for pid in process_tree::descendants(rustix::process::getpid().as_raw_pid()) {
@@ -119,7 +119,7 @@ impl Agent<'_> {
         }
     }
 
-    fn asked_to_end(&mut self, signal: i32, broadcast: bool) {
+    fn end_requested(&mut self, signal: i32, broadcast: bool) {
         let now = Instant::now();
         // Asked twice by hand: no more patience. The same signal may also arrive here twice at
         // once.
@@ -127,23 +127,23 @@ impl Agent<'_> {
             .last_signal
             .is_some_and(|last| now.duration_since(last) > DRAIN_WAIT / 2);
         self.last_signal = Some(now);
-        if (self.ending.is_some() || self.verdicts.is_interrupt()) && !again {
+        if (self.shutdown.is_some() || self.hang_reports.is_interrupt()) && !again {
             return;
         }
         let cause = HangReportReason::Interrupt { signal, broadcast };
-        let first = self.ending.is_none() && !self.verdicts.is_interrupt();
-        if first && signal == libc::SIGINT && self.begin_verdict(cause, INTERRUPT_VERDICT) {
+        let first = self.shutdown.is_none() && !self.hang_reports.is_interrupt();
+        if first && signal == libc::SIGINT && self.begin_hang_report(cause, INTERRUPT_VERDICT) {
             return;
         }
-        self.verdicts.stop();
+        self.hang_reports.stop();
         self.end_by_signal(signal, broadcast, again);
     }
 
     /// Ends the job as a signal asked for. `at_once`: without patience.
     pub(super) fn end_by_signal(&mut self, signal: i32, broadcast: bool, at_once: bool) {
         let now = Instant::now();
-        let code = self.ending.as_ref().map_or(128 + signal, |_| self.code());
-        self.order_all(&AgentCommand::Signal(signal));
+        let code = self.shutdown.as_ref().map_or(128 + signal, |_| self.code());
+        self.command_all(&AgentCommand::Signal(signal));
         self.end_by(code, if at_once { now } else { now + self.grace });
         self.signal_ranks(signal, broadcast);
     }

@@ -70,9 +70,9 @@ pub(crate) struct RootConnection {
 
 impl Agent<'_> {
     /// Makes the hosts that have joined the last nodes of the job.
-    pub(super) fn seat(&mut self, company: JoinedHosts) -> Result<()> {
+    pub(super) fn joined_host(&mut self, company: JoinedHosts) -> Result<()> {
         let Some((port, secret)) = self
-            .far
+            .root_role
             .as_ref()
             .map(|far| (far.port(), far.secret().clone()))
         else {
@@ -80,33 +80,33 @@ impl Agent<'_> {
         };
         let joined = company.guests.len();
         let first = self.job.nodes.names.len() - joined;
-        let job = AgentCommand::Job(Box::new(self.job_for(AgentOrigin::Guest))).encode();
+        let job = AgentCommand::Job(Box::new(self.job_for(AgentOrigin::Joined))).encode();
         let mut lost = Vec::new();
         for ((_, line), node) in company.guests.into_iter().zip(first as u32..) {
-            let errand = self.errand_for(node, secret.clone(), (port, Vec::new()));
-            let mut trunk = AgentLink::new(line, EpollToken::Trunk(node), &self.epoll);
+            let errand = self.bootstrap_for(node, secret.clone(), (port, Vec::new()));
+            let mut trunk = AgentLink::new(line, EpollToken::AgentLink(node), &self.epoll);
             let errand = ToJoiner::Errand(Box::new(errand)).encode();
             let sent = trunk.send(&self.epoll, &errand);
             let sent = sent.and_then(|()| trunk.send(&self.epoll, &job));
-            if let Some(below) = &mut self.below {
-                below.seat(node, trunk);
+            if let Some(below) = &mut self.child_agents {
+                below.take_endpoints(node, trunk);
             }
-            self.show_line(node);
+            self.share_connection(node);
             if sent.is_err() {
                 lost.push(node);
             }
         }
         // All are known before the job ends for one of them, so that the others are told.
-        lost.into_iter().for_each(|node| self.branch_lost(node));
+        lost.into_iter().for_each(|node| self.child_lost(node));
         let epoll = &self.epoll;
         let gate = LateJoinListener::new(
             (company.porch, company.told),
             joined,
             &mut |place, socket| watch_late(epoll, place, socket),
         );
-        self.listen(gate.fd(), EpollToken::Gate)?;
-        if let Some(far) = &mut self.far {
-            far.gate = Some(gate);
+        self.listen(gate.fd(), EpollToken::LateJoin)?;
+        if let Some(far) = &mut self.root_role {
+            far.late_join = Some(gate);
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Agent<'_> {
     /// directories that mean the same there; hosts that have joined have their own.
     pub(super) fn job_for(&self, manner: AgentOrigin) -> Job {
         let mut job = self.job.clone();
-        if manner == AgentOrigin::Guest {
+        if manner == AgentOrigin::Joined {
             job.env = Some(rank_start::environment_for_guests());
             return job;
         }
@@ -139,40 +139,52 @@ impl Agent<'_> {
     }
 
     /// Somebody calls where hosts have joined.
-    pub(super) fn open_gate(&mut self) {
+    pub(super) fn accept_late_join(&mut self) {
         let epoll = &self.epoll;
-        if let Some(gate) = self.far.as_mut().and_then(|far| far.gate.as_mut()) {
+        if let Some(gate) = self
+            .root_role
+            .as_mut()
+            .and_then(|far| far.late_join.as_mut())
+        {
             gate.open(&mut |place, socket| watch_late(epoll, place, socket));
         }
     }
 
     /// Sends those away who do not go.
-    pub(super) fn gate_keeps_time(&mut self, now: Instant) {
-        if let Some(gate) = self.far.as_mut().and_then(|far| far.gate.as_mut()) {
-            gate.keep_time(now);
+    pub(super) fn check_late_join(&mut self, now: Instant) {
+        if let Some(gate) = self
+            .root_role
+            .as_mut()
+            .and_then(|far| far.late_join.as_mut())
+        {
+            gate.check_timeouts(now);
         }
     }
 
     /// One of them goes on.
-    pub(super) fn late_speaks(&mut self, place: u32) {
+    pub(super) fn read_late_joiner(&mut self, place: u32) {
         let epoll = &self.epoll;
-        if let Some(gate) = self.far.as_mut().and_then(|far| far.gate.as_mut()) {
-            gate.keep_time(Instant::now());
-            gate.look(place as usize, &mut |socket| {
+        if let Some(gate) = self
+            .root_role
+            .as_mut()
+            .and_then(|far| far.late_join.as_mut())
+        {
+            gate.check_timeouts(Instant::now());
+            gate.read(place as usize, &mut |socket| {
                 let _ = epoll::delete(epoll, socket);
             });
         }
     }
 
     /// Whether this host has joined with a key.
-    pub(super) fn is_guest(&self) -> bool {
-        self.up.as_ref().is_some_and(|up| up.guest)
+    pub(super) fn has_joined(&self) -> bool {
+        self.child_role.as_ref().is_some_and(|up| up.joined)
     }
 
     /// Where a person has joined, nobody else would say why it ends.
-    pub(super) fn say_cut_off(&mut self, how: LinkLoss) {
-        if self.ending.is_none() {
-            self.say_to_guest(&format!(
+    pub(super) fn report_lost_root(&mut self, how: LinkLoss) {
+        if self.shutdown.is_none() {
+            self.report_to_joiner(&format!(
                 "error[{}]: the connection to the host where the job was started broke: {how}",
                 codes::G0217
             ));
@@ -180,18 +192,18 @@ impl Agent<'_> {
     }
 
     /// What went wrong is printed where the job was started; here only that it did.
-    pub(super) fn say_end_to_guest(&mut self) {
+    pub(super) fn report_end_to_joiner(&mut self) {
         let code = self.code();
-        if code != 0 && self.up.as_ref().is_some_and(|up| up.trunk.is_some()) {
-            self.say_to_guest(&format!(
+        if code != 0 && self.child_role.as_ref().is_some_and(|up| up.link.is_some()) {
+            self.report_to_joiner(&format!(
                 "garonne join: the job ended with exit code {code}; why is printed where it was started"
             ));
         }
     }
 
     /// Prints a line for the person who has joined, if this is such a host.
-    pub(super) fn say_to_guest(&self, line: &str) {
-        if self.is_guest() {
+    pub(super) fn report_to_joiner(&self, line: &str) {
+        if self.has_joined() {
             OutputSink::new(StreamKind::Err).write(format!("{line}\n").as_bytes());
         }
     }
@@ -199,6 +211,6 @@ impl Agent<'_> {
 
 /// Watches one who calls where hosts have joined.
 fn watch_late(epoll: &OwnedFd, place: usize, socket: BorrowedFd<'_>) -> bool {
-    let token = EpollToken::Late(place as u32).pack();
+    let token = EpollToken::LateJoiner(place as u32).pack();
     epoll::add(epoll, socket, token, epoll::EventFlags::IN).is_ok()
 }

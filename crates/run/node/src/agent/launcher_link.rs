@@ -13,22 +13,25 @@ use crate::sys;
 
 impl Agent<'_> {
     /// Hands the launcher the connection that leads to the agent of a node from now on.
-    pub(super) fn show_line(&self, node: u32) {
+    pub(super) fn share_connection(&self, node: u32) {
         // What started an agent of adopted ranks is a rank, which has nothing to do with it.
-        if self.adopted.is_some() {
+        if self.adopted_role.is_some() {
             return;
         }
-        let up = self.up.as_ref().filter(|up| up.parent == node);
+        let up = self.child_role.as_ref().filter(|up| up.parent == node);
         let line = match up {
-            Some(up) => up.trunk.as_ref(),
-            None => self.below.as_ref().and_then(|below| below.line_to(node)),
+            Some(up) => up.link.as_ref(),
+            None => self
+                .child_agents
+                .as_ref()
+                .and_then(|below| below.link_to(node)),
         };
         if let Some(line) = line {
             // One that is stopped, and so takes no more, is no loss: the line ends with this agent,
             // as it would anyway.
             let _ = sys::send(
-                self.link.as_fd(),
-                &LauncherMessage::Line { node }.encode(),
+                self.launcher_socket.as_fd(),
+                &LauncherMessage::AgentConnection { node }.encode(),
                 &[line.fd()],
                 SendFlags::DONTWAIT,
             );
@@ -36,8 +39,8 @@ impl Agent<'_> {
     }
 
     /// The launcher speaks, or is gone: then nobody sees the rest, and nothing must be left.
-    pub(super) fn serve_link(&mut self) {
-        let message = sys::recv(self.link.as_fd(), RecvFlags::DONTWAIT);
+    pub(super) fn read_launcher(&mut self) {
+        let message = sys::recv(self.launcher_socket.as_fd(), RecvFlags::DONTWAIT);
         match message
             .as_ref()
             .map(|message| LauncherMessage::decode(&message.bytes))
@@ -50,7 +53,7 @@ impl Agent<'_> {
             _ => {
                 // What comes while the ranks are ended would lie unread, and have the system reset
                 // the lines.
-                self.say_ends();
+                self.report_connection_ends();
                 process_tree::kill_all();
                 sys::exit_now(1);
             }
@@ -58,9 +61,9 @@ impl Agent<'_> {
     }
 
     /// Tells all agents with a line to this one that it ends.
-    pub(super) fn say_ends(&self) {
-        let up = self.up.iter().filter_map(|up| up.trunk.as_ref());
-        let below = self.below.iter().flat_map(|below| below.lines());
+    pub(super) fn report_connection_ends(&self) {
+        let up = self.child_role.iter().filter_map(|up| up.link.as_ref());
+        let below = self.child_agents.iter().flat_map(|below| below.links());
         up.chain(below).for_each(AgentLink::say_end);
     }
 }

@@ -60,7 +60,7 @@ fn verdict(parts: &[Participation]) -> Option<(usize, usize)> {
 impl WorldState {
     /// Wakes ranks that sleep and have not said what they wait for: a rank says it only when it
     /// goes back to sleep, so that short waits do not pay for it.
-    pub(super) fn stir(&self) {
+    pub(super) fn reset_absence(&self) {
         for rank in 0..self.shape.size {
             let card = RankBlock::of(&self.board, rank);
             if card.state() == RankState::Running
@@ -93,39 +93,40 @@ impl Agent<'_> {
         }
         let epoch = u32::try_from(self.worlds.len()).ok()?.checked_sub(1)?;
         let missed = |slot: &RankSlot| slot.missed(self.epoch_of(slot), epoch);
-        (self.ending.is_none() && self.slots.iter().any(missed)).then_some(epoch)
+        (self.shutdown.is_none() && self.slots.iter().any(missed)).then_some(epoch)
     }
 
     fn epoch_of(&self, slot: &RankSlot) -> Option<u32> {
-        slot.member.map(|index| self.members[index as usize].epoch)
+        slot.member
+            .map(|index| self.processes[index as usize].epoch)
     }
 
     /// When to look for absent ranks again.
     pub(super) fn absence_due(&self) -> Option<Instant> {
-        self.absence_due.filter(|_| self.ending.is_none())
+        self.missing_ranks_due.filter(|_| self.shutdown.is_none())
     }
 
     /// Looks for absent ranks, if it is time, and sets the time of the next look.
-    pub(super) fn look_for_absent(&mut self, now: Instant) {
+    pub(super) fn check_missing_ranks(&mut self, now: Instant) {
         let Some(epoch) = self.incomplete_world() else {
-            self.absence_due = None;
+            self.missing_ranks_due = None;
             return;
         };
-        match self.absence_due {
+        match self.missing_ranks_due {
             Some(due) if due > now => {}
-            None => self.absence_due = Some(now + ABSENCE_LOOK),
+            None => self.missing_ranks_due = Some(now + ABSENCE_LOOK),
             Some(_) => {
-                self.absence_due = Some(now + ABSENCE_LOOK);
-                self.end_if_absent(epoch);
+                self.missing_ranks_due = Some(now + ABSENCE_LOOK);
+                self.end_if_ranks_missing(epoch);
             }
         }
     }
 
-    fn end_if_absent(&mut self, epoch: u32) {
-        self.worlds[epoch as usize].stir();
+    fn end_if_ranks_missing(&mut self, epoch: u32) {
+        self.worlds[epoch as usize].reset_absence();
         let now = Duration::from_nanos(sys::monotonic_ns());
         let parts: Vec<Participation> = (0..self.slots.len() as u32)
-            .map(|rank| self.part(rank, epoch, now))
+            .map(|rank| self.participation_of(rank, epoch, now))
             .collect();
         let Some((absent, waiter)) = verdict(&parts) else {
             return;
@@ -149,15 +150,15 @@ impl Agent<'_> {
             self.program_name(absent as u32),
             self.slots[absent].pid
         );
-        self.kept_out(absent as u32, &line);
+        self.rank_refused(absent as u32, &line);
     }
 
-    fn part(&self, rank: u32, epoch: u32, now: Duration) -> Participation {
+    fn participation_of(&self, rank: u32, epoch: u32, now: Duration) -> Participation {
         let slot = &self.slots[rank as usize];
         if slot.missed(self.epoch_of(slot), epoch) {
             return Participation::Absent;
         }
-        let Some(member) = slot.member.map(|index| &self.members[index as usize]) else {
+        let Some(member) = slot.member.map(|index| &self.processes[index as usize]) else {
             return Participation::Open;
         };
         let gone = member.gone || (member.direct && slot.ended.is_some());
@@ -184,7 +185,7 @@ impl Agent<'_> {
             .filter(|pid| !self.slots.iter().any(|slot| slot.pid == *pid))
             .any(|pid| {
                 process_tree::ended(pid).is_none()
-                    && !self.members.iter().any(|member| member.pid == pid)
+                    && !self.processes.iter().any(|member| member.pid == pid)
             })
     }
 }

@@ -110,20 +110,20 @@ struct RankSlot {
     ended: Option<ProcessExit>,
     out: RankStream,
     err: RankStream,
-    /// Index in `members` of the newest process that registered.
+    /// Index in `processes` of the newest process that registered.
     member: Option<u32>,
     /// The registered process disappeared before its wrapper: the wrapper's status is awaited until
     /// then.
-    dark_until: Option<Instant>,
+    wrapper_deadline: Option<Instant>,
     /// The port at which other hosts' ranks reach it.
     listener: Option<TcpListener>,
     /// By stream: bytes that may still be sent to the first agent; or, there, that were taken and
     /// not yet told of.
-    room: [usize; 2],
+    stream_credit: [usize; 2],
     /// By stream: the beginning of a line, which the first agent gets with its end.
-    tails: [UnfinishedLine; 2],
+    unfinished_lines: [UnfinishedLine; 2],
     /// The first agent knows of its end.
-    told: bool,
+    end_reported: bool,
 }
 
 impl RankSlot {
@@ -149,8 +149,8 @@ struct WorldState {
     file: OwnedFd,
     board: Segment,
     version: String,
-    by: u32,
-    fence: Vec<u32>,
+    creator: u32,
+    in_fence: Vec<u32>,
     store: HashMap<String, Vec<u8>>,
     waiting: Vec<(u32, String)>,
 }
@@ -161,64 +161,64 @@ struct Agent<'a> {
     admission: RegistrationSecret,
     launcher: i32,
     epoll: OwnedFd,
-    hello: OwnedFd,
-    link: &'a OwnedFd,
+    registration_socket: OwnedFd,
+    launcher_socket: &'a OwnedFd,
     signals: &'a sys::SignalFd,
     lifeline: (OwnedFd, OwnedFd),
     slots: Vec<RankSlot>,
-    members: Vec<RegisteredProcess>,
+    processes: Vec<RegisteredProcess>,
     worlds: Vec<WorldState>,
     sinks: OutputSinks,
     /// Whether there are descriptors enough for a pidfd per rank; else the end of its socket tells
     /// of a death.
     room_for_pidfds: bool,
-    paused: bool,
-    ending: Option<Shutdown>,
+    output_paused: bool,
+    shutdown: Option<Shutdown>,
     /// What ranks record for readers after their death.
-    recorders: FlightRecorders,
+    flight_recorders: FlightRecorders,
     /// The rank behind a wrapper that died first, from then until it is known how: other failures
     /// do not count any more.
-    suspect: Option<u32>,
+    unfinalized_rank: Option<u32>,
     /// The first failure, while it is not known whether a host is gone that may be its cause.
-    held: Option<PendingFailure>,
+    pending_failure: Option<PendingFailure>,
     deadline: Option<Instant>,
     last_signal: Option<Instant>,
     /// When to look whether all wait for a rank that will not come; `None`: no rank is missing.
-    absence_due: Option<Instant>,
+    missing_ranks_due: Option<Instant>,
     /// Which of the job's nodes this is; 0 is the launcher's.
     node: u32,
     /// At the first agent of several.
-    far: Option<Box<RootRole>>,
+    root_role: Option<Box<RootRole>>,
     /// At the others: the line to the one above.
-    up: Option<Box<ChildRole>>,
+    child_role: Option<Box<ChildRole>>,
     /// At those with agents below them.
-    below: Option<Box<ChildAgents>>,
+    child_agents: Option<Box<ChildAgents>>,
     /// Of ranks that another launcher started.
-    adopted: Option<AdoptedRole>,
+    adopted_role: Option<AdoptedRole>,
     /// Where everybody is, in a job on several hosts.
-    hosts: Option<HostExchange>,
+    host_exchange: Option<HostExchange>,
     /// Not all agents are there yet: no rank has been started.
-    gathering: bool,
+    waiting_for_agents: bool,
     /// Streams of other hosts that may be read again.
-    revived: Vec<(StreamKind, u32)>,
+    resumed_streams: Vec<(StreamKind, u32)>,
     /// Calls to ranks of this node on behalf of those that wait for theirs.
-    callbacks: ReverseConnects,
+    reverse_connects: ReverseConnects,
     /// Networks that ranks are not to use.
-    drained: Vec<IpNet>,
-    drains: disabled_networks::DrainRequests,
+    disabled_networks: Vec<IpNet>,
+    drain_requests: disabled_networks::DrainRequests,
     /// Addresses that hosts have got since the job began.
-    added: Vec<NewAddress>,
-    gateways: relays::Relays,
-    looks: snapshots::Snapshots,
+    new_addresses: Vec<NewAddress>,
+    relays: relays::Relays,
+    snapshots: snapshots::Snapshots,
     other_mpi: other_mpi::OtherMpiDetector,
-    input: stdin_forwarder::StdinForwarder,
+    stdin: stdin_forwarder::StdinForwarder,
     /// Between asking ranks to end and ending them.
     grace: Duration,
-    tally: exit_log::ExitLog,
-    standstill: suspension::SuspensionDetector,
-    verdicts: hang_report::HangReports,
-    crashes: crash_examination::CrashExaminations,
-    last_words: failure_output::FailureOutput,
+    exit_log: exit_log::ExitLog,
+    suspension: suspension::SuspensionDetector,
+    hang_reports: hang_report::HangReports,
+    crash_examinations: crash_examination::CrashExaminations,
+    failure_output: failure_output::FailureOutput,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which
@@ -232,22 +232,22 @@ pub(crate) fn run(
 ) -> i32 {
     let outcome = run_job(job, launcher, link, signals, beginning);
     match outcome {
-        Ok(code) => done(link, code),
+        Ok(code) => report_exit_code(link, code),
         Err(error) => {
             process_tree::kill_all();
-            not_begun(job, link, &error)
+            report_start_failure(job, link, &error)
         }
     }
 }
 
 /// The job could not be begun, or its agent cannot go on: says why. Returns the job's exit code, as
 /// the launcher is told it.
-pub(crate) fn not_begun(job: &Job, link: &OwnedFd, error: &Error) -> i32 {
+pub(crate) fn report_start_failure(job: &Job, link: &OwnedFd, error: &Error) -> i32 {
     OutputSink::new(StreamKind::Err).write(format!("{error}\n").as_bytes());
-    done(link, exit_log::failed_to_start(job, error))
+    report_exit_code(link, exit_log::failed_to_start(job, error))
 }
 
-fn done(link: &OwnedFd, code: i32) -> i32 {
+fn report_exit_code(link: &OwnedFd, code: i32) -> i32 {
     // If the launcher is gone, nobody needs the answer.
     let _ = sys::send(
         link.as_fd(),
@@ -274,15 +274,15 @@ fn run_job(
     let (hello, shared) = agent_discovery::bind(&name)?;
     let mut agent = Agent::new(job, id, launcher, hello, (link, signals))?;
     agent.node = beginning.outer().map_or(0, |outer| outer.node);
-    agent.listen(agent.hello.as_fd(), EpollToken::Hello)?;
-    agent.listen(link.as_fd(), EpollToken::Link)?;
+    agent.listen(agent.registration_socket.as_fd(), EpollToken::Registration)?;
+    agent.listen(link.as_fd(), EpollToken::Launcher)?;
     let starter = RankStarter::new(job, &agent.admission, &name, &shared, signals)?;
     agent.room_for_pidfds =
         rank_start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
     let done = agent.run_ranks(starter, beginning);
     drop(shared);
     match done {
-        Err(error) if agent.up.is_some() => Ok(agent.failed_here(&error)),
+        Err(error) if agent.child_role.is_some() => Ok(agent.failed_here(&error)),
         done => done,
     }
 }
@@ -309,45 +309,45 @@ impl<'a> Agent<'a> {
             admission: RegistrationSecret::draw()?,
             launcher,
             epoll,
-            hello,
-            link,
+            registration_socket: hello,
+            launcher_socket: link,
             signals,
             lifeline: pipe,
             slots: Vec::new(),
-            members: Vec::new(),
+            processes: Vec::new(),
             worlds: Vec::new(),
             sinks: OutputSinks::new(job.streams),
             room_for_pidfds: true,
-            paused: false,
-            ending: None,
-            recorders: FlightRecorders::default(),
-            suspect: None,
-            held: None,
+            output_paused: false,
+            shutdown: None,
+            flight_recorders: FlightRecorders::default(),
+            unfinalized_rank: None,
+            pending_failure: None,
             deadline: job.timeout.map(|timeout| Instant::now() + timeout),
             last_signal: None,
-            absence_due: None,
+            missing_ranks_due: None,
             node: 0,
-            far: None,
-            up: None,
-            below: None,
-            adopted: None,
-            hosts: None,
-            gathering: false,
-            revived: Vec::new(),
-            callbacks: ReverseConnects::default(),
-            drained: Vec::new(),
-            drains: disabled_networks::DrainRequests::default(),
-            added: Vec::new(),
-            gateways: relays::Relays::default(),
-            looks: snapshots::Snapshots::default(),
+            root_role: None,
+            child_role: None,
+            child_agents: None,
+            adopted_role: None,
+            host_exchange: None,
+            waiting_for_agents: false,
+            resumed_streams: Vec::new(),
+            reverse_connects: ReverseConnects::default(),
+            disabled_networks: Vec::new(),
+            drain_requests: disabled_networks::DrainRequests::default(),
+            new_addresses: Vec::new(),
+            relays: relays::Relays::default(),
+            snapshots: snapshots::Snapshots::default(),
             other_mpi: other_mpi::OtherMpiDetector::default(),
-            input: stdin_forwarder::StdinForwarder::default(),
+            stdin: stdin_forwarder::StdinForwarder::default(),
             grace: kill_after::of(job),
-            tally: exit_log::ExitLog::default(),
-            standstill: suspension::SuspensionDetector::default(),
-            verdicts: hang_report::HangReports::default(),
-            crashes: crash_examination::CrashExaminations::default(),
-            last_words: failure_output::FailureOutput::default(),
+            exit_log: exit_log::ExitLog::default(),
+            suspension: suspension::SuspensionDetector::default(),
+            hang_reports: hang_report::HangReports::default(),
+            crash_examinations: crash_examination::CrashExaminations::default(),
+            failure_output: failure_output::FailureOutput::default(),
         };
         agent.listen(signals.as_fd(), EpollToken::Signals)?;
         Ok(agent)
@@ -359,13 +359,13 @@ impl<'a> Agent<'a> {
     }
 
     /// Meets the agents of the other hosts. The job's exit code, if it ended before that.
-    fn gather(&mut self, beginning: AgentStart) -> Result<Option<i32>> {
-        self.gathering = true;
-        let listeners = self.meet(beginning)?;
-        let ended = self.serve_until(|agent| agent.has_met())?;
+    fn wait_for_agents(&mut self, beginning: AgentStart) -> Result<Option<i32>> {
+        self.waiting_for_agents = true;
+        let listeners = self.connect_agents(beginning)?;
+        let ended = self.serve_until(|agent| agent.agents_are_connected())?;
         if ended.is_none() {
-            self.gathering = false;
-            self.settle_hosts(listeners)?;
+            self.waiting_for_agents = false;
+            self.exchange_hosts(listeners)?;
         }
         Ok(ended)
     }
@@ -373,15 +373,15 @@ impl<'a> Agent<'a> {
     /// Everything from the meeting of the agents, if there are several, to the end.
     fn run_ranks(&mut self, starter: RankStarter<'_>, beginning: AgentStart) -> Result<i32> {
         if self.job.nodes.several()
-            && let Some(code) = self.gather(beginning)?
+            && let Some(code) = self.wait_for_agents(beginning)?
         {
             return Ok(code);
         }
         self.start_ranks(&starter)?;
         drop(starter);
-        self.open_input();
+        self.open_stdin();
         // Orders may have come together with the one to start.
-        self.first_speaks();
+        self.read_parent();
         match self.serve_until(|_| false)? {
             Some(code) => Ok(code),
             None => Ok(0),
@@ -390,7 +390,7 @@ impl<'a> Agent<'a> {
 
     fn start_ranks(&mut self, starter: &RankStarter<'_>) -> Result<()> {
         self.open_output_files()?;
-        self.tally.begin();
+        self.exit_log.begin();
         let marking = LineMarks {
             tags: self.job.tags,
             stamps: self.job.stamps,
@@ -412,14 +412,14 @@ impl<'a> Agent<'a> {
             .collect::<Result<Vec<_>>>()?;
         if !self.job.nodes.several() && ready.iter().flatten().any(PreparedProgram::uses_both_rails)
         {
-            self.settle_alone()?;
+            self.exchange_on_one_host()?;
         }
         for (rank, program) in of_rank.into_iter().enumerate() {
             let rank = rank as u32;
             let node = self.job.nodes.of(rank);
             let (pid, out, err) = match &ready[program] {
                 Some(ready) if node == self.node => {
-                    let input = self.open_feed(rank);
+                    let input = self.open_stdin_pipe(rank);
                     let started = starter.start(rank, ready, input)?;
                     self.listen(
                         started.stdout.as_fd(),
@@ -444,22 +444,23 @@ impl<'a> Agent<'a> {
                 pid,
                 program,
                 // Of ranks of other hosts only the first agent hears.
-                ended: (node != self.node && self.far.is_none()).then_some(ProcessExit::Exit(0)),
+                ended: (node != self.node && self.root_role.is_none())
+                    .then_some(ProcessExit::Exit(0)),
                 out: RankStream::new(out, rank, StreamKind::Out, marking),
                 err: match self.job.files.err {
                     None => err.hold_tracebacks(),
                     Some(_) => err,
                 },
                 member: None,
-                dark_until: None,
+                wrapper_deadline: None,
                 listener,
-                room: [if self.far.is_some() {
+                stream_credit: [if self.root_role.is_some() {
                     0
                 } else {
                     limits::FAR_WINDOW
                 }; 2],
-                tails: Default::default(),
-                told: false,
+                unfinished_lines: Default::default(),
+                end_reported: false,
             });
         }
         self.watch_for_other_mpi(&ready);
@@ -470,13 +471,13 @@ impl<'a> Agent<'a> {
     fn serve_until(&mut self, enough: impl Fn(&Self) -> bool) -> Result<Option<i32>> {
         let mut events = Vec::with_capacity(64);
         loop {
-            if let Some(code) = self.finished()? {
+            if let Some(code) = self.exit_code_if_done()? {
                 return Ok(Some(code));
             }
-            if self.ending.is_none() && enough(self) {
+            if self.shutdown.is_none() && enough(self) {
                 return Ok(None);
             }
-            let timeout = self.standstill.lie_down(self.next_due());
+            let timeout = self.suspension.before_wait(self.next_due());
             events.clear();
             match epoll::wait(
                 &self.epoll,
@@ -492,7 +493,7 @@ impl<'a> Agent<'a> {
                     ));
                 }
             }
-            self.wake();
+            self.after_wait();
             // Deaths before what others say of them.
             let mut tokens: Vec<_> = events
                 .iter()
@@ -502,39 +503,39 @@ impl<'a> Agent<'a> {
             for token in tokens {
                 self.handle(token)?;
             }
-            self.pump_revived();
+            self.read_resumed();
             self.handle_due()?;
-            self.tell_ends();
+            self.report_ends();
         }
     }
 
     fn handle(&mut self, token: EpollToken) -> Result<()> {
         match token {
-            EpollToken::Hello => self.serve_hello(),
-            EpollToken::Link if self.adopted.is_some() => self.leader_silent(),
-            EpollToken::Link => self.serve_link(),
+            EpollToken::Registration => self.accept_registration(),
+            EpollToken::Launcher if self.adopted_role.is_some() => self.first_rank_disconnected(),
+            EpollToken::Launcher => self.read_launcher(),
             EpollToken::Signals => self.serve_signals(),
-            EpollToken::Output(kind, rank) => self.pump(kind, rank),
-            EpollToken::Control(member) => self.serve_member(member),
-            EpollToken::Process(member) => self.member_gone(member),
+            EpollToken::Output(kind, rank) => self.read_output(kind, rank),
+            EpollToken::Control(member) => self.read_process(member),
+            EpollToken::Process(member) => self.process_gone(member),
             EpollToken::Sink(kind) => self.flush(kind),
-            EpollToken::Porch => self.open_porch(),
-            EpollToken::Stranger(place) => self.stranger_speaks(place),
-            EpollToken::Trunk(node) if node == self.node => self.first_speaks(),
-            EpollToken::Trunk(node) => self.branch_speaks(node),
-            EpollToken::Words(node) => self.branch_words(node),
-            EpollToken::Input => self.read_input(),
-            EpollToken::Feed => self.push_feed(),
-            EpollToken::Above => self.launcher_gone(),
-            EpollToken::Gate => self.open_gate(),
-            EpollToken::Late(place) => self.late_speaks(place),
-            EpollToken::Callback(place) => self.callback_ready(place),
-            EpollToken::Renewal(place) => self.renewal_ready(place),
+            EpollToken::AgentListener => self.accept_child(),
+            EpollToken::Unauthenticated(place) => self.read_unauthenticated(place),
+            EpollToken::AgentLink(node) if node == self.node => self.read_parent(),
+            EpollToken::AgentLink(node) => self.read_child(node),
+            EpollToken::StarterOutput(node) => self.read_starter_output(node),
+            EpollToken::Stdin => self.read_stdin(),
+            EpollToken::StdinPipe => self.flush_stdin_pipes(),
+            EpollToken::LauncherProcess => self.launcher_exited(),
+            EpollToken::LateJoin => self.accept_late_join(),
+            EpollToken::LateJoiner(place) => self.read_late_joiner(place),
+            EpollToken::ReverseConnect(place) => self.reverse_connect_ready(place),
+            EpollToken::Reconnect(place) => self.reconnect_ready(place),
             EpollToken::Probe(place) => self.probe_ready(place),
-            EpollToken::Look(number) => self.look_speaks(number),
-            EpollToken::Asker(number) => self.asker_takes(number),
-            EpollToken::Verdict => self.verdict_speaks(),
-            EpollToken::Crash => self.crash_speaks(),
+            EpollToken::SnapshotProcess(number) => self.read_snapshot(number),
+            EpollToken::QueryClient(number) => self.client_ready(number),
+            EpollToken::HangReport => self.read_hang_report(),
+            EpollToken::CrashExaminer => self.read_examiner(),
         }
         Ok(())
     }
@@ -542,11 +543,11 @@ impl<'a> Agent<'a> {
     fn serve_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
             match signal.number {
-                libc::SIGCHLD => self.look_at_children(),
+                libc::SIGCHLD => self.reap_children(),
                 // A key on the terminal reaches launcher, agent and ranks alike. It is seen here
                 // before the ends of the ranks that it causes, so these are not taken for failures.
                 libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
-                    if self.is_guest() {
+                    if self.has_joined() {
                         self.say_ended_by(signal.number);
                     }
                     self.signalled(signal.number, signal.from_kernel);

@@ -14,48 +14,48 @@ use std::net::IpAddr;
 
 impl Agent<'_> {
     /// Looks for addresses that this host did not have before.
-    pub(super) fn look_for_addresses(&mut self) {
-        if self.hosts.is_none() || !self.job.nodes.several() {
+    pub(super) fn find_new_addresses(&mut self) {
+        if self.host_exchange.is_none() || !self.job.nodes.several() {
             return;
         }
         let known = self.own_addresses();
         let mut found = addresses::own();
         found.retain(|address| {
-            !known.contains(address) && !self.added.contains(&(self.node, *address))
+            !known.contains(address) && !self.new_addresses.contains(&(self.node, *address))
         });
         match found.is_empty() {
             true => {}
-            false if self.up.is_some() => self.report(&AgentReport::Added(found)),
-            false => self.have_addresses(self.node, &found),
+            false if self.child_role.is_some() => self.report(&AgentReport::NewAddresses(found)),
+            false => self.report_new_addresses(self.node, &found),
         }
     }
 
     /// A host has got these addresses: for the first agent.
-    pub(super) fn have_addresses(&mut self, node: u32, found: &[IpAddr]) {
-        let before = self.added.len();
+    pub(super) fn report_new_addresses(&mut self, node: u32, found: &[IpAddr]) {
+        let before = self.new_addresses.len();
         for address in found {
             let entry = (node, *address);
-            if self.added.len() < ADDED_MAX && !self.added.contains(&entry) {
-                self.added.push(entry);
+            if self.new_addresses.len() < ADDED_MAX && !self.new_addresses.contains(&entry) {
+                self.new_addresses.push(entry);
             }
         }
-        if self.added.len() > before {
-            self.order_all(&AgentCommand::Added(self.added.clone()));
-            self.show_added();
+        if self.new_addresses.len() > before {
+            self.command_all(&AgentCommand::NewAddresses(self.new_addresses.clone()));
+            self.publish_new_addresses();
         }
     }
 
     /// The first agent says which addresses there are besides those of the beginning.
-    pub(super) fn added_are(&mut self, list: Vec<NewAddress>) {
-        self.added = list;
-        self.show_added();
+    pub(super) fn set_new_addresses(&mut self, list: Vec<NewAddress>) {
+        self.new_addresses = list;
+        self.publish_new_addresses();
     }
 
-    fn show_added(&self) {
+    fn publish_new_addresses(&self) {
         for world in &self.worlds {
-            new_networks::show(&world.board, &self.added);
+            new_networks::show(&world.board, &self.new_addresses);
         }
-        self.look_around();
-        self.ring_ranks();
+        self.update_host_endpoints();
+        self.wake_ranks();
     }
 }

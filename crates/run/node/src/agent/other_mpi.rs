@@ -171,7 +171,7 @@ impl Agent<'_> {
     }
 
     /// Looks at ranks that have not registered, if it is time, and sets the time of the next look.
-    pub(super) fn look_for_other_mpi(&mut self, now: Instant) {
+    pub(super) fn check_for_other_mpi(&mut self, now: Instant) {
         let (Some(begun), Some(due)) = (self.other_mpi.begun, self.other_mpi.due) else {
             return;
         };
@@ -181,7 +181,7 @@ impl Agent<'_> {
         let open: Vec<u32> = (0..self.slots.len() as u32)
             .filter(|rank| self.has_not_registered(*rank))
             .collect();
-        self.other_mpi.due = match open.is_empty() || self.ending.is_some() {
+        self.other_mpi.due = match open.is_empty() || self.shutdown.is_some() {
             true => None,
             false => Some(now + pause(now.duration_since(begun))),
         };
@@ -242,7 +242,7 @@ impl Agent<'_> {
         };
         let (enough, alone) = match sighting.direct {
             true => (OTHER_MPI_WAIT, true),
-            false => (OTHER_MPI_BEHIND_WRAPPER, self.members.is_empty()),
+            false => (OTHER_MPI_BEHIND_WRAPPER, self.processes.is_empty()),
         };
         let maps = || std::fs::read_to_string(format!("/proc/{}/maps", sighting.pid));
         alone
@@ -254,7 +254,7 @@ impl Agent<'_> {
     /// job, unless it says by its exit status that it failed.
     pub(super) fn was_of_other_mpi(&self, rank: u32) -> bool {
         match self.other_mpi.sightings.get(&rank) {
-            Some(sighting) => sighting.direct || self.members.is_empty(),
+            Some(sighting) => sighting.direct || self.processes.is_empty(),
             None => self
                 .other_mpi
                 .linked
@@ -270,7 +270,7 @@ impl Agent<'_> {
             self.other_mpi_of(rank, runs),
             self.job.size()
         );
-        self.kept_out(rank, &line);
+        self.rank_refused(rank, &line);
     }
 
     /// Which process of a rank runs which library, as the rest of a sentence.

@@ -15,7 +15,7 @@ use rustix::event::epoll;
 
 use super::output::{OutputSink, RankStream, SinkState, StreamKind};
 use super::output_source::OutputSource;
-use super::root_role::side;
+use super::root_role::output_stream;
 use super::{Agent, EpollToken};
 use crate::agent_messages::{AgentCommand, AgentReport};
 use crate::codes;
@@ -163,18 +163,18 @@ fn same_file() -> bool {
 impl Agent<'_> {
     /// Nobody reads our output any more: the job ends as a program in a shell's pipeline does. Or
     /// it cannot be written, which is a failure even of a job that has ended well.
-    fn reader_gone(&mut self, kind: StreamKind) {
+    fn output_reader_gone(&mut self, kind: StreamKind) {
         match self.sinks.fault() {
             _ if kind != StreamKind::Out => {}
             Some(fault) => self.output_fails(fault),
-            None if self.ending.is_none() => self.terminate(128 + libc::SIGPIPE),
+            None if self.shutdown.is_none() => self.terminate(128 + libc::SIGPIPE),
             None => {}
         }
     }
 
     /// What ranks write cannot be kept.
     fn output_fails(&mut self, fault: rustix::io::Errno) {
-        match (self.ending.is_some(), self.code()) {
+        match (self.shutdown.is_some(), self.code()) {
             (false, _) => {
                 self.output_lost(fault);
                 self.terminate(1);
@@ -193,13 +193,13 @@ impl Agent<'_> {
             "error[{}]: cannot write the job's output: {error}",
             codes::G0305
         );
-        self.say(&line);
+        self.print_line(&line);
     }
 
     /// At the first agent: opens the files that take what ranks write.
     pub(super) fn open_output_files(&mut self) -> Result<()> {
         let job = self.job;
-        match self.up.is_some() || job.files.are_none() {
+        match self.child_role.is_some() || job.files.are_none() {
             true => Ok(()),
             false => self.sinks.open_files(job),
         }
@@ -213,19 +213,19 @@ impl Agent<'_> {
     }
 
     /// A line of the agent itself.
-    pub(super) fn say(&mut self, line: &str) {
-        if self.up.is_some() {
-            return self.report(&AgentReport::Say(line.to_owned()));
+    pub(super) fn print_line(&mut self, line: &str) {
+        if self.child_role.is_some() {
+            return self.report(&AgentReport::Print(line.to_owned()));
         }
-        self.tally.note_line(line);
+        self.exit_log.note_line(line);
         let own = self.sinks.own;
         self.sinks.all[own].say(line);
         self.flush_sink(own);
     }
 
     /// Reads what a rank has written, as far as there is any.
-    pub(super) fn pump(&mut self, kind: StreamKind, rank: u32) {
-        if self.up.is_some() {
+    pub(super) fn read_output(&mut self, kind: StreamKind, rank: u32) {
+        if self.child_role.is_some() {
             return self.forward(kind, rank, false);
         }
         let mut buffer = [0; 16 * 1024];
@@ -258,36 +258,37 @@ impl Agent<'_> {
                 break;
             }
         }
-        self.give_room(kind, rank, taken);
+        self.grant_stream_credit(kind, rank, taken);
         let stream = self.slots[rank as usize].stream(kind);
         let lying = stream.source.as_ref().map_or(0, OutputSource::lying);
         if lying > 0 && stream.reading {
-            self.revived.push((kind, rank));
+            self.resumed_streams.push((kind, rank));
         }
         let place = self.sinks.place(kind, rank);
-        self.settle(place);
+        self.settle_sinks(place);
         self.listen_as_wanted(kind, rank);
         self.flush_sink(place);
     }
 
     /// Tells the agent of a rank elsewhere that so much of its output was taken.
-    fn give_room(&mut self, kind: StreamKind, rank: u32, taken: usize) {
+    fn grant_stream_credit(&mut self, kind: StreamKind, rank: u32, taken: usize) {
         let slot = &mut self.slots[rank as usize];
         if slot.node == self.node || taken == 0 {
             return;
         }
-        let (node, owed) = (slot.node, &mut slot.room[kind as usize]);
+        let (node, owed) = (slot.node, &mut slot.stream_credit[kind as usize]);
         *owed += taken;
         if *owed >= FAR_ROOM_STEP {
-            let order = AgentCommand::Room(rank, side(kind), std::mem::take(owed) as u32);
-            self.order(node, &order);
+            let order =
+                AgentCommand::StreamCredit(rank, output_stream(kind), std::mem::take(owed) as u32);
+            self.command(node, &order);
         }
     }
 
     /// Reads streams of other hosts on again that had to wait.
-    pub(super) fn pump_revived(&mut self) {
-        for (kind, rank) in std::mem::take(&mut self.revived) {
-            self.pump(kind, rank);
+    pub(super) fn read_resumed(&mut self) {
+        for (kind, rank) in std::mem::take(&mut self.resumed_streams) {
+            self.read_output(kind, rank);
         }
     }
 
@@ -299,9 +300,9 @@ impl Agent<'_> {
     }
 
     /// Lets the streams go on that waited for a long line of another, if it has passed.
-    fn settle(&mut self, place: usize) {
+    fn settle_sinks(&mut self, place: usize) {
         let sink = &mut self.sinks.all[place];
-        if !self.paused {
+        if !self.output_paused {
             sink.look_at_pass(Instant::now());
         }
         if !sink.is_turn_of_others() {
@@ -323,7 +324,7 @@ impl Agent<'_> {
 
     /// Listens to a stream or not, as its state and that of the reader want it.
     fn listen_as_wanted(&mut self, kind: StreamKind, rank: u32) {
-        let paused = self.paused;
+        let paused = self.output_paused;
         let stream = self.slots[rank as usize].stream_mut(kind);
         let reading = !paused && !stream.is_full();
         if reading == stream.reading {
@@ -347,7 +348,7 @@ impl Agent<'_> {
                     flags,
                 );
             }
-            Some((None, lying)) if reading && lying > 0 => self.revived.push((kind, rank)),
+            Some((None, lying)) if reading && lying > 0 => self.resumed_streams.push((kind, rank)),
             _ => {}
         }
     }
@@ -374,15 +375,15 @@ impl Agent<'_> {
                     }
                 }
                 SinkState::Broken if place >= FIRST_FILE => self.file_lost(place),
-                SinkState::Broken => self.reader_gone(kind),
+                SinkState::Broken => self.output_reader_gone(kind),
             }
         }
         let full = self
             .sinks
             .iter()
             .any(|sink| sink.pending_bytes() > OUTPUT_PENDING_BYTES_MAX);
-        if full != self.paused {
-            self.paused = full;
+        if full != self.output_paused {
+            self.output_paused = full;
             for rank in 0..self.slots.len() as u32 {
                 self.listen_as_wanted(StreamKind::Out, rank);
                 self.listen_as_wanted(StreamKind::Err, rank);
@@ -405,13 +406,13 @@ impl Agent<'_> {
         for (slot, rank) in self.slots.iter_mut().zip(0..) {
             for kind in [StreamKind::Out, StreamKind::Err] {
                 let stream = slot.stream_mut(kind);
-                if !self.paused && stream.due().is_some_and(|due| due <= now) {
+                if !self.output_paused && stream.due().is_some_and(|due| due <= now) {
                     stream.show_part(self.sinks.of(kind, rank));
                 }
             }
         }
         for place in 0..self.sinks.all.len() {
-            self.settle(place);
+            self.settle_sinks(place);
             self.flush_sink(place);
         }
     }

@@ -24,7 +24,7 @@ impl Agent<'_> {
     /// The program that is the rank: what its process was called by, which is not what was started
     /// where that is a shell or a tool that runs others.
     pub(super) fn program_name(&self, rank: u32) -> String {
-        let told = self.notes(rank).program;
+        let told = self.program_map_of(rank).program;
         if !told.is_empty() {
             return told;
         }
@@ -42,8 +42,8 @@ impl Agent<'_> {
         let Some((member, world)) = self.joined(rank) else {
             return String::new();
         };
-        let calls = last_calls::latest(&world.board, &world.shape, rank);
-        let objects = self.notes(rank).objects;
+        let calls = last_calls::latest_call(&world.board, &world.shape, rank);
+        let objects = self.program_map_of(rank).objects;
         let named = calls.iter().take(CALLS_SHOWN).map(|(site, call)| {
             let name = call.and_then(|call| call_names::name(call.into()));
             let place = Resolver::default().describe(member.pid as u32, &objects, *site);
@@ -65,11 +65,11 @@ impl Agent<'_> {
 
     /// The process that is the rank, and its world.
     fn joined(&self, rank: u32) -> Option<(&RegisteredProcess, &WorldState)> {
-        let member = &self.members[self.slots[rank as usize].member? as usize];
+        let member = &self.processes[self.slots[rank as usize].member? as usize];
         Some((member, self.worlds.get(member.epoch as usize)?))
     }
 
-    fn notes(&self, rank: u32) -> ProgramMap {
+    fn program_map_of(&self, rank: u32) -> ProgramMap {
         let area = self.joined(rank).and_then(|(_, world)| {
             let at = world.shape.trace_offset(rank);
             memory_file::map(

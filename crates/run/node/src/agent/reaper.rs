@@ -8,7 +8,7 @@ use crate::process_tree;
 
 impl Agent<'_> {
     /// Some child has ended: finds out which ranks have, and reaps orphans.
-    pub(super) fn look_at_children(&mut self) {
+    pub(super) fn reap_children(&mut self) {
         let mut found = false;
         for rank in 0..self.slots.len() {
             let slot = &mut self.slots[rank];
@@ -20,7 +20,7 @@ impl Agent<'_> {
                 self.rank_ended(rank as u32, ended);
             }
         }
-        self.look_at_starters();
+        self.check_starters();
         if !found {
             // One set: of both there may be ten thousand.
             let ranks = self.slots.iter().map(|slot| slot.pid);
@@ -28,7 +28,7 @@ impl Agent<'_> {
             for pid in process_tree::children_of(rustix::process::getpid().as_raw_pid()) {
                 if !kept.contains(&pid) {
                     process_tree::reap(pid);
-                    self.looker_reaped(pid);
+                    self.hang_reporter_reaped(pid);
                 }
             }
         }

@@ -32,64 +32,70 @@ pub(super) struct Reconnect {
 
 impl Agent<'_> {
     /// When to look at the line.
-    pub(super) fn renewal_due(&self) -> Option<Instant> {
-        let up = self.up.as_ref()?;
-        let trunk = up.trunk.as_ref()?;
-        let again = up.renewal.begun.map(|begun| begun + RENEWAL_ROUND);
+    pub(super) fn reconnect_due(&self) -> Option<Instant> {
+        let up = self.child_role.as_ref()?;
+        let trunk = up.link.as_ref()?;
+        let again = up.reconnect.begun.map(|begun| begun + RENEWAL_ROUND);
         let quiet = trunk.heard() + LINE_QUIET;
-        match trunk.is_down() || up.renewal.moves > 0 {
+        match trunk.is_down() || up.reconnect.moves > 0 {
             true => again.or(Some(trunk.heard())),
             false => again.map(|again| again.max(quiet)).or(Some(quiet)),
         }
     }
 
     /// The networks to be left alone have changed.
-    pub(super) fn move_line(&mut self) {
-        let is_there = self.line_is_drained();
-        if let Some(up) = &mut self.up {
-            up.renewal.moves = if is_there { MOVE_ROUNDS } else { 0 };
-            up.renewal.begun = None;
+    pub(super) fn move_link(&mut self) {
+        let is_there = self.link_is_on_disabled_network();
+        if let Some(up) = &mut self.child_role {
+            up.reconnect.moves = if is_there { MOVE_ROUNDS } else { 0 };
+            up.reconnect.begun = None;
         }
-        self.keep_line(Instant::now());
+        self.check_link(Instant::now());
     }
 
-    fn line_is_drained(&self) -> bool {
-        let trunk = self.up.as_ref().and_then(|up| up.trunk.as_ref());
-        let is_out = |address: SocketAddr| self.is_drained(address.ip());
+    fn link_is_on_disabled_network(&self) -> bool {
+        let trunk = self.child_role.as_ref().and_then(|up| up.link.as_ref());
+        let is_out = |address: SocketAddr| self.is_on_disabled_network(address.ip());
         let ends = trunk.and_then(|trunk| trunk.ends());
         ends.is_some_and(|(own, other)| is_out(own) || is_out(other))
     }
 
-    fn is_drained(&self, address: IpAddr) -> bool {
-        addresses::is_of(&self.drained, address)
+    fn is_on_disabled_network(&self, address: IpAddr) -> bool {
+        addresses::is_of(&self.disabled_networks, address)
     }
 
     /// Calls the agent above again where that is due, and no longer where it is not.
-    pub(super) fn keep_line(&mut self, now: Instant) {
-        let Some(up) = &mut self.up else { return };
-        let Some(trunk) = &up.trunk else { return };
+    pub(super) fn check_link(&mut self, now: Instant) {
+        let Some(up) = &mut self.child_role else {
+            return;
+        };
+        let Some(trunk) = &up.link else { return };
         let is_silent = trunk.is_down() || now >= trunk.heard() + LINE_QUIET;
         let in_round = up
-            .renewal
+            .reconnect
             .begun
             .is_some_and(|begun| now < begun + RENEWAL_ROUND);
-        if in_round && (is_silent || up.renewal.moving) {
+        if in_round && (is_silent || up.reconnect.moving) {
             return;
         }
-        if !is_silent && up.renewal.moves == 0 {
-            up.renewal.calls.clear();
-            up.renewal.begun = None;
+        if !is_silent && up.reconnect.moves == 0 {
+            up.reconnect.calls.clear();
+            up.reconnect.begun = None;
             return;
         }
-        up.renewal.begun = Some(now);
-        up.renewal.turn += 1;
-        up.renewal.calls.clear();
-        up.renewal.moving = !is_silent;
+        up.reconnect.begun = Some(now);
+        up.reconnect.turn += 1;
+        up.reconnect.calls.clear();
+        up.reconnect.moving = !is_silent;
         if !is_silent {
-            up.renewal.moves -= 1;
+            up.reconnect.moves -= 1;
         }
-        let (turn, received, port, reached) =
-            (up.renewal.turn, trunk.received(), up.port, up.reached);
+        let (turn, received, port, reached) = (
+            up.reconnect.turn,
+            trunk.received(),
+            up.port,
+            up.parent_address,
+        );
         let parent = up.parent;
         let house = trusted::house(up.secret.clone(), self.id.0.to_ne_bytes(), self.node);
         let house = trusted::house_again(house, turn);
@@ -98,8 +104,12 @@ impl Agent<'_> {
             addresses.push(reached);
         }
         // A network that is to be left alone is better than none.
-        if !is_silent || addresses.iter().any(|address| !self.is_drained(*address)) {
-            addresses.retain(|address| !self.is_drained(*address));
+        if !is_silent
+            || addresses
+                .iter()
+                .any(|address| !self.is_on_disabled_network(*address))
+        {
+            addresses.retain(|address| !self.is_on_disabled_network(*address));
         }
         let calls = addresses.into_iter().filter_map(|address| {
             let address = SocketAddr::new(address, port);
@@ -109,25 +119,30 @@ impl Agent<'_> {
         for (call, place) in calls.iter().flatten().zip(0..) {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
             if let Some(fd) = call.fd() {
-                let _ = epoll::add(&self.epoll, fd, EpollToken::Renewal(place).pack(), flags);
+                let _ = epoll::add(&self.epoll, fd, EpollToken::Reconnect(place).pack(), flags);
             }
         }
-        if let Some(up) = &mut self.up {
-            up.renewal.calls = calls;
+        if let Some(up) = &mut self.child_role {
+            up.reconnect.calls = calls;
         }
     }
 
     /// The same, where nobody is told when a call's socket is ready.
-    pub(super) fn renew_at_once(&mut self) {
-        self.keep_line(Instant::now());
-        let calls = self.up.as_ref().map_or(0, |up| up.renewal.calls.len());
-        (0..calls as u32).for_each(|place| self.renewal_ready(place));
+    pub(super) fn reconnect_now(&mut self) {
+        self.check_link(Instant::now());
+        let calls = self
+            .child_role
+            .as_ref()
+            .map_or(0, |up| up.reconnect.calls.len());
+        (0..calls as u32).for_each(|place| self.reconnect_ready(place));
     }
 
     /// A call goes on.
-    pub(super) fn renewal_ready(&mut self, place: u32) {
-        let Some(up) = &mut self.up else { return };
-        let Some(slot) = up.renewal.calls.get_mut(place as usize) else {
+    pub(super) fn reconnect_ready(&mut self, place: u32) {
+        let Some(up) = &mut self.child_role else {
+            return;
+        };
+        let Some(slot) = up.reconnect.calls.get_mut(place as usize) else {
             return;
         };
         let Some(call) = slot else { return };
@@ -138,24 +153,25 @@ impl Agent<'_> {
                     && call.has_called()
                     && let Some(fd) = call.fd()
                 {
-                    let token = EpollToken::Renewal(place).pack();
+                    let token = EpollToken::Reconnect(place).pack();
                     let _ = epoll::modify(&self.epoll, fd, token, epoll::EventFlags::IN);
                 }
             }
             Called::Failed(_) | Called::Refused(_) | Called::Cut(_) => *slot = None,
             Called::Open(line) => {
-                let (turn, parent) = (up.renewal.turn, up.parent);
-                up.renewal.calls.clear();
-                (up.renewal.begun, up.renewal.moves) = (None, 0);
-                let trunk = up.trunk.as_mut();
-                let renewed =
-                    trunk.is_some_and(|trunk| trunk.renew(&self.epoll, (*line, turn)).is_ok());
+                let (turn, parent) = (up.reconnect.turn, up.parent);
+                up.reconnect.calls.clear();
+                (up.reconnect.begun, up.reconnect.moves) = (None, 0);
+                let trunk = up.link.as_mut();
+                let renewed = trunk.is_some_and(|trunk| {
+                    trunk.replace_connection(&self.epoll, (*line, turn)).is_ok()
+                });
                 match renewed {
                     true => {
-                        self.show_line(parent);
-                        self.first_speaks();
+                        self.share_connection(parent);
+                        self.read_parent();
                     }
-                    false => self.cut_off(),
+                    false => self.parent_lost(),
                 }
             }
         }

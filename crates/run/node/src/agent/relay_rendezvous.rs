@@ -21,16 +21,16 @@ use crate::limits::VENUES_MAX;
 
 impl Agent<'_> {
     /// Nobody reaches either of two: for the first agent, which has them meet at this host.
-    pub(super) fn seek_venue_here(&mut self, call: ReverseConnectRequest, failed: u32) {
-        match self.is_between(call) {
-            true => self.offer_venue(call),
-            false => self.seek_venue_elsewhere(call, failed),
+    pub(super) fn search_rendezvous_at_root(&mut self, call: ReverseConnectRequest, failed: u32) {
+        match self.is_possible_rendezvous(call) {
+            true => self.offer_rendezvous(call),
+            false => self.search_rendezvous_elsewhere(call, failed),
         }
     }
 
     /// They do not reach this host, or it is one of theirs: others are asked, in each round that
     /// came to nothing those behind the ones of the round before.
-    pub(super) fn seek_venue_elsewhere(&mut self, call: ReverseConnectRequest, failed: u32) {
+    pub(super) fn search_rendezvous_elsewhere(&mut self, call: ReverseConnectRequest, failed: u32) {
         let Some((from, to)) = self.nodes_of(call) else {
             return;
         };
@@ -39,81 +39,90 @@ impl Agent<'_> {
             .filter(|node| ![self.node, from, to].contains(node))
             .collect();
         for node in of_round(&others, failed) {
-            self.order(node, &AgentCommand::Meet(call));
+            self.command(node, &AgentCommand::OpenRendezvous(call));
         }
     }
 
     /// Whether this node has neither of two ranks, which are on two others.
-    fn is_between(&self, call: ReverseConnectRequest) -> bool {
+    fn is_possible_rendezvous(&self, call: ReverseConnectRequest) -> bool {
         self.nodes_of(call)
             .is_some_and(|(from, to)| from != to && ![from, to].contains(&self.node))
     }
 
     /// Two may meet at this node.
-    pub(super) fn offer_venue(&mut self, call: ReverseConnectRequest) {
-        if !self.is_between(call) {
+    pub(super) fn offer_rendezvous(&mut self, call: ReverseConnectRequest) {
+        if !self.is_possible_rendezvous(call) {
             return;
         }
-        let Some(port) = self.gateway_port() else {
+        let Some(port) = self.relay_port() else {
             return;
         };
-        match self.up.is_some() {
-            true => self.report(&AgentReport::Meets(call, port)),
-            false => self.meets(call, (self.node, port)),
+        match self.child_role.is_some() {
+            true => self.report(&AgentReport::RendezvousOpened(call, port)),
+            false => self.rendezvous_opened(call, (self.node, port)),
         }
     }
 
     /// Two may meet at a node: for the first agent, which has the first of them try whether it
     /// reaches that.
-    pub(super) fn meets(&mut self, call: ReverseConnectRequest, (via, port): (u32, u16)) {
+    pub(super) fn rendezvous_opened(
+        &mut self,
+        call: ReverseConnectRequest,
+        (via, port): (u32, u16),
+    ) {
         if let Some((from, _)) = self.nodes_of(call) {
-            self.have_tried(from, RendezvousPoint { call, via, port });
+            self.order_rendezvous_try(from, RendezvousPoint { call, via, port });
         }
     }
 
-    fn have_tried(&mut self, node: u32, venue: RendezvousPoint) {
+    fn order_rendezvous_try(&mut self, node: u32, venue: RendezvousPoint) {
         match node == self.node {
-            true => self.try_venue(venue),
-            false => self.order(node, &AgentCommand::Try(venue)),
+            true => self.try_rendezvous(venue),
+            false => self.command(node, &AgentCommand::TryRendezvous(venue)),
         }
     }
 
     /// Tries whether this node reaches the one where two may meet; if it is that one itself, both
     /// have, and do meet there from now on.
-    pub(super) fn try_venue(&mut self, venue: RendezvousPoint) {
+    pub(super) fn try_rendezvous(&mut self, venue: RendezvousPoint) {
         if venue.via == self.node {
             let two = self
                 .nodes_of(venue.call)
-                .filter(|_| self.is_between(venue.call));
-            if two.is_some_and(|two| self.have_meet_here(two)) {
-                self.venue_reached(venue);
+                .filter(|_| self.is_possible_rendezvous(venue.call));
+            if two.is_some_and(|two| self.expect_rendezvous_here(two)) {
+                self.rendezvous_probe_reached(venue);
             }
             return;
         }
-        self.try_at(ProbeTarget::Venue(venue), (venue.via, venue.port));
+        self.start_probe(ProbeTarget::Venue(venue), (venue.via, venue.port));
     }
 
     /// This node reaches it, or is it.
-    pub(super) fn venue_reached(&mut self, venue: RendezvousPoint) {
-        match self.up.is_some() {
-            true => self.report(&AgentReport::Reaches(venue)),
-            false => self.reaches(venue, self.node),
+    pub(super) fn rendezvous_probe_reached(&mut self, venue: RendezvousPoint) {
+        match self.child_role.is_some() {
+            true => self.report(&AgentReport::RendezvousReached(venue)),
+            false => self.rendezvous_reached(venue, self.node),
         }
     }
 
     /// A node reaches the one where two may meet, or is that one and expects them: for the first
     /// agent.
-    pub(super) fn reaches(&mut self, venue: RendezvousPoint, node: u32) {
+    pub(super) fn rendezvous_reached(&mut self, venue: RendezvousPoint, node: u32) {
         let (call, via, port) = (venue.call, venue.via, venue.port);
         let Some((from, to)) = self.nodes_of(call) else {
             return;
         };
-        match next(self.ways_sought(), (node, via), (from, to), Instant::now()) {
-            RendezvousStep::Second => self.have_tried(to, venue),
-            RendezvousStep::Expect => self.have_tried(via, venue),
+        match next(
+            self.advance_relay_search(),
+            (node, via),
+            (from, to),
+            Instant::now(),
+        ) {
+            RendezvousStep::Second => self.order_rendezvous_try(to, venue),
+            RendezvousStep::Expect => self.order_rendezvous_try(via, venue),
             RendezvousStep::Tell => {
                 for (node, to) in [(from, to), (to, from)] {
-                    self.tell_way(node, RelayRoute { to, via, port });
+                    self.announce_route(node, RelayRoute { to, via, port });
                 }
             }
             RendezvousStep::Nothing => {}

@@ -58,7 +58,7 @@ struct SearchedPair {
 impl RelaySearch {
     /// A rank of the first node of a pair does not reach one of the second. What is to be done
     /// about it now.
-    pub(super) fn missed(&mut self, nodes: (u32, u32), now: Instant) -> SearchStep {
+    pub(super) fn record_unreachable(&mut self, nodes: (u32, u32), now: Instant) -> SearchStep {
         if self.swept.is_none_or(|swept| now > swept + WAY_FORGETS) {
             self.swept = Some(now);
             self.sought
@@ -98,7 +98,7 @@ impl RelaySearch {
     }
 
     /// A host has answered that reaches the second node of a pair.
-    pub(super) fn found(&mut self, nodes: (u32, u32)) {
+    pub(super) fn record_found(&mut self, nodes: (u32, u32)) {
         if let Some(this) = self.sought.get_mut(&nodes) {
             this.found = true;
         }
@@ -159,7 +159,7 @@ mod tests {
 
     /// What is looked for in each second in which one is missed, from the first on.
     fn each_second(search: &mut RelaySearch, begun: Instant, seconds: u32) -> Vec<SearchStep> {
-        let missed = |second| search.missed((1, 2), begun + SECOND * second);
+        let missed = |second| search.record_unreachable((1, 2), begun + SECOND * second);
         (0..seconds).map(missed).collect()
     }
 
@@ -181,8 +181,14 @@ mod tests {
         assert_eq!(asked, [2, 7]);
         // Long after, it is another case.
         let later = begun + WAY_FORGETS * 10;
-        assert_eq!(search.missed((1, 2), later), SearchStep::Nothing);
-        assert_eq!(search.missed((1, 2), later + WAY_AFTER), SearchStep::Caller);
+        assert_eq!(
+            search.record_unreachable((1, 2), later),
+            SearchStep::Nothing
+        );
+        assert_eq!(
+            search.record_unreachable((1, 2), later + WAY_AFTER),
+            SearchStep::Caller
+        );
     }
 
     #[test]
@@ -215,7 +221,7 @@ mod tests {
         );
         let last = begun + SECOND * 199;
         assert_eq!(
-            search.missed((1, 2), last + WAY_FORGETS + SECOND),
+            search.record_unreachable((1, 2), last + WAY_FORGETS + SECOND),
             SearchStep::Nothing
         );
     }
@@ -252,20 +258,20 @@ mod tests {
     fn who_was_told_of_a_host_that_calls_one_meets_nowhere_unless_that_was_in_vain() {
         let (mut search, begun) = (RelaySearch::default(), Instant::now());
         assert_eq!(each_second(&mut search, begun, 3)[2], SearchStep::Caller);
-        search.found((1, 2));
+        search.record_found((1, 2));
         for second in 3..7 {
             assert_eq!(
-                search.missed((1, 2), begun + SECOND * second),
+                search.record_unreachable((1, 2), begun + SECOND * second),
                 SearchStep::Nothing
             );
         }
         assert_eq!(
-            search.missed((1, 2), begun + SECOND * 7),
+            search.record_unreachable((1, 2), begun + SECOND * 7),
             SearchStep::Caller
         );
-        search.found((1, 2));
+        search.record_found((1, 2));
         assert_eq!(
-            search.missed((1, 2), begun + SECOND * 8),
+            search.record_unreachable((1, 2), begun + SECOND * 8),
             SearchStep::VenueHere(0)
         );
     }
@@ -288,12 +294,15 @@ mod tests {
     fn pairs_of_which_nobody_asks_any_more_are_forgotten_and_there_are_never_too_many() {
         let (mut search, begun) = (RelaySearch::default(), Instant::now());
         for pair in 0..SOUGHT_MAX as u32 + 10 {
-            search.missed((pair, 0), begun);
+            search.record_unreachable((pair, 0), begun);
         }
         assert_eq!(search.sought.len(), SOUGHT_MAX);
         let later = begun + WAY_FORGETS + SECOND;
-        search.missed((0, 1), later);
+        search.record_unreachable((0, 1), later);
         assert_eq!(search.sought.len(), 1);
-        assert_eq!(search.missed((0, 1), later + WAY_AFTER), SearchStep::Caller);
+        assert_eq!(
+            search.record_unreachable((0, 1), later + WAY_AFTER),
+            SearchStep::Caller
+        );
     }
 }

@@ -38,11 +38,11 @@ pub(super) struct Relays {
     /// Of the first agent.
     search: RelaySearch,
     probes: Vec<Option<RelayProbe>>,
-    open: Option<OwnRelay>,
+    own_relay: Option<OwnRelay>,
     /// Where the task that passes calls on finds hosts.
-    around: Arc<Mutex<HostEndpoints>>,
+    host_endpoints: Arc<Mutex<HostEndpoints>>,
     /// Ways that the ranks of this node know.
-    ways: RelayRoutes,
+    routes: RelayRoutes,
 }
 
 #[derive(Debug)]
@@ -56,14 +56,14 @@ struct RelayProbe {
 #[derive(Debug, Default)]
 struct HostEndpoints {
     /// Addresses of each, in the order in which to try them from here.
-    places: Vec<Vec<IpAddr>>,
+    addresses: Vec<Vec<IpAddr>>,
     /// Networks to be left alone.
     alone: Vec<IpNet>,
 }
 
 impl HostEndpoints {
     fn of(&self, node: u32) -> Vec<IpAddr> {
-        let place = self.places.get(node as usize);
+        let place = self.addresses.get(node as usize);
         place.map_or(Vec::new(), |place| left_of(place, &self.alone))
     }
 }
@@ -169,46 +169,46 @@ fn left_of(all: &[IpAddr], alone: &[IpNet]) -> Vec<IpAddr> {
 impl Agent<'_> {
     /// A rank wants to be called by another, whom it does not reach: for the first agent, which has
     /// both led through a third host if that goes on.
-    pub(super) fn seek_way(&mut self, call: ReverseConnectRequest) {
+    pub(super) fn search_relay(&mut self, call: ReverseConnectRequest) {
         // Whoever asks for a call has failed to call itself.
         let Some(nodes) = self.nodes_of(call) else {
             return;
         };
         let count = self.job.nodes.names.len() as u32;
-        if self.up.is_some() || nodes.0 == nodes.1 || count < 3 {
+        if self.child_role.is_some() || nodes.0 == nodes.1 || count < 3 {
             return;
         }
-        match self.gateways.search.missed(nodes, Instant::now()) {
+        match self.relays.search.record_unreachable(nodes, Instant::now()) {
             SearchStep::Nothing => {}
             SearchStep::Caller => {
                 for node in (0..count).filter(|node| ![nodes.0, nodes.1].contains(node)) {
                     match node == self.node {
-                        true => self.probe(call),
-                        false => self.order(node, &AgentCommand::Probe(call)),
+                        true => self.probe_relay(call),
+                        false => self.command(node, &AgentCommand::ProbeRelay(call)),
                     }
                 }
             }
-            SearchStep::VenueHere(failed) => self.seek_venue_here(call, failed),
-            SearchStep::VenueElsewhere(failed) => self.seek_venue_elsewhere(call, failed),
+            SearchStep::VenueHere(failed) => self.search_rendezvous_at_root(call, failed),
+            SearchStep::VenueElsewhere(failed) => self.search_rendezvous_elsewhere(call, failed),
         }
     }
 
     /// Tries whether this node reaches a rank.
-    pub(super) fn probe(&mut self, call: ReverseConnectRequest) {
+    pub(super) fn probe_relay(&mut self, call: ReverseConnectRequest) {
         let Some(port) = self.port_of(call.to) else {
             return;
         };
-        self.try_at(ProbeTarget::Rank(call), (self.job.nodes.of(call.to), port));
+        self.start_probe(ProbeTarget::Rank(call), (self.job.nodes.of(call.to), port));
     }
 
     /// Tries all addresses of a node at once, at this port.
-    pub(super) fn try_at(&mut self, tried: ProbeTarget, (node, port): (u32, u16)) {
+    pub(super) fn start_probe(&mut self, tried: ProbeTarget, (node, port): (u32, u16)) {
         let now = Instant::now();
-        for slot in &mut self.gateways.probes {
+        for slot in &mut self.relays.probes {
             slot.take_if(|probing| now >= probing.until);
         }
-        for address in left_of(&self.addresses_now(node), &self.drained) {
-            let Some(place) = place_for(&tried, &self.gateways.probes) else {
+        for address in left_of(&self.addresses_now(node), &self.disabled_networks) {
+            let Some(place) = place_for(&tried, &self.relays.probes) else {
                 return;
             };
             let Some(probe) = Probe::begin(SocketAddr::new(address, port)) else {
@@ -224,16 +224,16 @@ impl Agent<'_> {
                 probe,
                 until,
             });
-            match self.gateways.probes.get_mut(place) {
+            match self.relays.probes.get_mut(place) {
                 Some(slot) => *slot = probing,
-                None => self.gateways.probes.push(probing),
+                None => self.relays.probes.push(probing),
             }
         }
     }
 
     /// A try is decided.
     pub(super) fn probe_ready(&mut self, place: u32) {
-        let slot = self.gateways.probes.get_mut(place as usize);
+        let slot = self.relays.probes.get_mut(place as usize);
         let Some(RelayProbe { tried, probe, .. }) = slot.and_then(Option::take) else {
             return;
         };
@@ -241,13 +241,13 @@ impl Agent<'_> {
             return;
         }
         match tried {
-            ProbeTarget::Venue(venue) => self.venue_reached(venue),
+            ProbeTarget::Venue(venue) => self.rendezvous_probe_reached(venue),
             ProbeTarget::Rank(call) => {
-                if let Some(port) = self.gateway_port() {
-                    self.have_pass_here(call);
-                    match self.up.is_some() {
-                        true => self.report(&AgentReport::Passes(call, port)),
-                        false => self.passes(call, (self.node, port)),
+                if let Some(port) = self.relay_port() {
+                    self.expect_relay_here(call);
+                    match self.child_role.is_some() {
+                        true => self.report(&AgentReport::RelayOpened(call, port)),
+                        false => self.relay_opened(call, (self.node, port)),
                     }
                 }
             }
@@ -256,50 +256,50 @@ impl Agent<'_> {
 
     /// A node reaches the one that is called, and passes calls on: for the first agent, which tells
     /// the caller's node.
-    pub(super) fn passes(&mut self, call: ReverseConnectRequest, (via, port): (u32, u16)) {
+    pub(super) fn relay_opened(&mut self, call: ReverseConnectRequest, (via, port): (u32, u16)) {
         let Some((from, to)) = self.nodes_of(call) else {
             return;
         };
-        self.gateways.search.found((from, to));
-        self.tell_way(from, RelayRoute { to, via, port });
+        self.relays.search.record_found((from, to));
+        self.announce_route(from, RelayRoute { to, via, port });
     }
 
     /// Ranks of a node may go this way.
-    pub(super) fn tell_way(&mut self, node: u32, way: RelayRoute) {
+    pub(super) fn announce_route(&mut self, node: u32, way: RelayRoute) {
         match node == self.node {
-            true => self.add_way(way),
-            false => self.order(node, &AgentCommand::Way(way)),
+            true => self.add_route(way),
+            false => self.command(node, &AgentCommand::AddRelayRoute(way)),
         }
     }
 
     /// For which a way is looked for, at the first agent.
-    pub(super) fn ways_sought(&mut self) -> &mut RelaySearch {
-        &mut self.gateways.search
+    pub(super) fn advance_relay_search(&mut self) -> &mut RelaySearch {
+        &mut self.relays.search
     }
 
     /// Ranks of this node may go another way, which is tried before all others.
-    pub(super) fn add_way(&mut self, way: RelayRoute) {
-        if self.gateways.ways.tell(way) {
+    pub(super) fn add_route(&mut self, way: RelayRoute) {
+        if self.relays.routes.tell(way) {
             for world in &self.worlds {
-                self.gateways.ways.show(&world.board);
+                self.relays.routes.show(&world.board);
             }
         }
     }
 
     /// Shows ranks of a world that begins the ways that there are.
-    pub(super) fn show_ways(&self, board: &Segment) {
-        self.gateways.ways.show(board);
+    pub(super) fn publish_routes(&self, board: &Segment) {
+        self.relays.routes.show(board);
     }
 
     /// The port where this node passes calls on. None: it cannot.
-    pub(super) fn gateway_port(&mut self) -> Option<u16> {
-        self.open_gateway().map(|open| open.port)
+    pub(super) fn relay_port(&mut self) -> Option<u16> {
+        self.open_relay().map(|open| open.port)
     }
 
     /// Ranks of two nodes meet at this one: their calls are kept until both are there. Whether they
     /// are expected from now on.
-    pub(super) fn have_meet_here(&mut self, two: (u32, u32)) -> bool {
-        let Some(open) = self.open_gateway() else {
+    pub(super) fn expect_rendezvous_here(&mut self, two: (u32, u32)) -> bool {
+        let Some(open) = self.open_relay() else {
             return false;
         };
         let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -308,8 +308,8 @@ impl Agent<'_> {
 
     /// This node reaches the one that is called, and passes such calls on from now on where it had
     /// them wait.
-    fn have_pass_here(&mut self, call: ReverseConnectRequest) {
-        if let (Some(nodes), Some(open)) = (self.nodes_of(call), &self.gateways.open) {
+    fn expect_relay_here(&mut self, call: ReverseConnectRequest) {
+        if let (Some(nodes), Some(open)) = (self.nodes_of(call), &self.relays.own_relay) {
             let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
             meeting.pass(nodes);
         }
@@ -317,28 +317,28 @@ impl Agent<'_> {
 
     /// Hosts have other addresses now, or networks are to be left alone: calls are passed on by
     /// what there is.
-    pub(super) fn look_around(&self) {
-        if self.gateways.open.is_some() {
-            self.tell_around();
+    pub(super) fn update_host_endpoints(&self) {
+        if self.relays.own_relay.is_some() {
+            self.set_host_endpoints();
         }
     }
 
-    fn tell_around(&self) {
+    fn set_host_endpoints(&self) {
         let nodes = 0..self.job.nodes.names.len() as u32;
-        let around = &self.gateways.around;
+        let around = &self.relays.host_endpoints;
         *around.lock().unwrap_or_else(PoisonError::into_inner) = HostEndpoints {
-            places: nodes.map(|node| self.addresses_now(node)).collect(),
-            alone: self.drained.clone(),
+            addresses: nodes.map(|node| self.addresses_now(node)).collect(),
+            alone: self.disabled_networks.clone(),
         };
     }
 
     /// Where this node passes calls on. None: it cannot.
-    fn open_gateway(&mut self) -> Option<&OwnRelay> {
-        if self.gateways.open.is_none() {
+    fn open_relay(&mut self) -> Option<&OwnRelay> {
+        if self.relays.own_relay.is_none() {
             let (listener, port) = listen_at(0).ok()?;
-            self.gateways.open = Some(self.relay_at(listener, port)?);
+            self.relays.own_relay = Some(self.relay_at(listener, port)?);
         }
-        self.gateways.open.as_ref()
+        self.relays.own_relay.as_ref()
     }
 
     fn relay_at(&self, listener: TcpListener, port: u16) -> Option<OwnRelay> {
@@ -347,10 +347,10 @@ impl Agent<'_> {
         let ranks: Vec<(u32, u16)> = (0..self.job.size())
             .map(|rank| (self.job.nodes.of(rank), self.port_of(rank).unwrap_or(0)))
             .collect();
-        self.tell_around();
+        self.set_host_endpoints();
         let meeting = Arc::<Mutex<PendingPairs>>::default();
         let meets = Arc::clone(&meeting);
-        let around = Arc::clone(&self.gateways.around);
+        let around = Arc::clone(&self.relays.host_endpoints);
         let lead = move |from: u32, to: u32| {
             let of = |rank: u32| ranks.get(rank as usize).copied();
             let (Some((from, _)), Some((to, port))) = (of(from), of(to)) else {

@@ -39,7 +39,7 @@ pub(super) struct RemoteStart {
 
 impl Agent<'_> {
     /// What the agent of a node is told first: where its parent takes calls, if it is to call.
-    pub(super) fn errand_for(
+    pub(super) fn bootstrap_for(
         &self,
         node: u32,
         secret: Secret,
@@ -52,53 +52,56 @@ impl Agent<'_> {
             node,
             name: self.job.nodes.name(node).to_owned(),
             parent,
-            above: self.job.nodes.name(parent).to_owned(),
+            parent_name: self.job.nodes.name(parent).to_owned(),
             port,
             addresses,
         }
     }
 
     /// Starts the agents of those that report to a node, which takes calls there.
-    pub(super) fn start_below(&mut self, node: u32, at: (u16, Vec<IpAddr>)) -> Result<()> {
+    pub(super) fn start_child_agents(&mut self, node: u32, at: (u16, Vec<IpAddr>)) -> Result<()> {
         let children = self.job.tree().children(node);
-        let known =
-            |far: &super::RootRole| far.hired.iter().any(|hired| children.contains(&hired.node));
+        let known = |far: &super::RootRole| {
+            far.remote_starts
+                .iter()
+                .any(|hired| children.contains(&hired.node))
+        };
         let Some(secret) = self
-            .far
+            .root_role
             .as_ref()
             .filter(|far| !known(far))
             .map(|far| far.secret().clone())
         else {
             return Ok(());
         };
-        if self.ending.is_some() {
+        if self.shutdown.is_some() {
             return Ok(());
         }
         for child in children {
-            let errand = self.errand_for(child, secret.clone(), at.clone());
-            let hired = self.start_branch(&errand)?;
-            if let Some(far) = &mut self.far {
-                far.hired.push(hired);
+            let errand = self.bootstrap_for(child, secret.clone(), at.clone());
+            let hired = self.start_agent(&errand)?;
+            if let Some(far) = &mut self.root_role {
+                far.remote_starts.push(hired);
             }
         }
         Ok(())
     }
 
-    fn hired(&mut self, node: u32) -> Option<&mut RemoteStart> {
-        self.far
+    fn remote_start(&mut self, node: u32) -> Option<&mut RemoteStart> {
+        self.root_role
             .as_mut()?
-            .hired
+            .remote_starts
             .iter_mut()
             .find(|hired| hired.node == node)
     }
 
     /// What the command that starts an agent says is kept, for the case that it fails.
-    pub(super) fn branch_words(&mut self, node: u32) {
-        let Some(hired) = self
-            .far
-            .as_mut()
-            .and_then(|far| far.hired.iter_mut().find(|hired| hired.node == node))
-        else {
+    pub(super) fn read_starter_output(&mut self, node: u32) {
+        let Some(hired) = self.root_role.as_mut().and_then(|far| {
+            far.remote_starts
+                .iter_mut()
+                .find(|hired| hired.node == node)
+        }) else {
             return;
         };
         let Some(words) = &hired.words else { return };
@@ -122,9 +125,11 @@ impl Agent<'_> {
 
     /// Looks whether commands that start agents have ended: before all agents are ready, that is a
     /// failure.
-    pub(super) fn look_at_starters(&mut self) {
-        let Some(far) = &mut self.far else { return };
-        let ended = far.hired.iter_mut().filter(|hired| hired.pid > 0);
+    pub(super) fn check_starters(&mut self) {
+        let Some(far) = &mut self.root_role else {
+            return;
+        };
+        let ended = far.remote_starts.iter_mut().filter(|hired| hired.pid > 0);
         let ended: Vec<_> = ended
             .filter_map(|hired| {
                 let how = process_tree::ended(hired.pid)?;
@@ -134,11 +139,11 @@ impl Agent<'_> {
             })
             .collect();
         for (node, how) in ended {
-            self.doubt_line(node);
-            if !self.gathering || self.has_called(node) {
+            self.suspect_link(node);
+            if !self.waiting_for_agents || self.has_connected(node) {
                 continue;
             }
-            self.branch_words(node);
+            self.read_starter_output(node);
             let how = match how {
                 ProcessExit::Exit(status) => format!("ended with exit status {status}"),
                 ProcessExit::Signal(signal) => format!("was killed by signal {signal}"),
@@ -148,24 +153,24 @@ impl Agent<'_> {
     }
 
     /// When the command ended that started a node's agent, and how.
-    pub(super) fn starter_over(&self, node: u32) -> Option<(Instant, ProcessExit)> {
-        let mut hired = self.far.iter().flat_map(|far| &far.hired);
+    pub(super) fn starter_ended(&self, node: u32) -> Option<(Instant, ProcessExit)> {
+        let mut hired = self.root_role.iter().flat_map(|far| &far.remote_starts);
         hired.find(|hired| hired.node == node)?.over
     }
 
     /// The processes of such commands.
     pub(super) fn starters(&self) -> impl Iterator<Item = i32> {
-        let hired = self.far.iter().flat_map(|far| &far.hired);
+        let hired = self.root_role.iter().flat_map(|far| &far.remote_starts);
         hired.map(|hired| hired.pid)
     }
 
     /// The agent of a node below is not there.
     pub(super) fn not_started(&mut self, node: u32, why: &str) {
-        self.give_up(node);
-        self.branch_words(node);
+        self.checkin_failed(node);
+        self.read_starter_output(node);
         let name = self.host_name(node).to_owned();
         let said = self
-            .hired(node)
+            .remote_start(node)
             .map(|hired| String::from_utf8_lossy(&hired.said).trim_end().to_owned());
         let said = match said.filter(|said| !said.is_empty()) {
             None => String::new(),
@@ -178,13 +183,13 @@ impl Agent<'_> {
     }
 
     /// Those whose agents have not called are not waited for; they would find nobody.
-    pub(super) fn dismiss_absent(&mut self) {
-        let absent: Vec<i32> = match &self.far {
-            Some(far) if self.gathering => {
+    pub(super) fn stop_unused_starters(&mut self) {
+        let absent: Vec<i32> = match &self.root_role {
+            Some(far) if self.waiting_for_agents => {
                 let absent = far
-                    .hired
+                    .remote_starts
                     .iter()
-                    .filter(|hired| !self.has_called(hired.node));
+                    .filter(|hired| !self.has_connected(hired.node));
                 absent
                     .map(|hired| hired.pid)
                     .filter(|pid| *pid > 0)
@@ -195,13 +200,13 @@ impl Agent<'_> {
         absent
             .into_iter()
             .for_each(|pid| sys::kill(pid, libc::SIGTERM));
-        if let Some(below) = &mut self.below {
+        if let Some(below) = &mut self.child_agents {
             below.forget_absent();
         }
     }
 
     /// Starts the agent that the errand is for.
-    fn start_branch(&self, errand: &AgentBootstrap) -> Result<RemoteStart> {
+    fn start_agent(&self, errand: &AgentBootstrap) -> Result<RemoteStart> {
         let failed = |error| {
             Error::system(
                 codes::G0209,
@@ -266,7 +271,7 @@ impl Agent<'_> {
                 error,
             ),
         })?;
-        self.listen(words.as_fd(), EpollToken::Words(errand.node))?;
+        self.listen(words.as_fd(), EpollToken::StarterOutput(errand.node))?;
         Ok(RemoteStart {
             node: errand.node,
             pid,

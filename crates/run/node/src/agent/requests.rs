@@ -11,7 +11,7 @@ use crate::agent_discovery::{ENV_AGENT, ENV_JOB};
 use crate::agent_messages::ReverseConnectRequest;
 use crate::codes;
 use crate::error::{Error, Result};
-use crate::launchers::abort_via_launcher::let_be_read;
+use crate::launchers::abort_via_launcher::wait_for_output;
 use crate::layout::{RankBlock, RankState};
 use crate::process_tree::{self, ProcessExit};
 use crate::rank_messages::{LIBRARY_VERSION, PROTOCOLS, ToAgent, ToRank};
@@ -64,13 +64,13 @@ fn refuse_without_admission(socket: BorrowedFd<'_>) {
 
 impl Agent<'_> {
     /// Messages on the socket that everybody can reach.
-    pub(super) fn serve_hello(&mut self) {
-        while let Ok(received) = sys::recv(self.hello.as_fd(), RecvFlags::DONTWAIT) {
-            self.serve_hello_message(received);
+    pub(super) fn accept_registration(&mut self) {
+        while let Ok(received) = sys::recv(self.registration_socket.as_fd(), RecvFlags::DONTWAIT) {
+            self.handle_registration_message(received);
         }
     }
 
-    fn serve_hello_message(&mut self, received: ReceivedMessage) {
+    fn handle_registration_message(&mut self, received: ReceivedMessage) {
         let Some(socket) = received.fds.into_iter().next() else {
             return;
         };
@@ -100,8 +100,10 @@ impl Agent<'_> {
                 );
             }
             Ok(ToAgent::Attach) => self.attach(&socket),
-            Ok(ToAgent::Drain { network, drained }) => self.ask_to_drain(socket, network, drained),
-            Ok(ToAgent::Look(wish)) => self.ask_around(socket, wish),
+            Ok(ToAgent::DisableNetwork { network, drained }) => {
+                self.request_drain(socket, network, drained)
+            }
+            Ok(ToAgent::Query(wish)) => self.query_other_hosts(socket, wish),
             // A tool of another version is told so.
             Err(Error::Peer { code, text }) if code == codes::G0203 => {
                 let code = code.to_owned();
@@ -129,12 +131,14 @@ impl Agent<'_> {
 
     fn attach(&mut self, socket: &OwnedFd) {
         // Where no rank runs tools are the only ones to read a board. Without it they say less.
-        if self.worlds.is_empty() && self.hosts.is_some() && self.job.ranks_of(self.node).is_empty()
+        if self.worlds.is_empty()
+            && self.host_exchange.is_some()
+            && self.job.ranks_of(self.node).is_empty()
         {
             let _ = self.new_world(0, LIBRARY_VERSION, 0);
         }
         if let Some(world) = self.worlds.last() {
-            world.stir();
+            world.reset_absence();
         }
         let message = ToRank::Attached {
             command: self.job.command.chars().take(4096).collect(),
@@ -169,17 +173,19 @@ impl Agent<'_> {
             .get(request.rank as usize)
             .and_then(|slot| slot.member)
         {
-            self.serve_member(holder);
+            self.read_process(holder);
         }
-        let verdict = self.judge(&request).and_then(|verdict| match verdict {
-            RegistrationResult::Alone => {
-                reply(socket.as_fd(), &ToRank::Alone, &[]);
-                Ok(None)
-            }
-            RegistrationResult::Join { epoch, protocol } => self
-                .own_lifeline()
-                .map(|lifeline| Some((epoch, protocol, lifeline))),
-        });
+        let verdict = self
+            .decide_registration(&request)
+            .and_then(|verdict| match verdict {
+                RegistrationResult::Alone => {
+                    reply(socket.as_fd(), &ToRank::Singleton, &[]);
+                    Ok(None)
+                }
+                RegistrationResult::Join { epoch, protocol } => self
+                    .own_lifeline()
+                    .map(|lifeline| Some((epoch, protocol, lifeline))),
+            });
         match verdict {
             Ok(None) => {}
             Ok(Some((epoch, protocol, lifeline))) => {
@@ -208,13 +214,13 @@ impl Agent<'_> {
                 // A second process in one place harms nobody; but for a rank that cannot join, the
                 // others wait for ever.
                 if code != codes::G0205 && (request.rank as usize) < self.slots.len() {
-                    self.kept_out(request.rank, &format!("error[{code}]: {text}"));
+                    self.rank_refused(request.rank, &format!("error[{code}]: {text}"));
                 }
             }
         }
     }
 
-    fn judge(&mut self, request: &Registration) -> Result<RegistrationResult> {
+    fn decide_registration(&mut self, request: &Registration) -> Result<RegistrationResult> {
         let Registration {
             rank, pid, version, ..
         } = request;
@@ -231,7 +237,7 @@ impl Agent<'_> {
         let mut epoch = 0;
         if let Some(holder) = self.slots[*rank as usize]
             .member
-            .map(|index| &self.members[index as usize])
+            .map(|index| &self.processes[index as usize])
         {
             let alive =
                 !holder.gone && (!holder.direct || self.slots[*rank as usize].ended.is_none());
@@ -260,7 +266,7 @@ impl Agent<'_> {
         if world.version != *version {
             let text = format!(
                 "rank {rank} loaded Garonne {version}, rank {} loaded {}",
-                world.by, world.version
+                world.creator, world.version
             );
             return Err(Error::peer(codes::G0203, text));
         }
@@ -303,7 +309,7 @@ impl Agent<'_> {
             false => Pid::from_raw(request.pid.1)
                 .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()),
         };
-        let index = self.members.len() as u32;
+        let index = self.processes.len() as u32;
         slot.member = Some(index);
         let world = &self.worlds[epoch as usize];
         let cpu = self
@@ -330,7 +336,7 @@ impl Agent<'_> {
         if let Some(pidfd) = &pidfd {
             let _ = self.listen(pidfd.as_fd(), EpollToken::Process(index));
         }
-        self.members.push(RegisteredProcess {
+        self.processes.push(RegisteredProcess {
             epoch,
             protocol,
             pid: request.pid.1,
@@ -353,9 +359,9 @@ impl Agent<'_> {
     }
 
     /// Messages of one registered process.
-    pub(super) fn serve_member(&mut self, index: u32) {
+    pub(super) fn read_process(&mut self, index: u32) {
         loop {
-            let Some(socket) = &self.members[index as usize].socket else {
+            let Some(socket) = &self.processes[index as usize].socket else {
                 return;
             };
             let received = sys::recv(socket.as_fd(), RecvFlags::DONTWAIT);
@@ -363,10 +369,10 @@ impl Agent<'_> {
                 Ok(received) if !received.bytes.is_empty() => received,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
                 _ => {
-                    let member = &mut self.members[index as usize];
+                    let member = &mut self.processes[index as usize];
                     member.socket = None;
                     if !member.direct && member.pidfd.is_none() {
-                        self.member_gone(index);
+                        self.process_gone(index);
                     }
                     return;
                 }
@@ -375,32 +381,32 @@ impl Agent<'_> {
                 return;
             };
             match ToAgent::decode(&received.bytes) {
-                Ok(ToAgent::Recorder) => {
+                Ok(ToAgent::FlightRecorder) => {
                     self.keep_recorder(rank, index, received.fds.into_iter().next())
                 }
-                Ok(message) => self.serve_message(index, rank, message),
+                Ok(message) => self.handle_process_message(index, rank, message),
                 // A rank that talks nonsense has overwritten itself; it will fail with its own
                 // words.
-                Err(_) => self.members[index as usize].socket = None,
+                Err(_) => self.processes[index as usize].socket = None,
             }
         }
     }
 
-    fn serve_message(&mut self, index: u32, rank: u32, message: ToAgent) {
-        let epoch = self.members[index as usize].epoch as usize;
+    fn handle_process_message(&mut self, index: u32, rank: u32, message: ToAgent) {
+        let epoch = self.processes[index as usize].epoch as usize;
         match message {
-            ToAgent::Finalized => self.members[index as usize].finalized = true,
-            ToAgent::Resumed => self.members[index as usize].finalized = false,
+            ToAgent::Finalized => self.processes[index as usize].finalized = true,
+            ToAgent::Resumed => self.processes[index as usize].finalized = false,
             ToAgent::Abort { code, text } => {
                 // Another launcher wants to see it end with that code, not by a signal of ours.
-                self.members[index as usize].leaves = self.adopted.is_some();
+                self.processes[index as usize].leaves = self.adopted_role.is_some();
                 self.aborted(rank, code, &text);
-                if self.adopted.is_some() {
-                    let_be_read(std::io::stderr().as_fd());
-                    self.answer(index, &ToRank::Heard);
+                if self.adopted_role.is_some() {
+                    wait_for_output(std::io::stderr().as_fd());
+                    self.answer(index, &ToRank::Acknowledged);
                 }
             }
-            ToAgent::Report { text } => self.members[index as usize].report = text,
+            ToAgent::Report { text } => self.processes[index as usize].report = text,
             ToAgent::Put { key, value } => {
                 let world = &mut self.worlds[epoch];
                 let (ready, waiting) = world
@@ -425,31 +431,35 @@ impl Agent<'_> {
             },
             ToAgent::Fence => {
                 let world = &mut self.worlds[epoch];
-                world.fence.push(index);
-                if world.fence.len() == world.shape.size as usize {
-                    for member in std::mem::take(&mut world.fence) {
+                world.in_fence.push(index);
+                if world.in_fence.len() == world.shape.size as usize {
+                    for member in std::mem::take(&mut world.in_fence) {
                         self.answer(member, &ToRank::Fenced);
                     }
                 }
             }
-            ToAgent::Call { peer, bulk } => self.have_called(ReverseConnectRequest {
-                from: rank,
-                to: peer,
-                bulk,
-            }),
-            ToAgent::Apart { peer } => self.apart(rank, peer),
-            ToAgent::Refused { peer, code, text } => self.refused((rank, peer), &code, &text),
+            ToAgent::ReverseConnect { peer, bulk } => {
+                self.request_reverse_connect(ReverseConnectRequest {
+                    from: rank,
+                    to: peer,
+                    bulk,
+                })
+            }
+            ToAgent::Unreachable { peer } => self.ranks_unreachable(rank, peer),
+            ToAgent::ConnectionRefused { peer, code, text } => {
+                self.connection_refused((rank, peer), &code, &text)
+            }
             ToAgent::Crashed(crash) => self.rank_crashed(rank, index, crash),
             ToAgent::Register { .. }
             | ToAgent::Attach
-            | ToAgent::Drain { .. }
-            | ToAgent::Look(_)
-            | ToAgent::Recorder => {}
+            | ToAgent::DisableNetwork { .. }
+            | ToAgent::Query(_)
+            | ToAgent::FlightRecorder => {}
         }
     }
 
     fn answer(&self, member: u32, message: &ToRank) {
-        let member = &self.members[member as usize];
+        let member = &self.processes[member as usize];
         if let Some(socket) = &member.socket {
             let message = message.encode_in(member.protocol);
             let _ = sys::send(socket.as_fd(), &message, &[], SendFlags::DONTWAIT);
@@ -458,28 +468,28 @@ impl Agent<'_> {
 
     /// Takes from a member's card that it has finalized: its program may have closed the socket by
     /// which it would say so.
-    pub(super) fn see_finalized(&mut self, index: u32) {
+    pub(super) fn process_finalized(&mut self, index: u32) {
         let Some(rank) = self.rank_of(index) else {
             return;
         };
-        let epoch = self.members[index as usize].epoch as usize;
+        let epoch = self.processes[index as usize].epoch as usize;
         if RankBlock::of(&self.worlds[epoch].board, rank).state() == RankState::Finalized {
-            self.members[index as usize].finalized = true;
+            self.processes[index as usize].finalized = true;
         }
     }
 
     /// A process that registered from behind a wrapper is gone.
-    pub(super) fn member_gone(&mut self, index: u32) {
-        let member = &mut self.members[index as usize];
+    pub(super) fn process_gone(&mut self, index: u32) {
+        let member = &mut self.processes[index as usize];
         if std::mem::replace(&mut member.gone, true) {
             // Its parent has reaped it: only this is still reported of its pidfd.
-            return self.member_reaped(index);
+            return self.process_reaped(index);
         }
         // What it said before it died still counts (Finalized, Abort).
-        self.serve_member(index);
-        self.see_finalized(index);
+        self.read_process(index);
+        self.process_finalized(index);
         let rank = self.rank_of(index);
-        let member = &mut self.members[index as usize];
+        let member = &mut self.processes[index as usize];
         if member.finalized {
             member.pidfd = None;
             rank.into_iter().for_each(|rank| self.adopted_over(rank));
@@ -490,8 +500,8 @@ impl Agent<'_> {
     }
 
     /// How a registered process behind a wrapper ended, as far as the kernel says it.
-    pub(super) fn told_end(&self, index: u32) -> Option<ProcessExit> {
-        let member = &self.members[index as usize];
+    pub(super) fn end_reported_by(&self, index: u32) -> Option<ProcessExit> {
+        let member = &self.processes[index as usize];
         // Once its wrapper is gone it is a child of ours.
         process_tree::end_told_by(member.pidfd.as_ref()?.as_fd())
             .or_else(|| process_tree::ended(member.pid))
@@ -500,7 +510,7 @@ impl Agent<'_> {
     /// Waits for the end of a dead process to be known: nothing but its reaping is reported from
     /// now on.
     pub(super) fn await_reaping(&mut self, index: u32) {
-        let member = &mut self.members[index as usize];
+        let member = &mut self.processes[index as usize];
         let token = EpollToken::Process(index).pack();
         let watched = member.pidfd.as_ref().is_some_and(|pidfd| {
             epoll::modify(&self.epoll, pidfd, token, epoll::EventFlags::empty()).is_ok()
@@ -510,9 +520,9 @@ impl Agent<'_> {
         }
     }
 
-    fn member_reaped(&mut self, index: u32) {
-        let told = self.told_end(index);
-        if let Some(pidfd) = &self.members[index as usize].pidfd {
+    fn process_reaped(&mut self, index: u32) {
+        let told = self.end_reported_by(index);
+        if let Some(pidfd) = &self.processes[index as usize].pidfd {
             // It says no more, but can still be asked.
             let _ = epoll::delete(&self.epoll, pidfd);
         }
@@ -525,12 +535,12 @@ impl Agent<'_> {
     /// MPI_Finalize: that is no failure that a peer's receive from any source should see.
     pub(super) fn mark_gone(&self, rank: u32) {
         // The key that ends the job has ended it: what it waited for is still to be read.
-        if self.verdicts.is_interrupt() {
+        if self.hang_reports.is_interrupt() {
             return;
         }
         if let Some(member) = self.slots[rank as usize]
             .member
-            .map(|index| &self.members[index as usize])
+            .map(|index| &self.processes[index as usize])
         {
             RankBlock::of(&self.worlds[member.epoch as usize].board, rank)
                 .set_state(RankState::Gone);

@@ -21,30 +21,30 @@ use crate::node_map::listed;
 /// See the module's paragraph.
 #[derive(Debug, Default)]
 pub(super) struct ReverseConnects {
-    under_way: Vec<Option<PendingRequest>>,
+    pending: Vec<Option<PendingRequest>>,
 }
 
 #[derive(Debug)]
 struct PendingRequest {
-    what: ReverseConnectRequest,
+    request: ReverseConnectRequest,
     call: Call,
     /// Of this host's addresses, those not tried yet, the next one last.
-    left: Vec<IpAddr>,
+    remaining_addresses: Vec<IpAddr>,
 }
 
 impl Agent<'_> {
     /// Has `call.to` call `call.from`, wherever it is.
-    pub(super) fn have_called(&mut self, call: ReverseConnectRequest) {
-        let Some((_, called)) = self.nodes_of(call).filter(|_| self.ending.is_none()) else {
+    pub(super) fn request_reverse_connect(&mut self, call: ReverseConnectRequest) {
+        let Some((_, called)) = self.nodes_of(call).filter(|_| self.shutdown.is_none()) else {
             return;
         };
-        self.seek_way(call);
+        self.search_relay(call);
         if self.is_here(call.to) {
-            self.ask_rank(call);
-        } else if self.up.is_some() {
-            self.report(&AgentReport::Call(call));
+            self.connect_to_rank(call);
+        } else if self.child_role.is_some() {
+            self.report(&AgentReport::ReverseConnect(call));
         } else {
-            self.order(called, &AgentCommand::Call(call));
+            self.command(called, &AgentCommand::ReverseConnect(call));
         }
     }
 
@@ -55,19 +55,20 @@ impl Agent<'_> {
         (call.from < size && call.to < size).then(|| (nodes.of(call.from), nodes.of(call.to)))
     }
 
-    fn ask_rank(&mut self, what: ReverseConnectRequest) {
-        let under_way = self.callbacks.under_way.iter().flatten();
-        if under_way.clone().any(|asking| asking.what == what) || under_way.count() >= CALLBACKS_MAX
+    fn connect_to_rank(&mut self, what: ReverseConnectRequest) {
+        let under_way = self.reverse_connects.pending.iter().flatten();
+        if under_way.clone().any(|asking| asking.request == what)
+            || under_way.count() >= CALLBACKS_MAX
         {
             return;
         }
         let mut left = self.own_addresses();
         left.reverse();
-        self.ask_at(what, left);
+        self.connect_at(what, left);
     }
 
     /// Calls the rank at the next address.
-    fn ask_at(&mut self, what: ReverseConnectRequest, mut left: Vec<IpAddr>) {
+    fn connect_at(&mut self, what: ReverseConnectRequest, mut left: Vec<IpAddr>) {
         let (Some(secret), Some(port)) = (self.secret(), self.port_of(what.to)) else {
             return;
         };
@@ -78,28 +79,36 @@ impl Agent<'_> {
             let Ok(call) = Call::ask(&house, (address, what.to), what.bulk) else {
                 continue;
             };
-            let free = self.callbacks.under_way.iter().position(Option::is_none);
-            let place = free.unwrap_or(self.callbacks.under_way.len());
+            let free = self
+                .reverse_connects
+                .pending
+                .iter()
+                .position(Option::is_none);
+            let place = free.unwrap_or(self.reverse_connects.pending.len());
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-            let token = EpollToken::Callback(place as u32).pack();
+            let token = EpollToken::ReverseConnect(place as u32).pack();
             let watched = call
                 .fd()
                 .is_some_and(|fd| epoll::add(&self.epoll, fd, token, flags).is_ok());
             if !watched {
                 continue;
             }
-            let asking = Some(PendingRequest { what, call, left });
+            let asking = Some(PendingRequest {
+                request: what,
+                call,
+                remaining_addresses: left,
+            });
             match free {
-                Some(place) => self.callbacks.under_way[place] = asking,
-                None => self.callbacks.under_way.push(asking),
+                Some(place) => self.reverse_connects.pending[place] = asking,
+                None => self.reverse_connects.pending.push(asking),
             }
             return;
         }
     }
 
     /// A call to a rank of this node goes on.
-    pub(super) fn callback_ready(&mut self, place: u32) {
-        let Some(slot) = self.callbacks.under_way.get_mut(place as usize) else {
+    pub(super) fn reverse_connect_ready(&mut self, place: u32) {
+        let Some(slot) = self.reverse_connects.pending.get_mut(place as usize) else {
             return;
         };
         let Some(asking) = slot else { return };
@@ -110,22 +119,27 @@ impl Agent<'_> {
                     && asking.call.has_called()
                     && let Some(fd) = asking.call.fd()
                 {
-                    let token = EpollToken::Callback(place).pack();
+                    let token = EpollToken::ReverseConnect(place).pack();
                     let _ = epoll::modify(&self.epoll, fd, token, epoll::EventFlags::IN);
                 }
             }
             // The rank knows: nothing more is to be said.
             Called::Open(_) => *slot = None,
             Called::Failed(_) | Called::Refused(_) | Called::Cut(_) => {
-                if let Some(PendingRequest { what, left, .. }) = slot.take() {
-                    self.ask_at(what, left);
+                if let Some(PendingRequest {
+                    request: what,
+                    remaining_addresses: left,
+                    ..
+                }) = slot.take()
+                {
+                    self.connect_at(what, left);
                 }
             }
         }
     }
 
     /// A rank of this node says that it does not reach another, nor that one it.
-    pub(super) fn apart(&mut self, rank: u32, peer: u32) {
+    pub(super) fn ranks_unreachable(&mut self, rank: u32, peer: u32) {
         if peer >= self.job.size() || self.is_here(peer) {
             return;
         }
@@ -154,11 +168,11 @@ impl Agent<'_> {
             self.host_name(here),
             self.host_name(there),
         );
-        self.kept_out(rank, &line);
+        self.rank_refused(rank, &line);
     }
 
     /// A rank of this node says why it cannot have a connection to another.
-    pub(super) fn refused(&mut self, (rank, peer): (u32, u32), code: &str, text: &str) {
+    pub(super) fn connection_refused(&mut self, (rank, peer): (u32, u32), code: &str, text: &str) {
         let Some(code) = codes::find(code).filter(|_| peer < self.job.size()) else {
             return;
         };
@@ -169,6 +183,6 @@ impl Agent<'_> {
             host(rank),
             host(peer)
         );
-        self.kept_out(rank, &line);
+        self.rank_refused(rank, &line);
     }
 }

@@ -31,11 +31,11 @@ pub(super) struct RootRole {
     /// The port at which those call that report to this agent.
     port: u16,
     /// The commands that start agents.
-    pub(super) hired: Vec<RemoteStart>,
+    pub(super) remote_starts: Vec<RemoteStart>,
     /// Where hosts have joined, if any have.
-    pub(super) gate: Option<LateJoinListener>,
+    pub(super) late_join: Option<LateJoinListener>,
     /// Ranks that have ended well, to be told.
-    pub(super) ended: Vec<u32>,
+    pub(super) ended_ranks: Vec<u32>,
     /// Nodes whose ranks are not bound as was asked for, by what is said of it.
     unbound: BTreeMap<String, Vec<u32>>,
 }
@@ -43,7 +43,7 @@ pub(super) struct RootRole {
 /// Hosts that one line names.
 const HOSTS_NAMED: usize = 4;
 
-pub(super) fn side(kind: StreamKind) -> OutputStream {
+pub(super) fn output_stream(kind: StreamKind) -> OutputStream {
     match kind {
         StreamKind::Out => OutputStream::Out,
         StreamKind::Err => OutputStream::Err,
@@ -72,30 +72,30 @@ impl RootRole {
 impl Agent<'_> {
     /// Opens the port at which agents of other hosts call. Returns it, and the secret that they are
     /// to prove.
-    pub(super) fn open_far(&mut self) -> Result<(u16, Secret)> {
+    pub(super) fn open_root_role(&mut self) -> Result<(u16, Secret)> {
         let secret = Secret::generate().map_err(no_secret)?;
         let (listener, port) = listen_at(0)?;
-        self.open_below(&secret, listener)?;
-        self.far = Some(Box::new(RootRole {
+        self.listen_for_children(&secret, listener)?;
+        self.root_role = Some(Box::new(RootRole {
             secret: secret.clone(),
             port,
-            hired: Vec::new(),
-            gate: None,
-            ended: Vec::new(),
+            remote_starts: Vec::new(),
+            late_join: None,
+            ended_ranks: Vec::new(),
             unbound: BTreeMap::new(),
         }));
         Ok((port, secret))
     }
 
     /// Has the agents started that report to this one. Those of hosts that have joined run already.
-    pub(super) fn start_branches(&mut self, company: Option<JoinedHosts>) -> Result<()> {
-        let (port, _) = self.open_far()?;
-        self.start_below(0, (port, addresses::to_call()))?;
-        company.map_or(Ok(()), |company| self.seat(company))
+    pub(super) fn start_agents(&mut self, company: Option<JoinedHosts>) -> Result<()> {
+        let (port, _) = self.open_root_role()?;
+        self.start_child_agents(0, (port, addresses::to_call()))?;
+        company.map_or(Ok(()), |company| self.joined_host(company))
     }
 
     /// What an agent reports, itself or through others.
-    pub(super) fn serve_report(&mut self, node: u32, report: AgentReport) {
+    pub(super) fn handle_root_report(&mut self, node: u32, report: AgentReport) {
         match report {
             AgentReport::Output(rank, side, bytes) => {
                 if self.is_of(rank, node) {
@@ -105,7 +105,7 @@ impl Agent<'_> {
                         source.feed(&bytes);
                     }
                     if stream.reading {
-                        self.pump(kind, rank);
+                        self.read_output(kind, rank);
                     }
                 }
             }
@@ -115,34 +115,32 @@ impl Agent<'_> {
                 finalized,
                 report,
                 line,
-            } => self.failed_elsewhere(rank, (code, finalized), &report, &line),
-            AgentReport::Taken(bytes) => self.input_taken(node, bytes),
-            AgentReport::Say(line) => self.say(&line),
+            } => self.failed_on_other_host(rank, (code, finalized), &report, &line),
+            AgentReport::StdinTaken(bytes) => self.stdin_taken(node, bytes),
+            AgentReport::Print(line) => self.print_line(&line),
             AgentReport::Unbound(what) => {
-                if let Some(far) = &mut self.far {
+                if let Some(far) = &mut self.root_role {
                     far.unbound.entry(what).or_default().push(node);
                 }
             }
-            AgentReport::Ends(ends) => {
+            AgentReport::RankExits(ends) => {
                 let is_there = |end: &RankExit| self.is_of(end.rank, node);
                 let ends: Vec<_> = ends.into_iter().filter(is_there).collect();
-                self.tally.note_elsewhere(ends);
+                self.exit_log.note_elsewhere(ends);
             }
-            AgentReport::Call(call) => self.have_called(call),
-            AgentReport::Drain(network, drained, number) => {
-                self.set_drained(network, drained, QueryId { at: node, number })
+            AgentReport::ReverseConnect(call) => self.request_reverse_connect(call),
+            AgentReport::DisableNetwork(network, drained, number) => {
+                self.set_drained(network, drained, QueryId { node, number })
             }
-            AgentReport::Reach(question, own) => self.hosts_have(node, question, own),
-            AgentReport::Added(found) => self.have_addresses(node, &found),
-            AgentReport::Look(number, wish) => {
-                self.have_all_look(QueryId { at: node, number }, wish)
-            }
-            AgentReport::Seen(asked, look) => self.pass_look(node, asked, look),
-            AgentReport::Passes(call, port) => self.passes(call, (node, port)),
-            AgentReport::Meets(call, port) => self.meets(call, (node, port)),
-            AgentReport::Reaches(venue) => self.reaches(venue, node),
-            AgentReport::Opened(port, addresses) => {
-                if let Err(error) = self.start_below(node, (port, addresses)) {
+            AgentReport::Addresses(question, own) => self.take_addresses(node, question, own),
+            AgentReport::NewAddresses(found) => self.report_new_addresses(node, &found),
+            AgentReport::Query(number, wish) => self.query_all(QueryId { node, number }, wish),
+            AgentReport::QueryResult(asked, look) => self.forward_snapshot(node, asked, look),
+            AgentReport::RelayOpened(call, port) => self.relay_opened(call, (node, port)),
+            AgentReport::RendezvousOpened(call, port) => self.rendezvous_opened(call, (node, port)),
+            AgentReport::RendezvousReached(venue) => self.rendezvous_reached(venue, node),
+            AgentReport::Listening(port, addresses) => {
+                if let Err(error) = self.start_child_agents(node, (port, addresses)) {
                     self.fail_without_rank(
                         super::exit_log::start_error_code(&error),
                         &error.to_string(),
@@ -151,23 +149,23 @@ impl Agent<'_> {
             }
             // Between each two only.
             AgentReport::Ready(_)
-            | AgentReport::Over(_)
+            | AgentReport::RanksEnded(_)
             | AgentReport::Done
-            | AgentReport::Of(..)
+            | AgentReport::FromNode(..)
             | AgentReport::Ping => {}
         }
     }
 
     /// Ranks of other hosts have ended.
-    pub(super) fn over_elsewhere(&mut self, ranks: Vec<u32>) {
+    pub(super) fn ended_elsewhere(&mut self, ranks: Vec<u32>) {
         for rank in &ranks {
             if let Some(slot) = self.slots.get_mut(*rank as usize) {
                 slot.ended.get_or_insert(ProcessExit::Exit(0));
             }
             self.mark_ended_elsewhere(*rank);
         }
-        if let Some(far) = &mut self.far {
-            far.ended.extend(ranks);
+        if let Some(far) = &mut self.root_role {
+            far.ended_ranks.extend(ranks);
         }
     }
 
@@ -179,8 +177,8 @@ impl Agent<'_> {
     }
 
     /// Nothing more comes from the ranks of a node and of those below it.
-    pub(super) fn no_more_of(&mut self, node: u32) {
-        if self.up.is_some() {
+    pub(super) fn output_ended_of(&mut self, node: u32) {
+        if self.child_role.is_some() {
             return;
         }
         let tree = self.job.tree();
@@ -197,32 +195,35 @@ impl Agent<'_> {
                     source.feed(&[]);
                 }
                 if stream.reading {
-                    self.pump(kind, rank);
+                    self.read_output(kind, rank);
                 }
             }
         }
     }
 
     /// All agents are there: tells them where everybody is, and to start. Called once.
-    pub(super) fn go(&mut self, own: NodeEndpoints) -> Result<(Vec<HostEndpoint>, Vec<u16>)> {
-        self.take_own_seat(own);
-        let mut seats = self.take_seats().concat();
+    pub(super) fn send_start(
+        &mut self,
+        own: NodeEndpoints,
+    ) -> Result<(Vec<HostEndpoint>, Vec<u16>)> {
+        self.check_in_self(own);
+        let mut seats = self.check_in_nodes().concat();
         name_apart(&mut seats, &self.job.nodes);
         let told = table(seats.clone(), &self.job.nodes)?;
         self.check_ways(&told.0)?;
         for part in in_parts(seats) {
-            self.order_all(&AgentCommand::Hosts(part));
+            self.command_all(&AgentCommand::Hosts(part));
         }
-        self.order_all(&AgentCommand::Go);
-        self.say_unbound();
+        self.command_all(&AgentCommand::StartRanks);
+        self.report_unbound();
         Ok(told)
     }
 
     /// Says on which hosts ranks are not bound as was asked for, once for all of which the same is
     /// true.
-    fn say_unbound(&mut self) {
+    fn report_unbound(&mut self) {
         let unbound = self
-            .far
+            .root_role
             .as_mut()
             .map(|far| std::mem::take(&mut far.unbound));
         for (what, mut nodes) in unbound.unwrap_or_default() {
@@ -242,7 +243,7 @@ impl Agent<'_> {
             } else {
                 "on hosts"
             };
-            self.say(&format!(
+            self.print_line(&format!(
                 "garonne run: ranks {} {on} {hosts} {what}",
                 listed(&ranks)
             ));
@@ -250,14 +251,14 @@ impl Agent<'_> {
     }
 
     /// Tells the other agents which ranks have ended.
-    pub(super) fn order_ended(&mut self) {
+    pub(super) fn announce_ended(&mut self) {
         let ended = self
-            .far
+            .root_role
             .as_mut()
-            .map(|far| std::mem::take(&mut far.ended))
+            .map(|far| std::mem::take(&mut far.ended_ranks))
             .unwrap_or_default();
         if !ended.is_empty() {
-            self.order_all(&AgentCommand::Ended(ended));
+            self.command_all(&AgentCommand::Ended(ended));
         }
     }
 }

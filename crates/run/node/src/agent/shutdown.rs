@@ -67,26 +67,32 @@ impl RankSlot {
 
 impl Agent<'_> {
     /// The exit code, once there is nothing left to wait for.
-    pub(super) fn finished(&mut self) -> Result<Option<i32>> {
+    pub(super) fn exit_code_if_done(&mut self) -> Result<Option<i32>> {
         let now = Instant::now();
-        let gone =
-            |index: u32| self.members[index as usize].direct || self.members[index as usize].gone;
+        let gone = |index: u32| {
+            self.processes[index as usize].direct || self.processes[index as usize].gone
+        };
         let over = self
             .slots
             .iter()
-            .all(|slot| slot.is_over(gone) && slot.dark_until.is_none());
+            .all(|slot| slot.is_over(gone) && slot.wrapper_deadline.is_none());
         // Elsewhere it is ordered when the job is over.
-        let over_everywhere = over && self.up.is_none() && !self.gathering && self.held.is_none();
-        let code = self.ending.as_ref().map_or(0, |ending| ending.code);
-        match self.ending.as_ref().map(|ending| ending.stage) {
-            None if over_everywhere && self.verdicts.is_interrupt() => self.end_verdict(false),
+        let over_everywhere = over
+            && self.child_role.is_none()
+            && !self.waiting_for_agents
+            && self.pending_failure.is_none();
+        let code = self.shutdown.as_ref().map_or(0, |ending| ending.code);
+        match self.shutdown.as_ref().map(|ending| ending.stage) {
+            None if over_everywhere && self.hang_reports.is_interrupt() => {
+                self.end_hang_report(false)
+            }
             None if over_everywhere => {
-                self.order_all(&AgentCommand::Finish);
+                self.command_all(&AgentCommand::Finish);
                 self.finish(now + LEFTOVER_GRACE);
             }
             Some(ShutdownStage::Patience(due)) if due <= now && !over => self.terminate(code),
             Some(ShutdownStage::Patience(_) | ShutdownStage::Kill(_)) if over => {
-                self.ending = Some(Shutdown {
+                self.shutdown = Some(Shutdown {
                     code,
                     stage: ShutdownStage::Leftovers(now + DRAIN_WAIT),
                 })
@@ -94,33 +100,33 @@ impl Agent<'_> {
             _ => {}
         }
         // A leftover that ends is an orphan of ours, so SIGCHLD brings us here again.
-        let close = match self.ending.as_ref().map(|ending| ending.stage) {
+        let close = match self.shutdown.as_ref().map(|ending| ending.stage) {
             None | Some(ShutdownStage::Patience(_)) => false,
-            Some(ShutdownStage::Kill(due)) => due <= now && !self.keep_for_records(now),
+            Some(ShutdownStage::Kill(due)) => due <= now && !self.wait_for_records(now),
             Some(ShutdownStage::Leftovers(due)) => {
-                (due <= now || self.looks.has_kept() || self.nothing_left())
-                    && !self.keep_for_records(now)
+                (due <= now || self.snapshots.has_kept() || self.nothing_left())
+                    && !self.wait_for_records(now)
             }
         };
         // Other hosts may have much to say still; whether they live is asked elsewhere.
         let close = close
-            && self.below.as_ref().is_none_or(|below| {
+            && self.child_agents.as_ref().is_none_or(|below| {
                 below.is_done() || (self.code() != 0 && below.is_hopeless(now))
             });
-        Ok(close.then(|| self.close()))
+        Ok(close.then(|| self.close_output()))
     }
 
     /// Whether what ranks recorded is still read and passed on; those that have not ended are
     /// killed before.
-    fn keep_for_records(&mut self, now: Instant) -> bool {
-        let Some(until) = self.looks.keep(now) else {
+    fn wait_for_records(&mut self, now: Instant) -> bool {
+        let Some(until) = self.snapshots.keep(now) else {
             return false;
         };
         if self.is_killing() {
             (0..self.slots.len() as u32).for_each(|rank| self.signal_rank(rank, libc::SIGKILL));
         }
         let (code, stage) = (self.code(), ShutdownStage::Leftovers(until));
-        self.ending = Some(Shutdown { code, stage });
+        self.shutdown = Some(Shutdown { code, stage });
         true
     }
 
@@ -131,34 +137,34 @@ impl Agent<'_> {
         let mut heard = self
             .slots
             .iter()
-            .filter(|slot| self.up.is_none() || slot.node == self.node);
+            .filter(|slot| self.child_role.is_none() || slot.node == self.node);
         heard.all(|slot| slot.out.source.is_none() && slot.err.source.is_none())
             && !process_tree::any_alive()
     }
 
     /// A rank's direct child has ended.
     pub(super) fn rank_ended(&mut self, rank: u32, ended: ProcessExit) {
-        self.tally.note_end(rank);
+        self.exit_log.note_end(rank);
         let slot = &mut self.slots[rank as usize];
-        slot.dark_until = None;
+        slot.wrapper_deadline = None;
         let Some(index) = slot.member else {
             return self.unregistered_ended(rank, ended);
         };
-        self.serve_member(index);
-        self.see_finalized(index);
-        if self.members[index as usize].direct {
-            self.members[index as usize].gone = true;
-            if !self.members[index as usize].finalized || ended != ProcessExit::Exit(0) {
+        self.read_process(index);
+        self.process_finalized(index);
+        if self.processes[index as usize].direct {
+            self.processes[index as usize].gone = true;
+            if !self.processes[index as usize].finalized || ended != ProcessExit::Exit(0) {
                 self.mark_gone(rank);
             }
         }
-        let member = &self.members[index as usize];
+        let member = &self.processes[index as usize];
         if member.finalized {
             return self.finalized_ended(rank, ended);
         }
         if member.gone || ended != ProcessExit::Exit(0) {
             // A wrapper may say something else than how its child ended.
-            let ended = self.told_end(index).unwrap_or(ended);
+            let ended = self.end_reported_by(index).unwrap_or(ended);
             self.ended_without_finalize(rank, ended);
         }
     }
@@ -278,29 +284,32 @@ impl Agent<'_> {
     pub(super) fn member_pid(&self, rank: u32) -> i32 {
         let slot = &self.slots[rank as usize];
         slot.member
-            .map_or(slot.pid, |index| self.members[index as usize].pid)
+            .map_or(slot.pid, |index| self.processes[index as usize].pid)
     }
 
     fn is_direct(&self, rank: u32) -> bool {
         self.slots[rank as usize]
             .member
-            .is_none_or(|index| self.members[index as usize].direct)
+            .is_none_or(|index| self.processes[index as usize].direct)
     }
 
     /// The registered process is gone, perhaps before its wrapper: waits a little for the kernel's
     /// or the wrapper's word on how it ended. It is the first failure from now on, whoever fails
     /// meanwhile.
     pub(super) fn unfinalized_member_gone(&mut self, rank: u32, index: u32) {
-        if self.adopted.is_some() {
-            return self.doubt(rank, index);
+        if self.adopted_role.is_some() {
+            return self.suspect_adopted(rank, index);
         }
-        if self.ending.is_none() {
-            self.suspect.get_or_insert(rank);
+        if self.shutdown.is_none() {
+            self.unfinalized_rank.get_or_insert(rank);
         }
-        match self.told_end(index).or(self.slots[rank as usize].ended) {
+        match self
+            .end_reported_by(index)
+            .or(self.slots[rank as usize].ended)
+        {
             Some(ended) => self.ended_without_finalize(rank, ended),
             None => {
-                self.slots[rank as usize].dark_until = Some(Instant::now() + WRAPPER_WAIT);
+                self.slots[rank as usize].wrapper_deadline = Some(Instant::now() + WRAPPER_WAIT);
                 self.await_reaping(index);
             }
         }
@@ -308,16 +317,16 @@ impl Agent<'_> {
 
     /// The kernel says how the registered process ended, before its wrapper has.
     pub(super) fn wrapped_rank_ended(&mut self, rank: u32, ended: ProcessExit) {
-        if self.slots[rank as usize].dark_until.take().is_some() {
-            match self.adopted.is_some() {
-                true => self.blame_adopted(rank, ended),
+        if self.slots[rank as usize].wrapper_deadline.take().is_some() {
+            match self.adopted_role.is_some() {
+                true => self.fail_adopted(rank, ended),
                 false => self.ended_without_finalize(rank, ended),
             }
         }
     }
 
     /// The wrapper did not say how its child ended.
-    pub(super) fn left_in_the_dark(&mut self, rank: u32) {
+    pub(super) fn wrapper_outlived_rank(&mut self, rank: u32) {
         self.mark_gone(rank);
         if let Some(ended) = self.adopted_end(rank) {
             return self.ended_without_finalize(rank, ended);
@@ -330,7 +339,7 @@ impl Agent<'_> {
         let line = format!(
             "error[{}]: {place} ended before MPI_Finalize; {}",
             codes::G0213,
-            self.who_knows()
+            self.unreported_cause()
         );
         self.fail(
             rank,
@@ -376,9 +385,9 @@ impl Agent<'_> {
     }
 
     /// A rank cannot join the job, or will not although the others wait for it.
-    pub(super) fn kept_out(&mut self, rank: u32, line: &str) {
+    pub(super) fn rank_refused(&mut self, rank: u32, line: &str) {
         if !self.has_cause() {
-            self.recorders.forget();
+            self.flight_recorders.forget();
         }
         self.fail(
             rank,
@@ -393,16 +402,16 @@ impl Agent<'_> {
 
     /// The first failure: its rank's words, one line, and the end of the others.
     fn fail(&mut self, rank: u32, failure: JobFailure) {
-        if self.has_cause() || self.suspect.is_some_and(|suspect| suspect != rank) {
+        if self.has_cause() || self.unfinalized_rank.is_some_and(|suspect| suspect != rank) {
             return;
         }
         self.drain(rank);
-        self.last_words.blame(Some(rank));
+        self.failure_output.blame(Some(rank));
         let report = self.slots[rank as usize]
             .member
-            .map(|index| std::mem::take(&mut self.members[index as usize].report))
+            .map(|index| std::mem::take(&mut self.processes[index as usize].report))
             .unwrap_or_default();
-        if self.up.is_some() {
+        if self.child_role.is_some() {
             let JobFailure {
                 code,
                 line,
@@ -419,37 +428,41 @@ impl Agent<'_> {
             });
         }
         let rank = Some(rank);
-        self.blame(report, JobFailure { rank, ..failure });
+        self.find_cause(report, JobFailure { rank, ..failure });
     }
 
-    pub(super) fn say_failure(&mut self, report: &str, failure: &JobFailure) {
+    pub(super) fn print_failure(&mut self, report: &str, failure: &JobFailure) {
         let words = [report.trim_end(), &failure.line];
         let from = usize::from(report.is_empty());
-        self.say_last(&words[from..]);
-        if failure.finalized || self.adopted.is_some() {
+        self.print_failure_output(&words[from..]);
+        if failure.finalized || self.adopted_role.is_some() {
             // Its peers are most likely about to finalise, too: they may do so and end by
             // themselves. Or another launcher ends them, in its own way.
-            self.end_patiently(failure.code, Instant::now() + FINALIZED_GRACE);
+            self.end_with_grace(failure.code, Instant::now() + FINALIZED_GRACE);
         } else {
-            self.recorders.blame(failure.rank);
+            self.flight_recorders.blame(failure.rank);
             self.terminate(failure.code);
         }
     }
 
     /// A failure that another host's agent reports. What its rank wrote came before.
-    pub(super) fn failed_elsewhere(
+    pub(super) fn failed_on_other_host(
         &mut self,
         rank: Option<u32>,
         how: (i32, bool),
         report: &str,
         line: &str,
     ) {
-        if self.has_cause() || self.suspect.is_some_and(|suspect| Some(suspect) != rank) {
+        if self.has_cause()
+            || self
+                .unfinalized_rank
+                .is_some_and(|suspect| Some(suspect) != rank)
+        {
             return;
         }
         if let Some(rank) = rank.filter(|rank| (*rank as usize) < self.slots.len()) {
             self.drain(rank);
-            self.last_words.blame(Some(rank));
+            self.failure_output.blame(Some(rank));
         }
         let failure = JobFailure {
             code: how.0,
@@ -457,52 +470,52 @@ impl Agent<'_> {
             finalized: how.1,
             rank,
         };
-        self.blame(report.to_owned(), failure);
+        self.find_cause(report.to_owned(), failure);
     }
 
     /// A failure that is no rank's: of a host, or of its agent.
     pub(super) fn fail_without_rank(&mut self, code: i32, line: &str) {
         if !self.has_cause() {
-            self.say(line);
-            self.recorders.blame(None);
+            self.print_line(line);
+            self.flight_recorders.blame(None);
             self.terminate(code);
         }
     }
 
     /// Whether the job ends already, or its end was asked for: failures do not count any more.
     fn has_cause(&self) -> bool {
-        self.ending.is_some() || self.verdicts.is_interrupt()
+        self.shutdown.is_some() || self.hang_reports.is_interrupt()
     }
 
     /// The exit code of the job.
     pub(super) fn code(&self) -> i32 {
-        self.ending.as_ref().map_or(0, |ending| ending.code)
+        self.shutdown.as_ref().map_or(0, |ending| ending.code)
     }
 
     /// The first agent says with which code the job ends.
     pub(super) fn set_code(&mut self, code: i32) {
-        if let Some(ending) = &mut self.ending {
+        if let Some(ending) = &mut self.shutdown {
             ending.code = code;
         }
     }
 
     /// The ranks may end by themselves until then.
-    pub(super) fn end_patiently(&mut self, code: i32, until: Instant) {
+    pub(super) fn end_with_grace(&mut self, code: i32, until: Instant) {
         self.end(code, ShutdownStage::Patience(until));
     }
 
     /// All ranks of all hosts have ended; what they left may end by itself until then.
     pub(super) fn finish(&mut self, until: Instant) {
-        if self.ending.is_none() {
-            self.verdicts.stop();
+        if self.shutdown.is_none() {
+            self.hang_reports.stop();
             let stage = ShutdownStage::Leftovers(until);
-            self.ending = Some(Shutdown { code: 0, stage });
+            self.shutdown = Some(Shutdown { code: 0, stage });
         }
     }
 
     /// Everything is to end already.
     pub(super) fn is_killing(&self) -> bool {
-        let stage = self.ending.as_ref().map(|ending| ending.stage);
+        let stage = self.shutdown.as_ref().map(|ending| ending.stage);
         matches!(stage, Some(ShutdownStage::Kill(_)))
     }
 
@@ -512,11 +525,15 @@ impl Agent<'_> {
     }
 
     /// The ranks of this node that have ended and of which the first agent was not told.
-    pub(super) fn over_here(&self) -> Vec<u32> {
-        let gone =
-            |index: u32| self.members[index as usize].direct || self.members[index as usize].gone;
+    pub(super) fn all_ended_here(&self) -> Vec<u32> {
+        let gone = |index: u32| {
+            self.processes[index as usize].direct || self.processes[index as usize].gone
+        };
         let news = self.slots.iter().zip(0..).filter(|(slot, _)| {
-            slot.node == self.node && !slot.told && slot.is_over(gone) && slot.dark_until.is_none()
+            slot.node == self.node
+                && !slot.end_reported
+                && slot.is_over(gone)
+                && slot.wrapper_deadline.is_none()
         });
         news.map(|(_, rank)| rank).collect()
     }
@@ -536,12 +553,12 @@ impl Agent<'_> {
 
     fn end(&mut self, code: i32, stage: ShutdownStage) {
         self.deadline = None;
-        self.verdicts.stop();
-        self.ending = Some(Shutdown { code, stage });
+        self.hang_reports.stop();
+        self.shutdown = Some(Shutdown { code, stage });
         let patient = matches!(stage, ShutdownStage::Patience(_));
-        self.order_all(&AgentCommand::End { patient, code });
+        self.command_all(&AgentCommand::End { patient, code });
         self.let_crashed_end();
-        self.dismiss_absent();
+        self.stop_unused_starters();
         for world in &self.worlds {
             layout::ending(&world.board).store(1, Relaxed);
         }
@@ -550,7 +567,7 @@ impl Agent<'_> {
     /// Sends a signal to the process that is the rank: the registered one, else what was started.
     pub(super) fn signal_rank(&self, rank: u32, signal: i32) {
         let slot = &self.slots[rank as usize];
-        match slot.member.map(|index| &self.members[index as usize]) {
+        match slot.member.map(|index| &self.processes[index as usize]) {
             Some(member) if member.leaves => {}
             Some(member) if !member.direct && !member.gone => sys::kill(member.pid, signal),
             _ if slot.ended.is_none() => sys::kill(slot.pid, signal),

@@ -41,18 +41,18 @@ use crate::sys;
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     /// Those that have asked here.
-    askers: VecDeque<QueryConnection>,
+    clients: VecDeque<QueryConnection>,
     /// The number of the last one.
     number: u32,
     /// The looks under way: at most one that is no stream.
-    under_way: Vec<SnapshotRequest>,
+    requests: Vec<SnapshotRequest>,
     /// The number of the last of them.
     begun: u32,
     /// Until when an agent that ends waits for what is still told of records.
-    patience: Option<Instant>,
+    deadline: Option<Instant>,
     /// For whom the next one is, and what it is to see: a look that had begun before they asked is
     /// none for them.
-    next: Vec<(QueryId, Query)>,
+    queued: Vec<(QueryId, Query)>,
 }
 
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl QueryConnection {
     fn hand_over(&mut self) -> bool {
         while let Some((node, look)) = self.answers.front() {
             if let Some(file) = file_of(look) {
-                let message = ToRank::Seen { node: *node }.encode();
+                let message = ToRank::QueryResult { node: *node }.encode();
                 let fds = [file.as_fd()];
                 match sys::send(self.socket.as_fd(), &message, &fds, SendFlags::DONTWAIT) {
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
@@ -161,28 +161,28 @@ fn take_frame(said: &mut Vec<u8>) -> std::result::Result<Option<Vec<u8>>, NoFram
 }
 
 impl Snapshots {
-    fn asker(&mut self, number: u32) -> Option<&mut QueryConnection> {
-        self.askers.iter_mut().find(|asker| asker.number == number)
+    fn client(&mut self, number: u32) -> Option<&mut QueryConnection> {
+        self.clients.iter_mut().find(|asker| asker.number == number)
     }
 
     /// A child of the agent has ended, and its process id may be another's soon.
     pub fn reaped(&mut self, pid: i32) {
-        if let Some(look) = self.under_way.iter_mut().find(|look| look.pid == pid) {
+        if let Some(look) = self.requests.iter_mut().find(|look| look.pid == pid) {
             look.pid = 0;
         }
     }
 
     pub fn due(&self) -> Option<Instant> {
-        let askers = self.askers.iter().map(|asker| asker.until);
+        let askers = self.clients.iter().map(|asker| asker.until);
         let looks = self
-            .under_way
+            .requests
             .iter()
             .flat_map(|look| [look.until, look.paused]);
         askers.chain(looks.flatten()).min()
     }
 
-    fn look(&mut self, number: u32) -> Option<&mut SnapshotRequest> {
-        self.under_way.iter_mut().find(|look| look.number == number)
+    fn request(&mut self, number: u32) -> Option<&mut SnapshotRequest> {
+        self.requests.iter_mut().find(|look| look.number == number)
     }
 
     /// Until when an agent that has nothing else to do waits for what ranks recorded at their end:
@@ -190,23 +190,23 @@ impl Snapshots {
     /// it took too long.
     pub fn keep(&mut self, now: Instant) -> Option<Instant> {
         let unsaid = self
-            .askers
+            .clients
             .iter()
             .any(|asker| asker.stream && !asker.answers.is_empty());
         if self.streams() == 0 && !unsaid {
             return None;
         }
-        let until = *self.patience.get_or_insert(now + RECORDS_GRACE);
+        let until = *self.deadline.get_or_insert(now + RECORDS_GRACE);
         (until > now).then_some(until)
     }
 
     /// Whether it has waited so: longer than for anything else.
     pub fn has_kept(&self) -> bool {
-        self.patience.is_some()
+        self.deadline.is_some()
     }
 
     fn streams(&self) -> usize {
-        self.under_way
+        self.requests
             .iter()
             .filter(|look| look.wish.is_stream())
             .count()
@@ -223,115 +223,126 @@ fn file_of(bytes: &[u8]) -> Option<OwnedFd> {
 
 impl Agent<'_> {
     /// Somebody wants to know what the ranks of all other hosts show.
-    pub(super) fn ask_around(&mut self, socket: OwnedFd, wish: Query) {
+    pub(super) fn query_other_hosts(&mut self, socket: OwnedFd, wish: Query) {
         let nodes: Vec<u8> = (0..self.job.size())
             .flat_map(|rank| self.job.nodes.of(rank).to_le_bytes())
             .collect();
         let Some(file) = file_of(&nodes) else { return };
         reply(
             socket.as_fd(),
-            &ToRank::Looking { node: self.node },
+            &ToRank::QueryStarted { node: self.node },
             &[file.as_fd()],
         );
         if !self.job.nodes.several() {
             return;
         }
-        self.take_leave(QueryConnection::has_left);
-        self.looks.number = self.looks.number.wrapping_add(1);
-        let number = self.looks.number;
-        if self.looks.askers.len() >= LOOKERS_MAX
-            && let Some(oldest) = self.looks.askers.pop_front()
+        self.drop_client(QueryConnection::has_left);
+        self.snapshots.number = self.snapshots.number.wrapping_add(1);
+        let number = self.snapshots.number;
+        if self.snapshots.clients.len() >= LOOKERS_MAX
+            && let Some(oldest) = self.snapshots.clients.pop_front()
         {
-            self.forget(&oldest);
+            self.cancel_query(&oldest);
         }
-        self.looks
-            .askers
+        self.snapshots
+            .clients
             .push_back(QueryConnection::new(number, socket, wish));
-        self.pass_wish(number, wish);
+        self.forward_query(number, wish);
     }
 
-    fn pass_wish(&mut self, number: u32, wish: Query) {
-        match self.up.is_some() {
-            true => self.report(&AgentReport::Look(number, wish)),
+    fn forward_query(&mut self, number: u32, wish: Query) {
+        match self.child_role.is_some() {
+            true => self.report(&AgentReport::Query(number, wish)),
             false => {
                 let at = self.node;
-                self.have_all_look(QueryId { at, number }, wish);
+                self.query_all(QueryId { node: at, number }, wish);
             }
         }
     }
 
     /// Nobody tells this one anything any more.
-    fn forget(&mut self, asker: &QueryConnection) {
+    fn cancel_query(&mut self, asker: &QueryConnection) {
         if asker.stream {
-            self.pass_wish(asker.number, Query::NoMore);
+            self.forward_query(asker.number, Query::Cancel);
         }
     }
 
     /// At the first agent: somebody has asked, here or elsewhere.
-    pub(super) fn have_all_look(&mut self, asked: QueryId, wish: Query) {
-        self.order_all(&AgentCommand::Look(asked, wish));
-        self.look_for(asked, wish);
+    pub(super) fn query_all(&mut self, asked: QueryId, wish: Query) {
+        self.command_all(&AgentCommand::Query(asked, wish));
+        self.take_query(asked, wish);
     }
 
     /// Looks at the ranks of this host, unless it is here that somebody has asked, who looks
     /// himself.
-    pub(super) fn look_for(&mut self, asked: QueryId, wish: Query) {
-        if asked.at == self.node {
+    pub(super) fn take_query(&mut self, asked: QueryId, wish: Query) {
+        if asked.node == self.node {
             return;
         }
         match wish {
             Query::Clock => {
-                self.pass_look(self.node, asked, sys::monotonic_ns().to_le_bytes().to_vec())
+                self.forward_snapshot(self.node, asked, sys::monotonic_ns().to_le_bytes().to_vec())
             }
-            Query::NoMore => self.look_no_more(asked),
-            _ if self.looks.next.len() >= LOOKERS_MAX => {}
-            Query::Records { .. } | Query::All if self.looks.streams() >= RECORDERS_MAX => {}
-            Query::Records { .. } | Query::All => self.look_now(wish, vec![asked]),
+            Query::Cancel => self.cancel_snapshot(asked),
+            _ if self.snapshots.queued.len() >= LOOKERS_MAX => {}
+            Query::Records { .. } | Query::All if self.snapshots.streams() >= RECORDERS_MAX => {}
+            Query::Records { .. } | Query::All => self.answer_now(wish, vec![asked]),
             // Of one that is not here, or of none, there is nothing to say.
-            Query::Page(RemoteCommand::Gate(rank), _) if !self.is_here(rank) => {}
-            Query::Page(..) if self.job.ranks_of(self.node).is_empty() => {}
-            Query::Standing | Query::Load | Query::Page(..) => {
-                self.looks.next.push((asked, wish));
-                self.begin_look();
+            Query::Command(RemoteCommand::Gate(rank), _) if !self.is_here(rank) => {}
+            Query::Command(..) if self.job.ranks_of(self.node).is_empty() => {}
+            Query::State | Query::Load | Query::Command(..) => {
+                self.snapshots.queued.push((asked, wish));
+                self.begin_snapshot();
             }
         }
     }
 
-    fn begin_look(&mut self) {
-        let looks = &mut self.looks;
-        if looks.under_way.len() > looks.streams() {
+    fn begin_snapshot(&mut self) {
+        let looks = &mut self.snapshots;
+        if looks.requests.len() > looks.streams() {
             return;
         }
-        let Some(&(_, wish)) = looks.next.first() else {
+        let Some(&(_, wish)) = looks.queued.first() else {
             return;
         };
-        let by = looks.next.iter().filter(|(_, other)| *other == wish);
+        let by = looks.queued.iter().filter(|(_, other)| *other == wish);
         let by = by.map(|(asked, _)| *asked).collect();
-        looks.next.retain(|(_, other)| *other != wish);
-        self.look_now(wish, by);
+        looks.queued.retain(|(_, other)| *other != wish);
+        self.answer_now(wish, by);
     }
 
-    fn look_now(&mut self, wish: Query, by: Vec<QueryId>) {
+    fn answer_now(&mut self, wish: Query, by: Vec<QueryId>) {
         // An agent that ends has other things to do, and what it could tell would be out of date at
         // once.
-        if self.ending.is_none() {
-            self.looks.begun = self.looks.begun.wrapping_add(1);
-            let look = self.start_look(self.looks.begun, wish, by);
-            self.looks.under_way.extend(look);
+        if self.shutdown.is_none() {
+            self.snapshots.begun = self.snapshots.begun.wrapping_add(1);
+            let look = self.start_snapshot(self.snapshots.begun, wish, by);
+            self.snapshots.requests.extend(look);
         }
     }
 
-    fn look_no_more(&mut self, asked: QueryId) {
+    fn cancel_snapshot(&mut self, asked: QueryId) {
         let of = |look: &&SnapshotRequest| look.wish.is_stream() && look.by.contains(&asked);
-        if let Some(number) = self.looks.under_way.iter().find(of).map(|look| look.number) {
-            self.end_look(number, false);
+        if let Some(number) = self
+            .snapshots
+            .requests
+            .iter()
+            .find(of)
+            .map(|look| look.number)
+        {
+            self.end_snapshot(number, false);
         }
     }
 
     /// Starts this program anew to look. `None`: it cannot be, and who has asked hears nothing of
     /// this host.
-    fn start_look(&self, number: u32, wish: Query, by: Vec<QueryId>) -> Option<SnapshotRequest> {
-        let name = agent_discovery::name_of(self.hello.as_fd())?;
+    fn start_snapshot(
+        &self,
+        number: u32,
+        wish: Query,
+        by: Vec<QueryId>,
+    ) -> Option<SnapshotRequest> {
+        let name = agent_discovery::name_of(self.registration_socket.as_fd())?;
         let HelperProcess { pid, pipe } =
             helper_process::start(&["agent", "--look", &name.0, &wish.word()], self.signals)?;
         let look = SnapshotRequest {
@@ -345,7 +356,7 @@ impl Agent<'_> {
             by,
         };
         if self
-            .listen(look.pipe.as_fd(), EpollToken::Look(number))
+            .listen(look.pipe.as_fd(), EpollToken::SnapshotProcess(number))
             .is_err()
         {
             sys::kill(pid, libc::SIGKILL);
@@ -355,21 +366,25 @@ impl Agent<'_> {
     }
 
     /// The program that looks says something, or has ended.
-    pub(super) fn look_speaks(&mut self, number: u32) {
+    pub(super) fn read_snapshot(&mut self, number: u32) {
         let mut buffer = [0; 16 * 1024];
-        while let Some(look) = self.looks.look(number).filter(|look| look.paused.is_none()) {
+        while let Some(look) = self
+            .snapshots
+            .request(number)
+            .filter(|look| look.paused.is_none())
+        {
             match rustix::io::read(&look.pipe, &mut buffer) {
-                Ok(0) => return self.end_look(number, true),
+                Ok(0) => return self.end_snapshot(number, true),
                 Ok(n) if look.said.len() + n <= LOOK_BYTES_MAX + 4 + buffer.len() => {
                     look.said.extend_from_slice(&buffer[..n]);
                 }
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(rustix::io::Errno::INTR) => {}
-                Ok(_) | Err(_) => return self.end_look(number, false),
+                Ok(_) | Err(_) => return self.end_snapshot(number, false),
             }
             if self
-                .looks
-                .look(number)
+                .snapshots
+                .request(number)
                 .is_some_and(|look| look.wish.is_stream())
             {
                 self.pass_frames(number);
@@ -380,20 +395,20 @@ impl Agent<'_> {
     /// Passes on what a stream has said, and leaves the rest in its pipe for a while if the line is
     /// behind.
     fn pass_frames(&mut self, number: u32) {
-        while let Some(look) = self.looks.look(number) {
+        while let Some(look) = self.snapshots.request(number) {
             let by = look.by.clone();
             let frame = match take_frame(&mut look.said) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return,
-                Err(NoFrame) => return self.end_look(number, false),
+                Err(NoFrame) => return self.end_snapshot(number, false),
             };
             for asked in &by {
-                self.pass_look(self.node, *asked, frame.clone());
+                self.forward_snapshot(self.node, *asked, frame.clone());
             }
             if by
                 .iter()
-                .any(|asked| self.waiting_for(asked.at) > RECORDS_WAITING_MAX)
-                && let Some(look) = self.looks.look(number)
+                .any(|asked| self.waiting_for(asked.node) > RECORDS_WAITING_MAX)
+                && let Some(look) = self.snapshots.request(number)
             {
                 look.paused = Some(Instant::now() + RECORDS_PAUSE);
                 let _ = epoll::delete(&self.epoll, &look.pipe);
@@ -403,8 +418,8 @@ impl Agent<'_> {
 
     /// The look is over; what it saw goes to those for whom it was, and of a stream that it is
     /// over.
-    fn end_look(&mut self, number: u32, whole: bool) {
-        let looks = &mut self.looks.under_way;
+    fn end_snapshot(&mut self, number: u32, whole: bool) {
+        let looks = &mut self.snapshots.requests;
         if let Some(place) = looks.iter().position(|look| look.number == number) {
             let look = looks.swap_remove(place);
             if look.paused.is_none() {
@@ -415,80 +430,80 @@ impl Agent<'_> {
             if whole && (stream || said.len() <= LOOK_BYTES_MAX && !said.is_empty()) {
                 let said = if stream { Vec::new() } else { said };
                 for asked in look.by {
-                    self.pass_look(self.node, asked, said.clone());
+                    self.forward_snapshot(self.node, asked, said.clone());
                 }
             } else if look.pid != 0 {
                 sys::kill(look.pid, libc::SIGKILL);
             }
         }
-        self.begin_look();
+        self.begin_snapshot();
     }
 
     /// What the ranks of `node` show, on its way to who has asked.
-    pub(super) fn pass_look(&mut self, node: u32, asked: QueryId, look: Vec<u8>) {
-        if asked.at == self.node {
-            self.give_look(node, asked.number, look);
-        } else if self.up.is_some() {
-            self.report(&AgentReport::Seen(asked, look));
+    pub(super) fn forward_snapshot(&mut self, node: u32, asked: QueryId, look: Vec<u8>) {
+        if asked.node == self.node {
+            self.deliver_snapshot(node, asked.number, look);
+        } else if self.child_role.is_some() {
+            self.report(&AgentReport::QueryResult(asked, look));
         } else {
-            self.order(asked.at, &AgentCommand::Seen(node, asked, look));
+            self.command(asked.node, &AgentCommand::QueryResult(node, asked, look));
         }
     }
 
     /// Hands it to who has asked here.
-    fn give_look(&mut self, node: u32, number: u32, look: Vec<u8>) {
-        if let Some(asker) = self.looks.asker(number) {
+    fn deliver_snapshot(&mut self, node: u32, number: u32, look: Vec<u8>) {
+        if let Some(asker) = self.snapshots.client(number) {
             asker.keep(node, look);
-            self.asker_takes(number);
+            self.client_ready(number);
         }
     }
 
     /// Hands what there is to who has asked here, as far as it takes that.
-    pub(super) fn asker_takes(&mut self, number: u32) {
-        let Some(asker) = self.looks.asker(number) else {
+    pub(super) fn client_ready(&mut self, number: u32) {
+        let Some(asker) = self.snapshots.client(number) else {
             return;
         };
         let is_behind = !asker.hand_over();
         if asker.gone {
-            return self.take_leave(|asker| asker.number == number);
+            return self.drop_client(|asker| asker.number == number);
         }
         if is_behind == std::mem::replace(&mut asker.watched, is_behind) {
             return;
         }
         let watched = match is_behind {
             true => {
-                let token = EpollToken::Asker(number).pack();
+                let token = EpollToken::QueryClient(number).pack();
                 epoll::add(&self.epoll, &asker.socket, token, epoll::EventFlags::OUT)
             }
             false => epoll::delete(&self.epoll, &asker.socket),
         };
         if watched.is_err() {
-            self.take_leave(|asker| asker.number == number);
+            self.drop_client(|asker| asker.number == number);
         }
     }
 
     /// Those of who have asked for whom this holds are told nothing any more.
-    fn take_leave(&mut self, of: impl Fn(&QueryConnection) -> bool) {
-        let (gone, left) = std::mem::take(&mut self.looks.askers)
+    fn drop_client(&mut self, of: impl Fn(&QueryConnection) -> bool) {
+        let (gone, left) = std::mem::take(&mut self.snapshots.clients)
             .into_iter()
             .partition(of);
-        self.looks.askers = left;
+        self.snapshots.clients = left;
         let gone: VecDeque<QueryConnection> = gone;
-        gone.iter().for_each(|asker| self.forget(asker));
+        gone.iter().for_each(|asker| self.cancel_query(asker));
     }
 
     /// Those who ask for longer than that have gone, and a look that takes longer is for nobody.
-    pub(super) fn looks_keep_time(&mut self, now: Instant) {
-        self.take_leave(|asker| asker.until <= now);
+    pub(super) fn check_snapshots(&mut self, now: Instant) {
+        self.drop_client(|asker| asker.until <= now);
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        let looks = self.looks.under_way.iter();
+        let looks = self.snapshots.requests.iter();
         let numbers: Vec<(u32, bool)> = looks
             .filter(|look| due(look.until) || due(look.paused))
             .map(|look| (look.number, due(look.until)))
             .collect();
         for (number, over) in numbers {
             match over {
-                true => self.end_look(number, false),
+                true => self.end_snapshot(number, false),
                 false => self.read_on(number),
             }
         }
@@ -496,13 +511,13 @@ impl Agent<'_> {
 
     /// Reads a stream again that had to wait.
     fn read_on(&mut self, number: u32) {
-        let Some(look) = self.looks.look(number) else {
+        let Some(look) = self.snapshots.request(number) else {
             return;
         };
         look.paused = None;
-        let token = EpollToken::Look(number).pack();
+        let token = EpollToken::SnapshotProcess(number).pack();
         if epoll::add(&self.epoll, &look.pipe, token, epoll::EventFlags::IN).is_err() {
-            self.end_look(number, false);
+            self.end_snapshot(number, false);
         }
     }
 }
@@ -517,7 +532,7 @@ mod tests {
     fn who_is_slower_than_many_hosts_gets_all_answers() {
         const HOSTS: u32 = 2000;
         let (theirs, ours) = private_pair().unwrap();
-        let mut asker = QueryConnection::new(1, ours, Query::Standing);
+        let mut asker = QueryConnection::new(1, ours, Query::State);
         for node in 0..HOSTS {
             asker.keep(node, node.to_ne_bytes().to_vec());
             asker.hand_over();
@@ -526,7 +541,7 @@ mod tests {
             let message = sys::recv(theirs.as_fd(), RecvFlags::DONTWAIT).unwrap();
             assert_eq!(
                 ToRank::decode(&message.bytes).unwrap(),
-                ToRank::Seen { node }
+                ToRank::QueryResult { node }
             );
             assert_eq!(message.fds.len(), 1);
             asker.hand_over();
@@ -558,7 +573,7 @@ mod tests {
         assert_eq!((looks.keep(now), looks.has_kept()), (None, false));
         let mut asker = QueryConnection::new(1, ours, Query::All);
         asker.keep(0, vec![1]);
-        looks.askers.push_back(asker);
+        looks.clients.push_back(asker);
         assert_eq!(looks.keep(now), Some(now + RECORDS_GRACE));
         assert_eq!(
             looks.keep(now + RECORDS_GRACE / 2),
@@ -568,14 +583,14 @@ mod tests {
             (looks.keep(now + RECORDS_GRACE), looks.has_kept()),
             (None, true)
         );
-        assert!(looks.askers[0].hand_over());
+        assert!(looks.clients[0].hand_over());
         assert_eq!(looks.keep(now), None);
     }
 
     #[test]
     fn for_who_takes_nothing_or_has_gone_little_is_kept() {
         let (theirs, ours) = private_pair().unwrap();
-        let mut asker = QueryConnection::new(1, ours, Query::Standing);
+        let mut asker = QueryConnection::new(1, ours, Query::State);
         for node in 0..1000 {
             asker.keep(node, vec![0; 1 << 20]);
         }

@@ -78,16 +78,16 @@ impl StallDetector {
 
 impl Agent<'_> {
     /// Looks, if that is due.
-    pub(super) fn look_for_stall(&mut self, now: Instant) {
-        if self.ending.is_some()
-            || self.up.is_some()
-            || self.adopted.is_some()
-            || self.verdicts.is_looking()
+    pub(super) fn check_for_stall(&mut self, now: Instant) {
+        if self.shutdown.is_some()
+            || self.child_role.is_some()
+            || self.adopted_role.is_some()
+            || self.hang_reports.is_looking()
         {
-            self.verdicts.stalls.next = None;
+            self.hang_reports.stalls.next = None;
             return;
         }
-        let stalls = &mut self.verdicts.stalls;
+        let stalls = &mut self.hang_reports.stalls;
         if stalls.told || stalls.next.is_some_and(|next| next > now) {
             return;
         }
@@ -98,8 +98,8 @@ impl Agent<'_> {
             return;
         }
         let used = self.used_by_sleepers();
-        let before = std::mem::replace(&mut self.verdicts.stalls.used, used);
-        let stalls = &mut self.verdicts.stalls;
+        let before = std::mem::replace(&mut self.hang_reports.stalls.used, used);
+        let stalls = &mut self.hang_reports.stalls;
         if used.is_none() || used != before {
             (stalls.pause, stalls.still) = (STALL_LOOK, 0);
             return;
@@ -107,9 +107,9 @@ impl Agent<'_> {
         stalls.still += 1;
         if stalls.still >= STILL_LOOKS
             && self.deadlock_answer() != DeadlockSetting::Off
-            && !self.begin_verdict(HangReportReason::Stall, TIMEOUT_VERDICT)
+            && !self.begin_hang_report(HangReportReason::Stall, TIMEOUT_VERDICT)
         {
-            self.verdicts.stalls.found_nothing();
+            self.hang_reports.stalls.found_nothing();
         }
     }
 
@@ -120,11 +120,11 @@ impl Agent<'_> {
             Some((code.parse::<i32>().ok()?, text))
         });
         let Some((code, text)) = found else {
-            return self.verdicts.stalls.found_nothing();
+            return self.hang_reports.stalls.found_nothing();
         };
-        self.verdicts.stalls.told = true;
-        self.verdicts.stalls.next = None;
-        self.say(text);
+        self.hang_reports.stalls.told = true;
+        self.hang_reports.stalls.next = None;
+        self.print_line(text);
         if code == RANK_LEFT || self.deadlock_answer() == DeadlockSetting::Abort {
             let name = if code == RANK_LEFT {
                 codes::G0308

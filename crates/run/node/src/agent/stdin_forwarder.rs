@@ -69,13 +69,13 @@ impl StdinReaders {
 
 impl Agent<'_> {
     /// Whether a rank of this host reads the launcher's input by a pipe of this agent's.
-    fn is_fed(&self, rank: u32) -> bool {
+    fn reads_stdin(&self, rank: u32) -> bool {
         self.job.stdin.is_read_by(rank)
-            && (self.up.is_some() || self.job.stdin == StdinReaders::All)
+            && (self.child_role.is_some() || self.job.stdin == StdinReaders::All)
     }
 
     /// The nodes with ranks that read standard input by a pipe.
-    fn nodes_fed(&self) -> BTreeSet<u32> {
+    fn stdin_nodes(&self) -> BTreeSet<u32> {
         let ranks = 0..self.job.size();
         match self.job.stdin {
             StdinReaders::All => ranks.map(|rank| self.job.nodes.of(rank)).collect(),
@@ -89,8 +89,8 @@ impl Agent<'_> {
 
     /// The pipe through which a rank of this host gets standard input, if it is to. Returns its
     /// reading end.
-    pub(super) fn open_feed(&mut self, rank: u32) -> Option<OwnedFd> {
-        if !self.is_fed(rank) {
+    pub(super) fn open_stdin_pipe(&mut self, rank: u32) -> Option<OwnedFd> {
+        if !self.reads_stdin(rank) {
             return None;
         }
         let (read, write) = pipe_with(PipeFlags::CLOEXEC).ok()?;
@@ -98,10 +98,10 @@ impl Agent<'_> {
         let _ = epoll::add(
             &self.epoll,
             &write,
-            EpollToken::Feed.pack(),
+            EpollToken::StdinPipe.pack(),
             epoll::EventFlags::empty(),
         );
-        self.input.feed.readers.push(StdinReader {
+        self.stdin.feed.readers.push(StdinReader {
             pipe: write,
             taken: 0,
             watched: false,
@@ -110,36 +110,40 @@ impl Agent<'_> {
     }
 
     /// At the first agent: begins to pass standard input on, if it is to.
-    pub(super) fn open_input(&mut self) {
-        if self.up.is_some() || self.adopted.is_some() {
+    pub(super) fn open_stdin(&mut self) {
+        if self.child_role.is_some() || self.adopted_role.is_some() {
             return;
         }
-        self.input.under_way = self.nodes_fed().into_iter().map(|node| (node, 0)).collect();
-        if self.input.under_way.is_empty() {
+        self.stdin.under_way = self
+            .stdin_nodes()
+            .into_iter()
+            .map(|node| (node, 0))
+            .collect();
+        if self.stdin.under_way.is_empty() {
             return;
         }
         let watched = epoll::add(
             &self.epoll,
             rustix::stdio::stdin(),
-            EpollToken::Input.pack(),
+            EpollToken::Stdin.pack(),
             epoll::EventFlags::IN,
         );
         match watched {
-            Ok(()) => self.input.state = StdinState::Watched,
+            Ok(()) => self.stdin.state = StdinState::Watched,
             Err(_) => {
-                self.input.state = StdinState::File;
-                self.read_input();
+                self.stdin.state = StdinState::File;
+                self.read_stdin();
             }
         }
     }
 
     /// There is some standard input, or its end.
-    pub(super) fn read_input(&mut self) {
+    pub(super) fn read_stdin(&mut self) {
         loop {
-            let under_way = self.input.under_way.values().max().copied().unwrap_or(0);
+            let under_way = self.stdin.under_way.values().max().copied().unwrap_or(0);
             let room = FAR_WINDOW - under_way.min(FAR_WINDOW);
-            if self.input.state == StdinState::Over || room == 0 {
-                return self.watch_input();
+            if self.stdin.state == StdinState::Over || room == 0 {
+                return self.watch_stdin();
             }
             let mut buffer = vec![0; room.min(FAR_WINDOW / 4)];
             let got = match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
@@ -148,43 +152,43 @@ impl Agent<'_> {
                 Err(_) => 0,
             };
             buffer.truncate(got);
-            let watched = self.input.state == StdinState::Watched;
+            let watched = self.stdin.state == StdinState::Watched;
             if got == 0 {
-                self.input.state = StdinState::Over;
+                self.stdin.state = StdinState::Over;
                 if watched {
                     let _ = epoll::delete(&self.epoll, rustix::stdio::stdin());
                 }
             }
-            self.pass_input_on(buffer);
+            self.forward_stdin(buffer);
             // More of what can be watched may not be there: a read would block.
             if watched || got == 0 {
-                return self.watch_input();
+                return self.watch_stdin();
             }
         }
     }
 
     /// Hands some standard input, or with no bytes its end, to each node with readers.
-    fn pass_input_on(&mut self, bytes: Vec<u8>) {
-        let nodes: Vec<u32> = self.input.under_way.keys().copied().collect();
-        for under_way in self.input.under_way.values_mut() {
+    fn forward_stdin(&mut self, bytes: Vec<u8>) {
+        let nodes: Vec<u32> = self.stdin.under_way.keys().copied().collect();
+        for under_way in self.stdin.under_way.values_mut() {
             *under_way += bytes.len();
         }
         for node in &nodes {
             if *node != self.node {
-                self.order(*node, &AgentCommand::Input(bytes.clone()));
+                self.command(*node, &AgentCommand::Input(bytes.clone()));
             }
         }
         if nodes.contains(&self.node) {
-            self.input.feed.add(&bytes);
-            let taken = self.input.feed.push(&self.epoll);
-            self.input.let_go(self.node, taken);
+            self.stdin.feed.add(&bytes);
+            let taken = self.stdin.feed.push(&self.epoll);
+            self.stdin.let_go(self.node, taken);
         }
     }
 
-    fn watch_input(&mut self) {
-        if self.input.state == StdinState::Watched {
+    fn watch_stdin(&mut self) {
+        if self.stdin.state == StdinState::Watched {
             let is_full = self
-                .input
+                .stdin
                 .under_way
                 .values()
                 .any(|bytes| *bytes >= FAR_WINDOW);
@@ -195,36 +199,36 @@ impl Agent<'_> {
             let _ = epoll::modify(
                 &self.epoll,
                 rustix::stdio::stdin(),
-                EpollToken::Input.pack(),
+                EpollToken::Stdin.pack(),
                 flags,
             );
         }
     }
 
     /// All readers of a node have taken so much.
-    pub(super) fn input_taken(&mut self, node: u32, bytes: u32) {
-        self.input.let_go(node, bytes as usize);
-        match self.input.state {
-            StdinState::File => self.read_input(),
-            _ => self.watch_input(),
+    pub(super) fn stdin_taken(&mut self, node: u32, bytes: u32) {
+        self.stdin.let_go(node, bytes as usize);
+        match self.stdin.state {
+            StdinState::File => self.read_stdin(),
+            _ => self.watch_stdin(),
         }
     }
 
     /// Standard input for ranks of this host; empty: its end.
-    pub(super) fn feed_ranks(&mut self, bytes: &[u8]) {
-        self.input.feed.add(bytes);
-        self.push_feed();
+    pub(super) fn write_stdin(&mut self, bytes: &[u8]) {
+        self.stdin.feed.add(bytes);
+        self.flush_stdin_pipes();
     }
 
     /// Writes it as far as the ranks take it.
-    pub(super) fn push_feed(&mut self) {
-        let taken = self.input.feed.push(&self.epoll) as u32;
+    pub(super) fn flush_stdin_pipes(&mut self) {
+        let taken = self.stdin.feed.push(&self.epoll) as u32;
         if taken == 0 {
             return;
         }
-        match self.up.is_some() {
-            true => self.report(&AgentReport::Taken(taken)),
-            false => self.input_taken(self.node, taken),
+        match self.child_role.is_some() {
+            true => self.report(&AgentReport::StdinTaken(taken)),
+            false => self.stdin_taken(self.node, taken),
         }
     }
 }
@@ -290,7 +294,7 @@ impl StdinReader {
                 true => epoll::EventFlags::OUT,
                 false => epoll::EventFlags::empty(),
             };
-            let _ = epoll::modify(epoll, &self.pipe, EpollToken::Feed.pack(), flags);
+            let _ = epoll::modify(epoll, &self.pipe, EpollToken::StdinPipe.pack(), flags);
         }
     }
 }

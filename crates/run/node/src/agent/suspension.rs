@@ -36,14 +36,14 @@ pub(super) struct SuspensionDetector {
 
 impl SuspensionDetector {
     /// The agent goes to sleep until then, or until something happens. Returns how long that is.
-    pub fn lie_down(&mut self, due: Option<Instant>) -> Option<Timespec> {
+    pub fn before_wait(&mut self, due: Option<Instant>) -> Option<Timespec> {
         self.wait = due.map(|due| due.saturating_duration_since(Instant::now()));
         self.awake.get_or_insert_with(since_boot);
         self.wait.map(sys::timespec)
     }
 
     /// The agent is awake again. Returns for how long it stood still.
-    pub fn get_up(&mut self) -> Duration {
+    pub fn after_wait(&mut self) -> Duration {
         let now = since_boot();
         let turn = self
             .awake
@@ -79,19 +79,19 @@ fn since_boot() -> Duration {
 impl Agent<'_> {
     /// This agent has waited for events. Where others may have taken it for gone meanwhile, their
     /// ends are heard first: what its ranks say of their peers comes of those.
-    pub(super) fn wake(&mut self) {
-        let stood = self.standstill.get_up();
-        if let Some(below) = &mut self.below {
-            below.pardon(stood);
+    pub(super) fn after_wait(&mut self) {
+        let stood = self.suspension.after_wait();
+        if let Some(below) = &mut self.child_agents {
+            below.extend_deadlines(stood);
         }
         if stood < TAKEN_FOR_GONE {
             return;
         }
         let nodes = self
-            .below
+            .child_agents
             .as_ref()
             .map_or(Vec::new(), |below| below.nodes());
-        nodes.into_iter().for_each(|node| self.branch_speaks(node));
+        nodes.into_iter().for_each(|node| self.read_child(node));
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn an_agent_that_wakes_in_time_did_not_stand_still() {
         let mut still = SuspensionDetector::default();
-        still.lie_down(Some(Instant::now() + AGENT_SILENCE_MAX));
-        assert!(still.get_up() < PING_EVERY && still.last.is_none());
+        still.before_wait(Some(Instant::now() + AGENT_SILENCE_MAX));
+        assert!(still.after_wait() < PING_EVERY && still.last.is_none());
     }
 }

@@ -17,10 +17,13 @@ impl Agent<'_> {
             .flat_map(|slot| [slot.out.due(), slot.err.due(), slot.err.held_due()])
             .flatten();
         let now = Instant::now();
-        let waits_below = self.below.as_ref().is_some_and(|below| !below.is_done());
+        let waits_below = self
+            .child_agents
+            .as_ref()
+            .is_some_and(|below| !below.is_done());
         // What is due may have to wait for those below, who tell when they are done.
         let ending = self
-            .ending
+            .shutdown
             .as_ref()
             .and_then(Shutdown::due)
             .map(|due| match waits_below {
@@ -30,44 +33,44 @@ impl Agent<'_> {
         let passes = self.sinks.iter().filter_map(OutputSink::pass_due);
         streams
             .chain(passes)
-            .filter(|_| !self.paused)
-            .chain(self.slots.iter().filter_map(|slot| slot.dark_until))
+            .filter(|_| !self.output_paused)
+            .chain(self.slots.iter().filter_map(|slot| slot.wrapper_deadline))
             .chain(ending)
             .chain(self.deadline)
             .chain(self.absence_due())
             .chain(self.other_mpi.due())
-            .chain(self.below.as_ref().and_then(|below| below.due()))
-            .chain(self.up_due())
+            .chain(self.child_agents.as_ref().and_then(|below| below.due()))
+            .chain(self.child_role_due())
             .chain(self.adopted_due())
-            .chain(self.lookers_due())
-            .chain(self.last_words.due())
-            .chain((!self.revived.is_empty()).then(Instant::now))
+            .chain(self.hang_reports_due())
+            .chain(self.failure_output.due())
+            .chain((!self.resumed_streams.is_empty()).then(Instant::now))
             .min()
     }
 
     pub(super) fn handle_due(&mut self) -> Result<()> {
         let now = Instant::now();
         self.output_due(now);
-        self.last_words_keep_time(now);
+        self.check_failure_output(now);
         for rank in 0..self.slots.len() {
             let slot = &mut self.slots[rank];
-            if slot.dark_until.is_some_and(|due| due <= now) {
-                slot.dark_until = None;
-                self.left_in_the_dark(rank as u32);
+            if slot.wrapper_deadline.is_some_and(|due| due <= now) {
+                slot.wrapper_deadline = None;
+                self.wrapper_outlived_rank(rank as u32);
             }
         }
         if self.deadline.is_some_and(|due| due <= now) {
             self.deadline = None;
             self.out_of_time();
         }
-        self.look_for_absent(now);
-        self.look_for_other_mpi(now);
-        self.gate_keeps_time(now);
-        self.below_keep_time(now);
-        self.let_go();
-        self.up_keep_time(now);
-        self.adopted_keep_time(now);
-        self.lookers_keep_time(now);
+        self.check_missing_ranks(now);
+        self.check_for_other_mpi(now);
+        self.check_late_join(now);
+        self.check_children(now);
+        self.report_pending_failure();
+        self.check_child_role(now);
+        self.check_adopted(now);
+        self.check_hang_reports(now);
         Ok(())
     }
 }

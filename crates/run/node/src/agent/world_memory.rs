@@ -33,7 +33,7 @@ impl Agent<'_> {
                 format!("this job has started {epoch} worlds of MPI programs already"),
             ));
         }
-        let (placement, atlas) = (&self.job.placement, self.atlas());
+        let (placement, atlas) = (&self.job.placement, self.host_table());
         let beside = self.job.ranks_of(self.node).len() as u32;
         let (size, nodes) = (self.job.size(), self.job.nodes.names.len().max(1) as u32);
         let shape = WorldShape {
@@ -58,10 +58,10 @@ impl Agent<'_> {
             board.atomic_u32(layout::TRACE_WORD).store(1, Relaxed);
         }
         // Of other hosts the launcher reads nothing itself.
-        if self.job.traced && self.up.is_none() && beside > 0 {
-            let message = LauncherMessage::World.encode();
+        if self.job.traced && self.child_role.is_none() && beside > 0 {
+            let message = LauncherMessage::NewWorld.encode();
             sys::send(
-                self.link.as_fd(),
+                self.launcher_socket.as_fd(),
                 &message,
                 &[file.as_fd()],
                 SendFlags::empty(),
@@ -70,21 +70,21 @@ impl Agent<'_> {
                 Error::system(codes::G0209, "cannot hand a world to the launcher", error)
             })?;
         }
-        self.show_hosts(&board);
+        self.publish_hosts(&board);
         let version = version.to_owned();
         let world = WorldState {
             shape,
             file,
             board,
             version,
-            by,
-            fence: vec![],
+            creator: by,
+            in_fence: vec![],
             store: HashMap::new(),
             waiting: vec![],
         };
-        crate::disabled_networks::write(&world.board, &self.drained);
-        crate::new_networks::show(&world.board, &self.added);
-        self.show_ways(&world.board);
+        crate::disabled_networks::write(&world.board, &self.disabled_networks);
+        crate::new_networks::show(&world.board, &self.new_addresses);
+        self.publish_routes(&world.board);
         self.worlds.push(world);
         Ok(())
     }

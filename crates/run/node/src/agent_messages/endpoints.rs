@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::{addresses, count, ports, put_addresses, put_numbers};
 use crate::error::Result;
 use crate::limits;
-use crate::rank_messages::{MessageReader, MessageWriter, damaged};
+use crate::rank_messages::{MessageReader, MessageWriter, malformed};
 
 /// A host as others reach it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,11 +14,11 @@ pub struct HostEndpoint {
     /// What `MPI_Get_processor_name` gives there.
     pub name: String,
     /// Identity of its network: two nodes with the same share one, with all addresses.
-    pub home: u64,
+    pub network_id: u64,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// It has joined with a key: it reaches the first host, and perhaps nobody reaches it.
-    pub guest: bool,
+    pub joined: bool,
 }
 
 /// A node that is ready: where it is, and the ports of its ranks, in their order.
@@ -32,54 +32,54 @@ pub struct NodeEndpoints {
     pub ports: Vec<u16>,
 }
 
-fn put_place(writer: MessageWriter, place: &HostEndpoint) -> MessageWriter {
+fn put_host_endpoint(writer: MessageWriter, place: &HostEndpoint) -> MessageWriter {
     let writer = writer
         .bytes(place.name.as_bytes())
-        .raw(place.home.to_le_bytes());
-    put_addresses(writer.raw([u8::from(place.guest)]), &place.addresses)
+        .raw(place.network_id.to_le_bytes());
+    put_addresses(writer.raw([u8::from(place.joined)]), &place.addresses)
 }
 
-fn place(r: &mut MessageReader<'_>) -> Result<HostEndpoint> {
+fn read_host_endpoint(r: &mut MessageReader<'_>) -> Result<HostEndpoint> {
     Ok(HostEndpoint {
         name: r.text()?,
-        home: u64::from_le_bytes(r.raw()?),
-        guest: r.raw()? != [0],
+        network_id: u64::from_le_bytes(r.raw()?),
+        joined: r.raw()? != [0],
         addresses: addresses(r)?,
     })
 }
 
 /// A place as it stands in the table that ranks read (`atlas`).
-pub fn encode_place(place: &HostEndpoint) -> Vec<u8> {
-    put_place(MessageWriter::new(340), place).0
+pub fn encode_host_endpoint(place: &HostEndpoint) -> Vec<u8> {
+    put_host_endpoint(MessageWriter::new(340), place).0
 }
 
 /// Reads it.
 ///
 /// # Errors
 /// It is damaged.
-pub fn decode_place(message: &[u8]) -> Result<HostEndpoint> {
+pub fn decode_host_endpoint(message: &[u8]) -> Result<HostEndpoint> {
     let (kind, mut r) = MessageReader::new(message)?;
     if kind != 340 {
-        return Err(damaged("it is no host"));
+        return Err(malformed("it is no host"));
     }
-    let place = place(&mut r)?;
+    let place = read_host_endpoint(&mut r)?;
     r.end(place)
 }
 
-pub(super) fn put_seats(writer: MessageWriter, seats: &[NodeEndpoints]) -> MessageWriter {
+pub(super) fn put_node_endpoints(writer: MessageWriter, seats: &[NodeEndpoints]) -> MessageWriter {
     let writer = writer.raw((seats.len() as u32).to_le_bytes());
     seats.iter().fold(writer, |writer, seat| {
-        let writer = put_place(writer.raw(seat.node.to_le_bytes()), &seat.place);
+        let writer = put_host_endpoint(writer.raw(seat.node.to_le_bytes()), &seat.place);
         put_numbers(writer, seat.ports.iter().map(|port| port.to_le_bytes()))
     })
 }
 
-pub(super) fn seats(r: &mut MessageReader<'_>) -> Result<Vec<NodeEndpoints>> {
+pub(super) fn read_node_endpoints(r: &mut MessageReader<'_>) -> Result<Vec<NodeEndpoints>> {
     let count = count(r, 25, limits::SEATS_MAX)?;
     let seat = |r: &mut MessageReader<'_>| {
         Ok(NodeEndpoints {
             node: r.u32()?,
-            place: place(r)?,
+            place: read_host_endpoint(r)?,
             ports: ports(r)?,
         })
     };

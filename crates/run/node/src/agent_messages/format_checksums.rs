@@ -43,25 +43,25 @@ fn is_an_order(order: &AgentCommand) -> bool {
     match order {
         AgentCommand::Job(_)
         | AgentCommand::Hosts(_)
-        | AgentCommand::Go
-        | AgentCommand::For(..)
+        | AgentCommand::StartRanks
+        | AgentCommand::Forward(..)
         | AgentCommand::Signal(_)
         | AgentCommand::End { .. }
         | AgentCommand::Finish
-        | AgentCommand::Room(..)
+        | AgentCommand::StreamCredit(..)
         | AgentCommand::Input(_)
         | AgentCommand::Ended(_)
-        | AgentCommand::Call(_)
-        | AgentCommand::Drained(_)
-        | AgentCommand::Added(_)
-        | AgentCommand::Probe(_)
-        | AgentCommand::Way(_)
-        | AgentCommand::Meet(_)
-        | AgentCommand::Try(_)
-        | AgentCommand::Reach(_)
-        | AgentCommand::Answer(..)
-        | AgentCommand::Look(..)
-        | AgentCommand::Seen(..)
+        | AgentCommand::ReverseConnect(_)
+        | AgentCommand::DisabledNetworks(_)
+        | AgentCommand::NewAddresses(_)
+        | AgentCommand::ProbeRelay(_)
+        | AgentCommand::AddRelayRoute(_)
+        | AgentCommand::OpenRendezvous(_)
+        | AgentCommand::TryRendezvous(_)
+        | AgentCommand::ReportAddresses(_)
+        | AgentCommand::DrainResult(..)
+        | AgentCommand::Query(..)
+        | AgentCommand::QueryResult(..)
         | AgentCommand::Ping => true,
     }
 }
@@ -70,25 +70,25 @@ fn is_an_order(order: &AgentCommand) -> bool {
 fn is_a_report(report: &AgentReport) -> bool {
     match report {
         AgentReport::Ready(_)
-        | AgentReport::Opened(..)
-        | AgentReport::Of(..)
+        | AgentReport::Listening(..)
+        | AgentReport::FromNode(..)
         | AgentReport::Output(..)
         | AgentReport::Failed { .. }
-        | AgentReport::Over(_)
-        | AgentReport::Taken(_)
-        | AgentReport::Say(_)
+        | AgentReport::RanksEnded(_)
+        | AgentReport::StdinTaken(_)
+        | AgentReport::Print(_)
         | AgentReport::Unbound(_)
-        | AgentReport::Ends(_)
+        | AgentReport::RankExits(_)
         | AgentReport::Done
-        | AgentReport::Call(_)
-        | AgentReport::Drain(..)
-        | AgentReport::Reach(..)
-        | AgentReport::Added(_)
-        | AgentReport::Passes(..)
-        | AgentReport::Meets(..)
-        | AgentReport::Reaches(_)
-        | AgentReport::Look(..)
-        | AgentReport::Seen(..)
+        | AgentReport::ReverseConnect(_)
+        | AgentReport::DisableNetwork(..)
+        | AgentReport::Addresses(..)
+        | AgentReport::NewAddresses(_)
+        | AgentReport::RelayOpened(..)
+        | AgentReport::RendezvousOpened(..)
+        | AgentReport::RendezvousReached(_)
+        | AgentReport::Query(..)
+        | AgentReport::QueryResult(..)
         | AgentReport::Ping => true,
     }
 }
@@ -182,20 +182,20 @@ fn messages() -> Vec<Vec<u8>> {
         "each kind has an example"
     );
     let wishes = [
-        Query::Standing,
+        Query::State,
         Query::Load,
         Query::Clock,
         Query::Records { ms: 9 },
-        Query::NoMore,
+        Query::Cancel,
         Query::All,
-        Query::Page(RemoteCommand::Gate(3), OutputFormat::Words),
-        Query::Page(RemoteCommand::Gate(3), OutputFormat::Json),
-        Query::Page(RemoteCommand::Rail, OutputFormat::Words),
-        Query::Page(RemoteCommand::Paces, OutputFormat::Json),
-        Query::Page(RemoteCommand::Background, OutputFormat::Json),
-        Query::Page(RemoteCommand::Map, OutputFormat::Json),
+        Query::Command(RemoteCommand::Gate(3), OutputFormat::Text),
+        Query::Command(RemoteCommand::Gate(3), OutputFormat::Json),
+        Query::Command(RemoteCommand::Rail, OutputFormat::Text),
+        Query::Command(RemoteCommand::Paces, OutputFormat::Json),
+        Query::Command(RemoteCommand::Background, OutputFormat::Json),
+        Query::Command(RemoteCommand::Map, OutputFormat::Json),
     ];
-    all.extend(wishes.map(|wish| AgentReport::Look(1, wish).encode()));
+    all.extend(wishes.map(|wish| AgentReport::Query(1, wish).encode()));
     let offer = HostOffer {
         name: "n1".into(),
         slots: 4,
@@ -206,7 +206,7 @@ fn messages() -> Vec<Vec<u8>> {
     };
     all.extend([
         an_errand().encode_as((1, 2).into(), "whichever"),
-        encode_place(&a_place()),
+        encode_host_endpoint(&a_place()),
         snapshot::encode(&snapshot::tests::some()),
         frame(),
         offer.encode(),

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::job::{Job, Program, StderrMode, StdinReaders};
 use crate::limits;
 use crate::node_map::NodeMap;
-use crate::rank_messages::{MessageReader, MessageWriter, damaged};
+use crate::rank_messages::{MessageReader, MessageWriter, malformed};
 
 /// The reader of standard input, where all ranks read it: no rank has this number.
 const READ_BY_ALL: u32 = u32::MAX - 1;
@@ -130,7 +130,7 @@ pub(super) fn job(r: &mut MessageReader<'_>) -> Result<Job> {
         || job.size() == 0
         || of_rank.iter().any(|node| *node as usize >= names.len())
     {
-        return Err(damaged("its ranks are not where its hosts are"));
+        return Err(malformed("its ranks are not where its hosts are"));
     }
     job.nodes = NodeMap { names, of_rank };
     let [bind, map] = r.raw()?;
@@ -138,11 +138,11 @@ pub(super) fn job(r: &mut MessageReader<'_>) -> Result<Job> {
         bind: BINDS
             .get(usize::from(bind))
             .copied()
-            .ok_or_else(|| damaged("there is no such binding"))?,
+            .ok_or_else(|| malformed("there is no such binding"))?,
         map: MAPS
             .get(usize::from(map))
             .copied()
-            .ok_or_else(|| damaged("there is no such order"))?,
+            .ok_or_else(|| malformed("there is no such order"))?,
         cores_per_rank: r.u32()?,
     };
     job.cpus = r.text()?;
@@ -152,7 +152,7 @@ pub(super) fn job(r: &mut MessageReader<'_>) -> Result<Job> {
     job.name = r.text()?;
     job.started_s = u64::from_le_bytes(r.raw()?);
     if !(2..=limits::FAN_OUT_MAX).contains(&job.fan_out) {
-        return Err(damaged("so many agents do not report to one"));
+        return Err(malformed("so many agents do not report to one"));
     }
     Ok(job)
 }

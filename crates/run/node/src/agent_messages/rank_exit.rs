@@ -5,7 +5,7 @@ use super::count;
 use crate::error::Result;
 use crate::limits;
 use crate::process_tree::ProcessExit;
-use crate::rank_messages::{MessageReader, MessageWriter, damaged};
+use crate::rank_messages::{MessageReader, MessageWriter, malformed};
 
 /// The end of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ const SIGNAL: u8 = 1;
 /// Bytes of one.
 const BYTES: usize = 21;
 
-pub(super) fn put_ends(writer: MessageWriter, all: &[RankExit]) -> MessageWriter {
+pub(super) fn put_rank_exits(writer: MessageWriter, all: &[RankExit]) -> MessageWriter {
     let writer = writer.raw((all.len() as u32).to_le_bytes());
     all.iter().fold(writer, |writer, end| {
         let (kind, value) = match end.ended {
@@ -41,7 +41,7 @@ pub(super) fn put_ends(writer: MessageWriter, all: &[RankExit]) -> MessageWriter
     })
 }
 
-pub(super) fn ends(r: &mut MessageReader<'_>) -> Result<Vec<RankExit>> {
+pub(super) fn read_rank_exits(r: &mut MessageReader<'_>) -> Result<Vec<RankExit>> {
     let count = count(r, BYTES, limits::RANKS_MAX as usize)?;
     let end = |r: &mut MessageReader<'_>| {
         let (rank, process) = (r.u32()?, r.u32()? as i32);
@@ -49,7 +49,7 @@ pub(super) fn ends(r: &mut MessageReader<'_>) -> Result<Vec<RankExit>> {
         let ended = match kind {
             [EXIT] => ProcessExit::Exit(value),
             [SIGNAL] => ProcessExit::Signal(value),
-            _ => return Err(damaged("a rank ended in no known way")),
+            _ => return Err(malformed("a rank ended in no known way")),
         };
         let ran_ms = u64::from_le_bytes(r.raw()?);
         Ok(RankExit {

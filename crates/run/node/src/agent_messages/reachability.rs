@@ -4,14 +4,17 @@
 use super::count;
 use crate::error::Result;
 use crate::limits;
-use crate::rank_messages::{MessageReader, MessageWriter, damaged, network, put_network};
+use crate::rank_messages::{MessageReader, MessageWriter, malformed, network, put_network};
 use crate::reachability::InterfaceAddress;
 
 const USABLE: u8 = 1;
 const LEADS_ON: u8 = 2;
 const LINKED: u8 = 4;
 
-pub(super) fn put_own(writer: MessageWriter, all: &[InterfaceAddress]) -> MessageWriter {
+pub(super) fn put_interface_addresses(
+    writer: MessageWriter,
+    all: &[InterfaceAddress],
+) -> MessageWriter {
     let shown = &all[..all.len().min(limits::ADDRESSES_MAX)];
     let writer = writer.raw((shown.len() as u32).to_le_bytes());
     shown.iter().fold(writer, |writer, own| {
@@ -22,12 +25,12 @@ pub(super) fn put_own(writer: MessageWriter, all: &[InterfaceAddress]) -> Messag
     })
 }
 
-pub(super) fn own(r: &mut MessageReader<'_>) -> Result<Vec<InterfaceAddress>> {
+pub(super) fn read_interface_addresses(r: &mut MessageReader<'_>) -> Result<Vec<InterfaceAddress>> {
     let count = count(r, 7, limits::ADDRESSES_MAX)?;
     let one = |r: &mut MessageReader<'_>| {
         let (at, [flags]) = (network(r)?, r.raw()?);
         if flags > USABLE | LEADS_ON | LINKED {
-            return Err(damaged("an address has what is unknown"));
+            return Err(malformed("an address has what is unknown"));
         }
         Ok(InterfaceAddress {
             at,

@@ -37,14 +37,17 @@ pub struct RendezvousPoint {
     pub port: u16,
 }
 
-pub(super) fn put_callback(writer: MessageWriter, call: &ReverseConnectRequest) -> MessageWriter {
+pub(super) fn put_reverse_connect(
+    writer: MessageWriter,
+    call: &ReverseConnectRequest,
+) -> MessageWriter {
     writer
         .raw(call.from.to_le_bytes())
         .raw(call.to.to_le_bytes())
         .raw([u8::from(call.bulk)])
 }
 
-pub(super) fn callback(r: &mut MessageReader<'_>) -> Result<ReverseConnectRequest> {
+pub(super) fn read_reverse_connect(r: &mut MessageReader<'_>) -> Result<ReverseConnectRequest> {
     Ok(ReverseConnectRequest {
         from: r.u32()?,
         to: r.u32()?,
@@ -52,14 +55,14 @@ pub(super) fn callback(r: &mut MessageReader<'_>) -> Result<ReverseConnectReques
     })
 }
 
-pub(super) fn put_way(writer: MessageWriter, way: &RelayRoute) -> MessageWriter {
+pub(super) fn put_relay_route(writer: MessageWriter, way: &RelayRoute) -> MessageWriter {
     writer
         .raw(way.to.to_le_bytes())
         .raw(way.via.to_le_bytes())
         .raw(way.port.to_le_bytes())
 }
 
-pub(super) fn way(r: &mut MessageReader<'_>) -> Result<RelayRoute> {
+pub(super) fn read_relay_route(r: &mut MessageReader<'_>) -> Result<RelayRoute> {
     Ok(RelayRoute {
         to: r.u32()?,
         via: r.u32()?,
@@ -67,15 +70,18 @@ pub(super) fn way(r: &mut MessageReader<'_>) -> Result<RelayRoute> {
     })
 }
 
-pub(super) fn put_venue(writer: MessageWriter, venue: &RendezvousPoint) -> MessageWriter {
-    put_callback(writer, &venue.call)
+pub(super) fn put_rendezvous_point(
+    writer: MessageWriter,
+    venue: &RendezvousPoint,
+) -> MessageWriter {
+    put_reverse_connect(writer, &venue.call)
         .raw(venue.via.to_le_bytes())
         .raw(venue.port.to_le_bytes())
 }
 
-pub(super) fn venue(r: &mut MessageReader<'_>) -> Result<RendezvousPoint> {
+pub(super) fn read_rendezvous_point(r: &mut MessageReader<'_>) -> Result<RendezvousPoint> {
     Ok(RendezvousPoint {
-        call: callback(r)?,
+        call: read_reverse_connect(r)?,
         via: r.u32()?,
         port: r.u16()?,
     })

@@ -37,9 +37,9 @@ fn a_job() -> Job {
 pub(super) fn a_place() -> HostEndpoint {
     HostEndpoint {
         name: "n1".into(),
-        home: 7,
+        network_id: 7,
         addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
-        guest: true,
+        joined: true,
     }
 }
 
@@ -84,44 +84,44 @@ pub(super) fn orders() -> Vec<AgentCommand> {
     vec![
         AgentCommand::Job(Box::new(a_job())),
         AgentCommand::Hosts(vec![a_seat(), NodeEndpoints::default()]),
-        AgentCommand::Go,
-        AgentCommand::For(70_000, vec![1, 2, 3]),
+        AgentCommand::StartRanks,
+        AgentCommand::Forward(70_000, vec![1, 2, 3]),
         AgentCommand::Signal(15),
         AgentCommand::End {
             patient: true,
             code: -1,
         },
-        AgentCommand::Call(a_callback()),
-        AgentCommand::Drained(vec![
+        AgentCommand::ReverseConnect(a_callback()),
+        AgentCommand::DisabledNetworks(vec![
             "10.0.0.0/24".parse().unwrap(),
             "fd00::/64".parse().unwrap(),
         ]),
-        AgentCommand::Probe(a_callback()),
-        AgentCommand::Reach(8),
-        AgentCommand::Answer(9, "so".into()),
-        AgentCommand::Way(RelayRoute {
+        AgentCommand::ProbeRelay(a_callback()),
+        AgentCommand::ReportAddresses(8),
+        AgentCommand::DrainResult(9, "so".into()),
+        AgentCommand::AddRelayRoute(RelayRoute {
             to: 3,
             via: 2,
             port: 1,
         }),
-        AgentCommand::Meet(a_callback()),
-        AgentCommand::Try(a_venue()),
+        AgentCommand::OpenRendezvous(a_callback()),
+        AgentCommand::TryRendezvous(a_venue()),
         AgentCommand::Finish,
-        AgentCommand::Room(3, OutputStream::Err, 99),
+        AgentCommand::StreamCredit(3, OutputStream::Err, 99),
         AgentCommand::Input(vec![1, 2]),
         AgentCommand::Ended(vec![4, 5]),
-        AgentCommand::Added(vec![
+        AgentCommand::NewAddresses(vec![
             (3, [10, 0, 0, 3].into()),
             (0, [0xfd00, 0, 0, 0, 0, 0, 0, 1].into()),
         ]),
-        AgentCommand::Look(
+        AgentCommand::Query(
             QueryId {
-                at: 70_000,
+                node: 70_000,
                 number: 2,
             },
             Query::Records { ms: 9 },
         ),
-        AgentCommand::Seen(3, QueryId { at: 1, number: 2 }, vec![6, 7]),
+        AgentCommand::QueryResult(3, QueryId { node: 1, number: 2 }, vec![6, 7]),
         AgentCommand::Ping,
     ]
 }
@@ -129,8 +129,8 @@ pub(super) fn orders() -> Vec<AgentCommand> {
 pub(super) fn reports() -> Vec<AgentReport> {
     vec![
         AgentReport::Ready(vec![a_seat()]),
-        AgentReport::Opened(9, a_place().addresses),
-        AgentReport::Of(70_000, vec![4, 5]),
+        AgentReport::Listening(9, a_place().addresses),
+        AgentReport::FromNode(70_000, vec![4, 5]),
         AgentReport::Output(1, OutputStream::Out, vec![0; 9]),
         AgentReport::Failed {
             rank: None,
@@ -139,11 +139,11 @@ pub(super) fn reports() -> Vec<AgentReport> {
             report: "r".into(),
             line: "l".into(),
         },
-        AgentReport::Over(vec![1, 2]),
-        AgentReport::Taken(5),
-        AgentReport::Say("x".into()),
+        AgentReport::RanksEnded(vec![1, 2]),
+        AgentReport::StdinTaken(5),
+        AgentReport::Print("x".into()),
         AgentReport::Unbound("share CPUs 0".into()),
-        AgentReport::Ends(vec![
+        AgentReport::RankExits(vec![
             RankExit {
                 rank: 3,
                 process: 99,
@@ -158,15 +158,15 @@ pub(super) fn reports() -> Vec<AgentReport> {
             },
         ]),
         AgentReport::Done,
-        AgentReport::Call(a_callback()),
-        AgentReport::Drain("10.0.0.0/24".parse().unwrap(), true, 9),
-        AgentReport::Reach(8, some_own()),
-        AgentReport::Passes(a_callback(), 7),
-        AgentReport::Meets(a_callback(), 7),
-        AgentReport::Reaches(a_venue()),
-        AgentReport::Added(a_place().addresses),
-        AgentReport::Look(9, Query::NoMore),
-        AgentReport::Seen(QueryId { at: 1, number: 2 }, vec![8]),
+        AgentReport::ReverseConnect(a_callback()),
+        AgentReport::DisableNetwork("10.0.0.0/24".parse().unwrap(), true, 9),
+        AgentReport::Addresses(8, some_own()),
+        AgentReport::RelayOpened(a_callback(), 7),
+        AgentReport::RendezvousOpened(a_callback(), 7),
+        AgentReport::RendezvousReached(a_venue()),
+        AgentReport::NewAddresses(a_place().addresses),
+        AgentReport::Query(9, Query::Cancel),
+        AgentReport::QueryResult(QueryId { node: 1, number: 2 }, vec![8]),
         AgentReport::Ping,
     ]
 }
@@ -178,7 +178,7 @@ pub(super) fn an_errand() -> AgentBootstrap {
         node: 3,
         name: "n1".into(),
         parent: 2,
-        above: "n0".into(),
+        parent_name: "n0".into(),
         port: 4000,
         addresses: a_place().addresses,
     }
@@ -225,7 +225,10 @@ fn orders_and_reports_read_back_as_written() {
         assert_eq!(AgentReport::decode(&report.encode()).unwrap(), report);
     }
     let place = a_place();
-    assert_eq!(decode_place(&encode_place(&place)).unwrap(), place);
+    assert_eq!(
+        decode_host_endpoint(&encode_host_endpoint(&place)).unwrap(),
+        place
+    );
 }
 
 #[test]
@@ -233,7 +236,7 @@ fn an_errand_reads_back_and_fits_what_a_pipe_takes_at_once() {
     let errand = AgentBootstrap {
         secret: Secret::generate().unwrap(),
         name: "n".repeat(255),
-        above: "m".repeat(255),
+        parent_name: "m".repeat(255),
         addresses: vec!["fd00::1".parse().unwrap(); limits::ADDRESSES_MAX],
         ..an_errand()
     };
@@ -246,8 +249,8 @@ fn an_errand_reads_back_and_fits_what_a_pipe_takes_at_once() {
         (errand.job, errand.node, errand.parent, errand.port)
     );
     assert_eq!(
-        (again.name, again.above, again.addresses),
-        (errand.name, errand.above, errand.addresses)
+        (again.name, again.parent_name, again.addresses),
+        (errand.name, errand.parent_name, errand.addresses)
     );
 }
 
@@ -281,7 +284,7 @@ fn the_inputs_that_fuzzing_begins_with_are_messages() {
         let good = match name.split('_').next() {
             Some("order") => AgentCommand::decode(&bytes).is_ok(),
             Some("report") => AgentReport::decode(&bytes).is_ok(),
-            Some("hosts") => decode_place(&bytes).is_ok(),
+            Some("hosts") => decode_host_endpoint(&bytes).is_ok(),
             // It names the library that it is of.
             Some("errand") => AgentBootstrap::decode(&bytes)
                 .map_or_else(|error| error.code() == codes::G0203, |_| true),
@@ -318,16 +321,16 @@ proptest! {
 
 #[test]
 fn looks_are_known_on_every_part_of_their_way() {
-    let (asked, look) = (QueryId { at: 2, number: 9 }, vec![1; 100]);
-    let order = AgentCommand::Seen(3, asked, look.clone()).encode();
-    let report = AgentReport::Seen(asked, look).encode();
+    let (asked, look) = (QueryId { node: 2, number: 9 }, vec![1; 100]);
+    let order = AgentCommand::QueryResult(3, asked, look.clone()).encode();
+    let report = AgentReport::QueryResult(asked, look).encode();
     assert!(shows_ranks(&order) && shows_ranks(&report));
-    assert!(shows_ranks(&AgentCommand::For(5, order).encode()));
-    assert!(shows_ranks(&AgentReport::Of(5, report).encode()));
+    assert!(shows_ranks(&AgentCommand::Forward(5, order).encode()));
+    assert!(shows_ranks(&AgentReport::FromNode(5, report).encode()));
     assert!(!shows_ranks(
-        &AgentReport::Of(5, AgentReport::Done.encode()).encode()
+        &AgentReport::FromNode(5, AgentReport::Done.encode()).encode()
     ));
     assert!(
-        !shows_ranks(&AgentCommand::Look(asked, Query::Standing).encode()) && !shows_ranks(b"none")
+        !shows_ranks(&AgentCommand::Query(asked, Query::State).encode()) && !shows_ranks(b"none")
     );
 }

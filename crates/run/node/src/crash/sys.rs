@@ -38,7 +38,7 @@ static RANK: AtomicPtr<HandlerContext> = AtomicPtr::new(std::ptr::null_mut());
 /// Has this process tell its agent of signals that end it and that nobody handles. The calling
 /// thread gets a stack for signal handlers, unless it has one: its own may be full.
 pub(super) fn install(client: Arc<AgentClient>) {
-    let card = client.card(client.world().rank);
+    let card = client.rank_block(client.world().rank);
     let pid = rustix::process::getpid().as_raw_pid();
     let rank = Box::new(HandlerContext { pid, client, card });
     // SYNC(crash-rank): the handler sees what it is made of.
@@ -135,7 +135,7 @@ impl HandlerContext {
     fn stand(&self, crash: &CrashReport) {
         let word = self.card.crash();
         let first = word.compare_exchange(0, STANDS, Relaxed, Relaxed).is_ok();
-        if first && !self.client.tell_crash(crash) {
+        if first && !self.client.report_crash(crash) {
             return;
         }
         let until = Instant::now() + CRASH_WAIT;

@@ -12,7 +12,7 @@ use garonne_rails::tcp::trusted::Trusted;
 use rustix::event::{PollFd, PollFlags};
 
 use super::join_key::{JoinKey, KeyAddresses};
-use super::{HostOffer, NO_NODE, ToJoiner, house};
+use super::{HostOffer, NO_NODE, ToJoiner, local_identity};
 use crate::agent_messages::AgentBootstrap;
 use crate::codes;
 use crate::error::{Error, Result};
@@ -40,7 +40,7 @@ pub fn join(key: &JoinKey, offer: &HostOffer, tell: &mut dyn FnMut(JoinEvent)) -
         );
         return Err(Error::misuse(codes::G0211, text));
     }
-    let house = house(key.secret(), NO_NODE);
+    let house = local_identity(key.secret(), NO_NODE);
     let until = Instant::now() + CALL_WAIT;
     loop {
         let (mut line, reached) = call(key, &house)?;
@@ -71,7 +71,7 @@ fn call(key: &JoinKey, house: &House) -> Result<(Trusted, SocketAddr)> {
         }
     }
     addresses.dedup();
-    remote_agent::reach(
+    remote_agent::connect_any(
         house,
         &addresses,
         (0, remote_agent::ConnectDeadlines::with_key()),
@@ -178,7 +178,7 @@ mod tests {
         let listener: TcpListener = listen((local, 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let key = JoinKey::new(vec![KeyAddresses::Address(local)], port).unwrap();
-        let porch = Porch::new(house(key.secret(), 0), listener);
+        let porch = Porch::new(local_identity(key.secret(), 0), listener);
         (key, porch)
     }
 
@@ -186,7 +186,7 @@ mod tests {
     fn who_is_let_in_and_hears_nothing_does_not_wait_for_ever() {
         let (key, mut porch) = port();
         let job = std::thread::spawn(move || next(&mut porch));
-        let (mut line, _) = call(&key, &house(key.secret(), NO_NODE)).unwrap();
+        let (mut line, _) = call(&key, &local_identity(key.secret(), NO_NODE)).unwrap();
         let silent = job.join().unwrap();
         let error = wait(&mut line, Instant::now(), &mut |_| {}).unwrap_err();
         assert!(error.to_string().contains("said nothing"), "{error}");

@@ -14,7 +14,7 @@ use rustix::event::epoll;
 
 use super::join_key::{JoinKey, KeyAddresses};
 use super::late_join::hosts;
-use super::{HostOffer, NO_NODE, ToJoiner, house};
+use super::{HostOffer, NO_NODE, ToJoiner, local_identity};
 use crate::addresses;
 use crate::agent::listen_at;
 use crate::codes;
@@ -105,7 +105,7 @@ impl JoinListener {
             true => own_places(),
         };
         let key = JoinKey::new(places, port)?;
-        let porch = Porch::new(house(key.secret(), 0), listener);
+        let porch = Porch::new(local_identity(key.secret(), 0), listener);
         let signals = SignalFd::watch()
             .map_err(|error| Error::system(codes::G0209, "cannot watch signals", error))?;
         let (wanted, patience) = (invited.hosts as usize, invited.patience);
@@ -127,7 +127,7 @@ impl JoinListener {
     ///
     /// # Errors
     /// They did not come in time, or the system lacks what it needs.
-    pub fn wait(self) -> Result<JoinResult> {
+    pub fn wait_for_hosts(self) -> Result<JoinResult> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| Error::system(codes::G0209, "cannot make an epoll", error))?;
         let waited = JoinWait {
@@ -229,7 +229,7 @@ impl JoinWait {
                     _ => self.look(index),
                 }
             }
-            self.keep_time();
+            self.check_timeouts();
         }
     }
 
@@ -253,7 +253,7 @@ impl JoinWait {
         let Some((_, line)) = self.port.porch.look(place, |node| node == NO_NODE) else {
             return;
         };
-        let index = self.seat();
+        let index = self.accept_host();
         let data = epoll::EventData::new_u64(GUEST | index as u64);
         if epoll::modify(&self.epoll, line.fd(), data, epoll::EventFlags::IN).is_err() {
             return;
@@ -273,7 +273,7 @@ impl JoinWait {
 
     /// Where the next guest's place is. If all are taken, that of the one who has had it for the
     /// longest without a place in the job: it calls again.
-    fn seat(&mut self) -> usize {
+    fn accept_host(&mut self) -> usize {
         if let Some(free) = self.guests.iter().position(Option::is_none) {
             return free;
         }
@@ -336,7 +336,7 @@ impl JoinWait {
         }
     }
 
-    fn keep_time(&mut self) {
+    fn check_timeouts(&mut self) {
         let now = Instant::now();
         for guest in &mut self.guests {
             guest.take_if(|guest| guest.due().is_some_and(|due| due <= now));
@@ -447,7 +447,7 @@ mod tests {
 
     fn called(key: &JoinKey) -> Call {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, key.port));
-        let call = Call::begin(&house(key.secret(), NO_NODE), at, 0).unwrap();
+        let call = Call::begin(&local_identity(key.secret(), NO_NODE), at, 0).unwrap();
         ready(call.fd().unwrap(), PollFlags::OUT);
         call
     }
@@ -495,7 +495,7 @@ mod tests {
     }
 
     fn all(room: JoinListener) -> JoinedHosts {
-        match room.wait().unwrap() {
+        match room.wait_for_hosts().unwrap() {
             JoinResult::All(company) => *company,
             JoinResult::Signal(signal) => panic!("{signal}"),
         }
@@ -551,7 +551,7 @@ mod tests {
             for event in &events {
                 match event.data.u64() {
                     PORCH => gate.open(&mut |place, socket| watch(socket, STRANGER | place as u64)),
-                    place => gate.look(place as u32 as usize, &mut |socket| {
+                    place => gate.read(place as u32 as usize, &mut |socket| {
                         epoll::delete(&epoll, socket).unwrap();
                     }),
                 }

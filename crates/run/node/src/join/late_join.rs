@@ -54,7 +54,7 @@ impl LateJoinListener {
 
     /// Goes on with the caller of a place. Who has the key is told; its socket is handed to
     /// `forget`, since nothing that it says matters.
-    pub fn look(&mut self, place: usize, forget: &mut dyn FnMut(BorrowedFd<'_>)) {
+    pub fn read(&mut self, place: usize, forget: &mut dyn FnMut(BorrowedFd<'_>)) {
         let Some((_, mut line)) = self.porch.look(place, |node| node == NO_NODE) else {
             return;
         };
@@ -75,7 +75,7 @@ impl LateJoinListener {
     }
 
     /// Sends those away who take too long.
-    pub fn keep_time(&mut self, now: Instant) {
+    pub fn check_timeouts(&mut self, now: Instant) {
         self.porch.keep_time();
         self.told.retain(|(since, _)| now < *since + LATE_WAIT);
     }

@@ -14,27 +14,27 @@ use crate::limits::LAST_WORDS_WAIT;
 static STRANDED: Mutex<Option<Box<dyn LauncherExchange>>> = Mutex::new(None);
 
 /// Registering failed.
-pub(crate) fn keep(exchange: Box<dyn LauncherExchange>) {
+pub(crate) fn keep_exchange(exchange: Box<dyn LauncherExchange>) {
     *STRANDED.lock().unwrap_or_else(PoisonError::into_inner) = Some(exchange);
 }
 
 /// Tells the other launcher that started this process, if there is one and
 /// [`AgentClient::from_env`](crate::client::AgentClient::from_env) has failed, that the job is to
 /// end. It may end this process, too; what the process has to say is written before.
-pub fn give_up(code: i32) {
+pub fn abort_job(code: i32) {
     let stranded = STRANDED
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take();
     if let Some(mut exchange) = stranded {
-        let_be_read(std::io::stderr().as_fd());
+        wait_for_output(std::io::stderr().as_fd());
         exchange.abort(code);
     }
 }
 
 /// Waits until a pipe has been read empty, not for ever: launchers that are asked to abort do not
 /// look for last words.
-pub(crate) fn let_be_read(pipe: BorrowedFd<'_>) {
+pub(crate) fn wait_for_output(pipe: BorrowedFd<'_>) {
     let is_pipe = rustix::fs::fstat(pipe)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
     let until = Instant::now() + LAST_WORDS_WAIT;
@@ -57,7 +57,7 @@ mod tests {
         writer.write_all(b"words").unwrap();
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| {
-                let_be_read(writer.as_fd());
+                wait_for_output(writer.as_fd());
                 rustix::io::ioctl_fionread(&writer).unwrap()
             });
             // Long enough for who does not wait to be gone.

@@ -34,14 +34,14 @@ const DOUBTS_MAX: usize = 16;
 
 impl ConsistencyCheck {
     /// Says it, if it is new and stands long enough.
-    pub fn hear(&mut self, doubt: Option<Mismatch>, now: Instant) {
-        if let Some(text) = doubt.and_then(|doubt| self.news(doubt, now)) {
+    pub fn report_mismatch(&mut self, doubt: Option<Mismatch>, now: Instant) {
+        if let Some(text) = doubt.and_then(|doubt| self.unreported(doubt, now)) {
             let _ = writeln!(std::io::stderr(), "garonne: {text}");
         }
     }
 
     /// What is to be said now that this was seen.
-    fn news(&mut self, doubt: Mismatch, now: Instant) -> Option<String> {
+    fn unreported(&mut self, doubt: Mismatch, now: Instant) -> Option<String> {
         let at = match self.seen.iter().position(|(known, ..)| *known == doubt) {
             Some(at) => at,
             None if self.seen.len() < DOUBTS_MAX => {
@@ -57,7 +57,7 @@ impl ConsistencyCheck {
     }
 
     /// What belongs behind an error, if anything.
-    pub fn last(&self) -> String {
+    pub fn last_mismatch(&self) -> String {
         let last = self.seen.last();
         last.map_or(String::new(), |(doubt, ..)| format!("; {}", doubt.text))
     }
@@ -75,7 +75,7 @@ fn is_foreign(fault: &Fault) -> bool {
 }
 
 /// What rank 0 thinks of a caller that it has sent away.
-pub(super) fn doubt_of_caller(from: IpAddr, fault: &Fault) -> Option<Mismatch> {
+pub(super) fn caller_mismatch(from: IpAddr, fault: &Fault) -> Option<Mismatch> {
     let text = match fault {
         fault if is_foreign(fault) => {
             format!("a process at {from} calls rank 0 and cannot take part: {fault}")
@@ -95,7 +95,7 @@ pub(super) fn doubt_of_caller(from: IpAddr, fault: &Fault) -> Option<Mismatch> {
 /// What rank 0 thinks of its own place, where nobody comes: whether MASTER_ADDR, which means these
 /// addresses here, leads to this host at all, and whether somebody had a port that it would have
 /// taken first.
-pub(super) fn doubt_of_own_place(
+pub(super) fn own_address_mismatch(
     (address, port): (&str, u16),
     taken: Option<u16>,
     hosts: &[IpAddr],
@@ -122,7 +122,7 @@ pub(super) fn doubt_of_own_place(
 }
 
 /// What another rank thinks of its own number, where rank 0 of these variables has met all others.
-pub(super) fn doubt_of_own_number(have_met: bool, rank: u32) -> Option<Mismatch> {
+pub(super) fn own_rank_mismatch(have_met: bool, rank: u32) -> Option<Mismatch> {
     have_met.then(|| Mismatch {
         text: format!(
             "rank {rank} waits, and a rank 0 by the same variables has met all its ranks: another process is rank {rank}, too (RANK must not come twice), or this job's rank 0 has not come yet"
@@ -132,7 +132,7 @@ pub(super) fn doubt_of_own_number(have_met: bool, rank: u32) -> Option<Mismatch>
 }
 
 /// What another rank thinks of a process of another user that has the socket of rank 0's place.
-pub(super) fn doubt_of_stranger(stranger: Option<&str>, rank: u32) -> Option<Mismatch> {
+pub(super) fn foreign_socket_mismatch(stranger: Option<&str>, rank: u32) -> Option<Mismatch> {
     stranger.map(|stranger| Mismatch {
         text: format!(
             "rank {rank} waits, and {stranger} has the socket where rank 0 meets the others; rank 0 takes another one when it comes"
@@ -142,7 +142,7 @@ pub(super) fn doubt_of_stranger(stranger: Option<&str>, rank: u32) -> Option<Mis
 }
 
 /// What another rank thinks of whoever it found in the place of rank 0.
-pub(super) fn doubt_of_leader(missed: &ConnectError) -> Option<Mismatch> {
+pub(super) fn rank_zero_mismatch(missed: &ConnectError) -> Option<Mismatch> {
     let refused = missed
         .refused
         .as_ref()
@@ -184,8 +184,9 @@ mod tests {
     fn rank_0_doubts_a_place_that_is_no_address_of_its_host_or_whose_port_somebody_had() {
         let own: IpAddr = "127.0.0.1".parse().unwrap();
         let other: IpAddr = "203.0.113.77".parse().unwrap();
-        let doubt =
-            |taken, host| doubt_of_own_place(("a", 29500), taken, &[host]).map(|doubt| doubt.text);
+        let doubt = |taken, host| {
+            own_address_mismatch(("a", 29500), taken, &[host]).map(|doubt| doubt.text)
+        };
         assert_eq!(doubt(None, own), None);
         let elsewhere = doubt(None, other).unwrap();
         assert!(
@@ -202,12 +203,17 @@ mod tests {
             refused: Some(("10.0.0.1:29501".parse().unwrap(), foreign())),
             ..ConnectError::default()
         };
-        let said = doubts.news(doubt_of_leader(&missed).unwrap(), now).unwrap();
+        let said = doubts
+            .unreported(rank_zero_mismatch(&missed).unwrap(), now)
+            .unwrap();
         assert!(
             said.contains("10.0.0.1:29501") && said.contains("formats 9 to 11"),
             "{said}"
         );
-        assert_eq!(doubts.news(doubt_of_leader(&missed).unwrap(), now), None);
+        assert_eq!(
+            doubts.unreported(rank_zero_mismatch(&missed).unwrap(), now),
+            None
+        );
         assert!(doubts.proved(now).is_none());
         let error = doubts.proved(now + REFUSAL_STANDS).unwrap();
         assert_eq!(error.code(), codes::G0203);
@@ -217,29 +223,32 @@ mod tests {
     #[test]
     fn another_key_is_said_once_it_has_come_for_a_while_and_at_the_end() {
         let (mut doubts, now) = (ConsistencyCheck::default(), Instant::now());
-        let doubt = || doubt_of_caller("10.0.0.2".parse().unwrap(), &Fault::NotAuthentic).unwrap();
-        assert_eq!(doubts.news(doubt(), now), None);
-        assert_eq!(doubts.news(doubt(), now + Duration::from_secs(1)), None);
-        let said = doubts.news(doubt(), now + STRANGERS_STAND).unwrap();
+        let doubt = || caller_mismatch("10.0.0.2".parse().unwrap(), &Fault::NotAuthentic).unwrap();
+        assert_eq!(doubts.unreported(doubt(), now), None);
+        assert_eq!(
+            doubts.unreported(doubt(), now + Duration::from_secs(1)),
+            None
+        );
+        let said = doubts.unreported(doubt(), now + STRANGERS_STAND).unwrap();
         assert!(
             said.contains("10.0.0.2") && said.contains(ENV_KEY),
             "{said}"
         );
-        assert!(doubts.last().contains(&said));
+        assert!(doubts.last_mismatch().contains(&said));
         assert!(doubts.proved(now + 100 * REFUSAL_STANDS).is_none());
     }
 
     #[test]
     fn what_speaks_another_protocol_is_no_matter_of_ours() {
         assert_eq!(
-            doubt_of_caller("10.0.0.2".parse().unwrap(), &Fault::Garbage),
+            caller_mismatch("10.0.0.2".parse().unwrap(), &Fault::Garbage),
             None
         );
         let missed = ConnectError {
             refused: Some(("10.0.0.1:29501".parse().unwrap(), Fault::Garbage)),
             ..ConnectError::default()
         };
-        assert_eq!(doubt_of_leader(&missed), None);
-        assert_eq!(ConsistencyCheck::default().last(), "");
+        assert_eq!(rank_zero_mismatch(&missed), None);
+        assert_eq!(ConsistencyCheck::default().last_mismatch(), "");
     }
 }

@@ -59,7 +59,7 @@ const OF_TORCHRUN: [&str; 5] = [
 ];
 
 /// What the environment says. `None`: nothing, or that there is one rank only.
-pub(super) fn told(var: ReadVariable<'_>, socket: SocketInode<'_>) -> Option<DetectedLauncher> {
+pub(super) fn detect(var: ReadVariable<'_>, socket: SocketInode<'_>) -> Option<DetectedLauncher> {
     let said = LauncherVariables { var, socket };
     said.inherited()
         .or_else(|| said.called())
@@ -98,7 +98,7 @@ pub(super) fn refusal(
 /// too.
 fn keys(var: ReadVariable<'_>, socket: SocketInode<'_>) -> Vec<&'static str> {
     let mut keys = Vec::new();
-    let next = |keys: &[&str]| told(&|name| var(name).filter(|_| !keys.contains(&name)), socket);
+    let next = |keys: &[&str]| detect(&|name| var(name).filter(|_| !keys.contains(&name)), socket);
     while let Some(told) = next(&keys) {
         debug_assert!(!keys.contains(&told.key), "{told:?} without its key");
         keys.push(told.key);
@@ -358,7 +358,7 @@ mod tests {
                 .find(|(key, _)| *key == name)
                 .map(|(_, value)| (*value).to_string())
         };
-        told(&var, &|number| sockets.contains(&number).then_some(7))
+        detect(&var, &|number| sockets.contains(&number).then_some(7))
     }
 
     /// What a rank is told that cannot be joined.

@@ -21,8 +21,8 @@ use garonne_rails::tcp::{House, listen};
 use rustix::event::{PollFd, PollFlags};
 
 use super::consistency::{
-    ConsistencyCheck, doubt_of_caller, doubt_of_leader, doubt_of_own_number, doubt_of_own_place,
-    doubt_of_stranger,
+    ConsistencyCheck, caller_mismatch, foreign_socket_mismatch, own_address_mismatch,
+    own_rank_mismatch, rank_zero_mismatch,
 };
 use super::exchange_table::{ExchangeTable, decode, encode, refusal};
 use super::key_file;
@@ -104,13 +104,13 @@ impl EnvExchange {
         }
         self.lines = match (self.standing.rank, self.place.here) {
             (0, true) => {
-                let (lines, door) = self.take_near()?;
+                let (lines, door) = self.accept_local()?;
                 self.door = Some(door);
                 lines
             }
-            (_, true) => vec![self.call_near()?],
-            (0, false) => self.take_far()?,
-            (_, false) => vec![self.call_far()?],
+            (_, true) => vec![self.connect_local()?],
+            (0, false) => self.accept_remote()?,
+            (_, false) => vec![self.connect_remote()?],
         };
         Ok(())
     }
@@ -121,7 +121,7 @@ impl EnvExchange {
         match Instant::now() > until {
             true => Err(self.failed(&format!(
                 "{missing} ranks have not called MPI_Init{}",
-                doubts.last()
+                doubts.last_mismatch()
             ))),
             false => Ok(()),
         }
@@ -173,7 +173,7 @@ impl EnvExchange {
         })
     }
 
-    fn take_near(&self) -> Result<(Vec<ExchangeConnection>, UnixListener)> {
+    fn accept_local(&self) -> Result<(Vec<ExchangeConnection>, UnixListener)> {
         let listener =
             local_socket::take(&self.name_of("meet")).map_err(|error| self.told(error))?;
         let unusable = |error| Error::system(codes::G0219, "cannot take the other ranks in", error);
@@ -209,7 +209,7 @@ impl EnvExchange {
         }
     }
 
-    fn call_near(&self) -> Result<ExchangeConnection> {
+    fn connect_local(&self) -> Result<ExchangeConnection> {
         let (point, sign) = (self.name_of("meet"), self.sign_of_all()?);
         let (until, mut doubts) = (Instant::now() + LEADER_WAIT, ConsistencyCheck::default());
         let (probe, mut stranger) = (UnixDatagram::unbound(), None);
@@ -218,22 +218,27 @@ impl EnvExchange {
             match local_socket::connect(&point, thorough) {
                 Some(line) => return Ok(ExchangeConnection::Near(line)),
                 _ if Instant::now() > until => {
-                    return Err(self.failed(&format!("rank 0 does not come{}", doubts.last())));
+                    return Err(
+                        self.failed(&format!("rank 0 does not come{}", doubts.last_mismatch()))
+                    );
                 }
                 _ => {
                     let have_met = probe
                         .as_ref()
                         .is_ok_and(|probe| probe.connect_addr(&sign).is_ok());
-                    doubts.hear(
-                        doubt_of_own_number(have_met, self.standing.rank),
+                    doubts.report_mismatch(
+                        own_rank_mismatch(have_met, self.standing.rank),
                         Instant::now(),
                     );
                     // Asked for once: calls that it does not take fill its queue, and then it
                     // cannot be asked.
-                    stranger = stranger
-                        .or_else(|| thorough.then(|| local_socket::stranger(&point)).flatten());
-                    doubts.hear(
-                        doubt_of_stranger(stranger.as_deref(), self.standing.rank),
+                    stranger = stranger.or_else(|| {
+                        thorough
+                            .then(|| local_socket::foreign_owner(&point))
+                            .flatten()
+                    });
+                    doubts.report_mismatch(
+                        foreign_socket_mismatch(stranger.as_deref(), self.standing.rank),
                         Instant::now(),
                     );
                     std::thread::sleep(LEADER_LOOK);
@@ -243,7 +248,7 @@ impl EnvExchange {
         Err(self.failed("rank 0 does not come"))
     }
 
-    fn house(&self) -> Result<House> {
+    fn local_identity(&self) -> Result<House> {
         let key = key_file::read()?.ok_or_else(|| {
             let text = format!(
                 "the {} ranks are on several hosts, and nothing but RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT says so: they need a key to know each other\n  \
@@ -276,7 +281,7 @@ impl EnvExchange {
             .collect()
     }
 
-    fn take_far(&self) -> Result<Vec<ExchangeConnection>> {
+    fn accept_remote(&self) -> Result<Vec<ExchangeConnection>> {
         let any = [
             SocketAddr::from(([0u16; 8], 0)),
             SocketAddr::from(([0u8; 4], 0)),
@@ -292,15 +297,15 @@ impl EnvExchange {
             listener.ok_or_else(|| self.failed("none of the ports behind that one is free"))?;
         let port = listener.local_addr().map_or(0, |address| address.port());
         let taken = self.ports().take_while(|other| *other != port).next();
-        let mut porch = Porch::new(self.house()?, listener);
+        let mut porch = Porch::new(self.local_identity()?, listener);
         let (mut strangers, mut lines): (Vec<usize>, HashMap<u32, ExchangeConnection>) =
             Default::default();
         let (until, mut doubts) = (Instant::now() + LEADER_WAIT, ConsistencyCheck::default());
         let place =
-            doubt_of_own_place((&self.place.address, self.place.port), taken, &self.hosts());
+            own_address_mismatch((&self.place.address, self.place.port), taken, &self.hosts());
         while lines.len() + 1 < self.standing.size as usize {
             // Where others come the place is right.
-            doubts.hear(place.clone().filter(|_| lines.is_empty()), Instant::now());
+            doubts.report_mismatch(place.clone().filter(|_| lines.is_empty()), Instant::now());
             // Callers that are proving themselves have sockets of their own; looking at them is
             // cheaper than a second epoll.
             wait(&[(porch.fd(), PollFlags::IN)], Some(LEADER_LOOK));
@@ -318,7 +323,7 @@ impl EnvExchange {
                 }
             }
             if let Some((from, fault)) = porch.turned_away() {
-                doubts.hear(doubt_of_caller(from, &fault), Instant::now());
+                doubts.report_mismatch(caller_mismatch(from, &fault), Instant::now());
             }
             porch.keep_time();
             self.in_time(lines.len(), until, &doubts)?;
@@ -326,8 +331,8 @@ impl EnvExchange {
         Ok(lines.into_values().collect())
     }
 
-    fn call_far(&self) -> Result<ExchangeConnection> {
-        let house = self.house()?;
+    fn connect_remote(&self) -> Result<ExchangeConnection> {
+        let house = self.local_identity()?;
         let (until, mut doubts) = (Instant::now() + LEADER_WAIT, ConsistencyCheck::default());
         loop {
             let hosts = self.hosts();
@@ -336,14 +341,14 @@ impl EnvExchange {
             let at = |port| hosts.iter().map(move |host| SocketAddr::new(*host, port));
             let places: Vec<_> = self.ports().flat_map(at).collect();
             if !places.is_empty() {
-                match remote_agent::reach(
+                match remote_agent::connect_any(
                     &house,
                     &places,
                     (0, remote_agent::ConnectDeadlines::with_key()),
                 ) {
                     Ok((line, _)) => return Ok(ExchangeConnection::Far(Box::new(line))),
                     Err(missed) => {
-                        doubts.hear(doubt_of_leader(&missed), Instant::now());
+                        doubts.report_mismatch(rank_zero_mismatch(&missed), Instant::now());
                         why = missed.tried.join("; ");
                     }
                 }
@@ -352,7 +357,10 @@ impl EnvExchange {
                 return Err(error);
             }
             if Instant::now() > until {
-                return Err(self.failed(&format!("rank 0 is not reached: {why}{}", doubts.last())));
+                return Err(self.failed(&format!(
+                    "rank 0 is not reached: {why}{}",
+                    doubts.last_mismatch()
+                )));
             }
             std::thread::sleep(LEADER_LOOK);
         }
@@ -427,7 +435,7 @@ impl LauncherExchange for EnvExchange {
         "the launcher (by RANK and WORLD_SIZE)"
     }
 
-    fn standing(&self) -> RankAndSize {
+    fn rank_and_size(&self) -> RankAndSize {
         self.standing
     }
 
@@ -492,7 +500,7 @@ impl LauncherExchange for EnvExchange {
         value.ok_or_else(|| self.failed(&format!("rank {of} has not put '{key}'")))
     }
 
-    fn met(&mut self) {
+    fn wired_up(&mut self) {
         self.lines.clear();
         if let Some(door) = self.door.take() {
             self.turn_away(&door);
@@ -582,7 +590,7 @@ mod tests {
             local_socket::connect(&first.name_of("meet"), false),
             exchange(2, "more"),
         );
-        first.met();
+        first.wired_up();
         let message = ExchangeConnection::Near(waits.unwrap()).receive().unwrap();
         let error = late.told(decode(&message).unwrap_err()).to_string();
         assert!(

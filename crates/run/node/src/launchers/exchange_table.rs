@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::{EXCHANGE_VALUE_MAX, KEY_BYTES_MAX, RANKS_MAX};
-use crate::rank_messages::{MessageReader, MessageWriter, damaged};
+use crate::rank_messages::{MessageReader, MessageWriter, malformed};
 
 /// What ranks have put, by key.
 pub(super) type ExchangeTable = HashMap<String, String>;
@@ -40,13 +40,13 @@ pub(super) fn decode(message: &[u8]) -> Result<Vec<(String, String)>> {
     }
     let count = r.u32()? as usize;
     if kind != 371 || count > r.left() / 8 || count > 4 * RANKS_MAX as usize {
-        return Err(damaged("it is no table"));
+        return Err(malformed("it is no table"));
     }
     let mut entries = Vec::with_capacity(count);
     for _ in 0..count {
         let (key, value) = (r.text()?, r.text()?);
         if key.len() > KEY_BYTES_MAX || value.len() > EXCHANGE_VALUE_MAX {
-            return Err(damaged("an entry of a table is too long"));
+            return Err(malformed("an entry of a table is too long"));
         }
         entries.push((key, value));
     }

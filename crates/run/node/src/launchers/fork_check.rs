@@ -15,7 +15,7 @@ const PREFIX: &str = "garonne/rank/";
 
 /// Shows that this process is a rank, from now on to its end: what it starts after MPI_Finalize is
 /// none either.
-pub(super) fn mark() {
+pub(super) fn mark_rank() {
     static MARK: OnceLock<Option<OwnedFd>> = OnceLock::new();
     // If it cannot be shown, only what it starts will miss it.
     MARK.get_or_init(|| shown(std::process::id()));
@@ -27,7 +27,7 @@ fn shown(pid: u32) -> Option<OwnedFd> {
 }
 
 /// Whether a process above this one is a rank.
-pub(super) fn below_a_rank() -> bool {
+pub(super) fn is_below_rank() -> bool {
     let names = abstract_names();
     let mut ranks = names
         .iter()
@@ -54,11 +54,11 @@ mod tests {
         let own = std::process::id();
         let mark = shown(own).unwrap();
         assert!(abstract_names().contains(&format!("{PREFIX}{own}")));
-        assert!(!below_a_rank(), "a rank is not below itself");
+        assert!(!is_below_rank(), "a rank is not below itself");
         drop(mark);
         let above = shown(parent).unwrap();
-        assert!(below_a_rank());
+        assert!(is_below_rank());
         drop(above);
-        assert!(!below_a_rank());
+        assert!(!is_below_rank());
     }
 }

@@ -43,7 +43,7 @@ fn peer_of(line: &UnixStream) -> Option<String> {
 
 /// The process of another user that listens under the name, in words; `None`: none does, or it does
 /// not listen.
-pub(super) fn stranger(name: &str) -> Option<String> {
+pub(super) fn foreign_owner(name: &str) -> Option<String> {
     let line = try_connect(name).filter(|line| !is_own_user(line))?;
     peer_of(&line)
 }
@@ -120,7 +120,7 @@ mod tests {
     fn another_job_of_this_user_keeps_its_name_and_is_told_by_its_process() {
         let name = name("own");
         let _first = take(&name).unwrap();
-        assert_eq!(stranger(&name), None);
+        assert_eq!(foreign_owner(&name), None);
         let error = take(&name).unwrap_err().to_string();
         let user = rustix::process::geteuid().as_raw();
         let program = std::fs::read_to_string("/proc/self/comm").unwrap();

@@ -230,7 +230,7 @@ impl<S: Read + Write + Debug + Send> LauncherExchange for PmiClient<S> {
         self.launcher
     }
 
-    fn standing(&self) -> RankAndSize {
+    fn rank_and_size(&self) -> RankAndSize {
         self.standing
     }
 
@@ -316,7 +316,7 @@ pub(super) fn read_anything(bytes: &[u8]) {
     let called = PmiClient::acknowledged("a launcher", Said(bytes), "1").unwrap_or(None);
     let inherited = PmiClient::begin("a launcher", Said(bytes), standing).ok();
     for mut pmi in called.into_iter().chain(inherited) {
-        let RankAndSize { rank, size } = pmi.standing();
+        let RankAndSize { rank, size } = pmi.rank_and_size();
         assert!(rank < size);
         if size <= crate::limits::RANKS_MAX
             && let Ok(Some(nodes)) = pmi.nodes()
@@ -396,7 +396,7 @@ mod tests {
         let pmi = PmiClient::acknowledged("a launcher", launcher(calls), "9")
             .unwrap()
             .unwrap();
-        assert_eq!(pmi.standing(), RankAndSize { rank: 2, size: 4 });
+        assert_eq!(pmi.rank_and_size(), RankAndSize { rank: 2, size: 4 });
         let alone = |_: &str| Some("cmd=initack rc=0\ncmd=set size=1\ncmd=set rank=0\n".to_owned());
         assert!(
             PmiClient::acknowledged("a launcher", launcher(alone), "0")

@@ -147,7 +147,7 @@ impl LauncherExchange for PmixClient {
         self.launcher
     }
 
-    fn standing(&self) -> RankAndSize {
+    fn rank_and_size(&self) -> RankAndSize {
         self.standing
     }
 

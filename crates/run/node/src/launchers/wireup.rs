@@ -28,7 +28,7 @@ fn key_of_node(node: u32) -> String {
     format!("garonne-node-{node}")
 }
 
-fn key_of_porch(node: u32) -> String {
+fn key_of_listener(node: u32) -> String {
     format!("garonne-porch-{node}")
 }
 
@@ -42,8 +42,8 @@ pub(crate) struct LocatedAgent {
 }
 
 /// Brings this rank to its agent. All ranks of the job must call it.
-pub(crate) fn meet(exchange: &mut dyn LauncherExchange) -> Result<LocatedAgent> {
-    let RankAndSize { rank, size } = exchange.standing();
+pub(crate) fn exchange_agents(exchange: &mut dyn LauncherExchange) -> Result<LocatedAgent> {
+    let RankAndSize { rank, size } = exchange.rank_and_size();
     if size > RANKS_MAX {
         let text = format!("{size} ranks: a job has 1 to {RANKS_MAX}");
         return Err(Error::misuse(codes::G0211, text));
@@ -57,7 +57,7 @@ pub(crate) fn meet(exchange: &mut dyn LauncherExchange) -> Result<LocatedAgent> 
     );
     let leader = nodes.iter().position(|other| *other == node).unwrap_or(0) as u32;
     let started = (leader == rank)
-        .then(|| lead(exchange, &nodes, &tree))
+        .then(|| start_agent(exchange, &nodes, &tree))
         .transpose();
     if let Err(error) = &started {
         let told = format!(
@@ -66,7 +66,7 @@ pub(crate) fn meet(exchange: &mut dyn LauncherExchange) -> Result<LocatedAgent> 
         );
         exchange.put(&key_of_node(node), &told)?;
         if node != 0 && tree.has_children(node) {
-            exchange.put(&key_of_porch(node), &told)?;
+            exchange.put(&key_of_listener(node), &told)?;
         }
         if rank == 0 {
             exchange.put(FIRST, &told)?;
@@ -74,7 +74,7 @@ pub(crate) fn meet(exchange: &mut dyn LauncherExchange) -> Result<LocatedAgent> 
     }
     exchange.fence()?;
     let started = started?;
-    let mut first = RootAgent::decode(&told(exchange, FIRST, 0)?)?;
+    let mut first = RootAgent::decode(&read_root_agent(exchange, FIRST, 0)?)?;
     if first.version != LIBRARY_VERSION {
         let text = format!(
             "rank {rank} loaded Garonne {LIBRARY_VERSION}, rank 0 loaded {}",
@@ -89,8 +89,8 @@ pub(crate) fn meet(exchange: &mut dyn LauncherExchange) -> Result<LocatedAgent> 
         );
         return Err(Error::misuse(codes::G0225, text));
     }
-    let settled = AgentLocation::decode(&told(exchange, &key_of_node(node), leader)?)?;
-    if settled.home != home {
+    let settled = AgentLocation::decode(&read_root_agent(exchange, &key_of_node(node), leader)?)?;
+    if settled.network_id != home {
         let text = format!(
             "{} says that ranks {rank} and {leader} share a host, but they do not share its network: they run in containers or namespaces of their own",
             exchange.launcher()
@@ -102,17 +102,21 @@ pub(crate) fn meet(exchange: &mut dyn LauncherExchange) -> Result<LocatedAgent> 
             // Where its own agent is to call.
             if let Some(above) = tree.parent(node).filter(|above| *above != 0) {
                 let its = nodes.iter().position(|other| *other == above).unwrap_or(0) as u32;
-                let porch = ChildListener::decode(&told(exchange, &key_of_porch(above), its)?)?;
+                let porch = ChildListener::decode(&read_root_agent(
+                    exchange,
+                    &key_of_listener(above),
+                    its,
+                )?)?;
                 (first.port, first.addresses) = (porch.port, porch.addresses);
             }
-            Some(started.go(&first)?)
+            Some(started.send_parent(&first)?)
         }
         None => None,
     };
-    exchange.met();
+    exchange.wired_up();
     Ok(LocatedAgent {
         invitation: JobEnvironment {
-            admission: settled.admission,
+            admission: settled.secret,
             rank,
             agent: settled.name,
             inherited: None,
@@ -122,12 +126,12 @@ pub(crate) fn meet(exchange: &mut dyn LauncherExchange) -> Result<LocatedAgent> 
 }
 
 /// Starts the agent of this rank's node and puts where it is.
-fn lead(
+fn start_agent(
     exchange: &mut dyn LauncherExchange,
     nodes: &[u32],
     tree: &AgentTree,
 ) -> Result<StartedAgent> {
-    let RankAndSize { rank, .. } = exchange.standing();
+    let RankAndSize { rank, .. } = exchange.rank_and_size();
     let program = std::env::args_os().next().unwrap_or_default();
     let started = adoption::start(&AdoptionRequest {
         launcher: exchange.launcher().to_owned(),
@@ -137,27 +141,27 @@ fn lead(
         fan_out: tree.fan_out(),
         of_rank: nodes.to_vec(),
     })?;
-    if let Some(first) = &started.first {
+    if let Some(first) = &started.root_agent {
         let mut first = first.clone();
         first.addresses.truncate(EXCHANGE_ADDRESSES_MAX);
         exchange.put(FIRST, &hex(&first.encode(), EXCHANGE_VALUE_MIN))?;
     }
-    if let Some(porch) = &started.porch {
+    if let Some(porch) = &started.child_listener {
         let mut porch = porch.clone();
         porch.addresses.truncate(EXCHANGE_ADDRESSES_MAX);
         exchange.put(
-            &key_of_porch(nodes[rank as usize]),
+            &key_of_listener(nodes[rank as usize]),
             &hex(&porch.encode(), EXCHANGE_VALUE_MIN),
         )?;
     }
-    let settled = hex(&started.settled.encode(), EXCHANGE_VALUE_MIN);
+    let settled = hex(&started.location.encode(), EXCHANGE_VALUE_MIN);
     exchange.put(&key_of_node(nodes[rank as usize]), &settled)?;
     Ok(started)
 }
 
 /// The node of each rank, counted in the order of their first ranks.
 fn nodes(exchange: &mut dyn LauncherExchange, home: u64) -> Result<Vec<u32>> {
-    let RankAndSize { rank, size } = exchange.standing();
+    let RankAndSize { rank, size } = exchange.rank_and_size();
     if let Some(nodes) = exchange
         .nodes()?
         .filter(|nodes| nodes.len() == size as usize)
@@ -184,7 +188,7 @@ pub(super) fn renumbered<T: PartialEq + Clone>(nodes: &[T]) -> Vec<u32> {
 }
 
 /// What rank `of` has put under a key; an error if that is why it failed.
-fn told(exchange: &mut dyn LauncherExchange, key: &str, of: u32) -> Result<Vec<u8>> {
+fn read_root_agent(exchange: &mut dyn LauncherExchange, key: &str, of: u32) -> Result<Vec<u8>> {
     read(&exchange.get(key, of)?, key, of)
 }
 

@@ -30,7 +30,12 @@ pub(super) fn offset(shape: &WorldShape, place: u32, rank: u32) -> u64 {
 
 /// The place of a thread of `rank`: the first has its own for ever, all others go round in the
 /// rest.
-pub fn place<'a>(board: &'a Segment, shape: &WorldShape, thread: u32, rank: u32) -> &'a LastCall {
+pub fn call_slot<'a>(
+    board: &'a Segment,
+    shape: &WorldShape,
+    thread: u32,
+    rank: u32,
+) -> &'a LastCall {
     let place = match thread.checked_sub(1) {
         Some(further) => 1 + further % (ENTERED_PLACES - 1),
         None => 0,
@@ -48,10 +53,10 @@ const SITE_BITS: u64 = (1 << 48) - 1;
 
 /// The latest calls of the threads of `rank`, each place once: the site, and the number of the call
 /// if it said it.
-pub fn latest(board: &Segment, shape: &WorldShape, rank: u32) -> Vec<(u64, Option<u16>)> {
+pub fn latest_call(board: &Segment, shape: &WorldShape, rank: u32) -> Vec<(u64, Option<u16>)> {
     let mut calls = Vec::new();
     for index in 0..ENTERED_PLACES {
-        let [site, named] = place(board, shape, index, rank)
+        let [site, named] = call_slot(board, shape, index, rank)
             .each_ref()
             .map(|word| word.load(Relaxed));
         let same = named & SITE_BITS == site & SITE_BITS;

@@ -63,7 +63,7 @@ impl ShardBlock {
 
     /// The words of messages and bytes sent and messages kept, for the engine of this shard to
     /// write.
-    pub(crate) fn tally(&self) -> Segment {
+    pub(crate) fn sent_totals(&self) -> Segment {
         self.at.part(TALLY, TALLY_BYTES)
     }
 }
@@ -80,8 +80,8 @@ pub fn counters(board: &Segment, shape: &WorldShape, rank: u32) -> Vec<u64> {
 /// What `rank` has published of what it has sent so far; [`crate::sent_counters`] is fresher.
 pub fn tally(board: &Segment, shape: &WorldShape, rank: u32) -> SentTotals {
     let further = (1..shape.shards).filter_map(|shard| ShardBlock::of(board, shape, shard, rank));
-    let words =
-        std::iter::once(RankBlock::of(board, rank).tally()).chain(further.map(|card| card.tally()));
+    let words = std::iter::once(RankBlock::of(board, rank).sent_totals())
+        .chain(further.map(|card| card.sent_totals()));
     words.fold(SentTotals::default(), |sum, words| {
         let word = |index: usize| words.atomic_u64(8 * index).load(Relaxed);
         SentTotals {

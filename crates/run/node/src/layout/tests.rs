@@ -97,7 +97,10 @@ fn what_a_rank_has_sent_is_counted_in_all_its_shards() {
     let board = Segment::anonymous(shape.total() as usize).unwrap();
     shape.publish(&board).unwrap();
     let further = ShardBlock::of(&board, &shape, 1, 2).unwrap();
-    for (tally, scale) in [(RankBlock::of(&board, 2).tally(), 1), (further.tally(), 10)] {
+    for (tally, scale) in [
+        (RankBlock::of(&board, 2).sent_totals(), 1),
+        (further.sent_totals(), 10),
+    ] {
         (0..3).for_each(|word| {
             tally
                 .atomic_u64(8 * word as usize)
@@ -123,11 +126,11 @@ fn the_latest_calls_of_a_ranks_threads_are_told_once_each() {
     let shape = shape();
     let board = Segment::anonymous(shape.total() as usize).unwrap();
     let enter = |place, site, named| {
-        let [at, call] = last_calls::place(&board, &shape, place, 1);
+        let [at, call] = last_calls::call_slot(&board, &shape, place, 1);
         at.store(site, Relaxed);
         call.store(named, Relaxed);
     };
-    assert!(last_calls::latest(&board, &shape, 1).is_empty());
+    assert!(last_calls::latest_call(&board, &shape, 1).is_empty());
     enter(0, 0x1000, last_calls::named_call(0x1000, 7));
     // It went the shortest way since it said its name, which is that of another call.
     enter(1, 0x2000, last_calls::named_call(0x1000, 7));
@@ -138,14 +141,17 @@ fn the_latest_calls_of_a_ranks_threads_are_told_once_each() {
         last_calls::named_call(0x3000, 9),
     );
     let expected = [(0x1000, Some(7)), (0x2000, None), (0x3000, Some(9))];
-    assert_eq!(last_calls::latest(&board, &shape, 1), expected);
+    assert_eq!(last_calls::latest_call(&board, &shape, 1), expected);
     assert!(
-        last_calls::latest(&board, &shape, 0).is_empty()
-            && last_calls::latest(&board, &shape, 2).is_empty()
+        last_calls::latest_call(&board, &shape, 0).is_empty()
+            && last_calls::latest_call(&board, &shape, 2).is_empty()
     );
     // Threads that come and go clear their places, and never that of the one that initialised MPI.
     (1..4 * last_calls::ENTERED_PLACES).for_each(|thread| enter(thread, 0, 0));
-    assert_eq!(last_calls::latest(&board, &shape, 1), [(0x1000, Some(7))]);
+    assert_eq!(
+        last_calls::latest_call(&board, &shape, 1),
+        [(0x1000, Some(7))]
+    );
 }
 
 /// Processes of one job compute these each for itself: whoever changes one raises `FORMAT`, and

@@ -38,13 +38,13 @@ static BOOK: OnceLock<WaitReport> = OnceLock::new();
 
 /// A place for the calling thread to show what it polls for; `None`: there is none left, or nobody
 /// looks at this process.
-pub fn poll_place() -> Option<PollSlot> {
+pub fn poll_slot() -> Option<PollSlot> {
     PollSlot::take(BOOK.get()?)
 }
 
 /// What a rank of a job shows to others, put together from what its shards say.
 pub struct PublishedState {
-    book: &'static WaitReport,
+    wait_report: &'static WaitReport,
     pub(super) client: Arc<AgentClient>,
     /// What threads wait for, by shard.
     waits: Mutex<Vec<(usize, Waiting)>>,
@@ -54,7 +54,7 @@ impl PublishedState {
     /// Nothing so far.
     pub(super) fn new(client: Arc<AgentClient>) -> Self {
         Self {
-            book: BOOK.get_or_init(WaitReport::default),
+            wait_report: BOOK.get_or_init(WaitReport::default),
             client,
             waits: Mutex::default(),
         }
@@ -62,7 +62,7 @@ impl PublishedState {
 
     /// The book.
     pub(super) fn book(&self) -> &'static WaitReport {
-        self.book
+        self.wait_report
     }
 
     fn waits(&self, shard: usize, waiting: Option<&Waiting>) {
@@ -82,11 +82,11 @@ impl PublishedState {
                 all
             });
         if let Some(all) = &all {
-            self.book.show_waiting(all);
+            self.wait_report.show_waiting(all);
         }
         let wait = all.as_ref().map_or_else(WaitInfo::default, said);
         self.client
-            .card(self.client.world().rank)
+            .rank_block(self.client.world().rank)
             .publish_wait(&wait);
     }
 }
@@ -140,7 +140,7 @@ impl Environment for RankEnvironment {
 
     fn communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
         if let Some(shown) = &self.shown {
-            shown.book.show_communicator(number, known);
+            shown.wait_report.show_communicator(number, known);
         }
         if let (Some(tracer), false) = (&self.tracer, matches!(known.members, GroupMembers::Gone)) {
             tracer.named(number, known.name);
@@ -149,14 +149,14 @@ impl Environment for RankEnvironment {
 
     fn lent(&self, news: ProgressThreadEvent) {
         let Some(client) = self.client() else { return };
-        let card = client.card(client.world().rank);
+        let card = client.rank_block(client.world().rank);
         match news {
             ProgressThreadEvent::Started if self.grace.is_some() => {
-                card.set_background(AsyncProgressState::Late)
+                card.set_async_progress(AsyncProgressState::Late)
             }
-            ProgressThreadEvent::Started => card.set_background(AsyncProgressState::Helper),
+            ProgressThreadEvent::Started => card.set_async_progress(AsyncProgressState::Helper),
             ProgressThreadEvent::Refused(errno) => {
-                card.set_background(AsyncProgressState::Refused(errno))
+                card.set_async_progress(AsyncProgressState::Refused(errno))
             }
             ProgressThreadEvent::Worked => card.count_helper_turn(),
             ProgressThreadEvent::Called => self.record(Kind::TurnBegin),
@@ -174,20 +174,20 @@ impl Environment for RankEnvironment {
 
     fn process_of(&self, peer: Peer) -> Option<u32> {
         let client = self.client()?;
-        let card = (peer < client.world().size).then(|| client.card(peer))?;
-        let own = client.card(client.world().rank);
+        let card = (peer < client.world().size).then(|| client.rank_block(peer))?;
+        let own = client.rank_block(client.world().rank);
         let is_near = own.pid_space() != 0 && card.pid_space() == own.pid_space();
         Some(card.pid()).filter(|process| *process != 0 && is_near)
     }
 
     fn senders(&self, sent: &Sent) -> Option<PossibleSenders> {
         let process = self.process_of(sent.from)?;
-        let card = self.client()?.card(sent.from);
-        if card.events() == 0 {
+        let card = self.client()?.rank_block(sent.from);
+        if card.event_ring() == 0 {
             return None;
         }
         let read = |address, len| memory_of(process, address, len);
-        let origins = events::senders(card.events(), sent, read)?;
+        let origins = event_ring::senders(card.event_ring(), sent, read)?;
         Some(PossibleSenders { process, origins })
     }
 

@@ -115,7 +115,7 @@ impl Neighbours for SegmentPeers {
             0 => {
                 (peer < self.size).then(|| self.board.part(crate::layout::doorbell_offset(peer), 4))
             }
-            shard => self.client.shard_card(shard, peer).map(|card| card.bell()),
+            shard => self.client.shard_block(shard, peer).map(|card| card.bell()),
         }
     }
 
@@ -125,8 +125,8 @@ impl Neighbours for SegmentPeers {
     }
 
     fn process(&self, peer: Peer) -> Process {
-        let card = self.client.card(peer);
-        let (pid, own) = (card.pid(), self.client.card(self.me));
+        let card = self.client.rank_block(peer);
+        let (pid, own) = (card.pid(), self.client.rank_block(self.me));
         if peer == self.me {
             Process::Same
         } else if pid == 0 || card.pid_space() != own.pid_space() || own.pid_space() == 0 {
@@ -140,7 +140,7 @@ impl Neighbours for SegmentPeers {
     }
 
     fn is_gone(&self, peer: Peer) -> bool {
-        self.client.card(peer).state() == RankState::Gone
+        self.client.rank_block(peer).state() == RankState::Gone
     }
 
     fn commons(&self) -> Option<Segment> {

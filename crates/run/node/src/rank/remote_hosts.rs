@@ -31,12 +31,12 @@ use crate::relay_routes;
 
 /// See the module's paragraph.
 pub(super) struct RemoteHosts {
-    pub rail: TcpRail,
+    pub transport: TcpRail,
     /// By rank: it is on this node.
-    pub near: Vec<bool>,
+    pub local_ranks: Vec<bool>,
     /// By rank: it is on this node, is not this one, and large data go by TCP as well; empty: to
     /// none.
-    pub beside: Vec<bool>,
+    pub local_tcp: Vec<bool>,
     pub hosts: JobHosts,
 }
 
@@ -46,14 +46,14 @@ impl RemoteHosts {
         let world = client.world();
         let rails = BulkTransports::from_environment()?;
         let joint = rails == BulkTransports::Both;
-        let begin = client.take_outward();
+        let begin = client.take_network_handover();
         let said = client.board();
         rails.agree(said.atomic_u32(layout::RAILS), world.rank, begin.is_some())?;
         let Some(begin) = begin else {
             return Ok(None);
         };
         let map = ReachableHosts {
-            atlas: client.atlas()?,
+            atlas: client.host_table()?,
             networks: AllowedNetworks::from_environment()?,
             node: world.node,
             home: addresses::home().ok(),
@@ -61,7 +61,7 @@ impl RemoteHosts {
             board: client.board(),
             since: Mutex::default(),
         };
-        let node_of = |rank: u32| client.card(rank).host().0;
+        let node_of = |rank: u32| client.rank_block(rank).host().0;
         map.check(&(0..world.size).map(node_of).collect())?;
         let here: Vec<u32> = (0..world.size)
             .filter(|rank| node_of(*rank) == world.node)
@@ -75,8 +75,8 @@ impl RemoteHosts {
             .into_iter()
             .for_each(|own| *own = false);
         let hosts = JobHosts {
-            near: here.clone(),
-            name: map.atlas.place(world.node)?.name,
+            local_ranks: here.clone(),
+            name: map.atlas.endpoint(world.node)?.name,
         };
         let sealed = sealed()?;
         let me = Process {
@@ -111,9 +111,9 @@ impl RemoteHosts {
         rail.gather(built_in.leaving());
         rail.split_by(built_in.splitting());
         Ok(Some(Self {
-            rail,
-            near,
-            beside,
+            transport: rail,
+            local_ranks: near,
+            local_tcp: beside,
             hosts,
         }))
     }
@@ -193,7 +193,7 @@ impl ReachableHosts {
 
     /// The same with what is `added` of such addresses.
     fn place_with(&self, node: u32, added: &[NewAddress]) -> Option<HostEndpoint> {
-        let mut place = self.atlas.place(node).ok()?;
+        let mut place = self.atlas.endpoint(node).ok()?;
         let of_it = added.iter().filter(|(of, _)| *of == node);
         for (_, address) in of_it {
             if !place.addresses.contains(address) {
@@ -213,7 +213,7 @@ impl ReachableHosts {
             return Ok(());
         }
         for node in with_ranks.iter().filter(|node| **node != self.node) {
-            self.networks.limit(&mut self.atlas.place(*node)?)?;
+            self.networks.limit(&mut self.atlas.endpoint(*node)?)?;
         }
         Ok(())
     }
@@ -292,7 +292,7 @@ impl tcp::Hosts for RemoteRanks {
     }
 
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
-        let (node, port) = self.client.card(peer).host();
+        let (node, port) = self.client.rank_block(peer).host();
         let known = port != 0 && (self.joint || node != self.world.node);
         let place = known.then(|| self.map.place(node)).flatten();
         let addresses = place.map_or(Vec::new(), |place| place.addresses);
@@ -316,7 +316,7 @@ impl tcp::Hosts for RemoteRanks {
     }
 
     fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
-        let (node, port) = self.client.card(peer).host();
+        let (node, port) = self.client.rank_block(peer).host();
         if port == 0 {
             return Vec::new();
         }
@@ -355,18 +355,23 @@ impl tcp::Hosts for RemoteRanks {
     }
 
     fn is_gone(&self, peer: Peer) -> bool {
-        self.client.card(peer).state() == RankState::Gone
+        self.client.rank_block(peer).state() == RankState::Gone
     }
 
     fn ask(&self, peer: Peer, bulk: bool) {
-        self.client.have_called_by(peer, bulk);
+        self.client.request_reverse_connect(peer, bulk);
     }
 
     fn may_be_hidden(&self, peer: Peer) -> bool {
         // Who has joined may call from where nobody calls in, and may have joined a host where that
         // is so, too.
-        let node = self.client.card(peer).host().0;
-        let guest = |node: u32| self.map.atlas.place(node).is_ok_and(|place| place.guest);
+        let node = self.client.rank_block(peer).host().0;
+        let guest = |node: u32| {
+            self.map
+                .atlas
+                .endpoint(node)
+                .is_ok_and(|place| place.joined)
+        };
         guest(node) || guest(self.world.node)
     }
 
@@ -375,7 +380,7 @@ impl tcp::Hosts for RemoteRanks {
     }
 
     fn cannot_reach(&self, peer: Peer) {
-        self.client.tell_apart(peer);
+        self.client.report_unreachable(peer);
     }
 
     fn refused(&self, peer: Peer, fault: &Fault) {
@@ -398,6 +403,6 @@ impl tcp::Hosts for RemoteRanks {
             }
             fault => fault.to_string(),
         };
-        self.client.tell_refused(peer, code, &text);
+        self.client.report_refused(peer, code, &text);
     }
 }

@@ -10,7 +10,7 @@ use garonne_rails::tcp::Fabrics;
 
 use super::bulk_transports::{BulkTransports, ENV_RAILS};
 use super::shards::wished_by;
-use super::{CHECKS, ENV_BACKGROUND, ENV_CHECK, ENV_SHARDS, background_of};
+use super::{CHECKS, ENV_BACKGROUND, ENV_CHECK, ENV_SHARDS, async_progress_setting_of};
 use crate::agent::kill_after::{self, ENV_KILL_AFTER};
 use crate::agent::stall_detector::{self, ENV_DEADLOCK};
 use crate::codes;
@@ -89,7 +89,7 @@ pub fn check(name: &str, said: &OsStr) -> Result<()> {
         ENV_RAILS => BulkTransports::parse(said).map(drop),
         ENV_ENCRYPT => is_sealed(said).map(drop),
         ENV_OFI => fabrics_of(said).map(drop),
-        ENV_BACKGROUND => background_of(said).map(drop),
+        ENV_BACKGROUND => async_progress_setting_of(said).map(drop),
         ENV_RECORD => flight_recorder::is_wanted(said).map(drop),
         ENV_SHARDS => wished_by(said).map(drop),
         ENV_CHECK => checks_of(said),

@@ -126,8 +126,8 @@ impl ShardFactory {
         if let Some(loaded) = &self.loaded {
             engine.consult(loaded.clone());
         }
-        if let Some(card) = client.shard_card(number, world.rank) {
-            engine.show_in(card.tally());
+        if let Some(card) = client.shard_block(number, world.rank) {
+            engine.show_in(card.sent_totals());
             card.set_counters(engine.counters() as u64);
         }
         Ok((engine, place))

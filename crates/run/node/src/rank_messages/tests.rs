@@ -26,17 +26,17 @@ fn samples() -> Vec<ToAgent> {
         ToAgent::Get { key: String::new() },
         ToAgent::Fence,
         ToAgent::Resumed,
-        ToAgent::Call {
+        ToAgent::ReverseConnect {
             peer: 3,
             bulk: true,
         },
-        ToAgent::Apart { peer: 3 },
-        ToAgent::Drain {
+        ToAgent::Unreachable { peer: 3 },
+        ToAgent::DisableNetwork {
             network: "10.7.0.0/16".parse().unwrap(),
             drained: true,
         },
-        ToAgent::Look(Query::Records { ms: 7 }),
-        ToAgent::Refused {
+        ToAgent::Query(Query::Records { ms: 7 }),
+        ToAgent::ConnectionRefused {
             peer: 3,
             code: "G0203".into(),
             text: "é".into(),
@@ -81,14 +81,14 @@ fn messages_read_back_as_written() {
             protocol: 1,
             rank: 3,
         },
-        ToRank::Alone,
+        ToRank::Singleton,
         ToRank::Refused {
             code: "G0203".into(),
             text: "no".into(),
         },
         ToRank::Value { value: vec![] },
         ToRank::Fenced,
-        ToRank::Heard,
+        ToRank::Acknowledged,
         ToRank::Attached {
             command: "a b".into(),
             launcher: 4,
@@ -97,8 +97,8 @@ fn messages_read_back_as_written() {
             name: "heat".into(),
             started_s: 1_700_000_000,
         },
-        ToRank::Looking { node: 3 },
-        ToRank::Seen { node: 70_000 },
+        ToRank::QueryStarted { node: 3 },
+        ToRank::QueryResult { node: 70_000 },
     ] {
         assert_eq!(ToRank::decode(&message.encode()).unwrap(), message);
     }
@@ -108,10 +108,10 @@ fn messages_read_back_as_written() {
     };
     assert_eq!(LauncherMessage::decode(&link.encode()).unwrap(), link);
     let told = [
-        LauncherMessage::World,
-        LauncherMessage::Remains { rank: None },
-        LauncherMessage::Remains { rank: Some(3) },
-        LauncherMessage::Recorder {
+        LauncherMessage::NewWorld,
+        LauncherMessage::FlightRecording { rank: None },
+        LauncherMessage::FlightRecording { rank: Some(3) },
+        LauncherMessage::FlightRecorder {
             rank: 3,
             process: 7,
         },
@@ -119,7 +119,7 @@ fn messages_read_back_as_written() {
     for link in told {
         assert_eq!(LauncherMessage::decode(&link.encode()).unwrap(), link);
     }
-    let line = LauncherMessage::Line { node: 7 };
+    let line = LauncherMessage::AgentConnection { node: 7 };
     assert_eq!(LauncherMessage::decode(&line.encode()).unwrap(), line);
     assert_eq!(
         LauncherMessage::decode(&LauncherMessage::Done { code: -1 }.encode()).unwrap(),

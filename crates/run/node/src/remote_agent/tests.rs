@@ -20,7 +20,7 @@ fn heard(porch: &mut Porch) -> Option<u32> {
 #[test]
 fn who_starts_it_by_hand_is_told_what_it_is() {
     for input in [&b""[..], b"hello, who is there?"] {
-        let error = read_errand(input).unwrap_err();
+        let error = read_bootstrap(input).unwrap_err();
         assert_eq!(error.code(), codes::G0216);
         assert!(error.to_string().contains("garonne run --host"), "{error}");
     }
@@ -39,10 +39,12 @@ fn of_a_host_that_others_cannot_reach_it_is_said_what_it_has() {
             node,
             name: "up",
             port,
-            busy: Duration::ZERO,
-            sender: None,
+            busy_retry: Duration::ZERO,
+            starter: None,
         };
-        call(&house, &addresses, &whom).unwrap_err().to_string()
+        connect_to(&house, &addresses, &whom)
+            .unwrap_err()
+            .to_string()
     };
     let scoped = said(0, &["127.0.0.1", "fe80::1", "fe80::2"]);
     let whole = "the launcher's host has no address that other hosts can use: its interfaces have only link-local ones (fe80::1, fe80::2)";
@@ -80,7 +82,7 @@ fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
     // Two calls at a time.
     let house = trusted::house(secret(), [1; 16], 5);
     assert!(
-        reach(
+        connect_any(
             &house,
             &[address, address],
             (0, ConnectDeadlines::with_key())
@@ -106,7 +108,7 @@ fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
             }
         }
     });
-    let missed = reach(&house, &[address], (0, ConnectDeadlines::with_key())).unwrap_err();
+    let missed = connect_any(&house, &[address], (0, ConnectDeadlines::with_key())).unwrap_err();
     assert_eq!(missed.cut, Some(address));
     let failures = missed.tried;
     assert!(
@@ -131,10 +133,10 @@ fn who_is_kept_for_longer_than_cut_calls_are_made_again_and_then_cut_off_calls_o
     });
     let house = trusted::house(secret(), [1; 16], 5);
     let patience = ConnectDeadlines {
-        cut: Duration::ZERO,
+        reset_retry: Duration::ZERO,
         ..ConnectDeadlines::with_key()
     };
-    assert!(reach(&house, &[address], (0, patience)).is_ok());
+    assert!(connect_any(&house, &[address], (0, patience)).is_ok());
     assert_eq!(first.join().unwrap(), Some(5));
 }
 
@@ -155,16 +157,16 @@ fn who_is_not_there_yet_is_called_again_and_nobody_is_when_the_sender_has_let_go
     let house = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 5);
     let (input, sender) = rustix::pipe::pipe().unwrap();
     let patience = ConnectDeadlines {
-        cut: BUSY_WAIT,
-        missed: CALL_WAIT,
+        reset_retry: BUSY_WAIT,
+        unreachable_retry: CALL_WAIT,
         beside: false,
-        sender: Some(input.as_fd()),
+        starter: Some(input.as_fd()),
     };
-    assert!(reach(&house, &[address], (0, patience)).is_ok());
+    assert!(connect_any(&house, &[address], (0, patience)).is_ok());
     assert_eq!(first.join().unwrap(), Some(5));
 
     drop(sender);
-    let missed = reach(&house, &[free()], (0, patience)).unwrap_err();
+    let missed = connect_any(&house, &[free()], (0, patience)).unwrap_err();
     assert_eq!(missed.tried.len(), 1, "{missed:?}");
 }
 
@@ -193,8 +195,9 @@ fn who_takes_a_call_and_says_nothing_keeps_nobody_from_reaching_another() {
     let at = place.local_addr().unwrap();
     drop(place);
     let addresses = [silent.local_addr().unwrap(), at];
-    let reaching =
-        std::thread::spawn(move || reach(&house, &addresses, (0, ConnectDeadlines::with_key())));
+    let reaching = std::thread::spawn(move || {
+        connect_any(&house, &addresses, (0, ConnectDeadlines::with_key()))
+    });
     // Nobody listened at the other place when the calls began.
     let _silent = silent.accept().unwrap();
     std::thread::sleep(CUT_PAUSE);

@@ -90,7 +90,7 @@ fn seen(rank: u32) -> DetailedSnapshot {
 
 /// What two ranks show, one of them with all that there may be.
 pub fn some() -> Vec<DetailedSnapshot> {
-    vec![seen(0), DetailedSnapshot::unseen(7)]
+    vec![seen(0), DetailedSnapshot::unavailable(7)]
 }
 
 #[test]

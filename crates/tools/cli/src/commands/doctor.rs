@@ -293,7 +293,7 @@ fn cores() -> Finding {
 }
 
 fn taken() -> Finding {
-    let taken = cpu_claims::taken(None);
+    let taken = cpu_claims::claimed(None);
     match taken.is_empty() {
         true => finding(
             "other jobs",

@@ -115,7 +115,7 @@ pub fn running() -> Running {
 fn visits(names: &[AgentSocketName]) -> Vec<Option<garonne_node::error::Result<QueryClient>>> {
     std::thread::scope(|scope| {
         let ask = |name| {
-            std::thread::Builder::new().spawn_scoped(scope, move || query_client::visit(name))
+            std::thread::Builder::new().spawn_scoped(scope, move || query_client::attach(name))
         };
         let asked: Vec<_> = names.iter().map(ask).collect();
         let answer = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| {
@@ -183,7 +183,7 @@ pub fn choose(wanted: Option<&Wanted>, line: &str) -> Result<QueryClient, String
 fn of_launcher(pid: u32) -> Option<QueryClient> {
     let jobs = agent_discovery::jobs();
     let of = jobs.iter().filter(|name| name.launcher() == Some(pid));
-    of.filter_map(|name| query_client::visit(name).ok()).next()
+    of.filter_map(|name| query_client::attach(name).ok()).next()
 }
 
 /// The one there is; else whether there are several.
@@ -248,7 +248,7 @@ pub fn ranks(visit: &QueryClient) -> Vec<RankSnapshot> {
             process,
             cpu_seconds: cpu_seconds.unwrap_or(0.0),
             wait: card.wait().filter(|wait| wait.since_ns != 0),
-            book: card.book(),
+            book: card.wait_report(),
             sent_messages: sent.messages,
             sent_bytes: sent.bytes,
             unexpected: sent.unexpected,

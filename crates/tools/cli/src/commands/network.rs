@@ -97,12 +97,12 @@ fn go(args: &Args) -> Result<i32, String> {
     let failed = |error: garonne_node::Error| error.to_string();
     let nobody = format!("no host of the job has an address in {network}");
     if drained {
-        let places = query_client::places(&job).map_err(failed)?;
+        let places = query_client::host_endpoints(&job).map_err(failed)?;
         if !query_client::is_on(&places, &network) {
             return Err(nobody);
         }
     }
-    query_client::drain(&job.name, network, drained).map_err(failed)?;
+    query_client::disable_network(&job.name, network, drained).map_err(failed)?;
     if !drained && !query_client::gets_network(&job, &network).map_err(failed)? {
         return Err(nobody);
     }
@@ -154,8 +154,8 @@ fn links(shape: &WorldShape, board: &Segment) -> Vec<Seen> {
     let mut links: Vec<Seen> = Vec::new();
     for rank in 0..shape.size {
         let card = RankBlock::of(board, rank);
-        if card.host().0 == shape.node && card.pid() != 0 && card.links() != 0 {
-            let table = rank::memory_of(card.pid(), card.links(), shown::SHOWN_BYTES);
+        if card.host().0 == shape.node && card.pid() != 0 && card.remote_links() != 0 {
+            let table = rank::memory_of(card.pid(), card.remote_links(), shown::SHOWN_BYTES);
             links.extend(shown::read_shown(&table.unwrap_or_default()));
         }
     }

@@ -288,7 +288,7 @@ mod tests {
     fn the_state_of_a_job_is_that_of_its_ranks() {
         let of = |states: &[RankState]| {
             let rank = |(rank, state): (u32, &RankState)| {
-                let mut seen = DetailedSnapshot::unseen(rank);
+                let mut seen = DetailedSnapshot::unavailable(rank);
                 seen.rank.state = *state;
                 Shown {
                     seen,

@@ -64,9 +64,9 @@ pub fn show(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<i
 /// # Errors
 /// The agent of this host does not answer: a line for the user.
 pub fn ask(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<Said, String> {
-    let around = query_client::around(
+    let around = query_client::query_all_hosts(
         &visit.name,
-        Query::Page(page, OutputFormat::json_if(as_json)),
+        Query::Command(page, OutputFormat::json_if(as_json)),
     );
     let around = around.map_err(|error| error.to_string())?;
     let asked: BTreeSet<u32> = match page {

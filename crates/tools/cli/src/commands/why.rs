@@ -151,8 +151,8 @@ pub fn paces_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     let mut rows = Vec::new();
     for to in 0..shape.size {
         let card = RankBlock::of(board, to);
-        let table = (card.paces() != 0 && card.pid() != 0)
-            .then(|| rank::memory_of(card.pid(), card.paces(), paces::SHOWN_BYTES))
+        let table = (card.protocol_tuner() != 0 && card.pid() != 0)
+            .then(|| rank::memory_of(card.pid(), card.protocol_tuner(), paces::SHOWN_BYTES))
             .flatten();
         for (from, lengths) in paces::read_shown(&table.unwrap_or_default()) {
             rows.extend(
@@ -229,7 +229,7 @@ pub fn background_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 
     let near = |rank: &u32| shape.nodes < 2 || RankBlock::of(board, *rank).host().0 == shape.node;
     let ranks: Vec<_> = (0..shape.size)
         .filter(near)
-        .map(|rank| (rank, RankBlock::of(board, rank).background()))
+        .map(|rank| (rank, RankBlock::of(board, rank).async_progress()))
         .collect();
     if as_json {
         let row = |(rank, (state, turns)): &(u32, (AsyncProgressState, u32))| json!({ "rank": rank, "advances": !matches!(state, AsyncProgressState::Off | AsyncProgressState::Refused(_)), "because": because(*state), "turns": turns });
@@ -270,8 +270,8 @@ fn because(state: AsyncProgressState) -> String {
 fn binding(ranks: u32, as_json: bool) -> i32 {
     let machine = Machine::discover();
     let quota = quota::cpu_milli().map(|milli| f64::from(milli) / 1000.0);
-    let taken = cpu_claims::taken(None);
-    let placed = cpu_claims::place(ranks, &Policy::default());
+    let taken = cpu_claims::claimed(None);
+    let placed = cpu_claims::place_ranks(ranks, &Policy::default());
     let sets: Vec<String> = placed.sets.iter().map(ToString::to_string).collect();
     if as_json {
         return super::print_json(&json!({

@@ -96,7 +96,7 @@ pub fn show(
         return super::fail(&text);
     }
     // Without them all look as if they came straight from their hosts.
-    let places = query_client::places(visit).unwrap_or_default();
+    let places = query_client::host_endpoints(visit).unwrap_or_default();
     let gates = gates((shape, board), &places, rank);
     match as_json {
         true => super::print_json(
@@ -131,15 +131,15 @@ fn way_by_address(places: &[HostEndpoint], (own, peer): (u32, u32), other: IpAdd
 
 fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank: u32) -> Gates {
     let card = RankBlock::of(board, rank);
-    let followed = card.followed();
+    let followed = card.strategy();
     let table = |address: u64, len: usize| {
         let table = (address != 0).then(|| rank::memory_of(card.pid(), address, len));
         table.flatten().unwrap_or_default()
     };
-    let links = table(card.links(), shown::SHOWN_BYTES);
+    let links = table(card.remote_links(), shown::SHOWN_BYTES);
     let (no_fabric, sealed) = (shown::read_unused(&links), shown::read_sealed(&links));
     let links = watched(shown::read_shown(&links), || {
-        shown::read_shown(&table(card.links(), shown::SHOWN_BYTES))
+        shown::read_shown(&table(card.remote_links(), shown::SHOWN_BYTES))
     });
     let ways = relay_routes::read(board);
     let passage = |seen: &Seen, node: u32| {
@@ -157,7 +157,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
         followed.map_or(0, ActiveStrategy::answers),
         counts_bytes(shape.size),
     );
-    let paces = paces::read_shown(&table(card.paces(), paces::SHOWN_BYTES));
+    let paces = paces::read_shown(&table(card.protocol_tuner(), paces::SHOWN_BYTES));
     let of = |peer: u32| {
         let node = RankBlock::of(board, peer).host().0;
         let over = match node == shape.node {

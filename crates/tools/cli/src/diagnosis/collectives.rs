@@ -339,7 +339,7 @@ mod tests {
     /// A rank of four that has entered so many blocking collectives of communicator 1, and waits in
     /// one of them.
     fn shown(rank: u32, entered: u32, wait: Option<(i32, u64)>) -> Shown {
-        let mut seen = DetailedSnapshot::unseen(rank);
+        let mut seen = DetailedSnapshot::unavailable(rank);
         seen.rank.state = RankState::Running;
         seen.rank.process = Some('S');
         seen.rank.wait = wait.map(|(tag, comm)| WaitInfo {

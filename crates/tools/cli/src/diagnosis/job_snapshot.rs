@@ -44,15 +44,15 @@ pub fn gather(visit: &QueryClient) -> Gathered {
     if visit.hosts.len() < 2 {
         return alone(rank_waits::look(visit));
     }
-    let see = || rank_waits::look(visit);
-    let (of_rank, own, first) = match round(visit, None, (Query::Standing, see)) {
+    let see = || standing::look(visit);
+    let (of_rank, own, first) = match round(visit, None, (Query::State, see)) {
         Ok(round) => round,
         // The agent of this host is of another version, or stopped meanwhile.
         Err(why) => return own_alone(visit, &why),
     };
     let answered = first.iter().filter(|(_, answer)| answer.is_ok());
     let answered: BTreeSet<u32> = answered.map(|(node, _)| *node).collect();
-    let (own_again, mut second) = match round(visit, Some(&answered), (Query::Standing, see)) {
+    let (own_again, mut second) = match round(visit, Some(&answered), (Query::State, see)) {
         Ok((_, (_, own_again), second)) => (own_again, second),
         Err(why) => return own_alone(visit, &why),
     };
@@ -133,7 +133,8 @@ fn round(
     only: Option<&BTreeSet<u32>>,
     (wish, look): (Query, impl Fn() -> Vec<DetailedSnapshot>),
 ) -> Result<Round, String> {
-    let around = query_client::around(&visit.name, wish).map_err(|error| error.to_string())?;
+    let around =
+        query_client::query_all_hosts(&visit.name, wish).map_err(|error| error.to_string())?;
     let of_rank = around.of_rank.clone();
     let own = around.own;
     let asked = match only {
@@ -217,7 +218,7 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> G
         all.push(Shown {
             seen: known
                 .remove(&rank)
-                .unwrap_or_else(|| DetailedSnapshot::unseen(rank)),
+                .unwrap_or_else(|| DetailedSnapshot::unavailable(rank)),
             host: Some(Rc::clone(host)),
             silent,
         });
@@ -253,19 +254,19 @@ pub fn silent_as_json(host: &Silent) -> serde_json::Value {
 /// `garonne agent --look JOB WISH`: what the ranks of this host show, for the agent that runs this.
 pub fn look_for_agent(job: &str, wish: &str) -> i32 {
     let (Ok(visit), Some(wish)) = (
-        query_client::visit(&AgentSocketName(job.to_owned())),
+        query_client::attach(&AgentSocketName(job.to_owned())),
         Query::of_word(wish),
     ) else {
         return 1;
     };
     let seen = match wish {
-        Query::Standing => rank_waits::look(&visit),
-        Query::Load => rank_usage::with_waits(&visit),
-        Query::Records { ms } => return remote_recording::record_for_agent(&visit, ms),
-        Query::All => return remote_recording::record_all_for_agent(visit),
-        Query::Page(page, form) => return remote_command::say_for_agent(&visit, page, form),
+        Query::State => standing::look(&visit),
+        Query::Load => loads::with_waits(&visit),
+        Query::Records { ms } => return distant::record_for_agent(&visit, ms),
+        Query::All => return distant::record_all_for_agent(visit),
+        Query::Command(page, form) => return elsewhere::say_for_agent(&visit, page, form),
         // These no program looks for.
-        Query::Clock | Query::NoMore => return 1,
+        Query::Clock | Query::Cancel => return 1,
     };
     let bytes = garonne_node::snapshot::encode(&seen);
     i32::from(std::io::stdout().write_all(&bytes).is_err())
@@ -287,7 +288,7 @@ mod tests {
     fn receives(rank: u32, from: u32, since_ns: u64) -> DetailedSnapshot {
         let call = (1..).find(|number| call_names::name(*number) == Some("MPI_Recv"));
         let call = call.expect("there is such a call");
-        let mut seen = DetailedSnapshot::unseen(rank);
+        let mut seen = DetailedSnapshot::unavailable(rank);
         seen.rank.state = RankState::Running;
         seen.rank.process = Some('S');
         seen.rank.wait = Some(WaitInfo {

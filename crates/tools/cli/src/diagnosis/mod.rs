@@ -255,7 +255,7 @@ impl Diagnosis {
 /// `garonne agent --verdict JOB CAUSE`: what the job hangs on, in words, for the agent that runs
 /// this. Nothing where it hangs on nothing.
 pub fn verdict_for_agent(job: &str, cause: &str) -> i32 {
-    let Ok(visit) = query_client::visit(&AgentSocketName(job.to_owned())) else {
+    let Ok(visit) = query_client::attach(&AgentSocketName(job.to_owned())) else {
         return 1;
     };
     let found = match cause {

@@ -83,7 +83,7 @@ fn has_asked(visit: &QueryClient, rank: &RankSnapshot, polls: &PollReport) -> bo
     let Some((shape, board)) = &visit.world else {
         return false;
     };
-    let latest = last_calls::latest(board, shape, rank.rank);
+    let latest = last_calls::latest_call(board, shape, rank.rank);
     let is_latest = |site: u64| latest.iter().any(|(known, _)| *known == site);
     polls.asks.iter().any(|ask| is_latest(ask.site))
 }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     fn words(asks: Vec<PolledOperation>) -> String {
-        let mut seen = DetailedSnapshot::unseen(0);
+        let mut seen = DetailedSnapshot::unavailable(0);
         seen.polls = vec![PollingThread {
             looks: 1_005_000,
             for_ns: 5,

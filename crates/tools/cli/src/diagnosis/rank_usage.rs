@@ -26,7 +26,7 @@ const MOMENT: Duration = Duration::from_millis(50);
 pub fn used(visit: &QueryClient) -> Vec<DetailedSnapshot> {
     let seen = |rank: RankSnapshot| DetailedSnapshot {
         rank: RankSnapshot { wait: None, ..rank },
-        ..DetailedSnapshot::unseen(0)
+        ..DetailedSnapshot::unavailable(0)
     };
     job_lookup::ranks(visit).into_iter().map(seen).collect()
 }
@@ -58,7 +58,7 @@ pub fn with_waits(visit: &QueryClient) -> Vec<DetailedSnapshot> {
             waited_ns: rank.wait.map_or(0, |wait| waited_ns(&wait)),
             moves,
             rank,
-            ..DetailedSnapshot::unseen(0)
+            ..DetailedSnapshot::unavailable(0)
         }
     })
     .collect()
@@ -99,7 +99,7 @@ fn read(visit: &QueryClient) -> Vec<Reading> {
         let marks = Marks {
             sent: rank.sent_messages,
             received: sent_counters::of(board, shape, rank.rank).received,
-            calls: last_calls::latest(board, shape, rank.rank),
+            calls: last_calls::latest_call(board, shape, rank.rank),
             collectives: book.as_ref().map_or_else(Vec::new, entered_so_far),
         };
         Reading { rank, marks, book }

@@ -112,7 +112,7 @@ fn name_call(visit: &QueryClient, seen: &mut DetailedSnapshot) {
         return;
     };
     if wait.call == 0
-        && let [(site, Some(call))] = *last_calls::latest(board, shape, seen.rank.rank)
+        && let [(site, Some(call))] = *last_calls::latest_call(board, shape, seen.rank.rank)
     {
         (wait.call, wait.site) = (call.into(), site);
         seen.place = Resolver::default().describe(seen.rank.pid, "", site).into();
@@ -617,14 +617,14 @@ mod tests {
                     since_ns,
                     ..WaitInfo::default()
                 }),
-                ..DetailedSnapshot::unseen(rank).rank
+                ..DetailedSnapshot::unavailable(rank).rank
             };
             (0..).zip(looked).map(rank).collect()
         };
         let read = |ranks: Vec<RankSnapshot>| {
             let seen = |rank: RankSnapshot| DetailedSnapshot {
                 rank: rank.clone(),
-                ..DetailedSnapshot::unseen(rank.rank)
+                ..DetailedSnapshot::unavailable(rank.rank)
             };
             ranks.into_iter().map(seen).collect()
         };

@@ -56,7 +56,7 @@ mod tests {
     use garonne_node::snapshot::DetailedSnapshot;
 
     fn shown(wait: Option<WaitInfo>) -> Shown {
-        let mut seen = DetailedSnapshot::unseen(0);
+        let mut seen = DetailedSnapshot::unavailable(0);
         (seen.rank.state, seen.rank.process, seen.rank.wait) =
             (RankState::Running, Some('S'), wait);
         Shown {

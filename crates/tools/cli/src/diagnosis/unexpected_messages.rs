@@ -22,7 +22,8 @@ const TOLD: usize = 4;
 pub fn sender(visit: &QueryClient, to: u32, message: &Kept) -> Option<(u32, u64)> {
     let (shape, board) = visit.world.as_ref()?;
     let card = (message.peer < shape.size).then(|| RankBlock::of(board, message.peer))?;
-    if card.pid() == 0 || card.events() == 0 || (shape.nodes > 1 && card.host().0 != shape.node) {
+    if card.pid() == 0 || card.event_ring() == 0 || (shape.nodes > 1 && card.host().0 != shape.node)
+    {
         return None;
     }
     let sent = Sent {
@@ -33,7 +34,7 @@ pub fn sender(visit: &QueryClient, to: u32, message: &Kept) -> Option<(u32, u64)
         len: message.bytes,
     };
     let read = |address, len| memory_of(card.pid(), address, len);
-    let origins = events::senders(card.events(), &sent, read)?;
+    let origins = event::senders(card.event_ring(), &sent, read)?;
     // Of several callers it may be any.
     match origins.as_slice() {
         [origin] => Some((card.pid(), origin.site)),
@@ -48,7 +49,7 @@ pub fn takers(visit: &QueryClient, rank: u32, operations: &[Pending]) -> Vec<u64
         return Vec::new();
     };
     let card = (rank < shape.size).then(|| RankBlock::of(board, rank));
-    let Some(card) = card.filter(|card| card.pid() != 0 && card.events() != 0) else {
+    let Some(card) = card.filter(|card| card.pid() != 0 && card.event_ring() != 0) else {
         return Vec::new();
     };
     let memory = OnceCell::new();
@@ -60,7 +61,7 @@ pub fn takers(visit: &QueryClient, rank: u32, operations: &[Pending]) -> Vec<u64
     let taker = |wanted: &Pending| {
         let peer = wanted.peer.filter(|_| asks(wanted))?;
         let (_, origin) =
-            events::taken_from_any(card.events(), (peer, wanted.context, wanted.tag), read)?;
+            event::taken_from_any(card.event_ring(), (peer, wanted.context, wanted.tag), read)?;
         Some(origin.site)
     };
     let sites: Vec<u64> = operations.iter().map(|it| taker(it).unwrap_or(0)).collect();
@@ -190,7 +191,7 @@ mod tests {
             tag,
             bytes: 4,
         };
-        let mut seen = DetailedSnapshot::unseen(1);
+        let mut seen = DetailedSnapshot::unavailable(1);
         seen.rank.wait = Some(WaitInfo::default());
         seen.operations = Some(PendingOperations {
             list: vec![receive],

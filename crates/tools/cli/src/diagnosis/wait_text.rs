@@ -196,7 +196,7 @@ mod tests {
             operation("MPI_Sendrecv", 1, 6),
             operation("MPI_Irecv", 1, 7),
         ];
-        let mut seen = DetailedSnapshot::unseen(0);
+        let mut seen = DetailedSnapshot::unavailable(0);
         seen.operations = Some(PendingOperations {
             list,
             threads: true,

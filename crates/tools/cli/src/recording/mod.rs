@@ -374,7 +374,7 @@ impl Recording {
     /// Whether no rank can record anything any more.
     pub fn is_over(&self) -> bool {
         let ended = |world: &World, rank| {
-            let card = world.traced.card(rank);
+            let card = world.traced.rank_block(rank);
             // Who has not come to MPI yet may come, unless the job ends.
             let to_come = || card.pid() == 0 && !world.traced.is_ending();
             let alive = || {

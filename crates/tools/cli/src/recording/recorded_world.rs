@@ -63,7 +63,7 @@ impl World {
 
     /// Whether a rank is dead, once.
     pub fn has_newly_died(&mut self, rank: u32) -> bool {
-        let is_dead = self.traced.card(rank).state() == RankState::Gone;
+        let is_dead = self.traced.rank_block(rank).state() == RankState::Gone;
         self.ranks
             .get_mut(rank as usize)
             .is_some_and(|known| !std::mem::replace(&mut known.has_died, is_dead) && is_dead)
@@ -76,13 +76,13 @@ impl World {
             // A rank that never came to MPI is not in the file.
             Taken::Died(_) if !self.ranks[rank as usize].has_spoken => return,
             Taken::Died(at_ns) => {
-                let process = self.traced.card(rank).pid();
+                let process = self.traced.rank_block(rank).pid();
                 return tell(&self.seen(rank, (process, *at_ns), What::Died));
             }
             Taken::Record(record) => record,
         };
-        let card = self.traced.card(rank);
-        let background = known(card.background().0);
+        let card = self.traced.rank_block(rank);
+        let background = known(card.async_progress().0);
         let known = &mut self.ranks[rank as usize];
         known.has_spoken = true;
         if std::mem::replace(&mut known.background, background) != background {
@@ -100,7 +100,7 @@ impl World {
     /// nothing.
     pub fn show_waits(&mut self, begun_ns: u64, tell: &mut impl FnMut(&Seen)) {
         for rank in self.near() {
-            let card = self.traced.card(rank);
+            let card = self.traced.rank_block(rank);
             let waits = self.traced.waits(rank);
             let Some((wait, call, site)) = waits.filter(|(wait, ..)| wait.since_ns < begun_ns)
             else {
@@ -114,7 +114,7 @@ impl World {
             // The track of the thread that the process began with, since a wait does not say whose
             // it is.
             let at = (card.pid(), begun_ns);
-            for part in names(card.pid(), card.book()) {
+            for part in names(card.pid(), card.wait_report()) {
                 self.decoder.decode(rank, &part);
             }
             let entered = self.decoder.entered(rank, call, site);
@@ -137,7 +137,7 @@ impl World {
     }
 
     fn meet(&mut self, rank: u32) {
-        let pid = self.traced.card(rank).pid();
+        let pid = self.traced.rank_block(rank).pid();
         let traced = &self.traced;
         self.decoder
             .names()
@@ -162,7 +162,7 @@ fn names(process: u32, book: u64) -> Vec<Record> {
 /// The ranks of a world that run on this host.
 pub fn near(world: &TraceReader) -> Vec<u32> {
     let shape = *world.shape();
-    let is_near = |rank: &u32| shape.nodes == 1 || world.card(*rank).host().0 == shape.node;
+    let is_near = |rank: &u32| shape.nodes == 1 || world.rank_block(*rank).host().0 == shape.node;
     (0..shape.size).filter(is_near).collect()
 }
 

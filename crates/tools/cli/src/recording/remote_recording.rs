@@ -67,7 +67,7 @@ fn clocks(job: &AgentSocketName, rounds: usize, of: impl Fn(&u32) -> bool) -> BT
     let mut slow = 0;
     for _ in 0..rounds {
         let asked_ns = now_ns();
-        let Ok(around) = query_client::around(job, Query::Clock) else {
+        let Ok(around) = query_client::query_all_hosts(job, Query::Clock) else {
             break;
         };
         let mut left = around.others();
@@ -198,7 +198,8 @@ impl Distant {
     fn wishing(visit: &QueryClient, wish: Query) -> Result<Self, String> {
         let job = visit.name.clone();
         let clocks = clocks(&job, CLOCK_ROUNDS, |_| true);
-        let around = query_client::around(&job, wish).map_err(|error| error.to_string())?;
+        let around =
+            query_client::query_all_hosts(&job, wish).map_err(|error| error.to_string())?;
         let name = |node: u32| {
             let name = visit.hosts.get(node as usize).cloned();
             name.unwrap_or_else(|| format!("host {node}"))
@@ -376,7 +377,7 @@ pub fn record_all_for_agent(mut visit: QueryClient) -> i32 {
             return 1;
         }
         std::thread::sleep(WORLD_LOOK);
-        visit = match query_client::visit(&visit.name) {
+        visit = match query_client::attach(&visit.name) {
             Ok(visit) => visit,
             Err(_) => return 1,
         };

@@ -158,7 +158,7 @@ pub fn gather(
         );
         super::USAGE
     })?;
-    let waited = room.wait();
+    let waited = room.wait_for_hosts();
     // The key is worth nothing any more.
     drop(shown);
     let company = match waited.map_err(failed)? {

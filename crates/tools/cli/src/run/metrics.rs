@@ -313,7 +313,7 @@ mod tests {
 
     fn ranks(count: u32, hosts: u32) -> Vec<Shown> {
         let rank = |rank: u32| {
-            let mut seen = DetailedSnapshot::unseen(rank);
+            let mut seen = DetailedSnapshot::unavailable(rank);
             seen.rank.state = RankState::Running;
             (seen.rank.sent_messages, seen.rank.sent_bytes) = (u64::from(rank), 10);
             Shown {

@@ -34,7 +34,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use garonne_node::job::{Job, TagColour};
-use garonne_node::local_host::are_own as own_names;
+use garonne_node::local_host::which_are_local as own_names;
 use garonne_node::node_map::{NodeMap, listed};
 use garonne_node::{agent_tree, bounded_read, codes, cpu_claims, limits, rank_slots, remote_agent};
 use garonne_topology::{machine, quota};
@@ -226,7 +226,7 @@ fn start(order: Order) -> i32 {
         return USAGE;
     }
     let placed = match rank_slots::place(&job, &here) {
-        None => cpu_claims::place(here.len() as u32, &policy),
+        None => cpu_claims::place_ranks(here.len() as u32, &policy),
         Some(Ok(placed)) => placed,
         Some(Err(error)) => {
             errln!("{error}");
