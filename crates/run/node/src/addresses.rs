@@ -20,8 +20,8 @@ pub fn own() -> Vec<IpAddr> {
     offered(&interfaces().unwrap_or_default())
 }
 
-/// The same for agents of other hosts that are to call here. Of a host that others cannot reach at
-/// all its link-local addresses are with them, for whoever is to be told: nobody calls them.
+/// Returns the addresses at which agents of other hosts call this host. A host that others cannot
+/// reach at all lists its link-local addresses, too: nobody calls them, and they are for messages.
 pub(crate) fn to_call() -> Vec<IpAddr> {
     named_to_callers(&interfaces().unwrap_or_default())
 }
@@ -205,9 +205,9 @@ pub fn common(place: &HostEndpoint, home: Option<u64>, own: &[Interface]) -> Vec
     found.into_iter().map(|common| common.there).collect()
 }
 
-/// What [`common`] says of the beginning, and behind it the networks in common since then, so that
-/// none changes its place: by when the later of both ends was found, as `since` says of an address
-/// (of the node that it is told, this one or the other).
+/// Returns the networks of [`common`] as they were at the beginning, and behind them the networks
+/// in common since then, so that none changes its place: by when the later of both ends was found,
+/// as `since` says of an address (of the node that it is told, this one or the other).
 pub fn common_since(
     (before, now): (&HostEndpoint, &HostEndpoint),
     home: Option<u64>,
@@ -231,7 +231,7 @@ pub fn common_since(
         .collect()
 }
 
-/// One of two hosts, seen from one of them.
+/// Which of two hosts is meant, seen from one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhichHost {
     /// The one that asks.

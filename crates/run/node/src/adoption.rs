@@ -33,12 +33,12 @@ use crate::{cpu_claims, job_name, process_tree};
 
 pub use crate::launchers::key_file::ENV_KEY;
 
-/// Whom an agent is to adopt.
+/// The request of a rank to an agent that it has started: which ranks to adopt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdoptionRequest {
     /// Name of their launcher.
     pub launcher: String,
-    /// What they run, for tools.
+    /// Program that the ranks run, for tools.
     pub program: String,
     /// A process above them.
     pub parent: u32,
@@ -50,28 +50,28 @@ pub(crate) struct AdoptionRequest {
     pub of_rank: Vec<u32>,
 }
 
-/// Where the agent of a host is.
+/// The address of a host's agent, as its ranks use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AgentLocation {
     /// By what name its ranks find it.
     pub name: AgentSocketName,
     /// Identity of its network, which its ranks must share.
     pub network_id: u64,
-    /// What admits to it.
+    /// Secret that admits to the agent.
     pub secret: RegistrationSecret,
 }
 
-/// Where an agent takes the calls of those that report to it.
+/// The address at which an agent accepts its child agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChildListener {
-    /// Where it listens.
+    /// Port of the listener.
     pub port: u16,
-    /// Its addresses.
+    /// Addresses of the host.
     pub addresses: Vec<IpAddr>,
 }
 
-/// What makes the job one, and where its first agent is; as an agent is told it, where the one is
-/// that it reports to.
+/// Identity of the job and address of its root agent. An agent is told it with the address of its
+/// parent instead.
 #[derive(Clone, Debug)]
 pub(crate) struct RootAgent {
     /// Version of its library.
@@ -82,9 +82,9 @@ pub(crate) struct RootAgent {
     pub secret: Option<Secret>,
     /// How many agents report to one.
     pub fan_out: u32,
-    /// Where it listens.
+    /// Port of the listener.
     pub port: u16,
-    /// Its addresses.
+    /// Addresses of the host.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -269,9 +269,9 @@ impl RootAgent {
 pub(crate) struct StartedAgent {
     socket: OwnedFd,
     pub location: AgentLocation,
-    /// If it is the first.
+    /// The job's identity, if this agent is the root.
     pub root_agent: Option<RootAgent>,
-    /// If others report to it, but it is not the first.
+    /// Listener for child agents, if there are any and this agent is not the root.
     pub child_listener: Option<ChildListener>,
 }
 
@@ -330,7 +330,7 @@ pub(crate) fn start(adoption: &AdoptionRequest) -> Result<StartedAgent> {
     })
 }
 
-/// One message, which must come soon.
+/// Receives one message, which must come within [`AGENT_START_WAIT`].
 fn receive(line: &OwnedFd, missing: &str) -> Result<Vec<u8>> {
     let limit = sys::timespec(AGENT_START_WAIT);
     let mut fds = [PollFd::new(line, PollFlags::IN)];

@@ -11,7 +11,7 @@ use crate::limits::SEATS_MAX;
 use crate::node_map::NodeMap;
 use crate::rank_messages::malformed;
 
-/// See the module's paragraph.
+/// Nodes at and below an agent that have checked in, and what the parent was told of them.
 #[derive(Clone, Debug)]
 pub struct AgentCheckin {
     tree: AgentTree,
@@ -31,7 +31,7 @@ impl AgentCheckin {
         }
     }
 
-    /// Those of a node that reports here, or of this one, are ready.
+    /// Records the nodes that a child reports as ready, or this node.
     ///
     /// # Errors
     /// It speaks for others than those below it, or twice of one.
@@ -71,8 +71,8 @@ impl AgentCheckin {
         self.seats.len()
     }
 
-    /// What is to be said above, in messages of at most [`SEATS_MAX`] hosts: once, when all are
-    /// ready.
+    /// Returns what is to be reported to the parent, once all are ready: messages of at most
+    /// [`SEATS_MAX`] hosts.
     pub fn unreported(&mut self) -> Vec<Vec<NodeEndpoints>> {
         if self.told || !self.is_complete() {
             return Vec::new();

@@ -21,13 +21,14 @@ use crate::sys;
 pub const ENV_FD: &str = "GARONNE_FD";
 /// Abstract name of the agent's socket.
 pub const ENV_AGENT: &str = "GARONNE_AGENT";
-/// What admits to the job, 32 hexadecimal digits.
+/// Variable with the secret that admits to the job, 32 hexadecimal digits.
 pub const ENV_JOB: &str = "GARONNE_JOB";
 /// Rank of the process.
 pub const ENV_RANK: &str = "GARONNE_RANK";
 /// Number of ranks.
 pub const ENV_SIZE: &str = "GARONNE_SIZE";
-/// Which of the job's programs this is, and how many ranks run it: `index:ranks`.
+/// Variable with the number of the process's program in the job, and how many ranks run it:
+/// `index:ranks`.
 pub const ENV_PROGRAM: &str = "GARONNE_PROGRAM";
 /// The CPUs on which the helper of a bound rank may run, as a list.
 pub const ENV_HELPERS: &str = "GARONNE_HELPERS";
@@ -122,17 +123,17 @@ pub(crate) fn bind(name: &AgentSocketName) -> Result<(OwnedFd, OwnedFd)> {
     Ok((listener.into(), shared.into()))
 }
 
-/// Which of the job's programs a process runs.
+/// Number of the program that a process runs, among those of its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramPosition {
-    /// Its place on the command line, from 0 (`MPI_APPNUM`).
+    /// Place of the program on the command line, from 0 (`MPI_APPNUM`).
     pub index: i32,
     /// Ranks that run it (`maxprocs`).
     pub ranks: u32,
 }
 
 impl ProgramPosition {
-    /// What the environment says; `None` outside a job, or if it is damaged: nothing depends on it.
+    /// Reads the environment; `None` outside a job, or if it is damaged: nothing depends on it.
     pub fn from_env() -> Option<Self> {
         std::env::var_os(ENV_AGENT)?;
         Self::parse(&std::env::var(ENV_PROGRAM).ok()?)
@@ -154,10 +155,10 @@ impl std::fmt::Display for ProgramPosition {
     }
 }
 
-/// What the environment says about the job.
+/// How a process finds its agent, from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobEnvironment {
-    /// What admits to the job.
+    /// Secret that admits to the job.
     pub admission: RegistrationSecret,
     /// Rank of this process.
     pub rank: u32,

@@ -38,7 +38,7 @@ use crate::rank_messages::{MessageReader, MessageWriter, malformed, network, put
 use crate::reachability::InterfaceAddress;
 use ipnet::IpNet;
 
-/// What an agent that is started on another host is told first, on its standard input.
+/// The first message to an agent that is started on another host, on its standard input.
 #[derive(Clone, Debug)]
 pub struct AgentBootstrap {
     /// The job.
@@ -53,13 +53,13 @@ pub struct AgentBootstrap {
     pub parent: u32,
     /// The name of that one's host.
     pub parent_name: String,
-    /// Where that one's agent listens.
+    /// Port at which the parent listens.
     pub port: u16,
-    /// Its addresses, all that it has.
+    /// All addresses of the parent's host.
     pub addresses: Vec<IpAddr>,
 }
 
-/// Which of a rank's two streams.
+/// An output stream of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputStream {
     /// Standard output.
@@ -71,7 +71,7 @@ pub enum OutputStream {
 /// From the first agent to another, passed on by those between them.
 #[derive(Clone, Debug)]
 pub enum AgentCommand {
-    /// What is to be run.
+    /// The job that is to be run.
     Job(Box<Job>),
     /// Some of the hosts, in the order of nodes: all of them come before
     /// [`AgentCommand::StartRanks`].
@@ -84,18 +84,18 @@ pub enum AgentCommand {
     Signal(i32),
     /// The job has failed: ranks are to end.
     End {
-        /// They may do so by themselves for a while first.
+        /// Ranks may end by themselves for a while first.
         patient: bool,
         /// The job's exit code.
         code: i32,
     },
     /// All ranks of all hosts have ended.
     Finish,
-    /// So many more bytes of a stream are wanted.
+    /// Credit for so many more bytes of a stream.
     StreamCredit(u32, OutputStream, u32),
     /// Standard input for the rank that reads it; empty: its end.
     Input(Vec<u8>),
-    /// These ranks, of other nodes, have ended well.
+    /// Ranks of other nodes that have ended well.
     Ended(Vec<u32>),
     /// A rank of that node is to call another.
     ReverseConnect(ReverseConnectRequest),
@@ -114,11 +114,11 @@ pub enum AgentCommand {
     TryRendezvous(RendezvousPoint),
     /// All but that node are to say what their ranks show of this.
     Query(QueryId, Query),
-    /// What each host has is to be told: a network is to be left alone.
+    /// All agents are to report their addresses: a network is to be disabled.
     ReportAddresses(u32),
-    /// What became of that, for who has asked at that node; without a word: what was asked for.
+    /// Result of a drain request, for the tool that asked at that node; an empty text is success.
     DrainResult(u32, String),
-    /// What the ranks of that node show, for who has asked at the one that gets this.
+    /// Answer of that node to a query, for the tool that asked at the receiver.
     QueryResult(u32, QueryId, Vec<u8>),
     /// Nothing; the line is alive.
     Ping,
@@ -129,7 +129,7 @@ pub enum AgentCommand {
 pub enum AgentReport {
     /// Some of those at and below a node, all of which know the job and can start their ranks.
     Ready(Vec<NodeEndpoints>),
-    /// Those that are to report to a node can call it at this port of these addresses.
+    /// Child agents can connect at this port of these addresses.
     Listening(u16, Vec<IpAddr>),
     /// A report of a node below.
     FromNode(u32, Vec<u8>),
@@ -137,25 +137,24 @@ pub enum AgentReport {
     Output(u32, OutputStream, Vec<u8>),
     /// Something failed that ends the job, with the rank's last words, if it was one.
     Failed {
-        /// Which rank it was.
+        /// Rank that failed.
         rank: Option<u32>,
         /// Exit code of the job.
         code: i32,
-        /// It had finalized MPI.
+        /// The rank had finalized MPI.
         finalized: bool,
-        /// What it left to be printed.
+        /// Last words of the rank.
         report: String,
-        /// What happened, in a line.
+        /// Line that says what happened.
         line: String,
     },
-    /// These ranks have ended, well or not.
+    /// Ranks that have ended, well or not.
     RanksEnded(Vec<u32>),
-    /// So many bytes of standard input were passed on.
+    /// Number of bytes of standard input that were passed on.
     StdinTaken(u32),
     /// A line for the user.
     Print(String),
-    /// What the host's ranks do not get of the binding that was asked for, in words that follow
-    /// their numbers.
+    /// What the host's ranks lack of the requested binding, in words that follow their numbers.
     Unbound(String),
     /// How the ranks of the host have ended: the last but Done, and once.
     RankExits(Vec<RankExit>),
@@ -166,20 +165,20 @@ pub enum AgentReport {
     /// Somebody, whom the number tells apart from others who ask there, wants a network out of use,
     /// or in use again.
     DisableNetwork(IpNet, bool, u32),
-    /// What the host has, as it was asked.
+    /// Addresses of the host, as the root asked for.
     Addresses(u32, Vec<InterfaceAddress>),
     /// The host has got these addresses.
     NewAddresses(Vec<IpAddr>),
-    /// It reaches the one that is called, and passes calls on at this port.
+    /// The node reaches the rank that is called, and relays connections at this port.
     RelayOpened(ReverseConnectRequest, u16),
     /// Two may meet there, at this port.
     RendezvousOpened(ReverseConnectRequest, u16),
-    /// It reaches the one where two may meet.
+    /// The node reaches the rendezvous.
     RendezvousReached(RendezvousPoint),
     /// Somebody asks there what the ranks of all other hosts show of this; the number tells it
     /// apart from others who ask.
     Query(u32, Query),
-    /// What the ranks of this host show, for who has asked.
+    /// Answer of this host to a query.
     QueryResult(QueryId, Vec<u8>),
     /// Nothing; the line is alive.
     Ping,
@@ -249,8 +248,8 @@ impl AgentBootstrap {
         self.encode_as(VERSIONS, LIBRARY)
     }
 
-    /// The same, as a library of that name says it which speaks these versions: first that, in the
-    /// same place in all of them, since nothing was agreed on yet.
+    /// Encodes the message for a library of that name and these versions. Name and versions come
+    /// first, at the same place in all formats, since nothing was agreed on yet.
     fn encode_as(&self, versions: Versions, library: &str) -> Vec<u8> {
         let writer = MessageWriter::new(341)
             .raw(versions.lowest.to_le_bytes())

@@ -12,7 +12,7 @@ use crate::limits::{FAN_OUT, FAN_OUT_MAX};
 /// How many agents report to one, where it is not to be [`FAN_OUT`].
 pub const ENV_FAN_OUT: &str = "GARONNE_FAN_OUT";
 
-/// What [`ENV_FAN_OUT`] says.
+/// Value of [`ENV_DEADLOCK`].
 ///
 /// # Errors
 /// It is no such number.
@@ -31,7 +31,7 @@ pub fn fan_out_from_environment() -> Result<u32> {
     }
 }
 
-/// See the module's paragraph.
+/// The tree of agents over the nodes of a job. Node 0 is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentTree {
     nodes: u32,
@@ -65,7 +65,7 @@ impl AgentTree {
         self.nodes - self.guests
     }
 
-    /// Who a node reports to. The root to nobody.
+    /// Returns the parent of a node. The root has none.
     pub fn parent(&self, node: u32) -> Option<u32> {
         match node {
             0 => None,
@@ -74,7 +74,7 @@ impl AgentTree {
         }
     }
 
-    /// Who reports to a node, in order; of those that are started.
+    /// Returns the children of a node, in order; only nodes that are started.
     pub fn children(&self, node: u32) -> std::ops::Range<u32> {
         let end = self.first_joined();
         if node >= end {
@@ -91,7 +91,7 @@ impl AgentTree {
         !self.children(node).is_empty() || (node == 0 && self.guests > 0)
     }
 
-    /// Which of those that report to `node` leads to `to`, if any does.
+    /// Returns the child of `node` that leads to `to`, if any does.
     pub fn next_hop(&self, node: u32, to: u32) -> Option<u32> {
         let mut at = to;
         if to >= self.nodes {

@@ -24,7 +24,7 @@ pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same of a file of text.
+/// Reads a file of text up to a bound.
 ///
 /// # Errors
 /// As [`read`]; [`ErrorKind::InvalidData`] where it is no text.

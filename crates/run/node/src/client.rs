@@ -26,18 +26,19 @@ use crate::{capabilities, codes, crash::CrashReport, limits, memory_file, proces
 
 pub use crate::launchers::abort_via_launcher::abort_job;
 
-/// What a rank knows about its world.
+/// Facts about a world that its agent tells a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorldInfo {
     /// Identity of the job.
     pub job: JobId,
-    /// Which world of the job: 0, or more when a script runs MPI programs one after the other.
+    /// Number of the world in its job: 0, or more when a script runs MPI programs one after the
+    /// other.
     pub epoch: u32,
     /// This process's rank.
     pub rank: u32,
     /// Number of ranks.
     pub size: u32,
-    /// Which life of this rank it is.
+    /// Number of this life of the rank.
     pub incarnation: u32,
     /// Processor time that the ranks may use together, in thousandths of a core.
     pub cpus_milli: u32,
@@ -69,7 +70,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub struct AgentClient {
     control: Mutex<GuardedFd>,
-    /// What both sides of that speak.
+    /// Version of the protocol between rank and agent.
     protocol: u16,
     // Held open, never read: its end is this process's end.
     _lifeline: GuardedFd,
@@ -86,12 +87,12 @@ pub struct AgentClient {
     guard: sys::ForkGuard,
 }
 
-/// What a rank of a job on several hosts was handed for speaking to the others.
+/// Listener and secret that a rank of a job on several hosts receives from its agent.
 #[derive(Debug)]
 pub struct NetworkHandover {
-    /// Where they call.
+    /// Listener at which ranks of other hosts connect.
     pub listener: TcpListener,
-    /// What both sides prove.
+    /// Secret of the job, which both sides prove.
     pub secret: Secret,
 }
 
@@ -103,8 +104,7 @@ impl AgentClient {
         Self::from_env_as(rank_messages::LIBRARY_VERSION, rank_messages::PROTOCOLS)
     }
 
-    /// The same under another version and with other protocols, for tests of what becomes of a job
-    /// with several.
+    /// Registers under another version and with other protocols, for tests of jobs with several.
     #[doc(hidden)]
     pub fn from_env_as(version: &str, protocols: Versions) -> Result<Option<Self>> {
         let version = (version, protocols);
@@ -116,7 +116,7 @@ impl AgentClient {
         }
     }
 
-    /// As a rank of another launcher's.
+    /// Registers as a rank that another launcher started.
     fn adopted(
         mut exchange: Box<dyn LauncherExchange>,
         version: (&str, Versions),
@@ -266,12 +266,13 @@ impl AgentClient {
         }
     }
 
-    /// What the way to other hosts begins with; `None` in a job of one, and when it was taken.
+    /// Takes the listener and secret for connections to other hosts; `None` in a job on one host,
+    /// and when they were taken.
     pub fn take_network_handover(&self) -> Option<NetworkHandover> {
         lock(&self.outward).take()
     }
 
-    /// Where the job's hosts are, for jobs on several.
+    /// Returns the table of the job's hosts, for jobs on several.
     pub(crate) fn host_table(&self) -> Result<HostTable> {
         if self.shape.hosts_bytes == 0 {
             return Err(Error::peer(
@@ -297,8 +298,8 @@ impl AgentClient {
         RankBlock::of(&self.board, rank)
     }
 
-    /// Where this thread of this rank stores the latest MPI call that it entered: see
-    /// [`last_calls::place`].
+    /// Returns the words in which this thread of this rank stores the latest MPI call that it
+    /// entered: see [`last_calls::place`].
     pub fn own_last_call(&self, thread: u32) -> &LastCall {
         last_calls::call_slot(&self.board, &self.shape, thread, self.rank)
     }
@@ -330,7 +331,7 @@ impl AgentClient {
         )
     }
 
-    /// The same, while this lives.
+    /// Returns the board, borrowed from this client.
     pub(crate) fn board_ref(&self) -> &Segment {
         &self.board
     }

@@ -8,7 +8,7 @@
 pub struct ErrorCode {
     /// For instance `G0201`.
     pub id: &'static str,
-    /// One line, as in the error message.
+    /// Title: one line, as in the error message.
     pub title: &'static str,
     /// What happened.
     pub what: &'static str,

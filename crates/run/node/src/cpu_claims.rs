@@ -22,7 +22,7 @@ const ATTEMPTS: u32 = 3;
 /// The decision, and the claim that others see while it is kept.
 #[derive(Debug)]
 pub struct PlacementClaim {
-    /// What the agent obeys.
+    /// Placement that the agent carries out.
     pub placement: PlacementOptions,
     /// Why, in a few words.
     pub reason: String,
@@ -32,7 +32,7 @@ pub struct PlacementClaim {
 }
 
 impl PlacementClaim {
-    /// What ranks do not get of a binding that was asked for, in words that follow their numbers.
+    /// Returns what ranks lack of the requested binding, in words that follow their numbers.
     pub fn shortfall(&self, policy: &Policy) -> Option<String> {
         if !policy.asks_for_binding() {
             return None;

@@ -34,7 +34,7 @@ pub(crate) const MAY_END: u32 = 2;
 /// A signal that ends a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
-    /// Its number.
+    /// Number of the signal.
     pub signal: i32,
     /// Why it came: `si_code`.
     pub code: i32,
@@ -42,12 +42,12 @@ pub struct CrashReport {
     pub tid: u32,
     /// The address that it is about; of a signal that a process sent, the sender.
     pub detail: u64,
-    /// Where the thread's registers before the signal lie in its memory (`ucontext_t`).
+    /// Address of the thread's registers before the signal (`ucontext_t`).
     pub context: u64,
 }
 
 impl CrashReport {
-    /// Its fields as the message has them, made without memory from the heap.
+    /// Encodes the fields as the message has them, without memory from the heap.
     pub(crate) fn fields(&self) -> [u8; FIELDS_BYTES] {
         let mut fields = [0; FIELDS_BYTES];
         let words = [self.signal as u32, self.code as u32, self.tid].map(u32::to_le_bytes);
@@ -82,7 +82,7 @@ impl CrashReport {
         })
     }
 
-    /// As one word of a command line.
+    /// Formats the crash as one word of a command line.
     pub(crate) fn word(&self) -> String {
         let Self {
             signal,

@@ -27,7 +27,7 @@ pub fn number(board: &Segment) -> &AtomicU32 {
     board.atomic_u32(layout::DRAINED)
 }
 
-/// What is in the table now.
+/// Reads the table.
 pub fn read(board: &Segment) -> Vec<IpNet> {
     let mut bytes = [0; BYTES];
     for _ in 0..DRAINED_READS {
@@ -49,8 +49,8 @@ pub fn is_within(networks: &[IpNet], network: &IpNet) -> bool {
     networks.iter().any(|out| out.contains(network))
 }
 
-/// That of these networks which has more than that one within: what is left alone as a whole is not
-/// used in parts.
+/// Returns the network of the list that contains another and more: what is left alone as a whole is
+/// not used in parts.
 pub(crate) fn covering<'a>(networks: &'a [IpNet], network: &IpNet) -> Option<&'a IpNet> {
     networks
         .iter()

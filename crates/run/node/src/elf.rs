@@ -14,15 +14,15 @@ use object::{FileKind, ReadCache};
 /// The functions by one of which a program becomes one of MPI.
 const BEGINNINGS: [&[u8]; 3] = [b"MPI_Init", b"MPI_Init_thread", b"MPI_Session_init"];
 
-/// What every library of Garonne exports, and nobody else.
+/// Prefix of symbols that only libraries of Garonne export.
 const OURS: &[u8] = b"garonne_";
 
-/// What a file says.
+/// What an ELF file says of MPI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ElfSummary {
     /// The libraries that it needs, by their names.
     pub needed: Vec<String>,
-    /// Its own name as a library.
+    /// Name of the library (`DT_SONAME`).
     pub name: Option<String>,
     /// Whether it calls a function that begins MPI, of another file.
     pub calls_mpi: bool,

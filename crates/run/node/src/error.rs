@@ -11,7 +11,7 @@ pub enum Error {
     Misuse {
         /// Code for `garonne explain`.
         code: &'static str,
-        /// One line that says what.
+        /// Line that says what.
         text: String,
     },
     /// Another process of the job misbehaved, died, or has another version.
@@ -19,7 +19,7 @@ pub enum Error {
     Peer {
         /// Code for `garonne explain`.
         code: &'static str,
-        /// One line that says what.
+        /// Line that says what.
         text: String,
     },
     /// Something is full or limited.
@@ -27,7 +27,7 @@ pub enum Error {
     Resource {
         /// Code for `garonne explain`.
         code: &'static str,
-        /// One line that says what.
+        /// Line that says what.
         text: String,
     },
     /// The system refused; `output_source` has its reason.
@@ -35,7 +35,7 @@ pub enum Error {
     System {
         /// Code for `garonne explain`.
         code: &'static str,
-        /// One line that says what was tried.
+        /// Line that says what was tried.
         text: String,
         /// The system's reason.
         source: std::io::Error,
@@ -45,7 +45,7 @@ pub enum Error {
     Timeout {
         /// Code for `garonne explain`.
         code: &'static str,
-        /// One line that says what.
+        /// Line that says what.
         text: String,
     },
 }
@@ -76,7 +76,8 @@ impl Error {
         }
     }
 
-    /// Of what a host lacks or refuses: with its name, since who reads it may sit at another.
+    /// Adds the host's name to an error about what a host lacks or refuses: its reader may sit at
+    /// another host.
     pub(crate) fn with_host(self) -> Self {
         let name = rustix::system::uname()
             .nodename()

@@ -24,7 +24,7 @@ use crate::{memory_file, program_map};
 /// Whether ranks record their last events for readers after their death.
 pub const ENV_RECORD: &str = "GARONNE_RECORD";
 
-/// What [`ENV_RECORD`] may say.
+/// Values of [`ENV_RECORD`].
 pub const RECORD: [&str; 2] = ["on", "off"];
 
 /// Whether a rank records, by what the setting says.
@@ -78,7 +78,7 @@ pub struct FlightRecording {
 }
 
 impl FlightRecording {
-    /// Of the memory file of a world.
+    /// Opens the memory file of a world.
     ///
     /// # Errors
     /// It is none, or cannot be mapped.
@@ -92,7 +92,7 @@ impl FlightRecording {
         &self.shape
     }
 
-    /// What a rank waited for, if it did.
+    /// Returns what a rank waited for, if it did.
     pub fn wait(&self, rank: u32) -> Option<WaitInfo> {
         let card = layout::RankBlock::of(&self.board, rank);
         card.wait().filter(|wait| wait.since_ns != 0)
@@ -104,8 +104,8 @@ impl FlightRecording {
         layout::last_calls::latest_call(&self.board, &self.shape, rank)
     }
 
-    /// Where the objects of a rank's process were mapped, as in a `maps` file; empty if it did not
-    /// say.
+    /// Returns where the objects of a rank's process were mapped, as in a `maps` file; empty if it
+    /// did not say.
     pub fn objects(&self, rank: u32) -> String {
         let at = self.shape.trace_offset(rank);
         let notes = memory_file::map(

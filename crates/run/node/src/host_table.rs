@@ -52,7 +52,8 @@ fn find(read: impl Fn(usize, &mut [u8]), bytes: usize, node: u32) -> Result<Host
     decode_host_endpoint(&entry)
 }
 
-/// See the module's paragraph.
+/// The table of hosts in the memory that the ranks of a host share. Entries are decoded when they
+/// are read.
 #[derive(Clone, Debug)]
 pub(crate) struct HostTable {
     at: Segment,
@@ -70,7 +71,7 @@ impl HostTable {
         self.nodes
     }
 
-    /// Where a node is.
+    /// Returns the addresses of a node.
     ///
     /// # Errors
     /// There is no such node, or its entry is damaged.

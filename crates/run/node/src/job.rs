@@ -14,7 +14,7 @@ use crate::node_map::NodeMap;
 use crate::outcome::OutcomeFile;
 use crate::output_files::OutputFiles;
 
-/// One program of the job (they are separated by `:` on the command line).
+/// A program of the job (programs are separated by `:` on the command line).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// Program and arguments.
@@ -27,7 +27,7 @@ pub struct Program {
     pub dir: Option<PathBuf>,
 }
 
-/// What stands before each line of output.
+/// The tag before each line of output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutputTags {
     /// Nothing.
@@ -42,20 +42,20 @@ pub enum OutputTags {
 /// Whether lines of output begin with the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutputTimes {
-    /// They do not.
+    /// Lines begin without the time.
     #[default]
     None,
     /// `2026-11-21T21:27:57.123Z `
     Time,
 }
 
-/// What becomes of a rank's standard error.
+/// Destination of a rank's standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StderrMode {
-    /// It goes to the launcher's.
+    /// Standard error goes to the launcher's.
     #[default]
     Apart,
-    /// It is one with the rank's standard output.
+    /// Standard error is merged with the rank's standard output.
     Merged,
 }
 
@@ -65,11 +65,11 @@ pub enum TagColour {
     /// Plain.
     #[default]
     Never,
-    /// One colour per rank.
+    /// Tags have a colour per rank.
     Always,
 }
 
-/// Who reads the launcher's standard input.
+/// The ranks that read the launcher's standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdinReaders {
     /// This rank, directly.
@@ -80,7 +80,7 @@ pub enum StdinReaders {
     Nobody,
 }
 
-/// Where the ranks run.
+/// The CPUs on which ranks of a host run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementOptions {
     /// Per rank the CPUs it is bound to, as words of a mask; empty: not bound. No entries: nobody
@@ -101,32 +101,31 @@ pub struct Job {
     pub programs: Vec<Program>,
     /// Command line, for tools that list jobs.
     pub command: String,
-    /// Its name, the same on all its hosts ([`crate::job_name`]); empty: none was decided.
+    /// Name, the same on all the job's hosts ([`crate::job_name`]); empty: none was decided.
     pub name: String,
     /// When it was started, in seconds since 1970; 0: not known.
     pub started_s: u64,
-    /// What stands before each line of output.
+    /// Tag before each line of output.
     pub tags: OutputTags,
     /// Whether lines begin with the time.
     pub stamps: OutputTimes,
-    /// What becomes of standard error.
+    /// Destination of standard error.
     pub streams: StderrMode,
     /// Whether tags are coloured.
     pub colour: TagColour,
-    /// Who reads standard input.
+    /// Ranks that read standard input.
     pub stdin: StdinReaders,
     /// Files of the launcher's host that take what ranks write.
     pub files: OutputFiles,
-    /// Where the agent tells how the job ended, if somebody wants to know.
+    /// File into which the agent writes how the job ended, if somebody wants to know.
     pub sheet: Option<OutcomeFile>,
     /// Why this host cannot run its ranks, found before its agent has a line by which to say so.
     pub fault: Option<String>,
-    /// What the ranks of this host do not get of the binding that was asked for, where the launcher
-    /// has not said it.
+    /// What ranks of this host lack of the requested binding, where the launcher has not said it.
     pub shortfall: Option<String>,
     /// Ends the job after this long.
     pub timeout: Option<Duration>,
-    /// Where the ranks run.
+    /// CPUs of the ranks.
     pub placement: PlacementOptions,
     /// Bytes of the collective area.
     pub coll_bytes: u64,
@@ -138,7 +137,7 @@ pub struct Job {
     pub fan_out: u32,
     /// How many of the hosts, the last ones, have joined.
     pub guests: u32,
-    /// What starts the agent of another host, called with the host's name and a command behind it;
+    /// Command that starts the agent of another host, with the host's name and a command behind it;
     /// empty: ssh.
     pub starter: Vec<OsString>,
     /// How each host places its ranks; already obeyed in `cpu_claims` for this one.
@@ -151,8 +150,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// What a variable says for the job: by its command line, or in the environment that it begins
-    /// with; empty if it is not set.
+    /// Returns the value of a variable for the job: from its command line, or in the environment
+    /// that it begins with; empty if it is not set.
     pub fn setting(&self, name: &str) -> OsString {
         let of_programs = self
             .programs
@@ -237,7 +236,7 @@ impl Job {
         self.nodes.ranks_of(node, self.size())
     }
 
-    /// Which agent reports to which.
+    /// Returns the tree of the job's agents.
     pub fn tree(&self) -> AgentTree {
         AgentTree::new(self.nodes.names.len() as u32, self.guests, self.fan_out)
     }

@@ -30,15 +30,15 @@ const JOB: [u8; 16] = *b"garonne/join-key";
 /// The node that a host which has none yet calls itself.
 pub(crate) const NO_NODE: u32 = u32::MAX;
 
-/// What the side of a node (0: the job's) brings to calls with a key.
+/// Returns the identity with which a node (0: the job's) authenticates connections by a key.
 pub(crate) fn local_identity(secret: &Secret, node: u32) -> House {
     trusted::house(secret.clone(), JOB, node)
 }
 
-/// What a host offers.
+/// Offer of a host that joins: its name and slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostOffer {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// How many ranks it takes before the next host's turn.
     pub slots: u32,
@@ -47,9 +47,9 @@ pub struct HostOffer {
 /// From the job to a host that wants to join.
 #[derive(Clone, Debug)]
 pub(crate) enum ToJoiner {
-    /// It has a place; so many of so many hosts are here.
+    /// The host has a place; so many of so many hosts are here.
     Wait { came: u32, wanted: u32 },
-    /// It cannot take part.
+    /// The host cannot take part.
     Refused { code: String, text: String },
     /// All are here: the line is its agent's from now on.
     Errand(Box<AgentBootstrap>),

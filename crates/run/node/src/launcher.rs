@@ -26,12 +26,12 @@ use crate::process_tree;
 use crate::rank_messages::LauncherMessage;
 use crate::sys::{self, ForkSide, SignalFd};
 
-/// What a launcher tells while its job runs.
+/// An event that a launcher reports while its job runs.
 #[derive(Debug)]
 pub enum LauncherEvent {
     /// The job's processes are apart from this one: from now on it may start threads.
     Begun,
-    /// Of a traced job, the memory file of a world of this host, before any rank has joined it.
+    /// Memory file of a world of a traced job on this host, before any rank has joined it.
     World(OwnedFd),
     /// The job has ended badly.
     Remains {
@@ -40,11 +40,11 @@ pub enum LauncherEvent {
         /// The rank that is to blame, if one is.
         rank: Option<u32>,
     },
-    /// What a rank of that world recorded; the rank that is to blame comes first.
+    /// Flight recorder of a rank of that world; the rank that is to blame comes first.
     Recorder {
         /// The rank.
         rank: u32,
-        /// Its process.
+        /// Process of the rank.
         process: u32,
         /// The memory file ([`crate::flight_recorder::read`]).
         file: OwnedFd,
@@ -64,7 +64,8 @@ pub fn launch(
     launch_as(job, beginning, event)
 }
 
-/// The same; another host's launcher is but the parent of the agent there.
+/// Launches this host's part of a job. On another host the launcher is only the parent of the
+/// agent.
 pub(crate) fn launch_as(
     job: &Job,
     beginning: AgentStart,
@@ -193,13 +194,13 @@ fn pass_signals_on(link: &OwnedFd, signals: &SignalFd) {
     }
 }
 
-/// What the agent said.
+/// A message of the agent to the launcher.
 enum AgentMessage {
     /// The job is over.
     Done(i32),
     /// Nothing that ends it.
     Nothing,
-    /// It says no more.
+    /// The agent has closed the connection.
     End,
 }
 

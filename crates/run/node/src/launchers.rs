@@ -26,19 +26,20 @@ use env_exchange::EnvExchange;
 use pmi::PmiClient;
 use pmix::PmixClient;
 
-/// Which of how many.
+/// Number of a rank, and how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RankAndSize {
     pub rank: u32,
     pub size: u32,
 }
 
-/// What a launcher offers to the ranks that it started.
+/// A launcher's key-value exchange between the ranks that it started. A rank puts values, calls the
+/// fence once, gets values of other ranks, and finishes.
 pub(crate) trait LauncherExchange: Debug + Send {
-    /// Its name, for messages.
+    /// Returns the launcher's name, for messages.
     fn launcher(&self) -> &str;
 
-    /// Which rank this is.
+    /// Returns number of this rank and of all ranks.
     fn rank_and_size(&self) -> RankAndSize;
 
     /// The node of each rank, by any numbers; `None`: it does not say.

@@ -98,17 +98,17 @@ mod card {
     pub const COUNTERS: usize = 248;
 }
 
-/// Where the word lies in the board that is not zero while somebody may be tracing the ranks. It
-/// has a cache line with nothing that changes otherwise.
+/// Offset in the board of the word that is not zero while somebody may be tracing the ranks. The
+/// word has a cache line with nothing that changes otherwise.
 pub const TRACE_WORD: usize = header::TRACE_WORD;
-/// Where the word lies in the board that holds which rails the first rank uses
+/// Offset in the board of the word that holds which transports the first rank uses
 /// (`rank::bulk_transports`).
 pub(crate) const RAILS: usize = header::RAILS;
-/// Where the table of networks that are not to be used lies in the board (`disabled_networks`).
+/// Offset in the board of the table of disabled networks.
 pub(crate) const DRAINED: usize = header::DRAINED;
-/// Where the table of ways through other hosts lies in the board (`relay_routes`).
+/// Offset in the board of the table of relay routes (`relay_routes`).
 pub(crate) const WAYS: usize = header::WAYS;
-/// Where the table of addresses that hosts have got lies in the board (`new_networks`).
+/// Offset in the board of the table of new addresses (`new_networks`).
 pub(crate) const ADDED: usize = header::ADDED;
 /// Bytes of what a rank says of its objects, in front of its journal: a length, and text.
 pub const NOTES_BYTES: usize = 64 * 1024;
@@ -123,12 +123,12 @@ pub fn trace_until(board: &Segment) -> &AtomicU64 {
     board.atomic_u64(header::TRACE_UNTIL)
 }
 
-/// Where the doorbell word of `rank` lies in the board.
+/// Returns the offset of the doorbell word of `rank` in the board.
 pub fn doorbell_offset(rank: u32) -> usize {
     HEADER_BYTES + rank as usize * CARD_BYTES + card::DOORBELL
 }
 
-/// Where the two words by which the helper of `rank` is called lie in the board
+/// Returns the offset of the two words that call the progress thread of `rank`
 /// (`garonne_sync::progress_owner`).
 pub fn hands_offset(rank: u32) -> usize {
     HEADER_BYTES + rank as usize * CARD_BYTES + card::HANDS
@@ -144,12 +144,12 @@ impl std::fmt::Display for JobId {
     }
 }
 
-/// What the agent decides about a world before its first rank joins.
+/// Sizes and offsets of a world's memory, which the agent decides before the first rank joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorldShape {
     /// The job.
     pub job: JobId,
-    /// Which world of the job this is: 0, or more when a script runs MPI programs one after the
+    /// Number of the world in its job: 0, or more when a script runs MPI programs one after the
     /// other.
     pub epoch: u32,
     /// Number of ranks.
@@ -168,7 +168,7 @@ pub struct WorldShape {
     /// Nodes of the job, at least 1. Each has a memory of its own with room for all ranks, of which
     /// it touches its own.
     pub nodes: u32,
-    /// Which of them this memory is of.
+    /// Node of this memory.
     pub node: u32,
     /// Bytes of the table of hosts (`atlas`); 0 where there is one.
     pub hosts_bytes: u64,
@@ -304,7 +304,7 @@ impl WorldShape {
     }
 }
 
-/// What a rank does, as seen by others.
+/// State of a rank, as others see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankState {
     /// Not registered yet.
@@ -313,7 +313,7 @@ pub enum RankState {
     Running,
     /// After MPI_Finalize.
     Finalized,
-    /// Its process is gone.
+    /// The rank's process is gone.
     Gone,
 }
 
@@ -337,7 +337,7 @@ impl RankState {
     }
 }
 
-/// What a rank waits for. Numbers that mean nothing for a call are zero.
+/// The call in which a rank waits. Numbers that mean nothing for a call are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitInfo {
     /// Number of the MPI call (index in the table of the ABI's functions), 0: waits for nothing.
@@ -358,7 +358,7 @@ pub struct WaitInfo {
     pub site: u64,
 }
 
-/// As peer of a collective: those members that are several collectives behind.
+/// Peer of a collective: all members that are several collectives behind.
 pub const LAGGARDS: i32 = -2;
 
 /// A rank's card on the board.
@@ -419,12 +419,12 @@ impl RankBlock {
         self.at.atomic_u64(card::PID_SPACE).load(Relaxed)
     }
 
-    /// Which life of this rank it is: 0 in the first.
+    /// Returns the number of this life of the rank: 0 for the first.
     pub fn incarnation(&self) -> u32 {
         self.at.atomic_u32(card::INCARNATION).load(Relaxed)
     }
 
-    /// What the rank does.
+    /// Returns the state of the rank.
     pub fn state(&self) -> RankState {
         RankState::from_code(self.at.atomic_u32(card::STATE).load(Acquire))
     }
@@ -516,7 +516,7 @@ impl RankBlock {
         seq.store(next.wrapping_add(1), Release);
     }
 
-    /// What the rank waits for: `None` if it kept changing while being read.
+    /// Returns what the rank waits for: `None` if it kept changing while being read.
     pub fn wait(&self) -> Option<WaitInfo> {
         let seq = self.at.atomic_u32(card::WAIT_SEQ);
         for _ in 0..64 {
@@ -540,7 +540,7 @@ impl RankBlock {
         None
     }
 
-    /// Where the ring of the rank's events lies in its own memory; 0: not told.
+    /// Returns the address of the rank's event ring in its own memory; 0: not told.
     pub fn event_ring(&self) -> u64 {
         self.at.atomic_u64(card::EVENTS).load(Relaxed)
     }
@@ -549,7 +549,7 @@ impl RankBlock {
         self.at.atomic_u64(card::EVENTS).store(address, Relaxed);
     }
 
-    /// Where the table of the rank's paces lies in its own memory; 0: not told.
+    /// Returns the address of the rank's protocol tuner in its own memory; 0: not told.
     pub fn protocol_tuner(&self) -> u64 {
         self.at.atomic_u64(card::PACES).load(Relaxed)
     }
@@ -558,8 +558,8 @@ impl RankBlock {
         self.at.atomic_u64(card::PACES).store(address, Relaxed);
     }
 
-    /// Where the table of the rank's connections to other hosts lies in its own memory; 0: not
-    /// told, or there are none.
+    /// Returns the address of the rank's table of connections to other hosts in its own memory; 0:
+    /// not told, or there are none.
     pub fn remote_links(&self) -> u64 {
         self.at.atomic_u64(card::LINKS).load(Relaxed)
     }
@@ -568,7 +568,7 @@ impl RankBlock {
         self.at.atomic_u64(card::LINKS).store(address, Relaxed);
     }
 
-    /// Which strategy the rank follows; `None`: not told.
+    /// Returns the strategy that the rank follows; `None`: not told.
     pub fn strategy(&self) -> Option<ActiveStrategy> {
         ActiveStrategy::from_word(self.at.atomic_u64(card::ANSWERS).load(Relaxed))
     }
@@ -579,7 +579,8 @@ impl RankBlock {
             .store(followed.word(), Relaxed);
     }
 
-    /// Where the rank's book ([`crate::wait_report`]) lies in its own memory; 0: not told.
+    /// Returns the address of the rank's wait report ([`crate::wait_report`]) in its own memory; 0:
+    /// not told.
     pub fn wait_report(&self) -> u64 {
         self.at.atomic_u64(card::BOOK).load(Relaxed)
     }
@@ -588,8 +589,7 @@ impl RankBlock {
         self.at.atomic_u64(card::BOOK).store(address, Relaxed);
     }
 
-    /// Where the engine of the first shard tells in the rank's memory what it has counted; 0: not
-    /// told.
+    /// Returns the address of the first shard's counters in the rank's memory; 0: not told.
     fn counters(&self) -> u64 {
         self.at.atomic_u64(card::COUNTERS).load(Relaxed)
     }

@@ -65,7 +65,8 @@ pub const PARTIAL_LINE_WAIT: Duration = Duration::from_millis(100);
 /// soon after one that nobody catches, and whoever reads along misses little.
 pub const TRACEBACK_WAIT: Duration = Duration::from_secs(1);
 
-/// What is held back of a rank at most: tracebacks of deep recursions are some hundred lines.
+/// Bytes of a rank that are held back at most: tracebacks of deep recursions are some hundred
+/// lines.
 pub const TRACEBACK_BYTES_MAX: usize = 32 * 1024;
 
 /// How long the words of a failure wait for what other ranks write of it: as long as these have to
@@ -76,10 +77,11 @@ pub const FAILURE_WAIT: Duration = Duration::from_millis(500);
 /// (`GARONNE_KILL_AFTER`): time for a handler, and still "under a second".
 pub const TERM_GRACE: Duration = Duration::from_millis(250);
 
-/// What the other ranks get to finalise and end by themselves when one failed after `MPI_Finalize`.
+/// How long the other ranks have to finalise and end by themselves when one failed after
+/// `MPI_Finalize`.
 pub const FINALIZED_GRACE: Duration = Duration::from_millis(400);
 
-/// What processes that a rank left behind get to end by themselves after a successful job.
+/// How long processes that a rank left behind have to end by themselves after a successful job.
 pub const LEFTOVER_GRACE: Duration = Duration::from_millis(300);
 
 /// How long the agent waits for a wrapper to say with which status its registered child ended,
@@ -107,8 +109,8 @@ pub const OTHER_MPI_RANKS: usize = 8;
 /// register does so at once.
 pub const OTHER_MPI_WAIT: Duration = Duration::from_millis(500);
 
-/// The same of a process behind a wrapper, which may be a helper of the script that will start the
-/// rank's program.
+/// How long a process behind a wrapper with another MPI is waited for. The process may be a helper
+/// of the script that will start the rank's program.
 pub const OTHER_MPI_BEHIND_WRAPPER: Duration = Duration::from_secs(10);
 
 /// How long output is still collected after the last rank has gone but something holds its pipe
@@ -129,8 +131,8 @@ pub const CONTROL_FD_MIN: i32 = 100;
 /// Polls of a waiter before it sleeps, while every rank has a core: some twenty microseconds, about
 /// the price of one wake-up, so that waiting costs at most twice the best choice.
 pub const SPINS: u32 = 2000;
-/// The same where messages come from other hosts, too: about the price of two wake-ups, of the
-/// thread that watches the sockets and of the rank.
+/// Polls before sleeping where messages come from other hosts, too: about the price of two
+/// wake-ups, of the thread that watches the sockets and of the rank.
 pub const SPINS_FAR: u32 = 4 * SPINS;
 /// How long what a rank leaves open is left to it where no core is to spare: a time slice. Less
 /// than this is computed between most messages, and a look in each costs a thousandth of a core.
@@ -263,7 +265,7 @@ pub const MEETING_FORGETS: Duration = Duration::from_secs(30);
 /// How long a host tries whether it reaches another for them.
 pub const PROBE_LIMIT: Duration = Duration::from_secs(4);
 
-/// Such tries at once, each of one address.
+/// Probes at once, each of one address.
 pub const PROBES_MAX: usize = 64;
 
 /// Words, variables or programs of one job that an agent of another host accepts: more than a
@@ -305,15 +307,15 @@ pub const CRASH_WAIT: Duration = Duration::from_secs(2);
 /// registers on it, up to 11 KB.
 pub const CRASH_STACK_BYTES: usize = 64 * 1024;
 
-/// What is said of a crash at most: some lines, of which each names a function and a file.
+/// Bytes of text about a crash at most: some lines, of which each names a function and a file.
 pub const CRASH_TEXT_BYTES_MAX: usize = 8 * 1024;
 
 /// How long a rank of another launcher's that was killed is not blamed, while others may turn out
 /// to have failed before: launchers kill within milliseconds.
 pub const BLAME_WAIT: Duration = Duration::from_millis(100);
 
-/// What ranks get to end by themselves when the process of their launcher above them is gone: it
-/// may have told them.
+/// How long ranks have to end by themselves when the launcher's process above them is gone: it may
+/// have told them.
 pub const ORPHANS_WAIT: Duration = Duration::from_secs(1);
 
 /// Ports behind `MASTER_PORT` of which rank 0 takes the first that is free, and which the others
@@ -370,8 +372,9 @@ pub const CALL_WAIT: Duration = Duration::from_secs(10);
 /// told after this.
 pub const CUT_WAIT: Duration = Duration::from_secs(3);
 
-/// The same of one that is started for a job, and so knows its secret: the one that it calls may
-/// hear its first callers slowly where many start on busy machines. Still within [`GATHER_WAIT`].
+/// How long an agent that was started for a job, and so knows its secret, connects again where it
+/// is reset: the agent that it calls may hear its first callers slowly where many start on busy
+/// machines. Still within [`GATHER_WAIT`].
 pub const BUSY_WAIT: Duration = Duration::from_secs(30);
 
 /// Before it calls the same address again; doubled each time.
@@ -380,8 +383,8 @@ pub const CUT_PAUSE: Duration = Duration::from_millis(20);
 /// The longest such pause.
 pub const CUT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// What a started command says before its agent has reported, kept for the message about its
-/// failure.
+/// Bytes that are kept of what a started command writes before its agent has reported, kept for the
+/// message about its failure.
 pub const STARTER_WORDS_MAX: usize = 4096;
 
 /// An agent that has said nothing for this long says that it is there.
@@ -486,15 +489,15 @@ pub const LOOK_WAIT: Duration = Duration::from_secs(4);
 /// [`LOOK_RANKS_DETAILED_BYTES`]. It fits a message of agents.
 pub const LOOK_BYTES_MAX: usize = 4 << 20;
 
-/// Of these, what ranks wait for in detail, and their communicators: about a kilobyte for each of
-/// 2,000 ranks of one host. Further ranks of that host are told without.
+/// Bytes of a snapshot with what ranks wait for in detail, and their communicators: about a
+/// kilobyte for each of 2,000 ranks of one host. Further ranks of that host are told without.
 pub const LOOK_RANKS_DETAILED_BYTES: usize = 2 << 20;
 
 /// Bytes of a place in a program, or of a communicator's name, as others are told.
 pub const LOOK_TEXT_MAX: usize = 512;
 
-/// Who asks one agent for such a look at a time, and those for whom an agent looks together:
-/// people, and few of them. Further ones are not answered by it.
+/// Tools that query one agent at a time, and queries that an agent answers together: people ask,
+/// and few of them. Further ones are not answered.
 pub const LOOKERS_MAX: usize = 8;
 
 /// Hosts' recordings that one agent makes at a time: each takes a part of a core from the ranks,

@@ -19,9 +19,8 @@ use crate::addresses::{self, Interface};
 use crate::limits::NAMES_WAIT;
 use crate::sys::{self, ForkSide};
 
-/// Of each name whether it is this host's. `ask`: of those that are no addresses the system is
-/// asked, as whoever starts processes on hosts by their names would. The calling process has one
-/// thread.
+/// Returns for each name whether it is this host's. `ask`: the system resolves names that are no
+/// addresses, as a starter of processes on hosts would. The calling process has one thread.
 pub fn which_are_local(names: &[&str], ask: bool) -> Vec<bool> {
     let interfaces = addresses::interfaces().unwrap_or_default();
     let by_address = |name: &&str| {
@@ -66,8 +65,8 @@ fn is_local(name: &str, interfaces: &[Interface]) -> bool {
             .all(|address| is_local_route(*address, interfaces))
 }
 
-/// What another process finds out of these in time, in their order: those behind one that takes too
-/// long are not answered.
+/// Has another process answer for these names in time, in their order. Names behind one that takes
+/// too long are not answered.
 fn answers(names: &[&str], find: &dyn Fn(&str) -> bool) -> Vec<bool> {
     let Ok((read, write)) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC) else {
         return Vec::new();

@@ -19,10 +19,10 @@ use crate::limits::TUNED_MAX;
 /// Version of the file's format.
 const FORMAT: u32 = 1;
 
-/// What a host gets by a network.
+/// Speed of a network, as it was measured from this host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredNetwork {
-    /// Its own network.
+    /// Network of this host.
     pub own: String,
     /// The network of who sends: the same, or an address where both have none in common.
     pub other: String,
@@ -33,7 +33,7 @@ pub struct MeasuredNetwork {
 }
 
 impl MeasuredNetwork {
-    /// What was found between two addresses, of which the first is this host's.
+    /// Makes a measurement between two addresses, of which the first is this host's.
     pub fn between(own: IpAddr, other: IpAddr, (mb_per_s, round_trip_us): (f64, f64)) -> Self {
         let known = addresses::networks();
         let mine = known.iter().find(|(_, network)| network.contains(&own));
@@ -59,11 +59,11 @@ impl MeasuredNetwork {
     }
 }
 
-/// See the module's paragraph.
+/// Measurements of networks, kept in the user's cache directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredNetworks {
     format: u32,
-    /// Those measured last stand last.
+    /// Measurements; the latest is the last.
     pub networks: Vec<MeasuredNetwork>,
 }
 
@@ -77,7 +77,7 @@ impl Default for MeasuredNetworks {
 }
 
 impl MeasuredNetworks {
-    /// What is kept.
+    /// Loads the measurements; none if there is no valid file.
     pub fn load() -> Self {
         let read = Self::path()
             .and_then(|path| bounded_read::read(path, bounded_read::LIST_BYTES_MAX).ok());
@@ -90,7 +90,7 @@ impl MeasuredNetworks {
         (kept.format == FORMAT && kept.networks.len() <= TUNED_MAX).then_some(kept)
     }
 
-    /// Where it is kept. `None`: there is no home.
+    /// Returns the path of the file. `None`: there is no home directory.
     pub fn path() -> Option<PathBuf> {
         Some(CostModel::path()?.with_file_name(format!("networks-{FORMAT}.json")))
     }

@@ -37,7 +37,7 @@ fn place(at: usize) -> usize {
     layout::ADDED + 4 + at * ENTRY
 }
 
-/// What is in the table now.
+/// Reads the table.
 pub fn read(board: &Segment) -> Vec<NewAddress> {
     let entry = |at: usize| {
         let (mut node, mut octets) = ([0; 4], [0; 16]);

@@ -13,7 +13,7 @@ pub struct HostSpec {
     pub name: String,
     /// How many ranks it takes before the next host's turn.
     pub slots: u32,
-    /// It is the one that the launcher runs on.
+    /// The host is the one that the launcher runs on.
     pub own: bool,
 }
 

@@ -79,7 +79,8 @@ fn used_kb() -> Option<u64> {
     text[..len].split(|byte| *byte == b'\n').find_map(words)
 }
 
-/// Of a refusal of memory: what the limit is. Empty if there is none.
+/// Returns the limit on addresses, as the end of a message about a refusal of memory. Empty if
+/// there is none.
 pub(crate) fn hint() -> String {
     AddressLimit::of_this_process().map_or_else(String::new, |addresses| format!("; {addresses}"))
 }

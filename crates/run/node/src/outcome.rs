@@ -19,17 +19,17 @@ pub struct JobOutcome {
 /// How a rank ended. Of a rank on a host that was lost its end is not known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankOutcome {
-    /// Its number.
+    /// Number of the rank.
     pub rank: u32,
-    /// Its program, as the command line names it.
+    /// Program, as the command line names it.
     pub program: String,
     /// The name of its host.
     pub host: String,
-    /// Its process, on its host.
+    /// Process, on its host.
     pub process: Option<i32>,
     /// With which status it ended by itself.
     pub exit_code: Option<i32>,
-    /// Which signal ended it.
+    /// Signal that ended the rank.
     pub signal: Option<String>,
     /// How long it ran.
     pub seconds: Option<f64>,
@@ -58,7 +58,7 @@ impl OutcomeFile {
             .and_then(|_| file.write_all(&text));
     }
 
-    /// What was told, if anything was.
+    /// Reads the outcome, if the agent has written one.
     pub fn read(&self) -> JobOutcome {
         let (mut file, mut text) = (&*self.0, Vec::new());
         let read = file

@@ -12,16 +12,16 @@ use std::path::PathBuf;
 /// The patterns of a job; none: that stream goes where the launcher's own goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputFiles {
-    /// Of standard output.
+    /// Pattern for standard output.
     pub out: Option<OsString>,
-    /// Of standard error.
+    /// Pattern for standard error.
     pub err: Option<OsString>,
 }
 
-/// What stands for a rank in patterns.
+/// Values that replace the letters of a pattern, for one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct PatternValues<'a> {
-    /// Its number.
+    /// Number of the rank.
     pub rank: u32,
     /// The name of its host.
     pub host: &'a str,

@@ -80,7 +80,7 @@ pub fn parent_of(pid: i32) -> Option<i32> {
     stat_of(pid)?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// What proc(5) tells of a process from its third field on: state, parent, and more.
+/// Returns the fields of `/proc/PID/stat` from the third on: state, parent, and more.
 fn stat_of(pid: i32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before them, in parentheses, may contain anything.

@@ -21,7 +21,7 @@ const TEXT: usize = 8;
 /// By which loaded parts are aligned at least.
 const PAGE: u64 = 4096;
 
-/// What a rank left.
+/// The program of a rank: its name, and where its objects are mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramMap {
     /// The first word of its command line; empty if it did not say.
@@ -39,7 +39,8 @@ pub fn write(area: &Segment) {
     area.atomic_u64(0).store(text.len() as u64, Release);
 }
 
-/// What the `maps` file says of all loaded objects. That file takes the kernel ten times as long.
+/// Returns what the `maps` file would say of all loaded objects. That file takes the kernel ten
+/// times as long.
 fn objects() -> String {
     let mut text = String::with_capacity(layout::NOTES_BYTES);
     for (name, parts) in sys::loaded_objects() {

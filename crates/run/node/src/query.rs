@@ -4,22 +4,22 @@
 use crate::error::Result;
 use crate::rank_messages::{MessageReader, MessageWriter, malformed};
 
-/// Who wants to know what ranks show.
+/// The tool that asked, named by node and number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueryId {
     /// The node where it was asked.
     pub node: u32,
-    /// Which of those who ask there.
+    /// Number of the tool among those that ask there.
     pub number: u32,
 }
 
-/// What is to be seen of the ranks of a host.
+/// A question about the ranks of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Query {
-    /// What each does and waits for.
+    /// State of each rank, and what it waits for.
     #[default]
     State,
-    /// What each has used and sent so far.
+    /// Processor time and traffic of each rank.
     Load,
     /// The host's clock: its agent answers itself.
     Clock,
@@ -32,7 +32,7 @@ pub enum Query {
     All,
     /// Nothing any more: who asked has gone.
     Cancel,
-    /// What a command says of them, in its own words.
+    /// Output of a command about them.
     Command(RemoteCommand, OutputFormat),
 }
 
@@ -108,13 +108,13 @@ impl Query {
         (wish.code().1 == ms).then_some(wish)
     }
 
-    /// As the program that looks for an agent is told it.
+    /// Formats the query as an argument of the program that answers for an agent.
     pub fn word(self) -> String {
         let (kind, ms) = self.code();
         format!("{kind}:{ms}")
     }
 
-    /// What such a word means.
+    /// Reads a query from an argument.
     pub fn of_word(word: &str) -> Option<Self> {
         let (kind, ms) = word.split_once(':')?;
         Self::of_code(kind.parse().ok()?, ms.parse().ok()?)

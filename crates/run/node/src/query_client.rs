@@ -28,7 +28,7 @@ use crate::{limits, memory_file, new_networks, printable, program_map, sys, trus
 /// A read-only look at a running job, for tools.
 #[derive(Debug)]
 pub struct QueryClient {
-    /// Its name.
+    /// Name.
     pub name: agent_discovery::AgentSocketName,
     /// The user whose job it is.
     pub user: u32,
@@ -59,8 +59,8 @@ impl QueryClient {
         shape.nodes < 2 || rank >= shape.size || RankBlock::of(board, rank).host().0 == shape.node
     }
 
-    /// Where the objects of a rank's process are or were mapped, as in a `maps` file; empty if it
-    /// did not say.
+    /// Returns where the objects of a rank's process are or were mapped, as in a `maps` file; empty
+    /// if it did not say.
     pub fn objects(&self, rank: u32) -> String {
         let (Some((shape, _)), Some(file)) = (&self.world, &self.file) else {
             return String::new();
@@ -106,8 +106,7 @@ pub fn disable_network(
     }
 }
 
-/// Where the hosts of a job on several are, by node, with the addresses that they have got since it
-/// began.
+/// Returns the addresses of a job's hosts, by node, with those that they got since the job began.
 ///
 /// # Errors
 /// The job's table of hosts is damaged.
@@ -161,10 +160,10 @@ fn believe(name: &agent_discovery::AgentSocketName, message: &ReceivedMessage) -
     Err(Error::peer(codes::G0209, text))
 }
 
-/// What an agent answers.
+/// Answer of an agent.
 struct AgentAnswer {
     message: ToRank,
-    /// What the message carries.
+    /// Descriptors that the message carries.
     fds: Vec<OwnedFd>,
     /// On which more may come.
     socket: OwnedFd,
@@ -218,7 +217,7 @@ fn ask_on(
     })
 }
 
-/// What hosts answer that were asked what their ranks show.
+/// Answers of a job's hosts to a query, as they arrive.
 #[derive(Debug)]
 pub struct JobAnswers {
     name: agent_discovery::AgentSocketName,
@@ -258,7 +257,7 @@ pub fn query_all_hosts(name: &agent_discovery::AgentSocketName, wish: Query) -> 
     }
 }
 
-/// What is in the file that a message carries.
+/// Reads the file that a message carries.
 fn content(fds: Vec<OwnedFd>, most: usize) -> Result<Vec<u8>> {
     let fd = fds
         .into_iter()
@@ -288,16 +287,15 @@ fn content(fds: Vec<OwnedFd>, most: usize) -> Result<Vec<u8>> {
 }
 
 impl JobAnswers {
-    /// What the ranks of each of these nodes show, as they answer; until all have, or the time is
-    /// over. An error is the answer of one that is damaged: who says what nobody can read, or
-    /// speaks for ranks of another host.
+    /// Returns the snapshots of these nodes' ranks, once all have answered or the time is over. A
+    /// node's answer is an error if it is damaged, or speaks for ranks of another host.
     pub fn answers(self, of: BTreeSet<u32>) -> BTreeMap<u32, Result<Vec<DetailedSnapshot>>> {
         let of_rank = self.of_rank.clone();
         self.all_answers(of, |node, bytes| seen_of(node, &of_rank, &bytes))
     }
 
-    /// What a command says on each of these nodes, or why it says nothing; as
-    /// [`JobAnswers::answers`].
+    /// Returns the output of a command on each of these nodes, or why there is none. Waits as
+    /// [`JobAnswers::answers`] does.
     pub fn pages(self, of: BTreeSet<u32>) -> BTreeMap<u32, std::result::Result<String, String>> {
         let pages = self.all_answers(of, |_, bytes| snapshot::page(&bytes));
         let flat = |(node, page): (u32, Result<_>)| {
@@ -329,7 +327,7 @@ impl JobAnswers {
         answers
     }
 
-    /// The other hosts that have ranks.
+    /// Returns the other nodes that have ranks.
     pub fn others(&self) -> BTreeSet<u32> {
         let others = self.of_rank.iter().copied();
         others.filter(|node| *node != self.own).collect()
@@ -372,7 +370,7 @@ impl JobAnswers {
     }
 }
 
-/// What the ranks of a node show, each of them once.
+/// Decodes the snapshots of a node's ranks, each of them once.
 fn seen_of(node: u32, of_rank: &[u32], bytes: &[u8]) -> Result<Vec<DetailedSnapshot>> {
     let all = snapshot::decode(bytes)?;
     let mut ranks = BTreeSet::new();

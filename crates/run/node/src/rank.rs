@@ -61,22 +61,22 @@ pub type RankHost = LockedEngine<ComposedRail, RankEnvironment>;
 
 /// A process that has become a rank.
 pub struct Rank {
-    /// Its engine.
+    /// Engine of the rank.
     pub host: Arc<RankHost>,
-    /// Its job; `None` in a world of one that nobody launched.
+    /// Connection to the agent; `None` in a world of one that nobody launched.
     pub client: Option<Arc<AgentClient>>,
-    /// What records while somebody traces the job; `None` without a job.
+    /// Recorder of calls while somebody traces the job; `None` without a job.
     pub tracer: Option<Arc<TraceRecorder>>,
     /// The hosts of a job on several.
     pub hosts: Option<JobHosts>,
-    /// What its further shards are made of, until there may be some.
+    /// Factory of further shards, until they are made.
     further: Option<ShardFactory>,
     shards: Option<Arc<RankShards>>,
     /// The strategy that was loaded, whose counts others look at.
     _loaded: Option<Arc<Loaded>>,
 }
 
-/// What a rank of a job on several hosts knows of them.
+/// Facts about the hosts of a job on several, as a rank knows them.
 #[derive(Clone, Debug)]
 pub struct JobHosts {
     /// The ranks that share this one's node, itself included, in order.
@@ -97,7 +97,8 @@ impl Rank {
         }
     }
 
-    /// What decides when and in which order messages leave, and how large data are split.
+    /// Returns the strategy of the window: when and in which order messages leave, and how large
+    /// data are split.
     fn strategy(world: u32) -> Result<(BuiltIn, Option<Arc<Loaded>>)> {
         Ok(match StrategyChoice::from_environment()? {
             StrategyChoice::BuiltIn(one) => (one, None),
@@ -296,7 +297,7 @@ impl Rank {
         self.shards.clone()
     }
 
-    /// The same, if it was asked for.
+    /// Returns the rank's shards, if [`Rank::with_shards`] has made them.
     pub fn shards(&self) -> Option<&Arc<RankShards>> {
         self.shards.as_ref()
     }
@@ -369,7 +370,8 @@ pub const ENV_CHECK: &str = "GARONNE_CHECK";
 /// The checks that there are.
 pub const CHECKS: [&str; 3] = ["types", "errors", "messages"];
 
-/// Of a world of one that nobody has started: its launcher would have said so.
+/// Warns of unknown settings in a world of one that nobody has started: a launcher would have
+/// warned.
 fn warn_of_unknown_settings() {
     if std::env::var_os(crate::agent_discovery::ENV_JOB).is_none() {
         for line in crate::settings::unknown(std::env::vars_os().map(|(name, _)| name)) {
@@ -399,7 +401,7 @@ fn async_progress_setting_of(said: &OsStr) -> Result<AsyncProgressSetting> {
     })
 }
 
-/// What is wished for by this word, if it is one.
+/// Returns the value of a word of the setting, if it is one.
 fn parse_async_progress(said: &str) -> Option<AsyncProgressSetting> {
     match said.trim().to_ascii_lowercase().as_str() {
         "0" | "off" | "no" => Some(AsyncProgressSetting::Off),

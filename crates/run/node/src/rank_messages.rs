@@ -31,7 +31,7 @@ const MAGIC: [u8; 4] = *b"GARc";
 /// Bytes before the fields of a message.
 pub(crate) const HEADER_BYTES: usize = 8;
 
-/// What stands there.
+/// Returns the header of a message.
 pub(crate) fn header(protocol: u16, kind: u16) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..4].copy_from_slice(&MAGIC);
@@ -43,10 +43,10 @@ pub(crate) fn header(protocol: u16, kind: u16) -> [u8; HEADER_BYTES] {
 /// Kinds that are understood in every protocol, so that versions can be told apart by name:
 /// registrations, and that one is answered by nothing more or refused.
 const IN_ALL: [u16; 3] = [1, 102, 103];
-/// Where a message's protocol stands.
+/// Bytes of a message that hold its protocol version.
 const PROTOCOL_AT: std::ops::Range<usize> = 4..6;
 
-/// The same message, of a protocol that both sides have agreed on.
+/// Returns the message with the protocol version that both sides have agreed on.
 fn in_protocol(mut message: Vec<u8>, protocol: u16) -> Vec<u8> {
     if let Some(place) = message.get_mut(PROTOCOL_AT) {
         place.copy_from_slice(&protocol.to_le_bytes());
@@ -81,7 +81,7 @@ pub enum ToAgent {
     Register {
         /// Oldest and newest protocol that the library speaks.
         protocols: Versions,
-        /// What admits to the job, from the environment.
+        /// Secret that admits to the job, from the environment.
         admission: RegistrationSecret,
         /// The rank, from the environment.
         rank: u32,
@@ -100,12 +100,12 @@ pub enum ToAgent {
     Abort {
         /// Exit code that the program asked for.
         code: i32,
-        /// What to print; may be empty.
+        /// Text to print; may be empty.
         text: String,
     },
-    /// What went wrong, should this rank end soon; printed as its last words.
+    /// Error of a call, printed as the rank's last words should it end soon.
     Report {
-        /// What to print.
+        /// Text to print.
         text: String,
     },
     /// Stores a value under a key.
@@ -124,23 +124,23 @@ pub enum ToAgent {
     Fence,
     /// A rank of another host is to call this one, which does not reach it.
     ReverseConnect {
-        /// That rank.
+        /// Peer of the connection.
         peer: u32,
         /// For bulk data, not for packets.
         bulk: bool,
     },
     /// A rank of another host does not reach this one, nor this one it.
     Unreachable {
-        /// That rank.
+        /// Peer of the connection.
         peer: u32,
     },
     /// A rank of another host, and why this one cannot have a connection to it, which ends the job.
     ConnectionRefused {
-        /// That rank.
+        /// Peer of the connection.
         peer: u32,
         /// Code for `garonne explain`.
         code: String,
-        /// What is between them.
+        /// Why there can be no connection.
         text: String,
     },
     /// A signal ends this rank, which stands still until the agent says on its card that it may
@@ -154,7 +154,7 @@ pub enum ToAgent {
         /// Out of use.
         drained: bool,
     },
-    /// What this rank records for readers after its death. Carries the memory file.
+    /// Flight recorder of this rank. Carries the memory file.
     FlightRecorder,
     /// A tool asks what the ranks of all other hosts show; answered with `QueryStarted`, and then
     /// with `QueryResult` for each that answers. Carries the agent's end of a private socket.
@@ -177,7 +177,7 @@ pub enum ToRank {
     Refused {
         /// Code for `garonne explain`.
         code: String,
-        /// One line.
+        /// Line for the user.
         text: String,
     },
     /// Answer to `Get`.
@@ -210,7 +210,7 @@ pub enum ToRank {
         /// The node of the agent that is asked.
         node: u32,
     },
-    /// What the ranks of a host show (`snapshot`), in the file that this carries.
+    /// Snapshot of a host's ranks, in the file that this message carries.
     QueryResult {
         /// The host.
         node: u32,
@@ -232,7 +232,7 @@ pub enum LauncherMessage {
     NewWorld,
     /// The agent speaks with that of a node by this connection from now on. Carries its socket.
     AgentConnection {
-        /// The other one's node.
+        /// Node of the other agent.
         node: u32,
     },
     /// The job has ended badly. Carries the memory file of its newest world on this host.
@@ -240,11 +240,11 @@ pub enum LauncherMessage {
         /// The rank that is to blame, if one is.
         rank: Option<u32>,
     },
-    /// What a rank recorded. Carries the memory file.
+    /// Flight recorder of a rank. Carries the memory file.
     FlightRecorder {
         /// The rank.
         rank: u32,
-        /// Its process.
+        /// Process of the rank.
         process: u32,
     },
     /// The job is over with this exit code.
@@ -286,7 +286,7 @@ impl MessageWriter {
     }
 }
 
-/// Reads one, and trusts nothing.
+/// Reads a message, and trusts nothing.
 pub(crate) struct MessageReader<'a> {
     rest: &'a [u8],
 }
@@ -341,7 +341,7 @@ impl<'a> MessageReader<'a> {
         Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
 
-    /// What a newer writer says behind the rest; nothing of an older one.
+    /// Reads what a newer writer adds at the end; the default for an older one.
     fn rest<T: Default>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         match self.rest.is_empty() {
             true => Ok(T::default()),

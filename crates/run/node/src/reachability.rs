@@ -26,7 +26,7 @@ pub struct InterfaceAddress {
     pub usable: bool,
     /// Ranks may go on from there, through a router.
     pub leads_on: bool,
-    /// Its interface has a link.
+    /// The interface has a link.
     pub linked: bool,
 }
 
@@ -81,24 +81,26 @@ fn routed(four: &str, six: &str) -> HashSet<(String, bool)> {
 pub struct HostNetworks {
     /// Identity of its network: two nodes with the same share it.
     pub home: u64,
-    /// What it says it has.
+    /// Addresses that the host reports.
     pub own: Vec<InterfaceAddress>,
     /// The node that its agent reports to; the first has none.
     pub above: Option<usize>,
 }
 
-/// What would come of leaving a network alone, of nodes.
+/// What is lost if a network is disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisableEffect {
-    /// It is this host's last.
+    /// The network is this host's last.
     Last(usize),
-    /// It is all that the ranks of these two have in common, and no third host leads between them.
+    /// The network is all that the ranks of these two have in common, and no third host leads
+    /// between them.
     Parted(usize, usize),
-    /// It is all that the agents of these two have in common, of which one reports to the other.
+    /// The network is all that the agents of these two have in common, of which one reports to the
+    /// other.
     Agents(usize, usize),
 }
 
-/// What a host is on.
+/// Networks of a host, before and after one is disabled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct NetworkSet {
     networks: BTreeSet<IpNet>,
@@ -124,10 +126,10 @@ struct HostClass {
     first: usize,
 }
 
-/// What these hosts would lose if a network were left alone beside those that are already; of what
-/// several would, what is found at `asker`, and else the first. Of what has no link nothing is left
-/// that works; but a link may be missing for a moment only, also that of the network that is to be
-/// left alone.
+/// Returns what these hosts would lose if a network were disabled beside those that are already. If
+/// several hosts would lose something, the loss at `asker` counts, else the first. Without a link
+/// nothing works; but a link may be missing for a moment only, also that of the network that is to
+/// be left alone.
 pub fn loss(
     hosts: &[HostNetworks],
     drained: &[IpNet],
@@ -138,7 +140,7 @@ pub fn loss(
         .or_else(|| loss_of(hosts, drained, network, asker, |own| own.linked))
 }
 
-/// The same as far as these count.
+/// Returns the loss among these addresses.
 fn loss_of(
     hosts: &[HostNetworks],
     drained: &[IpNet],

@@ -16,7 +16,7 @@ use crate::layout::JobId;
 
 const BYTES: usize = 16;
 
-/// What a process must know to register with an agent as one of its ranks.
+/// A secret that a process shows to its agent to register as one of the agent's ranks.
 #[derive(Clone)]
 pub struct RegistrationSecret([u8; BYTES]);
 
@@ -26,7 +26,7 @@ impl RegistrationSecret {
         random().map(Self)
     }
 
-    /// As it stands in the environment: 32 hexadecimal digits.
+    /// Reads the secret as the environment has it: 32 hexadecimal digits.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.len() == 2 * BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let number = u128::from_str_radix(text, 16).ok().filter(|_| digits)?;

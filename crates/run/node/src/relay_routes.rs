@@ -25,13 +25,13 @@ const _: () = assert!(layout::WAYS + BYTES <= layout::ADDED);
 /// Bytes of the table: the number of entries that there have been, and its places.
 pub const BYTES: usize = 4 + PLACES as usize * ENTRY;
 
-/// Those that were told last, each once, the newest behind.
+/// Relay routes that were announced last, each once, the newest at the end.
 #[derive(Debug, Default)]
 pub(crate) struct RelayRoutes(Vec<RelayRoute>);
 
 impl RelayRoutes {
-    /// One more was told; the oldest goes if there are too many. Whether it is news: the last way
-    /// to a node is there already.
+    /// Adds a route; the oldest goes if there are too many. Returns whether it is new: the last
+    /// route to a node is there already.
     pub(crate) fn tell(&mut self, way: RelayRoute) -> bool {
         if self.0.iter().rfind(|known| known.to == way.to) == Some(&way) {
             return false;
@@ -67,7 +67,7 @@ fn entry(board: &Segment, number: u32) -> [&AtomicU32; 3] {
     [0, 4, 8].map(|word| board.atomic_u32(at + word))
 }
 
-/// What is in the table now, as [`RelayRoutes`] have it.
+/// Reads the table, in the order of [`RelayRoutes`].
 pub fn read(board: &Segment) -> Vec<RelayRoute> {
     // SYNC(ways): the entries before the number were stored before it.
     let last = entries(board).load(Acquire);

@@ -73,7 +73,7 @@ pub(crate) enum AgentOrigin {
     /// The job has started it: its ranks run as on the job's own host, in the same directory and
     /// environment.
     Started,
-    /// Its host has joined: they run as this process does.
+    /// The host has joined: its ranks run as this process does.
     Joined,
 }
 
@@ -169,28 +169,28 @@ fn read_bootstrap(mut from: impl Read) -> Result<AgentBootstrap> {
     AgentBootstrap::decode(&bytes)
 }
 
-/// Who is to be called.
+/// The agent to connect to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectTarget<'a> {
-    /// Its node.
+    /// Node of the agent.
     pub node: u32,
     /// The name of its host.
     pub name: &'a str,
-    /// Where it listens.
+    /// Port of the listener.
     pub port: u16,
     /// How long it is called again where it cuts calls off.
     pub busy_retry: Duration,
-    /// Whose other end has whoever sent this agent there, and lets go of it when nobody is to be
-    /// called any more.
+    /// Descriptor whose other end the starter of this agent holds. The starter closes it when the
+    /// agent is to give up.
     pub starter: Option<BorrowedFd<'a>>,
 }
 
 /// How long those are called again who do not answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectDeadlines<'a> {
-    /// Where calls are cut off.
+    /// How long connections that are reset are tried again.
     pub reset_retry: Duration,
-    /// Where nobody is reached: a link may just be down for a while.
+    /// How long addresses where nobody is reached are tried again: a link may be down for a while.
     pub unreachable_retry: Duration,
     /// Addresses where nobody is reached are called again as long as another has not answered.
     pub beside: bool,
@@ -199,7 +199,7 @@ pub(crate) struct ConnectDeadlines<'a> {
 }
 
 impl ConnectDeadlines<'_> {
-    /// Of one who has a key that may be another job's, or an old one.
+    /// Returns the deadlines for a key that may be another job's, or an old one.
     pub fn with_key() -> Self {
         Self {
             reset_retry: CUT_WAIT,
@@ -263,8 +263,8 @@ pub(crate) fn connect_to(
     reached.map(|(line, address)| (line, address.ip()))
 }
 
-/// What a host has that nobody else can use: link-local addresses, and what was tried of its own
-/// for itself, since it may have been this host.
+/// Returns the addresses of a host that nobody else can use: link-local addresses, and what was
+/// tried of its own for itself, since it may have been this host.
 fn only(link_local: &[IpAddr], tried: &str) -> String {
     let link_local: Vec<_> = link_local.iter().map(IpAddr::to_string).collect();
     let interfaces = match link_local.is_empty() {
@@ -287,9 +287,9 @@ fn only(link_local: &[IpAddr], tried: &str) -> String {
 pub(crate) struct ConnectError {
     /// By address.
     pub tried: Vec<String>,
-    /// What somebody who answered said.
+    /// Refusal by a process that answered.
     pub refused: Option<(SocketAddr, Fault)>,
-    /// Who cut calls off to the end, as one does that knows another secret.
+    /// Address that reset connections to the end, as a process does that knows another secret.
     pub cut: Option<SocketAddr>,
 }
 
@@ -299,13 +299,14 @@ struct RetriedCall {
     at: Instant,
     /// How long after the last time.
     pause: Duration,
-    /// What became of that.
+    /// Why the last attempt failed.
     why: String,
-    /// It was cut off.
+    /// The last attempt was reset.
     cut: bool,
 }
 
-/// The same; of addresses that do not answer as they should it says why not, one by one.
+/// Connects to all addresses at once and keeps the connection that first proves the secret. The
+/// error says for each address why it failed.
 pub(crate) fn connect_any(
     house: &House,
     addresses: &[SocketAddr],
@@ -404,7 +405,7 @@ pub(crate) fn connect_any(
     }))
 }
 
-/// Which of these calls go on, once one does or time is over.
+/// Waits until one of these connections can go on or time is over, and returns which can.
 fn ready(calls: &[(SocketAddr, Duration, Call)], limit: Duration) -> Vec<bool> {
     let mut fds = Vec::new();
     for (.., call) in calls {

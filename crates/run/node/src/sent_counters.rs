@@ -11,16 +11,16 @@ use garonne_sync::shm::Segment;
 use crate::layout::{self, RankBlock, RankState, SentTotals, WorldShape};
 use crate::rank::memory_of;
 
-/// What a rank has counted.
+/// Messages that a rank has sent and received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentCounters {
-    /// What it has sent, and messages that nobody has asked for, as it published them last.
+    /// Messages sent, and unexpected messages, as the rank published them last.
     pub tally: SentTotals,
     /// Changes with messages that it receives; 0: not known.
     pub received: u64,
 }
 
-/// What a rank of this host has counted so far.
+/// Returns the counters of a rank of this host.
 pub fn of(board: &Segment, shape: &WorldShape, rank: u32) -> SentCounters {
     let published = layout::tally(board, shape, rank);
     let card = RankBlock::of(board, rank);

@@ -133,7 +133,7 @@ pub const INTERNAL: [&str; 15] = [
     "GARONNE_STATE",
 ];
 
-/// Those of some variables that look like settings and are none, each with a sentence about it, in
+/// Returns the variables that look like settings and are none, each with a sentence about it, in
 /// order.
 pub fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let known = SETTINGS.map(|(name, ..)| name);

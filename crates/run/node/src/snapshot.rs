@@ -32,24 +32,26 @@ const THREADS: u32 = 1 << 31;
 /// asked for, of its wait and of what it polls for.
 const COMMS_MAX: usize = 2 * PENDING_SHOWN + KEPT_SHOWN + 1;
 
-/// What a rank shows of itself, and what the system says about its process.
+/// What a rank shows of itself, and what the system says about its process. Made by a look at the
+/// rank's own host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankSnapshot {
-    /// Which.
+    /// Number of the rank.
     pub rank: u32,
-    /// Its process, 0 before it registered.
+    /// Process of the rank, 0 before it registered.
     pub pid: u32,
-    /// What it does.
+    /// State of the rank.
     pub state: RankState,
-    /// Which CPU it is bound to.
+    /// CPU that the rank is bound to.
     pub cpu: Option<u32>,
     /// Letter of the process state as in `ps`.
     pub process: Option<char>,
     /// Processor time so far, in seconds.
     pub cpu_seconds: f64,
-    /// What it waits for; times are of its host's clock.
+    /// Call in which the rank waits; times are of its host's clock.
     pub wait: Option<WaitInfo>,
-    /// Where its book lies in its memory; 0: not told, and never told to another host.
+    /// Address of the rank's wait report in its memory; 0: not told, and never told to another
+    /// host.
     pub book: u64,
     /// Messages that it has sent.
     pub sent_messages: u64,
@@ -80,13 +82,13 @@ pub enum CommMembers {
 /// A communicator as its member shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommSnapshot {
-    /// Its number.
+    /// Context number.
     pub number: u32,
-    /// Its name; empty if it has none.
+    /// Name; empty if it has none.
     pub name: String,
     /// How many members it has; `None`: an intercommunicator.
     pub size: Option<u32>,
-    /// Its members.
+    /// Members.
     pub members: CommMembers,
 }
 
@@ -99,19 +101,19 @@ pub struct DetailedSnapshot {
     pub waited_ns: u64,
     /// Bytes of it are on their way between hosts.
     pub moves: bool,
-    /// Where in its program it waits.
+    /// Place in the program where the rank waits.
     pub place: Option<String>,
-    /// Its operations; `None`: they could not be read.
+    /// Operations that the rank waits for; `None`: they could not be read.
     pub operations: Option<PendingOperations>,
-    /// Where in its program each operation was started, where several threads wait; else empty.
+    /// Place in the program where each operation was started, where several threads wait; else
+    /// empty.
     pub operation_places: Vec<String>,
-    /// Where in the sender's program each message was sent that nobody has asked for; empty where
-    /// that is not known.
+    /// Place in the sender's program of each unexpected message; empty where that is not known.
     pub senders: Vec<String>,
-    /// Where in its program a receive from any source took a message that an operation would have
-    /// received, by operation; empty where none did.
+    /// Place in the program where a receive from any source took the message of an operation, by
+    /// operation; empty where none did.
     pub takers: Vec<String>,
-    /// What its threads ask for again and again without waiting.
+    /// Threads that poll without waiting.
     pub polls: Vec<PollingThread>,
     /// The communicators of its wait, its operations and its polls, as far as they could be read.
     pub comms: Vec<CommSnapshot>,
@@ -329,7 +331,7 @@ pub fn encode(all: &[DetailedSnapshot]) -> Vec<u8> {
 /// The byte before what a command says, and the one before why it says nothing.
 pub const PAGE_MARKS: [u8; 2] = *b"+-";
 
-/// What a command has said for another host: its words, or why there are none.
+/// Decodes the output of a command for another host: its text, or why there is none.
 ///
 /// # Errors
 /// It is neither.

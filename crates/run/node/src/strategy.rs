@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 /// by name; or the path of a module that decides, which has a slash.
 pub const ENV_STRATEGY: &str = "GARONNE_STRATEGY";
 
-/// What the setting says.
+/// Value of the setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StrategyChoice {
     /// A built-in strategy.
@@ -51,7 +51,7 @@ impl StrategyChoice {
         })
     }
 
-    /// What the environment says.
+    /// Reads the environment.
     pub(crate) fn from_environment() -> Result<Self> {
         match std::env::var_os(ENV_STRATEGY) {
             Some(said) => Self::read(&said),
@@ -60,7 +60,7 @@ impl StrategyChoice {
     }
 }
 
-/// What a rank shows of the strategy that it follows, in a word on its card.
+/// The strategy that a rank follows, in a word of its rank block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActiveStrategy {
     /// A built-in one.
@@ -96,7 +96,8 @@ impl ActiveStrategy {
         }
     }
 
-    /// Where the counts of a module's answers lie in the rank's own memory; 0: there is none.
+    /// Returns the address of the counts of a module's answers in the rank's own memory; 0: there
+    /// is none.
     pub fn answers(self) -> u64 {
         match self {
             Self::BuiltIn(_) => 0,
@@ -139,7 +140,7 @@ impl StrategyModule {
         })
     }
 
-    /// What it calls itself, else its file's name.
+    /// Returns the name that the module gives itself, else its file's name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -25,10 +25,10 @@ pub fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// One message as received.
+/// A message as received, with its descriptors.
 #[derive(Debug, Default)]
 pub struct ReceivedMessage {
-    /// Its bytes; empty at the end of the stream.
+    /// Bytes; empty at the end of the stream.
     pub bytes: Vec<u8>,
     /// Descriptors that came with it, close-on-exec.
     pub fds: Vec<OwnedFd>,
@@ -261,7 +261,7 @@ fn watched_set() -> libc::sigset_t {
 /// A signal taken from the descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedSignal {
-    /// Its number.
+    /// Number of the signal.
     pub number: i32,
     /// Whether the kernel sent it (a key on the terminal: then the whole process group has it).
     pub from_kernel: bool,
@@ -281,8 +281,8 @@ impl std::os::fd::AsFd for SignalFd {
 }
 
 impl SignalFd {
-    /// The same for a forked child: a descriptor of its own, and the mask that its parent started
-    /// with.
+    /// Makes the descriptor anew in a forked child: a descriptor of its own, and the mask that its
+    /// parent started with.
     pub fn renew(self) -> io::Result<Self> {
         let fresh = Self::watch()?;
         Ok(Self {
@@ -388,7 +388,7 @@ pub fn wait_status(pidfd: BorrowedFd<'_>) -> Option<i32> {
     (done == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
 }
 
-/// Which side of a fork this is.
+/// Side of a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkSide {
     /// The new process.

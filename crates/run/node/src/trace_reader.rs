@@ -21,11 +21,11 @@ use crate::{limits, memory_file, program_map, sys};
 pub enum ReadFrom {
     /// All that is still there.
     Beginning,
-    /// What comes from now on.
+    /// From now on.
     Now,
 }
 
-/// One rank's journal.
+/// The trace of one rank.
 #[derive(Debug)]
 struct RankTrace {
     area: Segment,
@@ -35,7 +35,8 @@ struct RankTrace {
     told: u64,
 }
 
-/// See the module's paragraph.
+/// Reads what the ranks of a world record. Keeps the world's memory file, so that the last records
+/// of ranks that are gone can be read.
 #[derive(Debug)]
 pub struct TraceReader {
     shape: WorldShape,
@@ -92,8 +93,8 @@ impl TraceReader {
         RankBlock::of(&self.board, rank)
     }
 
-    /// What a rank waits for, with the number and the return address of the call that it is in;
-    /// `None` if it does not wait.
+    /// Returns what a rank waits for, with the number and the return address of the call that it is
+    /// in; `None` if it does not wait.
     pub fn waits(&self, rank: u32) -> Option<(WaitInfo, u16, u64)> {
         let wait = self
             .rank_block(rank)
@@ -141,8 +142,8 @@ impl TraceReader {
         lost
     }
 
-    /// Where the objects of a rank's process are or were mapped, as in a `maps` file; empty if it
-    /// did not say.
+    /// Returns where the objects of a rank's process are or were mapped, as in a `maps` file; empty
+    /// if it did not say.
     pub fn objects(&self, rank: u32) -> String {
         let Some(ring) = self.rings.get(rank as usize) else {
             return String::new();

@@ -24,7 +24,7 @@ use crate::limits::FRUITLESS_RUN_NS;
 use crate::wait_report::WaitReport;
 use crate::{layout, program_map, sys};
 
-/// What a look at the board says.
+/// What the board asks of the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceRequest {
     /// Nothing is to be recorded.
@@ -33,11 +33,11 @@ pub enum TraceRequest {
     Yes,
 }
 
-/// See the module's paragraph.
+/// Records calls and events of this rank while somebody traces it.
 #[derive(Debug)]
 pub struct TraceRecorder {
     client: Arc<AgentClient>,
-    /// Where the names of the rank's communicators stand.
+    /// Wait report with the names of the rank's communicators.
     book: &'static WaitReport,
     word: SharedWord,
     on: AtomicBool,
@@ -173,7 +173,7 @@ impl TraceRecorder {
         });
     }
 
-    /// It leaves it.
+    /// Records that the thread leaves a call.
     pub fn leave(&self, call: u16) {
         self.write(Record {
             call,
@@ -196,7 +196,7 @@ impl TraceRecorder {
     }
 }
 
-/// What is recorded of an operation: nothing where no call asked for it, as for the messages by
+/// Returns the record of an operation: none where no call asked for it, as for the messages by
 /// which ranks found communicators or agree on a place for collectives.
 fn about(kind: Kind, operation: &Watched) -> Option<Record> {
     if operation.origin.call == 0 {

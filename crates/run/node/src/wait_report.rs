@@ -30,8 +30,7 @@ const NAME_WORDS: usize = 11;
 /// Bytes of a name that are shown.
 pub const NAME_BYTES: usize = NAME_WORDS * 8;
 const COMM_WORDS: usize = 6 + NAME_WORDS;
-/// Where what threads poll for begins: at a whole pair of cache lines, seen from the book's
-/// beginning.
+/// Offset of the poll slots: at a whole pair of cache lines, seen from the book's beginning.
 const POLLS_FROM: usize = (WAIT_WORDS + COMMS_SHOWN * COMM_WORDS).next_multiple_of(16);
 const WORDS: usize = POLLS_FROM + poll_report::WORDS;
 /// Bytes of a book.
@@ -58,7 +57,7 @@ pub struct WaitReport(Box<[AtomicU64]>);
 /// The operations of a rank that waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingOperations {
-    /// Those that are listed.
+    /// Operations that are listed.
     pub list: Vec<Pending>,
     /// There are more.
     pub more: bool,
@@ -71,20 +70,20 @@ pub struct PendingOperations {
 /// A communicator as its member shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommReport {
-    /// Its name, perhaps cut; empty if it has none.
+    /// Name, perhaps cut; empty if it has none.
     pub name: String,
-    /// Its members.
+    /// Members.
     pub group: CommGroup,
-    /// Its counters.
+    /// Counters.
     pub counts: CollectiveCounters,
 }
 
 /// How many collectives a member of a communicator has entered there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectiveCounters {
-    /// They lie at this address of the rank's memory, 32 bits each.
+    /// The counters lie at this address of the rank's memory, 32 bits each.
     At(u64),
-    /// So many, before it ended.
+    /// Last values, before the communicator ended.
     Last([u32; 4]),
 }
 
@@ -93,7 +92,7 @@ pub enum CollectiveCounters {
 pub enum CommGroup {
     /// Not told.
     Untold,
-    /// As [`CommMembers::Strided`].
+    /// Members at equal distances, as in [`CommMembers::Strided`].
     Strided {
         /// Process of rank 0.
         first: u32,
@@ -104,7 +103,7 @@ pub enum CommGroup {
     },
     /// `size` words of 32 bits at this address of the rank's memory.
     At {
-        /// Where.
+        /// Address in the rank's memory.
         address: u64,
         /// How many.
         size: u32,
@@ -141,7 +140,7 @@ impl Default for WaitReport {
 }
 
 impl WaitReport {
-    /// Where it lies in this process; it stays there.
+    /// Returns the address of the report in this process; it stays there.
     pub fn address(&self) -> u64 {
         self.0.as_ptr().addr() as u64
     }
@@ -294,7 +293,7 @@ pub struct WaitReportCopy {
 }
 
 impl WaitReportCopy {
-    /// Of two copies of its bytes, the second taken after the first.
+    /// Makes a consistent copy from two copies of the bytes, the second taken after the first.
     pub fn new(first: &[u8], again: &[u8]) -> Self {
         let words = |bytes: &[u8]| {
             bytes
@@ -320,7 +319,7 @@ impl WaitReportCopy {
         (seq & 1 == 0 && first == again).then_some(fields)
     }
 
-    /// What the rank waits for, or last waited for.
+    /// Returns the operations that the rank waits for, or last waited for.
     pub fn operations(&self) -> Option<PendingOperations> {
         let ([head, count], lists) = self.part(0, WAIT_WORDS)?.split_first_chunk()?;
         let (list, messages) = lists.split_at_checked(OPERATIONS_WORDS)?;

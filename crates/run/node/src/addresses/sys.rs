@@ -9,15 +9,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// An address of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// The address.
     pub address: IpAddr,
-    /// Its network's mask.
+    /// Mask of the address's network.
     pub mask: Option<IpAddr>,
-    /// It leads to this host only.
+    /// The address leads to this host only.
     pub loopback: bool,
-    /// It had a link when it was looked at; the kernel says so up to a second later.
+    /// The interface had a link when it was read; the kernel says so up to a second later.
     pub running: bool,
 }
 

@@ -36,14 +36,14 @@ use crate::registration_secret::draw_job_id;
 use crate::remote_agent;
 use crate::sys;
 
-/// What an agent of adopted ranks has beyond others.
+/// State of an agent whose ranks another launcher started.
 #[derive(Debug)]
 pub(super) struct AdoptedRole {
     launcher: String,
     first_rank: u32,
     /// By then all ranks have registered.
     until: Option<Instant>,
-    /// What is above the rank that asked: a process of the launcher, as a rule.
+    /// Process above the rank that started this agent: as a rule one of the launcher.
     launcher_process: Option<OwnedFd>,
     /// Since it is gone: the ranks may end by themselves until then.
     orphans_until: Option<Instant>,
@@ -178,8 +178,8 @@ impl Agent<'_> {
         })
     }
 
-    /// Where the agent above is. Comes when all ranks of the job have called MPI_Init, which may
-    /// take as long as they like.
+    /// Receives the address of the parent agent. That comes when all ranks of the job have called
+    /// MPI_Init, which may take as long as they like.
     fn receive_root_agent(&self) -> Result<RootAgent> {
         loop {
             let mut fds = [

@@ -18,11 +18,11 @@ use crate::limits::{AGENT_SILENCE_MAX, LINE_DOWN_MAX, LOOK_WAITING_MAX};
 /// How a line was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkLoss {
-    /// The other side has ended it, as the system does for an agent that is killed.
+    /// The other side has ended the connection, as the system does for an agent that is killed.
     Ended,
     /// Nothing was heard for [`AGENT_SILENCE_MAX`].
     Silent,
-    /// Its connection failed, and no other was made within [`LINE_DOWN_MAX`].
+    /// The connection failed, and no other was made within [`LINE_DOWN_MAX`].
     NotRenewed,
 }
 
@@ -44,7 +44,7 @@ impl std::fmt::Display for LinkLoss {
     }
 }
 
-/// See the module's paragraph.
+/// A link to another agent: survives its connection, and checks that the other side lives.
 #[derive(Debug)]
 pub(super) struct AgentLink {
     connection: Trusted,
@@ -112,7 +112,7 @@ impl AgentLink {
         self.connection.end();
     }
 
-    /// Its connection, for the launcher.
+    /// Returns the descriptor of the connection, for the launcher.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.connection.fd()
     }

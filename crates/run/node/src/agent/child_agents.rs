@@ -25,7 +25,8 @@ use crate::limits;
 use crate::node_map::listed;
 use crate::remote_agent::AgentOrigin;
 
-/// See the module's paragraph.
+/// Links to the child agents, and what passes over them. Owned by every agent that is no leaf of
+/// the tree.
 pub(super) struct ChildAgents {
     listener: Porch,
     /// In the order of nodes.
@@ -33,7 +34,7 @@ pub(super) struct ChildAgents {
     /// Until then those that are to report here may take to call; none: that time is over.
     checkin_deadline: Option<Instant>,
     checkin: AgentCheckin,
-    /// What is to be run, as those who call are told.
+    /// The job, encoded as child agents receive it.
     job: Vec<u8>,
     /// Ranks below that have ended, to be told above.
     ended_ranks: Vec<u32>,
@@ -47,11 +48,11 @@ fn is_hopeless((heard, told): (Instant, Option<Instant>), now: Instant) -> bool 
     told.map_or(heard, |told| told.max(heard)) + limits::FAR_GRACE <= now
 }
 
-/// One that reports to this agent.
+/// An agent that reports to this one.
 struct ChildAgent {
     node: u32,
     trunk: Option<AgentLink>,
-    /// It has said that nothing runs there any more, or its line is gone.
+    /// The child has reported that nothing runs there any more, or its link is gone.
     done: bool,
 }
 
@@ -104,12 +105,12 @@ impl ChildAgents {
         self.end_ordered_at = self.end_ordered_at.map(|told| told + stood);
     }
 
-    /// Those that report here, as far as they have called and not said that they are done.
+    /// Returns the nodes of child agents that have connected and have not reported their end.
     pub fn nodes(&self) -> Vec<u32> {
         self.open_links().map(|branch| branch.node).collect()
     }
 
-    /// Those that have not called are not waited for: they will find nobody.
+    /// Stops waiting for child agents that have not connected: they will find nobody.
     pub fn forget_absent(&mut self) {
         let absent = self
             .children
@@ -256,7 +257,7 @@ impl Agent<'_> {
         });
     }
 
-    /// One who calls goes on proving who it is.
+    /// Reads more of the handshake of an unauthenticated caller.
     pub(super) fn read_unauthenticated(&mut self, place: u32) {
         let Some(below) = &mut self.child_agents else {
             return;
@@ -437,7 +438,7 @@ impl Agent<'_> {
         self.fail_as_agent(&line);
     }
 
-    /// What is said of an agent whose line was lost; `more` is of those behind it.
+    /// Returns the message about an agent whose link was lost; `more` is about the agents below it.
     pub(super) fn link_failure(&self, node: u32, more: &str, how: LinkLoss) -> String {
         let ranks = self.job.ranks_of(node);
         let here = match ranks.len() {
@@ -512,7 +513,7 @@ impl Agent<'_> {
         self.forward_command(node, order.encode());
     }
 
-    /// The same, of one that is encoded.
+    /// Sends an encoded command to a node, through the child that leads there.
     pub(super) fn forward_command(&mut self, node: u32, order: Vec<u8>) {
         let Some(child) = self.job.tree().next_hop(self.node, node) else {
             return;

@@ -25,7 +25,7 @@ use crate::limits::{
 };
 use crate::process_tree;
 
-/// What an outer agent has beyond others.
+/// State of an agent on another host than the launcher's: the link to its parent.
 pub(super) struct ChildRole {
     pub(super) link: Option<AgentLink>,
     pub(super) secret: Secret,
@@ -37,7 +37,7 @@ pub(super) struct ChildRole {
     pub(super) reconnect: Reconnect,
     /// Hosts as they are told of, until all are.
     pub(super) reported: Vec<NodeEndpoints>,
-    /// Where everybody is, once it was told to start.
+    /// Addresses of all hosts and ports of all ranks, once the root has ordered the start.
     pub(super) start_data: Option<(Vec<HostEndpoint>, Vec<u16>)>,
     /// This host has joined with a key.
     pub(super) joined: bool,
@@ -94,7 +94,7 @@ impl Agent<'_> {
         }
     }
 
-    /// The same, of one that is encoded.
+    /// Sends an encoded report to the parent.
     pub(super) fn report_on(&mut self, report: &[u8]) {
         if let Some(trunk) = self.child_role.as_mut().and_then(|up| up.link.as_mut())
             && !trunk.leaves_out(report)

@@ -44,7 +44,7 @@ impl Drop for ExaminerProcess {
     }
 }
 
-/// See the module's paragraph.
+/// The examination of ranks that a signal ends: one at a time, by a program of the agent's own.
 #[derive(Debug, Default)]
 pub(super) struct CrashExaminations {
     examined: Option<ExaminedRank>,
@@ -70,7 +70,7 @@ impl CrashExaminations {
         }
     }
 
-    /// What was found of a member that this signal ended: whole lines.
+    /// Returns the lines that the examination of a process found, if this signal ended it.
     fn found(&self, member: u32, signal: i32) -> Option<String> {
         let known =
             |examined: &&ExaminedRank| (examined.member, examined.signal) == (member, signal);
@@ -169,7 +169,8 @@ impl Agent<'_> {
         futex::wake(card.crash(), u32::MAX);
     }
 
-    /// Where the signal came that ended a rank, on lines of its own; empty if that is not known.
+    /// Returns lines that say where in the program the signal came that ended a rank; empty if that
+    /// is not known.
     pub(super) fn place_of_crash(&mut self, rank: u32, signal: i32) -> String {
         // What was written before the rank ended counts.
         self.read_examiner();

@@ -26,14 +26,14 @@ use crate::rank::allowed_networks::ENV_NETWORKS;
 use crate::rank_messages::ToRank;
 use crate::reachability::{self, DisableEffect, HostNetworks, InterfaceAddress};
 
-/// See the module's paragraph.
+/// Requests of tools to take networks out of use or into use again, until they are answered.
 #[derive(Debug, Default)]
 pub(super) struct DrainRequests {
-    /// Those that have asked here, by their numbers.
+    /// Tools that have asked this agent, by their numbers.
     clients: VecDeque<(u32, OwnedFd)>,
     /// The number of the last one.
     number: u32,
-    /// Of the first agent: what all hosts were asked for.
+    /// At the root: requests for which all hosts were asked for their addresses.
     questions: VecDeque<DrainQuestion>,
     /// The number of the last one.
     next_question: u32,
@@ -125,8 +125,8 @@ impl Agent<'_> {
         }
     }
 
-    /// What `GARONNE_NETWORKS` says to the ranks here, as far as the job knows: those of another
-    /// launcher's have it from where the agent has its own.
+    /// Returns the value of `GARONNE_NETWORKS` for the ranks of this host, as far as the job knows
+    /// it: those of another launcher's have it from where the agent has its own.
     pub(super) fn ranks_networks(&self) -> Option<String> {
         let first = self.job.ranks_of(self.node).first().copied().unwrap_or(0);
         let program = self.job.program_of_rank().get(first as usize).copied();
@@ -251,7 +251,7 @@ impl Agent<'_> {
         }
     }
 
-    /// The same, of one who has asked here.
+    /// Sends the result of a drain request to the tool that asked this agent.
     pub(super) fn send_drain_result(&mut self, number: u32, text: String) {
         let askers = &mut self.drain_requests.clients;
         let at = askers.iter().position(|(known, _)| *known == number);

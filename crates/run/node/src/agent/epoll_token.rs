@@ -4,7 +4,7 @@ use rustix::event::epoll;
 
 use super::output::StreamKind;
 
-/// Which descriptor an event is about.
+/// The descriptor that an event of the agent's epoll is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EpollToken {
     Registration,
@@ -38,13 +38,13 @@ pub(super) enum EpollToken {
     Reconnect(u32),
     /// A try whether this node reaches a rank of another.
     Probe(u32),
-    /// What this host's ranks show, from the program that looks.
+    /// Output of the program that takes a snapshot of this host's ranks.
     SnapshotProcess(u32),
-    /// One who has asked what the ranks of all hosts show takes more of it.
+    /// Socket of a tool that takes more of the answers to its query.
     QueryClient(u32),
-    /// What the job hangs on, from the program that looks.
+    /// Output of the program that finds what the job hangs on.
     HangReport,
-    /// Where a rank has crashed, from the program that examines it.
+    /// Output of the program that examines a crashed rank.
     CrashExaminer,
 }
 

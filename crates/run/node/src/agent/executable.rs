@@ -101,7 +101,7 @@ fn not_executable(word: &OsStr, dir: &Path, path: &Path) -> Error {
     }
 }
 
-/// What a file is to the system.
+/// What kind of file it is to the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     /// A program, or a script whose first line names its interpreter.
@@ -127,7 +127,7 @@ fn first_line(head: &[u8]) -> Option<&[u8]> {
     line.split(|&byte| byte == b'\n').next()
 }
 
-/// What a file is. `relay_search`: where programs are found by their names.
+/// Returns what kind of file it is. `search`: where programs are found by their names.
 ///
 /// # Errors
 /// A script whose first line names what is not there: why it cannot be run.
@@ -200,7 +200,7 @@ pub(super) fn why_not(file: &Path, error: &std::io::Error) -> Option<String> {
     }
 }
 
-/// What a file is that no system call executes, by its first bytes.
+/// Returns words for a file that no system call executes, by its first bytes.
 fn not_a_program(head: &[u8]) -> String {
     let number = |at: usize| {
         let bytes = head.get(at..at + 2)?.try_into().ok()?;

@@ -15,12 +15,12 @@ use crate::limits::FAILURE_WAIT;
 use crate::node_map::named;
 use crate::printable;
 
-/// See the module's paragraph.
+/// Tracebacks and the failure's own line, held until all that belongs together can be printed.
 #[derive(Debug, Default)]
 pub(super) struct FailureOutput {
     /// The rank that failed first.
     cause: Option<u32>,
-    /// What is to be said of that, until it is.
+    /// Lines about the failure, until they are printed.
     lines: Vec<String>,
     due: Option<Instant>,
 }

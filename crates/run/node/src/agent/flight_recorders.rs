@@ -11,7 +11,7 @@ use crate::limits::{FDS_OF_AGENT, RECORDERS_TOLD};
 use crate::rank_messages::LauncherMessage;
 use crate::sys;
 
-/// See the module's paragraph.
+/// Memory files in which ranks record events, kept while the job runs.
 #[derive(Debug, Default)]
 pub(super) struct FlightRecorders {
     /// By rank: the member whose file it is, and the file.

@@ -29,7 +29,7 @@ pub(super) enum HangReportReason {
 }
 
 impl HangReportReason {
-    /// As the program is told it.
+    /// Returns the reason as an argument of the program.
     fn word(self) -> &'static str {
         match self {
             HangReportReason::Time => "time",
@@ -58,7 +58,7 @@ impl Drop for HangReporter {
     }
 }
 
-/// See the module's paragraph.
+/// The program that finds what the job hangs on, and what follows when it has ended.
 #[derive(Debug, Default)]
 pub(super) struct HangReports {
     looking: Option<HangReporter>,

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use crate::limits::{AGENT_SILENCE_MAX, PING_EVERY};
 
-/// Who looks later than this was kept from it, and so may have been those it listens for: by a
-/// stop, a frozen container, a machine that slept.
+/// An agent that checks later than this was kept from it, and so may have been those it listens
+/// for: by a stop, a frozen container, a machine that slept.
 const AWAY: Duration = PING_EVERY.saturating_mul(2);
 
-/// See the module's paragraph. Only time in which this end could hear counts as silence.
+/// Times at which a link was last used in each direction. Only time in which this end could read
+/// counts as silence.
 #[derive(Debug)]
 pub(super) struct Heartbeat {
     heard: Instant,
@@ -25,7 +26,7 @@ impl Heartbeat {
         }
     }
 
-    /// The other side was heard.
+    /// Notes that a message of the other side arrived.
     pub fn received(&mut self, now: Instant) {
         self.heard = now;
     }

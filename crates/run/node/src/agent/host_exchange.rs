@@ -24,15 +24,15 @@ use crate::limits::HOST_NAMES_MAX;
 use crate::new_networks;
 use crate::rank::allowed_networks::AllowedNetworks;
 
-/// Where everybody is.
+/// Addresses of all hosts and ports of all ranks, as the agents exchanged them.
 pub(super) struct HostExchange {
     /// By node; addresses in the order in which to try them from here.
     endpoints: Vec<HostEndpoint>,
     /// By rank.
     ports: Vec<u16>,
-    /// Of this node's ranks that have not been started.
+    /// Listeners of this node's ranks that have not been started.
     listeners: HashMap<u32, TcpListener>,
-    /// Of a job on one host; those on several have one before they know where everybody is.
+    /// Secret of a job on one host. Jobs on several have one before they exchange addresses.
     secret: Option<Secret>,
 }
 
@@ -204,8 +204,8 @@ impl Agent<'_> {
         Ok(())
     }
 
-    /// What the ranks here may use, as far as the job knows: they would say so themselves, when all
-    /// run.
+    /// Returns the networks that the ranks of this host may use, as far as the job knows. Ranks
+    /// would report an error themselves, once all run.
     fn networks(&self) -> Result<AllowedNetworks> {
         let is_asked = self.adopted_role.is_none() && !self.job.ranks_of(self.node).is_empty();
         match self.ranks_networks().filter(|_| is_asked) {
@@ -273,8 +273,8 @@ impl Agent<'_> {
         place.map_or(&[], |place| &place.addresses)
     }
 
-    /// The same with those that it has got since the job began behind them; none of which leads
-    /// back here.
+    /// Returns the addresses of a node, followed by those that it got since the job began. None of
+    /// these leads back to this host.
     pub(super) fn addresses_now(&self, node: u32) -> Vec<IpAddr> {
         let mut all = self.addresses_of(node).to_vec();
         let leads_back = |address: &IpAddr| {
@@ -289,12 +289,12 @@ impl Agent<'_> {
         all
     }
 
-    /// Those of this one.
+    /// Returns the addresses of this node.
     pub(super) fn own_addresses(&self) -> Vec<IpAddr> {
         self.addresses_of(self.node).to_vec()
     }
 
-    /// Where all hosts are, with the addresses that they have got since the job began.
+    /// Returns the addresses of all hosts, with those that they got since the job began.
     pub(super) fn endpoints_now(&self) -> Vec<HostEndpoint> {
         let mut places = self
             .host_exchange
@@ -321,7 +321,7 @@ impl Agent<'_> {
         hosts.map_or(Vec::new(), |hosts| host_table::encode(&hosts.endpoints))
     }
 
-    /// Where ranks of a new world are: on its cards.
+    /// Writes the node of each rank into the rank blocks of a new world.
     pub(super) fn publish_hosts(&self, board: &Segment) {
         let Some(hosts) = &self.host_exchange else {
             return;
@@ -332,8 +332,8 @@ impl Agent<'_> {
         }
     }
 
-    /// What people call a host: who has started the job has named it; of another launcher's only
-    /// the host itself says its name, once all have met.
+    /// Returns the name of a host for messages. The user who started the job has named it; in jobs
+    /// of other launchers each host says its own name, once all agents are connected.
     pub(super) fn host_name(&self, node: u32) -> &str {
         let places = self
             .host_exchange

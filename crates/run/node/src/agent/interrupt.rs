@@ -73,7 +73,7 @@ impl Agent<'_> {
         }
     }
 
-    /// What was to be said of the job has been said.
+    /// Ends the job because its time is over, once the hang report was printed.
     pub(super) fn end_for_time(&mut self) {
         if self.shutdown.is_none() {
             self.flight_recorders.blame(None);

@@ -24,19 +24,19 @@ use crate::join::late_join::LateJoinListener;
 use crate::layout::JobId;
 use crate::remote_agent::AgentOrigin;
 
-/// What an agent begins with.
+/// How an agent begins.
 #[derive(Debug)]
 pub(crate) enum AgentStart {
     /// Nothing: it is the first, or the only one.
     Plain,
-    /// It is the first, and these hosts have joined.
+    /// The agent is the root, and these hosts have joined.
     Joined(Box<JoinedHosts>),
-    /// It is that of another host than the launcher's.
+    /// The agent is that of another host than the launcher's.
     Outer(Box<RootConnection>),
 }
 
 impl AgentStart {
-    /// What the agent of another host begins with.
+    /// Returns the connection to the root, for the agent of another host.
     pub fn outer(&self) -> Option<&RootConnection> {
         match self {
             AgentStart::Outer(outer) => Some(outer),
@@ -50,21 +50,21 @@ impl AgentStart {
 pub(crate) struct RootConnection {
     /// The job, which all its agents and ranks name alike.
     pub job: JobId,
-    /// Its node.
+    /// Node of this agent.
     pub node: u32,
     /// The job's secret.
     pub secret: Secret,
     /// The line, to the agent above.
     pub line: Trusted,
-    /// That one's node.
+    /// Node of the parent.
     pub parent: u32,
     /// The address at which it was made.
     pub reached: IpAddr,
-    /// Its port.
+    /// Port of the parent's listener.
     pub port: u16,
-    /// Its host has joined with a key.
+    /// The host has joined with a key.
     pub guest: bool,
-    /// Where those call that report to it, if they know that port already.
+    /// Listener for child agents, if they know its port already.
     pub porch: Option<TcpListener>,
 }
 
@@ -161,7 +161,7 @@ impl Agent<'_> {
         }
     }
 
-    /// One of them goes on.
+    /// Reads more from a host that came too late.
     pub(super) fn read_late_joiner(&mut self, place: u32) {
         let epoll = &self.epoll;
         if let Some(gate) = self
@@ -181,7 +181,8 @@ impl Agent<'_> {
         self.child_role.as_ref().is_some_and(|up| up.joined)
     }
 
-    /// Where a person has joined, nobody else would say why it ends.
+    /// Reports the loss of the root on a host that has joined: nobody else would say why its part
+    /// ends.
     pub(super) fn report_lost_root(&mut self, how: LinkLoss) {
         if self.shutdown.is_none() {
             self.report_to_joiner(&format!(
@@ -191,7 +192,8 @@ impl Agent<'_> {
         }
     }
 
-    /// What went wrong is printed where the job was started; here only that it did.
+    /// Reports on a host that has joined that the job failed. The cause is printed where the job
+    /// was started.
     pub(super) fn report_end_to_joiner(&mut self) {
         let code = self.code();
         if code != 0 && self.child_role.as_ref().is_some_and(|up| up.link.is_some()) {

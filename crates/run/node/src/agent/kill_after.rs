@@ -38,7 +38,7 @@ pub fn read(said: &OsStr) -> Result<Duration> {
     })
 }
 
-/// What a job's environment says; what is no number was refused before.
+/// Returns the grace period of a job's environment. The launcher has refused what is no number.
 pub(super) fn of(job: &Job) -> Duration {
     read(&job.setting(ENV_KILL_AFTER)).unwrap_or(TERM_GRACE)
 }

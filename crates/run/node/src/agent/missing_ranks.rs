@@ -18,16 +18,16 @@ use crate::limits::{ABSENCE_LOOK, ABSENCE_WAIT};
 use crate::process_tree::{self, ProcessExit};
 use crate::sys;
 
-/// What a rank can still do for a world.
+/// Whether a rank can still take part in a world.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Participation {
-    /// It computes, or may still register: anything can happen.
+    /// The rank computes, or may still register: anything can happen.
     Open,
-    /// It has ended, and came before it did.
+    /// The rank registered, and has ended.
     Over,
-    /// It has ended well without coming.
+    /// The rank ended well without registering.
     Absent,
-    /// It has waited for some time.
+    /// The rank has waited for some time.
     Waits(WaitInfo),
 }
 

@@ -102,8 +102,8 @@ use shutdown::Shutdown;
 /// A rank as started.
 #[derive(Debug)]
 struct RankSlot {
-    /// Where it runs; elsewhere than here there is no process of it, and the other agent tells of
-    /// its end.
+    /// Node on which the rank runs. A rank of another node has no process here; that node's agent
+    /// reports its end.
     node: u32,
     pid: i32,
     program: usize,
@@ -174,7 +174,7 @@ struct Agent<'a> {
     room_for_pidfds: bool,
     output_paused: bool,
     shutdown: Option<Shutdown>,
-    /// What ranks record for readers after their death.
+    /// Flight recorders of the ranks, for readers after their death.
     flight_recorders: FlightRecorders,
     /// The rank behind a wrapper that died first, from then until it is known how: other failures
     /// do not count any more.
@@ -185,7 +185,7 @@ struct Agent<'a> {
     last_signal: Option<Instant>,
     /// When to look whether all wait for a rank that will not come; `None`: no rank is missing.
     missing_ranks_due: Option<Instant>,
-    /// Which of the job's nodes this is; 0 is the launcher's.
+    /// Node of this agent; 0 is the launcher's.
     node: u32,
     /// At the first agent of several.
     root_role: Option<Box<RootRole>>,
@@ -193,9 +193,9 @@ struct Agent<'a> {
     child_role: Option<Box<ChildRole>>,
     /// At those with agents below them.
     child_agents: Option<Box<ChildAgents>>,
-    /// Of ranks that another launcher started.
+    /// State for ranks that another launcher started.
     adopted_role: Option<AdoptedRole>,
-    /// Where everybody is, in a job on several hosts.
+    /// Addresses of all hosts, in a job on several.
     host_exchange: Option<HostExchange>,
     /// Not all agents are there yet: no rank has been started.
     waiting_for_agents: bool,
@@ -288,7 +288,7 @@ fn run_job(
 }
 
 impl<'a> Agent<'a> {
-    /// One without ranks, which watches signals only.
+    /// Makes an agent without ranks, which watches signals only.
     fn new(
         job: &'a Job,
         id: JobId,

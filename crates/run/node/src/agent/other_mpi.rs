@@ -36,13 +36,13 @@ struct OtherMpiProcess {
 /// Another MPI's library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OtherMpiLibrary {
-    /// Its path; its name alone where nobody has seen it mapped.
+    /// Path of the library; its name alone where nobody has seen it mapped.
     library: String,
-    /// What calls it, but for the program itself.
+    /// Library that calls it; none if the program itself does.
     caller: Option<String>,
 }
 
-/// What the agent knows of ranks with another MPI.
+/// The search for ranks that run another MPI's library.
 #[derive(Debug, Default)]
 pub(super) struct OtherMpiDetector {
     begun: Option<Instant>,
@@ -273,7 +273,7 @@ impl Agent<'_> {
         self.rank_refused(rank, &line);
     }
 
-    /// Which process of a rank runs which library, as the rest of a sentence.
+    /// Returns which process of a rank runs which library, as the rest of a sentence.
     pub(super) fn other_mpi_of(&self, rank: u32, runs: &str) -> String {
         let slot = &self.slots[rank as usize];
         let program = self.program_name(rank);

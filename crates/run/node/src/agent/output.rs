@@ -27,14 +27,14 @@ use crate::limits::{LINE_BYTES_MAX, LINE_PASSES_BYTES_MAX, LINE_PASSES_WAIT, PAR
 /// Bytes that a pipe takes without blocking once it polls writable.
 const CHUNK_BYTES: usize = 4096;
 
-/// Which of the two.
+/// Standard output or standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamKind {
     Out,
     Err,
 }
 
-/// What a sink can do now.
+/// Whether a sink can take more now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SinkState {
     /// Everything is written.
@@ -45,7 +45,7 @@ pub(super) enum SinkState {
     Broken,
 }
 
-/// One of the streams of one of the ranks.
+/// A stream of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StreamId {
     pub rank: u32,
@@ -69,7 +69,7 @@ struct PartialLine {
     last: Instant,
 }
 
-/// One of the agent's own output descriptors, or a file.
+/// An output of the agent: one of its own descriptors, or a file.
 #[derive(Debug)]
 pub(super) struct OutputSink {
     kind: StreamKind,
@@ -289,10 +289,10 @@ pub(super) struct LineMarks {
 /// Colours that are readable on dark and light terminals.
 const COLOURS: [&str; 6] = ["36", "33", "35", "32", "34", "31"];
 
-/// One of a rank's two output streams.
+/// An output stream of a rank: collects bytes until a line is complete.
 #[derive(Debug)]
 pub(super) struct RankStream {
-    /// Where it comes from; `None` once it ended.
+    /// Source of the bytes; `None` once it ended.
     pub source: Option<OutputSource>,
     /// Whether the agent listens to it.
     pub reading: bool,
@@ -357,7 +357,7 @@ impl RankStream {
         self.holding.as_ref()?.due()
     }
 
-    /// What is held back, and holds it back no more.
+    /// Returns the bytes that are held back, and stops holding.
     pub fn take_held(&mut self) -> Vec<u8> {
         self.holding
             .as_mut()

@@ -24,7 +24,7 @@ use crate::job::{Job, StderrMode};
 use crate::limits::{FAR_ROOM_STEP, OUTPUT_PENDING_BYTES_MAX};
 use crate::output_files::{self, PatternValues};
 
-/// Where the places of files begin, behind those of the two descriptors.
+/// Index of the first file among the sinks; the two descriptors come before.
 const FIRST_FILE: usize = 2;
 
 /// The agent's two descriptors and what goes where.
@@ -53,7 +53,7 @@ impl OutputSinks {
         }
     }
 
-    /// Which sink a rank's stream goes to.
+    /// Returns the index of the sink that a rank's stream goes to.
     fn place(&self, kind: StreamKind, rank: u32) -> usize {
         let file = self
             .files
@@ -172,7 +172,7 @@ impl Agent<'_> {
         }
     }
 
-    /// What ranks write cannot be kept.
+    /// Ends the job because the output of ranks cannot be written.
     fn output_fails(&mut self, fault: rustix::io::Errno) {
         match (self.shutdown.is_some(), self.code()) {
             (false, _) => {

@@ -5,12 +5,12 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 
-/// See the module's paragraph.
+/// Source of a rank's output: a pipe, or the agent of another host.
 #[derive(Debug)]
 pub(super) enum OutputSource {
     /// The agent's end of the rank's pipe.
     Pipe(OwnedFd),
-    /// What another agent has sent. Bounded by what that agent may send before it is told of room.
+    /// Bytes that another agent has sent. Bounded by the credit that it has.
     Far {
         /// Not yet read.
         bytes: VecDeque<u8>,
@@ -20,7 +20,7 @@ pub(super) enum OutputSource {
 }
 
 impl OutputSource {
-    /// One that another agent fills.
+    /// Makes a source that another agent fills.
     pub fn far() -> Self {
         Self::Far {
             bytes: VecDeque::new(),

@@ -36,8 +36,9 @@ impl Agent<'_> {
             .unwrap_or_default()
     }
 
-    /// Where the rank was when a signal ended it, as the rest of a sentence; empty if it did not
-    /// say. Whether it had left its latest call nobody knows, nor which of its threads was killed.
+    /// Returns the latest MPI call of a rank that a signal ended, as the rest of a sentence; empty
+    /// if it did not say. Whether it had left its latest call nobody knows, nor which of its
+    /// threads was killed.
     pub(super) fn last_call(&self, rank: u32) -> String {
         let Some((member, world)) = self.joined(rank) else {
             return String::new();

@@ -22,7 +22,7 @@ use crate::rank_slots::ENV_SLOTS;
 use crate::registration_secret::RegistrationSecret;
 use crate::sys;
 
-/// What every rank's start has in common.
+/// Arguments and environment that the starts of all ranks have in common.
 pub(super) struct RankStarter<'a> {
     pub job: &'a Job,
     admission: RegistrationSecret,
@@ -330,8 +330,8 @@ const SETTINGS: [&str; 9] = [
     crate::rank::ENV_SHARDS,
 ];
 
-/// What of our environment goes to a host that joins: only what all ranks must agree about. The
-/// rest is as it is there.
+/// Returns the variables that a host which joins receives: those that all ranks must agree about.
+/// The rest is as it is there.
 pub(super) fn environment_for_guests() -> Vec<(OsString, OsString)> {
     std::env::vars_os()
         .filter(|(name, _)| SETTINGS.iter().any(|known| name == known))
@@ -376,13 +376,13 @@ impl PreparedProgram {
     }
 }
 
-/// Which of how many, in the job and on its node.
+/// Number of a rank in the job and on its node, and how many there are.
 struct RankPosition {
     rank: u32,
     size: u32,
     here: u32,
     all_here: u32,
-    /// Where its helper may run; empty: where it may itself.
+    /// CPUs of the rank's progress thread; empty: those of the rank.
     helpers: String,
 }
 

@@ -17,7 +17,7 @@ use super::{Agent, EpollToken};
 use crate::addresses;
 use crate::limits::{LINE_QUIET, MOVE_ROUNDS, RENEWAL_ROUND};
 
-/// See the module's paragraph.
+/// Attempts to replace the connection to the parent, at all addresses at once.
 #[derive(Debug, Default)]
 pub(super) struct Reconnect {
     turn: u32,
@@ -127,7 +127,7 @@ impl Agent<'_> {
         }
     }
 
-    /// The same, where nobody is told when a call's socket is ready.
+    /// Reconnects to the parent where no epoll tells when a socket is ready.
     pub(super) fn reconnect_now(&mut self) {
         self.check_link(Instant::now());
         let calls = self

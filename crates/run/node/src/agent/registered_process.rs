@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 #[derive(Debug)]
 pub(super) struct RegisteredProcess {
     pub(super) epoch: u32,
-    /// What it and the agent speak with each other.
+    /// Version of the protocol between the process and the agent.
     pub(super) protocol: u16,
     pub(super) pid: i32,
     pub(super) socket: Option<OwnedFd>,
@@ -15,7 +15,7 @@ pub(super) struct RegisteredProcess {
     pub(super) direct: bool,
     pub(super) finalized: bool,
     pub(super) gone: bool,
-    /// It ends by itself.
+    /// The process ends by itself.
     pub(super) leaves: bool,
     pub(super) report: String,
 }

@@ -28,8 +28,9 @@ impl Agent<'_> {
         }
     }
 
-    /// They do not reach this host, or it is one of theirs: others are asked, in each round that
-    /// came to nothing those behind the ones of the round before.
+    /// Looks for a rendezvous at hosts other than the root's. The two do not reach that one, or it
+    /// is one of theirs. Others are asked, in each round that came to nothing those behind the ones
+    /// of the round before.
     pub(super) fn search_rendezvous_elsewhere(&mut self, call: ReverseConnectRequest, failed: u32) {
         let Some((from, to)) = self.nodes_of(call) else {
             return;
@@ -130,7 +131,7 @@ impl Agent<'_> {
     }
 }
 
-/// What follows when a node says that it reaches the one where two may meet.
+/// Next step when a node reports that it reaches a rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RendezvousStep {
     Nothing,
@@ -138,13 +139,14 @@ enum RendezvousStep {
     Second,
     /// Both do: it is to expect them.
     Expect,
-    /// It does: both learn of it, and never before, since calls for which it does not wait it would
-    /// try to pass on.
+    /// Both nodes reach the rendezvous and learn of it, and never before, since calls for which it
+    /// does not wait it would try to pass on.
     Tell,
 }
 
-/// The same, unless the two have just been told of another place: both are told of one at a time,
-/// so that both call there first. What has not agreed yet to be that place keeps no other from it.
+/// Returns the next step, or none if the two were just told of another place. Both are told of one
+/// at a time, so that both connect there first. What has not agreed yet to be that place keeps no
+/// other from it.
 fn next(
     search: &mut RelaySearch,
     (node, via): (u32, u32),
@@ -169,7 +171,7 @@ fn after(node: u32, (from, to): (u32, u32), via: u32) -> RendezvousStep {
     }
 }
 
-/// Which of the hosts are asked, after so many rounds that came to nothing.
+/// Returns the hosts that are asked in a round, after `failed` rounds without success.
 fn of_round(others: &[u32], failed: u32) -> Vec<u32> {
     let first = (failed as usize).wrapping_mul(VENUES_MAX) % others.len().max(1);
     let (before, behind) = others.split_at(first);

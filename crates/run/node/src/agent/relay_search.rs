@@ -14,7 +14,7 @@ use crate::limits::{MEET_AFTER, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS, WAY_ROUNDS};
 /// How often it is looked for a place to meet in a round: at the job's own host, and at others.
 const VENUES: u32 = 2;
 
-/// What is to be looked for now.
+/// What to search for next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SearchStep {
     Nothing,
@@ -45,7 +45,7 @@ struct SearchedPair {
     asked: Option<Instant>,
     /// How often they were, in this case.
     rounds: u32,
-    /// One has answered since.
+    /// A host has answered since the search began.
     found: bool,
     /// Since then it was looked for hosts where both can call: at the job's own, and at others.
     venues: u32,
@@ -157,7 +157,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// What is looked for in each second in which one is missed, from the first on.
+    /// Returns the steps of each second in which a pair is unreachable, from the first on.
     fn each_second(search: &mut RelaySearch, begun: Instant, seconds: u32) -> Vec<SearchStep> {
         let missed = |second| search.record_unreachable((1, 2), begun + SECOND * second);
         (0..seconds).map(missed).collect()

@@ -32,14 +32,14 @@ use crate::agent_messages::{
 use crate::limits::{MEETING_FORGETS, PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX};
 use crate::relay_routes::RelayRoutes;
 
-/// See the module's paragraph.
+/// Relays between hosts without a common network: the search for them, and the one of this node.
 #[derive(Debug, Default)]
 pub(super) struct Relays {
-    /// Of the first agent.
+    /// Pairs of nodes that do not reach each other; used at the root.
     search: RelaySearch,
     probes: Vec<Option<RelayProbe>>,
     own_relay: Option<OwnRelay>,
-    /// Where the task that passes calls on finds hosts.
+    /// Addresses of all hosts, shared with the task that relays connections.
     host_endpoints: Arc<Mutex<HostEndpoints>>,
     /// Ways that the ranks of this node know.
     routes: RelayRoutes,
@@ -52,7 +52,7 @@ struct RelayProbe {
     until: Instant,
 }
 
-/// Where hosts are now.
+/// Addresses of all hosts as they are now.
 #[derive(Debug, Default)]
 struct HostEndpoints {
     /// Addresses of each, in the order in which to try them from here.
@@ -68,7 +68,7 @@ impl HostEndpoints {
     }
 }
 
-/// What this node tries to reach.
+/// Target of a probe: a rank, or the port of a rendezvous.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ProbeTarget {
     /// The rank that is called.
@@ -127,19 +127,19 @@ impl PendingPairs {
     }
 }
 
-/// Where this node passes calls on.
+/// The relay of this node: its port, and the task that passes connections on.
 #[derive(Debug)]
 struct OwnRelay {
     port: u16,
     meeting: Arc<Mutex<PendingPairs>>,
     _watch: EventWatch,
-    /// Whose thread the watch is.
+    /// Tasks whose thread watches the relayed connections.
     _tasks: Tasks,
 }
 
-/// Where a try may be kept. One of a place to meet, of which there are few, and which may be the
-/// last that is left to two ranks, takes that of the oldest try of a rank if all are taken: of
-/// those every pair brings as many as there are other hosts.
+/// Returns the slot for a new probe. A probe of a place to meet, of which there are few, and which
+/// may be the last that is left to two ranks, takes that of the oldest try of a rank if all are
+/// taken: of those every pair brings as many as there are other hosts.
 fn place_for(tried: &ProbeTarget, probes: &[Option<RelayProbe>]) -> Option<usize> {
     let free = probes.iter().position(Option::is_none);
     if let Some(place) = free.or((probes.len() < PROBES_MAX).then_some(probes.len())) {
@@ -156,7 +156,7 @@ fn place_for(tried: &ProbeTarget, probes: &[Option<RelayProbe>]) -> Option<usize
     }
 }
 
-/// Those of a host's addresses that are not on networks to be left alone; all, if it has no others.
+/// Returns a host's addresses that are on no disabled network; all, if there are no others.
 fn left_of(all: &[IpAddr], alone: &[IpNet]) -> Vec<IpAddr> {
     let is_left = |address: &&IpAddr| !addresses::is_of(alone, **address);
     let left: Vec<IpAddr> = all.iter().filter(is_left).copied().collect();
@@ -332,7 +332,7 @@ impl Agent<'_> {
         };
     }
 
-    /// Where this node passes calls on. None: it cannot.
+    /// Returns the relay of this node, opened if it was not. `None`: the node cannot relay.
     fn open_relay(&mut self) -> Option<&OwnRelay> {
         if self.relays.own_relay.is_none() {
             let (listener, port) = listen_at(0).ok()?;

@@ -26,19 +26,20 @@ use crate::sys;
 /// A command that starts the agent of a node.
 pub(super) struct RemoteStart {
     node: u32,
-    /// Its process, until it has ended.
+    /// Process of the command, until it has ended.
     pid: i32,
     /// When that was, and how.
     over: Option<(Instant, ProcessExit)>,
     /// Our end of its standard input: an agent that has not called yet ends with it.
     _errand: OwnedFd,
-    /// What it says.
+    /// Output of the command.
     words: Option<OwnedFd>,
     said: Vec<u8>,
 }
 
 impl Agent<'_> {
-    /// What the agent of a node is told first: where its parent takes calls, if it is to call.
+    /// Returns the bootstrap message for the agent of a node: where its parent listens, if the
+    /// agent is to connect.
     pub(super) fn bootstrap_for(
         &self,
         node: u32,
@@ -95,7 +96,7 @@ impl Agent<'_> {
             .find(|hired| hired.node == node)
     }
 
-    /// What the command that starts an agent says is kept, for the case that it fails.
+    /// Keeps what the command that starts an agent writes, for the case that it fails.
     pub(super) fn read_starter_output(&mut self, node: u32) {
         let Some(hired) = self.root_role.as_mut().and_then(|far| {
             far.remote_starts
@@ -182,7 +183,7 @@ impl Agent<'_> {
         ));
     }
 
-    /// Those whose agents have not called are not waited for; they would find nobody.
+    /// Stops the commands whose agents have not connected; these would find nobody.
     pub(super) fn stop_unused_starters(&mut self) {
         let absent: Vec<i32> = match &self.root_role {
             Some(far) if self.waiting_for_agents => {
@@ -289,8 +290,8 @@ fn told(error: &Error) -> String {
         .map_or(text.clone(), |(_, text)| text.to_owned())
 }
 
-/// What starts the agent of a host: the user's command or ssh, the host's name, and the same
-/// program that runs here.
+/// Returns the command line that starts the agent of a host: the user's command or ssh, the host's
+/// name, and the program that runs here.
 fn command(starter: &[OsString], host: &str) -> Result<Vec<OsString>> {
     let garonne = std::env::current_exe().map_err(|error| {
         Error::system(

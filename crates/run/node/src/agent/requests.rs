@@ -29,9 +29,9 @@ struct Registration {
     version: String,
 }
 
-/// What becomes of a registration.
+/// Decision about a registration.
 enum RegistrationResult {
-    /// It joins this world, and is spoken to in this protocol.
+    /// The process joins this world, with this version of the protocol.
     Join {
         epoch: u32,
         protocol: u16,
@@ -55,7 +55,7 @@ pub(super) fn reply(socket: BorrowedFd<'_>, message: &ToRank, fds: &[BorrowedFd<
     let _ = sys::send(socket, &message.encode(), fds, SendFlags::DONTWAIT);
 }
 
-/// Who knows a job's name, which is public, is no rank of that job.
+/// Refuses a process without the secret: a job's name is public, and knowing it makes no rank.
 fn refuse_without_admission(socket: BorrowedFd<'_>) {
     let code = codes::G0244.to_owned();
     let text = format!("what {ENV_JOB} says does not admit to the job that {ENV_AGENT} names");

@@ -18,7 +18,7 @@ use crate::codes;
 use crate::limits::CALLBACKS_MAX;
 use crate::node_map::listed;
 
-/// See the module's paragraph.
+/// Connections that this node's agent opens to its own ranks on behalf of ranks of other hosts.
 #[derive(Debug, Default)]
 pub(super) struct ReverseConnects {
     pending: Vec<Option<PendingRequest>>,
@@ -28,7 +28,7 @@ pub(super) struct ReverseConnects {
 struct PendingRequest {
     request: ReverseConnectRequest,
     call: Call,
-    /// Of this host's addresses, those not tried yet, the next one last.
+    /// Addresses of this host that were not tried yet; the next one is the last.
     remaining_addresses: Vec<IpAddr>,
 }
 

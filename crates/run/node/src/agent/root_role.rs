@@ -25,14 +25,14 @@ use crate::join::late_join::LateJoinListener;
 use crate::node_map::listed;
 use crate::process_tree::ProcessExit;
 
-/// What the first agent has beyond others.
+/// State of the root agent: the launcher's own, which decides how the job ends.
 pub(super) struct RootRole {
     secret: Secret,
     /// The port at which those call that report to this agent.
     port: u16,
     /// The commands that start agents.
     pub(super) remote_starts: Vec<RemoteStart>,
-    /// Where hosts have joined, if any have.
+    /// Listener at which hosts have joined, if any have.
     pub(super) late_join: Option<LateJoinListener>,
     /// Ranks that have ended well, to be told.
     pub(super) ended_ranks: Vec<u32>,
@@ -94,7 +94,7 @@ impl Agent<'_> {
         company.map_or(Ok(()), |company| self.joined_host(company))
     }
 
-    /// What an agent reports, itself or through others.
+    /// Handles the report of a node's agent, which may have come through other agents.
     pub(super) fn handle_root_report(&mut self, node: u32, report: AgentReport) {
         match report {
             AgentReport::Output(rank, side, bytes) => {

@@ -270,9 +270,9 @@ impl Agent<'_> {
         );
     }
 
-    /// Where a rank was that a signal ended. If it touched memory that is not there: near which
-    /// call, for its buffer may be why. The functions around the place, if it crashed and was
-    /// examined.
+    /// Returns where in the program a signal ended a rank. If the rank touched memory that is not
+    /// there: near which call, for its buffer may be why. The functions around the place, if it
+    /// crashed and was examined.
     fn place_of_signal(&mut self, rank: u32, signal: i32) -> String {
         let call = match signal {
             libc::SIGSEGV | libc::SIGBUS => self.last_call(rank),

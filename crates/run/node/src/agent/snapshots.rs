@@ -37,10 +37,11 @@ use crate::query::RemoteCommand;
 use crate::rank_messages::ToRank;
 use crate::sys;
 
-/// See the module's paragraph.
+/// Queries about the ranks of all hosts: the tools that asked, and the programs that answer for
+/// this host.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
-    /// Those that have asked here.
+    /// Tools that have asked this agent.
     clients: VecDeque<QueryConnection>,
     /// The number of the last one.
     number: u32,
@@ -60,16 +61,16 @@ struct QueryConnection {
     number: u32,
     socket: OwnedFd,
     until: Instant,
-    /// What hosts have answered, by node, and its socket has not taken: that has room for some
+    /// Answers of hosts, by node, that the tool's socket has not taken: it has room for some
     /// hundred.
     answers: VecDeque<(u32, Vec<u8>)>,
     /// Bytes of these.
     held: usize,
     /// The epoll tells when there is room.
     watched: bool,
-    /// It wants what hosts say one thing after the other.
+    /// The tool wants a stream of answers from each host.
     stream: bool,
-    /// It has gone.
+    /// The tool has gone.
     gone: bool,
 }
 
@@ -133,14 +134,14 @@ struct SnapshotRequest {
     pid: i32,
     pipe: OwnedFd,
     said: Vec<u8>,
-    /// Of a stream there is none: who asked for it ends it.
+    /// Time until which answers are sent. A stream has none: the tool ends it.
     until: Option<Instant>,
     /// Until then its pipe is not read.
     paused: Option<Instant>,
     by: Vec<QueryId>,
 }
 
-/// What says that it is a frame, and is none.
+/// Error: bytes that claim to be a frame, and are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NoFrame;
 
@@ -439,7 +440,7 @@ impl Agent<'_> {
         self.begin_snapshot();
     }
 
-    /// What the ranks of `node` show, on its way to who has asked.
+    /// Passes the answer of `node` on to the tool that asked.
     pub(super) fn forward_snapshot(&mut self, node: u32, asked: QueryId, look: Vec<u8>) {
         if asked.node == self.node {
             self.deliver_snapshot(node, asked.number, look);
@@ -482,7 +483,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Those of who have asked for whom this holds are told nothing any more.
+    /// Drops the tools for which the predicate holds.
     fn drop_client(&mut self, of: impl Fn(&QueryConnection) -> bool) {
         let (gone, left) = std::mem::take(&mut self.snapshots.clients)
             .into_iter()
@@ -492,7 +493,7 @@ impl Agent<'_> {
         gone.iter().for_each(|asker| self.cancel_query(asker));
     }
 
-    /// Those who ask for longer than that have gone, and a look that takes longer is for nobody.
+    /// Drops tools whose time is over, and stops snapshots that take longer.
     pub(super) fn check_snapshots(&mut self, now: Instant) {
         self.drop_client(|asker| asker.until <= now);
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);

@@ -15,10 +15,10 @@ use crate::error::{Error, Result};
 use crate::limits::{STALL_LOOK, STALL_LOOK_MAX, TIMEOUT_VERDICT};
 use crate::process_tree;
 
-/// What becomes of a job whose ranks are proven to wait for each other for ever.
+/// Variable that says what becomes of a job whose ranks are proven to wait for each other for ever.
 pub const ENV_DEADLOCK: &str = "GARONNE_DEADLOCK";
 
-/// What [`ENV_DEADLOCK`] says.
+/// Value of [`ENV_DEADLOCK`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum DeadlockSetting {
     /// The verdict is printed once; ranks that wait for one that has left end with their job.
@@ -113,7 +113,8 @@ impl Agent<'_> {
         }
     }
 
-    /// What was found: the code with which `garonne who` ends, and the text, if it is proven.
+    /// Handles the result of the check: the code with which `garonne who` ends, and the text, if it
+    /// is proven.
     pub(super) fn stall_found(&mut self, said: Option<&str>) {
         let found = said.and_then(|said| {
             let (code, text) = said.split_once('\n')?;

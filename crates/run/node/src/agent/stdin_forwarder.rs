@@ -18,7 +18,7 @@ use crate::agent_messages::{AgentCommand, AgentReport};
 use crate::job::StdinReaders;
 use crate::limits::FAR_WINDOW;
 
-/// What an agent knows of standard input.
+/// State of the launcher's standard input at one agent.
 #[derive(Debug, Default)]
 pub(super) struct StdinForwarder {
     /// At the first agent, by node with readers: bytes on their way.

@@ -21,7 +21,7 @@ const TAKEN_FOR_GONE: Duration = AGENT_SILENCE_MAX.saturating_sub(PING_EVERY.sat
 /// as the agent goes on.
 const EXPLAINS: Duration = PING_EVERY;
 
-/// See the module's paragraph.
+/// Times of the agent's own turns, by which it notices that it was stopped.
 #[derive(Debug, Default)]
 pub(super) struct SuspensionDetector {
     /// When this agent woke up last, in time since the machine was started, to which a suspended

@@ -12,12 +12,12 @@ use crate::limits::{TRACEBACK_BYTES_MAX, TRACEBACK_WAIT};
 
 /// How CPython begins one.
 const HEADER: &[u8] = b"Traceback (most recent call last):";
-/// What mpi4py raises where a peer has ended: never the cause of a failure.
+/// Exception that mpi4py raises where a peer has ended: never the cause of a failure.
 const CONSEQUENCE: &str = "mpi4py.MPI.Exception: MPI_ERR_PROC_ABORTED";
 /// Files of mpi4py itself, as its frames name them.
 const MPI4PY: &str = "File \"src/mpi4py/";
 
-/// What a stream holds back.
+/// Bytes that a stream holds back from the beginning of a traceback on.
 #[derive(Debug, Default)]
 pub(super) struct HeldTraceback {
     /// From the beginning of a traceback on; empty: nothing.
@@ -83,7 +83,7 @@ pub(super) struct TracebackGroup {
     /// In order; the first wrote all of it.
     pub ranks: Vec<u32>,
     pub cut: Vec<u32>,
-    /// They differ in the number of the rank that wrote each.
+    /// The texts differ in the number of the rank that wrote each.
     pub numbered: bool,
 }
 
@@ -184,7 +184,7 @@ pub(super) fn split(
     (consequences, others)
 }
 
-/// What a traceback says in a line whose exception only follows from the end of another rank;
+/// Returns the line of a traceback whose exception only follows from the end of another rank;
 /// `None`: it may say more.
 fn consequence(text: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(text).ok()?;

@@ -11,13 +11,13 @@ use crate::rank_messages::{MessageReader, MessageWriter, malformed};
 /// A host as others reach it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostEndpoint {
-    /// What `MPI_Get_processor_name` gives there.
+    /// Name that `MPI_Get_processor_name` gives on the host.
     pub name: String,
     /// Identity of its network: two nodes with the same share one, with all addresses.
     pub network_id: u64,
-    /// Its addresses.
+    /// Addresses of the host.
     pub addresses: Vec<IpAddr>,
-    /// It has joined with a key: it reaches the first host, and perhaps nobody reaches it.
+    /// The host has joined with a key: it reaches the root's host, and perhaps nobody reaches it.
     pub joined: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct HostEndpoint {
 pub struct NodeEndpoints {
     /// The node.
     pub node: u32,
-    /// Its host.
+    /// Addresses of the node's host.
     pub place: HostEndpoint,
     /// Ports of its ranks.
     pub ports: Vec<u16>,

@@ -66,7 +66,7 @@ fn is_an_order(order: &AgentCommand) -> bool {
     }
 }
 
-/// The same for reports.
+/// Whether a report is of a kind that every version has.
 fn is_a_report(report: &AgentReport) -> bool {
     match report {
         AgentReport::Ready(_)
@@ -93,7 +93,7 @@ fn is_a_report(report: &AgentReport) -> bool {
     }
 }
 
-/// What is told of records, each kind of event once.
+/// Returns a frame of records with each kind of event once.
 fn frame() -> Vec<u8> {
     let (call, site) = ("MPI_Isend".into(), "halo.c:58".into());
     let message = Some(Message {
@@ -169,7 +169,7 @@ fn frame() -> Vec<u8> {
     writer.finish()
 }
 
-/// One message of each kind, and of such as have parts that may be there or not, several.
+/// Returns a message of each kind; several of kinds with optional parts.
 fn messages() -> Vec<Vec<u8>> {
     let (orders, reports) = (orders(), reports());
     assert!(orders.iter().all(is_an_order) && reports.iter().all(is_a_report));

@@ -10,9 +10,9 @@ use crate::rank_messages::{MessageReader, MessageWriter, malformed};
 /// The end of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankExit {
-    /// Its number.
+    /// Number of the rank.
     pub rank: u32,
-    /// Its process on its host.
+    /// Process of the rank on its host.
     pub process: i32,
     /// How it ended.
     pub ended: ProcessExit,

@@ -22,18 +22,18 @@ pub struct RelayRoute {
     pub to: u32,
     /// The node that passes calls on.
     pub via: u32,
-    /// Its port for that.
+    /// Port of the relay.
     pub port: u16,
 }
 
-/// Where two ranks that nobody can call may meet, if the hosts of both reach it.
+/// A relay at which two ranks that nobody can connect to may meet, if the hosts of both reach it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RendezvousPoint {
     /// The two.
     pub call: ReverseConnectRequest,
     /// The node that joins their calls.
     pub via: u32,
-    /// Its port for that.
+    /// Port of the relay.
     pub port: u16,
 }
 

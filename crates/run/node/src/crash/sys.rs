@@ -26,7 +26,7 @@ const SIGNALS: [i32; 5] = [
     libc::SIGABRT,
 ];
 
-/// What the handler needs, made beforehand; never given back.
+/// Data that the signal handler needs, made beforehand and never freed.
 struct HandlerContext {
     pid: i32,
     client: Arc<AgentClient>,

@@ -19,10 +19,10 @@ use crate::error::{Error, Result};
 use crate::limits::{CALL_WAIT, CUT_PAUSE, GUEST_LOOK};
 use crate::remote_agent;
 
-/// What happens while a host joins, for people.
+/// Progress of a host that joins, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinEvent {
-    /// It has a place; so many of so many hosts are here.
+    /// The host has a place; so many of so many hosts are here.
     Waits(u32, u32),
     /// All are here.
     Begins,

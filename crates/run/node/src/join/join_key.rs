@@ -22,7 +22,7 @@ const SEED: usize = 16;
 const CHECK: usize = 3;
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-/// Where the first agent's host is called.
+/// An address or name at which hosts connect to the root agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyAddresses {
     /// At an address.
@@ -32,7 +32,7 @@ pub enum KeyAddresses {
 }
 
 impl KeyAddresses {
-    /// What a user writes: an address, or a name.
+    /// Reads what a user writes: an address, or a name.
     pub fn read(word: &str) -> Option<Self> {
         let bare = word
             .strip_prefix('[')
@@ -53,7 +53,7 @@ fn is_name(word: &str) -> bool {
         && !word.starts_with('-')
 }
 
-/// See the module's paragraph.
+/// A join key: addresses and port of the root agent, and the secret that callers prove.
 #[derive(Clone, Debug)]
 pub struct JoinKey {
     /// In the order in which to try them, though all are tried at once.
@@ -82,7 +82,7 @@ impl JoinKey {
         })
     }
 
-    /// What whoever calls with it proves.
+    /// Returns the secret that a caller with this key proves.
     pub(crate) fn secret(&self) -> &Secret {
         &self.secret
     }

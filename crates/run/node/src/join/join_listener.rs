@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::limits::{CALL_WAIT, GUESTS_SPARE, JOIN_ADDRESSES_MAX};
 use crate::sys::{self, SignalFd};
 
-/// Whom to wait for, and where.
+/// The hosts that the launcher waits for, and where it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedHosts {
     /// How many hosts are to come.
@@ -31,7 +31,7 @@ pub struct ExpectedHosts {
     pub patience: Duration,
     /// The port to listen at; 0: any.
     pub port: u16,
-    /// Where they are to call; none: at this host's addresses.
+    /// Addresses at which hosts are to connect; none: those of this host.
     pub places: Vec<KeyAddresses>,
 }
 
@@ -72,19 +72,19 @@ pub struct JoinedHosts {
 }
 
 impl JoinedHosts {
-    /// What they offer, in the order in which they came.
+    /// Returns the offers of the hosts, in the order in which they came.
     pub fn offers(&self) -> Vec<HostOffer> {
         self.guests.iter().map(|(offer, _)| offer.clone()).collect()
     }
 }
 
-/// One who has the key.
+/// A host that has proved the key.
 struct JoiningHost {
     line: Trusted,
     since: Instant,
-    /// Once it has said what it offers.
+    /// Offer of the host, once it has sent it.
     offer: Option<HostOffer>,
-    /// It was refused, and is to hang up.
+    /// The host was refused, and is to close the connection.
     refused: bool,
 }
 
@@ -271,8 +271,8 @@ impl JoinWait {
         self.hear(index);
     }
 
-    /// Where the next guest's place is. If all are taken, that of the one who has had it for the
-    /// longest without a place in the job: it calls again.
+    /// Returns the slot of the next host. If all are taken, the host that has waited longest
+    /// without a place in the job loses its slot: it calls again.
     fn accept_host(&mut self) -> usize {
         if let Some(free) = self.guests.iter().position(Option::is_none) {
             return free;
@@ -402,7 +402,7 @@ impl JoiningHost {
         (self.offer.is_none() || self.refused).then(|| self.since + CALL_WAIT)
     }
 
-    /// So many were wanted, and they are here.
+    /// Tells a host that all wanted hosts are here.
     fn come_too_late(&mut self, wanted: usize) {
         let text = format!("all that the job waits for ({}) have come", hosts(wanted));
         self.refuse(codes::G0227, &text);
@@ -471,7 +471,7 @@ mod tests {
         line.send(&offer.encode()).unwrap();
     }
 
-    /// What the job says next. `None`: it has hung up.
+    /// Receives the job's next message. `None`: the connection is closed.
     fn said(line: &mut Trusted) -> Option<ToJoiner> {
         loop {
             match line.receive() {

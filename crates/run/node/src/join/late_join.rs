@@ -15,7 +15,7 @@ use super::{NO_NODE, ToJoiner};
 use crate::codes;
 use crate::limits::{LATE_LINES_MAX, LATE_WAIT};
 
-/// See the module's paragraph.
+/// The listener for hosts that come too late, and the connections of those that did.
 #[derive(Debug)]
 pub(crate) struct LateJoinListener {
     porch: Porch,
@@ -81,7 +81,7 @@ impl LateJoinListener {
     }
 }
 
-/// So many hosts, in words.
+/// Formats a number of hosts in words.
 pub(crate) fn hosts(count: usize) -> String {
     match count {
         1 => String::from("1 host"),

@@ -19,11 +19,11 @@ use crate::remote_agent::ConnectError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mismatch {
     text: String,
-    /// The other one says so itself, so that it is no matter of time.
+    /// The other process says so itself: the mismatch is certain.
     certain: bool,
 }
 
-/// What has been seen so far: of each kind when it was first seen, and whether it was said.
+/// Mismatches seen so far: when each kind was first seen, and whether it was reported.
 #[derive(Debug, Default)]
 pub(super) struct ConsistencyCheck {
     seen: Vec<(Mismatch, Instant, bool)>,
@@ -40,7 +40,7 @@ impl ConsistencyCheck {
         }
     }
 
-    /// What is to be said now that this was seen.
+    /// Records a mismatch, and returns what is to be reported now.
     fn unreported(&mut self, doubt: Mismatch, now: Instant) -> Option<String> {
         let at = match self.seen.iter().position(|(known, ..)| *known == doubt) {
             Some(at) => at,
@@ -56,13 +56,14 @@ impl ConsistencyCheck {
         due.then(|| doubt.text.clone())
     }
 
-    /// What belongs behind an error, if anything.
+    /// Returns the last mismatch, as the end of an error; empty if there is none.
     pub fn last_mismatch(&self) -> String {
         let last = self.seen.last();
         last.map_or(String::new(), |(doubt, ..)| format!("; {}", doubt.text))
     }
 
-    /// That rank 0 is of another library, once nobody else has come in its place for a while.
+    /// Returns the error that rank 0 is of another library, once nobody else has come in its place
+    /// for a while.
     pub fn proved(&self, now: Instant) -> Option<Error> {
         let mut certain = self.seen.iter().filter(|(doubt, ..)| doubt.certain);
         let (doubt, ..) = certain.find(|(_, since, _)| now >= *since + REFUSAL_STANDS)?;
@@ -74,7 +75,7 @@ fn is_foreign(fault: &Fault) -> bool {
     matches!(fault, Fault::Versions { .. } | Fault::Library(_))
 }
 
-/// What rank 0 thinks of a caller that it has sent away.
+/// Returns what rank 0 concludes from a caller that it has refused.
 pub(super) fn caller_mismatch(from: IpAddr, fault: &Fault) -> Option<Mismatch> {
     let text = match fault {
         fault if is_foreign(fault) => {
@@ -92,9 +93,9 @@ pub(super) fn caller_mismatch(from: IpAddr, fault: &Fault) -> Option<Mismatch> {
     Some(Mismatch { text, certain })
 }
 
-/// What rank 0 thinks of its own place, where nobody comes: whether MASTER_ADDR, which means these
-/// addresses here, leads to this host at all, and whether somebody had a port that it would have
-/// taken first.
+/// Returns what rank 0 concludes about its own address, where nobody comes: whether MASTER_ADDR,
+/// which means these addresses here, leads to this host at all, and whether somebody had a port
+/// that it would have taken first.
 pub(super) fn own_address_mismatch(
     (address, port): (&str, u16),
     taken: Option<u16>,
@@ -121,7 +122,8 @@ pub(super) fn own_address_mismatch(
     })
 }
 
-/// What another rank thinks of its own number, where rank 0 of these variables has met all others.
+/// Returns what another rank concludes about its own number, where rank 0 of these variables has
+/// met all others.
 pub(super) fn own_rank_mismatch(have_met: bool, rank: u32) -> Option<Mismatch> {
     have_met.then(|| Mismatch {
         text: format!(
@@ -131,7 +133,7 @@ pub(super) fn own_rank_mismatch(have_met: bool, rank: u32) -> Option<Mismatch> {
     })
 }
 
-/// What another rank thinks of a process of another user that has the socket of rank 0's place.
+/// Returns what another rank concludes where a process of another user has the socket of rank 0.
 pub(super) fn foreign_socket_mismatch(stranger: Option<&str>, rank: u32) -> Option<Mismatch> {
     stranger.map(|stranger| Mismatch {
         text: format!(
@@ -141,7 +143,7 @@ pub(super) fn foreign_socket_mismatch(stranger: Option<&str>, rank: u32) -> Opti
     })
 }
 
-/// What another rank thinks of whoever it found in the place of rank 0.
+/// Returns what another rank concludes about the process that it found in place of rank 0.
 pub(super) fn rank_zero_mismatch(missed: &ConnectError) -> Option<Mismatch> {
     let refused = missed
         .refused

@@ -11,7 +11,7 @@ use crate::agent_discovery::ENV_SIZE;
 use crate::codes;
 use crate::error::Error;
 
-/// What another launcher says of this process.
+/// The launcher that started this process, and how its ranks exchange data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DetectedLauncher {
     pub launcher: &'static str,
@@ -58,7 +58,7 @@ const OF_TORCHRUN: [&str; 5] = [
     "TORCHELASTIC_RUN_ID",
 ];
 
-/// What the environment says. `None`: nothing, or that there is one rank only.
+/// Detects the launcher from the environment. `None`: there is none, or one rank only.
 pub(super) fn detect(var: ReadVariable<'_>, socket: SocketInode<'_>) -> Option<DetectedLauncher> {
     let said = LauncherVariables { var, socket };
     said.inherited()
@@ -136,7 +136,7 @@ impl LauncherVariables<'_> {
         ours.is_some() && ours == self.number(size)
     }
 
-    /// Whose PMI that is.
+    /// Returns the name of the launcher whose PMI it is.
     fn of_pmi(&self) -> &'static str {
         match (self.in_slurm(), self.is_set("FLUX_JOB_ID")) {
             (true, _) => "Slurm",
@@ -165,7 +165,7 @@ impl LauncherVariables<'_> {
         (standing.size > 1 && standing.rank < standing.size).then_some(told)
     }
 
-    /// The same, if nothing says where the others are.
+    /// Returns rank and size from two variables, if nothing says where the other ranks are.
     fn numbers(
         &self,
         launcher: &'static str,
@@ -191,7 +191,7 @@ impl LauncherVariables<'_> {
         self.of((self.of_pmi(), "PMI_FD"), ("PMI_RANK", "PMI_SIZE"), way)
     }
 
-    /// Which of how many is said by who is called.
+    /// Detects a launcher that tells rank and size on a connection.
     fn called(&self) -> Option<DetectedLauncher> {
         let way = ExchangeMethod::Called(self.var("PMI_PORT")?, self.var("PMI_ID")?);
         let standing = RankAndSize {
@@ -271,7 +271,7 @@ impl LauncherVariables<'_> {
         self.in_slurm().then(told)?
     }
 
-    /// Its own way to exchange anything is a library of its own; so it is with JSM.
+    /// Detects PALS. PALS and JSM exchange data by libraries of their own.
     fn pals(&self) -> Option<DetectedLauncher> {
         let rank = self.number("PALS_RANKID")?;
         // How many there are it says by PMI's variable, or not at all: who is not the first is not
@@ -304,7 +304,7 @@ impl LauncherVariables<'_> {
         self.of((JSM, rank), (rank, size), way)
     }
 
-    /// Which of how many, from somebody who says no more.
+    /// Detects a launcher that tells rank and size, and nothing else.
     fn numbers_alone(&self) -> Option<DetectedLauncher> {
         let flux = ("FLUX_TASK_RANK", "FLUX_JOB_SIZE");
         let flux = || {
@@ -361,7 +361,7 @@ mod tests {
         detect(&var, &|number| sockets.contains(&number).then_some(7))
     }
 
-    /// What a rank is told that cannot be joined.
+    /// Returns the refusal that a rank gets under these variables.
     fn refused(vars: &[(&str, &str)]) -> Option<String> {
         let told = of(vars, &[])?;
         let var = |name: &str| {

@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::limits::{EXCHANGE_PORTS, EXCHANGE_TABLE_MAX, LEADER_LOOK, LEADER_WAIT};
 use crate::remote_agent;
 
-/// What the variables say.
+/// Address of rank 0 and identity of the job, from the variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RankZeroAddress {
     /// Host of rank 0.
@@ -42,7 +42,7 @@ pub(super) struct RankZeroAddress {
     pub port: u16,
     /// All ranks are on this host.
     pub here: bool,
-    /// What tells this start of the job from others.
+    /// Identity of this start of the job.
     pub run: String,
 }
 
@@ -50,10 +50,10 @@ pub(super) struct RankZeroAddress {
 /// of the host.
 const LOOKS_PER_TABLE: u32 = 16;
 
-/// What each puts beside its own, so that two with one number are found.
+/// Key that every rank puts, so that two with one number are found.
 const RANK_KEY: &str = "garonne-rank";
 
-/// See the module's paragraph.
+/// The exchange of ranks that know rank 0's address from variables. Rank 0 keeps the table.
 #[derive(Debug)]
 pub(super) struct EnvExchange {
     standing: RankAndSize,
@@ -62,10 +62,10 @@ pub(super) struct EnvExchange {
     table: ExchangeTable,
     /// Rank 0 has all others, in any order; another has rank 0.
     lines: Vec<ExchangeConnection>,
-    /// Where rank 0 took in those of its host, until all have what they need: who comes there then
-    /// is one too many.
+    /// Listener of rank 0 for ranks of its host, until all have what they need. A later caller is
+    /// one too many.
     door: Option<UnixListener>,
-    /// What rank 0 shows on its host from then on.
+    /// Socket by which rank 0 shows on its host that all ranks have met.
     sign: Option<UnixDatagram>,
 }
 
@@ -138,7 +138,7 @@ impl EnvExchange {
         self.failed(&why)
     }
 
-    /// The same with what rank this is, if rank 0 has said it.
+    /// Adds to an error what rank 0 has said about this rank.
     fn told(&self, error: Error) -> Error {
         match error {
             Error::Peer { code, text } if code == codes::G0219 => self.failed(&text),
@@ -146,8 +146,8 @@ impl EnvExchange {
         }
     }
 
-    /// Where rank 0 shows that all ranks have met. Another start with the same variables may have
-    /// done so: it proves nothing.
+    /// Returns the name of the socket by which rank 0 shows that all ranks have met. Another start
+    /// with the same variables may have done so: it proves nothing.
     fn sign_of_all(&self) -> Result<LocalAddr> {
         LocalAddr::from_abstract_name(self.name_of("met")).map_err(|error| {
             Error::system(codes::G0219, "no place to show that all have met", error)
@@ -160,7 +160,7 @@ impl EnvExchange {
         format!("garonne/{what}/{user}/{:016x}", self.identity()[0])
     }
 
-    /// What is the same for all ranks of this start, and for no other.
+    /// Returns the identity of this start, which all its ranks share and no other has.
     fn identity(&self) -> [u64; 2] {
         let RankZeroAddress {
             address, port, run, ..
@@ -271,7 +271,7 @@ impl EnvExchange {
         (1..=EXCHANGE_PORTS).filter_map(move |more| port.checked_add(more))
     }
 
-    /// What MASTER_ADDR means here.
+    /// Returns the addresses that MASTER_ADDR means on this host.
     fn hosts(&self) -> Vec<IpAddr> {
         let found = (self.place.address.as_str(), self.place.port).to_socket_addrs();
         found
@@ -417,7 +417,7 @@ fn wait(fds: &[(std::os::fd::BorrowedFd<'_>, PollFlags)], limit: Option<Duration
 
 #[cfg(any(test, fuzzing))]
 impl EnvExchange {
-    /// What it makes of its variables alone.
+    /// Reads the variables of this process.
     pub(super) fn read_own(&self) -> usize {
         let _ = (self.identity(), self.name_of("meet"));
         self.ports().count()

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::limits::{EXCHANGE_VALUE_MAX, KEY_BYTES_MAX, RANKS_MAX};
 use crate::rank_messages::{MessageReader, MessageWriter, malformed};
 
-/// What ranks have put, by key.
+/// Values that ranks have put, by key.
 pub(super) type ExchangeTable = HashMap<String, String>;
 
 /// A table, or a part of it.

@@ -204,7 +204,7 @@ impl<S: Read + Write> PmiClient<S> {
         }
     }
 
-    /// The same, if it tells of success.
+    /// Sends a request and returns the answer, if that tells of success.
     fn ask(&mut self, request: &str, name: &str) -> Result<String> {
         self.send(request)?;
         let line = self.answer(name)?;

@@ -79,13 +79,13 @@ fn nodes_by(
     })
 }
 
-/// Which rank this is, by what it is told of both; `None`: that cannot be.
+/// Returns rank and size, if both are possible.
 fn standing(rank: u32, size: Option<u32>) -> Option<RankAndSize> {
     let size = size.filter(|size| rank < *size)?;
     Some(RankAndSize { rank, size })
 }
 
-/// Where the library is that a rank would load, if it can be loaded; or why not.
+/// Returns the path of the library that a rank would load, or why it cannot be loaded.
 pub(crate) fn found() -> std::result::Result<PathBuf, String> {
     let mut why = String::from("not found");
     for place in places() {
@@ -97,7 +97,8 @@ pub(crate) fn found() -> std::result::Result<PathBuf, String> {
     Err(why)
 }
 
-/// Where it may be: where the process above has it, if that can be seen, or the system, or PRRTE.
+/// Returns the paths where the library may be: that of the process above, if it can be seen, the
+/// system's, and PRRTE's.
 fn places() -> Vec<PathBuf> {
     let parent = std::os::unix::process::parent_id();
     let maps = std::fs::read_to_string(format!("/proc/{parent}/maps")).unwrap_or_default();

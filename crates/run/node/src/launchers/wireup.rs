@@ -35,7 +35,7 @@ fn key_of_listener(node: u32) -> String {
 /// A rank that knows where its agent is.
 #[derive(Debug)]
 pub(crate) struct LocatedAgent {
-    /// Where its agent is.
+    /// How the rank finds its agent.
     pub invitation: JobEnvironment,
     /// The line to the agent that this rank has started; to be kept until it has registered.
     pub line: Option<OwnedFd>,
@@ -187,12 +187,12 @@ pub(super) fn renumbered<T: PartialEq + Clone>(nodes: &[T]) -> Vec<u32> {
     nodes.iter().map(number).collect()
 }
 
-/// What rank `of` has put under a key; an error if that is why it failed.
+/// Returns what rank `of` has put under a key; an error if that is why it failed.
 fn read_root_agent(exchange: &mut dyn LauncherExchange, key: &str, of: u32) -> Result<Vec<u8>> {
     read(&exchange.get(key, of)?, key, of)
 }
 
-/// The same of the value.
+/// Decodes a value that rank `of` has put under a key.
 fn read(value: &str, key: &str, of: u32) -> Result<Vec<u8>> {
     let damaged = || {
         let shown: String = value.chars().take(80).collect();

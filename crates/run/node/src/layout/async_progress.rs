@@ -10,7 +10,7 @@ pub enum AsyncProgressState {
     /// The rank's helper does what the rank left alone for a time slice or two: no core is to
     /// spare.
     Late,
-    /// It is switched off ([`crate::rank::ENV_BACKGROUND`]).
+    /// Asynchronous progress is switched off (`GARONNE_BACKGROUND`).
     Off,
     /// The system gave no thread, with this error number.
     Refused(i32),

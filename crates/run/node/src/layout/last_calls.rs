@@ -21,7 +21,7 @@ pub(super) const PLACE_BYTES: usize = 128;
 /// which may have been killed inside.
 pub type LastCall = [AtomicU64; 2];
 
-/// Where the place begins; that of the first rank behind the last place is where the last ends.
+/// Returns the offset of a slot. The slot behind the last one gives the end of the area.
 pub(super) fn offset(shape: &WorldShape, place: u32, rank: u32) -> u64 {
     let before = u64::from(place) * u64::from(shape.size) + u64::from(rank);
     let begin = ShardBlock::offset(shape, shape.shards, 0).next_multiple_of(PLACE_BYTES as u64);

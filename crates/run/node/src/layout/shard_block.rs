@@ -20,7 +20,7 @@ pub struct ShardBlock {
     at: Segment,
 }
 
-/// What a rank has sent, in all its shards.
+/// Messages that a rank has sent, in all its shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentTotals {
     /// Messages sent so far.
@@ -32,7 +32,8 @@ pub struct SentTotals {
 }
 
 impl ShardBlock {
-    /// Where it begins. `shard` from 1 on; the number of shards gives where the last ends.
+    /// Returns the offset of a shard's block. `shard` counts from 1; the number of shards gives the
+    /// end of the area.
     pub(super) fn offset(shape: &WorldShape, shard: u32, rank: u32) -> u64 {
         let before = u64::from(shard.saturating_sub(1)) * u64::from(shape.size) + u64::from(rank);
         (HEADER_BYTES + shape.size as usize * CARD_BYTES) as u64 + before * SHARD_CARD_BYTES as u64
@@ -51,12 +52,12 @@ impl ShardBlock {
         self.at.atomic_u32(BELL)
     }
 
-    /// The same, to hand on.
+    /// Returns the doorbell as a segment of its own.
     pub(crate) fn bell(&self) -> Segment {
         self.at.part(BELL, 4)
     }
 
-    /// Where the engine of this shard tells in the rank's memory what it has counted.
+    /// Publishes the address of this shard's counters in the rank's memory.
     pub(crate) fn set_counters(&self, address: u64) {
         self.at.atomic_u64(COUNTERS).store(address, Relaxed);
     }
@@ -68,8 +69,7 @@ impl ShardBlock {
     }
 }
 
-/// Where the engines of all shards of `rank` tell in its memory what they have counted, those that
-/// do.
+/// Returns the addresses of the counters of all shards of `rank` that publish them.
 pub fn counters(board: &Segment, shape: &WorldShape, rank: u32) -> Vec<u64> {
     let further = (1..shape.shards).filter_map(|shard| ShardBlock::of(board, shape, shard, rank));
     let further = further.map(|card| card.at.atomic_u64(COUNTERS).load(Relaxed));
@@ -77,7 +77,7 @@ pub fn counters(board: &Segment, shape: &WorldShape, rank: u32) -> Vec<u64> {
     all.filter(|address| *address != 0).collect()
 }
 
-/// What `rank` has published of what it has sent so far; [`crate::sent_counters`] is fresher.
+/// Returns what `rank` has published as sent so far; counters read from its memory are fresher.
 pub fn tally(board: &Segment, shape: &WorldShape, rank: u32) -> SentTotals {
     let further = (1..shape.shards).filter_map(|shard| ShardBlock::of(board, shape, shard, rank));
     let words = std::iter::once(RankBlock::of(board, rank).sent_totals())

@@ -3,9 +3,9 @@
 /// A loadable part of an object of this process.
 #[derive(Debug)]
 pub struct LoadedSegment {
-    /// Its addresses.
+    /// Addresses of the host.
     pub range: std::ops::Range<u64>,
-    /// Where it begins in the object's file.
+    /// Offset of the segment in the object's file.
     pub offset: u64,
     /// `PF_R`, `PF_W` and `PF_X`.
     pub rights: u32,

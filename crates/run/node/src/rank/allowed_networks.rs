@@ -17,20 +17,20 @@ use crate::error::{Error, Result};
 /// The setting's name.
 pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
 
-/// What may be used.
+/// The networks that ranks may use between hosts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct AllowedNetworks {
     said: String,
     /// The host that says so.
     host: String,
-    /// If there are any, an address must be on one.
+    /// Networks of which an address must be on one, if there are any.
     wanted: Vec<IpNet>,
     /// None of these.
     forbidden: Vec<IpNet>,
 }
 
 impl AllowedNetworks {
-    /// As the environment says; all if it says nothing.
+    /// Reads the environment; all networks if it says nothing.
     pub fn from_environment() -> Result<Self> {
         match std::env::var(ENV_NETWORKS) {
             Ok(said) => Self::on_this_host(&said),
@@ -38,7 +38,7 @@ impl AllowedNetworks {
         }
     }
 
-    /// What this says here.
+    /// Reads a value of the setting on this host.
     ///
     /// # Errors
     /// As [`AllowedNetworks::parse`].
@@ -49,13 +49,13 @@ impl AllowedNetworks {
         Ok(Self::parse(said, &addresses::networks())?.of_host(&own_name()))
     }
 
-    /// The same by the name of this host among those of the job.
+    /// Names this host in errors by its name in the job.
     pub fn of_host(mut self, host: &str) -> Self {
         host.clone_into(&mut self.host);
         self
     }
 
-    /// What this says on a host with these networks.
+    /// Reads a value of the setting for a host with these networks.
     ///
     /// # Errors
     /// A word is none of them, and none of all hosts.

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// The setting's name.
 pub const ENV_RAILS: &str = "GARONNE_RAILS";
 
-/// What there is to choose from.
+/// The transports for large data between ranks of one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BulkTransports {
     /// Shared memory alone.
@@ -25,7 +25,7 @@ pub(crate) enum BulkTransports {
 }
 
 impl BulkTransports {
-    /// As the environment says.
+    /// Reads the environment.
     ///
     /// # Errors
     /// It says something else.
@@ -33,7 +33,7 @@ impl BulkTransports {
         std::env::var_os(ENV_RAILS).map_or(Ok(Self::default()), |said| Self::parse(&said))
     }
 
-    /// What somebody said.
+    /// Reads a value of the setting.
     pub fn parse(said: &OsStr) -> Result<Self> {
         let text = said.to_string_lossy();
         let mut words: Vec<&str> = text.split(',').map(str::trim).collect();

@@ -42,11 +42,11 @@ pub fn poll_slot() -> Option<PollSlot> {
     PollSlot::take(BOOK.get()?)
 }
 
-/// What a rank of a job shows to others, put together from what its shards say.
+/// State that a rank of a job publishes to others, put together from its shards.
 pub struct PublishedState {
     wait_report: &'static WaitReport,
     pub(super) client: Arc<AgentClient>,
-    /// What threads wait for, by shard.
+    /// Operations that threads wait for, by shard.
     waits: Mutex<Vec<(usize, Waiting)>>,
 }
 
@@ -187,7 +187,7 @@ impl Environment for RankEnvironment {
             return None;
         }
         let read = |address, len| memory_of(process, address, len);
-        let origins = event_ring::senders(card.event_ring(), sent, read)?;
+        let origins = events::senders(card.event_ring(), sent, read)?;
         Some(PossibleSenders { process, origins })
     }
 

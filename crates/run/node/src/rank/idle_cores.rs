@@ -11,8 +11,8 @@ use garonne_topology::machine::Machine;
 use std::path::Path;
 use std::time::Duration;
 
-/// Where helpers of a node's ranks may run, and how many whole cores there have to be for each to
-/// have one.
+/// Cores on which progress threads of a node's ranks may run, and how many whole cores each needs
+/// to have one.
 #[derive(Clone, Debug)]
 pub(super) struct IdleCores {
     cpus: CpuSet,
@@ -20,9 +20,10 @@ pub(super) struct IdleCores {
 }
 
 impl IdleCores {
-    /// Of a node on which so many threads of so many ranks compute, with this much processor time.
-    /// `helpers`: CPUs for their helpers, if ranks are bound; else these run where the ranks do, on
-    /// `allowed`. `None`: there are none whatever the machine is like.
+    /// Returns the cores of a node on which so many threads of so many ranks compute, with this
+    /// much processor time. `helpers`: CPUs for the progress threads, if ranks are bound; else
+    /// these run where the ranks do, on `allowed`. `None`: there are none whatever the machine is
+    /// like.
     pub(super) fn of(
         (ranks, threads): (u32, u32),
         cpus_milli: u32,
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
     use garonne_topology::machine::Pu;
 
-    /// So many cores of two hardware threads each.
+    /// Makes a machine with so many cores of two hardware threads each.
     fn machine(cores: u32) -> Machine {
         let pu = |cpu| Pu {
             cpu,

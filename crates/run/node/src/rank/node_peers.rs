@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::Resource;
 use std::sync::Arc;
 
-/// What the system said, as a number.
+/// Returns the system's error number.
 fn errno_of(error: &Error) -> i32 {
     let said = match error {
         Error::System { source, .. } => source.raw_os_error(),

@@ -29,7 +29,7 @@ use crate::measured_networks::MeasuredNetworks as Tuned;
 use crate::new_networks::{self, NewAddress};
 use crate::relay_routes;
 
-/// See the module's paragraph.
+/// The transports of a rank to the other hosts of its job, as [`RemoteHosts::new`] makes them.
 pub(super) struct RemoteHosts {
     pub transport: TcpRail,
     /// By rank: it is on this node.
@@ -119,7 +119,7 @@ impl RemoteHosts {
     }
 }
 
-/// What each of this host's interfaces gives to this process, by where the device is.
+/// Returns the share of each interface of this host that this process gets, by where the device is.
 fn shares(all_send: bool) -> Vec<(IpAddr, f64)> {
     let interfaces = addresses::interfaces().unwrap_or_default();
     let outer: Vec<_> = interfaces
@@ -147,8 +147,8 @@ fn shares(all_send: bool) -> Vec<(IpAddr, f64)> {
     outer.iter().map(share).collect()
 }
 
-/// Where hosts are, as this rank may reach them. Each is looked up when it is wanted: a rank speaks
-/// with few of those of a large job.
+/// Addresses of hosts, as this rank may reach them. A host is looked up when it is wanted: a rank
+/// speaks with few of those of a large job.
 struct ReachableHosts {
     atlas: HostTable,
     networks: AllowedNetworks,
@@ -161,7 +161,7 @@ struct ReachableHosts {
     since: Mutex<NetworkChanges>,
 }
 
-/// What hosts have got since the job began, as this rank knew it last.
+/// Addresses that hosts got since the job began, as this rank knew them last.
 #[derive(Clone, Debug, Default)]
 struct NetworkChanges {
     added: Vec<NewAddress>,
@@ -170,7 +170,7 @@ struct NetworkChanges {
 }
 
 impl ReachableHosts {
-    /// What is known now. Interfaces are looked at when some host has got another.
+    /// Returns the current addresses. Interfaces are looked at when some host has got another.
     fn since(&self) -> MutexGuard<'_, NetworkChanges> {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         if new_networks::len(&self.board) != since.added.len() {
@@ -191,7 +191,7 @@ impl ReachableHosts {
         self.place_with(node, now.as_deref().map_or(&[], |since| &since.added))
     }
 
-    /// The same with what is `added` of such addresses.
+    /// Returns the addresses of a node, with those `added` since the job began.
     fn place_with(&self, node: u32, added: &[NewAddress]) -> Option<HostEndpoint> {
         let mut place = self.atlas.endpoint(node).ok()?;
         let of_it = added.iter().filter(|(of, _)| *of == node);
@@ -266,14 +266,14 @@ struct RemoteRanks {
     /// By address of this host; none where it does not matter. Found out when the first large data
     /// leave.
     shares: OnceLock<Vec<(IpAddr, f64)>>,
-    /// What networks gave another time. Read then, too.
+    /// Speeds of networks as `garonne tune` measured them, read when first used.
     tuned: OnceLock<Tuned>,
     /// Each rank of this host has a core of its own, and none is left.
     all_send: bool,
     fabrics: Fabrics,
     /// Ranks of this host are reached, too.
     joint: bool,
-    /// What this rank says to other hosts is encrypted.
+    /// Whether connections to other hosts are encrypted.
     sealed: bool,
 }
 

@@ -22,7 +22,7 @@ use crate::flight_recorder::{self, ENV_RECORD};
 /// a job.
 pub const ENV_ENCRYPT: &str = "GARONNE_ENCRYPT";
 
-/// Which networks of libfabric large data may use between hosts.
+/// Variable that names the networks of libfabric for large data between hosts.
 pub const ENV_OFI: &str = "GARONNE_OFI";
 
 /// The error handler that communicators have at first, by the option of `mpiexec` of that name.

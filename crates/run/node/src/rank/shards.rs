@@ -43,7 +43,7 @@ pub(super) fn wished_by(said: &OsStr) -> Result<usize> {
     })
 }
 
-/// What is wished for by this word, if it is one.
+/// Returns the value of a word of the setting, if it is one.
 fn wish(said: &str) -> Option<usize> {
     let number = said.trim();
     let count = if number.is_empty() {
@@ -54,7 +54,7 @@ fn wish(said: &str) -> Option<usize> {
     (1..=SHARDS_MAX).contains(&count).then_some(count)
 }
 
-/// What further shards are made of.
+/// Arguments from which the further shards of a rank are made.
 pub(super) struct ShardFactory {
     client: Option<Arc<AgentClient>>,
     place: RankEnvironment,

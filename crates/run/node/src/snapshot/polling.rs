@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::rank_messages::{MessageReader, MessageWriter};
 use crate::wait_report::{ASKS_SHOWN, OPERATION_WORDS, POLL_PLACES, operation, operation_words};
 
-/// What a thread asks for again and again.
+/// A thread that polls, and the calls by which it does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PollingThread {
     /// How often it has looked in vain.
@@ -18,15 +18,14 @@ pub struct PollingThread {
     pub asks: Vec<PolledOperation>,
 }
 
-/// What a thread asks for by one call of the program.
+/// The operations that a thread polls by one call of the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolledOperation {
     /// Number of the MPI call.
     pub call: u32,
-    /// Where in the program it is; empty: not known.
+    /// Place of the call in the program; empty: not known.
     pub place: String,
-    /// What it asks for, each with the place where it was started; empty: not known, or the call
-    /// itself.
+    /// Operations, each with the place where it was started; empty: not known, or the call itself.
     pub operations: Vec<(Pending, String)>,
 }
 

@@ -88,7 +88,7 @@ fn seen(rank: u32) -> DetailedSnapshot {
     }
 }
 
-/// What two ranks show, one of them with all that there may be.
+/// Returns the snapshots of two ranks, one of them with all that there may be.
 pub fn some() -> Vec<DetailedSnapshot> {
     vec![seen(0), DetailedSnapshot::unavailable(7)]
 }

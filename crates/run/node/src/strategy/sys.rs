@@ -11,7 +11,7 @@ use garonne_engine::schedule::plugin::{Answer, Decides, Flow, Message, Piece, Wi
 
 /// The version that this library knows.
 pub const VERSION: u32 = 1;
-/// What a module exports.
+/// Symbol that a module exports.
 pub const SYMBOL: &CStr = c"garonne_strategy_v1";
 
 const YOURS: c_int = -1;
@@ -144,7 +144,7 @@ pub fn load(path: &Path) -> Result<(ModuleFunctions, Option<String>), String> {
     Ok((functions, name))
 }
 
-/// What the loader says, without the path in front of it.
+/// Returns the loader's message, without the path in front of it.
 fn said(path: &Path) -> String {
     // SAFETY: no arguments; the text lives until the next call of the loader by this thread.
     let why = unsafe {
@@ -201,7 +201,7 @@ fn read(found: *mut c_void) -> Result<FunctionTable, String> {
 }
 
 impl ModuleFunctions {
-    /// What there are functions for.
+    /// Returns the decisions for which the module has functions.
     pub fn decides(&self) -> Decides {
         Decides {
             waiting: self.may_wait.is_some(),

@@ -30,18 +30,18 @@ pub(super) const WORDS: usize = POLL_PLACES * PLACE_WORDS;
 
 const _: () = assert!(PART + PART_WORDS <= PLACE_WORDS && PLACE_WORDS.is_multiple_of(16));
 
-/// What a thread asks for by one call of the program.
+/// A call of the program by which a thread polls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolledCall {
     /// Number of the MPI call (index in the table of the ABI's functions).
     pub call: u16,
     /// Return address of the call in the program.
     pub site: u64,
-    /// What it asks for: operations that are not over, with those who started them.
+    /// Operations that the call polls and that are not over.
     pub operations: Vec<Pending>,
 }
 
-/// What a thread asks for again and again.
+/// The calls by which a thread polls, as the rank shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PollReport {
     /// Calls that ask.
@@ -96,7 +96,7 @@ pub struct PollSlot {
 }
 
 impl PollSlot {
-    /// One that no other thread has, if there is any.
+    /// Takes a slot that no other thread has, if there is any.
     pub(crate) fn take(book: &'static WaitReport) -> Option<Self> {
         let mut places = book.0.get(super::POLLS_FROM..)?.chunks_exact(PLACE_WORDS);
         // SYNC(poll-place): who gives a place back has withdrawn what stood there before.
@@ -153,7 +153,7 @@ impl WaitReportCopy {
         })
     }
 
-    /// What threads ask for, by their places.
+    /// Returns what threads poll for, by their slots.
     pub fn polls(&self) -> [Option<PollReport>; POLL_PLACES] {
         std::array::from_fn(|place| self.polls_at(super::POLLS_FROM + place * PLACE_WORDS + PART))
     }

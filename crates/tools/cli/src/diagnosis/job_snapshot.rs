@@ -44,7 +44,7 @@ pub fn gather(visit: &QueryClient) -> Gathered {
     if visit.hosts.len() < 2 {
         return alone(rank_waits::look(visit));
     }
-    let see = || standing::look(visit);
+    let see = || rank_waits::look(visit);
     let (of_rank, own, first) = match round(visit, None, (Query::State, see)) {
         Ok(round) => round,
         // The agent of this host is of another version, or stopped meanwhile.
@@ -260,11 +260,11 @@ pub fn look_for_agent(job: &str, wish: &str) -> i32 {
         return 1;
     };
     let seen = match wish {
-        Query::State => standing::look(&visit),
-        Query::Load => loads::with_waits(&visit),
-        Query::Records { ms } => return distant::record_for_agent(&visit, ms),
-        Query::All => return distant::record_all_for_agent(visit),
-        Query::Command(page, form) => return elsewhere::say_for_agent(&visit, page, form),
+        Query::State => rank_waits::look(&visit),
+        Query::Load => rank_usage::with_waits(&visit),
+        Query::Records { ms } => return remote_recording::record_for_agent(&visit, ms),
+        Query::All => return remote_recording::record_all_for_agent(visit),
+        Query::Command(page, form) => return remote_command::say_for_agent(&visit, page, form),
         // These no program looks for.
         Query::Clock | Query::Cancel => return 1,
     };

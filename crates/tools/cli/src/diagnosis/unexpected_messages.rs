@@ -34,7 +34,7 @@ pub fn sender(visit: &QueryClient, to: u32, message: &Kept) -> Option<(u32, u64)
         len: message.bytes,
     };
     let read = |address, len| memory_of(card.pid(), address, len);
-    let origins = event::senders(card.event_ring(), &sent, read)?;
+    let origins = events::senders(card.event_ring(), &sent, read)?;
     // Of several callers it may be any.
     match origins.as_slice() {
         [origin] => Some((card.pid(), origin.site)),
@@ -61,7 +61,7 @@ pub fn takers(visit: &QueryClient, rank: u32, operations: &[Pending]) -> Vec<u64
     let taker = |wanted: &Pending| {
         let peer = wanted.peer.filter(|_| asks(wanted))?;
         let (_, origin) =
-            event::taken_from_any(card.event_ring(), (peer, wanted.context, wanted.tag), read)?;
+            events::taken_from_any(card.event_ring(), (peer, wanted.context, wanted.tag), read)?;
         Some(origin.site)
     };
     let sites: Vec<u64> = operations.iter().map(|it| taker(it).unwrap_or(0)).collect();

@@ -41,7 +41,8 @@ pub struct ExecRequest<'a> {
     pub signals: &'a SignalFd,
 }
 
-/// What the child reads and the parent reads back after it; they share memory until exec.
+/// Memory that child and parent share until exec: arguments of the child, and its error for the
+/// parent.
 struct VforkShared<'a> {
     exec: &'a ExecRequest<'a>,
     argv: Vec<*const libc::c_char>,

@@ -89,7 +89,7 @@ pub struct Library {
     get: Get,
 }
 
-/// What a call returned that is not success (`pmix_status_t`).
+/// Status of a call that failed (`pmix_status_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub i32);
 
