@@ -6,18 +6,18 @@ use std::ops::ControlFlow;
 use garonne_sites::proc_maps::{part_at, parts};
 
 use crate::limits::CRASHED_READS_MAX;
-use crate::process_memory::Memory;
-use crate::process_report::{Step, is_evaluation};
-use crate::python::{Interpreter, PythonFrame};
+use crate::process_memory::ProcessMemory;
+use crate::process_report::{StackStep, is_evaluation};
+use crate::python::{PythonFrame, PythonInterpreter};
 use crate::registers::Registers;
-use crate::thread::Frame;
-use crate::unwind::{ProcessUnwinder, Unwound};
-use crate::{Names, thread};
+use crate::thread::NativeFrame;
+use crate::unwind::{ProcessUnwinder, UnwoundStack};
+use crate::{FunctionNames, thread};
 
 /// Examines one crashed thread, and tells its functions one by one: names take longest, and who
 /// waits may have enough.
 #[derive(Debug)]
-pub struct Crashed {
+pub struct CrashedThread {
     pid: u32,
     maps: String,
     registers: Registers,
@@ -25,7 +25,7 @@ pub struct Crashed {
     tid: u32,
 }
 
-impl Crashed {
+impl CrashedThread {
     /// Thread `tid` (as its own process sees it) of process `pid`, which waits in a signal handler.
     /// Its registers before the signal lie at `context` (`ucontext_t`), as the kernel gave them to
     /// the handler. The thread is not stopped; the caller sees to it that it stands still.
@@ -34,7 +34,7 @@ impl Crashed {
     /// The process may not be examined, or is gone.
     pub fn new(pid: u32, tid: u32, context: u64) -> std::io::Result<Self> {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
-        let registers = Registers::of_context(Memory { pid }, context);
+        let registers = Registers::of_context(ProcessMemory { pid }, context);
         Ok(Self {
             pid,
             maps,
@@ -73,27 +73,28 @@ impl Crashed {
 
     /// Its functions, the innermost first: what Python functions called, then these, in place of
     /// the interpreter's own functions. `tell` is given one by one, and may end it.
-    pub fn tell(&self, mut tell: impl FnMut(Step<'_>) -> ControlFlow<()>) {
+    pub fn tell(&self, mut tell: impl FnMut(StackStep<'_>) -> ControlFlow<()>) {
         let python = self.python();
-        let mut tell_native = |frame: &Frame| match !python.is_empty() && is_evaluation(frame) {
+        let mut tell_native = |frame: &NativeFrame| match !python.is_empty() && is_evaluation(frame)
+        {
             true => ControlFlow::Break(true),
-            false => tell(Step::Native(frame)).map_break(|()| false),
+            false => tell(StackStep::Native(frame)).map_break(|()| false),
         };
-        let mut names = Names::new(self.pid, &self.maps);
+        let mut names = FunctionNames::new(self.pid, &self.maps);
         let mut addresses = self.unwound().addresses.into_iter();
         let native = addresses.try_for_each(|address| {
             let frames = names.frames(&[address]);
             frames.iter().try_for_each(&mut tell_native)
         });
         if native != ControlFlow::Break(false) {
-            let _ = python.iter().map(Step::Python).try_for_each(tell);
+            let _ = python.iter().map(StackStep::Python).try_for_each(tell);
         }
     }
 
     /// The stack is read where it lies: it stands still, and a signal handler before this one may
     /// have had another.
-    fn unwound(&self) -> Unwound {
-        let memory = Memory { pid: self.pid };
+    fn unwound(&self) -> UnwoundStack {
+        let memory = ProcessMemory { pid: self.pid };
         let mut reads = 0;
         let read = |address| {
             reads += 1;
@@ -103,7 +104,7 @@ impl Crashed {
     }
 
     fn python(&self) -> Vec<PythonFrame> {
-        let Some(Ok(interpreter)) = Interpreter::find(self.pid, &self.maps) else {
+        let Some(Ok(interpreter)) = PythonInterpreter::find(self.pid, &self.maps) else {
             return Vec::new();
         };
         let raw = interpreter.capture(self.tid, self.is_main, self.registers.sp, &self.maps);

@@ -25,27 +25,27 @@ mod system_call;
 mod thread;
 mod unwind;
 
-use garonne_sites::Resolver;
+use garonne_sites::SymbolResolver;
 use serde::Serialize;
 
-pub use crashed_thread::Crashed;
-pub use process_memory::Stack;
-pub use process_report::{Step, steps};
+pub use crashed_thread::CrashedThread;
+pub use process_memory::StackCopy;
+pub use process_report::{StackStep, steps};
 pub use python::PythonFrame;
 pub use registers::Registers;
 pub use system_call::SystemCall;
-pub use thread::{Frame, Thread};
+pub use thread::{NativeFrame, ThreadSnapshot};
 
-use python::Interpreter;
-use thread::Examiner;
+use python::PythonInterpreter;
+use thread::ThreadExaminer;
 
 /// A process as it was at one moment; its threads one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Process {
+pub struct ProcessSnapshot {
     /// Its id, as the examining process's namespace names it.
     pub pid: u32,
     /// Its threads, the first one first.
-    pub threads: Vec<Thread>,
+    pub threads: Vec<ThreadSnapshot>,
     /// Threads beyond those that are examined.
     pub more_threads: usize,
     /// Why stacks are missing or end early: a line for the user.
@@ -58,7 +58,7 @@ pub struct Process {
 ///
 /// # Errors
 /// There is no such process, or nothing may be known of it.
-pub fn examine(pid: u32, all_threads: bool) -> std::io::Result<Process> {
+pub fn examine(pid: u32, all_threads: bool) -> std::io::Result<ProcessSnapshot> {
     // The kernel lets threads go on when the thread that stopped them has ended.
     let examined = std::thread::scope(|scope| {
         let examine = || examine_here(pid, all_threads);
@@ -70,7 +70,7 @@ pub fn examine(pid: u32, all_threads: bool) -> std::io::Result<Process> {
     examined.unwrap_or_else(|_| Err(std::io::Error::other("the examination failed")))
 }
 
-fn examine_here(pid: u32, all_threads: bool) -> std::io::Result<Process> {
+fn examine_here(pid: u32, all_threads: bool) -> std::io::Result<ProcessSnapshot> {
     sys::take_short_turns();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let mut ids = thread::ids(pid)?;
@@ -79,18 +79,18 @@ fn examine_here(pid: u32, all_threads: bool) -> std::io::Result<Process> {
     }
     let more_threads = ids.len().saturating_sub(limits::THREADS_MAX);
     ids.truncate(limits::THREADS_MAX);
-    let (interpreter, python_unknown) = match Interpreter::find(pid, &maps) {
+    let (interpreter, python_unknown) = match PythonInterpreter::find(pid, &maps) {
         Some(Ok(interpreter)) => (Some(interpreter), None),
         Some(Err(why)) => (None, Some(why)),
         None => (None, None),
     };
-    let mut examiner = Examiner::new(pid, &maps, interpreter.as_ref());
+    let mut examiner = ThreadExaminer::new(pid, &maps, interpreter.as_ref());
     let threads = ids
         .into_iter()
         .filter_map(|tid| examiner.examine(tid))
         .collect();
     let refused = examiner.refused();
-    Ok(Process {
+    Ok(ProcessSnapshot {
         pid,
         threads,
         more_threads,
@@ -100,33 +100,33 @@ fn examine_here(pid: u32, all_threads: bool) -> std::io::Result<Process> {
 }
 
 /// Puts names to addresses of one process.
-pub(crate) struct Names<'a> {
+pub(crate) struct FunctionNames<'a> {
     pid: u32,
     maps: &'a str,
-    resolver: Resolver,
+    resolver: SymbolResolver,
 }
 
-impl<'a> Names<'a> {
+impl<'a> FunctionNames<'a> {
     pub(crate) fn new(pid: u32, maps: &'a str) -> Self {
         Self {
             pid,
             maps,
-            resolver: Resolver::default(),
+            resolver: SymbolResolver::default(),
         }
     }
 
     /// The functions at these addresses, the innermost first; inlined ones are frames of their own.
-    pub(crate) fn frames(&mut self, addresses: &[u64]) -> Vec<Frame> {
+    pub(crate) fn frames(&mut self, addresses: &[u64]) -> Vec<NativeFrame> {
         let mut frames = Vec::new();
         for &address in addresses {
             let functions = self.resolver.functions(self.pid, self.maps, address);
             if functions.is_empty() {
-                frames.push(Frame::at(address));
+                frames.push(NativeFrame::at(address));
             }
             frames.extend(
                 functions
                     .into_iter()
-                    .map(|function| Frame::of(address, function)),
+                    .map(|function| NativeFrame::of(address, function)),
             );
         }
         frames

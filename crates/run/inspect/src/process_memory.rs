@@ -5,7 +5,7 @@ use crate::sys;
 /// The memory of one process. Everything read may be wrong or change: values are checked by whoever
 /// uses them.
 #[derive(Clone, Copy, Debug)]
-pub struct Memory {
+pub struct ProcessMemory {
     /// The process, as this process's namespace names it.
     pub pid: u32,
 }
@@ -13,7 +13,7 @@ pub struct Memory {
 /// A string longer than that is none that a person would read.
 const TEXT_MAX: usize = 4096;
 
-impl Memory {
+impl ProcessMemory {
     /// As many bytes from `address` on as are there, at most `len`.
     pub fn bytes(self, address: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
@@ -43,14 +43,14 @@ impl Memory {
 
 /// A copy of a part of a stack.
 #[derive(Clone, Debug, Default)]
-pub struct Stack {
+pub struct StackCopy {
     /// The address of the first byte.
     pub at: u64,
     /// What lies there, up to the end of the stack or of the copy.
     pub bytes: Vec<u8>,
 }
 
-impl Stack {
+impl StackCopy {
     /// The word at `address`, if the copy holds it.
     pub fn word(&self, address: u64) -> Option<u64> {
         let begin = usize::try_from(address.checked_sub(self.at)?).ok()?;

@@ -3,22 +3,22 @@
 use std::fmt::{Display, Formatter, Result};
 
 use crate::python::PythonFrame;
-use crate::thread::{Frame, Thread};
-use crate::{Process, limits};
+use crate::thread::{NativeFrame, ThreadSnapshot};
+use crate::{ProcessSnapshot, limits};
 
 /// What CPython calls the function that runs Python functions.
 const EVALUATION: &str = "_PyEval_EvalFrameDefault";
 
 /// A function that is under way, of the program's own language or of Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum StackStep<'a> {
     /// Machine code.
-    Native(&'a Frame),
+    Native(&'a NativeFrame),
     /// A function of Python.
     Python(&'a PythonFrame),
 }
 
-impl Display for Step<'_> {
+impl Display for StackStep<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
             Self::Native(frame) => frame.fmt(f),
@@ -45,14 +45,14 @@ impl PythonFrame {
 }
 
 /// Whether a function is the one that runs Python functions.
-pub(crate) fn is_evaluation(frame: &Frame) -> bool {
+pub(crate) fn is_evaluation(frame: &NativeFrame) -> bool {
     let name = frame.function.as_deref();
     name.is_some_and(|name| name.starts_with(EVALUATION))
 }
 
 /// Both stacks of a thread as one, the innermost function first: what Python functions called, then
 /// these, in place of the interpreter's own functions.
-pub fn steps<'a>(frames: &'a [Frame], python: &'a [PythonFrame]) -> Vec<Step<'a>> {
+pub fn steps<'a>(frames: &'a [NativeFrame], python: &'a [PythonFrame]) -> Vec<StackStep<'a>> {
     let called = match python.is_empty() {
         true => frames,
         false => {
@@ -60,13 +60,13 @@ pub fn steps<'a>(frames: &'a [Frame], python: &'a [PythonFrame]) -> Vec<Step<'a>
             &frames[..end]
         }
     };
-    let native = called.iter().map(Step::Native);
-    native.chain(python.iter().map(Step::Python)).collect()
+    let native = called.iter().map(StackStep::Native);
+    native.chain(python.iter().map(StackStep::Python)).collect()
 }
 
-impl Thread {
+impl ThreadSnapshot {
     /// Its functions, the innermost first; see [`steps`].
-    pub fn steps(&self) -> Vec<Step<'_>> {
+    pub fn steps(&self) -> Vec<StackStep<'_>> {
         steps(&self.frames, &self.python)
     }
 }
@@ -84,7 +84,7 @@ fn state(letter: Option<char>) -> &'static str {
     }
 }
 
-impl Display for Thread {
+impl Display for ThreadSnapshot {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         write!(
             f,
@@ -108,7 +108,7 @@ impl Display for Thread {
     }
 }
 
-impl Display for Process {
+impl Display for ProcessSnapshot {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         for thread in &self.threads {
             thread.fmt(f)?;

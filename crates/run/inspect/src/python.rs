@@ -10,13 +10,13 @@ mod line_table;
 
 use std::fs::File;
 
-use garonne_sites::proc_maps::{Object, part_at, parts};
+use garonne_sites::proc_maps::{MappedObject, part_at, parts};
 use object::{Object as _, ObjectSymbol, ReadCache};
 use serde::Serialize;
 
 use crate::limits::{PYTHON_FRAMES_MAX, THREADS_MAX};
-use crate::process_memory::Memory;
-use layout::{CurrentFrame, Layout};
+use crate::process_memory::ProcessMemory;
+use layout::{CurrentFrame, PythonLayout};
 
 /// A Python function that is under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -31,7 +31,7 @@ pub struct PythonFrame {
 
 /// A frame as it was captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawFrame {
+pub struct RawPythonFrame {
     code: u64,
     /// The address of an instruction; before CPython 3.11 its index.
     instruction: u64,
@@ -39,9 +39,9 @@ pub struct RawFrame {
 
 /// The interpreter in a process.
 #[derive(Debug)]
-pub struct Interpreter {
-    memory: Memory,
-    layout: Layout,
+pub struct PythonInterpreter {
+    memory: ProcessMemory,
+    layout: PythonLayout,
     /// Where the address of the first interpreter state lies.
     head: u64,
 }
@@ -51,13 +51,13 @@ const INTERPRETERS_MAX: usize = 16;
 /// A longer name, file name or line table is none.
 const OBJECT_BYTES_MAX: u64 = 1 << 20;
 
-impl Interpreter {
+impl PythonInterpreter {
     /// The interpreter of a process, if it has one. `maps` is the text of its `maps` file.
     ///
     /// # Errors
     /// There is one whose structures are not known: a line for the user.
     pub fn find(pid: u32, maps: &str) -> Option<Result<Self, String>> {
-        let memory = Memory { pid };
+        let memory = ProcessMemory { pid };
         let (path, runtime, version) = candidates(pid, maps).into_iter().find_map(|object| {
             let symbols = symbols(pid, &object, ["_PyRuntime", "Py_Version"])?;
             let version = symbols[1].and_then(|address| memory.word(address));
@@ -72,7 +72,7 @@ impl Interpreter {
                 "the version of its Python interpreter is not known".into()
             ));
         };
-        let layout = Layout::of(memory, runtime, minor);
+        let layout = PythonLayout::of(memory, runtime, minor);
         let known = layout.map(|layout| Self {
             memory,
             head: runtime + layout.interpreters_head,
@@ -85,7 +85,7 @@ impl Interpreter {
 
     /// The frames of a thread, the innermost first; empty if the thread is in no Python function.
     /// `tid` is the thread's id as its own process sees it, and `sp` an address on its stack.
-    pub fn capture(&self, tid: u32, is_main: bool, sp: u64, maps: &str) -> Vec<RawFrame> {
+    pub fn capture(&self, tid: u32, is_main: bool, sp: u64, maps: &str) -> Vec<RawPythonFrame> {
         self.state_of(tid, is_main, sp, maps)
             .map_or_else(Vec::new, |state| self.frames_of(state))
     }
@@ -127,7 +127,7 @@ impl Interpreter {
         states
     }
 
-    fn frames_of(&self, state: u64) -> Vec<RawFrame> {
+    fn frames_of(&self, state: u64) -> Vec<RawPythonFrame> {
         let word = |address: u64| self.memory.word(address).unwrap_or(0);
         let mut frame = match self.layout.current {
             CurrentFrame::At(offset) => word(state.wrapping_add(offset)),
@@ -160,7 +160,7 @@ impl Interpreter {
             let code = at(layout.code) & !7;
             if code != 0 && !is_shim {
                 let instruction = at(layout.instruction);
-                frames.push(RawFrame { code, instruction });
+                frames.push(RawPythonFrame { code, instruction });
             }
             frame = at(layout.previous);
         }
@@ -168,7 +168,7 @@ impl Interpreter {
     }
 
     /// A captured frame in words; `None` if what it was is gone.
-    pub fn name(&self, raw: RawFrame) -> Option<PythonFrame> {
+    pub fn name(&self, raw: RawPythonFrame) -> Option<PythonFrame> {
         let code = &self.layout.code;
         let word = |offset: u64| self.memory.word(raw.code + offset);
         let file = self.text(word(code.filename)?)?;
@@ -260,15 +260,15 @@ impl Interpreter {
 }
 
 /// The objects of a process that an interpreter may be in: its library, else the program.
-fn candidates<'a>(pid: u32, maps: &'a str) -> Vec<Object<'a>> {
+fn candidates<'a>(pid: u32, maps: &'a str) -> Vec<MappedObject<'a>> {
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let program = program.to_string_lossy().into_owned();
-    let mut found: Vec<Object<'a>> = Vec::new();
+    let mut found: Vec<MappedObject<'a>> = Vec::new();
     for part in parts(maps) {
         let name = garonne_sites::last_part(part.path);
         let may_be = name.starts_with("libpython") || part.path == program;
         if may_be && part.offset == 0 && found.iter().all(|known| known.path != part.path) {
-            found.push(Object {
+            found.push(MappedObject {
                 path: part.path,
                 base: part.start,
             });
@@ -281,7 +281,7 @@ fn candidates<'a>(pid: u32, maps: &'a str) -> Vec<Object<'a>> {
 /// Where an object has these symbols, of those that other objects may use.
 fn symbols<const N: usize>(
     pid: u32,
-    object: &Object<'_>,
+    object: &MappedObject<'_>,
     names: [&str; N],
 ) -> Option<[Option<u64>; N]> {
     let roots = [

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use crate::process_memory::Memory;
+use crate::process_memory::ProcessMemory;
 
 /// Of one thread at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl From<Registers> for framehop::aarch64::UnwindRegsAarch64 {
 impl Registers {
     /// Out of the context that a signal handler was given, which lies at `address` of a process's
     /// memory.
-    pub(crate) fn of_context(memory: Memory, address: u64) -> Option<Self> {
+    pub(crate) fn of_context(memory: ProcessMemory, address: u64) -> Option<Self> {
         const GENERAL: usize =
             offset_of!(libc::ucontext_t, uc_mcontext) + offset_of!(libc::mcontext_t, gregs);
         let word =
@@ -79,7 +79,7 @@ impl Registers {
 impl Registers {
     /// Out of the context that a signal handler was given, which lies at `address` of a process's
     /// memory.
-    pub(crate) fn of_context(memory: Memory, address: u64) -> Option<Self> {
+    pub(crate) fn of_context(memory: ProcessMemory, address: u64) -> Option<Self> {
         const MACHINE: usize = offset_of!(libc::ucontext_t, uc_mcontext);
         let word = |offset: usize| memory.word(address.checked_add((MACHINE + offset) as u64)?);
         let general = |index: usize| word(offset_of!(libc::mcontext_t, regs) + 8 * index);

@@ -28,7 +28,7 @@ pub fn read(pid: u32, address: u64, into: &mut [u8]) -> io::Result<usize> {
 /// The kernel lets the thread go on as well when the thread that stopped it ends, in whatever way.
 /// Whoever stops threads therefore does so in a thread of its own.
 #[derive(Debug)]
-pub struct Stopped {
+pub struct StoppedThread {
     tid: libc::pid_t,
     /// A signal that was about to be delivered, which the stopped thread gets when it goes on.
     signal: i32,
@@ -41,7 +41,7 @@ const PAUSE: Duration = Duration::from_micros(15);
 /// The kernel's `struct sched_attr` in its first version.
 #[repr(C)]
 #[derive(Default)]
-struct Scheduling {
+struct SchedAttr {
     size: u32,
     policy: u32,
     flags: u64,
@@ -56,8 +56,8 @@ struct Scheduling {
 /// has stopped waits for it meanwhile. What the kernel does not know it leaves out.
 pub fn take_short_turns() {
     const SHORTEST_NS: u64 = 100_000;
-    let mut scheduling = Scheduling::default();
-    let size = size_of::<Scheduling>();
+    let mut scheduling = SchedAttr::default();
+    let size = size_of::<SchedAttr>();
     // SAFETY: the kernel writes at most `size` bytes to the structure, and reads as many; the first
     // call takes a number alone.
     unsafe {
@@ -71,7 +71,7 @@ pub fn take_short_turns() {
 
 /// Stops the thread `tid`. It may be traced by nobody else. Signals that it has and stops that it
 /// is in stay as they are.
-pub fn stop(tid: u32, patience: Duration) -> io::Result<Stopped> {
+pub fn stop(tid: u32, patience: Duration) -> io::Result<StoppedThread> {
     let tid = tid as libc::pid_t;
     trace(libc::PTRACE_SEIZE, tid, 0)?;
     // From here on the end of this thread would end the attachment, if nothing else does.
@@ -87,7 +87,7 @@ pub fn stop(tid: u32, patience: Duration) -> io::Result<Stopped> {
             got if got == tid && libc::WIFSTOPPED(status) => {
                 let is_event = status >> 16 != 0;
                 let signal = if is_event { 0 } else { libc::WSTOPSIG(status) };
-                return Ok(Stopped { tid, signal });
+                return Ok(StoppedThread { tid, signal });
             }
             got if got == tid => return Err(io::ErrorKind::NotFound.into()),
             _ => return Err(io::Error::last_os_error()),
@@ -95,7 +95,7 @@ pub fn stop(tid: u32, patience: Duration) -> io::Result<Stopped> {
     }
 }
 
-impl Stopped {
+impl StoppedThread {
     /// The registers that unwinding begins with.
     pub fn registers(&self) -> io::Result<Registers> {
         // SAFETY: all zeroes is a valid value of this plain C structure.
@@ -121,7 +121,7 @@ impl Stopped {
     }
 }
 
-impl Drop for Stopped {
+impl Drop for StoppedThread {
     fn drop(&mut self) {
         // Fails only where the thread has been killed meanwhile.
         let _ = trace(libc::PTRACE_DETACH, self.tid, self.signal);

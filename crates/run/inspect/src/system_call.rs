@@ -3,7 +3,7 @@
 use serde::Serialize;
 use syscalls::Sysno;
 
-use crate::process_memory::Memory;
+use crate::process_memory::ProcessMemory;
 
 /// A system call that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -20,7 +20,7 @@ pub struct SystemCall {
 
 /// What the kernel says of a thread that sleeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Blocked {
+pub(crate) struct BlockedThread {
     /// Number and arguments of the system call; `None`: it sleeps for another reason, as a page
     /// that is read from disk.
     pub call: Option<(i64, [u64; 6])>,
@@ -28,7 +28,7 @@ pub(crate) struct Blocked {
     pub pc: u64,
 }
 
-impl Blocked {
+impl BlockedThread {
     /// Of a thread; `None`: it runs, or the kernel does not say.
     pub fn of(pid: u32, tid: u32) -> Option<Self> {
         Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?)
@@ -167,7 +167,7 @@ impl SystemCall {
 }
 
 fn about(pid: u32, name: &str, arguments: [u64; 6]) -> Option<String> {
-    let memory = Memory { pid };
+    let memory = ProcessMemory { pid };
     let path = |argument: u64| Some(format!("\"{}\"", printable(&memory.text(argument)?)));
     match name {
         _ if OF_DESCRIPTORS.contains(&name) => Some(descriptor(pid, arguments[0])),
@@ -211,10 +211,10 @@ mod tests {
     #[test]
     fn what_the_kernel_says_of_a_thread_is_read() {
         let text = "0 0x3 0x7ffd 0x10 0x0 0x0 0x0 0x7ffc0 0x7f12\n";
-        let blocked = Blocked::parse(text).unwrap();
+        let blocked = BlockedThread::parse(text).unwrap();
         assert_eq!(blocked.call, Some((0, [3, 0x7ffd, 16, 0, 0, 0])));
         assert_eq!((blocked.sp, blocked.pc), (0x7ffc0, 0x7f12));
-        let fault = Blocked::parse("-1 0x7ffc0 0x7f12\n").unwrap();
+        let fault = BlockedThread::parse("-1 0x7ffc0 0x7f12\n").unwrap();
         assert_eq!(fault.call, None);
         for text in [
             "running\n",
@@ -222,13 +222,13 @@ mod tests {
             "0 0x3\n",
             "x 0x3 0x7ffd 0x10 0x0 0x0 0x0 0x7ffc0 0x7f12\n",
         ] {
-            assert_eq!(Blocked::parse(text), None, "{text}");
+            assert_eq!(BlockedThread::parse(text), None, "{text}");
         }
     }
 
     #[test]
     fn calls_that_a_stop_would_end_are_left_alone() {
-        let in_call = |name: &str| Blocked {
+        let in_call = |name: &str| BlockedThread {
             call: Some((name.parse::<Sysno>().unwrap().id().into(), [0; 6])),
             sp: 0,
             pc: 0,

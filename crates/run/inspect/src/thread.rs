@@ -3,20 +3,20 @@
 use std::io;
 
 use garonne_sites::proc_maps::part_at;
-use garonne_sites::{Function, last_part};
+use garonne_sites::{SourceFunction, last_part};
 use serde::Serialize;
 
 use crate::limits::{STACK_BYTES_MAX, STOP_WAIT};
-use crate::process_memory::{Memory, Stack};
-use crate::python::{Interpreter, PythonFrame, RawFrame};
+use crate::process_memory::{ProcessMemory, StackCopy};
+use crate::python::{PythonFrame, PythonInterpreter, RawPythonFrame};
 use crate::registers::Registers;
-use crate::system_call::{Blocked, SystemCall};
-use crate::unwind::{ProcessUnwinder, Unwound};
-use crate::{Names, access_denied, sys};
+use crate::system_call::{BlockedThread, SystemCall};
+use crate::unwind::{ProcessUnwinder, UnwoundStack};
+use crate::{FunctionNames, access_denied, sys};
 
 /// A function that is under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Frame {
+pub struct NativeFrame {
     /// An address within the instruction that it is at.
     pub address: u64,
     /// Its name.
@@ -31,7 +31,7 @@ pub struct Frame {
     pub offset: u64,
 }
 
-impl Frame {
+impl NativeFrame {
     pub(crate) fn at(address: u64) -> Self {
         Self {
             address,
@@ -39,7 +39,7 @@ impl Frame {
         }
     }
 
-    pub(crate) fn of(address: u64, function: Function) -> Self {
+    pub(crate) fn of(address: u64, function: SourceFunction) -> Self {
         Self {
             address,
             function: function.name,
@@ -69,7 +69,7 @@ impl Frame {
     }
 }
 
-impl std::fmt::Display for Frame {
+impl std::fmt::Display for NativeFrame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.function {
             Some(function) => write!(f, "{function} at {}", self.place()),
@@ -80,7 +80,7 @@ impl std::fmt::Display for Frame {
 
 /// A thread of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Thread {
+pub struct ThreadSnapshot {
     /// Its id, as the examining process's namespace names it.
     pub tid: u32,
     /// Its name.
@@ -90,7 +90,7 @@ pub struct Thread {
     /// The system call that it is in.
     pub call: Option<SystemCall>,
     /// Its functions, the innermost first.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<NativeFrame>,
     /// Whether the frames reach the function that the thread began with.
     pub complete: bool,
     /// Its Python functions, the innermost first.
@@ -108,28 +108,28 @@ pub(crate) fn ids(pid: u32) -> io::Result<Vec<u32>> {
 }
 
 /// What a thread shows while it stands still.
-struct Captured {
-    unwound: Unwound,
-    python: Vec<RawFrame>,
+struct CapturedStack {
+    unwound: UnwoundStack,
+    python: Vec<RawPythonFrame>,
 }
 
 /// Examines the threads of one process, one after the other.
-pub(crate) struct Examiner<'a> {
+pub(crate) struct ThreadExaminer<'a> {
     pid: u32,
     maps: &'a str,
     unwinder: ProcessUnwinder<'a>,
-    names: Names<'a>,
-    interpreter: Option<&'a Interpreter>,
+    names: FunctionNames<'a>,
+    interpreter: Option<&'a PythonInterpreter>,
     refused: Option<io::Error>,
 }
 
-impl<'a> Examiner<'a> {
-    pub fn new(pid: u32, maps: &'a str, interpreter: Option<&'a Interpreter>) -> Self {
+impl<'a> ThreadExaminer<'a> {
+    pub fn new(pid: u32, maps: &'a str, interpreter: Option<&'a PythonInterpreter>) -> Self {
         Self {
             pid,
             maps,
             unwinder: ProcessUnwinder::new(pid, maps),
-            names: Names::new(pid, maps),
+            names: FunctionNames::new(pid, maps),
             interpreter,
             refused: None,
         }
@@ -142,23 +142,23 @@ impl<'a> Examiner<'a> {
     }
 
     /// A thread; `None` if it has ended.
-    pub fn examine(&mut self, tid: u32) -> Option<Thread> {
+    pub fn examine(&mut self, tid: u32) -> Option<ThreadSnapshot> {
         let (name, state) = name_and_state(self.pid, tid)?;
-        let blocked = Blocked::of(self.pid, tid);
+        let blocked = BlockedThread::of(self.pid, tid);
         let captured = self.capture(tid, blocked.as_ref());
         let call = blocked.and_then(|blocked| blocked.call);
-        let mut thread = Thread {
+        let mut thread = ThreadSnapshot {
             tid,
             name,
             state: Some(state),
             call: call.map(|(number, arguments)| SystemCall::of(self.pid, number, arguments)),
-            ..Thread::default()
+            ..ThreadSnapshot::default()
         };
         match captured {
             Ok(captured) => {
                 thread.frames = self.names.frames(&captured.unwound.addresses);
                 thread.complete = captured.unwound.complete;
-                let name = |raw: RawFrame| {
+                let name = |raw: RawPythonFrame| {
                     self.interpreter
                         .and_then(|interpreter| interpreter.name(raw))
                 };
@@ -170,7 +170,7 @@ impl<'a> Examiner<'a> {
         Some(thread)
     }
 
-    fn capture(&mut self, tid: u32, blocked: Option<&Blocked>) -> io::Result<Captured> {
+    fn capture(&mut self, tid: u32, blocked: Option<&BlockedThread>) -> io::Result<CapturedStack> {
         let Some(blocked) = blocked else {
             return self.capture_stopped(tid);
         };
@@ -190,11 +190,11 @@ impl<'a> Examiner<'a> {
 
     /// A thread that sleeps is left alone. Its frame pointer is not known then: what follows alike
     /// from two that cannot be right does not depend on it.
-    fn capture_asleep(&mut self, tid: u32, blocked: &Blocked) -> Option<Captured> {
+    fn capture_asleep(&mut self, tid: u32, blocked: &BlockedThread) -> Option<CapturedStack> {
         let stack = self.copy_stack(blocked.sp);
         let python = self.capture_python(tid, blocked.sp);
         // Whatever it did in between, it does not sleep there any more.
-        if Blocked::of(self.pid, tid).as_ref() != Some(blocked) {
+        if BlockedThread::of(self.pid, tid).as_ref() != Some(blocked) {
             return None;
         }
         let [mut unwound, other] = [0, 8].map(|fp| {
@@ -212,24 +212,24 @@ impl<'a> Examiner<'a> {
             other.complete && same == unwound.addresses.len() && same == other.addresses.len();
         // The last frame of an incomplete stack may be where the two began to go astray together.
         unwound.addresses.truncate(same);
-        Some(Captured { unwound, python })
+        Some(CapturedStack { unwound, python })
     }
 
-    fn capture_stopped(&mut self, tid: u32) -> io::Result<Captured> {
+    fn capture_stopped(&mut self, tid: u32) -> io::Result<CapturedStack> {
         let stopped = sys::stop(tid, STOP_WAIT)?;
         let registers = stopped.registers()?;
         let stack = self.copy_stack(registers.sp);
         let python = self.capture_python(tid, registers.sp);
         drop(stopped);
         let unwound = self.unwinder.unwind(registers, &stack);
-        Ok(Captured { unwound, python })
+        Ok(CapturedStack { unwound, python })
     }
 
-    fn copy_stack(&self, sp: u64) -> Stack {
+    fn copy_stack(&self, sp: u64) -> StackCopy {
         copy_stack(self.pid, self.maps, sp)
     }
 
-    fn capture_python(&self, tid: u32, sp: u64) -> Vec<RawFrame> {
+    fn capture_python(&self, tid: u32, sp: u64) -> Vec<RawPythonFrame> {
         self.interpreter.map_or_else(Vec::new, |interpreter| {
             interpreter.capture(inner_id(self.pid, tid), tid == self.pid, sp, self.maps)
         })
@@ -237,12 +237,12 @@ impl<'a> Examiner<'a> {
 }
 
 /// A copy of the stack from `sp` on, as far as it reaches or is copied.
-pub(crate) fn copy_stack(pid: u32, maps: &str, sp: u64) -> Stack {
+pub(crate) fn copy_stack(pid: u32, maps: &str, sp: u64) -> StackCopy {
     let end = part_at(maps, sp).map_or(sp, |part| part.end);
     let len = usize::try_from(end - sp).map_or(STACK_BYTES_MAX, |len| len.min(STACK_BYTES_MAX));
-    Stack {
+    StackCopy {
         at: sp,
-        bytes: Memory { pid }.bytes(sp, len),
+        bytes: ProcessMemory { pid }.bytes(sp, len),
     }
 }
 
@@ -275,7 +275,7 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = child.id();
-        while Blocked::of(pid, pid).is_none_or(|blocked| blocked.call.is_none()) {
+        while BlockedThread::of(pid, pid).is_none_or(|blocked| blocked.call.is_none()) {
             std::thread::yield_now();
         }
         let held = sys::stop(pid, STOP_WAIT).unwrap();

@@ -9,17 +9,17 @@ use framehop::{
     CacheNative, ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder, UnwinderNative,
 };
 use framehop::{MayAllocateDuringUnwind, UnwindRegsNative};
-use garonne_sites::proc_maps::{Object, part_at, parts};
+use garonne_sites::proc_maps::{MappedObject, part_at, parts};
 use object::read::ReadRef;
 use object::{Object as _, ObjectSection, ObjectSegment, ReadCache};
 
 use crate::limits::FRAMES_MAX;
-use crate::process_memory::{Memory, Stack};
+use crate::process_memory::{ProcessMemory, StackCopy};
 use crate::registers::Registers;
 
 /// The addresses of a stack's functions, the innermost first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unwound {
+pub struct UnwoundStack {
     /// Each lies within the instruction that the function is at: of callers within the call.
     pub addresses: Vec<u64>,
     /// Whether the last one is the outermost function of its thread.
@@ -28,20 +28,20 @@ pub struct Unwound {
 
 /// The instructions by which a signal handler returns: the system call `rt_sigreturn`, with what
 /// the kernel laid down on the stack.
-struct SignalReturn {
+struct SignalTrampoline {
     code: [u8; 8],
     /// Where the registers before the signal lie, from the stack pointer.
     context_offset: u64,
 }
 
-const SIGNAL_RETURN: SignalReturn = match cfg!(target_arch = "x86_64") {
+const SIGNAL_RETURN: SignalTrampoline = match cfg!(target_arch = "x86_64") {
     // mov rax, 15; syscall (its first byte)
-    true => SignalReturn {
+    true => SignalTrampoline {
         code: [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f],
         context_offset: 0,
     },
     // mov x8, 139; svc 0. What is told of the signal lies before the registers.
-    false => SignalReturn {
+    false => SignalTrampoline {
         code: [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4],
         context_offset: size_of::<libc::siginfo_t>() as u64,
     },
@@ -49,7 +49,7 @@ const SIGNAL_RETURN: SignalReturn = match cfg!(target_arch = "x86_64") {
 
 /// Unwinds stacks of one process. Objects are read when the first address in them is met.
 pub struct ProcessUnwinder<'a> {
-    memory: Memory,
+    memory: ProcessMemory,
     maps: &'a str,
     unwinder: UnwinderNative<Vec<u8>, MayAllocateDuringUnwind>,
     cache: CacheNative<MayAllocateDuringUnwind>,
@@ -60,7 +60,7 @@ impl<'a> ProcessUnwinder<'a> {
     /// Of process `pid`, whose `maps` file says this.
     pub fn new(pid: u32, maps: &'a str) -> Self {
         Self {
-            memory: Memory { pid },
+            memory: ProcessMemory { pid },
             maps,
             unwinder: UnwinderNative::new(),
             cache: CacheNative::new(),
@@ -69,7 +69,7 @@ impl<'a> ProcessUnwinder<'a> {
     }
 
     /// The functions of a stack that was copied together with the registers.
-    pub fn unwind(&mut self, registers: Registers, stack: &Stack) -> Unwound {
+    pub fn unwind(&mut self, registers: Registers, stack: &StackCopy) -> UnwoundStack {
         self.unwind_by(registers, |address| stack.word(address))
     }
 
@@ -78,8 +78,8 @@ impl<'a> ProcessUnwinder<'a> {
         &mut self,
         registers: Registers,
         mut read: impl FnMut(u64) -> Option<u64>,
-    ) -> Unwound {
-        let mut unwound = Unwound::default();
+    ) -> UnwoundStack {
+        let mut unwound = UnwoundStack::default();
         let registers = self.before_wrong_call(registers, &mut read);
         let mut raw: UnwindRegsNative = registers.into();
         let mut read = |address| read(address).ok_or(());
@@ -165,7 +165,7 @@ impl<'a> ProcessUnwinder<'a> {
 
     fn around(&self, address: u64) -> Option<(&'a str, u64)> {
         let maps: &'a str = self.maps;
-        if let Some(object) = Object::at(maps, address) {
+        if let Some(object) = MappedObject::at(maps, address) {
             return Some((object.path, object.base));
         }
         let part = part_at(maps, address)?;
@@ -180,9 +180,9 @@ impl<'a> ProcessUnwinder<'a> {
     }
 }
 
-type Sections = ExplicitModuleSectionInfo<Vec<u8>>;
+type ModuleSections = ExplicitModuleSectionInfo<Vec<u8>>;
 
-fn sections_of_file(pid: u32, path: &str) -> Option<Sections> {
+fn sections_of_file(pid: u32, path: &str) -> Option<ModuleSections> {
     let roots = [format!("/proc/{pid}/root{path}"), path.to_owned()];
     let file = roots.iter().find_map(|path| File::open(path).ok())?;
     // Reads what is asked for, and not the whole file.
@@ -190,13 +190,13 @@ fn sections_of_file(pid: u32, path: &str) -> Option<Sections> {
     sections(&cache)
 }
 
-fn sections_of_memory(memory: Memory, range: Range<u64>) -> Option<Sections> {
+fn sections_of_memory(memory: ProcessMemory, range: Range<u64>) -> Option<ModuleSections> {
     let len = usize::try_from(range.end - range.start).ok()?;
     let bytes = memory.bytes(range.start, len);
     sections(bytes.as_slice())
 }
 
-fn sections<'a>(data: impl ReadRef<'a>) -> Option<Sections> {
+fn sections<'a>(data: impl ReadRef<'a>) -> Option<ModuleSections> {
     let file = object::File::parse(data).ok()?;
     let range = |name: &str| {
         let section = file.section_by_name(name)?;
@@ -210,7 +210,7 @@ fn sections<'a>(data: impl ReadRef<'a>) -> Option<Sections> {
     let base_svma = first.address().checked_sub(first.file_range().0)?;
     let (eh_frame_svma, eh_frame) = section(".eh_frame").unzip();
     let (eh_frame_hdr_svma, eh_frame_hdr) = section(".eh_frame_hdr").unzip();
-    Some(Sections {
+    Some(ModuleSections {
         base_svma,
         text_svma: range(".text"),
         eh_frame_svma,
@@ -218,6 +218,6 @@ fn sections<'a>(data: impl ReadRef<'a>) -> Option<Sections> {
         eh_frame_hdr_svma,
         eh_frame_hdr,
         debug_frame: section(".debug_frame").map(|(_, bytes)| bytes),
-        ..Sections::default()
+        ..ModuleSections::default()
     })
 }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use garonne_inspect::{Crashed, Step};
+use garonne_inspect::{CrashedThread, StackStep};
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/crashes.c")
@@ -23,7 +23,7 @@ fn line(mark: &str) -> String {
 /// A program that has crashed and stands still.
 struct Standing {
     child: Child,
-    crashed: Crashed,
+    crashed: CrashedThread,
     address: u64,
     /// Where its program lies, which has its lines.
     _directory: tempfile::TempDir,
@@ -56,7 +56,7 @@ impl Standing {
             .split_whitespace()
             .map(|word| word.parse().unwrap())
             .collect();
-        let crashed = Crashed::new(child.id(), numbers[0] as u32, numbers[1]).unwrap();
+        let crashed = CrashedThread::new(child.id(), numbers[0] as u32, numbers[1]).unwrap();
         Some(Self {
             child,
             crashed,
@@ -69,7 +69,7 @@ impl Standing {
     fn steps(&self, most: usize) -> Vec<(String, String)> {
         let mut steps = Vec::new();
         self.crashed.tell(|step| {
-            if let Step::Native(frame) = step {
+            if let StackStep::Native(frame) = step {
                 steps.push((frame.function.clone().unwrap_or_default(), frame.place()));
             }
             match steps.len() < most {

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use garonne_inspect::{Process, Thread, examine};
+use garonne_inspect::{ProcessSnapshot, ThreadSnapshot, examine};
 
 /// A program that has said that it is ready, and is ended with this value.
 struct Running(Child);
@@ -26,7 +26,7 @@ impl Running {
     /// Waits until its first thread sleeps in `read`, and the last of `threads` in what it sleeps
     /// in.
     fn settle(self, threads: usize, last: Option<&str>) -> Self {
-        let sleeps_in = |thread: Option<&Thread>, name: &str| {
+        let sleeps_in = |thread: Option<&ThreadSnapshot>, name: &str| {
             let call = thread.and_then(|thread| thread.call.as_ref());
             call.is_some_and(|call| call.name.starts_with(name))
         };
@@ -41,7 +41,7 @@ impl Running {
         }
     }
 
-    fn examine(&self) -> Process {
+    fn examine(&self) -> ProcessSnapshot {
         examine(self.0.id(), true).unwrap()
     }
 
@@ -99,7 +99,7 @@ fn compiled(directory: &Path, flags: &[&str]) -> Option<Running> {
 }
 
 /// What a thread is in, as far as its functions have names: without those of the C library.
-fn path(thread: &Thread) -> Vec<String> {
+fn path(thread: &ThreadSnapshot) -> Vec<String> {
     let steps = thread.steps();
     let named = steps.iter().map(ToString::to_string);
     named
@@ -113,7 +113,7 @@ fn line_of(file: &str, text: &str) -> usize {
 }
 
 /// The three threads of the program that waits.
-fn check_threads(process: &Process) {
+fn check_threads(process: &ProcessSnapshot) {
     let at =
         |function: &str, text: &str| format!("{function} at waits.c:{}", line_of("waits.c", text));
     let [main, work, events] = process.threads.as_slice() else {
@@ -256,7 +256,7 @@ fn python_functions_take_the_place_of_the_interpreter() {
         let process = running.examine();
         assert_eq!(process.python_unknown, None);
         let line = |text: &str| line_of("exchange.py", text) as u32;
-        let of = |thread: &Thread| -> Vec<(String, u32)> {
+        let of = |thread: &ThreadSnapshot| -> Vec<(String, u32)> {
             let plain = |name: &str| name.rsplit('.').next().unwrap().to_owned();
             thread
                 .python

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::layout::JobId;
     use garonne_sync::trace_ring;
-    use garonne_trace::record::Kind;
+    use garonne_trace::record::RecordKind;
 
     fn world() -> OwnedFd {
         let shape = WorldShape {
@@ -202,13 +202,13 @@ mod tests {
         trace_ring::write(
             &journal,
             layout::JOURNAL,
-            &Record::new(Kind::TurnBegin).encode(),
+            &Record::new(RecordKind::TurnBegin).encode(),
         );
         trace_ring::write(&journal, layout::JOURNAL, &[u64::MAX; 7]);
         trace_ring::write(
             &journal,
             layout::JOURNAL,
-            &Record::new(Kind::TurnEnd).encode(),
+            &Record::new(RecordKind::TurnEnd).encode(),
         );
         let mut seen = Vec::new();
         assert_eq!(
@@ -223,7 +223,7 @@ mod tests {
             traced.read(2, true, &mut |record| seen.push((2, record.kind))),
             0
         );
-        assert_eq!(seen, [(1, Kind::TurnBegin), (1, Kind::TurnEnd)]);
+        assert_eq!(seen, [(1, RecordKind::TurnBegin), (1, RecordKind::TurnEnd)]);
         assert_eq!(
             TraceReader::open(&file, ReadFrom::Now)
                 .unwrap()
@@ -241,7 +241,7 @@ mod tests {
             trace_ring::write(
                 &journal,
                 layout::JOURNAL,
-                &Record::new(Kind::TurnEnd).encode(),
+                &Record::new(RecordKind::TurnEnd).encode(),
             );
         }
         let mut read = 0;

@@ -17,7 +17,7 @@ use garonne_engine::observe::tracer::{Does, Watched, Watcher};
 use garonne_progress::tasks::{RunOutcome, RunWatcher};
 use garonne_sync::shm::{Segment, SharedWord};
 use garonne_sync::trace_ring;
-use garonne_trace::record::{Kind, Record, Side};
+use garonne_trace::record::{OperationKind, Record, RecordKind};
 
 use crate::client::AgentClient;
 use crate::limits::FRUITLESS_RUN_NS;
@@ -169,7 +169,7 @@ impl TraceRecorder {
             at_ns: now,
             call: origin.call,
             site: origin.site,
-            ..Record::new(Kind::Enter)
+            ..Record::new(RecordKind::Enter)
         });
     }
 
@@ -177,7 +177,7 @@ impl TraceRecorder {
     pub fn leave(&self, call: u16) {
         self.write(Record {
             call,
-            ..Record::new(Kind::Leave)
+            ..Record::new(RecordKind::Leave)
         });
     }
 
@@ -189,7 +189,7 @@ impl TraceRecorder {
     }
 
     /// Something that a kind alone tells.
-    pub fn note(&self, kind: Kind) {
+    pub fn note(&self, kind: RecordKind) {
         if self.is_on() {
             self.write(Record::new(kind));
         }
@@ -198,15 +198,15 @@ impl TraceRecorder {
 
 /// Returns the record of an operation: none where no call asked for it, as for the messages by
 /// which ranks found communicators or agree on a place for collectives.
-fn about(kind: Kind, operation: &Watched) -> Option<Record> {
+fn about(kind: RecordKind, operation: &Watched) -> Option<Record> {
     if operation.origin.call == 0 {
         return None;
     }
     Some(Record {
         side: match operation.does {
-            Does::Send => Side::Send,
-            Does::Receive => Side::Receive,
-            Does::Collective => Side::Collective,
+            Does::Send => OperationKind::Send,
+            Does::Receive => OperationKind::Receive,
+            Does::Collective => OperationKind::Collective,
         },
         call: operation.origin.call,
         site: operation.origin.site,
@@ -236,7 +236,7 @@ impl RunWatcher for TraceRecorder {
             at_ns,
             site: took,
             len: u64::from(step == RunOutcome::Done),
-            ..Record::new(Kind::Run)
+            ..Record::new(RecordKind::Run)
         });
     }
 }
@@ -247,13 +247,13 @@ impl Watcher for TraceRecorder {
     }
 
     fn started(&self, operation: &Watched) {
-        about(Kind::Start, operation)
+        about(RecordKind::Start, operation)
             .into_iter()
             .for_each(|record| self.write(record));
     }
 
     fn over(&self, operation: &Watched) {
-        about(Kind::Done, operation)
+        about(RecordKind::Done, operation)
             .into_iter()
             .for_each(|record| self.write(record));
     }
@@ -266,7 +266,7 @@ impl Watcher for TraceRecorder {
             peer: peer.unwrap_or(u32::MAX),
             len: bytes,
             operation: name,
-            ..Record::new(Kind::Work)
+            ..Record::new(RecordKind::Work)
         });
     }
 
@@ -274,7 +274,7 @@ impl Watcher for TraceRecorder {
         self.write(Record {
             context,
             tag,
-            ..Record::new(Kind::Collective)
+            ..Record::new(RecordKind::Collective)
         });
     }
 }
@@ -295,7 +295,7 @@ mod tests {
             bytes: 16,
             origin: Origin::default(),
         };
-        for kind in [Kind::Start, Kind::Done] {
+        for kind in [RecordKind::Start, RecordKind::Done] {
             operation.origin.call = 0;
             assert_eq!(about(kind, &operation), None);
             operation.origin.call = 7;

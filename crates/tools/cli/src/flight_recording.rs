@@ -15,7 +15,7 @@ use garonne_engine::observe::post_mortem::Recorded;
 use garonne_node::flight_recorder::{self, FlightRecording};
 use garonne_node::printable::line;
 use garonne_node::{bounded_read, call_names, launcher};
-use garonne_sites::Resolver;
+use garonne_sites::SymbolResolver;
 use garonne_trace::event::{communicator_of, has_tag};
 use garonne_trace::trace_file::TraceFile;
 use serde_json::{Value, json};
@@ -36,12 +36,12 @@ const KIND: &str = "last events";
 
 /// What the agent has handed over.
 #[derive(Debug, Default)]
-pub struct Collected {
+pub struct FlightRecords {
     remains: Option<(FlightRecording, Option<u32>)>,
     ranks: Vec<(u32, u32, OwnedFd)>,
 }
 
-impl Collected {
+impl FlightRecords {
     /// Takes what an event of the launcher brings, if it brings something.
     pub fn hear(&mut self, event: launcher::LauncherEvent) {
         match event {
@@ -66,13 +66,13 @@ impl Collected {
     pub fn write(mut self, job: &str) -> Option<Result<PathBuf, String>> {
         let (remains, blamed) = self.remains?;
         self.ranks.sort_by_key(|(rank, ..)| *rank);
-        let mut places = Resolver::default();
+        let mut places = SymbolResolver::default();
         let ranks: Vec<Value> = self
             .ranks
             .iter()
             .filter_map(|(rank, process, file)| {
                 let recorded = flight_recorder::read(file, EVENTS)?;
-                let mut names = Names {
+                let mut names = PlaceNames {
                     places: &mut places,
                     known: HashMap::new(),
                     process: *process,
@@ -126,14 +126,14 @@ fn make(path: PathBuf, about: &Value) -> Result<PathBuf, String> {
 }
 
 /// The names of one rank's places.
-struct Names<'a> {
-    places: &'a mut Resolver,
+struct PlaceNames<'a> {
+    places: &'a mut SymbolResolver,
     known: HashMap<u64, String>,
     process: u32,
     objects: String,
 }
 
-impl Names<'_> {
+impl PlaceNames<'_> {
     fn place(&mut self, address: u64) -> String {
         let (places, process, objects) = (&mut *self.places, self.process, &self.objects);
         let place = self.known.entry(address);
@@ -171,8 +171,8 @@ fn what(what: What) -> &'static str {
     }
 }
 
-fn event_value((number, event): &(u64, Event), names: &mut Names<'_>) -> Value {
-    let own = has_tag(garonne_trace::record::Side::Send, event.context);
+fn event_value((number, event): &(u64, Event), names: &mut PlaceNames<'_>) -> Value {
+    let own = has_tag(garonne_trace::record::OperationKind::Send, event.context);
     json!({ "number": number, "what": what(event.what), "call": call_name(event.call),
         "at": (event.site != 0).then(|| names.place(event.site)), "peer": event.peer,
         "tag": own.then_some(event.tag), "communicator": communicator(event.context), "bytes": event.len })
@@ -182,7 +182,7 @@ fn rank_value(
     (rank, process): (u32, u32),
     recorded: &Recorded,
     remains: &FlightRecording,
-    names: &mut Names<'_>,
+    names: &mut PlaceNames<'_>,
 ) -> Value {
     let latest = remains.latest(rank);
     let calls: Vec<Value> = latest

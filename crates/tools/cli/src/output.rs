@@ -35,7 +35,7 @@ macro_rules! err {
 
 /// When to colour what is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Colour {
+pub enum ColorChoice {
     /// On a terminal, unless NO_COLOR is set.
     #[default]
     Auto,
@@ -45,7 +45,7 @@ pub enum Colour {
     Never,
 }
 
-impl Colour {
+impl ColorChoice {
     /// What a command line says, before it is understood: also its errors are coloured or not.
     pub fn named(words: &[OsString]) -> Self {
         let words = words.iter().map(|word| word.to_string_lossy());
@@ -56,25 +56,25 @@ impl Colour {
             None => after.next().unwrap_or_default().into_owned(),
         };
         match value.as_str() {
-            "always" => Colour::Always,
-            "never" => Colour::Never,
-            _ => Colour::Auto,
+            "always" => ColorChoice::Always,
+            "never" => ColorChoice::Never,
+            _ => ColorChoice::Auto,
         }
     }
 
     /// The same for the option library.
     pub fn choice(self) -> clap::ColorChoice {
         match self {
-            Colour::Auto => clap::ColorChoice::Auto,
-            Colour::Always => clap::ColorChoice::Always,
-            Colour::Never => clap::ColorChoice::Never,
+            ColorChoice::Auto => clap::ColorChoice::Auto,
+            ColorChoice::Always => clap::ColorChoice::Always,
+            ColorChoice::Never => clap::ColorChoice::Never,
         }
     }
 }
 
 /// One of the streams that people read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum OutputStream {
     /// Standard output.
     Out,
     /// Standard error.
@@ -82,24 +82,24 @@ pub enum Stream {
 }
 
 /// What the user says; [`TagColour::Auto`] until then.
-static CHOSEN: OnceLock<Colour> = OnceLock::new();
+static CHOSEN: OnceLock<ColorChoice> = OnceLock::new();
 
 /// Decides when to colour, once.
-pub fn set_colour(colour: Colour) {
+pub fn set_colour(colour: ColorChoice) {
     let _ = CHOSEN.set(colour);
 }
 
 /// Whether what goes to a stream is coloured.
-pub fn is_coloured(stream: Stream) -> bool {
+pub fn is_coloured(stream: OutputStream) -> bool {
     let is_terminal = match stream {
-        Stream::Out => stdout().is_terminal(),
-        Stream::Err => stderr().is_terminal(),
+        OutputStream::Out => stdout().is_terminal(),
+        OutputStream::Err => stderr().is_terminal(),
     };
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     match CHOSEN.get().copied().unwrap_or_default() {
-        Colour::Always => true,
-        Colour::Never => false,
-        Colour::Auto => {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => {
             is_terminal
                 && !is_set("NO_COLOR")
                 && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
@@ -137,7 +137,7 @@ fn painted(words: &str) -> String {
     words.split_inclusive('\n').map(paint).collect()
 }
 
-fn for_stream(words: &str, stream: Stream) -> String {
+fn for_stream(words: &str, stream: OutputStream) -> String {
     let words = escaped(words);
     match is_coloured(stream) {
         true => painted(&words),
@@ -173,7 +173,7 @@ fn escaped(words: &str) -> Cow<'_, str> {
 pub fn out_table(table: &comfy_table::Table) {
     let text = table.trim_fmt();
     let text = escaped(&text);
-    match (is_coloured(Stream::Out), text.split_once('\n')) {
+    match (is_coloured(OutputStream::Out), text.split_once('\n')) {
         (true, Some((heads, rows))) => {
             out_bytes(format!("{BOLD}{heads}{PLAIN}\n{rows}\n").as_bytes())
         }
@@ -188,7 +188,7 @@ pub fn clear() {
 
 /// Writes to standard output at once. Does not return if that fails.
 pub fn out(words: Arguments<'_>) {
-    out_bytes(for_stream(&words.to_string(), Stream::Out).as_bytes());
+    out_bytes(for_stream(&words.to_string(), OutputStream::Out).as_bytes());
 }
 
 /// The same for bytes.
@@ -221,7 +221,7 @@ pub fn replace_line(line: &str) {
 pub fn err(words: Arguments<'_>) {
     let _ = stderr()
         .lock()
-        .write_all(for_stream(&words.to_string(), Stream::Err).as_bytes());
+        .write_all(for_stream(&words.to_string(), OutputStream::Err).as_bytes());
 }
 
 #[cfg(test)]
@@ -253,11 +253,11 @@ mod tests {
     fn what_a_command_line_says_of_colour_is_known_before_it_is_understood() {
         let named = |line: &str| {
             let words: Vec<_> = line.split(' ').map(OsString::from).collect();
-            Colour::named(&words)
+            ColorChoice::named(&words)
         };
-        assert_eq!(named("garonne who --color=always"), Colour::Always);
-        assert_eq!(named("garonne --colour never nosuch"), Colour::Never);
-        assert_eq!(named("garonne who --color"), Colour::Auto);
-        assert_eq!(named("garonne who"), Colour::Auto);
+        assert_eq!(named("garonne who --color=always"), ColorChoice::Always);
+        assert_eq!(named("garonne --colour never nosuch"), ColorChoice::Never);
+        assert_eq!(named("garonne who --color"), ColorChoice::Auto);
+        assert_eq!(named("garonne who"), ColorChoice::Auto);
     }
 }

@@ -2,7 +2,7 @@
 //! error, if that is a terminal, and nothing elsewhere.
 //!
 //! The bar stands in a line of its own, which is written again at each step and wiped when the
-//! [`Progress`] is dropped.
+//! [`ProgressBar`] is dropped.
 
 use std::io::{IsTerminal, stderr};
 
@@ -15,13 +15,13 @@ const WORDS_MAX: usize = 40;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub struct Progress {
+pub struct ProgressBar {
     shown: bool,
     steps: usize,
     done: usize,
 }
 
-impl Progress {
+impl ProgressBar {
     /// Of something that has so many steps.
     pub fn new(steps: usize) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressBar {
     fn drop(&mut self) {
         if self.shown && self.done > 0 {
             replace_line("");

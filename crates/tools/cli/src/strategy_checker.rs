@@ -37,7 +37,7 @@ const MARK: char = '\u{1e}';
 
 /// What is done with a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Inside {
+pub enum CheckStep {
     /// It is loaded.
     Load,
     /// And asked.
@@ -46,18 +46,18 @@ pub enum Inside {
 
 /// A line of the process.
 #[derive(Debug, Serialize, Deserialize)]
-enum Line {
+enum CheckerLine {
     /// It is no module.
     Refused(String),
-    Loaded(About),
+    Loaded(ModuleInfo),
     /// Question and case that come now.
     Asks(usize, u64),
-    Report(Told),
+    Report(CheckReport),
 }
 
 /// What a module says of itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct About {
+pub struct ModuleInfo {
     /// Its name.
     pub name: String,
     /// By question: whether it decides.
@@ -66,17 +66,17 @@ pub struct About {
 
 /// What was found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Told {
+pub struct CheckReport {
     /// By question: answers, and those that left the decision to the built-in strategy.
     pub asked: [u64; 3],
     pub left: [u64; 3],
     /// What does not hold.
-    pub findings: Vec<ToldFinding>,
+    pub findings: Vec<ReportedFinding>,
 }
 
 /// See [`plugin_check::Finding`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ToldFinding {
+pub struct ReportedFinding {
     /// What it was asked, by its place among all questions.
     pub question: usize,
     pub case: u64,
@@ -86,13 +86,13 @@ pub struct ToldFinding {
 
 /// How it went.
 #[derive(Debug)]
-pub enum Ended {
+pub enum CheckOutcome {
     /// It is no module, for the reason that is in the text.
     Refused(String),
     /// It was loaded, and nothing else was wanted.
     Loaded,
     /// It was examined.
-    Examined(About, Told),
+    Examined(ModuleInfo, CheckReport),
     /// It ended the process, or did not return.
     Broke(String),
 }
@@ -100,7 +100,7 @@ pub enum Ended {
 /// Names of the functions that answer the questions.
 pub const FUNCTIONS: [&str; 3] = ["may_wait", "order", "piece"];
 
-fn tell(line: &Line) {
+fn tell(line: &CheckerLine) {
     if let Ok(text) = serde_json::to_string(line) {
         // Behind what the module wrote without a line's end.
         crate::output::out_bytes(format!("\n{MARK}{text}\n").as_bytes());
@@ -108,13 +108,13 @@ fn tell(line: &Line) {
 }
 
 /// In the process: does it. Its exit code.
-pub fn inside(what: Inside, file: &Path, seed: u64) -> i32 {
+pub fn inside(what: CheckStep, file: &Path, seed: u64) -> i32 {
     // Who asked may be gone while the module does not return.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let module = match StrategyModule::open(file) {
         Ok(module) => module,
         Err(error) => {
-            tell(&Line::Refused(error.to_string()));
+            tell(&CheckerLine::Refused(error.to_string()));
             return 1;
         }
     };
@@ -123,13 +123,14 @@ pub fn inside(what: Inside, file: &Path, seed: u64) -> i32 {
         order,
         pieces,
     } = module.decides();
-    tell(&Line::Loaded(About {
+    tell(&CheckerLine::Loaded(ModuleInfo {
         name: module.name().to_owned(),
         decides: [waiting, order, pieces],
     }));
-    if what == Inside::Examine {
-        let mut before = |question: Question, case| tell(&Line::Asks(question as usize, case));
-        tell(&Line::Report(told(&plugin_check::examine(
+    if what == CheckStep::Examine {
+        let mut before =
+            |question: Question, case| tell(&CheckerLine::Asks(question as usize, case));
+        tell(&CheckerLine::Report(told(&plugin_check::examine(
             &module,
             seed,
             &mut before,
@@ -138,14 +139,14 @@ pub fn inside(what: Inside, file: &Path, seed: u64) -> i32 {
     0
 }
 
-fn told(report: &Report) -> Told {
-    let finding = |finding: &plugin_check::Finding| ToldFinding {
+fn told(report: &Report) -> CheckReport {
+    let finding = |finding: &plugin_check::Finding| ReportedFinding {
         question: finding.question as usize,
         case: finding.case,
         property: finding.property.text().to_owned(),
         how: finding.how.clone(),
     };
-    Told {
+    CheckReport {
         asked: report.asked,
         left: report.left,
         findings: report.findings.iter().map(finding).collect(),
@@ -156,10 +157,10 @@ fn told(report: &Report) -> Told {
 ///
 /// # Errors
 /// The system's reason, if there can be no such process.
-pub fn ask(what: Inside, file: &Path, seed: u64) -> std::io::Result<Ended> {
+pub fn ask(what: CheckStep, file: &Path, seed: u64) -> std::io::Result<CheckOutcome> {
     let word = match what {
-        Inside::Load => "load",
-        Inside::Examine => "examine",
+        CheckStep::Load => "load",
+        CheckStep::Examine => "examine",
     };
     let mut child = Command::new(std::env::current_exe()?)
         .arg0("garonne")
@@ -177,28 +178,28 @@ pub fn ask(what: Inside, file: &Path, seed: u64) -> std::io::Result<Ended> {
         .process_group(0)
         .spawn()?;
     let ended = match child.stdout.take() {
-        Some(pipe) => follow(what, &mut Lines::new(pipe)),
-        None => Err(Last::default()),
+        Some(pipe) => follow(what, &mut LineReader::new(pipe)),
+        None => Err(LastActivity::default()),
     };
     Ok(end(&mut child, ended))
 }
 
 /// The lines of the process. Without a thread: a launcher that asks is about to fork.
-struct Lines {
+struct LineReader {
     pipe: ChildStdout,
     bytes: Vec<u8>,
     passed_on: u32,
 }
 
 /// Why there is no line.
-enum Nothing {
+enum NoLine {
     /// None came for this long.
     Late(Duration),
     /// None will come.
     End,
 }
 
-impl Lines {
+impl LineReader {
     fn new(pipe: ChildStdout) -> Self {
         Self {
             pipe,
@@ -208,11 +209,11 @@ impl Lines {
     }
 
     /// The next line of ours; the module's own are passed on, but not for ever.
-    fn next(&mut self, until: Instant) -> Result<Line, Nothing> {
+    fn next(&mut self, until: Instant) -> Result<CheckerLine, NoLine> {
         let mut waited = Duration::ZERO;
         loop {
             if Instant::now() >= until {
-                return Err(Nothing::Late(EXAMINATION_MAX));
+                return Err(NoLine::Late(EXAMINATION_MAX));
             }
             while let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.bytes.drain(..=end).collect();
@@ -231,18 +232,18 @@ impl Lines {
                 tv_nsec: SLICE.as_nanos() as _,
             };
             match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&slice)) {
-                Ok(0) if waited >= SILENCE_MAX => return Err(Nothing::Late(SILENCE_MAX)),
+                Ok(0) if waited >= SILENCE_MAX => return Err(NoLine::Late(SILENCE_MAX)),
                 Ok(0) => {
                     waited += SLICE;
                     continue;
                 }
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
-                Err(_) => return Err(Nothing::End),
+                Err(_) => return Err(NoLine::End),
             }
             let mut more = [0; 4096];
             match self.pipe.read(&mut more) {
-                Ok(0) | Err(_) => return Err(Nothing::End),
+                Ok(0) | Err(_) => return Err(NoLine::End),
                 Ok(len) if self.bytes.len() < LINE_MAX => {
                     self.bytes.extend_from_slice(&more[..len])
                 }
@@ -256,39 +257,41 @@ impl Lines {
 /// What the process was about when it said nothing more, and for how long it was waited for if it
 /// may still be alive.
 #[derive(Default)]
-struct Last {
+struct LastActivity {
     doing: String,
     late: Option<Duration>,
 }
 
-fn follow(what: Inside, lines: &mut Lines) -> Result<Ended, Last> {
+fn follow(what: CheckStep, lines: &mut LineReader) -> Result<CheckOutcome, LastActivity> {
     let until = Instant::now() + EXAMINATION_MAX;
-    let (mut about, mut doing) = (About::default(), String::from("while it was loaded"));
+    let (mut about, mut doing) = (ModuleInfo::default(), String::from("while it was loaded"));
     loop {
         match lines.next(until) {
-            Ok(Line::Refused(why)) => return Ok(Ended::Refused(why)),
-            Ok(Line::Loaded(_)) if what == Inside::Load => return Ok(Ended::Loaded),
-            Ok(Line::Loaded(said)) => about = said,
-            Ok(Line::Asks(question, case)) => {
+            Ok(CheckerLine::Refused(why)) => return Ok(CheckOutcome::Refused(why)),
+            Ok(CheckerLine::Loaded(_)) if what == CheckStep::Load => {
+                return Ok(CheckOutcome::Loaded);
+            }
+            Ok(CheckerLine::Loaded(said)) => about = said,
+            Ok(CheckerLine::Asks(question, case)) => {
                 let function = FUNCTIONS.get(question).unwrap_or(&"a function");
                 doing = format!("in {function}, case {case}");
             }
-            Ok(Line::Report(told)) => return Ok(Ended::Examined(about, told)),
-            Err(Nothing::End) => return Err(Last { doing, late: None }),
-            Err(Nothing::Late(limit)) => {
+            Ok(CheckerLine::Report(told)) => return Ok(CheckOutcome::Examined(about, told)),
+            Err(NoLine::End) => return Err(LastActivity { doing, late: None }),
+            Err(NoLine::Late(limit)) => {
                 let late = Some(limit);
-                return Err(Last { doing, late });
+                return Err(LastActivity { doing, late });
             }
         }
     }
 }
 
 /// Ends the process and all that its module started.
-fn end(child: &mut Child, ended: Result<Ended, Last>) -> Ended {
+fn end(child: &mut Child, ended: Result<CheckOutcome, LastActivity>) -> CheckOutcome {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let kill = || group.map(|group| kill_process_group(group, Signal::KILL));
     let mut status = None;
-    if matches!(&ended, Err(Last { late: None, .. })) {
+    if matches!(&ended, Err(LastActivity { late: None, .. })) {
         // It has ended, or does so now: how, is of interest.
         let until = Instant::now() + SILENCE_MAX;
         while status.is_none() && Instant::now() < until {
@@ -303,11 +306,11 @@ fn end(child: &mut Child, ended: Result<Ended, Last>) -> Ended {
         kill();
         let _ = child.wait();
     }
-    let Last { doing, late } = match ended {
+    let LastActivity { doing, late } = match ended {
         Ok(ended) => return ended,
         Err(last) => last,
     };
-    Ended::Broke(
+    CheckOutcome::Broke(
         match (late, status.map(|status| (status.signal(), status.code()))) {
             (Some(late), _) => format!("it did not return within {} s {doing}", late.as_secs()),
             (None, Some((Some(signal), _))) => format!("it crashed (signal {signal}) {doing}"),

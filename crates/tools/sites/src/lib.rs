@@ -1,7 +1,7 @@
 //! Call sites for people: a return address, in this process or another of the same user, as a line
 //! of a source file.
 //!
-//! Stateless but for [`Resolver`], which keeps what it read. Used where an error is put into words
+//! Stateless but for [`SymbolResolver`], which keeps what it read. Used where an error is put into words
 //! and by the commands that look at a job; never on the way of a call that succeeds, since it reads
 //! the process's memory map and the object's debug information from files. Everything read is only
 //! shown, and what cannot be read leads to a less exact answer, never to an error. Bounded by the
@@ -17,19 +17,19 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 
-use proc_maps::Object;
-use symbols::Symbols;
+use proc_maps::MappedObject;
+use symbols::SymbolTable;
 
 /// The process that a call site belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum ProcessRef {
     /// The asking process.
     Own,
     /// Another, by its id in the asker's PID namespace.
     Process(u32),
 }
 
-impl Whose {
+impl ProcessRef {
     fn maps(self) -> String {
         match self {
             Self::Own => "/proc/self/maps".into(),
@@ -48,12 +48,12 @@ impl Whose {
 
 /// Where the call before the return address `address` stands: `halo.c:58` if there is debug
 /// information, else the object file with the nearest symbol or the offset.
-pub fn describe(whose: Whose, address: u64) -> String {
+pub fn describe(whose: ProcessRef, address: u64) -> String {
     if address == 0 {
         return "an unknown place".into();
     }
     let maps = std::fs::read_to_string(whose.maps()).unwrap_or_default();
-    let mut fresh = Resolver::default();
+    let mut fresh = SymbolResolver::default();
     fresh
         .find(&maps, &[&whose.root()], address)
         .unwrap_or_else(|| format!("{:#x}", address - 1))
@@ -62,18 +62,18 @@ pub fn describe(whose: Whose, address: u64) -> String {
 /// Describes many addresses, reading each object's debug information once. Bounded by the objects
 /// that the addresses lie in.
 #[derive(Default)]
-pub struct Resolver {
-    objects: HashMap<String, Option<Opened>>,
+pub struct SymbolResolver {
+    objects: HashMap<String, Option<OpenedObject>>,
 }
 
-struct Opened {
+struct OpenedObject {
     file: String,
     loader: addr2line::Loader,
-    symbols: OnceCell<Symbols>,
+    symbols: OnceCell<SymbolTable>,
     position_independent: bool,
 }
 
-impl Resolver {
+impl SymbolResolver {
     /// As [`describe`] for process `pid`, whose objects were mapped as `maps` says (lines of a
     /// `maps` file); what is not in there is looked up in the process as it is now. The process may
     /// be gone.
@@ -81,7 +81,7 @@ impl Resolver {
         if address == 0 {
             return "an unknown place".into();
         }
-        let whose = Whose::Process(pid);
+        let whose = ProcessRef::Process(pid);
         let roots = [whose.root(), String::new()];
         let roots: Vec<&str> = roots.iter().map(String::as_str).collect();
         if let Some(found) = self.find(maps, &roots, address) {
@@ -96,7 +96,7 @@ impl Resolver {
     fn find(&mut self, maps: &str, roots: &[&str], address: u64) -> Option<String> {
         // One byte back is within the call instruction, hence on its source line.
         let inside = address - 1;
-        let object = Object::at(maps, inside)?;
+        let object = MappedObject::at(maps, inside)?;
         let described = self
             .open(object.path, roots)
             .and_then(|opened| opened.describe(object.path, opened.svma(&object, inside)));
@@ -113,17 +113,17 @@ impl Resolver {
     /// The functions around the instruction at `address` of process `pid`, whose objects are mapped
     /// as `maps` says: one, or several where calls were inlined, the innermost first. Empty if no
     /// object is mapped there.
-    pub fn functions(&mut self, pid: u32, maps: &str, address: u64) -> Vec<Function> {
-        let Some(object) = Object::at(maps, address) else {
+    pub fn functions(&mut self, pid: u32, maps: &str, address: u64) -> Vec<SourceFunction> {
+        let Some(object) = MappedObject::at(maps, address) else {
             return Vec::new();
         };
-        let roots = [Whose::Process(pid).root(), String::new()];
+        let roots = [ProcessRef::Process(pid).root(), String::new()];
         let roots: Vec<&str> = roots.iter().map(String::as_str).collect();
         let opened = self.open(object.path, &roots);
         let found = opened.map(|opened| opened.functions(opened.svma(&object, address)));
         let mut functions = found.unwrap_or_default();
         if functions.is_empty() {
-            functions.push(Function::default());
+            functions.push(SourceFunction::default());
         }
         for function in &mut functions {
             function.object = object.path.to_owned();
@@ -132,10 +132,10 @@ impl Resolver {
         functions
     }
 
-    fn open(&mut self, path: &str, roots: &[&str]) -> Option<&Opened> {
+    fn open(&mut self, path: &str, roots: &[&str]) -> Option<&OpenedObject> {
         let opened = self.objects.entry(path.into()).or_insert_with(|| {
             let mut files = roots.iter().map(|root| format!("{root}{path}"));
-            files.find_map(|file| Opened::open(&file))
+            files.find_map(|file| OpenedObject::open(&file))
         });
         opened.as_ref()
     }
@@ -144,7 +144,7 @@ impl Resolver {
 /// A function of a program, at one of its instructions, as far as debug information and symbols
 /// tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Function {
+pub struct SourceFunction {
     /// Its name, demangled.
     pub name: Option<String>,
     /// The source file as the compiler was given it.
@@ -162,7 +162,7 @@ pub fn last_part(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-impl Opened {
+impl OpenedObject {
     fn open(file: &str) -> Option<Self> {
         Some(Self {
             file: file.to_owned(),
@@ -173,7 +173,7 @@ impl Opened {
     }
 
     /// An address of the process as the object file names it.
-    fn svma(&self, object: &Object<'_>, address: u64) -> u64 {
+    fn svma(&self, object: &MappedObject<'_>, address: u64) -> u64 {
         match self.position_independent {
             true => address.wrapping_sub(object.base),
             false => address,
@@ -182,7 +182,7 @@ impl Opened {
 
     /// The functions around an address of the object file, the innermost first. Of an object
     /// without debug information its symbol.
-    fn functions(&self, svma: u64) -> Vec<Function> {
+    fn functions(&self, svma: u64) -> Vec<SourceFunction> {
         let mut functions = Vec::new();
         if let Ok(mut frames) = self.loader.find_frames(svma) {
             while let Ok(Some(frame)) = frames.next() {
@@ -190,7 +190,7 @@ impl Opened {
                     .function
                     .as_ref()
                     .and_then(|name| name.demangle().ok());
-                functions.push(Function {
+                functions.push(SourceFunction {
                     name: name.map(|name| name.into_owned()),
                     file: frame
                         .location
@@ -198,7 +198,7 @@ impl Opened {
                         .and_then(|at| at.file)
                         .map(str::to_owned),
                     line: frame.location.as_ref().and_then(|at| at.line),
-                    ..Function::default()
+                    ..SourceFunction::default()
                 });
             }
         }
@@ -207,9 +207,9 @@ impl Opened {
             // Line tables alone name no functions.
             Some(outermost) if outermost.name.is_none() => outermost.name = symbol(),
             Some(_) => {}
-            None => functions.extend(symbol().map(|name| Function {
+            None => functions.extend(symbol().map(|name| SourceFunction {
                 name: Some(name),
-                ..Function::default()
+                ..SourceFunction::default()
             })),
         }
         functions
@@ -227,7 +227,7 @@ impl Opened {
 
     /// The function around an address of the object file by its symbols, demangled.
     fn symbol(&self, svma: u64) -> Option<String> {
-        let symbols = self.symbols.get_or_init(|| Symbols::of(&self.file));
+        let symbols = self.symbols.get_or_init(|| SymbolTable::of(&self.file));
         let name = symbols.at(svma)?;
         Some(addr2line::demangle_auto(name.into(), None).into_owned())
     }
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn code_with_debug_information_is_named_by_file_and_line() {
         let line = line!() - 6;
-        let said = describe(Whose::Own, here() + 1);
+        let said = describe(ProcessRef::Own, here() + 1);
         assert_eq!(said.split(':').next(), Some("lib.rs"), "{said}");
         let at: u32 = said
             .split(':')
@@ -264,7 +264,7 @@ mod tests {
             .unwrap();
         assert!(at.abs_diff(line) <= 3, "{said}, expected about {line}");
         assert_eq!(
-            describe(Whose::Process(std::process::id()), here() + 1),
+            describe(ProcessRef::Process(std::process::id()), here() + 1),
             said
         );
     }
@@ -272,8 +272,8 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_is_described_by_what_it_had_mapped() {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let mut resolver = Resolver::default();
-        let said = describe(Whose::Own, here() + 1);
+        let mut resolver = SymbolResolver::default();
+        let said = describe(ProcessRef::Own, here() + 1);
         for _ in 0..2 {
             assert_eq!(resolver.describe(u32::MAX, &maps, here() + 1), said);
         }
@@ -290,8 +290,8 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_said_as_far_as_it_is() {
-        assert_eq!(describe(Whose::Own, 0), "an unknown place");
-        assert_eq!(describe(Whose::Own, 17), "0x10");
-        assert_eq!(describe(Whose::Process(u32::MAX), 17), "0x10");
+        assert_eq!(describe(ProcessRef::Own, 0), "an unknown place");
+        assert_eq!(describe(ProcessRef::Own, 17), "0x10");
+        assert_eq!(describe(ProcessRef::Process(u32::MAX), 17), "0x10");
     }
 }

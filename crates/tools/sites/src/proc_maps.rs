@@ -2,14 +2,14 @@
 
 /// A mapped object file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Object<'a> {
+pub struct MappedObject<'a> {
     /// Its file, as the process names it.
     pub path: &'a str,
     /// Where its first byte is mapped.
     pub base: u64,
 }
 
-impl<'a> Object<'a> {
+impl<'a> MappedObject<'a> {
     /// The object around `address`, from the text of a `maps` file.
     pub fn at(maps: &'a str, address: u64) -> Option<Self> {
         let mut base = None;
@@ -33,18 +33,18 @@ impl<'a> Object<'a> {
 }
 
 /// The lines of a `maps` file that can be read, in the order of their addresses.
-pub fn parts(maps: &str) -> impl Iterator<Item = Part<'_>> {
-    maps.lines().filter_map(Part::parse)
+pub fn parts(maps: &str) -> impl Iterator<Item = MapsEntry<'_>> {
+    maps.lines().filter_map(MapsEntry::parse)
 }
 
 /// The part around `address`.
-pub fn part_at(maps: &str, address: u64) -> Option<Part<'_>> {
+pub fn part_at(maps: &str, address: u64) -> Option<MapsEntry<'_>> {
     parts(maps).find(|part| part.holds(address))
 }
 
 /// A line of a `maps` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part<'a> {
+pub struct MapsEntry<'a> {
     /// The first address.
     pub start: u64,
     /// The first address behind the part.
@@ -57,7 +57,7 @@ pub struct Part<'a> {
     pub path: &'a str,
 }
 
-impl<'a> Part<'a> {
+impl<'a> MapsEntry<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let hex = |text| u64::from_str_radix(text, 16).ok();
         // start-end rights offset device inode path; the path may contain spaces.
@@ -93,13 +93,13 @@ mod tests {
 
     #[test]
     fn an_address_belongs_to_the_object_mapped_around_it() {
-        let halo = Object {
+        let halo = MappedObject {
             path: "/home/a b/halo",
             base: 0x55_d000_0000,
         };
-        assert_eq!(Object::at(MAPS, 0x55_d000_2000), Some(halo));
-        assert_eq!(Object::at(MAPS, 0x7f_0000_0000), None);
-        assert_eq!(Object::at(MAPS, 0x7f_fc00_0000), None);
-        assert_eq!(Object::at("nonsense\n1-2\n", 1), None);
+        assert_eq!(MappedObject::at(MAPS, 0x55_d000_2000), Some(halo));
+        assert_eq!(MappedObject::at(MAPS, 0x7f_0000_0000), None);
+        assert_eq!(MappedObject::at(MAPS, 0x7f_fc00_0000), None);
+        assert_eq!(MappedObject::at("nonsense\n1-2\n", 1), None);
     }
 }

@@ -10,12 +10,12 @@ use object::{Object, ObjectSymbol, SymbolKind};
 
 /// The functions of an object file, by address.
 #[derive(Debug, Default)]
-pub(crate) struct Symbols {
+pub(crate) struct SymbolTable {
     /// First address, size, name; a size of 0 is not known.
     list: Vec<(u64, u64, String)>,
 }
 
-impl Symbols {
+impl SymbolTable {
     /// Of a file; none where it cannot be read.
     pub fn of(path: &str) -> Self {
         File::open(path).map_or_else(|_| Self::default(), Self::read)
@@ -70,7 +70,7 @@ mod tests {
             symbol(16, 8, "whole"),
             symbol(32, 0, "assembly"),
         ];
-        let symbols = Symbols { list };
+        let symbols = SymbolTable { list };
         let at = [15, 16, 23, 24, 31, 32, 99].map(|address| symbols.at(address));
         let (whole, assembly) = (Some("whole"), Some("assembly"));
         assert_eq!(at, [None, whole, whole, None, None, assembly, assembly]);

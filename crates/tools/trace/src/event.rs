@@ -2,12 +2,12 @@
 //! shares computed from, live or from a file.
 
 use crate::limits::SITES;
-use crate::record::{COMM_NAME_BYTES, Kind, NAME_PART, Record, Side};
+use crate::record::{COMM_NAME_BYTES, NAME_PART, OperationKind, Record, RecordKind};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A name that many events share.
-pub type Name = Arc<str>;
+pub type SharedName = Arc<str>;
 
 /// Contexts that each communicator has; the first is that of the program's own messages.
 pub const CONTEXTS_PER_COMM: u32 = 8;
@@ -21,13 +21,13 @@ pub fn communicator_of(context: u32) -> u32 {
 }
 
 /// Whether an operation's tag is the program's: what a collective sends bears a number of its own.
-pub fn has_tag(side: Side, context: u32) -> bool {
-    side != Side::Collective && context.is_multiple_of(CONTEXTS_PER_COMM)
+pub fn has_tag(side: OperationKind, context: u32) -> bool {
+    side != OperationKind::Collective && context.is_multiple_of(CONTEXTS_PER_COMM)
 }
 
 /// A message, equally named by both of its sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Message {
+pub struct MessageId {
     /// Context of its communicator.
     pub context: u32,
     /// Process that sent it.
@@ -40,7 +40,7 @@ pub struct Message {
 
 /// Whether a rank's communication advances while it computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Background {
+pub enum ProgressMode {
     /// It is not known.
     #[default]
     Unknown,
@@ -52,7 +52,7 @@ pub enum Background {
     Refused,
 }
 
-impl Background {
+impl ProgressMode {
     /// As a file says it.
     pub fn name(self) -> &'static str {
         match self {
@@ -74,29 +74,29 @@ impl Background {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// A thread entered an MPI call.
     Enter {
         /// Its name.
-        call: Name,
+        call: SharedName,
         /// Where it stands.
-        site: Name,
+        site: SharedName,
     },
     /// It left it.
     Leave {
         /// Its name.
-        call: Name,
+        call: SharedName,
     },
     /// An operation was started.
     Start {
         /// The rank's name for it.
         operation: u64,
         /// What it is.
-        side: Side,
+        side: OperationKind,
         /// Who started it.
-        call: Name,
+        call: SharedName,
         /// Where.
-        site: Name,
+        site: SharedName,
         /// Context of its message or collective.
         context: u32,
         /// The tag, -1 for any. Whose it is tells [`has_tag`].
@@ -111,7 +111,7 @@ pub enum What {
         /// The rank's name for it.
         operation: u64,
         /// Its message, if it is one that has another side.
-        message: Option<Message>,
+        message: Option<MessageId>,
         /// Bytes of the message.
         bytes: u64,
     },
@@ -144,10 +144,10 @@ pub enum What {
     /// The call that the thread is in is this collective.
     Collective {
         /// Its kind and number, and its communicator.
-        name: Name,
+        name: SharedName,
     },
     /// What advances the rank's communication while it computes.
-    State(Background),
+    State(ProgressMode),
     /// So many records were overwritten before they were read.
     Lost(u64),
     /// What the rank calls a communicator.
@@ -155,7 +155,7 @@ pub enum What {
         /// The communicator's number.
         number: u32,
         /// Its name.
-        name: Name,
+        name: SharedName,
     },
     /// The rank's process has ended before MPI_Finalize.
     Died,
@@ -163,7 +163,7 @@ pub enum What {
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct TraceEvent {
     /// The rank.
     pub rank: u32,
     /// The thread.
@@ -173,17 +173,19 @@ pub struct Seen {
     /// When, in nanoseconds.
     pub at_ns: u64,
     /// What.
-    pub what: What,
+    pub what: EventKind,
 }
 
-impl Seen {
+impl TraceEvent {
     /// Moves all ranks on by `base`: those of a later world of the same job.
     pub fn shift(&mut self, base: u32) {
         let on = |rank: &mut u32| *rank = rank.saturating_add(base);
         on(&mut self.rank);
         match &mut self.what {
-            What::Start { peer, .. } | What::Work { peer, .. } => peer.iter_mut().for_each(on),
-            What::Done { message, .. } => message.iter_mut().for_each(|message| {
+            EventKind::Start { peer, .. } | EventKind::Work { peer, .. } => {
+                peer.iter_mut().for_each(on)
+            }
+            EventKind::Done { message, .. } => message.iter_mut().for_each(|message| {
                 on(&mut message.from);
                 on(&mut message.to);
             }),
@@ -193,7 +195,7 @@ impl Seen {
 }
 
 /// Gives names to numbers of calls and to places in programs.
-pub trait Names {
+pub trait NameSource {
     /// A function by its number.
     fn call(&mut self, number: u16) -> String;
     /// A return address of a rank's process.
@@ -203,16 +205,16 @@ pub trait Names {
 }
 
 /// Turns records into what was seen; asks for each name once.
-pub struct Decoder<N> {
+pub struct RecordDecoder<N> {
     names: N,
-    calls: HashMap<u16, Name>,
-    sites: HashMap<(u32, u64), Name>,
+    calls: HashMap<u16, SharedName>,
+    sites: HashMap<(u32, u64), SharedName>,
     /// Names of communicators by rank and number, as far as their parts have come.
     communicators: HashMap<(u32, u32), Vec<u8>>,
-    unknown: Name,
+    unknown: SharedName,
 }
 
-impl<N: Names> Decoder<N> {
+impl<N: NameSource> RecordDecoder<N> {
     /// A decoder with these names.
     pub fn new(names: N) -> Self {
         Self {
@@ -229,7 +231,7 @@ impl<N: Names> Decoder<N> {
         &mut self.names
     }
 
-    fn call(&mut self, number: u16) -> Name {
+    fn call(&mut self, number: u16) -> SharedName {
         let names = &mut self.names;
         self.calls
             .entry(number)
@@ -237,20 +239,20 @@ impl<N: Names> Decoder<N> {
             .clone()
     }
 
-    fn site(&mut self, rank: u32, address: u64) -> Name {
+    fn site(&mut self, rank: u32, address: u64) -> SharedName {
         if let Some(known) = self.sites.get(&(rank, address)) {
             return known.clone();
         }
         if address == 0 || self.sites.len() >= SITES {
             return self.unknown.clone();
         }
-        let name: Name = self.names.site(rank, address).into();
+        let name: SharedName = self.names.site(rank, address).into();
         self.sites.insert((rank, address), name.clone());
         name
     }
 
     /// Adds a part to a communicator's name; the name, if that is whole now.
-    fn named(&mut self, rank: u32, record: &Record) -> Option<What> {
+    fn named(&mut self, rank: u32, record: &Record) -> Option<EventKind> {
         let key = (rank, record.context);
         let len = usize::try_from(record.tag).ok()?;
         let from = (record.sequence as usize).checked_mul(NAME_PART)?;
@@ -268,7 +270,7 @@ impl<N: Names> Decoder<N> {
         bytes.extend(record.name_part());
         bytes.truncate(len);
         let is_whole = bytes.len() == len;
-        is_whole.then(|| What::Named {
+        is_whole.then(|| EventKind::Named {
             number: record.context,
             name: printable(bytes).into(),
         })
@@ -284,28 +286,28 @@ impl<N: Names> Decoder<N> {
     }
 
     /// The collective of these messages, with its communicator.
-    pub fn collective(&mut self, rank: u32, context: u32, tag: i32) -> Name {
+    pub fn collective(&mut self, rank: u32, context: u32, tag: i32) -> SharedName {
         let call = self.names.collective(tag);
         format!("{call} of {}", self.communicator(rank, context)).into()
     }
 
     /// A call that a thread of `rank` is in, by its number and return address.
-    pub fn entered(&mut self, rank: u32, call: u16, site: u64) -> What {
-        What::Enter {
+    pub fn entered(&mut self, rank: u32, call: u16, site: u64) -> EventKind {
+        EventKind::Enter {
             call: self.call(call),
             site: self.site(rank, site),
         }
     }
 
     /// What a record of `rank` tells; `None`: nothing as yet.
-    pub fn decode(&mut self, rank: u32, record: &Record) -> Option<Seen> {
+    pub fn decode(&mut self, rank: u32, record: &Record) -> Option<TraceEvent> {
         let peer = (record.peer != u32::MAX).then_some(record.peer);
         let what = match record.kind {
-            Kind::Enter => self.entered(rank, record.call, record.site),
-            Kind::Leave => What::Leave {
+            RecordKind::Enter => self.entered(rank, record.call, record.site),
+            RecordKind::Leave => EventKind::Leave {
                 call: self.call(record.call),
             },
-            Kind::Start => What::Start {
+            RecordKind::Start => EventKind::Start {
                 operation: record.operation,
                 side: record.side,
                 call: self.call(record.call),
@@ -315,31 +317,31 @@ impl<N: Names> Decoder<N> {
                 peer,
                 bytes: record.len,
             },
-            Kind::Done => What::Done {
+            RecordKind::Done => EventKind::Done {
                 operation: record.operation,
                 message: message(rank, record),
                 bytes: record.len,
             },
-            Kind::Work => What::Work {
+            RecordKind::Work => EventKind::Work {
                 operation: record.operation,
                 peer,
                 since_ns: record.at_ns.saturating_sub(record.site),
                 bytes: record.len,
             },
-            Kind::Run => What::Run {
+            RecordKind::Run => EventKind::Run {
                 since_ns: record.at_ns.saturating_sub(record.site),
                 finished: record.len != 0,
             },
-            Kind::TurnBegin => What::TurnBegin,
-            Kind::TurnEnd => What::TurnEnd,
-            Kind::SleepBegin => What::SleepBegin,
-            Kind::SleepEnd => What::SleepEnd,
-            Kind::Collective => What::Collective {
+            RecordKind::TurnBegin => EventKind::TurnBegin,
+            RecordKind::TurnEnd => EventKind::TurnEnd,
+            RecordKind::SleepBegin => EventKind::SleepBegin,
+            RecordKind::SleepEnd => EventKind::SleepEnd,
+            RecordKind::Collective => EventKind::Collective {
                 name: self.collective(rank, record.context, record.tag),
             },
-            Kind::Named => self.named(rank, record)?,
+            RecordKind::Named => self.named(rank, record)?,
         };
-        Some(Seen {
+        Some(TraceEvent {
             rank,
             thread: record.thread,
             cpu: record.cpu,
@@ -357,16 +359,16 @@ fn printable(bytes: &[u8]) -> String {
 
 /// The message of an operation that is over. A rank's messages to itself have no other side to wait
 /// for.
-fn message(rank: u32, record: &Record) -> Option<Message> {
+fn message(rank: u32, record: &Record) -> Option<MessageId> {
     if record.peer == u32::MAX || record.peer == rank {
         return None;
     }
     let (from, to) = match record.side {
-        Side::Send => (rank, record.peer),
-        Side::Receive => (record.peer, rank),
-        Side::Collective => return None,
+        OperationKind::Send => (rank, record.peer),
+        OperationKind::Receive => (record.peer, rank),
+        OperationKind::Collective => return None,
     };
-    Some(Message {
+    Some(MessageId {
         context: record.context,
         from,
         to,
@@ -380,7 +382,7 @@ mod tests {
 
     struct Told(u32);
 
-    impl Names for Told {
+    impl NameSource for Told {
         fn call(&mut self, number: u16) -> String {
             format!("MPI_{number}")
         }
@@ -397,30 +399,33 @@ mod tests {
 
     #[test]
     fn both_sides_name_a_message_alike() {
-        let mut decoder = Decoder::new(Told(0));
+        let mut decoder = RecordDecoder::new(Told(0));
         let done = |side, peer| Record {
             side,
             peer,
             context: 4,
             sequence: 9,
-            ..Record::new(Kind::Done)
+            ..Record::new(RecordKind::Done)
         };
-        let of = |seen: Seen| match seen.what {
-            What::Done { message, .. } => message,
+        let of = |seen: TraceEvent| match seen.what {
+            EventKind::Done { message, .. } => message,
             other => panic!("{other:?}"),
         };
-        let sent = of(decoder.decode(1, &done(Side::Send, 2)).unwrap());
-        let received = of(decoder.decode(2, &done(Side::Receive, 1)).unwrap());
+        let sent = of(decoder.decode(1, &done(OperationKind::Send, 2)).unwrap());
+        let received = of(decoder.decode(2, &done(OperationKind::Receive, 1)).unwrap());
         assert!(sent.is_some());
         assert_eq!(sent, received);
-        assert_eq!(of(decoder.decode(1, &done(Side::Send, 1)).unwrap()), None);
+        assert_eq!(
+            of(decoder.decode(1, &done(OperationKind::Send, 1)).unwrap()),
+            None
+        );
     }
 
     #[test]
     fn only_messages_of_the_program_have_tags() {
-        assert!(has_tag(Side::Send, 0) && has_tag(Side::Receive, 3 << 28 | 16));
-        assert!(!has_tag(Side::Send, 1) && !has_tag(Side::Receive, 18));
-        assert!(!has_tag(Side::Collective, 8));
+        assert!(has_tag(OperationKind::Send, 0) && has_tag(OperationKind::Receive, 3 << 28 | 16));
+        assert!(!has_tag(OperationKind::Send, 1) && !has_tag(OperationKind::Receive, 18));
+        assert!(!has_tag(OperationKind::Collective, 8));
     }
 
     #[test]
@@ -430,13 +435,13 @@ mod tests {
             site: 300,
             len: 1,
             cpu: 5,
-            ..Record::new(Kind::Run)
+            ..Record::new(RecordKind::Run)
         };
-        let seen = Decoder::new(Told(0)).decode(3, &run).unwrap();
+        let seen = RecordDecoder::new(Told(0)).decode(3, &run).unwrap();
         assert_eq!((seen.rank, seen.cpu, seen.at_ns), (3, 5, 900));
         assert_eq!(
             seen.what,
-            What::Run {
+            EventKind::Run {
                 since_ns: 600,
                 finished: true
             }
@@ -445,14 +450,15 @@ mod tests {
 
     #[test]
     fn a_place_is_asked_for_once_per_rank() {
-        let mut decoder = Decoder::new(Told(0));
+        let mut decoder = RecordDecoder::new(Told(0));
         let record = Record {
             site: 58,
             call: 3,
-            ..Record::new(Kind::Enter)
+            ..Record::new(RecordKind::Enter)
         };
         for rank in [0, 0, 1, 0, 1] {
-            let What::Enter { call, site } = decoder.decode(rank, &record).unwrap().what else {
+            let EventKind::Enter { call, site } = decoder.decode(rank, &record).unwrap().what
+            else {
                 panic!("an entry");
             };
             assert_eq!((&*call, &*site), ("MPI_3", format!("{rank}.c:58").as_str()));
@@ -462,18 +468,18 @@ mod tests {
 
     #[test]
     fn a_communicator_is_called_by_its_name_once_all_parts_of_that_have_come() {
-        let mut decoder = Decoder::new(Told(0));
+        let mut decoder = RecordDecoder::new(Told(0));
         let collective = Record {
             context: 3 * CONTEXTS_PER_COMM + 1,
             tag: 5,
-            ..Record::new(Kind::Collective)
+            ..Record::new(RecordKind::Collective)
         };
         let mut called = |records: Vec<Record>, rank| {
             for record in records {
                 let _ = decoder.decode(0, &record);
             }
             match decoder.decode(rank, &collective).unwrap().what {
-                What::Collective { name } => name.to_string(),
+                EventKind::Collective { name } => name.to_string(),
                 other => panic!("{other:?}"),
             }
         };

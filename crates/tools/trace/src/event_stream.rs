@@ -1,15 +1,15 @@
 //! What was seen of the ranks of one host, as bytes on their way to another: frames that stand for
 //! themselves, but for names that earlier ones gave (docs/reference/job.md, D14).
 //!
-//! [`Writer`] makes them at the host, [`Reader`] reads them where all hosts are put together. A
+//! [`EventWriter`] makes them at the host, [`EventReader`] reads them where all hosts are put together. A
 //! frame may be missing: the next says how many events came before it, and a name that was lost
 //! with it is an unknown place. Frames come from other processes: any bytes are read as something
 //! or refused. Bounded: a name has [`NAME_BYTES`], a host [`SITES`] of them, a frame
 //! [`FRAME_BYTES`] and what one event takes.
 
-use crate::event::{Background, Message, Name, Seen, What};
+use crate::event::{EventKind, MessageId, ProgressMode, SharedName, TraceEvent};
 use crate::limits::{FRAME_BYTES, NAME_BYTES, SITES};
-use crate::record::Side;
+use crate::record::OperationKind;
 use std::collections::HashMap;
 
 /// No name, no other process.
@@ -34,54 +34,58 @@ const RUN: u8 = 15;
 const NAMED: u8 = 16;
 const DIED: u8 = 17;
 
-/// The states of [`What::State`], by their codes.
-const STATES: [Background; 4] = [
-    Background::Unknown,
-    Background::On,
-    Background::Off,
-    Background::Refused,
+/// The states of [`EventKind::State`], by their codes.
+const STATES: [ProgressMode; 4] = [
+    ProgressMode::Unknown,
+    ProgressMode::On,
+    ProgressMode::Off,
+    ProgressMode::Refused,
 ];
-const SIDES: [Side; 3] = [Side::Send, Side::Receive, Side::Collective];
+const SIDES: [OperationKind; 3] = [
+    OperationKind::Send,
+    OperationKind::Receive,
+    OperationKind::Collective,
+];
 
 /// Makes frames.
 #[derive(Debug, Default)]
-pub struct Writer {
-    names: HashMap<Name, u32>,
+pub struct EventWriter {
+    names: HashMap<SharedName, u32>,
     /// Events in frames that were taken.
     before: u64,
     events: u64,
     body: Vec<u8>,
 }
 
-impl Writer {
+impl EventWriter {
     /// Adds an event.
-    pub fn see(&mut self, seen: &Seen) {
+    pub fn see(&mut self, seen: &TraceEvent) {
         let kind = match &seen.what {
-            What::Enter { .. } => ENTER,
-            What::Leave { .. } => LEAVE,
-            What::Start { .. } => START,
-            What::Done { message: None, .. } => DONE,
-            What::Done {
+            EventKind::Enter { .. } => ENTER,
+            EventKind::Leave { .. } => LEAVE,
+            EventKind::Start { .. } => START,
+            EventKind::Done { message: None, .. } => DONE,
+            EventKind::Done {
                 message: Some(_), ..
             } => MESSAGE,
-            What::Work { .. } => WORK,
-            What::Run { .. } => RUN,
-            What::TurnBegin => TURN_BEGIN,
-            What::TurnEnd => TURN_END,
-            What::SleepBegin => SLEEP_BEGIN,
-            What::SleepEnd => SLEEP_END,
-            What::Collective { .. } => COLLECTIVE,
-            What::State(_) => STATE,
-            What::Lost(_) => LOST,
-            What::Named { .. } => NAMED,
-            What::Died => DIED,
+            EventKind::Work { .. } => WORK,
+            EventKind::Run { .. } => RUN,
+            EventKind::TurnBegin => TURN_BEGIN,
+            EventKind::TurnEnd => TURN_END,
+            EventKind::SleepBegin => SLEEP_BEGIN,
+            EventKind::SleepEnd => SLEEP_END,
+            EventKind::Collective { .. } => COLLECTIVE,
+            EventKind::State(_) => STATE,
+            EventKind::Lost(_) => LOST,
+            EventKind::Named { .. } => NAMED,
+            EventKind::Died => DIED,
         };
         // Names go before the event that bears them.
         let (call, site) = match &seen.what {
-            What::Enter { call, site } | What::Start { call, site, .. } => {
+            EventKind::Enter { call, site } | EventKind::Start { call, site, .. } => {
                 (self.name(call), self.name(site))
             }
-            What::Leave { call } => (self.name(call), NONE),
+            EventKind::Leave { call } => (self.name(call), NONE),
             _ => (NONE, NONE),
         };
         self.events += 1;
@@ -91,9 +95,9 @@ impl Writer {
         self.body.extend(seen.cpu.to_le_bytes());
         self.long(seen.at_ns);
         match &seen.what {
-            What::Enter { .. } => [call, site].into_iter().for_each(|word| self.word(word)),
-            What::Leave { .. } => self.word(call),
-            What::Start {
+            EventKind::Enter { .. } => [call, site].into_iter().for_each(|word| self.word(word)),
+            EventKind::Leave { .. } => self.word(call),
+            EventKind::Start {
                 operation,
                 side,
                 context,
@@ -109,7 +113,7 @@ impl Writer {
                 }
                 self.long(*bytes);
             }
-            What::Done {
+            EventKind::Done {
                 operation,
                 message,
                 bytes,
@@ -122,7 +126,7 @@ impl Writer {
                     }
                 }
             }
-            What::Work {
+            EventKind::Work {
                 operation,
                 peer,
                 since_ns,
@@ -133,21 +137,25 @@ impl Writer {
                 self.long(*since_ns);
                 self.long(*bytes);
             }
-            What::Run { since_ns, finished } => {
+            EventKind::Run { since_ns, finished } => {
                 self.long(*since_ns);
                 self.body.push(u8::from(*finished));
             }
-            What::Collective { name } => self.text(name),
-            What::State(state) => {
+            EventKind::Collective { name } => self.text(name),
+            EventKind::State(state) => {
                 let code = STATES.iter().position(|known| known == state).unwrap_or(0);
                 self.body.push(code as u8);
             }
-            What::Lost(records) => self.long(*records),
-            What::Named { number, name } => {
+            EventKind::Lost(records) => self.long(*records),
+            EventKind::Named { number, name } => {
                 self.word(*number);
                 self.text(name);
             }
-            What::TurnBegin | What::TurnEnd | What::SleepBegin | What::SleepEnd | What::Died => {}
+            EventKind::TurnBegin
+            | EventKind::TurnEnd
+            | EventKind::SleepBegin
+            | EventKind::SleepEnd
+            | EventKind::Died => {}
         }
     }
 
@@ -197,7 +205,7 @@ impl Writer {
     }
 
     /// The number of a name, which is told when it is first borne.
-    fn name(&mut self, name: &Name) -> u32 {
+    fn name(&mut self, name: &SharedName) -> u32 {
         if let Some(known) = self.names.get(name) {
             return *known;
         }
@@ -215,18 +223,18 @@ impl Writer {
 
 /// A frame that is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damaged;
+pub struct MalformedFrame;
 
 /// Reads frames of one host.
 #[derive(Debug)]
-pub struct Reader {
-    names: HashMap<u32, Name>,
-    unknown: Name,
+pub struct EventReader {
+    names: HashMap<u32, SharedName>,
+    unknown: SharedName,
     events: u64,
     over: bool,
 }
 
-impl Default for Reader {
+impl Default for EventReader {
     fn default() -> Self {
         Self {
             names: HashMap::new(),
@@ -238,71 +246,75 @@ impl Default for Reader {
 }
 
 /// A reader's place in a frame.
-struct Bytes<'a>(&'a [u8]);
+struct FrameCursor<'a>(&'a [u8]);
 
-impl<'a> Bytes<'a> {
-    fn some(&mut self, len: usize) -> Result<&'a [u8], Damaged> {
-        let (some, rest) = self.0.split_at_checked(len).ok_or(Damaged)?;
+impl<'a> FrameCursor<'a> {
+    fn some(&mut self, len: usize) -> Result<&'a [u8], MalformedFrame> {
+        let (some, rest) = self.0.split_at_checked(len).ok_or(MalformedFrame)?;
         self.0 = rest;
         Ok(some)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
-        self.some(N)?.try_into().map_err(|_| Damaged)
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedFrame> {
+        self.some(N)?.try_into().map_err(|_| MalformedFrame)
     }
 
-    fn byte(&mut self) -> Result<u8, Damaged> {
+    fn byte(&mut self) -> Result<u8, MalformedFrame> {
         self.array().map(|[byte]| byte)
     }
 
-    fn word(&mut self) -> Result<u32, Damaged> {
+    fn word(&mut self) -> Result<u32, MalformedFrame> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn long(&mut self) -> Result<u64, Damaged> {
+    fn long(&mut self) -> Result<u64, MalformedFrame> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn process(&mut self) -> Result<Option<u32>, Damaged> {
+    fn process(&mut self) -> Result<Option<u32>, MalformedFrame> {
         self.word().map(|word| (word != NONE).then_some(word))
     }
 
-    fn text(&mut self) -> Result<Name, Damaged> {
+    fn text(&mut self) -> Result<SharedName, MalformedFrame> {
         let len = usize::from(self.array().map(u16::from_le_bytes)?);
         if len > NAME_BYTES {
-            return Err(Damaged);
+            return Err(MalformedFrame);
         }
-        let text = str::from_utf8(self.some(len)?).map_err(|_| Damaged)?;
+        let text = str::from_utf8(self.some(len)?).map_err(|_| MalformedFrame)?;
         // It is printed on somebody's terminal.
         let clean = |letter: char| if letter.is_control() { ' ' } else { letter };
         Ok(text.chars().map(clean).collect::<String>().into())
     }
 }
 
-impl Reader {
+impl EventReader {
     /// Reads a frame; gives how many events before it have not come.
     ///
     /// # Errors
     /// It is damaged: what was read of it before that counts.
-    pub fn read(&mut self, frame: &[u8], each: &mut dyn FnMut(Seen)) -> Result<u64, Damaged> {
-        let mut bytes = Bytes(frame);
+    pub fn read(
+        &mut self,
+        frame: &[u8],
+        each: &mut dyn FnMut(TraceEvent),
+    ) -> Result<u64, MalformedFrame> {
+        let mut bytes = FrameCursor(frame);
         let before = bytes.long()?;
         // None comes twice.
-        let lost = before.checked_sub(self.events).ok_or(Damaged)?;
+        let lost = before.checked_sub(self.events).ok_or(MalformedFrame)?;
         self.events = before;
         while !bytes.0.is_empty() {
             match bytes.byte()? {
                 NAME => {
                     let (number, name) = (bytes.word()?, bytes.text()?);
                     if number as usize >= SITES {
-                        return Err(Damaged);
+                        return Err(MalformedFrame);
                     }
                     self.names.insert(number, name);
                 }
                 END => self.over = true,
                 kind => {
                     each(self.event(kind, &mut bytes)?);
-                    self.events = self.events.checked_add(1).ok_or(Damaged)?;
+                    self.events = self.events.checked_add(1).ok_or(MalformedFrame)?;
                 }
             }
         }
@@ -314,26 +326,28 @@ impl Reader {
         self.over
     }
 
-    fn name(&self, bytes: &mut Bytes<'_>) -> Result<Name, Damaged> {
+    fn name(&self, bytes: &mut FrameCursor<'_>) -> Result<SharedName, MalformedFrame> {
         let number = bytes.word()?;
         Ok(self.names.get(&number).unwrap_or(&self.unknown).clone())
     }
 
-    fn event(&self, kind: u8, bytes: &mut Bytes<'_>) -> Result<Seen, Damaged> {
+    fn event(&self, kind: u8, bytes: &mut FrameCursor<'_>) -> Result<TraceEvent, MalformedFrame> {
         let (rank, thread) = (bytes.word()?, bytes.word()?);
         let cpu = bytes.array().map(u16::from_le_bytes)?;
         let at_ns = bytes.long()?;
         let what = match kind {
-            ENTER => What::Enter {
+            ENTER => EventKind::Enter {
                 call: self.name(bytes)?,
                 site: self.name(bytes)?,
             },
-            LEAVE => What::Leave {
+            LEAVE => EventKind::Leave {
                 call: self.name(bytes)?,
             },
-            START => What::Start {
+            START => EventKind::Start {
                 operation: bytes.long()?,
-                side: *SIDES.get(usize::from(bytes.byte()?)).ok_or(Damaged)?,
+                side: *SIDES
+                    .get(usize::from(bytes.byte()?))
+                    .ok_or(MalformedFrame)?,
                 call: self.name(bytes)?,
                 site: self.name(bytes)?,
                 context: bytes.word()?,
@@ -345,50 +359,54 @@ impl Reader {
                 let (operation, len) = (bytes.long()?, bytes.long()?);
                 let message = match kind {
                     DONE => None,
-                    _ => Some(Message {
+                    _ => Some(MessageId {
                         context: bytes.word()?,
                         from: bytes.word()?,
                         to: bytes.word()?,
                         sequence: bytes.word()?,
                     }),
                 };
-                What::Done {
+                EventKind::Done {
                     operation,
                     message,
                     bytes: len,
                 }
             }
-            WORK => What::Work {
+            WORK => EventKind::Work {
                 operation: bytes.long()?,
                 peer: bytes.process()?,
                 since_ns: bytes.long()?,
                 bytes: bytes.long()?,
             },
-            RUN => What::Run {
+            RUN => EventKind::Run {
                 since_ns: bytes.long()?,
                 finished: match bytes.byte()? {
                     0 => false,
                     1 => true,
-                    _ => return Err(Damaged),
+                    _ => return Err(MalformedFrame),
                 },
             },
-            TURN_BEGIN => What::TurnBegin,
-            TURN_END => What::TurnEnd,
-            SLEEP_BEGIN => What::SleepBegin,
-            SLEEP_END => What::SleepEnd,
-            COLLECTIVE => What::Collective {
+            TURN_BEGIN => EventKind::TurnBegin,
+            TURN_END => EventKind::TurnEnd,
+            SLEEP_BEGIN => EventKind::SleepBegin,
+            SLEEP_END => EventKind::SleepEnd,
+            COLLECTIVE => EventKind::Collective {
                 name: bytes.text()?,
             },
-            STATE => What::State(*STATES.get(usize::from(bytes.byte()?)).ok_or(Damaged)?),
-            LOST => What::Lost(bytes.long()?),
-            NAMED => What::Named {
+            STATE => EventKind::State(
+                *STATES
+                    .get(usize::from(bytes.byte()?))
+                    .ok_or(MalformedFrame)?,
+            ),
+            LOST => EventKind::Lost(bytes.long()?),
+            NAMED => EventKind::Named {
                 number: bytes.word()?,
                 name: bytes.text()?,
             },
-            DIED => What::Died,
-            _ => return Err(Damaged),
+            DIED => EventKind::Died,
+            _ => return Err(MalformedFrame),
         };
-        Ok(Seen {
+        Ok(TraceEvent {
             rank,
             thread,
             cpu,
@@ -403,8 +421,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn at(rank: u32, what: What) -> Seen {
-        Seen {
+    fn at(rank: u32, what: EventKind) -> TraceEvent {
+        TraceEvent {
             rank,
             thread: 7,
             cpu: 3,
@@ -413,22 +431,22 @@ mod tests {
         }
     }
 
-    fn one_of_each() -> Vec<Seen> {
-        let (call, site): (Name, Name) = ("MPI_Isend".into(), "halo.c:58".into());
-        let message = Some(Message {
+    fn one_of_each() -> Vec<TraceEvent> {
+        let (call, site): (SharedName, SharedName) = ("MPI_Isend".into(), "halo.c:58".into());
+        let message = Some(MessageId {
             context: 2,
             from: 0,
             to: 1,
             sequence: 5,
         });
         let whats = [
-            What::Enter {
+            EventKind::Enter {
                 call: call.clone(),
                 site: site.clone(),
             },
-            What::Start {
+            EventKind::Start {
                 operation: 1 << 63 | 9,
-                side: Side::Collective,
+                side: OperationKind::Collective,
                 call: call.clone(),
                 site,
                 context: 2,
@@ -436,41 +454,41 @@ mod tests {
                 peer: None,
                 bytes: 1 << 40,
             },
-            What::Leave { call },
-            What::Work {
+            EventKind::Leave { call },
+            EventKind::Work {
                 operation: 9,
                 peer: Some(1),
                 since_ns: 12,
                 bytes: 4,
             },
-            What::Run {
+            EventKind::Run {
                 since_ns: 12,
                 finished: true,
             },
-            What::Done {
+            EventKind::Done {
                 operation: 9,
                 message,
                 bytes: 4,
             },
-            What::Done {
+            EventKind::Done {
                 operation: 9,
                 message: None,
                 bytes: 0,
             },
-            What::TurnBegin,
-            What::TurnEnd,
-            What::SleepBegin,
-            What::SleepEnd,
-            What::Collective {
+            EventKind::TurnBegin,
+            EventKind::TurnEnd,
+            EventKind::SleepBegin,
+            EventKind::SleepEnd,
+            EventKind::Collective {
                 name: "MPI_Ibcast #3".into(),
             },
-            What::State(Background::Refused),
-            What::Lost(77),
-            What::Named {
+            EventKind::State(ProgressMode::Refused),
+            EventKind::Lost(77),
+            EventKind::Named {
                 number: 3,
                 name: "halo".into(),
             },
-            What::Died,
+            EventKind::Died,
         ];
         (0..)
             .zip(whats)
@@ -478,7 +496,10 @@ mod tests {
             .collect()
     }
 
-    fn read(reader: &mut Reader, frame: &[u8]) -> (Result<u64, Damaged>, Vec<Seen>) {
+    fn read(
+        reader: &mut EventReader,
+        frame: &[u8],
+    ) -> (Result<u64, MalformedFrame>, Vec<TraceEvent>) {
         let mut seen = Vec::new();
         let read = reader.read(frame, &mut |event| seen.push(event));
         (read, seen)
@@ -486,7 +507,7 @@ mod tests {
 
     #[test]
     fn what_was_seen_arrives_as_it_was() {
-        let (mut writer, mut reader) = (Writer::default(), Reader::default());
+        let (mut writer, mut reader) = (EventWriter::default(), EventReader::default());
         for _ in 0..2 {
             one_of_each().iter().for_each(|seen| writer.see(seen));
             let frame = writer.take(1).unwrap();
@@ -500,29 +521,32 @@ mod tests {
 
     #[test]
     fn of_a_frame_that_is_missing_it_is_known_how_much_it_told() {
-        let (mut writer, mut reader) = (Writer::default(), Reader::default());
+        let (mut writer, mut reader) = (EventWriter::default(), EventReader::default());
         one_of_each().iter().for_each(|seen| writer.see(seen));
         let missing = writer.close();
         writer.see(&one_of_each()[0]);
         let (lost, seen) = read(&mut reader, &writer.close());
         assert_eq!(lost, Ok(one_of_each().len() as u64));
-        let What::Enter { call, .. } = &seen[0].what else {
+        let EventKind::Enter { call, .. } = &seen[0].what else {
             panic!("{seen:?}");
         };
         assert_eq!(&**call, "an unknown place");
         // One that comes too late is told by nobody any more.
-        assert_eq!(read(&mut reader, &missing), (Err(Damaged), Vec::new()));
+        assert_eq!(
+            read(&mut reader, &missing),
+            (Err(MalformedFrame), Vec::new())
+        );
     }
 
     #[test]
     fn a_name_cannot_write_on_a_terminal() {
-        let (mut writer, mut reader) = (Writer::default(), Reader::default());
+        let (mut writer, mut reader) = (EventWriter::default(), EventReader::default());
         let name = "a\x1b[2Jb".into();
-        writer.see(&at(0, What::Collective { name }));
+        writer.see(&at(0, EventKind::Collective { name }));
         let (_, seen) = read(&mut reader, &writer.close());
         assert_eq!(
             seen[0].what,
-            What::Collective {
+            EventKind::Collective {
                 name: "a [2Jb".into()
             }
         );
@@ -534,7 +558,7 @@ mod tests {
             env!("CARGO_MANIFEST_DIR"),
             "/../../../fuzz/seeds/trace_records/frame"
         );
-        let (read, seen) = read(&mut Reader::default(), &std::fs::read(path).unwrap());
+        let (read, seen) = read(&mut EventReader::default(), &std::fs::read(path).unwrap());
         assert_eq!((read, seen.len()), (Ok(0), 8));
         assert!(seen.iter().all(|seen| seen.rank == 1));
     }
@@ -542,14 +566,14 @@ mod tests {
     proptest! {
         #[test]
         fn frames_that_are_cut_or_changed_are_read_as_something_or_refused(cut in 0usize..600, place in 0usize..600, byte: u8, more: Vec<u8>) {
-            let mut writer = Writer::default();
+            let mut writer = EventWriter::default();
             one_of_each().iter().for_each(|seen| writer.see(seen));
             let mut frame = writer.close();
             let place = place % frame.len();
             frame[place] = byte;
             frame.truncate(cut);
             frame.extend(more);
-            let mut reader = Reader::default();
+            let mut reader = EventReader::default();
             let _ = read(&mut reader, &frame);
             let _ = read(&mut reader, &frame);
         }

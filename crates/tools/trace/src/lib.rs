@@ -25,7 +25,7 @@ pub fn read_anything(bytes: &[u8]) {
     use garonne_sync::trace_ring::{RECORD_WORDS, RecordWords};
 
     struct Nameless;
-    impl event::Names for Nameless {
+    impl event::NameSource for Nameless {
         fn call(&mut self, number: u16) -> String {
             // Both kinds of call, as the analysis tells them apart.
             format!(
@@ -42,13 +42,13 @@ pub fn read_anything(bytes: &[u8]) {
     }
 
     let _ = timeline_reader::read(bytes);
-    let _ = event_stream::Reader::default().read(bytes, &mut |_| {});
+    let _ = event_stream::EventReader::default().read(bytes, &mut |_| {});
     let (mut live, mut shown, mut again) = (
-        overlap::Analysis::new(false),
+        overlap::OverlapAnalysis::new(false),
         timeline::Timeline::new(0, 2),
-        overlap::Analysis::new(false),
+        overlap::OverlapAnalysis::new(false),
     );
-    let mut decoder = event::Decoder::new(Nameless);
+    let mut decoder = event::RecordDecoder::new(Nameless);
     for (place, chunk) in bytes.chunks_exact(RECORD_WORDS * 8).enumerate() {
         let words: RecordWords = std::array::from_fn(|word| {
             u64::from_ne_bytes(std::array::from_fn(|byte| chunk[word * 8 + byte]))

@@ -6,7 +6,7 @@ use garonne_sync::trace_ring::RecordWords;
 /// What a record tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum RecordKind {
     /// A thread of the program entered an MPI call.
     Enter = 1,
     /// It left the call.
@@ -33,25 +33,25 @@ pub enum Kind {
     Named = 12,
 }
 
-const KINDS: [Kind; 12] = [
-    Kind::Enter,
-    Kind::Leave,
-    Kind::Start,
-    Kind::Done,
-    Kind::Work,
-    Kind::TurnBegin,
-    Kind::TurnEnd,
-    Kind::SleepBegin,
-    Kind::SleepEnd,
-    Kind::Collective,
-    Kind::Run,
-    Kind::Named,
+const KINDS: [RecordKind; 12] = [
+    RecordKind::Enter,
+    RecordKind::Leave,
+    RecordKind::Start,
+    RecordKind::Done,
+    RecordKind::Work,
+    RecordKind::TurnBegin,
+    RecordKind::TurnEnd,
+    RecordKind::SleepBegin,
+    RecordKind::SleepEnd,
+    RecordKind::Collective,
+    RecordKind::Run,
+    RecordKind::Named,
 ];
 
 /// What an operation is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Side {
+pub enum OperationKind {
     /// A send.
     #[default]
     Send = 0,
@@ -67,14 +67,14 @@ pub struct Record {
     /// When, CLOCK_MONOTONIC in nanoseconds.
     pub at_ns: u64,
     /// What.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// What the operation is.
-    pub side: Side,
+    pub side: OperationKind,
     /// Number of the MPI function, 0 for none.
     pub call: u16,
     /// The thread, by its id in the system.
     pub thread: u32,
-    /// Return address of the call; of [`Kind::Work`] and [`Kind::Run`] its duration in nanoseconds.
+    /// Return address of the call; of [`RecordKind::Work`] and [`RecordKind::Run`] its duration in nanoseconds.
     pub site: u64,
     /// The other process; `u32::MAX` for any or none.
     pub peer: u32,
@@ -84,7 +84,7 @@ pub struct Record {
     pub tag: i32,
     /// Its number in the stream of its context from its source.
     pub sequence: u32,
-    /// Bytes, below 2^48; of [`Kind::Run`] 1 if the task is finished, 0 if it is to run again.
+    /// Bytes, below 2^48; of [`RecordKind::Run`] 1 if the task is finished, 0 if it is to run again.
     pub len: u64,
     /// The core.
     pub cpu: u16,
@@ -102,11 +102,11 @@ pub const NAME_PART: usize = 16;
 
 impl Record {
     /// A record of this kind about nothing.
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: RecordKind) -> Self {
         Self {
             at_ns: 0,
             kind,
-            side: Side::Send,
+            side: OperationKind::Send,
             call: 0,
             thread: 0,
             site: 0,
@@ -141,7 +141,7 @@ impl Record {
                 sequence: part as u32,
                 site: word(part * NAME_PART),
                 operation: word(part * NAME_PART + 8),
-                ..Self::new(Kind::Named)
+                ..Self::new(RecordKind::Named)
             }
         })
     }
@@ -176,9 +176,9 @@ impl Record {
         let [at_ns, head, site, parties, envelope, size, operation] = *words;
         let kind = *KINDS.get(usize::from((head as u8).checked_sub(1)?))?;
         let side = match (head >> 8) as u8 {
-            0 => Side::Send,
-            1 => Side::Receive,
-            2 => Side::Collective,
+            0 => OperationKind::Send,
+            1 => OperationKind::Receive,
+            2 => OperationKind::Collective,
             _ => return None,
         };
         Some(Self {
@@ -209,7 +209,7 @@ mod tests {
         for kind in KINDS {
             let record = Record {
                 at_ns: u64::MAX,
-                side: Side::Collective,
+                side: OperationKind::Collective,
                 call: 700,
                 thread: u32::MAX,
                 site: 1 << 63,

@@ -8,9 +8,9 @@
 //! recording ends are closed there, and those whose end is among lost records where the rank's last
 //! event is. Bounded by [`crate::limits`].
 
-use crate::event::{Message, Name, Seen, What, communicator_of, has_tag};
+use crate::event::{EventKind, MessageId, SharedName, TraceEvent, communicator_of, has_tag};
 use crate::limits::{DEPTH, HALVES_KEPT, OPEN_OPERATIONS, SITES, THREADS};
-use crate::record::Side;
+use crate::record::OperationKind;
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 
@@ -39,21 +39,21 @@ pub const RECORDING: &str = "recording";
 pub const INTERNAL_TAG: &str = "internal_tag";
 
 #[derive(Debug)]
-struct Slice {
+struct TrackSlice {
     category: &'static str,
-    name: Name,
+    name: SharedName,
 }
 
 #[derive(Debug, Default)]
-struct Thread {
-    stack: Vec<Slice>,
-    role: Role,
+struct ThreadTrack {
+    stack: Vec<TrackSlice>,
+    role: ThreadRole,
     named: bool,
 }
 
 /// What a thread is there for, as far as was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Role {
+enum ThreadRole {
     /// It runs tasks, and was not seen to call MPI.
     #[default]
     Worker,
@@ -63,7 +63,7 @@ enum Role {
     Helper,
 }
 
-impl Role {
+impl ThreadRole {
     fn name(self) -> &'static str {
         match self {
             Self::Worker => "worker",
@@ -74,36 +74,36 @@ impl Role {
 }
 
 #[derive(Debug)]
-struct Operation {
-    side: Side,
-    call: Name,
-    point: Point,
+struct TimelineOperation {
+    side: OperationKind,
+    call: SharedName,
+    point: TrackPoint,
     /// It started within a call that is shown.
     in_slice: bool,
 }
 
 #[derive(Debug, Default)]
-struct Rank {
-    threads: HashMap<u32, Thread>,
-    open: HashMap<u64, Operation>,
+struct RankTrack {
+    threads: HashMap<u32, ThreadTrack>,
+    open: HashMap<u64, TimelineOperation>,
     last_ns: u64,
     named: bool,
     /// Names of communicators, by number.
-    communicators: HashMap<u32, Name>,
+    communicators: HashMap<u32, SharedName>,
 }
 
 /// A moment on a track.
 #[derive(Clone, Copy, Debug)]
-struct Point {
+struct TrackPoint {
     rank: u32,
     thread: u32,
     at_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Arrow {
-    from: Option<Point>,
-    to: Option<Point>,
+struct FlowArrow {
+    from: Option<TrackPoint>,
+    to: Option<TrackPoint>,
 }
 
 /// See the module's paragraph.
@@ -113,9 +113,9 @@ pub struct Timeline {
     base_ns: u64,
     /// Ranks of a world.
     size: u32,
-    ranks: HashMap<u32, Rank>,
-    arrows: HashMap<Message, Arrow>,
-    order: VecDeque<Message>,
+    ranks: HashMap<u32, RankTrack>,
+    arrows: HashMap<MessageId, FlowArrow>,
+    order: VecDeque<MessageId>,
     works: u64,
     flows: u64,
     out: Vec<Value>,
@@ -149,20 +149,20 @@ impl Timeline {
         json!(since as f64 / 1000.0)
     }
 
-    fn event(&self, phase: &str, category: &str, name: &str, point: Point) -> Value {
+    fn event(&self, phase: &str, category: &str, name: &str, point: TrackPoint) -> Value {
         json!({ "ph": phase, "cat": category, "name": name, "pid": point.rank, "tid": point.thread, "ts": self.ts(point.at_ns) })
     }
 
     /// Takes one event, later than those of its rank before.
-    pub fn see(&mut self, seen: &Seen) {
-        let point = Point {
+    pub fn see(&mut self, seen: &TraceEvent) {
+        let point = TrackPoint {
             rank: seen.rank,
             thread: seen.thread,
             at_ns: seen.at_ns,
         };
         self.meet(seen);
         match &seen.what {
-            What::Enter { call, site } => {
+            EventKind::Enter { call, site } => {
                 self.open(
                     point,
                     CALL,
@@ -170,24 +170,24 @@ impl Timeline {
                     json!({ "at": &**site, "core": seen.cpu }),
                 );
             }
-            What::Leave { call } => self.close(point, CALL, Some(call)),
-            What::TurnBegin => self.open(point, TURN, "helper", json!({ "core": seen.cpu })),
-            What::TurnEnd => self.close(point, TURN, None),
-            What::SleepBegin => self.open(point, SLEEP, "asleep", json!({})),
-            What::SleepEnd => self.close(point, SLEEP, None),
-            What::Collective { name } => self.open(point, COLLECTIVE, name, json!({})),
-            What::Start { .. } => self.start(seen, point),
-            What::Done {
+            EventKind::Leave { call } => self.close(point, CALL, Some(call)),
+            EventKind::TurnBegin => self.open(point, TURN, "helper", json!({ "core": seen.cpu })),
+            EventKind::TurnEnd => self.close(point, TURN, None),
+            EventKind::SleepBegin => self.open(point, SLEEP, "asleep", json!({})),
+            EventKind::SleepEnd => self.close(point, SLEEP, None),
+            EventKind::Collective { name } => self.open(point, COLLECTIVE, name, json!({})),
+            EventKind::Start { .. } => self.start(seen, point),
+            EventKind::Done {
                 operation,
                 message,
                 bytes,
             } => self.done(point, *operation, *message, *bytes),
-            What::Work { .. } => self.work(seen, point),
-            What::Run { since_ns, finished } => {
+            EventKind::Work { .. } => self.work(seen, point),
+            EventKind::Run { since_ns, finished } => {
                 let args = json!({ "core": seen.cpu, "finished": finished });
                 self.since((TASK, "task"), *since_ns, point, args);
             }
-            What::State(state) => {
+            EventKind::State(state) => {
                 let mut event = self.event(
                     "i",
                     RECORDING,
@@ -198,14 +198,14 @@ impl Timeline {
                 event["args"] = json!({ "background": state.name() });
                 self.out.push(event);
             }
-            What::Lost(records) => self.lost(seen.rank, *records),
-            What::Named { number, name } => self.named(seen.rank, *number, name),
-            What::Died => self.died(point),
+            EventKind::Lost(records) => self.lost(seen.rank, *records),
+            EventKind::Named { number, name } => self.named(seen.rank, *number, name),
+            EventKind::Died => self.died(point),
         }
     }
 
     /// From now on the rank's operations on this communicator bear its name.
-    fn named(&mut self, of: u32, number: u32, name: &Name) {
+    fn named(&mut self, of: u32, number: u32, name: &SharedName) {
         let Some(rank) = self.ranks.get_mut(&of) else {
             return;
         };
@@ -218,7 +218,7 @@ impl Timeline {
     }
 
     /// Marks the death of a rank, where all that it had begun ends.
-    fn died(&mut self, point: Point) {
+    fn died(&mut self, point: TrackPoint) {
         self.cut(point.rank, point.at_ns, "the rank died");
         let name = format!("rank {} died", point.rank % self.size);
         let mut event = self.event("i", RECORDING, &name, point);
@@ -228,7 +228,7 @@ impl Timeline {
     }
 
     /// Names ranks and threads when they are first seen.
-    fn meet(&mut self, seen: &Seen) {
+    fn meet(&mut self, seen: &TraceEvent) {
         let rank = self.ranks.entry(seen.rank).or_default();
         rank.last_ns = rank.last_ns.max(seen.at_ns);
         if !std::mem::replace(&mut rank.named, true) {
@@ -244,16 +244,18 @@ impl Timeline {
                 json!({ "ph": "M", "name": "process_sort_index", "pid": of, "args": { "sort_index": of } }),
             );
         }
-        if matches!(seen.what, What::Lost(_) | What::Named { .. } | What::Died)
-            || rank.threads.len() >= THREADS && !rank.threads.contains_key(&seen.thread)
+        if matches!(
+            seen.what,
+            EventKind::Lost(_) | EventKind::Named { .. } | EventKind::Died
+        ) || rank.threads.len() >= THREADS && !rank.threads.contains_key(&seen.thread)
         {
             return;
         }
         let thread = rank.threads.entry(seen.thread).or_default();
         let role = match seen.what {
-            What::Run { .. } => Role::Worker,
-            What::TurnBegin => Role::Helper,
-            _ => Role::Program,
+            EventKind::Run { .. } => ThreadRole::Worker,
+            EventKind::TurnBegin => ThreadRole::Helper,
+            _ => ThreadRole::Program,
         };
         let role = role.max(thread.role);
         let changed = std::mem::replace(&mut thread.role, role) != role;
@@ -264,21 +266,21 @@ impl Timeline {
         }
     }
 
-    fn thread(&mut self, point: Point) -> Option<&mut Thread> {
+    fn thread(&mut self, point: TrackPoint) -> Option<&mut ThreadTrack> {
         self.ranks
             .get_mut(&point.rank)?
             .threads
             .get_mut(&point.thread)
     }
 
-    fn open(&mut self, point: Point, category: &'static str, name: &str, args: Value) {
+    fn open(&mut self, point: TrackPoint, category: &'static str, name: &str, args: Value) {
         let Some(thread) = self
             .thread(point)
             .filter(|thread| thread.stack.len() < DEPTH)
         else {
             return;
         };
-        thread.stack.push(Slice {
+        thread.stack.push(TrackSlice {
             category,
             name: name.into(),
         });
@@ -288,25 +290,25 @@ impl Timeline {
     }
 
     /// Closes the innermost slice of this kind and those within it; nothing if there is none.
-    fn close(&mut self, point: Point, category: &str, name: Option<&str>) {
+    fn close(&mut self, point: TrackPoint, category: &str, name: Option<&str>) {
         let Some(thread) = self.thread(point) else {
             return;
         };
-        let fits = |slice: &Slice| {
+        let fits = |slice: &TrackSlice| {
             slice.category == category && name.is_none_or(|name| *slice.name == *name)
         };
         let Some(depth) = thread.stack.iter().rposition(fits) else {
             return;
         };
-        let closed: Vec<Slice> = thread.stack.drain(depth..).collect();
+        let closed: Vec<TrackSlice> = thread.stack.drain(depth..).collect();
         for slice in closed.iter().rev() {
             let event = self.event("E", slice.category, &slice.name, point);
             self.out.push(event);
         }
     }
 
-    fn start(&mut self, seen: &Seen, point: Point) {
-        let What::Start {
+    fn start(&mut self, seen: &TraceEvent, point: TrackPoint) {
+        let EventKind::Start {
             operation,
             side,
             call,
@@ -326,7 +328,7 @@ impl Timeline {
         if rank.open.len() >= OPEN_OPERATIONS {
             return;
         }
-        let known = Operation {
+        let known = TimelineOperation {
             side: *side,
             call: call.clone(),
             point,
@@ -336,9 +338,9 @@ impl Timeline {
         let communicator = rank.communicators.get(&communicator_of(*context)).cloned();
         let own = has_tag(*side, *context);
         let side = match side {
-            Side::Send => "send",
-            Side::Receive => "receive",
-            Side::Collective => "collective",
+            OperationKind::Send => "send",
+            OperationKind::Receive => "receive",
+            OperationKind::Collective => "collective",
         };
         let mut event = self.event("b", OPERATION, call, point);
         event["id"] = identity(seen.rank, *operation);
@@ -350,7 +352,7 @@ impl Timeline {
         self.out.push(event);
     }
 
-    fn done(&mut self, point: Point, operation: u64, message: Option<Message>, bytes: u64) {
+    fn done(&mut self, point: TrackPoint, operation: u64, message: Option<MessageId>, bytes: u64) {
         let known = self
             .ranks
             .get_mut(&point.rank)
@@ -366,7 +368,7 @@ impl Timeline {
         self.out.push(event);
         let Some(message) = message else { return };
         let bound = match known.side {
-            Side::Send => known.in_slice,
+            OperationKind::Send => known.in_slice,
             _ => self.in_slice(point),
         };
         if !bound {
@@ -378,10 +380,10 @@ impl Timeline {
         let arrow = self.arrows.entry(message).or_default();
         let fresh = arrow.from.is_none() && arrow.to.is_none();
         match known.side {
-            Side::Send => arrow.from = Some(known.point),
+            OperationKind::Send => arrow.from = Some(known.point),
             _ => arrow.to = Some(point),
         }
-        if let Arrow {
+        if let FlowArrow {
             from: Some(from),
             to: Some(to),
         } = *arrow
@@ -399,12 +401,12 @@ impl Timeline {
     }
 
     /// Whether a slice is open on the point's thread: what viewers bind the end of an arrow to.
-    fn in_slice(&mut self, point: Point) -> bool {
+    fn in_slice(&mut self, point: TrackPoint) -> bool {
         self.thread(point)
             .is_some_and(|thread| !thread.stack.is_empty())
     }
 
-    fn draw(&mut self, from: Point, to: Point, bytes: u64) {
+    fn draw(&mut self, from: TrackPoint, to: TrackPoint, bytes: u64) {
         self.flows += 1;
         for (phase, point) in [("s", from), ("f", to)] {
             let mut event = self.event(phase, MESSAGE, "message", point);
@@ -417,8 +419,8 @@ impl Timeline {
         }
     }
 
-    fn work(&mut self, seen: &Seen, point: Point) {
-        let What::Work {
+    fn work(&mut self, seen: &TraceEvent, point: TrackPoint) {
+        let EventKind::Work {
             operation,
             peer,
             since_ns,
@@ -429,7 +431,9 @@ impl Timeline {
         };
         let rank = self.ranks.get(&seen.rank);
         let thread = rank.and_then(|rank| rank.threads.get(&seen.thread));
-        let who = thread.map_or(Role::Program, |thread| thread.role).name();
+        let who = thread
+            .map_or(ThreadRole::Program, |thread| thread.role)
+            .name();
         let args =
             json!({ "operation": operation, "peer": peer, "bytes": bytes, "core": seen.cpu });
         self.since((WORK, "moves bytes"), *since_ns, point, args);
@@ -440,7 +444,7 @@ impl Timeline {
                 false => format!("rank {}'s {who} moves bytes", seen.rank),
             };
             for (phase, at_ns) in [("b", *since_ns), ("e", seen.at_ns)] {
-                let at = Point {
+                let at = TrackPoint {
                     rank,
                     at_ns,
                     ..point
@@ -454,8 +458,14 @@ impl Timeline {
     }
 
     /// A slice that ends at this point, told when it is over.
-    fn since(&mut self, (category, name): (&str, &str), since_ns: u64, end: Point, args: Value) {
-        let begin = Point {
+    fn since(
+        &mut self,
+        (category, name): (&str, &str),
+        since_ns: u64,
+        end: TrackPoint,
+        args: Value,
+    ) {
+        let begin = TrackPoint {
             at_ns: since_ns,
             ..end
         };
@@ -475,7 +485,7 @@ impl Timeline {
             "i",
             RECORDING,
             &format!("{records} events lost"),
-            Point {
+            TrackPoint {
                 rank: of,
                 thread: 0,
                 at_ns,
@@ -495,7 +505,7 @@ impl Timeline {
         let at_ns = rank.last_ns.max(at_ns);
         let mut slices = Vec::new();
         for (&thread, known) in &mut rank.threads {
-            let point = Point {
+            let point = TrackPoint {
                 rank: of,
                 thread,
                 at_ns,
@@ -509,7 +519,7 @@ impl Timeline {
             self.out.push(event);
         }
         for (operation, known) in operations {
-            let at = Point {
+            let at = TrackPoint {
                 at_ns,
                 ..known.point
             };

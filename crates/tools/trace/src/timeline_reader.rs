@@ -1,26 +1,26 @@
 //! Reads a timeline back, as far as shares are computed from it. A file may come from anybody: what
 //! is not understood is passed over.
 
-use crate::event::{Background, Message, Name, Seen, What};
-use crate::record::Side;
+use crate::event::{EventKind, MessageId, ProgressMode, SharedName, TraceEvent};
+use crate::record::OperationKind;
 use crate::timeline::{CALL, COLLECTIVE, INTERNAL_TAG, OPERATION, RECORDING, WORK};
 use crate::trace_file::whole;
 use serde_json::Value;
 
 /// A timeline, read.
 #[derive(Clone, Debug, Default)]
-pub struct Timeline {
+pub struct ParsedTimeline {
     /// Whether the job's ranks took all its cores.
     pub crowded: bool,
     /// What was seen, each rank's events in their order.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<TraceEvent>,
 }
 
 /// Reads the text of a file.
 ///
 /// # Errors
 /// A line for people: it is no JSON, or no timeline of Garonne's.
-pub fn read(text: &[u8]) -> Result<Timeline, String> {
+pub fn read(text: &[u8]) -> Result<ParsedTimeline, String> {
     let parse = |text: &[u8]| serde_json::from_slice::<Value>(text);
     let file = parse(text).or_else(|error| whole(text).map_or(Err(error), |mended| parse(&mended)));
     let file = file.map_err(|error| format!("it is no JSON: {error}"))?;
@@ -29,7 +29,7 @@ pub fn read(text: &[u8]) -> Result<Timeline, String> {
         return Err("it was not made by garonne trace".into());
     }
     let events = file["traceEvents"].as_array().ok_or("it has no events")?;
-    Ok(Timeline {
+    Ok(ParsedTimeline {
         crowded: about["crowded"] == true,
         seen: events.iter().filter_map(event).collect(),
     })
@@ -39,8 +39,8 @@ fn word(value: &Value) -> Option<u32> {
     u32::try_from(value.as_u64()?).ok()
 }
 
-fn name(value: &Value) -> Option<Name> {
-    value.as_str().map(Name::from)
+fn name(value: &Value) -> Option<SharedName> {
+    value.as_str().map(SharedName::from)
 }
 
 /// Nanoseconds of a time in microseconds.
@@ -54,9 +54,9 @@ fn operation(event: &Value) -> Option<u64> {
     u64::from_str_radix(name, 16).ok()
 }
 
-fn message(value: &Value) -> Option<Message> {
+fn message(value: &Value) -> Option<MessageId> {
     let part = |index: usize| word(value.get(index)?);
-    Some(Message {
+    Some(MessageId {
         context: part(0)?,
         from: part(1)?,
         to: part(2)?,
@@ -64,26 +64,26 @@ fn message(value: &Value) -> Option<Message> {
     })
 }
 
-fn event(event: &Value) -> Option<Seen> {
+fn event(event: &Value) -> Option<TraceEvent> {
     let args = &event["args"];
     let mut at_ns = ns(&event["ts"])?;
     let what = match (event["cat"].as_str()?, event["ph"].as_str()?) {
-        (CALL, "B") => What::Enter {
+        (CALL, "B") => EventKind::Enter {
             call: name(&event["name"])?,
             site: name(&args["at"])?,
         },
-        (CALL, "E") => What::Leave {
+        (CALL, "E") => EventKind::Leave {
             call: name(&event["name"])?,
         },
-        (COLLECTIVE, "B") => What::Collective {
+        (COLLECTIVE, "B") => EventKind::Collective {
             name: name(&event["name"])?,
         },
-        (OPERATION, "b") => What::Start {
+        (OPERATION, "b") => EventKind::Start {
             operation: operation(event)?,
             side: match args["side"].as_str()? {
-                "send" => Side::Send,
-                "receive" => Side::Receive,
-                _ => Side::Collective,
+                "send" => OperationKind::Send,
+                "receive" => OperationKind::Receive,
+                _ => OperationKind::Collective,
             },
             call: name(&event["name"])?,
             site: name(&args["at"])?,
@@ -92,7 +92,7 @@ fn event(event: &Value) -> Option<Seen> {
             peer: word(&args["peer"]),
             bytes: args["bytes"].as_u64()?,
         },
-        (OPERATION, "e") => What::Done {
+        (OPERATION, "e") => EventKind::Done {
             operation: operation(event)?,
             message: message(&args["message"]),
             bytes: args["bytes"].as_u64()?,
@@ -100,7 +100,7 @@ fn event(event: &Value) -> Option<Seen> {
         (WORK, "X") => {
             let since_ns = at_ns;
             at_ns = at_ns.saturating_add(ns(&event["dur"])?);
-            What::Work {
+            EventKind::Work {
                 operation: args["operation"].as_u64()?,
                 peer: word(&args["peer"]),
                 since_ns,
@@ -108,13 +108,13 @@ fn event(event: &Value) -> Option<Seen> {
             }
         }
         (RECORDING, "i") => match (args["background"].as_str(), args["lost"].as_u64()) {
-            (Some(state), _) => What::State(Background::from_name(state)),
-            (None, Some(records)) => What::Lost(records),
+            (Some(state), _) => EventKind::State(ProgressMode::from_name(state)),
+            (None, Some(records)) => EventKind::Lost(records),
             _ => return None,
         },
         _ => return None,
     };
-    Some(Seen {
+    Some(TraceEvent {
         rank: word(&event["pid"])?,
         thread: word(&event["tid"])?,
         cpu: 0,
@@ -126,28 +126,28 @@ fn event(event: &Value) -> Option<Seen> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overlap::Analysis;
+    use crate::overlap::OverlapAnalysis;
     use crate::timeline;
     use serde_json::json;
 
-    fn story() -> Vec<Seen> {
-        let at = |rank: u32, at_ns: u64, what: What| Seen {
+    fn story() -> Vec<TraceEvent> {
+        let at = |rank: u32, at_ns: u64, what: EventKind| TraceEvent {
             rank,
             thread: 7 + rank,
             cpu: 0,
             at_ns,
             what,
         };
-        let (call, site): (Name, Name) = ("MPI_Irecv".into(), "halo.c:66".into());
-        let message = Message {
+        let (call, site): (SharedName, SharedName) = ("MPI_Irecv".into(), "halo.c:66".into());
+        let message = MessageId {
             context: 0,
             from: 0,
             to: 1,
             sequence: 0,
         };
-        let start = What::Start {
+        let start = EventKind::Start {
             operation: 1 << 32 | 5,
-            side: Side::Receive,
+            side: OperationKind::Receive,
             call: call.clone(),
             site: site.clone(),
             context: 0,
@@ -155,9 +155,9 @@ mod tests {
             peer: None,
             bytes: 1 << 20,
         };
-        let blocking = What::Start {
+        let blocking = EventKind::Start {
             operation: 6,
-            side: Side::Send,
+            side: OperationKind::Send,
             call: "MPI_Send".into(),
             site: "halo.c:58".into(),
             context: 0,
@@ -165,56 +165,56 @@ mod tests {
             peer: Some(1),
             bytes: 1 << 20,
         };
-        let sent = What::Done {
+        let sent = EventKind::Done {
             operation: 6,
             message: Some(message),
             bytes: 1 << 20,
         };
-        let pushed = What::Work {
+        let pushed = EventKind::Work {
             operation: 6,
             peer: Some(1),
             since_ns: 55_000,
             bytes: 4,
         };
-        let work = What::Work {
+        let work = EventKind::Work {
             operation: 1 << 32 | 5,
             peer: Some(0),
             since_ns: 20_001,
             bytes: 1 << 20,
         };
-        let done = What::Done {
+        let done = EventKind::Done {
             operation: 1 << 32 | 5,
             message: Some(message),
             bytes: 1 << 20,
         };
         vec![
-            at(1, 900, What::State(Background::Off)),
+            at(1, 900, EventKind::State(ProgressMode::Off)),
             at(
                 1,
                 1000,
-                What::Enter {
+                EventKind::Enter {
                     call: call.clone(),
                     site,
                 },
             ),
             at(1, 1001, start),
-            at(1, 2000, What::Leave { call }),
+            at(1, 2000, EventKind::Leave { call }),
             at(1, 50_003, work),
             at(1, 60_000, done),
             // The other side is a blocking call's, which has no row of its own.
             at(0, 1500, blocking),
             at(0, 56_000, pushed),
             at(0, 70_000, sent),
-            at(0, 70_001, What::Lost(3)),
+            at(0, 70_001, EventKind::Lost(3)),
         ]
     }
 
     #[test]
     fn a_timeline_gives_the_shares_that_what_was_seen_gave() {
         let (mut live, mut shown, mut again) = (
-            Analysis::new(true),
+            OverlapAnalysis::new(true),
             timeline::Timeline::new(0, 2),
-            Analysis::new(true),
+            OverlapAnalysis::new(true),
         );
         for seen in story() {
             live.see(&seen);

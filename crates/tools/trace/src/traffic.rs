@@ -5,21 +5,21 @@
 
 use std::collections::HashMap;
 
-use crate::event::{Seen, What};
+use crate::event::{EventKind, TraceEvent};
 
 /// Pairs of ranks that are told apart.
 pub const PAIRS_MAX: usize = 1 << 16;
 
 /// Messages and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct TrafficSum {
     /// How many.
     pub messages: u64,
     /// Bytes of all.
     pub bytes: u64,
 }
 
-impl Load {
+impl TrafficSum {
     fn add(&mut self, bytes: u64) {
         self.messages += 1;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -28,16 +28,16 @@ impl Load {
 
 /// See the module's paragraph.
 #[derive(Clone, Debug, Default)]
-pub struct Traffic {
-    pairs: HashMap<(u32, u32), Load>,
-    others: Load,
+pub struct TrafficMatrix {
+    pairs: HashMap<(u32, u32), TrafficSum>,
+    others: TrafficSum,
 }
 
-impl Traffic {
+impl TrafficMatrix {
     /// Counts what was seen, if it is the end of a receive. A rank's messages to itself are no
     /// traffic.
-    pub fn see(&mut self, seen: &Seen) {
-        let What::Done {
+    pub fn see(&mut self, seen: &TraceEvent) {
+        let EventKind::Done {
             message: Some(message),
             bytes,
             ..
@@ -56,7 +56,7 @@ impl Traffic {
     }
 
     /// Pairs of sender and receiver, those with most bytes first.
-    pub fn busiest(&self) -> Vec<((u32, u32), Load)> {
+    pub fn busiest(&self) -> Vec<((u32, u32), TrafficSum)> {
         let mut all: Vec<_> = self
             .pairs
             .iter()
@@ -69,7 +69,7 @@ impl Traffic {
     }
 
     /// What went between pairs that are not told apart.
-    pub fn others(&self) -> Load {
+    pub fn others(&self) -> TrafficSum {
         self.others
     }
 }
@@ -77,21 +77,21 @@ impl Traffic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Message;
+    use crate::event::MessageId;
 
-    fn done(rank: u32, from: u32, to: u32, bytes: u64) -> Seen {
-        let message = Message {
+    fn done(rank: u32, from: u32, to: u32, bytes: u64) -> TraceEvent {
+        let message = MessageId {
             context: 0,
             from,
             to,
             sequence: 0,
         };
-        Seen {
+        TraceEvent {
             rank,
             thread: 0,
             cpu: 0,
             at_ns: 0,
-            what: What::Done {
+            what: EventKind::Done {
                 operation: 0,
                 message: Some(message),
                 bytes,
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn messages_are_counted_once_where_they_are_received() {
-        let mut traffic = Traffic::default();
+        let mut traffic = TrafficMatrix::default();
         // The send, the receive, another receive, and a message of a rank to itself.
         for seen in [
             done(0, 0, 1, 8),
@@ -112,7 +112,7 @@ mod tests {
         ] {
             traffic.see(&seen);
         }
-        let load = |messages, bytes| Load { messages, bytes };
+        let load = |messages, bytes| TrafficSum { messages, bytes };
         assert_eq!(
             traffic.busiest(),
             [((1, 2), load(1, 100)), ((0, 1), load(2, 12))]
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn pairs_beyond_those_that_are_told_apart_are_counted_together() {
-        let mut traffic = Traffic::default();
+        let mut traffic = TrafficMatrix::default();
         for from in 0..PAIRS_MAX as u32 + 3 {
             traffic.see(&done(u32::MAX, from, u32::MAX, 2));
         }

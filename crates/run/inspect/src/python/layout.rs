@@ -3,7 +3,7 @@
 //! From 3.13 on the interpreter says it itself (`_Py_DebugOffsets`); before, each minor version has
 //! one layout for 64-bit systems.
 
-use crate::process_memory::Memory;
+use crate::process_memory::ProcessMemory;
 
 /// Bytes of a frame that are read: its header, of all versions.
 pub const FRAME_BYTES: usize = 112;
@@ -45,7 +45,7 @@ pub struct CodeLayout {
 
 /// All of one version.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct PythonLayout {
     pub minor: u8,
     pub interpreters_head: u64,
     pub interpreter_next: u64,
@@ -65,7 +65,7 @@ pub struct Layout {
 
 const NAME: u64 = 112;
 
-const V3_10: Layout = Layout {
+const V3_10: PythonLayout = PythonLayout {
     minor: 10,
     interpreters_head: 32,
     interpreter_next: 0,
@@ -92,7 +92,7 @@ const V3_10: Layout = Layout {
     text_state_shift: 2,
 };
 
-const V3_11: Layout = Layout {
+const V3_11: PythonLayout = PythonLayout {
     minor: 11,
     interpreters_head: 40,
     threads_head: 16,
@@ -118,7 +118,7 @@ const V3_11: Layout = Layout {
     ..V3_10
 };
 
-const V3_12: Layout = Layout {
+const V3_12: PythonLayout = PythonLayout {
     minor: 12,
     threads_head: 72,
     thread_id: 136,
@@ -147,16 +147,16 @@ const V3_12: Layout = Layout {
 const COOKIE: [u8; 8] = *b"xdebugpy";
 
 /// Where `_Py_DebugOffsets` of a version says what is needed.
-struct Told {
+struct DebugOffsets {
     thread: u64,
     frame: u64,
     code: u64,
     text: u64,
 }
 
-impl Layout {
+impl PythonLayout {
     /// Of CPython 3.`minor`, whose `_PyRuntime` lies at `runtime`. `None`: it is not known.
-    pub fn of(memory: Memory, runtime: u64, minor: u8) -> Option<Self> {
+    pub fn of(memory: ProcessMemory, runtime: u64, minor: u8) -> Option<Self> {
         match minor {
             9 => Some(Self {
                 minor,
@@ -173,7 +173,7 @@ impl Layout {
                 memory,
                 runtime,
                 (minor, 3),
-                Told {
+                DebugOffsets {
                     thread: 168,
                     frame: 232,
                     code: 280,
@@ -184,7 +184,7 @@ impl Layout {
                 memory,
                 runtime,
                 (minor, 3),
-                Told {
+                DebugOffsets {
                     thread: 192,
                     frame: 256,
                     code: 320,
@@ -196,7 +196,12 @@ impl Layout {
     }
 
     /// As the interpreter says it. `first_of_c`: the first owner of a frame that is no function's.
-    fn told(memory: Memory, runtime: u64, (minor, first_of_c): (u8, u8), at: Told) -> Option<Self> {
+    fn told(
+        memory: ProcessMemory,
+        runtime: u64,
+        (minor, first_of_c): (u8, u8),
+        at: DebugOffsets,
+    ) -> Option<Self> {
         if memory.array(runtime)? != COOKIE {
             return None;
         }

@@ -5,7 +5,7 @@
 
 use std::os::fd::AsFd;
 
-use garonne_sites::Resolver;
+use garonne_sites::SymbolResolver;
 use garonne_sync::shm::MapAccess;
 
 use super::{Agent, RegisteredProcess, WorldState};
@@ -47,7 +47,7 @@ impl Agent<'_> {
         let objects = self.program_map_of(rank).objects;
         let named = calls.iter().take(CALLS_SHOWN).map(|(site, call)| {
             let name = call.and_then(|call| call_names::name(call.into()));
-            let place = Resolver::default().describe(member.pid as u32, &objects, *site);
+            let place = SymbolResolver::default().describe(member.pid as u32, &objects, *site);
             format!("{} at {place}", name.unwrap_or(QUICK))
         });
         let mut named: Vec<String> = named.collect();

@@ -10,9 +10,9 @@ use crate::join::{HostOffer, ToJoiner};
 use crate::query::{OutputFormat, RemoteCommand};
 use crate::snapshot;
 use garonne_rails::tcp::VERSIONS;
-use garonne_trace::event::{Background, Message, Seen, What};
+use garonne_trace::event::{EventKind, MessageId, ProgressMode, TraceEvent};
 use garonne_trace::event_stream;
-use garonne_trace::record::Side as Which;
+use garonne_trace::record::OperationKind as Which;
 use std::collections::BTreeSet;
 
 /// Versions, and what their messages sum up to. A row stays as it is once a build with it was given
@@ -96,18 +96,18 @@ fn is_a_report(report: &AgentReport) -> bool {
 /// Returns a frame of records with each kind of event once.
 fn frame() -> Vec<u8> {
     let (call, site) = ("MPI_Isend".into(), "halo.c:58".into());
-    let message = Some(Message {
+    let message = Some(MessageId {
         context: 2,
         from: 0,
         to: 1,
         sequence: 5,
     });
-    let done = |message| What::Done {
+    let done = |message| EventKind::Done {
         operation: 9,
         message,
         bytes: 4,
     };
-    let start = |side| What::Start {
+    let start = |side| EventKind::Start {
         operation: 1 << 63 | 9,
         side,
         call: std::sync::Arc::clone(&call),
@@ -118,47 +118,47 @@ fn frame() -> Vec<u8> {
         bytes: 1 << 40,
     };
     let mut all = vec![
-        What::Enter {
+        EventKind::Enter {
             call: std::sync::Arc::clone(&call),
             site: std::sync::Arc::clone(&site),
         },
-        What::Leave {
+        EventKind::Leave {
             call: std::sync::Arc::clone(&call),
         },
-        What::Work {
+        EventKind::Work {
             operation: 9,
             peer: None,
             since_ns: 12,
             bytes: 4,
         },
-        What::Run {
+        EventKind::Run {
             since_ns: 12,
             finished: true,
         },
         done(message),
         done(None),
-        What::TurnBegin,
-        What::TurnEnd,
-        What::SleepBegin,
-        What::SleepEnd,
-        What::Collective {
+        EventKind::TurnBegin,
+        EventKind::TurnEnd,
+        EventKind::SleepBegin,
+        EventKind::SleepEnd,
+        EventKind::Collective {
             name: "MPI_Ibcast #3".into(),
         },
-        What::Lost(77),
+        EventKind::Lost(77),
     ];
     all.extend([Which::Send, Which::Receive, Which::Collective].map(start));
     all.extend(
         [
-            Background::Unknown,
-            Background::On,
-            Background::Off,
-            Background::Refused,
+            ProgressMode::Unknown,
+            ProgressMode::On,
+            ProgressMode::Off,
+            ProgressMode::Refused,
         ]
-        .map(What::State),
+        .map(EventKind::State),
     );
-    let mut writer = event_stream::Writer::default();
+    let mut writer = event_stream::EventWriter::default();
     for (what, rank) in all.into_iter().zip(0..) {
-        writer.see(&Seen {
+        writer.see(&TraceEvent {
             rank,
             thread: 7,
             cpu: 3,

@@ -16,7 +16,7 @@ use garonne_engine::observe::events::{self, Awaited, Sent, Waiting};
 use garonne_progress::environment::{
     CommunicatorInfo, Environment, GroupMembers, PossibleSenders, ProgressThreadEvent, SpinBudget,
 };
-use garonne_trace::record::Kind;
+use garonne_trace::record::RecordKind;
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl RankEnvironment {
         self.shown.as_ref().map(|shown| &*shown.client)
     }
 
-    fn record(&self, kind: Kind) {
+    fn record(&self, kind: RecordKind) {
         if let Some(tracer) = &self.tracer {
             tracer.note(kind);
         }
@@ -159,16 +159,16 @@ impl Environment for RankEnvironment {
                 card.set_async_progress(AsyncProgressState::Refused(errno))
             }
             ProgressThreadEvent::Worked => card.count_helper_turn(),
-            ProgressThreadEvent::Called => self.record(Kind::TurnBegin),
-            ProgressThreadEvent::Leaves => self.record(Kind::TurnEnd),
+            ProgressThreadEvent::Called => self.record(RecordKind::TurnBegin),
+            ProgressThreadEvent::Leaves => self.record(RecordKind::TurnEnd),
         }
     }
 
     fn sleeps(&self, asleep: bool) {
         self.record(if asleep {
-            Kind::SleepBegin
+            RecordKind::SleepBegin
         } else {
-            Kind::SleepEnd
+            RecordKind::SleepEnd
         });
     }
 

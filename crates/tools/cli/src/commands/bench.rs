@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// Arguments are the benchmark's own.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct BenchArgs {
     /// See `garonne bench --help`; parts with their own help: `overlap`, `collectives --overlap`,
     /// `threads`, `oversubscribed`, `flows`, `ways`, `tasks`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -20,7 +20,7 @@ pub struct Args {
 
 /// Becomes the benchmark; returns only if that fails. What times the library's own parts is here,
 /// and needs no Python.
-pub fn run(mut args: Args) -> i32 {
+pub fn run(mut args: BenchArgs) -> i32 {
     if args.words.first().is_some_and(|word| word == "tasks") {
         args.words[0] = OsString::from("garonne bench tasks");
         return super::bench_tasks::run(args.words);

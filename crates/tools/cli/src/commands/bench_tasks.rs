@@ -23,7 +23,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use crate::progress_bar::Progress;
+use crate::progress_bar::ProgressBar;
 
 /// Samples, and tasks in one: beyond what anybody waits for, and each sample is kept.
 const COUNT_MAX: i64 = 1_000_000;
@@ -33,7 +33,7 @@ const COUNT_MAX: i64 = 1_000_000;
     name = "garonne bench tasks",
     about = "What a task costs in each queue of this machine"
 )]
-struct Args {
+struct BenchTasksArgs {
     /// Print the data as JSON
     #[arg(long)]
     json: bool,
@@ -47,7 +47,7 @@ struct Args {
 
 /// A queue's price.
 #[derive(Debug, Serialize)]
-struct Row {
+struct QueueCost {
     queue: String,
     cpus: String,
     cores: usize,
@@ -64,23 +64,23 @@ struct Row {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct BenchReport {
     machine: String,
-    rows: Vec<Row>,
+    rows: Vec<QueueCost>,
     /// The machine's queue with only so many cores polling.
-    growth: Vec<Growth>,
+    growth: Vec<PollerScaling>,
 }
 
-/// What the machine's queue costs with fewer cores polling: medians, as in [`Row`].
+/// What the machine's queue costs with fewer cores polling: medians, as in [`QueueCost`].
 #[derive(Debug, Serialize)]
-struct Growth {
+struct PollerScaling {
     cores: usize,
     median_ns: f64,
     handed_over_ns: Option<f64>,
 }
 
 pub fn run(words: Vec<OsString>) -> i32 {
-    let args = match Args::try_parse_from(words) {
+    let args = match BenchTasksArgs::try_parse_from(words) {
         Ok(args) => args,
         Err(error) => {
             let _ = error.print();
@@ -97,24 +97,24 @@ pub fn run(words: Vec<OsString>) -> i32 {
     }
 }
 
-fn measure(args: &Args) -> Result<Report, Error> {
+fn measure(args: &BenchTasksArgs) -> Result<BenchReport, Error> {
     let tree = Tree::discover();
-    let mut report = Report {
+    let mut report = BenchReport {
         machine: describe(&tree),
         rows: Vec::new(),
         growth: Vec::new(),
     };
-    let mut progress = Progress::new(tree.areas().len() + cores_polling(tree.cores()).count());
+    let mut progress = ProgressBar::new(tree.areas().len() + cores_polling(tree.cores()).count());
     for area in 0..tree.areas().len() {
         progress.step("queues of the machine");
         report
             .rows
-            .push(Bench::new(&tree, args, tree.cores())?.row(area)?);
+            .push(PollerBench::new(&tree, args, tree.cores())?.row(area)?);
     }
     for polling in cores_polling(tree.cores()) {
         progress.step("cores that poll");
-        let row = Bench::new(&tree, args, polling)?.row(tree.root())?;
-        report.growth.push(Growth {
+        let row = PollerBench::new(&tree, args, polling)?.row(tree.root())?;
+        report.growth.push(PollerScaling {
             cores: polling,
             median_ns: row.median_ns,
             handed_over_ns: row.handed_over_ns,
@@ -146,16 +146,16 @@ fn describe(tree: &Tree) -> String {
 }
 
 /// Pollers on the first cores of the machine, and what they are told.
-struct Bench<'a> {
+struct PollerBench<'a> {
     tree: &'a Tree,
-    args: &'a Args,
+    args: &'a BenchTasksArgs,
     polling: usize,
     tasks: Tasks,
 }
 
 /// Whether the submitter runs tasks while it waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Submitter {
+enum SubmitterMode {
     Polls,
     Watches,
 }
@@ -165,15 +165,15 @@ const ROWS: u32 = 2;
 
 /// What was measured with one queue.
 #[derive(Debug, Default)]
-struct Samples {
+struct QueueSamples {
     /// Nanoseconds per task of each sample.
     ns: Vec<f64>,
     /// Tasks of these samples run by each core.
     ran: Vec<u64>,
 }
 
-impl<'a> Bench<'a> {
-    fn new(tree: &'a Tree, args: &'a Args, polling: usize) -> Result<Self, Error> {
+impl<'a> PollerBench<'a> {
+    fn new(tree: &'a Tree, args: &'a BenchTasksArgs, polling: usize) -> Result<Self, Error> {
         let tasks = Tasks::new(TaskSettings {
             tree: tree.clone(),
             // The pollers are all the hands there are.
@@ -189,7 +189,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn row(&self, area: usize) -> Result<Row, Error> {
+    fn row(&self, area: usize) -> Result<QueueCost, Error> {
         let cpus = &self.tree.areas()[area].cpus;
         let kinds: Vec<String> = self.tree.areas()[area]
             .kinds
@@ -208,15 +208,15 @@ impl<'a> Bench<'a> {
         // A queue of the first core alone has nobody to hand over to, one that nobody else polls
         // cannot be watched.
         let mut own = if polled.is_empty() {
-            Samples::default()
+            QueueSamples::default()
         } else {
-            self.samples(area, Submitter::Polls)?
+            self.samples(area, SubmitterMode::Polls)?
         };
         let mut handed = match elsewhere {
-            Some(_) => self.samples(area, Submitter::Watches)?,
-            None => Samples::default(),
+            Some(_) => self.samples(area, SubmitterMode::Watches)?,
+            None => QueueSamples::default(),
         };
-        Ok(Row {
+        Ok(QueueCost {
             queue: kinds.join("+"),
             cpus: cpus.to_string(),
             cores: cores.len(),
@@ -229,7 +229,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Takes as many as wanted, after one to warm up, which is not among them.
-    fn samples(&self, area: usize, submitter: Submitter) -> Result<Samples, Error> {
+    fn samples(&self, area: usize, submitter: SubmitterMode) -> Result<QueueSamples, Error> {
         let how = TaskOptions::at(Place::Cpus(self.tree.areas()[area].cpus.clone()));
         let manner = self.tasks.manner(&how)?;
         // Rows that are over, and where all meet before and after each.
@@ -274,7 +274,7 @@ impl<'a> Bench<'a> {
                 let ns = row(self.args.samples);
                 let after = self.tasks.settled();
                 warm?;
-                Ok(Samples {
+                Ok(QueueSamples {
                     ns: ns?,
                     ran: after
                         .iter()
@@ -292,7 +292,7 @@ impl<'a> Bench<'a> {
     fn sample(
         &self,
         manner: garonne_progress::tasks::ResolvedOptions,
-        submitter: Submitter,
+        submitter: SubmitterMode,
         poller: &mut garonne_progress::tasks::Poller<'_>,
     ) -> Result<f64, Error> {
         let begun = Instant::now();
@@ -303,7 +303,7 @@ impl<'a> Bench<'a> {
             );
             self.tasks.submit(task.as_ref())?;
             while task.life() == TaskState::Pending {
-                if submitter == Submitter::Polls {
+                if submitter == SubmitterMode::Polls {
                     poller.turn();
                 } else {
                     std::hint::spin_loop();
@@ -362,7 +362,7 @@ fn quantile(values: &mut [f64], parts: usize) -> f64 {
     values.get(values.len() / parts).copied().unwrap_or(0.0)
 }
 
-fn print(report: &Report) -> i32 {
+fn print(report: &BenchReport) -> i32 {
     let ns = |value: f64| format!("{value:.0}");
     let maybe = |value: Option<f64>| value.map_or(String::from("-"), ns);
     outln!(
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn every_queue_of_this_machine_is_measured_and_every_task_is_counted() {
-        let args = Args {
+        let args = BenchTasksArgs {
             json: false,
             samples: 2,
             tasks: 5,
@@ -449,13 +449,15 @@ mod tests {
     fn no_samples_or_no_tasks_are_refused_and_not_measured() {
         for option in ["--samples", "--tasks"] {
             for wrong in ["0", "-1", "1000001", "some"] {
-                let error =
-                    Args::try_parse_from(["garonne bench tasks", &format!("{option}={wrong}")])
-                        .expect_err(wrong);
+                let error = BenchTasksArgs::try_parse_from([
+                    "garonne bench tasks",
+                    &format!("{option}={wrong}"),
+                ])
+                .expect_err(wrong);
                 assert_eq!(error.exit_code(), 2);
                 assert!(error.to_string().contains(option), "{error}");
             }
-            assert!(Args::try_parse_from(["garonne bench tasks", option, "1"]).is_ok());
+            assert!(BenchTasksArgs::try_parse_from(["garonne bench tasks", option, "1"]).is_ok());
         }
     }
 

@@ -13,7 +13,7 @@ use garonne_topology::{Machine, quota};
 use serde::Serialize;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -31,7 +31,7 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Verdict {
+enum CheckStatus {
     Good,
     Degraded,
     Broken,
@@ -39,9 +39,9 @@ enum Verdict {
 
 /// One finding.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct CheckResult {
     what: &'static str,
-    verdict: Verdict,
+    verdict: CheckStatus,
     found: String,
     /// What it costs and how to mend it; empty if good.
     advice: String,
@@ -49,11 +49,11 @@ struct Finding {
 
 fn finding(
     what: &'static str,
-    verdict: Verdict,
+    verdict: CheckStatus,
     found: impl Into<String>,
     advice: impl Into<String>,
-) -> Finding {
-    Finding {
+) -> CheckResult {
+    CheckResult {
         what,
         verdict,
         found: found.into(),
@@ -61,7 +61,7 @@ fn finding(
     }
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &DoctorArgs) -> i32 {
     if let Some(pid) = args.read_memory_of {
         return capabilities::single_copy_from(pid)
             .map_or_else(|error| error.raw_os_error().unwrap_or(1), |()| 0);
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> i32 {
     ];
     let broken = findings
         .iter()
-        .any(|finding| finding.verdict == Verdict::Broken);
+        .any(|finding| finding.verdict == CheckStatus::Broken);
     if args.json {
         super::print_json(&findings);
     } else {
@@ -106,37 +106,37 @@ pub fn run(args: &Args) -> i32 {
     broken.into()
 }
 
-fn print(findings: &[Finding]) {
+fn print(findings: &[CheckResult]) {
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::NOTHING);
     for finding in findings {
         let verdict = match finding.verdict {
-            Verdict::Good => "ok",
-            Verdict::Degraded => "degraded",
-            Verdict::Broken => "BROKEN",
+            CheckStatus::Good => "ok",
+            CheckStatus::Degraded => "degraded",
+            CheckStatus::Broken => "BROKEN",
         };
         table.add_row([verdict, finding.what, &finding.found]);
     }
     outln!("{}", table.trim_fmt());
     for finding in findings
         .iter()
-        .filter(|finding| finding.verdict != Verdict::Good)
+        .filter(|finding| finding.verdict != CheckStatus::Good)
     {
         outln!("\n{}: {}", finding.what, finding.advice);
     }
 }
 
-fn shared_memory() -> Finding {
+fn shared_memory() -> CheckResult {
     match capabilities::shared_memory() {
         Ok(()) => finding(
             "shared memory",
-            Verdict::Good,
+            CheckStatus::Good,
             "sealed memory files; /dev/shm is not used",
             "",
         ),
         Err(error) => finding(
             "shared memory",
-            Verdict::Broken,
+            CheckStatus::Broken,
             error.to_string(),
             "Ranks cannot talk to each other. The kernel or the container's system-call filter refuses memfd_create.",
         ),
@@ -153,7 +153,7 @@ const LAUNCHERS: [(&str, &str); 5] = [
 ];
 
 /// What could start programs here beside `garonne run`. None is needed.
-fn launchers() -> Finding {
+fn launchers() -> CheckResult {
     let there = multi_host::is_in_path;
     let found: Vec<String> = LAUNCHERS
         .iter()
@@ -171,35 +171,35 @@ fn launchers() -> Finding {
         Ok(job) => format!("{found}; this is Slurm's job {job}, whose hosts `garonne run` uses"),
         Err(_) => found,
     };
-    finding("launchers", Verdict::Good, found, "")
+    finding("launchers", CheckStatus::Good, found, "")
 }
 
-fn pidfd() -> Finding {
+fn pidfd() -> CheckResult {
     match capabilities::pidfd() {
-        Ok(()) => finding("watching processes", Verdict::Good, "pidfd", ""),
+        Ok(()) => finding("watching processes", CheckStatus::Good, "pidfd", ""),
         Err(error) => finding(
             "watching processes",
-            Verdict::Degraded,
+            CheckStatus::Degraded,
             format!("no pidfd: {error}"),
             "The end of a rank behind a wrapper is noticed when its socket closes, later if it has forked. Linux 5.3 has pidfd.",
         ),
     }
 }
 
-fn proc_mounted() -> Finding {
+fn proc_mounted() -> CheckResult {
     match std::fs::read_to_string("/proc/self/task/self/children").or_else(|_| {
         let me = std::process::id();
         std::fs::read_to_string(format!("/proc/{me}/task/{me}/children"))
     }) {
         Ok(_) => finding(
             "/proc",
-            Verdict::Good,
+            CheckStatus::Good,
             "mounted, with lists of children",
             "",
         ),
         Err(error) => finding(
             "/proc",
-            Verdict::Broken,
+            CheckStatus::Broken,
             error.to_string(),
             "Jobs cannot make lifelines nor find what ranks leave behind. Mount /proc in the container.",
         ),
@@ -229,13 +229,13 @@ fn read_a_sibling() -> std::io::Result<std::process::ExitStatus> {
     status
 }
 
-fn single_copy() -> Finding {
+fn single_copy() -> CheckResult {
     const WHAT: &str = "single copy";
     let tried = read_a_sibling();
     match tried.map(|status| status.code()) {
         Ok(Some(0)) => finding(
             WHAT,
-            Verdict::Good,
+            CheckStatus::Good,
             "process_vm_readv works between siblings",
             "",
         ),
@@ -254,21 +254,21 @@ fn single_copy() -> Finding {
             );
             finding(
                 WHAT,
-                Verdict::Degraded,
+                CheckStatus::Degraded,
                 format!("process_vm_readv: {error}"),
                 advice,
             )
         }
         Err(error) => finding(
             WHAT,
-            Verdict::Degraded,
+            CheckStatus::Degraded,
             format!("not tried: {error}"),
             "The probe could not start its processes.",
         ),
     }
 }
 
-fn cores() -> Finding {
+fn cores() -> CheckResult {
     let machine = Machine::discover();
     let (cores, threads) = (machine.cores().len(), machine.pus.len());
     let found = format!(
@@ -276,7 +276,7 @@ fn cores() -> Finding {
         machine.cpus()
     );
     match quota::cpu_milli().filter(|&quota| (quota as usize) < threads * 1000) {
-        None => finding("cores", Verdict::Good, found, ""),
+        None => finding("cores", CheckStatus::Good, found, ""),
         Some(quota) => {
             let cores = f64::from(quota) / 1000.0;
             let advice = format!(
@@ -284,7 +284,7 @@ fn cores() -> Finding {
             );
             finding(
                 "cores",
-                Verdict::Degraded,
+                CheckStatus::Degraded,
                 format!("{found}, quota {cores}"),
                 advice,
             )
@@ -292,25 +292,25 @@ fn cores() -> Finding {
     }
 }
 
-fn taken() -> Finding {
+fn taken() -> CheckResult {
     let taken = cpu_claims::claimed(None);
     match taken.is_empty() {
         true => finding(
             "other jobs",
-            Verdict::Good,
+            CheckStatus::Good,
             "none is bound to cores here",
             "",
         ),
         false => finding(
             "other jobs",
-            Verdict::Degraded,
+            CheckStatus::Degraded,
             format!("bound to CPU {taken}"),
             "A job that does not fit on the other cores is not bound, and shares them.",
         ),
     }
 }
 
-fn descriptors() -> Finding {
+fn descriptors() -> CheckResult {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
         .maximum
         .unwrap_or(u64::MAX);
@@ -321,40 +321,45 @@ fn descriptors() -> Finding {
         format!("{limit} open files: up to {ranks} ranks")
     };
     match ranks {
-        64.. => finding("open files", Verdict::Good, found, ""),
+        64.. => finding("open files", CheckStatus::Good, found, ""),
         _ => finding(
             "open files",
-            Verdict::Degraded,
+            CheckStatus::Degraded,
             found,
             "A job of more ranks does not start. Raise the hard limit (ulimit -Hn).",
         ),
     }
 }
 
-fn processes() -> Finding {
+fn processes() -> CheckResult {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nproc).maximum;
     match limit {
         Some(limit) if limit < 256 => finding(
             "processes",
-            Verdict::Degraded,
+            CheckStatus::Degraded,
             format!("at most {limit}"),
             "Jobs with many ranks do not start. Raise `ulimit -u`.",
         ),
-        Some(limit) => finding("processes", Verdict::Good, format!("at most {limit}"), ""),
-        None => finding("processes", Verdict::Good, "no limit", ""),
+        Some(limit) => finding(
+            "processes",
+            CheckStatus::Good,
+            format!("at most {limit}"),
+            "",
+        ),
+        None => finding("processes", CheckStatus::Good, "no limit", ""),
     }
 }
 
 /// The MPI library that belongs to this command, where `./x install` puts it.
-fn library() -> Finding {
+fn library() -> CheckResult {
     let lib = std::env::current_exe()
         .ok()
         .and_then(|exe| Some(exe.parent()?.parent()?.join("lib/libmpi_abi.so.1")));
     match lib.filter(|lib| lib.exists()) {
-        Some(lib) => finding("library", Verdict::Good, lib.display().to_string(), ""),
+        Some(lib) => finding("library", CheckStatus::Good, lib.display().to_string(), ""),
         None => finding(
             "library",
-            Verdict::Degraded,
+            CheckStatus::Degraded,
             "libmpi_abi.so.1 is not beside this command",
             "Programs need it to run under Garonne; `./x install --prefix P` puts both in place.",
         ),

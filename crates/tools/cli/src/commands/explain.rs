@@ -5,7 +5,7 @@ use garonne_node::codes::{self, ErrorCode};
 use serde_json::json;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ExplainArgs {
     /// The code, as in `error[G0107]`; without it, all codes are listed
     #[arg(add = ArgValueCandidates::new(candidates))]
     code: Option<String>,
@@ -22,7 +22,7 @@ fn candidates() -> Vec<CompletionCandidate> {
         .collect()
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &ExplainArgs) -> i32 {
     match &args.code {
         None if args.json => {
             super::print_json(&codes::CODES.iter().map(as_json).collect::<Vec<_>>())

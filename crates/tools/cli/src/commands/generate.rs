@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 
 use super::{COMPLETED, asks, whole};
-use crate::run::clap_command::Foreign;
+use crate::run::clap_command::ForeignOptions;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct GenerateArgs {
     /// The directory
     #[arg(value_hint = ValueHint::DirPath)]
     directory: PathBuf,
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &GenerateArgs) -> i32 {
     match write(&args.directory) {
         Ok(()) => 0,
         Err(error) => super::fail(&format!(
@@ -58,7 +58,7 @@ fn at_first_use(command: &str) -> String {
 /// of `run`.
 fn manual_pages(directory: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    let command = whole(Foreign::Told).disable_help_subcommand(true);
+    let command = whole(ForeignOptions::Told).disable_help_subcommand(true);
     clap_mangen::generate_to(command, directory)?;
     for name in &COMPLETED[1..] {
         std::fs::write(

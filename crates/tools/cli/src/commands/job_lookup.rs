@@ -15,40 +15,40 @@ use garonne_node::trusted_peer;
 
 /// A job as it is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum JobSelector {
     /// By the process id of its launcher, on this host.
     Launcher(u32),
     /// By its name, or the beginning of that.
     Name(String),
 }
 
-impl std::str::FromStr for Wanted {
+impl std::str::FromStr for JobSelector {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse() {
-            Ok(pid) => Ok(Wanted::Launcher(pid)),
+            Ok(pid) => Ok(JobSelector::Launcher(pid)),
             Err(_) if text.is_empty() => Err("a job is named as 'garonne ps' shows it".into()),
-            Err(_) => Ok(Wanted::Name(text.to_owned())),
+            Err(_) => Ok(JobSelector::Name(text.to_owned())),
         }
     }
 }
 
-impl std::fmt::Display for Wanted {
+impl std::fmt::Display for JobSelector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Wanted::Launcher(pid) => write!(f, "{pid}"),
-            Wanted::Name(name) => write!(f, "{name}"),
+            JobSelector::Launcher(pid) => write!(f, "{pid}"),
+            JobSelector::Name(name) => write!(f, "{name}"),
         }
     }
 }
 
-impl Wanted {
+impl JobSelector {
     /// Whether a job of this name and launcher is meant, as it stands.
     fn is(&self, (name, launcher): (&str, u32)) -> bool {
         match self {
-            Wanted::Launcher(pid) => *pid == launcher,
-            Wanted::Name(wanted) => wanted == name,
+            JobSelector::Launcher(pid) => *pid == launcher,
+            JobSelector::Name(wanted) => wanted == name,
         }
     }
 
@@ -56,8 +56,8 @@ impl Wanted {
     /// names that begin so.
     fn among<T>(&self, jobs: Vec<T>, of: impl Fn(&T) -> (&str, u32)) -> Vec<T> {
         let begins = |(name, _): (&str, u32)| match self {
-            Wanted::Name(wanted) => name.starts_with(wanted.as_str()),
-            Wanted::Launcher(_) => false,
+            JobSelector::Name(wanted) => name.starts_with(wanted.as_str()),
+            JobSelector::Launcher(_) => false,
         };
         let exact = jobs.iter().any(|job| self.is(of(job)));
         let is_meant = |job: &T| {
@@ -73,7 +73,7 @@ impl Wanted {
 
 /// The jobs of this user that have an agent on this host.
 #[derive(Debug, Default)]
-pub struct Running {
+pub struct RunningJobs {
     /// Those that answer, each once, oldest first.
     pub visits: Vec<QueryClient>,
     /// Launchers of those that do not.
@@ -87,12 +87,12 @@ const ASKED_AT_ONCE: usize = 64;
 const ASKING: Duration = Duration::from_secs(4);
 
 /// Asks all of them; those first whose launcher is a process of this user.
-pub fn running() -> Running {
+pub fn running() -> RunningJobs {
     let own = rustix::process::geteuid().as_raw();
     let mut jobs = agent_discovery::jobs();
     jobs.sort_by_key(|name| name.launcher().and_then(trusted_peer::owner) != Some(own));
     let until = Instant::now() + ASKING;
-    let mut running = Running::default();
+    let mut running = RunningJobs::default();
     for some in jobs.chunks(ASKED_AT_ONCE) {
         if Instant::now() > until {
             break;
@@ -134,18 +134,18 @@ fn once_each<T>(all: &mut Vec<T>, job: impl Fn(&T) -> Option<&str>) {
 
 /// The job whose launcher has this process id. Errors are a line for the user.
 pub fn named(pid: u32) -> Result<QueryClient, String> {
-    choose(Some(&Wanted::Launcher(pid)), "")
+    choose(Some(&JobSelector::Launcher(pid)), "")
 }
 
 /// The job named on the command line, or the only one. `line`: how this command names one, with JOB
 /// in its place. Errors are for the user, with the jobs there are.
-pub fn choose(wanted: Option<&Wanted>, line: &str) -> Result<QueryClient, String> {
-    if let Some(Wanted::Launcher(pid)) = wanted
+pub fn choose(wanted: Option<&JobSelector>, line: &str) -> Result<QueryClient, String> {
+    if let Some(JobSelector::Launcher(pid)) = wanted
         && let Some(visit) = of_launcher(*pid)
     {
         return Ok(visit);
     }
-    let Running { visits, silent } = running();
+    let RunningJobs { visits, silent } = running();
     let list = listed(&visits);
     let meant = match wanted {
         None => visits,
@@ -304,7 +304,7 @@ mod tests {
             ("heat-d", 4),
             ("heat-d", 5),
         ];
-        let wanted: Wanted = word.parse().unwrap();
+        let wanted: JobSelector = word.parse().unwrap();
         let meant = wanted.among(jobs, |(name, launcher)| (*name, *launcher));
         meant.into_iter().map(|(_, launcher)| launcher).collect()
     }
@@ -319,6 +319,6 @@ mod tests {
         assert_eq!(meant("heat-"), [1, 4, 5]);
         assert_eq!(meant("heat-d"), [4, 5]);
         assert!(meant("solver").is_empty() && meant("7").is_empty());
-        assert!("".parse::<Wanted>().is_err());
+        assert!("".parse::<JobSelector>().is_err());
     }
 }

@@ -24,7 +24,7 @@ On each of the two others:         garonne join KEY
 Ranks run here in this directory and with this environment; what they write is printed where the job was started. This command ends with the job, and with its \
 exit code; it needs to be able to call that host, not to be called. Keep the key from others as you would a password: who has it can take part. It admits \
 to this one job, and to nothing once the job has begun.")]
-pub struct Args {
+pub struct JoinArgs {
     /// The key that `garonne run --join-key` has printed; `-`: read it from standard input
     /// [default: read it from the file that GARONNE_JOIN_KEY names]
     key: Option<String>,
@@ -36,7 +36,7 @@ pub struct Args {
     name: Option<String>,
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &JoinArgs) -> i32 {
     let text = match key_text(args) {
         Ok(text) => text,
         Err(text) => {
@@ -88,7 +88,7 @@ fn own_name() -> String {
 }
 
 /// The key as it is given, wherever that is.
-fn key_text(args: &Args) -> Result<String, String> {
+fn key_text(args: &JoinArgs) -> Result<String, String> {
     match args.key.as_deref() {
         Some("-") => {
             let mut line = String::new();
@@ -137,7 +137,7 @@ fn warn_if_open(path: &Path) {
 /// Starts this program anew with the key on its standard input, since every user of a machine sees
 /// the arguments of its processes. Returns if that does not work: the key is valid for one job, and
 /// for a short time.
-fn hide(args: &Args, key: &str) {
+fn hide(args: &JoinArgs, key: &str) {
     let Ok((reader, mut writer)) = std::io::pipe() else {
         return;
     };

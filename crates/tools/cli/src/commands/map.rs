@@ -17,17 +17,17 @@ use hwlocality::object::TopologyObject;
 use serde_json::{Value, json};
 
 use super::job_lookup::{self, RankSnapshot};
-use super::topology_svg::{Area, Look, bytes, picture};
+use super::topology_svg::{BoxFill, TopologyBox, bytes, picture};
 use super::{fail, remote_command, trace};
 use crate::job_page;
 use crate::overwrite_check;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct MapArgs {
     /// A job, by its name or its launcher's process id (garonne ps): shows its ranks; not needed if
     /// one job runs
     #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
-    job: Option<job_lookup::Wanted>,
+    job: Option<job_lookup::JobSelector>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -43,11 +43,11 @@ pub struct Args {
     time: Duration,
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &MapArgs) -> i32 {
     go(args).unwrap_or_else(|text| fail(&text))
 }
 
-fn go(args: &Args) -> Result<i32, String> {
+fn go(args: &MapArgs) -> Result<i32, String> {
     if let Some(path) = &args.html {
         overwrite_check::check(path, job_page::beginning())?;
         let visit = job_lookup::choose(args.job.as_ref(), "garonne map --html FILE JOB")?;
@@ -62,7 +62,7 @@ fn go(args: &Args) -> Result<i32, String> {
         None => only(),
         Some(_) => Some(job_lookup::choose(args.job.as_ref(), "garonne map JOB")?),
     };
-    let view = View::new(visit.as_ref(), &topology);
+    let view = MapView::new(visit.as_ref(), &topology);
     match visit.filter(|visit| visit.hosts.len() > 1) {
         None => show_one(args, &view, &topology),
         Some(visit) => show_all(args, &view, &topology, &visit),
@@ -88,7 +88,7 @@ fn machine_of_this_host() -> Result<Topology, String> {
 }
 
 /// This machine, with ranks or without.
-fn show_one(args: &Args, view: &View, topology: &Topology) -> Result<i32, String> {
+fn show_one(args: &MapArgs, view: &MapView, topology: &Topology) -> Result<i32, String> {
     let root = topology.root_object();
     match &args.svg {
         Some(path) => save(path, &drawn(&view.whole(root))),
@@ -102,8 +102,8 @@ fn show_one(args: &Args, view: &View, topology: &Topology) -> Result<i32, String
 
 /// The machines of all hosts that have ranks of the job, as each of them tells.
 fn show_all(
-    args: &Args,
-    view: &View,
+    args: &MapArgs,
+    view: &MapView,
     topology: &Topology,
     visit: &QueryClient,
 ) -> Result<i32, String> {
@@ -146,18 +146,18 @@ fn show_all(
                 Some(why) => format!("host {}: {why}", host["host"].as_str().unwrap_or_default()),
                 None => format!("host {}", host["host"].as_str().unwrap_or_default()),
             };
-            let parts = hosts.iter().map(|host| Area {
+            let parts = hosts.iter().map(|host| TopologyBox {
                 label: title(host),
                 parts: match host["why"].is_null() {
                     true => vec![drawn(host)],
                     false => Vec::new(),
                 },
-                ..Area::default()
+                ..TopologyBox::default()
             });
-            let all = Area {
+            let all = TopologyBox {
                 label: format!("job {}", visit.job_name),
                 parts: parts.collect(),
-                ..Area::default()
+                ..TopologyBox::default()
             };
             save(path, &all)
         }
@@ -176,7 +176,7 @@ pub fn say_for_agent(visit: &QueryClient, as_json: bool) -> i32 {
         Ok(topology) => topology,
         Err(text) => return fail(&text),
     };
-    let view = View::new(Some(visit), &topology);
+    let view = MapView::new(Some(visit), &topology);
     match as_json {
         true => super::print_json(&view.whole(topology.root_object())),
         false => {
@@ -186,14 +186,14 @@ pub fn say_for_agent(visit: &QueryClient, as_json: bool) -> i32 {
     }
 }
 
-fn save(path: &Path, area: &Area) -> Result<i32, String> {
+fn save(path: &Path, area: &TopologyBox) -> Result<i32, String> {
     overwrite_check::check(path, b"<svg")?;
     svg::save(path, &picture(area))
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     Ok(0)
 }
 
-struct View {
+struct MapView {
     ranks: Vec<RankSnapshot>,
     allowed: Option<garonne_topology::CpuSet>,
 }
@@ -218,7 +218,7 @@ fn label(object: &TopologyObject) -> String {
     }
 }
 
-impl View {
+impl MapView {
     fn new(visit: Option<&QueryClient>, topology: &Topology) -> Self {
         Self {
             ranks: visit.map_or(Vec::new(), job_lookup::ranks),
@@ -292,9 +292,9 @@ impl View {
     }
 }
 
-/// A machine, as [`View::whole`] tells it, for a drawing; ranks that are bound nowhere stand with
+/// A machine, as [`MapView::whole`] tells it, for a drawing; ranks that are bound nowhere stand with
 /// the machine itself.
-fn drawn(machine: &Value) -> Area {
+fn drawn(machine: &Value) -> TopologyBox {
     let ranks = machine["ranks_here"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
@@ -303,16 +303,16 @@ fn drawn(machine: &Value) -> Area {
     area
 }
 
-fn area(object: &Value, ranks: &[Value]) -> Area {
+fn area(object: &Value, ranks: &[Value]) -> TopologyBox {
     let cpu = &object["cpu"];
     if !cpu.is_null() {
         let lines = lines(ranks, cpu);
         let look = match (object["usable"] == json!(false), lines.is_empty()) {
-            (true, _) => Look::Forbidden,
-            (false, true) => Look::Free,
-            (false, false) => Look::Busy,
+            (true, _) => BoxFill::Forbidden,
+            (false, true) => BoxFill::Free,
+            (false, false) => BoxFill::Busy,
         };
-        return Area {
+        return TopologyBox {
             label: format!("CPU {cpu}"),
             lines,
             look,
@@ -324,11 +324,11 @@ fn area(object: &Value, ranks: &[Value]) -> Area {
     let (boxes, lines): (Vec<_>, Vec<_>) = children
         .iter()
         .map(|child| area(child, ranks))
-        .partition(|part| part.look != Look::Group || !part.parts.is_empty());
-    Area {
+        .partition(|part| part.look != BoxFill::Group || !part.parts.is_empty());
+    TopologyBox {
         label: object["label"].as_str().unwrap_or_default().to_owned(),
         lines: lines.into_iter().map(|part| part.label).collect(),
-        look: Look::Group,
+        look: BoxFill::Group,
         parts: boxes,
     }
 }

@@ -32,7 +32,7 @@ use std::path::PathBuf;
 
 pub use trace::record;
 
-use crate::output::Colour;
+use crate::output::ColorChoice;
 use crate::run::clap_command as run;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -57,7 +57,7 @@ struct Cli {
         hide_possible_values = true,
         hide_default_value = true
     )]
-    color: Colour,
+    color: ColorChoice,
     #[command(subcommand)]
     command: Command,
 }
@@ -72,37 +72,37 @@ enum Command {
         words: Vec<OsString>,
     },
     /// Take part in a job that was started on another host with `garonne run --join-key`
-    Join(join::Args),
+    Join(join::JoinArgs),
     /// What this machine can do, what is degraded and what it costs, how to mend it
-    Doctor(doctor::Args),
+    Doctor(doctor::DoctorArgs),
     /// The jobs that run, on all their hosts; or the ranks of one: garonne ps JOB
-    Ps(ps::Args),
+    Ps(ps::PsArgs),
     /// The machines of a job's hosts, and its ranks on them; without a job this machine
-    Map(map::Args),
+    Map(map::MapArgs),
     /// Live table of a running job
-    Top(top::Args),
+    Top(top::TopArgs),
     /// What each rank of a running job does and waits for
-    Who(who::Args),
+    Who(who::WhoArgs),
     /// How much of each nonblocking operation was hidden behind computation, by call site
-    Overlap(overlap::Args),
+    Overlap(overlap::OverlapArgs),
     /// A timeline of a running job, for Perfetto
-    Trace(trace::Args),
+    Trace(trace::TraceArgs),
     /// Measure what moving bytes costs on this machine, and keep it
-    Tune(tune::Args),
+    Tune(tune::TuneArgs),
     /// How long messages take between two hosts, and which way they go: garonne ping A B
-    Ping(ping::Args),
+    Ping(ping::PingArgs),
     /// The networks that a running job uses between hosts; take one out of use, or back
-    Rail(network::Args),
+    Rail(network::NetworkArgs),
     /// Load a strategy that is a module, ask it thousands of random questions, and say what is
     /// wrong with it
-    Strategy(strategy::Args),
+    Strategy(strategy::StrategyArgs),
     /// Why something is as it is: binding, settings, costs
-    Why(why::Args),
+    Why(why::WhyArgs),
     /// Measure against other MPIs (--against mpich,openmpi), or the task engine alone (tasks)
     #[command(disable_help_flag = true)]
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// The long story of an error code: garonne explain G0107
-    Explain(explain::Args),
+    Explain(explain::ExplainArgs),
     /// Print what makes a shell complete: source <(garonne completions bash)
     Completions {
         /// bash, zsh, fish, elvish or powershell
@@ -113,25 +113,25 @@ enum Command {
     },
     /// Write manual pages and completions into a directory that is to be an installation's share
     #[command(hide = true)]
-    Generate(generate::Args),
+    Generate(generate::GenerateArgs),
 }
 
 /// The commands that shells learn to complete.
 const COMPLETED: [&str; 3] = ["garonne", "mpirun", "mpiexec"];
 
 /// The whole command, with the options of `run` as its table has them.
-fn whole(foreign: run::Foreign) -> clap::Command {
+fn whole(foreign: run::ForeignOptions) -> clap::Command {
     Cli::command().mut_subcommand("run", |_| run::command("run", foreign))
 }
 
 /// Runs the subcommand that `words` (with the program's name) ask for.
 pub fn dispatch(words: Vec<OsString>) -> i32 {
-    let named = Colour::named(&words);
+    let named = ColorChoice::named(&words);
     crate::output::set_colour(named);
     let choice = named.choice();
     let asks_for_help = words.get(1).is_some_and(|word| word == "help");
     let command = if asks_for_help {
-        whole(run::Foreign::Hidden)
+        whole(run::ForeignOptions::Hidden)
     } else {
         Cli::command()
     };
@@ -209,8 +209,8 @@ pub fn complete() {
     }
     let command = || match (in_program, is_launcher) {
         (true, _) => run::arguments(),
-        (false, true) => run::command("mpirun", run::Foreign::Hidden),
-        (false, false) => whole(run::Foreign::Hidden),
+        (false, true) => run::command("mpirun", run::ForeignOptions::Hidden),
+        (false, false) => whole(run::ForeignOptions::Hidden),
     };
     let here = std::env::current_dir().ok();
     let asked = CompleteEnv::with_factory(command)

@@ -17,19 +17,19 @@ use std::ffi::OsString;
 use super::{job_lookup, remote_command};
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct NetworkArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<NetworkAction>,
     /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
     #[arg(long, global = true, add = ArgValueCandidates::new(job_lookup::candidates))]
-    job: Option<job_lookup::Wanted>,
+    job: Option<job_lookup::JobSelector>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum NetworkAction {
     /// Leave a network alone from now on, on all hosts of the job: what is under way there is
     /// finished, or sent again by another
     #[command(visible_alias = "remove")]
@@ -59,18 +59,18 @@ pub fn tip(words: &[OsString], error: &clap::Error) -> Option<String> {
     }
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &NetworkArgs) -> i32 {
     match go(args) {
         Ok(code) => code,
         Err(text) => super::fail(&text),
     }
 }
 
-fn go(args: &Args) -> Result<i32, String> {
+fn go(args: &NetworkArgs) -> Result<i32, String> {
     let what = match &args.what {
         None => String::new(),
-        Some(What::Drain { network }) => format!(" drain {network}"),
-        Some(What::Add { network }) => format!(" add {network}"),
+        Some(NetworkAction::Drain { network }) => format!(" drain {network}"),
+        Some(NetworkAction::Add { network }) => format!(" add {network}"),
     };
     let job = job_lookup::choose(args.job.as_ref(), &format!("garonne rail --job JOB{what}"))?;
     let world = job.world.as_ref();
@@ -91,8 +91,8 @@ fn go(args: &Args) -> Result<i32, String> {
             return remote_command::show(&job, RemoteCommand::Rail, args.json);
         }
         None => return Ok(show(shape, board, args.json)),
-        Some(What::Drain { network }) => (find(network)?, true),
-        Some(What::Add { network }) => (find(network)?, false),
+        Some(NetworkAction::Drain { network }) => (find(network)?, true),
+        Some(NetworkAction::Add { network }) => (find(network)?, false),
     };
     let failed = |error: garonne_node::Error| error.to_string();
     let nobody = format!("no host of the job has an address in {network}");
@@ -139,7 +139,7 @@ fn find(word: &str) -> Result<IpNet, String> {
 }
 
 /// A network and what the ranks of this host have on it.
-struct Row {
+struct NetworkRow {
     network: IpNet,
     interface: String,
     drained: bool,
@@ -189,7 +189,7 @@ fn show_within(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     0
 }
 
-fn rows(shape: &WorldShape, board: &Segment) -> Vec<Row> {
+fn rows(shape: &WorldShape, board: &Segment) -> Vec<NetworkRow> {
     let links = links(shape, board);
     let out_of_use = disabled_networks::read(board);
     let row = |(interface, network): (String, IpNet)| {
@@ -199,7 +199,7 @@ fn rows(shape: &WorldShape, board: &Segment) -> Vec<Row> {
                 .filter(|seen| !seen.stream.is_fabric() && network.contains(&seen.ends.0.ip()))
         };
         let here = || all().filter(|seen| seen.open);
-        Row {
+        NetworkRow {
             network,
             interface,
             drained: disabled_networks::is_within(&out_of_use, &network),
@@ -217,7 +217,7 @@ fn rows(shape: &WorldShape, board: &Segment) -> Vec<Row> {
 pub fn show(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     let rows = rows(shape, board);
     if as_json {
-        let row = |row: &Row| {
+        let row = |row: &NetworkRow| {
             json!({
                 "network": row.network.to_string(), "interface": row.interface, "in_use": !row.drained,
                 "connections": { "packets": row.packets, "bulk": row.bulk }, "mb_brought": row.moved, "mb_per_s": row.rate,

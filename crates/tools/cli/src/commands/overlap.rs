@@ -6,15 +6,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
-use garonne_trace::overlap::Analysis;
+use garonne_trace::overlap::OverlapAnalysis;
 use garonne_trace::timeline_reader;
 
 use super::{job_lookup, trace};
-use crate::recording::overlap_table::Table;
-use crate::recording::{self, Wants};
+use crate::recording::overlap_table::OverlapTable;
+use crate::recording::{self, RecordingOutputs};
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct OverlapArgs {
     /// The job, by its name or its launcher's process id, or a file made by garonne trace; not
     /// needed if one job runs
     #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
@@ -27,7 +27,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &OverlapArgs) -> i32 {
     match table(args) {
         Ok(table) if args.json => super::print_json(&table.json()),
         Ok(table) => {
@@ -41,14 +41,14 @@ pub fn run(args: &Args) -> i32 {
     }
 }
 
-fn table(args: &Args) -> Result<Table, String> {
+fn table(args: &OverlapArgs) -> Result<OverlapTable, String> {
     // A job's name holds no slash; a file's may be one all the same.
     let path = args.job.as_deref().map(Path::new);
     if let Some(path) = path.filter(|path| path.components().count() != 1 || path.is_file()) {
         return of_file(path);
     }
-    let job: Option<job_lookup::Wanted> = args.job.as_deref().map(str::parse).transpose()?;
-    let wants = Wants {
+    let job: Option<job_lookup::JobSelector> = args.job.as_deref().map(str::parse).transpose()?;
+    let wants = RecordingOutputs {
         timeline: None,
         shares: true,
         traffic: false,
@@ -59,7 +59,7 @@ fn table(args: &Args) -> Result<Table, String> {
     outcome.table.ok_or_else(|| "nothing was recorded".into())
 }
 
-fn of_file(path: &Path) -> Result<Table, String> {
+fn of_file(path: &Path) -> Result<OverlapTable, String> {
     let about = |error: String| format!("{}: {error}", path.display());
     let kind = std::fs::metadata(path)
         .map_err(|error| about(error.to_string()))?
@@ -69,7 +69,7 @@ fn of_file(path: &Path) -> Result<Table, String> {
     }
     let text = std::fs::read(path).map_err(|error| about(error.to_string()))?;
     let timeline = timeline_reader::read(&text).map_err(about)?;
-    let mut analysis = Analysis::new(timeline.crowded);
+    let mut analysis = OverlapAnalysis::new(timeline.crowded);
     timeline.seen.iter().for_each(|seen| analysis.see(seen));
-    Ok(Table::new(analysis, timeline.crowded))
+    Ok(OverlapTable::new(analysis, timeline.crowded))
 }

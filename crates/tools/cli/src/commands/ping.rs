@@ -38,7 +38,7 @@ const WINDOW: usize = 8;
 const STREAM_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct PingArgs {
     /// Two hosts; one: this host and that one; none: two ranks of this host
     #[arg(num_args = 0..=2, value_name = "HOST")]
     hosts: Vec<String>,
@@ -58,24 +58,24 @@ pub struct Args {
 
 /// What the ranks found.
 #[derive(Debug, Serialize, Deserialize)]
-struct Found {
+struct PingResult {
     /// `shared memory`, or `TCP` and both ends of its connection.
     over: String,
-    exchanges: Vec<Exchanges>,
+    exchanges: Vec<LatencySummary>,
     /// Bytes per second of long messages, several under way.
     stream: f64,
 }
 
 /// Half round trips of one length, in nanoseconds.
 #[derive(Debug, Serialize, Deserialize)]
-struct Exchanges {
+struct LatencySummary {
     bytes: u64,
     count: usize,
     median_ns: f64,
     p99_ns: f64,
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &PingArgs) -> i32 {
     let done = match args.as_rank {
         true => as_rank(Duration::from_millis(args.ms)),
         false => measure(args).map(|found| match args.json {
@@ -90,7 +90,7 @@ pub fn run(args: &Args) -> i32 {
 }
 
 /// Starts the job and reads what its ranks found. What went wrong there it says itself.
-fn measure(args: &Args) -> Result<Found, String> {
+fn measure(args: &PingArgs) -> Result<PingResult, String> {
     let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
     let mut command = Command::new(&program);
     command.args(["run", "-n", "2"]);
@@ -120,7 +120,7 @@ fn measure(args: &Args) -> Result<Found, String> {
         .map_err(|error| format!("the ranks said something else: {error}"))
 }
 
-fn print(args: &Args, found: &Found) -> i32 {
+fn print(args: &PingArgs, found: &PingResult) -> i32 {
     let between = match &args.hosts[..] {
         [] => "two ranks of this host".to_owned(),
         [other] => format!("this host and {other}"),
@@ -179,20 +179,20 @@ fn room() -> Result<Scratch, String> {
 /// What the other rank is asked for next: so many messages of a length to be answered, a stream of
 /// so many, or nothing more.
 #[derive(Clone, Copy)]
-enum Word {
+enum PingRequest {
     Answer { len: u64, times: u64 },
     Take(u64),
     End,
 }
 
-impl Word {
+impl PingRequest {
     const BYTES: u64 = 24;
 
     fn tell(self, host: &RankHost) -> Result<(), String> {
         let words = match self {
-            Word::Answer { len, times } => [1, times, len],
-            Word::Take(messages) => [2, messages, 0],
-            Word::End => [0; 3],
+            PingRequest::Answer { len, times } => [1, times, len],
+            PingRequest::Take(messages) => [2, messages, 0],
+            PingRequest::End => [0; 3],
         };
         let room = Scratch::new(Self::BYTES as usize).ok_or("no memory")?;
         room.mem()
@@ -211,15 +211,15 @@ impl Word {
         let mut words = [[0; 8]; 3];
         room.mem().read(0, words.as_flattened_mut());
         Ok(match words.map(u64::from_le_bytes) {
-            [1, times, len] => Word::Answer { len, times },
-            [2, messages, _] => Word::Take(messages),
-            _ => Word::End,
+            [1, times, len] => PingRequest::Answer { len, times },
+            [2, messages, _] => PingRequest::Take(messages),
+            _ => PingRequest::End,
         })
     }
 }
 
 /// Sends, and counts how long answers take.
-fn count(host: &RankHost, each: Duration) -> Result<Found, String> {
+fn count(host: &RankHost, each: Duration) -> Result<PingResult, String> {
     let memory = room()?;
     let mut exchanges = Vec::new();
     for len in LENGTHS {
@@ -230,7 +230,7 @@ fn count(host: &RankHost, each: Duration) -> Result<Found, String> {
             halves.extend(exchange(host, &data, TURN)?);
         }
         halves.sort_by(f64::total_cmp);
-        exchanges.push(Exchanges {
+        exchanges.push(LatencySummary {
             bytes: len,
             count: halves.len(),
             median_ns: halves[halves.len() / 2],
@@ -238,8 +238,8 @@ fn count(host: &RankHost, each: Duration) -> Result<Found, String> {
         });
     }
     let stream = stream(host, &memory, each)?;
-    Word::End.tell(host)?;
-    Ok(Found {
+    PingRequest::End.tell(host)?;
+    Ok(PingResult {
         over: over(host),
         exchanges,
         stream,
@@ -248,7 +248,7 @@ fn count(host: &RankHost, each: Duration) -> Result<Found, String> {
 
 /// Half round trips, one after the other.
 fn exchange(host: &RankHost, data: &Data, times: u64) -> Result<Vec<f64>, String> {
-    Word::Answer {
+    PingRequest::Answer {
         len: data.len,
         times,
     }
@@ -270,7 +270,7 @@ fn stream(host: &RankHost, memory: &Scratch, each: Duration) -> Result<f64, Stri
     let mut messages = WINDOW as u64;
     loop {
         let begin = Instant::now();
-        Word::Take(messages).tell(host)?;
+        PingRequest::Take(messages).tell(host)?;
         window(
             messages,
             |_| {
@@ -319,8 +319,8 @@ fn answer(host: &RankHost) -> Result<(), String> {
     // Several messages arrive at once, each in a place of its own.
     let places: Vec<Scratch> = (0..WINDOW).map(|_| room()).collect::<Result<_, _>>()?;
     loop {
-        match Word::hear(host)? {
-            Word::Answer { len, times } => {
+        match PingRequest::hear(host)? {
+            PingRequest::Answer { len, times } => {
                 let data = Data::contiguous(memory.mem(), len.min(memory.len() as u64));
                 rank_pair::send(host, WORD, Data::empty(), Mode::Standard)?;
                 for _ in 0..times {
@@ -328,7 +328,7 @@ fn answer(host: &RankHost) -> Result<(), String> {
                     rank_pair::send(host, PING, data.clone(), Mode::Standard)?;
                 }
             }
-            Word::Take(messages) => {
+            PingRequest::Take(messages) => {
                 window(
                     messages,
                     |number| {
@@ -343,7 +343,7 @@ fn answer(host: &RankHost) -> Result<(), String> {
                 )?;
                 rank_pair::send(host, PING, Data::empty(), Mode::Standard)?;
             }
-            Word::End => return Ok(()),
+            PingRequest::End => return Ok(()),
         }
     }
 }

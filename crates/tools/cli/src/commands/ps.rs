@@ -9,24 +9,24 @@ use garonne_node::query_client::QueryClient;
 use serde_json::{Value, json};
 
 use super::job_lookup;
-use crate::diagnosis::job_snapshot::{self, Gathered};
-use crate::diagnosis::rank_waits::Shown;
+use crate::diagnosis::job_snapshot::{self, JobSnapshot};
+use crate::diagnosis::rank_waits::RankView;
 use crate::output;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct PsArgs {
     /// A job, by its name or its launcher's process id: shows its ranks
     #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
-    job: Option<job_lookup::Wanted>,
+    job: Option<job_lookup::JobSelector>,
     /// The same
     #[arg(short = 'n', long = "name", value_name = "NAME", conflicts_with = "job", add = ArgValueCandidates::new(job_lookup::candidates))]
-    name: Option<job_lookup::Wanted>,
+    name: Option<job_lookup::JobSelector>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &PsArgs) -> i32 {
     let wanted = args.job.as_ref().or(args.name.as_ref());
     match wanted {
         None => all(args.json),
@@ -38,7 +38,7 @@ pub fn run(args: &Args) -> i32 {
 }
 
 /// What is told of a job.
-struct Row {
+struct JobRow {
     name: String,
     program: String,
     ranks: u32,
@@ -48,9 +48,9 @@ struct Row {
     state: String,
 }
 
-impl Row {
+impl JobRow {
     fn of(visit: &QueryClient) -> Self {
-        let gathered = job_snapshot::loads(visit);
+        let gathered = job_snapshot::usage(visit);
         let hosts = hosts_of(visit, &gathered);
         Self {
             name: visit.job_name.clone(),
@@ -70,7 +70,7 @@ impl Row {
 }
 
 /// Hosts with ranks, in the order of these; of a job on one host this one.
-fn hosts_of(visit: &QueryClient, gathered: &Gathered) -> Vec<String> {
+fn hosts_of(visit: &QueryClient, gathered: &JobSnapshot) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for host in gathered
         .all
@@ -92,9 +92,9 @@ fn hosts_of(visit: &QueryClient, gathered: &Gathered) -> Vec<String> {
 
 /// What the ranks of a job do, in a few words. Those that have not come to MPI may be of a program
 /// that never will.
-fn state(gathered: &Gathered, ranks: u32) -> String {
+fn state(gathered: &JobSnapshot, ranks: u32) -> String {
     let seen = || gathered.all.iter().filter(|shown| !shown.silent);
-    let count = |is: fn(&Shown) -> bool| seen().filter(|shown| is(shown)).count();
+    let count = |is: fn(&RankView) -> bool| seen().filter(|shown| is(shown)).count();
     let running = count(|shown| shown.seen.rank.state == RankState::Running);
     let stopped = count(|shown| matches!(shown.seen.rank.process, Some('T' | 't')));
     let over = count(|shown| {
@@ -119,12 +119,12 @@ fn state(gathered: &Gathered, ranks: u32) -> String {
 
 /// All jobs.
 fn all(as_json: bool) -> i32 {
-    let job_lookup::Running { visits, silent } = job_lookup::running();
+    let job_lookup::RunningJobs { visits, silent } = job_lookup::running();
     // Side by side, since a host that does not answer is waited for.
-    let rows: Vec<Row> = std::thread::scope(|scope| {
+    let rows: Vec<JobRow> = std::thread::scope(|scope| {
         let asked: Vec<_> = visits
             .iter()
-            .map(|visit| scope.spawn(|| Row::of(visit)))
+            .map(|visit| scope.spawn(|| JobRow::of(visit)))
             .collect();
         asked
             .into_iter()
@@ -135,7 +135,7 @@ fn all(as_json: bool) -> i32 {
         let silent = silent
             .iter()
             .map(|launcher| json!({ "launcher": launcher, "state": SILENT }));
-        let rows: Vec<Value> = rows.iter().map(Row::as_json).chain(silent).collect();
+        let rows: Vec<Value> = rows.iter().map(JobRow::as_json).chain(silent).collect();
         return super::print_json(&rows);
     }
     if rows.is_empty() && silent.is_empty() {
@@ -194,13 +194,13 @@ fn since(started_s: u64, now_s: u64) -> String {
 
 /// The ranks of one job.
 fn one(visit: &QueryClient, as_json: bool) -> i32 {
-    let gathered = job_snapshot::loads(visit);
+    let gathered = job_snapshot::usage(visit);
     let own = hosts_of(visit, &gathered)
         .into_iter()
         .next()
         .unwrap_or_default();
-    let host = |shown: &Shown| shown.host.as_deref().unwrap_or(&own).to_owned();
-    let seen: Vec<&Shown> = gathered.all.iter().filter(|shown| !shown.silent).collect();
+    let host = |shown: &RankView| shown.host.as_deref().unwrap_or(&own).to_owned();
+    let seen: Vec<&RankView> = gathered.all.iter().filter(|shown| !shown.silent).collect();
     if as_json {
         let ranks = seen.iter().map(|shown| {
             let rank = &shown.seen.rank;
@@ -213,7 +213,7 @@ fn one(visit: &QueryClient, as_json: bool) -> i32 {
             .iter()
             .map(job_snapshot::silent_as_json)
             .collect();
-        let mut row = Row::of(visit).as_json();
+        let mut row = JobRow::of(visit).as_json();
         row["of_rank"] = json!(ranks);
         row["elsewhere"] = json!(far);
         return super::print_json(&row);
@@ -290,7 +290,7 @@ mod tests {
             let rank = |(rank, state): (u32, &RankState)| {
                 let mut seen = DetailedSnapshot::unavailable(rank);
                 seen.rank.state = *state;
-                Shown {
+                RankView {
                     seen,
                     host: None,
                     silent: false,
@@ -298,7 +298,7 @@ mod tests {
             };
             let all = (0..).zip(states).map(rank).collect();
             state(
-                &Gathered {
+                &JobSnapshot {
                     all,
                     silent: Vec::new(),
                 },

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{map, network, why, why_peer};
 
 /// What other hosts say, by the name of each, in the order of nodes.
-pub type Said = Vec<(String, Result<String, String>)>;
+pub type HostReplies = Vec<(String, Result<String, String>)>;
 
 /// `garonne agent --look JOB WISH`: says it for the agent that runs this.
 pub fn say_for_agent(visit: &QueryClient, page: RemoteCommand, form: OutputFormat) -> i32 {
@@ -63,7 +63,7 @@ pub fn show(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<i
 ///
 /// # Errors
 /// The agent of this host does not answer: a line for the user.
-pub fn ask(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<Said, String> {
+pub fn ask(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<HostReplies, String> {
     let around = query_client::query_all_hosts(
         &visit.name,
         Query::Command(page, OutputFormat::json_if(as_json)),
@@ -101,7 +101,7 @@ pub fn ask(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<Sa
 }
 
 /// Of the one host on which a rank runs.
-fn one(rank: u32, said: Said, as_json: bool) -> Result<i32, String> {
+fn one(rank: u32, said: HostReplies, as_json: bool) -> Result<i32, String> {
     let Some((host, page)) = said.into_iter().next() else {
         return Err(format!("no host has rank {rank}"));
     };
@@ -114,7 +114,7 @@ fn one(rank: u32, said: Said, as_json: bool) -> Result<i32, String> {
 }
 
 /// Of all hosts that have ranks; this one has none.
-fn all(said: Said, as_json: bool) -> Result<i32, String> {
+fn all(said: HostReplies, as_json: bool) -> Result<i32, String> {
     let missing: Vec<String> = said
         .iter()
         .filter_map(|(host, page)| Some(format!("host '{host}': {}", page.as_ref().err()?)))

@@ -8,10 +8,12 @@ use garonne_engine::schedule::builtin::BuiltIn;
 use garonne_node::strategy::{ENV_STRATEGY, StrategyChoice};
 use serde_json::json;
 
-use crate::strategy_checker::{About, Ended, FUNCTIONS, Inside, Told, ToldFinding, ask, inside};
+use crate::strategy_checker::{
+    CheckOutcome, CheckReport, CheckStep, FUNCTIONS, ModuleInfo, ReportedFinding, ask, inside,
+};
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct StrategyArgs {
     /// The module, as GARONNE_STRATEGY names it, or the name of a built-in strategy; all of those
     /// if nothing is named
     file: Option<PathBuf>,
@@ -23,10 +25,10 @@ pub struct Args {
     json: bool,
     /// What the process does that the module is loaded into
     #[arg(long, hide = true)]
-    inside: Option<Inside>,
+    inside: Option<CheckStep>,
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &StrategyArgs) -> i32 {
     let Some(named) = &args.file else {
         return show(&BuiltIn::ALL, args.json);
     };
@@ -47,14 +49,14 @@ pub fn run(args: &Args) -> i32 {
         // A file that is here needs no slash.
         Ok(StrategyChoice::Module(_)) | Err(_) => {}
     }
-    let (about, told) = match ask(Inside::Examine, &file, args.seed) {
-        Ok(Ended::Examined(about, told)) => (about, told),
-        Ok(Ended::Loaded) => (About::default(), Told::default()),
-        Ok(Ended::Refused(text)) => {
+    let (about, told) = match ask(CheckStep::Examine, &file, args.seed) {
+        Ok(CheckOutcome::Examined(about, told)) => (about, told),
+        Ok(CheckOutcome::Loaded) => (ModuleInfo::default(), CheckReport::default()),
+        Ok(CheckOutcome::Refused(text)) => {
             errln!("{text}");
             return 1;
         }
-        Ok(Ended::Broke(how)) => return broke(args, named, &how),
+        Ok(CheckOutcome::Broke(how)) => return broke(args, named, &how),
         Err(error) => {
             errln!("error: cannot start a process to load the module into: {error}");
             return 1;
@@ -118,11 +120,11 @@ fn show(those: &[BuiltIn], as_json: bool) -> i32 {
     0
 }
 
-fn name_of(finding: &ToldFinding) -> &'static str {
+fn name_of(finding: &ReportedFinding) -> &'static str {
     FUNCTIONS.get(finding.question).unwrap_or(&"?")
 }
 
-fn broke(args: &Args, file: &Path, how: &str) -> i32 {
+fn broke(args: &StrategyArgs, file: &Path, how: &str) -> i32 {
     let again = again(args, file);
     match args.json {
         true => {
@@ -135,7 +137,7 @@ fn broke(args: &Args, file: &Path, how: &str) -> i32 {
     1
 }
 
-fn again(args: &Args, file: &Path) -> String {
+fn again(args: &StrategyArgs, file: &Path) -> String {
     format!(
         "`garonne strategy {} --seed {}` does it again",
         file.display(),
@@ -143,7 +145,7 @@ fn again(args: &Args, file: &Path) -> String {
     )
 }
 
-fn print(args: &Args, file: &Path, about: &About, told: &Told) {
+fn print(args: &StrategyArgs, file: &Path, about: &ModuleInfo, told: &CheckReport) {
     outln!("strategy '{}', seed {}", about.name, args.seed);
     for (at, name) in FUNCTIONS.iter().enumerate() {
         match about.decides[at] {

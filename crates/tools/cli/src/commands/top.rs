@@ -9,16 +9,16 @@ use garonne_node::query_client::QueryClient;
 use serde_json::json;
 
 use super::job_lookup::{self, RankSnapshot};
-use crate::diagnosis::job_snapshot::{self, Silent};
-use crate::diagnosis::rank_waits::Shown;
+use crate::diagnosis::job_snapshot::{self, SilentHost};
+use crate::diagnosis::rank_waits::RankView;
 use crate::diagnosis::short_status;
 use crate::{job_page, output};
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct TopArgs {
     /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
     #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
-    job: Option<job_lookup::Wanted>,
+    job: Option<job_lookup::JobSelector>,
     /// Seconds between two looks
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     every: f64,
@@ -44,7 +44,7 @@ fn seconds(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "from 0.01 to 3600 seconds".into())
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &TopArgs) -> i32 {
     let mut visit = match job_lookup::choose(args.job.as_ref(), "garonne top JOB") {
         Ok(visit) => visit,
         Err(text) => {
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> i32 {
         return job_page::live_server::serve(&visit, args.port)
             .unwrap_or_else(|text| super::fail(&text));
     }
-    let (mut before, mut at) = (job_snapshot::loads_with_waits(&visit), Instant::now());
+    let (mut before, mut at) = (job_snapshot::usage_with_waits(&visit), Instant::now());
     loop {
         std::thread::sleep(Duration::from_secs_f64(args.every));
         // The job may have begun another world meanwhile, or ended.
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> i32 {
             Err(_) => return 0,
         };
         // Hosts that do not answer are waited for.
-        let (now, then) = (job_snapshot::loads_with_waits(&visit), at);
+        let (now, then) = (job_snapshot::usage_with_waits(&visit), at);
         at = Instant::now();
         let rows = rows(&before.all, &now.all, at.duration_since(then).as_secs_f64());
         match args.json {
@@ -86,15 +86,15 @@ pub fn run(args: &Args) -> i32 {
 }
 
 /// Rates of one rank since the last look.
-struct Row<'a> {
-    shown: &'a Shown,
+struct RankRates<'a> {
+    shown: &'a RankView,
     cpu_percent: f64,
     messages_per_s: f64,
     bytes_per_s: f64,
 }
 
-fn rows<'a>(before: &[Shown], now: &'a [Shown], seconds: f64) -> Vec<Row<'a>> {
-    let row = |shown: &'a Shown| {
+fn rows<'a>(before: &[RankView], now: &'a [RankView], seconds: f64) -> Vec<RankRates<'a>> {
+    let row = |shown: &'a RankView| {
         let rank = &shown.seen.rank;
         // Both are in the order of ranks.
         let old = before
@@ -105,7 +105,7 @@ fn rows<'a>(before: &[Shown], now: &'a [Shown], seconds: f64) -> Vec<Row<'a>> {
         let since = |value: fn(&RankSnapshot) -> f64| {
             old.map_or(0.0, |old| (value(rank) - value(old)).max(0.0)) / seconds
         };
-        Row {
+        RankRates {
             shown,
             cpu_percent: since(|rank| rank.cpu_seconds) * 100.0,
             messages_per_s: since(|rank| rank.sent_messages as f64),
@@ -115,7 +115,7 @@ fn rows<'a>(before: &[Shown], now: &'a [Shown], seconds: f64) -> Vec<Row<'a>> {
     now.iter().filter(|shown| !shown.silent).map(row).collect()
 }
 
-fn print(visit: &QueryClient, rows: &[Row<'_>], silent: &[Silent]) {
+fn print(visit: &QueryClient, rows: &[RankRates<'_>], silent: &[SilentHost]) {
     if std::io::stdout().is_terminal() {
         output::clear();
     }
@@ -163,7 +163,7 @@ fn print(visit: &QueryClient, rows: &[Row<'_>], silent: &[Silent]) {
     }
 }
 
-fn as_json(row: &Row<'_>) -> serde_json::Value {
+fn as_json(row: &RankRates<'_>) -> serde_json::Value {
     let rank = &row.shown.seen.rank;
     json!({ "rank": rank.rank, "host": row.shown.host.as_deref(), "pid": rank.pid, "state": job_lookup::word(rank.state), "cpu_percent": row.cpu_percent, "waits_for": short_status::doing(row.shown),
         "messages_per_s": row.messages_per_s, "bytes_per_s": row.bytes_per_s, "unexpected": rank.unexpected,

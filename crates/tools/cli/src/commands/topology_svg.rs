@@ -1,7 +1,7 @@
 //! The machine as nested boxes in an SVG file, with the ranks where they are bound and what each
 //! has sent.
 //!
-//! Used by `garonne map --svg`. Knows nothing of hwloc or jobs: it draws a tree of [`Area`]s. Sizes
+//! Used by `garonne map --svg`. Knows nothing of hwloc or jobs: it draws a tree of [`TopologyBox`]s. Sizes
 //! are computed from the leaves up, places from the root down; the siblings in an area share a
 //! size, as equal things should look equal.
 
@@ -10,20 +10,20 @@ use svg::node::element::{Group, Rectangle, Text, Title};
 
 /// A part of the machine.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Area {
+pub struct TopologyBox {
     /// What it is.
     pub label: String,
     /// Its lines below the label: memory and devices, the ranks that run there.
     pub lines: Vec<String>,
     /// How it is to look.
-    pub look: Look,
+    pub look: BoxFill,
     /// What it consists of.
-    pub parts: Vec<Area>,
+    pub parts: Vec<TopologyBox>,
 }
 
 /// What an area's colour says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Look {
+pub enum BoxFill {
     /// A group of others.
     #[default]
     Group,
@@ -35,13 +35,13 @@ pub enum Look {
     Forbidden,
 }
 
-impl Look {
+impl BoxFill {
     fn fill(self) -> &'static str {
         match self {
-            Look::Group => "#f7f7f4",
-            Look::Free => "#ffffff",
-            Look::Busy => "#bfe3c6",
-            Look::Forbidden => "#d9d9d9",
+            BoxFill::Group => "#f7f7f4",
+            BoxFill::Free => "#ffffff",
+            BoxFill::Busy => "#bfe3c6",
+            BoxFill::Forbidden => "#d9d9d9",
         }
     }
 }
@@ -52,13 +52,13 @@ const LINE: usize = 16;
 const CHARACTER: usize = 7;
 
 /// An area with its size and that of its cells.
-struct Sized<'a> {
-    area: &'a Area,
+struct SizedBox<'a> {
+    area: &'a TopologyBox,
     width: usize,
     height: usize,
     cell: (usize, usize),
     columns: usize,
-    parts: Vec<Sized<'a>>,
+    parts: Vec<SizedBox<'a>>,
 }
 
 /// How many of `count` equal cells to put side by side: a landscape about twice as wide as high.
@@ -68,7 +68,7 @@ fn columns(count: usize) -> usize {
         .unwrap_or(count)
 }
 
-fn measure(area: &Area) -> Sized<'_> {
+fn measure(area: &TopologyBox) -> SizedBox<'_> {
     let parts: Vec<_> = area.parts.iter().map(measure).collect();
     let cell = (
         parts.iter().map(|part| part.width).max().unwrap_or(0),
@@ -88,7 +88,7 @@ fn measure(area: &Area) -> Sized<'_> {
         .max()
         .unwrap_or(0);
     let inside = columns * (cell.0 + MARGIN);
-    Sized {
+    SizedBox {
         area,
         width: MARGIN + inside.max(text * CHARACTER + MARGIN),
         height: MARGIN + LINE * (1 + area.lines.len()) + rows * (cell.1 + MARGIN),
@@ -98,7 +98,7 @@ fn measure(area: &Area) -> Sized<'_> {
     }
 }
 
-fn draw(sized: &Sized<'_>, (x, y): (usize, usize), size: (usize, usize)) -> Group {
+fn draw(sized: &SizedBox<'_>, (x, y): (usize, usize), size: (usize, usize)) -> Group {
     let area = sized.area;
     let frame = Rectangle::new()
         .set("x", x)
@@ -130,7 +130,7 @@ fn draw(sized: &Sized<'_>, (x, y): (usize, usize), size: (usize, usize)) -> Grou
 }
 
 /// The whole drawing.
-pub fn picture(machine: &Area) -> Document {
+pub fn picture(machine: &TopologyBox) -> Document {
     let sized = measure(machine);
     let (width, height) = (sized.width + 2 * MARGIN, sized.height + 2 * MARGIN);
     Document::new()
@@ -161,23 +161,23 @@ pub fn bytes(count: u64) -> String {
 mod tests {
     use super::*;
 
-    fn leaf(label: &str, lines: &[&str]) -> Area {
-        Area {
+    fn leaf(label: &str, lines: &[&str]) -> TopologyBox {
+        TopologyBox {
             label: label.into(),
             lines: lines.iter().map(|line| (*line).into()).collect(),
-            look: Look::Free,
+            look: BoxFill::Free,
             parts: vec![],
         }
     }
 
     #[test]
     fn parts_lie_within_their_area_and_beside_each_other() {
-        let machine = Area {
+        let machine = TopologyBox {
             label: "machine".into(),
             parts: (0..7)
                 .map(|cpu| leaf(&format!("CPU {cpu}"), &["rank 1", "rank 2"][..cpu % 3]))
                 .collect(),
-            ..Area::default()
+            ..TopologyBox::default()
         };
         let sized = measure(&machine);
         assert_eq!(sized.columns, 4);

@@ -10,16 +10,16 @@ use garonne_node::trace_reader::{ReadFrom, TraceReader};
 
 use super::job_lookup;
 use crate::flight_recording;
-use crate::progress_bar::Progress;
-use crate::recording::remote_recording::Distant;
-use crate::recording::{self, Outcome, Recording, Wants};
+use crate::progress_bar::ProgressBar;
+use crate::recording::remote_recording::RemoteRecordings;
+use crate::recording::{self, Recording, RecordingOutputs, RecordingResult};
 
 /// How often the ranks are asked to go on: several times while they do it unasked, and while
 /// another host waits for a word of this one ([`garonne_node::limits::LOOK_WAIT`]).
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct TraceArgs {
     /// The job, by its name or its launcher's process id (garonne ps), not needed if one job runs;
     /// or a file with the last events of a job that ended badly, which are printed
     #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
@@ -45,7 +45,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a time such as 5s or 500ms".into())
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &TraceArgs) -> i32 {
     // A job's name holds no slash; a file's may be one all the same.
     let path = args.job.as_deref().map(Path::new);
     if let Some(path) = path.filter(|path| path.components().count() != 1 || path.is_file()) {
@@ -57,14 +57,15 @@ pub fn run(args: &Args) -> i32 {
             Err(text) => super::fail(&text),
         };
     }
-    let job: Option<job_lookup::Wanted> = match args.job.as_deref().map(str::parse).transpose() {
+    let job: Option<job_lookup::JobSelector> = match args.job.as_deref().map(str::parse).transpose()
+    {
         Ok(job) => job,
         Err(text) => return super::fail(&text),
     };
     if let Err(text) = recording::check_target(&args.output) {
         return super::fail(&text);
     }
-    let wants = Wants {
+    let wants = RecordingOutputs {
         timeline: Some(&args.output),
         shares: false,
         traffic: false,
@@ -90,15 +91,15 @@ pub fn run(args: &Args) -> i32 {
 /// Traces a running job for this long, or to its end.
 /// `line`: see [`job_lookup::choose`].
 pub fn follow(
-    job: Option<&job_lookup::Wanted>,
+    job: Option<&job_lookup::JobSelector>,
     line: &str,
     time: Option<Duration>,
-    wants: Wants<'_>,
-) -> Result<Outcome, String> {
+    wants: RecordingOutputs<'_>,
+) -> Result<RecordingResult, String> {
     let visit = job_lookup::choose(job, line)?;
     let distant = match visit.hosts.len() {
         0 | 1 => None,
-        _ => Some(Distant::of(&visit, time)?),
+        _ => Some(RemoteRecordings::of(&visit, time)?),
     };
     record(&visit, (ReadFrom::Now, time), wants, distant)
 }
@@ -107,9 +108,9 @@ pub fn follow(
 pub fn record(
     visit: &QueryClient,
     (from, time): (ReadFrom, Option<Duration>),
-    wants: Wants<'_>,
-    distant: Option<Distant>,
-) -> Result<Outcome, String> {
+    wants: RecordingOutputs<'_>,
+    distant: Option<RemoteRecordings>,
+) -> Result<RecordingResult, String> {
     let world = match visit.file.as_ref().filter(|_| visit.has_ranks_here()) {
         Some(file) => Some(TraceReader::open(file, from).map_err(|error| error.to_string())?),
         // A host that has no rank shows those of others.
@@ -120,7 +121,7 @@ pub fn record(
     let begun = Instant::now();
     let end = time.map(|time| begun + time);
     let seconds = time.map_or(0, |time| time.as_secs_f64().ceil() as usize);
-    let mut progress = (seconds > 1).then(|| Progress::new(seconds));
+    let mut progress = (seconds > 1).then(|| ProgressBar::new(seconds));
     let mut told = 0;
     let mut asked: Option<Instant> = None;
     while !recording.is_over()

@@ -10,10 +10,10 @@ use garonne_node::measured_networks::{MeasuredNetwork, MeasuredNetworks};
 use serde::Serialize;
 
 use super::{tune_networks, tune_ranks};
-use crate::progress_bar::Progress;
+use crate::progress_bar::ProgressBar;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct TuneArgs {
     /// Print what was measured as JSON
     #[arg(long)]
     json: bool,
@@ -29,13 +29,13 @@ pub struct Args {
 
 /// All that is kept.
 #[derive(Serialize)]
-struct Kept {
+struct SavedCosts {
     #[serde(flatten)]
     model: Option<CostModel>,
     networks: Vec<MeasuredNetwork>,
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &TuneArgs) -> i32 {
     if args.as_rank {
         return tune_ranks::as_rank();
     }
@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> i32 {
     if args.networks.are_meant() {
         return tune_networks::run(&args.networks, (args.json, args.dry_run));
     }
-    let mut progress = Progress::new(1 + tune_ranks::STEPS);
+    let mut progress = ProgressBar::new(1 + tune_ranks::STEPS);
     progress.step("copies");
     let measured = CostModel::measure().map_err(|error| error.to_string());
     let measured =
@@ -86,7 +86,7 @@ pub fn show_kept(as_json: bool) -> i32 {
     if as_json {
         return match model.is_none() && networks.is_empty() {
             true => super::print_json(&serde_json::Value::Null),
-            false => super::print_json(&Kept { model, networks }),
+            false => super::print_json(&SavedCosts { model, networks }),
         };
     }
     let code = match &model {

@@ -18,7 +18,7 @@ use garonne_sync::user::{Data, Scratch};
 use serde::{Deserialize, Serialize};
 
 use super::rank_pair;
-use crate::progress_bar::Progress;
+use crate::progress_bar::ProgressBar;
 
 /// Large data, and what is said of them.
 const BULK: i32 = 0;
@@ -49,7 +49,7 @@ pub struct NetworkArgs {
 
 /// What one host found.
 #[derive(Debug, Serialize, Deserialize)]
-struct Found {
+struct NetworkFindings {
     host: String,
     networks: Vec<MeasuredNetwork>,
     /// Where that is kept, or why not; neither: it was not to be.
@@ -74,7 +74,7 @@ pub fn run(args: &NetworkArgs, how: (bool, bool)) -> i32 {
         all => all.iter().collect(),
     };
     let mut found = Vec::new();
-    let mut progress = Progress::new(hosts.len() * hosts.len().saturating_sub(1) / 2);
+    let mut progress = ProgressBar::new(hosts.len() * hosts.len().saturating_sub(1) / 2);
     for (at, one) in hosts.iter().enumerate() {
         for other in &hosts[at + 1..] {
             progress.step(&format!("{one} and {other}"));
@@ -107,7 +107,7 @@ fn measure(
     args: &NetworkArgs,
     (one, other): (&str, &str),
     dry_run: bool,
-) -> Result<Vec<Found>, String> {
+) -> Result<Vec<NetworkFindings>, String> {
     let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
     let mut command = Command::new(&program);
     command.args(["run", "-n", "2", "--map-by", "node", "--host"]);
@@ -126,20 +126,20 @@ fn measure(
     if !output.status.success() {
         return Err("the job of two ranks failed, as it says above".to_owned());
     }
-    let found: Result<Vec<Found>, _> = serde_json::from_slice(&output.stdout);
+    let found: Result<Vec<NetworkFindings>, _> = serde_json::from_slice(&output.stdout);
     let found = found.map_err(|error| format!("the ranks said something else: {error}"))?;
     Ok(named(found, [one, other]))
 }
 
 /// As the user calls their hosts, in the order of ranks: several may call themselves alike.
-fn named(mut found: Vec<Found>, names: [&str; 2]) -> Vec<Found> {
+fn named(mut found: Vec<NetworkFindings>, names: [&str; 2]) -> Vec<NetworkFindings> {
     for (found, name) in found.iter_mut().zip(names) {
         name.clone_into(&mut found.host);
     }
     found
 }
 
-fn print(found: &[Found]) -> i32 {
+fn print(found: &[NetworkFindings]) -> i32 {
     for one in found {
         outln!("{} gets", one.host);
         print_networks(&one.networks);
@@ -182,7 +182,7 @@ pub fn as_rank(dry_run: bool) -> i32 {
 }
 
 /// Both ranks' findings, of rank 0.
-fn found(dry_run: bool) -> Result<Option<[Found; 2]>, String> {
+fn found(dry_run: bool) -> Result<Option<[NetworkFindings; 2]>, String> {
     let rank = Rank::enter().map_err(|error| error.to_string())?;
     let host = &rank.host;
     if host.world_size() != 2 {
@@ -284,9 +284,9 @@ fn give(host: &RankHost) -> Result<(), String> {
 }
 
 /// What this host found, and whether that is kept.
-fn kept(networks: Vec<MeasuredNetwork>, dry_run: bool) -> Found {
+fn kept(networks: Vec<MeasuredNetwork>, dry_run: bool) -> NetworkFindings {
     let result = (!dry_run).then(|| MeasuredNetworks::keep(&networks));
-    Found {
+    NetworkFindings {
         host: rustix::system::uname()
             .nodename()
             .to_string_lossy()
@@ -303,7 +303,7 @@ fn kept(networks: Vec<MeasuredNetwork>, dry_run: bool) -> Found {
     }
 }
 
-fn tell(host: &RankHost, found: &Found) -> Result<(), String> {
+fn tell(host: &RankHost, found: &NetworkFindings) -> Result<(), String> {
     let text = serde_json::to_vec(found).map_err(|error| error.to_string())?;
     let room = Scratch::new(REPORT_MAX).ok_or("no memory")?;
     // Blanks behind it are no part of it.
@@ -315,7 +315,7 @@ fn tell(host: &RankHost, found: &Found) -> Result<(), String> {
     rank_pair::send(host, WORD, data, Mode::Standard)
 }
 
-fn hear(host: &RankHost) -> Result<Found, String> {
+fn hear(host: &RankHost) -> Result<NetworkFindings, String> {
     rank_pair::send(host, WORD, Data::empty(), Mode::Standard)?;
     let room = Scratch::new(REPORT_MAX).ok_or("no memory")?;
     rank_pair::receive(host, WORD, Data::contiguous(room.mem(), REPORT_MAX as u64))?;
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn hosts_are_called_as_the_user_called_them_also_where_they_call_themselves_alike() {
-        let found = || Found {
+        let found = || NetworkFindings {
             host: "vm".into(),
             networks: Vec::new(),
             kept: None,

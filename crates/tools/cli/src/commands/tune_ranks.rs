@@ -16,7 +16,7 @@ use garonne_rails::shm::pace::WAYS;
 use garonne_sync::user::{Data, Scratch};
 
 use super::rank_pair;
-use crate::progress_bar::Progress;
+use crate::progress_bar::ProgressBar;
 
 /// Lengths that are measured: from the shortest that are fetched to where nothing changes any more.
 const LENGTHS: [u64; 8] = [
@@ -41,7 +41,7 @@ pub const STEPS: usize = LENGTHS.len();
 const STEP: &str = "step: ";
 
 /// Starts the job of two ranks and reads what they found. The error is a line for the user.
-pub fn measure(progress: &mut Progress) -> Result<Vec<WaysCost>, String> {
+pub fn measure(progress: &mut ProgressBar) -> Result<Vec<WaysCost>, String> {
     let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
     let mut job = Command::new(&program)
         .args(["run", "-n", "2", "--timeout", "60"])

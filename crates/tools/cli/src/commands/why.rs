@@ -18,13 +18,13 @@ use garonne_topology::{Machine, quota};
 use serde_json::json;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct WhyArgs {
     #[command(subcommand)]
-    thing: Thing,
+    thing: WhyTopic,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Thing {
+enum WhyTopic {
     /// Why ranks would be bound as they are, were a job started now
     Binding {
         /// Number of ranks
@@ -46,7 +46,7 @@ enum Thing {
         /// The job, by its name or its launcher's process id (garonne ps); not needed if one job
         /// runs
         #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
-        job: Option<job_lookup::Wanted>,
+        job: Option<job_lookup::JobSelector>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -59,7 +59,7 @@ enum Thing {
         /// The job, by its name or its launcher's process id (garonne ps); not needed if one job
         /// runs
         #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
-        job: Option<job_lookup::Wanted>,
+        job: Option<job_lookup::JobSelector>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -70,7 +70,7 @@ enum Thing {
         /// The job, by its name or its launcher's process id (garonne ps); not needed if one job
         /// runs
         #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
-        job: Option<job_lookup::Wanted>,
+        job: Option<job_lookup::JobSelector>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -83,11 +83,11 @@ enum Thing {
     },
 }
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &WhyArgs) -> i32 {
     match &args.thing {
-        Thing::Binding { n, json } => binding(*n, *json),
-        Thing::Costs { json } => super::tune::show_kept(*json),
-        Thing::Paces { job, json } => {
+        WhyTopic::Binding { n, json } => binding(*n, *json),
+        WhyTopic::Costs { json } => super::tune::show_kept(*json),
+        WhyTopic::Paces { job, json } => {
             let here = |_: &QueryClient, shape: &WorldShape, board: &Segment| {
                 paces_of(shape, board, *json)
             };
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> i32 {
                 here,
             )
         }
-        Thing::Gate { rank, job, json } => {
+        WhyTopic::Gate { rank, job, json } => {
             let line = format!("garonne why gate {rank} JOB");
             let here = |visit: &QueryClient, shape: &WorldShape, board: &Segment| {
                 super::why_peer::show(visit, (shape, board), *rank, *json)
@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> i32 {
                 here,
             )
         }
-        Thing::Background { job, json } => {
+        WhyTopic::Background { job, json } => {
             let here = |_: &QueryClient, shape: &WorldShape, board: &Segment| {
                 background_of(shape, board, *json)
             };
@@ -118,14 +118,14 @@ pub fn run(args: &Args) -> i32 {
                 here,
             )
         }
-        Thing::Settings { json } => settings(*json),
+        WhyTopic::Settings { json } => settings(*json),
     }
 }
 
 /// What `here` says of the newest world of a running job, which is named as [`job_lookup::choose`] has
 /// it; or what other hosts say, if what is asked for is of their ranks.
 fn of_world(
-    (job, line): (Option<&job_lookup::Wanted>, &str),
+    (job, line): (Option<&job_lookup::JobSelector>, &str),
     (page, as_json): (RemoteCommand, bool),
     here: impl FnOnce(&QueryClient, &WorldShape, &Segment) -> i32,
 ) -> i32 {

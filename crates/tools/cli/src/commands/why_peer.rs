@@ -23,32 +23,32 @@ use crate::strategy_checker::FUNCTIONS;
 
 /// Bandwidth found for the longest messages from a peer of this host: bytes, megabytes per second,
 /// and the way.
-struct Fetched {
+struct BulkBandwidth {
     bytes: u64,
     mb_per_s: f64,
     way: String,
 }
 
 /// A peer of the rank.
-struct Gate {
+struct PeerPath {
     peer: u32,
     node: u32,
-    over: Over,
+    over: PathTransport,
     /// Of a peer of this host, what each of both rails brings, if both are in use.
     joint: Vec<Seen>,
     /// How often a strategy that was loaded was asked about it.
     answers: Option<[Counts; 3]>,
 }
 
-enum Over {
-    Memory(Option<Fetched>),
+enum PathTransport {
+    Memory(Option<BulkBandwidth>),
     /// Each connection with its way.
-    Tcp(Vec<(Seen, Passage)>),
+    Tcp(Vec<(Seen, ConnectionRoute)>),
 }
 
 /// What is between the two hosts of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passage {
+enum ConnectionRoute {
     /// No host.
     Straight,
     /// This node passes it on.
@@ -59,8 +59,8 @@ enum Passage {
 
 /// The gates of a rank, why none of them uses libfabric, if there is one reason, and whether what
 /// goes to other hosts is encrypted.
-struct Gates {
-    gates: Vec<Gate>,
+struct PeerPaths {
+    gates: Vec<PeerPath>,
     no_fabric: Option<Unused>,
     sealed: bool,
     /// Which strategy the rank follows, if it says so.
@@ -112,24 +112,28 @@ pub fn show(
 
 /// Which way a connection with a rank of node `peer` has come to this host, by the address at its
 /// other end: what is passed on comes from whoever passes it on.
-fn way_by_address(places: &[HostEndpoint], (own, peer): (u32, u32), other: IpAddr) -> Passage {
+fn way_by_address(
+    places: &[HostEndpoint],
+    (own, peer): (u32, u32),
+    other: IpAddr,
+) -> ConnectionRoute {
     let Some(place) = places.get(peer as usize) else {
-        return Passage::Straight;
+        return ConnectionRoute::Straight;
     };
     if place.addresses.contains(&other) {
-        return Passage::Straight;
+        return ConnectionRoute::Straight;
     }
     let is_between = |(node, place): &(u32, &HostEndpoint)| {
         *node != own && *node != peer && !other.is_loopback() && place.addresses.contains(&other)
     };
     let mut between = (0..).zip(places).filter(is_between);
     match (between.next(), between.next()) {
-        (Some((node, _)), None) => Passage::Through(node),
-        _ => Passage::Unknown,
+        (Some((node, _)), None) => ConnectionRoute::Through(node),
+        _ => ConnectionRoute::Unknown,
     }
 }
 
-fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank: u32) -> Gates {
+fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank: u32) -> PeerPaths {
     let card = RankBlock::of(board, rank);
     let followed = card.strategy();
     let table = |address: u64, len: usize| {
@@ -147,9 +151,9 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
             .iter()
             .find(|way| way.to == node && way.port == seen.ends.1.port());
         match way {
-            Some(way) => Passage::Through(way.via),
+            Some(way) => ConnectionRoute::Through(way.via),
             // It has not been opened yet.
-            None if seen.opened == 0 => Passage::Straight,
+            None if seen.opened == 0 => ConnectionRoute::Straight,
             None => way_by_address(places, (shape.node, node), seen.ends.1.ip()),
         }
     };
@@ -161,7 +165,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
     let of = |peer: u32| {
         let node = RankBlock::of(board, peer).host().0;
         let over = match node == shape.node {
-            true => Over::Memory(paces.iter().find(|(from, _)| *from == peer).and_then(
+            true => PathTransport::Memory(paces.iter().find(|(from, _)| *from == peer).and_then(
                 |(_, known)| {
                     let (bytes, known) = known.last()?;
                     let pace = known
@@ -170,7 +174,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
                         .flatten()
                         .copied()
                         .min_by(f64::total_cmp)?;
-                    Some(Fetched {
+                    Some(BulkBandwidth {
                         bytes: *bytes,
                         // The paces are nanoseconds for 1024 bytes.
                         mb_per_s: 1024.0 * 1000.0 / pace,
@@ -180,7 +184,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
             )),
             false => {
                 let of_peer = links.iter().filter(|seen| seen.peer == peer);
-                Over::Tcp(
+                PathTransport::Tcp(
                     of_peer
                         .map(|seen| (seen.clone(), passage(seen, node)))
                         .collect(),
@@ -188,7 +192,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
             }
         };
         let near = node == shape.node;
-        Gate {
+        PeerPath {
             peer,
             node,
             over,
@@ -200,7 +204,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
             answers: read_counts(&answers, peer),
         }
     };
-    Gates {
+    PeerPaths {
         gates: (0..shape.size)
             .filter(|peer| *peer != rank)
             .map(of)
@@ -233,12 +237,12 @@ fn watched(mut links: Vec<Seen>, again: impl FnOnce() -> Vec<Seen>) -> Vec<Seen>
 }
 
 /// The networks of this host on which a rank has no connection, and why not.
-fn idle(gates: &[Gate], board: &Segment) -> Vec<String> {
+fn idle(gates: &[PeerPath], board: &Segment) -> Vec<String> {
     let drained = disabled_networks::read(board);
     let links = || {
         gates.iter().flat_map(|gate| match &gate.over {
-            Over::Tcp(links) => &links[..],
-            Over::Memory(_) => &[],
+            PathTransport::Tcp(links) => &links[..],
+            PathTransport::Memory(_) => &[],
         })
     };
     let is_used =
@@ -293,7 +297,7 @@ fn purpose(seen: &Seen) -> &'static str {
     }
 }
 
-fn told(gate: &Gate, gates: &Gates) -> serde_json::Value {
+fn told(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
     let mut told = told_way(gate, gates);
     told["strategy"] = json!(gate.answers.map(|answers| {
         let of = |question: Question| {
@@ -308,30 +312,30 @@ fn told(gate: &Gate, gates: &Gates) -> serde_json::Value {
     told
 }
 
-fn told_way(gate: &Gate, gates: &Gates) -> serde_json::Value {
+fn told_way(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
     match &gate.over {
-        Over::Memory(fetched) => json!({
+        PathTransport::Memory(fetched) => json!({
             "peer": gate.peer, "node": gate.node, "over": "shared memory",
             "large_data": gate.joint.iter().map(|seen| json!({
                 "over": rail_of(seen), "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
             })).collect::<Vec<_>>(),
             "fetched": fetched.as_ref().map(|one| json!({ "bytes": one.bytes, "mb_per_s": one.mb_per_s, "way": one.way })),
         }),
-        Over::Tcp(links) => json!({
+        PathTransport::Tcp(links) => json!({
             "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": gates.no_fabric.map(Unused::name), "encrypted": gates.sealed,
             "announced_above_bytes": TCP_FLOW_MAX, "split_from_bytes": TCP_SPREAD_LEAST,
             "connections": links.iter().map(|(seen, passage)| json!({
                 "for": purpose(seen), "provider": (!seen.provider.is_empty()).then_some(&seen.provider), "unused": reasons(seen.unused),
                 "from": seen.ends.0.to_string(), "to": seen.ends.1.to_string(),
-                "straight": *passage == Passage::Straight, "through_node": match passage { Passage::Through(node) => Some(node), _ => None }, "open": seen.open, "opened": seen.opened, "small_segments": seen.brief, "mb_per_s": seen.rate, "mb": seen.moved,
+                "straight": *passage == ConnectionRoute::Straight, "through_node": match passage { ConnectionRoute::Through(node) => Some(node), _ => None }, "open": seen.open, "opened": seen.opened, "small_segments": seen.brief, "mb_per_s": seen.rate, "mb": seen.moved,
                 "tuned_mb_per_s": (seen.tuned > 0).then_some(seen.tuned), "round_trip_us": (seen.round_trip_us > 0).then_some(seen.round_trip_us), "format": (seen.version > 0).then_some(seen.version),
             })).collect::<Vec<_>>(),
         }),
     }
 }
 
-fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &Gates) -> i32 {
-    let Gates {
+fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &PeerPaths) -> i32 {
+    let PeerPaths {
         gates,
         no_fabric,
         sealed,
@@ -344,7 +348,7 @@ fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &Gates) -> i32 {
     let (mut far, mut strangers) = (false, 0);
     for gate in gates {
         let (over, what) = match &gate.over {
-            Over::Memory(Some(one)) => (
+            PathTransport::Memory(Some(one)) => (
                 "shared memory",
                 format!(
                     "fetches messages of {} KB at {:.0} MB/s ({})",
@@ -353,12 +357,14 @@ fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &Gates) -> i32 {
                     one.way
                 ),
             ),
-            Over::Memory(None) if !gate.joint.is_empty() => (
+            PathTransport::Memory(None) if !gate.joint.is_empty() => (
                 "shared memory",
                 format!("from half a megabyte on together with TCP ({ENV_RAILS})"),
             ),
-            Over::Memory(None) => ("shared memory", "no large message fetched yet".to_owned()),
-            Over::Tcp(links) => {
+            PathTransport::Memory(None) => {
+                ("shared memory", "no large message fetched yet".to_owned())
+            }
+            PathTransport::Tcp(links) => {
                 far = true;
                 strangers += usize::from(links.is_empty());
                 for (seen, passage) in links {
@@ -461,7 +467,7 @@ fn print_strategy(followed: Option<ActiveStrategy>) {
 }
 
 /// What a strategy that was loaded was asked about each peer.
-fn print_answers(gates: &[Gate]) {
+fn print_answers(gates: &[PeerPath]) {
     for gate in gates {
         let answers = gate.answers.iter().flatten().zip(FUNCTIONS);
         let asked: Vec<String> = answers
@@ -482,7 +488,7 @@ fn print_answers(gates: &[Gate]) {
     }
 }
 
-fn connection(seen: &Seen, passage: Passage) -> String {
+fn connection(seen: &Seen, passage: ConnectionRoute) -> String {
     if seen.stream.is_fabric() && seen.opened == 0 {
         return match reasons(seen.unused) {
             Some(why) => format!("no bulk data by libfabric: {why}"),
@@ -519,9 +525,9 @@ fn connection(seen: &Seen, passage: Passage) -> String {
         brought += "; with small segments: longer ones do not arrive";
     }
     let through = match passage {
-        Passage::Straight => String::new(),
-        Passage::Through(node) => format!(" (node {node} passes it on)"),
-        Passage::Unknown => {
+        ConnectionRoute::Straight => String::new(),
+        ConnectionRoute::Through(node) => format!(" (node {node} passes it on)"),
+        ConnectionRoute::Unknown => {
             " (no address that the peer's host has named: passed on, or translated)".to_owned()
         }
     };
@@ -557,12 +563,12 @@ mod tests {
             place(&["10.0.0.4", "192.168.0.1"]),
         ];
         let way = |peer, other: &str| way_by_address(&places, (1, peer), other.parse().unwrap());
-        assert_eq!(way(2, "10.0.0.1"), Passage::Through(0));
-        assert_eq!(way(0, "10.0.0.1"), Passage::Straight);
-        assert_eq!(way(3, "192.168.0.1"), Passage::Straight);
+        assert_eq!(way(2, "10.0.0.1"), ConnectionRoute::Through(0));
+        assert_eq!(way(0, "10.0.0.1"), ConnectionRoute::Straight);
+        assert_eq!(way(3, "192.168.0.1"), ConnectionRoute::Straight);
         for unknown in ["10.0.0.9", "192.168.0.1", "10.0.0.2", "127.0.0.1"] {
-            assert_eq!(way(2, unknown), Passage::Unknown, "{unknown}");
+            assert_eq!(way(2, unknown), ConnectionRoute::Unknown, "{unknown}");
         }
-        assert_eq!(way(9, "10.0.0.1"), Passage::Straight);
+        assert_eq!(way(9, "10.0.0.1"), ConnectionRoute::Straight);
     }
 }

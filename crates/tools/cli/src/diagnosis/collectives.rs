@@ -16,18 +16,18 @@ use garonne_node::snapshot::CollectivesEntered;
 use garonne_node::wait_report::{CollectiveCounters, WaitReportCopy};
 
 use super::polling;
-use super::rank_waits::{CONTEXTS, Shown, number_of};
+use super::rank_waits::{CONTEXTS, RankView, number_of};
 
 /// A collective that a rank is in, and the communicator's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InCollective {
+pub struct ActiveCollective {
     pub comm: u64,
-    pub what: What,
+    pub what: CollectiveId,
 }
 
 /// Which of a communicator's collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum CollectiveId {
     /// One that has a number.
     Call(Call),
     /// A constructor that gives a request: so many had begun before it.
@@ -39,12 +39,12 @@ pub enum What {
 const OF_COLLECTIVES: u64 = 1;
 const OF_CONSTRUCTORS: u64 = 2;
 
-impl InCollective {
+impl ActiveCollective {
     /// The collective that messages of a context and a tag belong to.
     pub fn of(context: u64, tag: i32) -> Option<Self> {
         let what = match context % CONTEXTS {
-            OF_COLLECTIVES => What::Call(Call::from_tag(tag)?),
-            OF_CONSTRUCTORS => What::Construction(u32::try_from(tag).ok()?),
+            OF_COLLECTIVES => CollectiveId::Call(Call::from_tag(tag)?),
+            OF_CONSTRUCTORS => CollectiveId::Construction(u32::try_from(tag).ok()?),
             _ => return None,
         };
         Some(Self {
@@ -56,32 +56,32 @@ impl InCollective {
     /// What was called, if its number says that.
     pub fn kind(&self) -> Option<Kind> {
         match self.what {
-            What::Call(call) => Some(call.kind),
-            What::Construction(_) => None,
+            CollectiveId::Call(call) => Some(call.kind),
+            CollectiveId::Construction(_) => None,
         }
     }
 
     /// Its number among the communicator's, from 1.
     pub fn number(&self) -> u32 {
         match self.what {
-            What::Call(call) => call.number,
-            What::Construction(before) => before + 1,
+            CollectiveId::Call(call) => call.number,
+            CollectiveId::Construction(before) => before + 1,
         }
     }
 
     /// Whether nobody leaves it before all have entered, as far as its wait tells.
     pub fn waits_for_all(&self) -> bool {
         match self.what {
-            What::Call(call) => call.series == Series::Blocking,
-            What::Construction(_) => true,
+            CollectiveId::Call(call) => call.series == Series::Blocking,
+            CollectiveId::Construction(_) => true,
         }
     }
 
     /// Whether it has the other's number, whatever was called.
     fn is_same_place(&self, other: &Self) -> bool {
         let place = |it: &Self| match it.what {
-            What::Call(call) => (Some(call.series), call.number),
-            What::Construction(before) => (None, before),
+            CollectiveId::Call(call) => (Some(call.series), call.number),
+            CollectiveId::Construction(before) => (None, before),
         };
         self.comm == other.comm && place(self) == place(other)
     }
@@ -89,11 +89,11 @@ impl InCollective {
     /// Whether these counters of its communicator have come to it.
     fn is_in(&self, counts: &[u32; 4]) -> bool {
         match self.what {
-            What::Call(call) => {
+            CollectiveId::Call(call) => {
                 let ahead = counts[call.series.counted() as usize].wrapping_sub(call.number);
                 ahead % tag::NUMBERS < tag::NUMBERS / 2
             }
-            What::Construction(before) => {
+            CollectiveId::Construction(before) => {
                 let counted = counts
                     [garonne_progress::environment::CollectiveCounter::Constructions as usize];
                 (counted.wrapping_sub(before + 1) as i32) >= 0
@@ -103,8 +103,8 @@ impl InCollective {
 }
 
 /// The collective that a wait belongs to.
-pub fn collective(wait: &WaitInfo) -> Option<InCollective> {
-    InCollective::of(wait.comm, wait.tag)
+pub fn collective(wait: &WaitInfo) -> Option<ActiveCollective> {
+    ActiveCollective::of(wait.comm, wait.tag)
 }
 
 /// How far a rank of this host has come on each of its communicators.
@@ -126,7 +126,7 @@ pub fn entered(pid: u32, book: &WaitReportCopy) -> Vec<CollectivesEntered> {
 }
 
 /// Whether a rank has entered a collective; `None`: that is not known.
-pub fn has_entered(shown: &Shown, meeting: &InCollective) -> Option<bool> {
+pub fn has_entered(shown: &RankView, meeting: &ActiveCollective) -> Option<bool> {
     let there = shown.seen.rank.wait.as_ref().and_then(collective);
     if there.is_some_and(|there| there.is_same_place(meeting)) {
         return Some(true);
@@ -137,7 +137,7 @@ pub fn has_entered(shown: &Shown, meeting: &InCollective) -> Option<bool> {
 }
 
 /// The members of a communicator that are known not to have entered a collective.
-pub fn missing(all: &[Shown], members: &[u32], meeting: &InCollective) -> Vec<u32> {
+pub fn missing(all: &[RankView], members: &[u32], meeting: &ActiveCollective) -> Vec<u32> {
     let is_missing = |rank: &&u32| {
         let shown = all.get(**rank as usize);
         shown.is_some_and(|shown| has_entered(shown, meeting) == Some(false))
@@ -146,15 +146,15 @@ pub fn missing(all: &[Shown], members: &[u32], meeting: &InCollective) -> Vec<u3
 }
 
 /// A collective that ranks wait in.
-struct Gathering {
-    meeting: InCollective,
+struct IncompleteCollective {
+    meeting: ActiveCollective,
     members: Rc<[u32]>,
     /// Members that wait in it, by what they called.
     waiting: BTreeMap<&'static str, Vec<u32>>,
 }
 
 /// What a rank waits or polls for in collectives, each with what was called.
-fn entered_by(shown: &Shown) -> Vec<(InCollective, &'static str)> {
+fn entered_by(shown: &RankView) -> Vec<(ActiveCollective, &'static str)> {
     let asks = shown.seen.polls.iter().flat_map(|polled| &polled.asks);
     let polled = asks
         .flat_map(|ask| &ask.operations)
@@ -169,7 +169,7 @@ fn entered_by(shown: &Shown) -> Vec<(InCollective, &'static str)> {
 }
 
 /// What a rank waits for in a collective.
-fn waits_in(shown: &Shown) -> Vec<(InCollective, &'static str)> {
+fn waits_in(shown: &RankView) -> Vec<(ActiveCollective, &'static str)> {
     let wait = shown.seen.rank.wait.as_ref();
     let waits = wait.and_then(|wait| Some((collective(wait)?, shown.called(wait))));
     waits.into_iter().collect()
@@ -177,10 +177,10 @@ fn waits_in(shown: &Shown) -> Vec<(InCollective, &'static str)> {
 
 /// All of them, each once: in the order of the first rank that is there.
 fn gatherings(
-    all: &[Shown],
-    entered: impl Fn(&Shown) -> Vec<(InCollective, &'static str)>,
-) -> Vec<Gathering> {
-    let mut found: Vec<Gathering> = Vec::new();
+    all: &[RankView],
+    entered: impl Fn(&RankView) -> Vec<(ActiveCollective, &'static str)>,
+) -> Vec<IncompleteCollective> {
+    let mut found: Vec<IncompleteCollective> = Vec::new();
     let entered = all
         .iter()
         .flat_map(|shown| entered(shown).into_iter().map(move |it| (shown, it)));
@@ -194,7 +194,7 @@ fn gatherings(
         let rank = shown.seen.rank.rank;
         match known {
             Some(known) => known.waiting.entry(called).or_default().push(rank),
-            None => found.push(Gathering {
+            None => found.push(IncompleteCollective {
                 meeting,
                 members: members.into(),
                 waiting: BTreeMap::from([(called, vec![rank])]),
@@ -206,7 +206,7 @@ fn gatherings(
 
 /// Who is missing where, a line for each collective that ranks wait in and that not all members
 /// have entered.
-pub fn tell_missing(all: &[Shown]) -> Vec<String> {
+pub fn tell_missing(all: &[RankView]) -> Vec<String> {
     let mut lines = Vec::new();
     for gathering in gatherings(all, entered_by) {
         let missing = missing(all, &gathering.members, &gathering.meeting);
@@ -233,7 +233,7 @@ pub fn tell_missing(all: &[Shown]) -> Vec<String> {
     lines
 }
 
-impl Gathering {
+impl IncompleteCollective {
     /// The first rank in it, after what it called.
     fn first(&self) -> Option<(&'static str, u32)> {
         let ranks =
@@ -247,8 +247,8 @@ impl Gathering {
 
 /// Members of one communicator that wait in different collectives of one number: neither can ever
 /// return. Those that fewer called come first, each with the place of the call.
-pub fn mismatch(all: &[Shown]) -> Option<String> {
-    let differs = |gathering: &Gathering| {
+pub fn mismatch(all: &[RankView]) -> Option<String> {
+    let differs = |gathering: &IncompleteCollective| {
         let kinds: HashSet<Option<Kind>> = gathering
             .waiting
             .values()
@@ -282,7 +282,7 @@ pub fn mismatch(all: &[Shown]) -> Option<String> {
 
 /// The same on an intercommunicator, whose members are not told: of two ranks one waits for the
 /// other, so both are members.
-fn across(all: &[Shown]) -> Option<Gathering> {
+fn across(all: &[RankView]) -> Option<IncompleteCollective> {
     all.iter().find_map(|shown| {
         let wait = shown.seen.rank.wait?;
         let own = collective(&wait)?;
@@ -298,7 +298,7 @@ fn across(all: &[Shown]) -> Option<Gathering> {
             return None;
         }
         let (one, two) = (shown.seen.rank.rank, other.seen.rank.rank);
-        Some(Gathering {
+        Some(IncompleteCollective {
             meeting: own,
             members: [one, two].into(),
             waiting: BTreeMap::from([
@@ -310,7 +310,7 @@ fn across(all: &[Shown]) -> Option<Gathering> {
 }
 
 /// Whether one of them is the library's own.
-fn is_preparing(own: &InCollective, theirs: &InCollective) -> bool {
+fn is_preparing(own: &ActiveCollective, theirs: &ActiveCollective) -> bool {
     [own, theirs]
         .iter()
         .any(|it| it.kind() == Some(Kind::Internal))
@@ -338,7 +338,7 @@ mod tests {
 
     /// A rank of four that has entered so many blocking collectives of communicator 1, and waits in
     /// one of them.
-    fn shown(rank: u32, entered: u32, wait: Option<(i32, u64)>) -> Shown {
+    fn shown(rank: u32, entered: u32, wait: Option<(i32, u64)>) -> RankView {
         let mut seen = DetailedSnapshot::unavailable(rank);
         seen.rank.state = RankState::Running;
         seen.rank.process = Some('S');
@@ -364,7 +364,7 @@ mod tests {
                 size: 4,
             },
         }];
-        Shown {
+        RankView {
             seen,
             host: None,
             silent: false,
@@ -400,11 +400,11 @@ mod tests {
 
     #[test]
     fn counters_are_compared_where_numbers_wrap() {
-        let last = InCollective::of(COLLECTIVES, tag(tag::NUMBERS as i32 - 1, 1)).unwrap();
+        let last = ActiveCollective::of(COLLECTIVES, tag(tag::NUMBERS as i32 - 1, 1)).unwrap();
         assert!(last.is_in(&[tag::NUMBERS, 0, 0, 0]));
         assert!(last.is_in(&[tag::NUMBERS - 1, 0, 0, 0]));
         assert!(!last.is_in(&[tag::NUMBERS - 2, 0, 0, 0]));
-        let started = InCollective::of(CONTEXTS + OF_CONSTRUCTORS, 4).unwrap();
+        let started = ActiveCollective::of(CONTEXTS + OF_CONSTRUCTORS, 4).unwrap();
         assert!(started.is_in(&[0, 0, 0, 5]) && !started.is_in(&[9, 9, 9, 4]));
     }
 

@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use garonne_inspect::{Crashed, Frame, Step};
+use garonne_inspect::{CrashedThread, NativeFrame, StackStep};
 use garonne_node::crash::CrashReport;
 use garonne_sites::last_part;
 
@@ -42,10 +42,10 @@ pub fn tell_agent(pid: &str, crash: &str) -> i32 {
     let (Ok(pid), Some(crash)) = (pid.parse(), CrashReport::parse(crash)) else {
         return 2;
     };
-    let Ok(crashed) = Crashed::new(pid, crash.tid, crash.context) else {
+    let Ok(crashed) = CrashedThread::new(pid, crash.tid, crash.context) else {
         return 1;
     };
-    let mut told = Told::new(|line| writeln!(std::io::stdout(), "{line}").is_ok());
+    let mut told = StackPrinter::new(|line| writeln!(std::io::stdout(), "{line}").is_ok());
     if let Some(cause) = cause(&crash, |address| crashed.is_stack_overflow(address)) {
         told.say(&cause);
     }
@@ -99,7 +99,7 @@ fn cause(crash: &CrashReport, is_stack_overflow: impl Fn(u64) -> bool) -> Option
 }
 
 /// What has been told of a stack.
-struct Told<W> {
+struct StackPrinter<W> {
     write: W,
     /// Functions told.
     functions: usize,
@@ -110,7 +110,7 @@ struct Told<W> {
     last: Option<(String, usize)>,
 }
 
-impl<W: FnMut(&str) -> bool> Told<W> {
+impl<W: FnMut(&str) -> bool> StackPrinter<W> {
     fn new(write: W) -> Self {
         Self {
             write,
@@ -125,8 +125,8 @@ impl<W: FnMut(&str) -> bool> Told<W> {
     }
 
     /// A further function. Breaks when there are enough.
-    fn step(&mut self, step: &Step<'_>) -> ControlFlow<()> {
-        if let Step::Native(frame) = step
+    fn step(&mut self, step: &StackStep<'_>) -> ControlFlow<()> {
+        if let StackStep::Native(frame) = step
             && !is_of_program(frame)
         {
             if self.functions == 0 && self.last.is_none() {
@@ -137,15 +137,15 @@ impl<W: FnMut(&str) -> bool> Told<W> {
         if let Some((innermost, called)) = self.library.take() {
             // What Python called is a function of its interpreter.
             let _ = self.function(match step {
-                Step::Native(_) => called,
-                Step::Python(_) => innermost,
+                StackStep::Native(_) => called,
+                StackStep::Python(_) => innermost,
             });
         }
         self.function(step.to_string())
     }
 
     /// A function of a library without lines.
-    fn in_library(&mut self, frame: &Frame) {
+    fn in_library(&mut self, frame: &NativeFrame) {
         if let Some(name) = frame.function.as_deref() {
             let object = last_part(&frame.object);
             // The library's own names of its functions end with those of the standard.
@@ -201,7 +201,7 @@ impl<W: FnMut(&str) -> bool> Told<W> {
 
 /// Whether a function is worth a line: not of the language's or the system's libraries, and with a
 /// name or a place to look at.
-fn is_of_program(frame: &Frame) -> bool {
+fn is_of_program(frame: &NativeFrame) -> bool {
     let object = last_part(&frame.object);
     let is_runtime =
         RUNTIME.iter().any(|runtime| object.starts_with(runtime)) || object.starts_with('[');
@@ -219,25 +219,25 @@ fn is_of_program(frame: &Frame) -> bool {
 mod tests {
     use super::*;
 
-    fn frame(function: &str, object: &str, line: Option<u32>) -> Frame {
-        Frame {
+    fn frame(function: &str, object: &str, line: Option<u32>) -> NativeFrame {
+        NativeFrame {
             function: Some(function.into()),
             file: line.map(|_| "x.c".into()),
             line,
             object: object.into(),
-            ..Frame::default()
+            ..NativeFrame::default()
         }
     }
 
-    fn told(frames: &[Frame]) -> Vec<String> {
+    fn told(frames: &[NativeFrame]) -> Vec<String> {
         let mut lines = Vec::new();
-        let mut told = Told::new(|line: &str| {
+        let mut told = StackPrinter::new(|line: &str| {
             lines.push(line.to_owned());
             true
         });
         let _ = frames
             .iter()
-            .try_for_each(|frame| told.step(&Step::Native(frame)));
+            .try_for_each(|frame| told.step(&StackStep::Native(frame)));
         told.end();
         lines
     }

@@ -1,6 +1,6 @@
 //! What a job's ranks wait for, put together: who can never go on, and whom the others wait for.
 //!
-//! Pure: from what each rank does and needs to a [`Verdict`]. A rank is held to be stuck only if
+//! Pure: from what each rank does and needs to a [`HangVerdict`]. A rank is held to be stuck only if
 //! every way in which it could go on depends on ranks that are stuck themselves or have ended, so a
 //! rank that computes, or of which too little is known, never makes a deadlock. Called by
 //! `garonne who`; bounded by the number of ranks and of the operations that they show; lists that
@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 /// Something that one of these ranks has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct WaitDependency {
     /// Any of them would do; in the order in which they are worth naming. The one that waits may be
     /// among others.
     pub from: Rc<[u32]>,
@@ -19,11 +19,11 @@ pub struct Need {
 
 /// What a rank does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum WaitState {
     /// It waits in MPI until all of these are met.
-    WaitsForAll(Rc<[Need]>),
+    WaitsForAll(Rc<[WaitDependency]>),
     /// It waits in MPI, and one of these may be enough.
-    WaitsForAny(Rc<[Need]>),
+    WaitsForAny(Rc<[WaitDependency]>),
     /// It waits in MPI, for what cannot be told.
     Waits,
     /// It runs or may run at any time.
@@ -34,7 +34,7 @@ pub enum Standing {
 
 /// What it comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HangVerdict {
     /// Each of these waits for the next, the last for the first; so many others wait for them.
     Cycle {
         /// The cycle, beginning with its least rank.
@@ -60,7 +60,7 @@ pub enum Verdict {
 }
 
 /// Of a job whose ranks stand so.
-pub fn verdict(standings: &[Standing]) -> Verdict {
+pub fn verdict(standings: &[WaitState]) -> HangVerdict {
     let stuck = stuck(standings);
     let is_stuck = |rank: u32| stuck.get(rank as usize) == Some(&true);
     let waiters = (0..standings.len() as u32)
@@ -80,7 +80,7 @@ pub fn verdict(standings: &[Standing]) -> Verdict {
                 .map_or(0, |(index, _)| index);
             cycle.rotate_left(least);
             let others = waiters.count() - cycle.len();
-            return Verdict::Cycle {
+            return HangVerdict::Cycle {
                 ranks: cycle,
                 others,
             };
@@ -89,7 +89,7 @@ pub fn verdict(standings: &[Standing]) -> Verdict {
         match next(at, &standings[at as usize], &is_stuck) {
             Some(then) if needs(&standings[then as usize]).is_some() => at = then,
             Some(ended) => {
-                return Verdict::Missing {
+                return HangVerdict::Missing {
                     waiter: at,
                     ended,
                     others: waiters.count() - 1,
@@ -104,36 +104,40 @@ pub fn verdict(standings: &[Standing]) -> Verdict {
 /// What holds where ranks that poll do nothing else, if they are stuck then and by the verdict
 /// nobody is.
 pub fn presumed(
-    verdict_now: &Verdict,
-    of_pollers: impl FnOnce() -> Vec<Standing>,
-) -> Option<Verdict> {
-    if !matches!(verdict_now, Verdict::Awaited(_) | Verdict::Moving) {
+    verdict_now: &HangVerdict,
+    of_pollers: impl FnOnce() -> Vec<WaitState>,
+) -> Option<HangVerdict> {
+    if !matches!(verdict_now, HangVerdict::Awaited(_) | HangVerdict::Moving) {
         return None;
     }
     let stuck = verdict(&of_pollers());
-    matches!(stuck, Verdict::Cycle { .. } | Verdict::Missing { .. }).then_some(stuck)
+    matches!(
+        stuck,
+        HangVerdict::Cycle { .. } | HangVerdict::Missing { .. }
+    )
+    .then_some(stuck)
 }
 
-fn needs(standing: &Standing) -> Option<&[Need]> {
+fn needs(standing: &WaitState) -> Option<&[WaitDependency]> {
     match standing {
-        Standing::WaitsForAll(needs) | Standing::WaitsForAny(needs) => Some(needs),
-        Standing::Waits | Standing::Acts | Standing::Ended => None,
+        WaitState::WaitsForAll(needs) | WaitState::WaitsForAny(needs) => Some(needs),
+        WaitState::Waits | WaitState::Acts | WaitState::Ended => None,
     }
 }
 
 /// The largest set of ranks none of which can go on before another of the set does.
-fn stuck(standings: &[Standing]) -> Vec<bool> {
+fn stuck(standings: &[WaitState]) -> Vec<bool> {
     let mut stuck = vec![true; standings.len()];
     loop {
         let is_stuck = |rank: &u32| stuck.get(*rank as usize) == Some(&true);
-        let unmet = |need: &Need| !need.from.is_empty() && need.from.iter().all(is_stuck);
-        let stays = |(standing, stuck): (&Standing, &bool)| {
+        let unmet = |need: &WaitDependency| !need.from.is_empty() && need.from.iter().all(is_stuck);
+        let stays = |(standing, stuck): (&WaitState, &bool)| {
             *stuck
                 && match standing {
-                    Standing::WaitsForAll(needs) => needs.iter().any(unmet),
-                    Standing::WaitsForAny(needs) => !needs.is_empty() && needs.iter().all(unmet),
-                    Standing::Ended => true,
-                    Standing::Waits | Standing::Acts => false,
+                    WaitState::WaitsForAll(needs) => needs.iter().any(unmet),
+                    WaitState::WaitsForAny(needs) => !needs.is_empty() && needs.iter().all(unmet),
+                    WaitState::Ended => true,
+                    WaitState::Waits | WaitState::Acts => false,
                 }
         };
         let kept: Vec<bool> = standings.iter().zip(&stuck).map(stays).collect();
@@ -146,16 +150,17 @@ fn stuck(standings: &[Standing]) -> Vec<bool> {
 
 /// Whom a stuck rank waits for: the first of the first need that stuck ranks alone could meet.
 /// Itself only if nobody else could.
-fn next(own: u32, standing: &Standing, is_stuck: &impl Fn(u32) -> bool) -> Option<u32> {
-    let unmet =
-        |need: &&Need| !need.from.is_empty() && need.from.iter().all(|&rank| is_stuck(rank));
+fn next(own: u32, standing: &WaitState, is_stuck: &impl Fn(u32) -> bool) -> Option<u32> {
+    let unmet = |need: &&WaitDependency| {
+        !need.from.is_empty() && need.from.iter().all(|&rank| is_stuck(rank))
+    };
     let from = &needs(standing)?.iter().find(unmet)?.from;
     let other = from.iter().find(|rank| **rank != own);
     other.or(from.first()).copied()
 }
 
 /// The ranks that act and for which others wait.
-fn awaited(standings: &[Standing]) -> Verdict {
+fn awaited(standings: &[WaitState]) -> HangVerdict {
     let mut counts = vec![0usize; standings.len()];
     // By rank: from which one it was last reached.
     let mut seen = vec![usize::MAX; standings.len()];
@@ -182,7 +187,7 @@ fn awaited(standings: &[Standing]) -> Verdict {
                     };
                     if std::mem::replace(by, rank) != rank {
                         queue.push_back(then);
-                        if standings[then as usize] == Standing::Acts {
+                        if standings[then as usize] == WaitState::Acts {
                             counts[then as usize] += 1;
                         }
                     }
@@ -198,9 +203,9 @@ fn awaited(standings: &[Standing]) -> Verdict {
         .collect();
     list.sort_by_key(|&(rank, count)| (std::cmp::Reverse(count), rank));
     if list.is_empty() {
-        Verdict::Moving
+        HangVerdict::Moving
     } else {
-        Verdict::Awaited(list)
+        HangVerdict::Awaited(list)
     }
 }
 
@@ -208,12 +213,12 @@ fn awaited(standings: &[Standing]) -> Verdict {
 mod tests {
     use super::*;
 
-    fn need(from: &[u32]) -> Need {
-        Need { from: from.into() }
+    fn need(from: &[u32]) -> WaitDependency {
+        WaitDependency { from: from.into() }
     }
 
-    fn waits(from: &[u32]) -> Standing {
-        Standing::WaitsForAll([need(from)].into())
+    fn waits(from: &[u32]) -> WaitState {
+        WaitState::WaitsForAll([need(from)].into())
     }
 
     #[test]
@@ -221,7 +226,7 @@ mod tests {
         let ring = [waits(&[1]), waits(&[2]), waits(&[0])];
         assert_eq!(
             verdict(&ring),
-            Verdict::Cycle {
+            HangVerdict::Cycle {
                 ranks: vec![0, 1, 2],
                 others: 0
             }
@@ -229,14 +234,14 @@ mod tests {
         let tail = [waits(&[2]), waits(&[2]), waits(&[3]), waits(&[2])];
         assert_eq!(
             verdict(&tail),
-            Verdict::Cycle {
+            HangVerdict::Cycle {
                 ranks: vec![2, 3],
                 others: 2
             }
         );
         assert_eq!(
             verdict(&[waits(&[0])]),
-            Verdict::Cycle {
+            HangVerdict::Cycle {
                 ranks: vec![0],
                 others: 0
             }
@@ -246,55 +251,61 @@ mod tests {
     #[test]
     fn a_rank_that_acts_breaks_every_cycle_that_could_reach_it() {
         let any =
-            |list: &[u32]| Standing::WaitsForAny(list.iter().map(|&rank| need(&[rank])).collect());
-        let one_way_out = [waits(&[1]), any(&[0, 2]), Standing::Acts];
-        assert_eq!(verdict(&one_way_out), Verdict::Awaited(vec![(2, 2)]));
-        let from_anybody = [waits(&[1]), waits(&[0, 2]), Standing::Acts];
-        assert_eq!(verdict(&from_anybody), Verdict::Awaited(vec![(2, 2)]));
-        let both = Standing::WaitsForAll([need(&[0]), need(&[2])].into());
+            |list: &[u32]| WaitState::WaitsForAny(list.iter().map(|&rank| need(&[rank])).collect());
+        let one_way_out = [waits(&[1]), any(&[0, 2]), WaitState::Acts];
+        assert_eq!(verdict(&one_way_out), HangVerdict::Awaited(vec![(2, 2)]));
+        let from_anybody = [waits(&[1]), waits(&[0, 2]), WaitState::Acts];
+        assert_eq!(verdict(&from_anybody), HangVerdict::Awaited(vec![(2, 2)]));
+        let both = WaitState::WaitsForAll([need(&[0]), need(&[2])].into());
         assert_eq!(
-            verdict(&[waits(&[1]), both, Standing::Acts]),
-            Verdict::Cycle {
+            verdict(&[waits(&[1]), both, WaitState::Acts]),
+            HangVerdict::Cycle {
                 ranks: vec![0, 1],
                 others: 0
             }
         );
-        assert_eq!(verdict(&[waits(&[1]), Standing::Waits]), Verdict::Moving);
         assert_eq!(
-            verdict(&[waits(&[1]), Standing::WaitsForAny([].into())]),
-            Verdict::Moving
+            verdict(&[waits(&[1]), WaitState::Waits]),
+            HangVerdict::Moving
+        );
+        assert_eq!(
+            verdict(&[waits(&[1]), WaitState::WaitsForAny([].into())]),
+            HangVerdict::Moving
         );
     }
 
     #[test]
     fn one_that_waits_for_any_member_does_not_wait_for_itself() {
         let anybody: Rc<[u32]> = [0, 1].into();
-        let both = Standing::WaitsForAll([Need { from: anybody }].into());
+        let both = WaitState::WaitsForAll([WaitDependency { from: anybody }].into());
         assert_eq!(
             verdict(&[both.clone(), both.clone()]),
-            Verdict::Cycle {
+            HangVerdict::Cycle {
                 ranks: vec![0, 1],
                 others: 0
             }
         );
         assert_eq!(
-            verdict(&[both, Standing::Acts]),
-            Verdict::Awaited(vec![(1, 1)])
+            verdict(&[both, WaitState::Acts]),
+            HangVerdict::Awaited(vec![(1, 1)])
         );
     }
 
     #[test]
     fn who_has_ended_is_missing_for_those_who_wait_for_it() {
-        let standings = [waits(&[1]), waits(&[2]), Standing::Ended, Standing::Acts];
+        let standings = [waits(&[1]), waits(&[2]), WaitState::Ended, WaitState::Acts];
         assert_eq!(
             verdict(&standings),
-            Verdict::Missing {
+            HangVerdict::Missing {
                 waiter: 1,
                 ended: 2,
                 others: 1
             }
         );
-        assert_eq!(verdict(&[Standing::Ended, Standing::Acts]), Verdict::Moving);
+        assert_eq!(
+            verdict(&[WaitState::Ended, WaitState::Acts]),
+            HangVerdict::Moving
+        );
     }
 
     #[test]
@@ -304,37 +315,40 @@ mod tests {
             barrier.clone(),
             barrier.clone(),
             barrier,
-            Standing::Acts,
+            WaitState::Acts,
             waits(&[5]),
-            Standing::Acts,
+            WaitState::Acts,
         ];
-        assert_eq!(verdict(&standings), Verdict::Awaited(vec![(3, 3), (5, 1)]));
+        assert_eq!(
+            verdict(&standings),
+            HangVerdict::Awaited(vec![(3, 3), (5, 1)])
+        );
     }
 
     #[test]
     fn what_is_presumed_of_ranks_that_poll_is_told_only_where_nobody_is_stuck_otherwise() {
         let polling = [waits(&[1]), waits(&[0])];
-        let now = verdict(&[Standing::Acts, waits(&[0])]);
-        let both = Verdict::Cycle {
+        let now = verdict(&[WaitState::Acts, waits(&[0])]);
+        let both = HangVerdict::Cycle {
             ranks: vec![0, 1],
             others: 0,
         };
         assert_eq!(presumed(&now, || polling.to_vec()), Some(both.clone()));
         assert_eq!(presumed(&both, || unreachable!()), None);
-        assert_eq!(presumed(&now, || vec![Standing::Acts, waits(&[0])]), None);
+        assert_eq!(presumed(&now, || vec![WaitState::Acts, waits(&[0])]), None);
     }
 
     proptest::proptest! {
         #[test]
         fn every_rank_of_a_cycle_needs_the_next(raw in proptest::collection::vec((0u8..5, proptest::collection::vec(0u32..6, 0..3)), 6)) {
             let standing = |(kind, from): (u8, Vec<u32>)| match kind {
-                0 | 1 => Standing::WaitsForAll(from.iter().map(|&rank| need(&[rank])).collect()),
+                0 | 1 => WaitState::WaitsForAll(from.iter().map(|&rank| need(&[rank])).collect()),
                 2 => waits(&from),
-                3 => Standing::WaitsForAny(from.iter().map(|&rank| need(&[rank])).collect()),
-                _ => Standing::Acts,
+                3 => WaitState::WaitsForAny(from.iter().map(|&rank| need(&[rank])).collect()),
+                _ => WaitState::Acts,
             };
             let standings: Vec<_> = raw.into_iter().map(standing).collect();
-            if let Verdict::Cycle { ranks, .. } = verdict(&standings) {
+            if let HangVerdict::Cycle { ranks, .. } = verdict(&standings) {
                 for (index, &rank) in ranks.iter().enumerate() {
                     let next = ranks[(index + 1) % ranks.len()];
                     let wanted = needs(&standings[rank as usize]).unwrap();

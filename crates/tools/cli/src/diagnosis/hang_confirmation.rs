@@ -2,13 +2,13 @@
 
 use garonne_node::layout::RankState;
 
-use super::rank_waits::Shown;
+use super::rank_waits::RankView;
 
 /// How long a rank has waited for the same thing: 10 s, less what a look takes.
 const WAITED_NS: u64 = 9_500_000_000;
 
 /// Whether a rank has waited for long, and no other thread of its program can act.
-pub fn waits_for_good(shown: &Shown) -> bool {
+pub fn waits_for_good(shown: &RankView) -> bool {
     let rank = &shown.seen.rank;
     let waits = !shown.silent
         && rank.wait.is_some()
@@ -18,7 +18,7 @@ pub fn waits_for_good(shown: &Shown) -> bool {
 }
 
 /// Whether a rank has finalized and its process is gone.
-pub fn has_left(shown: &Shown) -> bool {
+pub fn has_left(shown: &RankView) -> bool {
     let rank = &shown.seen.rank;
     !shown.silent
         && rank.state == RankState::Finalized

@@ -18,33 +18,33 @@ use garonne_node::query_client::{self, QueryClient};
 use garonne_node::snapshot::DetailedSnapshot;
 
 use super::rank_usage;
-use super::rank_waits::{self, Shown, monotonic_ns};
+use super::rank_waits::{self, RankView, monotonic_ns};
 use crate::commands::remote_command;
 use crate::recording::remote_recording;
 
 /// Every rank of the job, in order, and the hosts of which nothing is known.
-pub struct Gathered {
-    pub all: Vec<Shown>,
-    pub silent: Vec<Silent>,
+pub struct JobSnapshot {
+    pub all: Vec<RankView>,
+    pub silent: Vec<SilentHost>,
 }
 
 /// A host that has not said what its ranks show.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Silent {
+pub struct SilentHost {
     pub name: String,
     pub ranks: Vec<u32>,
     pub why: String,
 }
 
 /// What one host has answered, or why there is nothing.
-type Answer = Result<Vec<DetailedSnapshot>, String>;
+type HostAnswer = Result<Vec<DetailedSnapshot>, String>;
 
 /// Looks at all ranks.
-pub fn gather(visit: &QueryClient) -> Gathered {
+pub fn gather(visit: &QueryClient) -> JobSnapshot {
     if visit.hosts.len() < 2 {
-        return alone(rank_waits::look(visit));
+        return alone(rank_waits::read_local_ranks(visit));
     }
-    let see = || rank_waits::look(visit);
+    let see = || rank_waits::read_local_ranks(visit);
     let (of_rank, own, first) = match round(visit, None, (Query::State, see)) {
         Ok(round) => round,
         // The agent of this host is of another version, or stopped meanwhile.
@@ -56,7 +56,7 @@ pub fn gather(visit: &QueryClient) -> Gathered {
         Ok((_, (_, own_again), second)) => (own_again, second),
         Err(why) => return own_alone(visit, &why),
     };
-    let mut answers: BTreeMap<u32, Answer> = first
+    let mut answers: BTreeMap<u32, HostAnswer> = first
         .into_iter()
         .map(|(node, first)| match second.remove(&node) {
             Some(again) => (node, both(first, again)),
@@ -68,52 +68,52 @@ pub fn gather(visit: &QueryClient) -> Gathered {
 }
 
 /// A job on one host.
-fn alone(all: Vec<DetailedSnapshot>) -> Gathered {
-    let shown = |seen| Shown {
+fn alone(all: Vec<DetailedSnapshot>) -> JobSnapshot {
+    let shown = |seen| RankView {
         seen,
         host: None,
         silent: false,
     };
-    Gathered {
+    JobSnapshot {
         all: all.into_iter().map(shown).collect(),
         silent: Vec::new(),
     }
 }
 
 /// Where other hosts cannot be asked.
-fn own_alone(visit: &QueryClient, why: &str) -> Gathered {
+fn own_alone(visit: &QueryClient, why: &str) -> JobSnapshot {
     let Some((shape, board)) = &visit.world else {
         return alone(Vec::new());
     };
     let of_rank: Vec<u32> = (0..shape.size)
         .map(|rank| garonne_node::layout::RankBlock::of(board, rank).host().0)
         .collect();
-    let mut answers: BTreeMap<u32, Answer> = of_rank
+    let mut answers: BTreeMap<u32, HostAnswer> = of_rank
         .iter()
         .map(|node| (*node, Err(why.to_owned())))
         .collect();
-    answers.insert(shape.node, Ok(rank_waits::look(visit)));
+    answers.insert(shape.node, Ok(rank_waits::read_local_ranks(visit)));
     merge(&of_rank, &visit.hosts, answers)
 }
 
-type Round = (
+type QueryRound = (
     Vec<u32>,
     (u32, Vec<DetailedSnapshot>),
-    BTreeMap<u32, Answer>,
+    BTreeMap<u32, HostAnswer>,
 );
 
 /// What all ranks have used and sent so far, in the order of ranks, and the hosts of which nothing
 /// is known.
-pub fn loads(visit: &QueryClient) -> Gathered {
-    loads_by(visit, rank_usage::used)
+pub fn usage(visit: &QueryClient) -> JobSnapshot {
+    usage_by(visit, rank_usage::used)
 }
 
 /// The same, with what each waits for.
-pub fn loads_with_waits(visit: &QueryClient) -> Gathered {
-    loads_by(visit, rank_usage::with_waits)
+pub fn usage_with_waits(visit: &QueryClient) -> JobSnapshot {
+    usage_by(visit, rank_usage::with_waits)
 }
 
-fn loads_by(visit: &QueryClient, own: fn(&QueryClient) -> Vec<DetailedSnapshot>) -> Gathered {
+fn usage_by(visit: &QueryClient, own: fn(&QueryClient) -> Vec<DetailedSnapshot>) -> JobSnapshot {
     if visit.hosts.len() < 2 {
         return alone(own(visit));
     }
@@ -132,7 +132,7 @@ fn round(
     visit: &QueryClient,
     only: Option<&BTreeSet<u32>>,
     (wish, look): (Query, impl Fn() -> Vec<DetailedSnapshot>),
-) -> Result<Round, String> {
+) -> Result<QueryRound, String> {
     let around =
         query_client::query_all_hosts(&visit.name, wish).map_err(|error| error.to_string())?;
     let of_rank = around.of_rank.clone();
@@ -145,7 +145,7 @@ fn round(
         let answers = scope.spawn(|| around.answers(asked.clone()));
         (look(), answers.join())
     });
-    let mut answers: BTreeMap<u32, Answer> = answers
+    let mut answers: BTreeMap<u32, HostAnswer> = answers
         .unwrap_or_default()
         .into_iter()
         .map(|(node, answer)| (node, answer.map_err(|error| error.to_string())))
@@ -161,7 +161,7 @@ fn round(
 }
 
 /// Of a host that was asked twice: what its ranks have waited for both times.
-fn both(first: Answer, again: Answer) -> Answer {
+fn both(first: HostAnswer, again: HostAnswer) -> HostAnswer {
     let (first, mut again) = (first?, again?);
     let before: BTreeMap<u32, DetailedSnapshot> = first
         .into_iter()
@@ -180,7 +180,7 @@ fn both(first: Answer, again: Answer) -> Answer {
 
 /// All ranks of the job in order. Those that an answering host says nothing of have not come to MPI
 /// yet.
-fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> Gathered {
+fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, HostAnswer>) -> JobSnapshot {
     let name = |node: u32| {
         names
             .get(node as usize)
@@ -190,7 +190,7 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> G
     let mut hosts: BTreeMap<u32, Rc<str>> = BTreeMap::new();
     let now = monotonic_ns();
     let mut known: BTreeMap<u32, DetailedSnapshot> = BTreeMap::new();
-    let mut silent: BTreeMap<u32, Silent> = BTreeMap::new();
+    let mut silent: BTreeMap<u32, SilentHost> = BTreeMap::new();
     for (node, answer) in answers {
         match answer {
             Ok(all) => {
@@ -204,7 +204,7 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> G
             }
             Err(why) => {
                 let (name, ranks) = (name(node), Vec::new());
-                silent.insert(node, Silent { name, ranks, why });
+                silent.insert(node, SilentHost { name, ranks, why });
             }
         }
     }
@@ -215,7 +215,7 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> G
             .get_mut(node)
             .map(|host| host.ranks.push(rank))
             .is_some();
-        all.push(Shown {
+        all.push(RankView {
             seen: known
                 .remove(&rank)
                 .unwrap_or_else(|| DetailedSnapshot::unavailable(rank)),
@@ -223,7 +223,7 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> G
             silent,
         });
     }
-    Gathered {
+    JobSnapshot {
         all,
         silent: silent
             .into_values()
@@ -233,8 +233,8 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, Answer>) -> G
 }
 
 /// What to tell of hosts that have not answered; nothing where all have.
-pub fn tell_silent(silent: &[Silent]) -> Option<String> {
-    let line = |host: &Silent| {
+pub fn tell_silent(silent: &[SilentHost]) -> Option<String> {
+    let line = |host: &SilentHost| {
         format!(
             "not seen: ranks {} on {}: {}",
             listed(&host.ranks),
@@ -247,7 +247,7 @@ pub fn tell_silent(silent: &[Silent]) -> Option<String> {
 }
 
 /// One of them as JSON.
-pub fn silent_as_json(host: &Silent) -> serde_json::Value {
+pub fn silent_as_json(host: &SilentHost) -> serde_json::Value {
     serde_json::json!({ "host": host.name, "ranks": host.ranks, "why": host.why })
 }
 
@@ -260,7 +260,7 @@ pub fn look_for_agent(job: &str, wish: &str) -> i32 {
         return 1;
     };
     let seen = match wish {
-        Query::State => rank_waits::look(&visit),
+        Query::State => rank_waits::read_local_ranks(&visit),
         Query::Load => rank_usage::with_waits(&visit),
         Query::Records { ms } => return remote_recording::record_for_agent(&visit, ms),
         Query::All => return remote_recording::record_all_for_agent(visit),
@@ -275,8 +275,8 @@ pub fn look_for_agent(job: &str, wish: &str) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnosis::deadlock::{Verdict, verdict};
-    use crate::diagnosis::rank_waits::standings;
+    use crate::diagnosis::deadlock::{HangVerdict, verdict};
+    use crate::diagnosis::rank_waits::wait_states;
     use garonne_engine::api::{Origin, TypeMark};
     use garonne_engine::observe::events::Pending;
     use garonne_node::call_names;
@@ -318,8 +318,8 @@ mod tests {
         vec!["a".into(), "b".into()]
     }
 
-    fn says(gathered: &Gathered) -> Verdict {
-        verdict(&standings(&gathered.all))
+    fn says(gathered: &JobSnapshot) -> HangVerdict {
+        verdict(&wait_states(&gathered.all))
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
         let cycle = merge(&[0, 1], &names(), looks(9));
         assert_eq!(
             says(&cycle),
-            Verdict::Cycle {
+            HangVerdict::Cycle {
                 ranks: vec![0, 1],
                 others: 0
             }
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(cycle.silent, []);
         // It has begun to wait anew: the message of the other may be what it had waited for.
         let moved = merge(&[0, 1], &names(), looks(10));
-        assert_eq!(says(&moved), Verdict::Awaited(vec![(1, 1)]));
+        assert_eq!(says(&moved), HangVerdict::Awaited(vec![(1, 1)]));
     }
 
     #[test]
@@ -365,7 +365,7 @@ mod tests {
             ]);
             assert_eq!(
                 says(&merge(&[0, 1], &names(), answers)),
-                Verdict::Awaited(vec![(1, 1)])
+                HangVerdict::Awaited(vec![(1, 1)])
             );
         }
     }
@@ -384,7 +384,7 @@ mod tests {
             (1, Err("gone".to_owned())),
         ]);
         let gathered = merge(&[0, 0, 0, 1], &names(), answers);
-        let silent = Silent {
+        let silent = SilentHost {
             name: "b".into(),
             ranks: vec![3],
             why: "gone".into(),
@@ -396,7 +396,7 @@ mod tests {
         );
         assert_eq!(
             says(&gathered),
-            Verdict::Cycle {
+            HangVerdict::Cycle {
                 ranks: vec![0, 1],
                 others: 0
             }
@@ -407,7 +407,7 @@ mod tests {
         ]);
         assert_eq!(
             says(&merge(&[0, 1], &names(), unsure)),
-            Verdict::Awaited(vec![(1, 1)])
+            HangVerdict::Awaited(vec![(1, 1)])
         );
     }
 
@@ -417,7 +417,7 @@ mod tests {
         let gathered = merge(&[0, 1], &names(), answers);
         assert!(!gathered.all[1].silent);
         assert_eq!(gathered.all[1].seen.rank.state, RankState::Absent);
-        assert_eq!(says(&gathered), Verdict::Awaited(vec![(1, 1)]));
+        assert_eq!(says(&gathered), HangVerdict::Awaited(vec![(1, 1)]));
     }
 
     #[test]

@@ -29,22 +29,22 @@ use garonne_node::layout::RankState;
 use garonne_node::query_client::{self, QueryClient};
 use serde_json::json;
 
-use deadlock::Verdict;
-use job_snapshot::{Gathered, Silent};
-use rank_waits::Shown;
+use deadlock::HangVerdict;
+use job_snapshot::{JobSnapshot, SilentHost};
+use rank_waits::RankView;
 
 /// What a look at all ranks of a job comes to.
 pub struct Diagnosis {
     /// Every rank, in order.
-    pub all: Vec<Shown>,
+    pub all: Vec<RankView>,
     /// Hosts that have not said what their ranks show.
-    pub silent: Vec<Silent>,
+    pub silent: Vec<SilentHost>,
     mismatch: Option<String>,
     /// Where ranks of this host are by their stacks, a line each.
     places: Vec<String>,
-    verdict: Verdict,
+    verdict: HangVerdict,
     /// What the verdict would be if ranks that poll did nothing else, where that is worse.
-    presumed: Option<Verdict>,
+    presumed: Option<HangVerdict>,
 }
 
 /// Lines of one kind that are printed: beyond these, more do not help.
@@ -52,7 +52,7 @@ const LINES_MAX: usize = 16;
 
 /// The kinds of result, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Finding {
+pub enum DiagnosisKind {
     /// Nothing keeps any rank for ever, as far as can be seen.
     Moving,
     /// Ranks wait for one that is not in MPI.
@@ -69,28 +69,28 @@ pub enum Finding {
     Mismatch,
 }
 
-impl Finding {
+impl DiagnosisKind {
     /// Its error code, for `garonne explain`; `None`: nothing is wrong.
     pub fn code(self) -> Option<&'static str> {
         match self {
-            Finding::Moving | Finding::Awaited => None,
-            Finding::Unseen => Some(codes::G0311),
-            Finding::Stopped => Some(codes::G0309),
-            Finding::Missing => Some(codes::G0308),
-            Finding::Deadlock => Some(codes::G0307),
-            Finding::Mismatch => Some(codes::G0310),
+            DiagnosisKind::Moving | DiagnosisKind::Awaited => None,
+            DiagnosisKind::Unseen => Some(codes::G0311),
+            DiagnosisKind::Stopped => Some(codes::G0309),
+            DiagnosisKind::Missing => Some(codes::G0308),
+            DiagnosisKind::Deadlock => Some(codes::G0307),
+            DiagnosisKind::Mismatch => Some(codes::G0310),
         }
     }
 
     /// The exit code of `garonne who`.
     pub fn exit_code(self) -> i32 {
         match self {
-            Finding::Moving | Finding::Awaited => 0,
-            Finding::Deadlock => 10,
-            Finding::Mismatch => 11,
-            Finding::Missing => stall_detector::RANK_LEFT,
-            Finding::Stopped => 13,
-            Finding::Unseen => 14,
+            DiagnosisKind::Moving | DiagnosisKind::Awaited => 0,
+            DiagnosisKind::Deadlock => 10,
+            DiagnosisKind::Mismatch => 11,
+            DiagnosisKind::Missing => stall_detector::RANK_LEFT,
+            DiagnosisKind::Stopped => 13,
+            DiagnosisKind::Unseen => 14,
         }
     }
 }
@@ -117,9 +117,10 @@ impl Diagnosis {
         Self::from(gathered)
     }
 
-    fn from(Gathered { all, silent }: Gathered) -> Self {
-        let verdict = deadlock::verdict(&rank_waits::standings(&all));
-        let presumed = deadlock::presumed(&verdict, || rank_waits::standings_of_pollers(&all));
+    fn from(JobSnapshot { all, silent }: JobSnapshot) -> Self {
+        let verdict = deadlock::verdict(&rank_waits::wait_states(&all));
+        let presumed =
+            deadlock::presumed(&verdict, || rank_waits::wait_states_if_polls_block(&all));
         let mismatch = collectives::mismatch(&all);
         Self {
             places: Vec::new(),
@@ -132,19 +133,19 @@ impl Diagnosis {
     }
 
     /// What is wrong, if anything is.
-    pub fn finding(&self) -> Finding {
+    pub fn finding(&self) -> DiagnosisKind {
         match &self.verdict {
-            _ if self.mismatch.is_some() => Finding::Mismatch,
-            Verdict::Cycle { .. } => Finding::Deadlock,
-            Verdict::Missing { .. } => Finding::Missing,
-            Verdict::Awaited(list)
+            _ if self.mismatch.is_some() => DiagnosisKind::Mismatch,
+            HangVerdict::Cycle { .. } => DiagnosisKind::Deadlock,
+            HangVerdict::Missing { .. } => DiagnosisKind::Missing,
+            HangVerdict::Awaited(list)
                 if list.first().is_some_and(|(rank, _)| self.is_stopped(*rank)) =>
             {
-                Finding::Stopped
+                DiagnosisKind::Stopped
             }
-            _ if !self.silent.is_empty() => Finding::Unseen,
-            Verdict::Awaited(_) => Finding::Awaited,
-            Verdict::Moving => Finding::Moving,
+            _ if !self.silent.is_empty() => DiagnosisKind::Unseen,
+            HangVerdict::Awaited(_) => DiagnosisKind::Awaited,
+            HangVerdict::Moving => DiagnosisKind::Moving,
         }
     }
 
@@ -160,11 +161,11 @@ impl Diagnosis {
         let shown = |rank: u32| self.all.get(rank as usize);
         let waits = |rank: u32| shown(rank).is_some_and(hang_confirmation::waits_for_good);
         match &self.verdict {
-            Verdict::Cycle { ranks, .. } => ranks.iter().all(|rank| waits(*rank)),
-            Verdict::Missing { waiter, ended, .. } => {
+            HangVerdict::Cycle { ranks, .. } => ranks.iter().all(|rank| waits(*rank)),
+            HangVerdict::Missing { waiter, ended, .. } => {
                 waits(*waiter) && shown(*ended).is_some_and(hang_confirmation::has_left)
             }
-            Verdict::Awaited(_) | Verdict::Moving => false,
+            HangVerdict::Awaited(_) | HangVerdict::Moving => false,
         }
     }
 
@@ -177,7 +178,7 @@ impl Diagnosis {
 
     /// Messages that lie where a rank waits for another.
     fn beside(&self) -> Option<String> {
-        let of_rank = |shown: &Shown| {
+        let of_rank = |shown: &RankView| {
             let rank = shown.seen.rank.rank;
             let lines = unexpected_messages::beside(shown).into_iter();
             lines
@@ -235,10 +236,10 @@ impl Diagnosis {
             .map(report_text::as_json)
             .collect();
         let kind = match &self.verdict {
-            Verdict::Cycle { .. } => "deadlock",
-            Verdict::Missing { .. } => "missing",
-            Verdict::Awaited(_) => "awaited",
-            Verdict::Moving => "moving",
+            HangVerdict::Cycle { .. } => "deadlock",
+            HangVerdict::Missing { .. } => "missing",
+            HangVerdict::Awaited(_) => "awaited",
+            HangVerdict::Moving => "moving",
         };
         let verdict = json!({ "kind": kind, "ranks": report_text::named(&self.verdict), "text": report_text::tell(&self.verdict, &self.all),
             "presumed": self.presumed.as_ref().and_then(|presumed| report_text::tell_presumed(presumed, &self.all)),

@@ -18,8 +18,8 @@ use garonne_node::snapshot::{PolledOperation, PollingThread};
 use garonne_node::wait_report::{BOOK_BYTES, POLL_PLACES, PollReport, WaitReportCopy};
 use serde_json::json;
 
-use super::collectives::InCollective;
-use super::rank_waits::{CONTEXTS, Shown, monotonic_ns, number_of};
+use super::collectives::ActiveCollective;
+use super::rank_waits::{CONTEXTS, RankView, monotonic_ns, number_of};
 use crate::commands::job_lookup::RankSnapshot;
 
 /// Looks of a thread that come further apart than this need not fall between two readings of its
@@ -32,9 +32,9 @@ const NAMED: usize = 3;
 
 /// How often the threads of ranks of this host had looked, to be compared with what is read later.
 #[derive(Default)]
-pub struct Before(HashMap<u32, [u64; POLL_PLACES]>);
+pub struct PollBaseline(HashMap<u32, [u64; POLL_PLACES]>);
 
-impl Before {
+impl PollBaseline {
     pub fn of(ranks: &[RankSnapshot]) -> Self {
         let looks = |rank: &RankSnapshot| {
             let read = (rank.book != 0 && rank.pid != 0)
@@ -126,12 +126,12 @@ pub fn wants_all(polls: &[PollingThread]) -> bool {
 }
 
 /// The collective that an operation belongs to.
-pub fn collective(operation: &Pending) -> Option<InCollective> {
-    InCollective::of(operation.context.into(), operation.tag.unwrap_or(-1))
+pub fn collective(operation: &Pending) -> Option<ActiveCollective> {
+    ActiveCollective::of(operation.context.into(), operation.tag.unwrap_or(-1))
 }
 
 /// What the threads of a rank poll for, a line each.
-pub fn in_words(shown: &Shown) -> Vec<String> {
+pub fn in_words(shown: &RankView) -> Vec<String> {
     shown
         .seen
         .polls
@@ -141,14 +141,14 @@ pub fn in_words(shown: &Shown) -> Vec<String> {
 }
 
 /// The same in words that stay while a thread asks for the same.
-pub fn timeless(shown: &Shown) -> Vec<String> {
+pub fn timeless(shown: &RankView) -> Vec<String> {
     let polls = shown.seen.polls.iter();
     let line =
         |polled: &PollingThread| format!("polls{} ({})", things(shown, polled), called(polled));
     polls.map(line).collect()
 }
 
-fn of_thread(shown: &Shown, polled: &PollingThread) -> String {
+fn of_thread(shown: &RankView, polled: &PollingThread) -> String {
     format!(
         "polls{} ({}, {} times in vain)",
         things(shown, polled),
@@ -157,7 +157,7 @@ fn of_thread(shown: &Shown, polled: &PollingThread) -> String {
     )
 }
 
-fn things(shown: &Shown, polled: &PollingThread) -> String {
+fn things(shown: &RankView, polled: &PollingThread) -> String {
     let operations: Vec<_> = polled.asks.iter().flat_map(|ask| &ask.operations).collect();
     let things = operations
         .iter()
@@ -198,7 +198,7 @@ fn call(ask: &PolledOperation) -> String {
     }
 }
 
-fn thing(shown: &Shown, operation: &Pending) -> String {
+fn thing(shown: &RankView, operation: &Pending) -> String {
     if let Some(meeting) = collective(operation) {
         let called = match meeting.kind() {
             Some(kind) if kind != Kind::Internal => kind.name(),
@@ -236,7 +236,7 @@ fn grouped(number: u64) -> String {
 }
 
 /// The same for programs.
-pub fn as_json(shown: &Shown) -> Vec<serde_json::Value> {
+pub fn as_json(shown: &RankView) -> Vec<serde_json::Value> {
     let polls = shown.seen.polls.iter();
     let asks = |polled: &PollingThread| -> Vec<_> {
         let ask = |ask: &PolledOperation| json!({ "call": call_names::name(ask.call), "place": ask.place });
@@ -291,7 +291,7 @@ mod tests {
             for_ns: 5,
             asks,
         }];
-        let shown = Shown {
+        let shown = RankView {
             seen,
             host: None,
             silent: false,

@@ -15,7 +15,7 @@ use garonne_node::snapshot::{CollectivesEntered, DetailedSnapshot};
 use garonne_node::wait_report::{BOOK_BYTES, WaitReportCopy};
 
 use super::collectives;
-use super::polling::Before;
+use super::polling::PollBaseline;
 use crate::commands::job_lookup::{self, RankSnapshot};
 
 /// Between the two readings, and before the first, since a visit stirs ranks that have not said yet
@@ -36,7 +36,7 @@ pub fn used(visit: &QueryClient) -> Vec<DetailedSnapshot> {
 pub fn with_waits(visit: &QueryClient) -> Vec<DetailedSnapshot> {
     std::thread::sleep(MOMENT);
     let before = read(visit);
-    let polled = Before::of(&job_lookup::ranks(visit));
+    let polled = PollBaseline::of(&job_lookup::ranks(visit));
     std::thread::sleep(MOMENT);
     let both = before.into_iter().zip(read(visit));
     both.map(|(was, now)| {
@@ -73,7 +73,7 @@ fn waited_ns(wait: &WaitInfo) -> u64 {
 
 /// What changes with a rank that gets on in MPI.
 #[derive(PartialEq)]
-struct Marks {
+struct ProgressMarks {
     sent: u64,
     received: u64,
     calls: Vec<(u64, Option<u16>)>,
@@ -81,13 +81,13 @@ struct Marks {
 }
 
 /// One reading of a rank.
-struct Reading {
+struct UsageSample {
     rank: RankSnapshot,
-    marks: Marks,
+    marks: ProgressMarks,
     book: Option<WaitReportCopy>,
 }
 
-fn read(visit: &QueryClient) -> Vec<Reading> {
+fn read(visit: &QueryClient) -> Vec<UsageSample> {
     let Some((shape, board)) = &visit.world else {
         return Vec::new();
     };
@@ -96,13 +96,13 @@ fn read(visit: &QueryClient) -> Vec<Reading> {
         let book = runs.then(|| memory_of(rank.pid, rank.book, BOOK_BYTES));
         let book = book.flatten().map(|book| WaitReportCopy::new(&book, &book));
         let entered_so_far = |book| collectives::entered(rank.pid, book);
-        let marks = Marks {
+        let marks = ProgressMarks {
             sent: rank.sent_messages,
             received: sent_counters::of(board, shape, rank.rank).received,
             calls: last_calls::latest_call(board, shape, rank.rank),
             collectives: book.as_ref().map_or_else(Vec::new, entered_so_far),
         };
-        Reading { rank, marks, book }
+        UsageSample { rank, marks, book }
     };
     job_lookup::ranks(visit).into_iter().map(reading).collect()
 }

@@ -17,11 +17,11 @@ use garonne_node::query_client::QueryClient;
 use garonne_node::rank::memory_of;
 use garonne_node::snapshot::{CommMembers, CommSnapshot, DetailedSnapshot};
 use garonne_node::wait_report::{BOOK_BYTES, CommGroup, PendingOperations, WaitReportCopy};
-use garonne_sites::Resolver;
+use garonne_sites::SymbolResolver;
 
 use super::call_kinds::{is_blocking, is_probe, names_its_partner};
-use super::collectives::{self, InCollective, collective, has_entered};
-use super::deadlock::{Need, Standing};
+use super::collectives::{self, ActiveCollective, collective, has_entered};
+use super::deadlock::{WaitDependency, WaitState};
 use super::{bytes_in_flight, polling, unexpected_messages};
 use crate::commands::job_lookup::{self, RankSnapshot};
 
@@ -42,7 +42,7 @@ pub fn number_of(context: u64) -> u64 {
 
 /// A rank of the job, wherever it is.
 #[derive(Debug)]
-pub struct Shown {
+pub struct RankView {
     pub seen: DetailedSnapshot,
     /// Its host, in a job on several.
     pub host: Option<Rc<str>>,
@@ -51,8 +51,8 @@ pub struct Shown {
 }
 
 /// The ranks of this host, looked at before and after what they wait for was read in detail.
-pub fn look(visit: &QueryClient) -> Vec<DetailedSnapshot> {
-    let before = polling::Before::of(&job_lookup::ranks(visit));
+pub fn read_local_ranks(visit: &QueryClient) -> Vec<DetailedSnapshot> {
+    let before = polling::PollBaseline::of(&job_lookup::ranks(visit));
     // Our visit has stirred ranks that had not yet said what they wait for.
     std::thread::sleep(MOMENT);
     let on_hosts = visit
@@ -65,9 +65,9 @@ pub fn look(visit: &QueryClient) -> Vec<DetailedSnapshot> {
             (true, Some(rank)) => bytes_in_flight::busy(rank.pid),
             _ => HashSet::new(),
         };
-        let mut reader = Reader {
+        let mut reader = RankReader {
             visit,
-            places: Resolver::default(),
+            places: SymbolResolver::default(),
             lists: HashSet::new(),
             busy,
             before,
@@ -115,21 +115,23 @@ fn name_call(visit: &QueryClient, seen: &mut DetailedSnapshot) {
         && let [(site, Some(call))] = *last_calls::latest_call(board, shape, seen.rank.rank)
     {
         (wait.call, wait.site) = (call.into(), site);
-        seen.place = Resolver::default().describe(seen.rank.pid, "", site).into();
+        seen.place = SymbolResolver::default()
+            .describe(seen.rank.pid, "", site)
+            .into();
     }
 }
 
 /// Reads what ranks of this host have in their memory: what they share of it is kept once.
-struct Reader<'a> {
+struct RankReader<'a> {
     visit: &'a QueryClient,
-    places: Resolver,
+    places: SymbolResolver,
     lists: HashSet<Arc<[u32]>>,
     /// Sockets with bytes on their way.
     busy: HashSet<u64>,
-    before: polling::Before,
+    before: polling::PollBaseline,
 }
 
-impl Reader<'_> {
+impl RankReader<'_> {
     fn read(&mut self, rank: RankSnapshot) -> DetailedSnapshot {
         let read = || memory_of(rank.pid, rank.book, BOOK_BYTES);
         let book = (rank.book != 0 && rank.pid != 0).then(read).flatten();
@@ -313,7 +315,7 @@ pub fn monotonic_ns() -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-impl Shown {
+impl RankView {
     fn comm(&self, number: u64) -> Option<&CommSnapshot> {
         self.seen
             .comms
@@ -351,17 +353,17 @@ impl Shown {
 
 /// What every rank does and needs. Lists that ranks have in common are kept once: members of
 /// communicators, and who is missing in a collective.
-pub fn standings(all: &[Shown]) -> Vec<Standing> {
-    standings_if(all, false)
+pub fn wait_states(all: &[RankView]) -> Vec<WaitState> {
+    wait_states_with(all, false)
 }
 
 /// The same if ranks that poll did nothing else.
-pub fn standings_of_pollers(all: &[Shown]) -> Vec<Standing> {
-    standings_if(all, true)
+pub fn wait_states_if_polls_block(all: &[RankView]) -> Vec<WaitState> {
+    wait_states_with(all, true)
 }
 
-fn standings_if(all: &[Shown], polls_wait: bool) -> Vec<Standing> {
-    let mut sources = Sources {
+fn wait_states_with(all: &[RankView], polls_wait: bool) -> Vec<WaitState> {
+    let mut sources = WaitResolver {
         all,
         polls_wait,
         known: HashMap::new(),
@@ -372,24 +374,24 @@ fn standings_if(all: &[Shown], polls_wait: bool) -> Vec<Standing> {
 }
 
 /// Who of these members is not in this collective.
-struct Missing {
+struct MissingMembers {
     members: Rc<[u32]>,
-    meeting: InCollective,
-    needs: Rc<[Need]>,
+    meeting: ActiveCollective,
+    needs: Rc<[WaitDependency]>,
 }
 
 /// Who can do what ranks wait for.
-struct Sources<'a> {
-    all: &'a [Shown],
+struct WaitResolver<'a> {
+    all: &'a [RankView],
     /// Ranks that poll count as ranks that wait.
     polls_wait: bool,
     known: HashMap<CommMembers, Rc<[u32]>>,
-    missing: Vec<Missing>,
+    missing: Vec<MissingMembers>,
     everybody: Rc<[u32]>,
 }
 
-impl Sources<'_> {
-    fn standing(&mut self, shown: &Shown) -> Standing {
+impl WaitResolver<'_> {
+    fn standing(&mut self, shown: &RankView) -> WaitState {
         let RankSnapshot {
             state,
             process,
@@ -399,60 +401,60 @@ impl Sources<'_> {
         match (state, process, wait) {
             // Of what cannot be seen anything may be: so nothing is held to be certain that hangs
             // on it.
-            _ if shown.silent => Standing::Acts,
+            _ if shown.silent => WaitState::Acts,
             // What is on its way may be what it waits for, or what another does.
-            (RankState::Running, Some(_), _) if shown.seen.moves => Standing::Acts,
-            (RankState::Gone | RankState::Finalized, _, _) => Standing::Ended,
-            (RankState::Running, Some('Z' | 'X') | None, _) => Standing::Ended,
-            (RankState::Absent, _, _) | (_, Some('T' | 't'), _) => Standing::Acts,
+            (RankState::Running, Some(_), _) if shown.seen.moves => WaitState::Acts,
+            (RankState::Gone | RankState::Finalized, _, _) => WaitState::Ended,
+            (RankState::Running, Some('Z' | 'X') | None, _) => WaitState::Ended,
+            (RankState::Absent, _, _) | (_, Some('T' | 't'), _) => WaitState::Acts,
             // What it does between two looks is not known.
             _ if !shown.seen.polls.is_empty() => self.polls(shown),
-            (_, _, None) => Standing::Acts,
+            (_, _, None) => WaitState::Acts,
             (RankState::Running, Some(_), Some(wait)) => self.waits(shown, wait),
         }
     }
 
-    fn polls(&mut self, shown: &Shown) -> Standing {
+    fn polls(&mut self, shown: &RankView) -> WaitState {
         if !self.polls_wait {
-            return Standing::Acts;
+            return WaitState::Acts;
         }
         let polls = &shown.seen.polls;
         let asks = || polls.iter().flat_map(|polled| &polled.asks);
         if asks().any(|ask| ask.operations.is_empty()) {
-            return Standing::Waits;
+            return WaitState::Waits;
         }
         let operations = asks().flat_map(|ask| &ask.operations);
-        let needs: Vec<Need> = operations
+        let needs: Vec<WaitDependency> = operations
             .map(|(operation, _)| self.need_of(shown, operation))
             .collect();
         let beside = shown.seen.rank.wait.map(|wait| self.waits(shown, &wait));
         match beside {
-            None if polling::wants_all(polls) => Standing::WaitsForAll(needs.into()),
-            None => Standing::WaitsForAny(needs.into()),
+            None if polling::wants_all(polls) => WaitState::WaitsForAll(needs.into()),
+            None => WaitState::WaitsForAny(needs.into()),
             // Other threads wait meanwhile.
-            Some(Standing::WaitsForAll(theirs) | Standing::WaitsForAny(theirs)) => {
-                Standing::WaitsForAny(needs.iter().chain(theirs.iter()).cloned().collect())
+            Some(WaitState::WaitsForAll(theirs) | WaitState::WaitsForAny(theirs)) => {
+                WaitState::WaitsForAny(needs.iter().chain(theirs.iter()).cloned().collect())
             }
             Some(other) => other,
         }
     }
 
     /// Who could end an operation that is polled for.
-    fn need_of(&mut self, shown: &Shown, operation: &Pending) -> Need {
+    fn need_of(&mut self, shown: &RankView, operation: &Pending) -> WaitDependency {
         let Some(meeting) = polling::collective(operation) else {
             let from = self.sources(shown, operation.peer, operation.context.into());
-            return Need { from };
+            return WaitDependency { from };
         };
         let members = self.members_of(shown, meeting.comm);
         let missing = members.map(|members| self.missing_in(&members, meeting));
         let missing = missing.iter().flat_map(|needs| needs.iter());
         // Where all have entered, whoever it waits for is not known.
-        Need {
+        WaitDependency {
             from: missing.flat_map(|need| need.from.iter().copied()).collect(),
         }
     }
 
-    fn waits(&mut self, shown: &Shown, wait: &WaitInfo) -> Standing {
+    fn waits(&mut self, shown: &RankView, wait: &WaitInfo) -> WaitState {
         let Some(operations) = &shown.seen.operations else {
             return match (call_names::name(wait.call), u32::try_from(wait.peer)) {
                 // Of others it is not known whether another of their threads acts.
@@ -460,9 +462,9 @@ impl Sources<'_> {
                     if shown.seen.rank.process == Some(INTERRUPTED) && names_its_partner(name) =>
                 {
                     let from = self.sources(shown, Some(peer), wait.comm);
-                    Standing::WaitsForAll([Need { from }].into())
+                    WaitState::WaitsForAll([WaitDependency { from }].into())
                 }
-                _ => Standing::Waits,
+                _ => WaitState::Waits,
             };
         };
         // Of several threads each may go on, whatever the others wait for.
@@ -475,25 +477,25 @@ impl Sources<'_> {
             return standing;
         }
         if operations.more || operations.list.is_empty() {
-            return Standing::Waits;
+            return WaitState::Waits;
         }
-        let needs = operations.list.iter().map(|operation| Need {
+        let needs = operations.list.iter().map(|operation| WaitDependency {
             from: self.sources(shown, operation.peer, operation.context.into()),
         });
-        Standing::WaitsForAny(needs.collect())
+        WaitState::WaitsForAny(needs.collect())
     }
 
     /// What one call needs that returns only when it is over; `None`: it waits for requests.
     fn certainly(
         &mut self,
-        shown: &Shown,
+        shown: &RankView,
         wait: &WaitInfo,
         operations: &PendingOperations,
-    ) -> Option<Standing> {
+    ) -> Option<WaitState> {
         let is_message = |operation: &&Pending| operation.action != Action::Collective;
         if let (true, Some(meeting)) = (wait.peer < 0, collective(wait)) {
             let Some(members) = self.members_of(shown, meeting.comm) else {
-                return Some(Standing::Waits);
+                return Some(WaitState::Waits);
             };
             let missing = self.missing_in(&members, meeting);
             let inner = operations
@@ -505,18 +507,18 @@ impl Sources<'_> {
                 // Who is in a round, or waits for those who are several collectives behind, need
                 // not wait for all that are missing here.
                 if wait.peer != LAGGARDS && meeting.waits_for_all() {
-                    return Some(Standing::WaitsForAll(missing));
+                    return Some(WaitState::WaitsForAll(missing));
                 }
                 let from: Rc<[u32]> = missing
                     .iter()
                     .flat_map(|need| need.from.iter().copied())
                     .collect();
-                return Some(Standing::WaitsForAll([Need { from }].into()));
+                return Some(WaitState::WaitsForAll([WaitDependency { from }].into()));
             }
         }
         if call_names::name(wait.call).is_some_and(is_probe) {
             let from = self.sources(shown, u32::try_from(wait.peer).ok(), wait.comm);
-            return Some(Standing::WaitsForAll([Need { from }].into()));
+            return Some(WaitState::WaitsForAll([WaitDependency { from }].into()));
         }
         // A collective that reads what another member left in shared memory has no message of its
         // own.
@@ -528,19 +530,19 @@ impl Sources<'_> {
             .and_then(|operation| operation.peer)
         {
             let from = [leader].into();
-            return Some(Standing::WaitsForAll([Need { from }].into()));
+            return Some(WaitState::WaitsForAll([WaitDependency { from }].into()));
         }
         let blocking = operations.list.iter().filter(is_message);
         let blocking = blocking.filter(|operation| is_blocking(operation));
-        let blocking: Rc<[Need]> = blocking
-            .map(|operation| Need {
+        let blocking: Rc<[WaitDependency]> = blocking
+            .map(|operation| WaitDependency {
                 from: self.sources(shown, operation.peer, operation.context.into()),
             })
             .collect();
-        (!blocking.is_empty()).then_some(Standing::WaitsForAll(blocking))
+        (!blocking.is_empty()).then_some(WaitState::WaitsForAll(blocking))
     }
 
-    fn members_of(&mut self, shown: &Shown, comm: u64) -> Option<Rc<[u32]>> {
+    fn members_of(&mut self, shown: &RankView, comm: u64) -> Option<Rc<[u32]>> {
         let members = &shown.comm(comm)?.members;
         if let Some(known) = self.known.get(members) {
             return Some(Rc::clone(known));
@@ -550,9 +552,14 @@ impl Sources<'_> {
         Some(list)
     }
 
-    fn missing_in(&mut self, members: &Rc<[u32]>, meeting: InCollective) -> Rc<[Need]> {
-        let same =
-            |known: &&Missing| Rc::ptr_eq(&known.members, members) && known.meeting == meeting;
+    fn missing_in(
+        &mut self,
+        members: &Rc<[u32]>,
+        meeting: ActiveCollective,
+    ) -> Rc<[WaitDependency]> {
+        let same = |known: &&MissingMembers| {
+            Rc::ptr_eq(&known.members, members) && known.meeting == meeting
+        };
         if let Some(known) = self.missing.iter().find(same) {
             return Rc::clone(&known.needs);
         }
@@ -562,12 +569,12 @@ impl Sources<'_> {
             other.is_some_and(|other| has_entered(other, &meeting) == Some(false))
         };
         let missing = members.iter().filter(is_missing);
-        let needs: Rc<[Need]> = missing
-            .map(|rank| Need {
+        let needs: Rc<[WaitDependency]> = missing
+            .map(|rank| WaitDependency {
                 from: [*rank].into(),
             })
             .collect();
-        self.missing.push(Missing {
+        self.missing.push(MissingMembers {
             members: Rc::clone(members),
             meeting,
             needs: Rc::clone(&needs),
@@ -577,7 +584,7 @@ impl Sources<'_> {
 
     /// Who can end an operation with `peer`, or with any member of the communicator of a context;
     /// the rank itself may be among many.
-    fn sources(&mut self, shown: &Shown, peer: Option<u32>, context: u64) -> Rc<[u32]> {
+    fn sources(&mut self, shown: &RankView, peer: Option<u32>, context: u64) -> Rc<[u32]> {
         let count = self.all.len();
         let known = |rank: &u32| (*rank as usize) < count;
         if let Some(peer) = peer {

@@ -7,14 +7,14 @@ use garonne_node::node_map;
 use serde_json::json;
 
 use super::collectives::collective;
-use super::deadlock::Verdict;
-use super::rank_waits::{INTERRUPTED, Shown, number_of};
+use super::deadlock::HangVerdict;
+use super::rank_waits::{INTERRUPTED, RankView, number_of};
 use super::{polling, unexpected_messages, wait_text};
 use crate::commands::job_lookup::{self, RankSnapshot};
 use garonne_node::call_names;
 
 /// The ranks that were seen, a line each.
-pub fn table(all: &[Shown]) -> Table {
+pub fn table(all: &[RankView]) -> Table {
     let mut table = Table::new();
     let on_hosts = all.iter().any(|shown| shown.host.is_some());
     let host = on_hosts.then_some("host");
@@ -39,17 +39,17 @@ pub fn table(all: &[Shown]) -> Table {
 }
 
 /// The ranks that a verdict is about.
-pub fn named(verdict: &Verdict) -> Vec<u32> {
+pub fn named(verdict: &HangVerdict) -> Vec<u32> {
     match verdict {
-        Verdict::Cycle { ranks, .. } => ranks.clone(),
-        Verdict::Missing { ended, .. } => vec![*ended],
-        Verdict::Awaited(list) => list.iter().map(|(rank, _)| *rank).collect(),
-        Verdict::Moving => Vec::new(),
+        HangVerdict::Cycle { ranks, .. } => ranks.clone(),
+        HangVerdict::Missing { ended, .. } => vec![*ended],
+        HangVerdict::Awaited(list) => list.iter().map(|(rank, _)| *rank).collect(),
+        HangVerdict::Moving => Vec::new(),
     }
 }
 
 /// A verdict in words; nothing where there is nothing to say.
-pub fn tell(verdict: &Verdict, all: &[Shown]) -> Option<String> {
+pub fn tell(verdict: &HangVerdict, all: &[RankView]) -> Option<String> {
     let seen = |rank: u32| &all[rank as usize];
     let call = |rank: u32| {
         format!(
@@ -58,8 +58,8 @@ pub fn tell(verdict: &Verdict, all: &[Shown]) -> Option<String> {
         )
     };
     match verdict {
-        Verdict::Moving => None,
-        Verdict::Cycle { ranks, others } => {
+        HangVerdict::Moving => None,
+        HangVerdict::Cycle { ranks, others } => {
             let head = match ranks.as_slice() {
                 [rank] => format!("verdict: deadlock: rank {rank} waits for itself"),
                 _ => "verdict: deadlock: each of these ranks waits for the next, the last for the first, and none can go on".into(),
@@ -72,7 +72,7 @@ pub fn tell(verdict: &Verdict, all: &[Shown]) -> Option<String> {
             };
             Some(format!("{head}{calls}{}{threads}", more(*others)))
         }
-        Verdict::Missing {
+        HangVerdict::Missing {
             waiter,
             ended,
             others,
@@ -82,7 +82,7 @@ pub fn tell(verdict: &Verdict, all: &[Shown]) -> Option<String> {
             call(*waiter),
             more(*others)
         )),
-        Verdict::Awaited(list) => {
+        HangVerdict::Awaited(list) => {
             let line = |(rank, count): &(u32, usize)| {
                 let waits = if *count == 1 {
                     "rank waits"
@@ -107,7 +107,7 @@ pub fn tell(verdict: &Verdict, all: &[Shown]) -> Option<String> {
 }
 
 /// What would hold if ranks that poll did nothing else.
-pub fn tell_presumed(verdict: &Verdict, all: &[Shown]) -> Option<String> {
+pub fn tell_presumed(verdict: &HangVerdict, all: &[RankView]) -> Option<String> {
     let seen = |rank: u32| &all[rank as usize];
     let polls = |rank: &u32| !seen(*rank).seen.polls.is_empty();
     let call = |rank: u32| {
@@ -127,7 +127,7 @@ pub fn tell_presumed(verdict: &Verdict, all: &[Shown]) -> Option<String> {
         format!("if {} {verb} nothing but poll,", node_map::named(&those))
     };
     match verdict {
-        Verdict::Cycle { ranks, .. } => {
+        HangVerdict::Cycle { ranks, .. } => {
             let stuck = match ranks.as_slice() {
                 [rank] => format!("rank {rank} waits for itself"),
                 _ => "each of these ranks waits for the next, the last for the first, and none can go on"
@@ -136,13 +136,13 @@ pub fn tell_presumed(verdict: &Verdict, all: &[Shown]) -> Option<String> {
             let calls: String = ranks.iter().map(|rank| call(*rank)).collect();
             Some(format!("{} {stuck}{calls}", pollers(ranks)))
         }
-        Verdict::Missing { waiter, ended, .. } => Some(format!(
+        HangVerdict::Missing { waiter, ended, .. } => Some(format!(
             "{} rank {waiter} can never go on, since rank {ended} {}{}",
             pollers(&[*waiter]),
             lot(seen(*ended)),
             call(*waiter)
         )),
-        Verdict::Awaited(_) | Verdict::Moving => None,
+        HangVerdict::Awaited(_) | HangVerdict::Moving => None,
     }
 }
 
@@ -158,7 +158,7 @@ fn more(others: usize) -> String {
 }
 
 /// What a rank that others wait for does.
-fn lot(shown: &Shown) -> String {
+fn lot(shown: &RankView) -> String {
     let rank = &shown.seen.rank;
     let on = shown
         .host
@@ -203,7 +203,7 @@ fn doing(rank: &RankSnapshot) -> String {
 
 /// What a rank waits for in MPI or polls for, and for how long; of several threads each on a line
 /// of its own; empty: nothing.
-pub fn waiting(shown: &Shown) -> String {
+pub fn waiting(shown: &RankView) -> String {
     let waits = waits_for(shown);
     let waits = waits.map(|what| format!("{what}, for {:.1} s", shown.seen.waited_ns as f64 / 1e9));
     let polls = polling::in_words(shown).into_iter().zip(&shown.seen.polls);
@@ -218,7 +218,7 @@ pub fn waiting(shown: &Shown) -> String {
 
 /// What a rank waits for in MPI, with the place in its program; of several threads each on a line
 /// of its own.
-fn waits_for(shown: &Shown) -> Option<String> {
+fn waits_for(shown: &RankView) -> Option<String> {
     let wait = shown.seen.rank.wait?;
     let threads = wait_text::of_threads(shown);
     if threads.len() > 1 {
@@ -230,7 +230,7 @@ fn waits_for(shown: &Shown) -> Option<String> {
 }
 
 /// What a rank does, in a line that stays as it is while the rank does the same.
-pub fn timeless(shown: &Shown) -> String {
+pub fn timeless(shown: &RankView) -> String {
     let rank = &shown.seen.rank;
     if shown.silent {
         return "not seen".into();
@@ -247,7 +247,7 @@ pub fn timeless(shown: &Shown) -> String {
 }
 
 /// A rank as JSON.
-pub fn as_json(shown: &Shown) -> serde_json::Value {
+pub fn as_json(shown: &RankView) -> serde_json::Value {
     let rank = &shown.seen.rank;
     let wait = rank.wait.map(|wait| {
         let comm = number_of(wait.comm);

@@ -5,11 +5,11 @@ use garonne_node::layout::{RankState, WaitInfo};
 
 use super::collectives::collective;
 use super::rank_usage::asks;
-use super::rank_waits::Shown;
+use super::rank_waits::RankView;
 
 /// Such as `recv \u{2190} 3`, `barrier 17`, `polls`, `outside MPI`; empty: it gets on, or there is
 /// nothing to say.
-pub fn doing(shown: &Shown) -> String {
+pub fn doing(shown: &RankView) -> String {
     let rank = &shown.seen.rank;
     match (rank.state, rank.process, rank.wait) {
         _ if shown.silent => "not seen".into(),
@@ -22,7 +22,7 @@ pub fn doing(shown: &Shown) -> String {
     }
 }
 
-fn waits(shown: &Shown, wait: &WaitInfo) -> String {
+fn waits(shown: &RankView, wait: &WaitInfo) -> String {
     let named = call_names::name(wait.call).unwrap_or_default();
     if asks(named) {
         return "polls".into();
@@ -55,11 +55,11 @@ mod tests {
     use super::*;
     use garonne_node::snapshot::DetailedSnapshot;
 
-    fn shown(wait: Option<WaitInfo>) -> Shown {
+    fn shown(wait: Option<WaitInfo>) -> RankView {
         let mut seen = DetailedSnapshot::unavailable(0);
         (seen.rank.state, seen.rank.process, seen.rank.wait) =
             (RankState::Running, Some('S'), wait);
-        Shown {
+        RankView {
             seen,
             host: None,
             silent: false,

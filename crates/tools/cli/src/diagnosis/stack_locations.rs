@@ -1,13 +1,13 @@
 //! Where ranks of this host are by their stacks, read from outside: those that are not in MPI, and
 //! those of Python, whose lines say more than those of the module that calls MPI for them.
 
-use garonne_inspect::{Frame, Process, PythonFrame, examine};
+use garonne_inspect::{NativeFrame, ProcessSnapshot, PythonFrame, examine};
 use garonne_node::call_names;
 use garonne_node::layout::RankState;
 use garonne_node::query_client::QueryClient;
 use garonne_node::snapshot::PollingThread;
 
-use super::rank_waits::Shown;
+use super::rank_waits::RankView;
 use crate::commands::job_lookup::RankSnapshot;
 
 /// Ranks that are examined: each takes some milliseconds.
@@ -20,7 +20,7 @@ const START: &str = "_start";
 const RUNTIME: &str = "libmpi_abi";
 
 /// A line for each rank of this host of which its stack says more than MPI does.
-pub fn tell(visit: &QueryClient, all: &[Shown]) -> Vec<String> {
+pub fn tell(visit: &QueryClient, all: &[RankView]) -> Vec<String> {
     let worth = |rank: &&RankSnapshot| rank.wait.is_none() || is_python(rank.pid);
     let polls = |rank: &RankSnapshot| {
         all.get(rank.rank as usize)
@@ -34,7 +34,7 @@ pub fn tell(visit: &QueryClient, all: &[Shown]) -> Vec<String> {
 }
 
 /// All threads of all ranks of this host, whole.
-pub fn stacks(visit: &QueryClient, all: &[Shown]) -> Vec<String> {
+pub fn stacks(visit: &QueryClient, all: &[RankView]) -> Vec<String> {
     let whole = |rank: &RankSnapshot| match examine(rank.pid, true) {
         Ok(process) => format!("rank {}, process {}\n{process}", rank.rank, rank.pid),
         Err(error) => format!(
@@ -46,7 +46,7 @@ pub fn stacks(visit: &QueryClient, all: &[Shown]) -> Vec<String> {
 }
 
 /// The ranks of this host whose processes go on.
-fn here<'a>(visit: &'a QueryClient, all: &'a [Shown]) -> impl Iterator<Item = &'a RankSnapshot> {
+fn here<'a>(visit: &'a QueryClient, all: &'a [RankView]) -> impl Iterator<Item = &'a RankSnapshot> {
     let ranks = all
         .iter()
         .filter(|shown| !shown.silent)
@@ -91,7 +91,7 @@ fn place(rank: &RankSnapshot, polls: &[PollingThread]) -> Option<String> {
     }
 }
 
-fn outside(process: &Process) -> Option<String> {
+fn outside(process: &ProcessSnapshot) -> Option<String> {
     let thread = process.threads.first()?;
     let call = thread.call.as_ref().map(|call| format!("in {call}"));
     let native = thread.frames.iter().filter(|frame| is_of_program(frame));
@@ -104,7 +104,7 @@ fn outside(process: &Process) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn is_of_program(frame: &Frame) -> bool {
+fn is_of_program(frame: &NativeFrame) -> bool {
     let named = frame
         .function
         .as_deref()
@@ -113,7 +113,7 @@ fn is_of_program(frame: &Frame) -> bool {
 }
 
 /// The Python functions of the first thread.
-fn python(process: &Process) -> Option<String> {
+fn python(process: &ProcessSnapshot) -> Option<String> {
     let frames: &[PythonFrame] = &process.threads.first()?.python;
     listed(frames)
 }
@@ -130,10 +130,10 @@ mod tests {
 
     #[test]
     fn functions_of_the_program_are_named_and_not_those_of_the_system_or_of_the_library() {
-        let frame = |function: &str, object: &str| Frame {
+        let frame = |function: &str, object: &str| NativeFrame {
             function: Some(function.into()),
             object: object.into(),
-            ..Frame::default()
+            ..NativeFrame::default()
         };
         let objects = [
             "/usr/lib/x86_64-linux-gnu/libc.so.6",
@@ -148,13 +148,13 @@ mod tests {
             file: "/tmp/solver.py".into(),
             line,
         };
-        let thread = garonne_inspect::Thread {
+        let thread = garonne_inspect::ThreadSnapshot {
             python: vec![python(42), python(7)],
             ..Default::default()
         };
-        let process = Process {
+        let process = ProcessSnapshot {
             threads: vec![thread],
-            ..Process::default()
+            ..ProcessSnapshot::default()
         };
         let wanted = "exchange() at solver.py:42, called by exchange() at solver.py:7";
         assert_eq!(super::python(&process).as_deref(), Some(wanted));

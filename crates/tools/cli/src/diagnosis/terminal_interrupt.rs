@@ -5,11 +5,11 @@
 use garonne_node::layout::RankState;
 use garonne_node::snapshot::{CommMembers, CommSnapshot};
 
-use super::rank_waits::{INTERRUPTED, Shown, number_of};
+use super::rank_waits::{INTERRUPTED, RankView, number_of};
 
 /// Has such ranks count as what they were when the key came. What others know of their
 /// communicators is theirs, too.
-pub fn revive(all: &mut [Shown]) {
+pub fn revive(all: &mut [RankView]) {
     for index in 0..all.len() {
         let rank = &all[index].seen.rank;
         if all[index].silent
@@ -28,7 +28,7 @@ pub fn revive(all: &mut [Shown]) {
 }
 
 /// A communicator of which `rank` is a member, as another member shows it.
-fn known_to_others(all: &[Shown], rank: u32, number: u64) -> Option<CommSnapshot> {
+fn known_to_others(all: &[RankView], rank: u32, number: u64) -> Option<CommSnapshot> {
     let mut comms = all.iter().flat_map(|shown| &shown.seen.comms);
     let is_this = |comm: &&CommSnapshot| {
         let holds = |members: Vec<u32>| members.contains(&rank);

@@ -12,7 +12,7 @@ use garonne_node::layout::RankBlock;
 use garonne_node::query_client::QueryClient;
 use garonne_node::rank::memory_of;
 
-use super::rank_waits::{CONTEXTS, Shown, number_of};
+use super::rank_waits::{CONTEXTS, RankView, number_of};
 
 /// Messages of one rank that are told.
 const TOLD: usize = 4;
@@ -85,7 +85,7 @@ fn is_programs(context: u32) -> bool {
 }
 
 /// In what a message differs from what a receive or probe asks for.
-fn difference(shown: &Shown, wanted: &Pending, message: &Kept) -> Option<String> {
+fn difference(shown: &RankView, wanted: &Pending, message: &Kept) -> Option<String> {
     let comm = |context: u32| shown.comm_name(number_of(context.into()));
     let what = match wanted.action {
         events::Action::Probe => "this probe",
@@ -126,7 +126,7 @@ fn words(message: &Kept, sender: Option<&String>, count: usize) -> String {
 }
 
 /// What lies at a rank that waits for a message, and what was taken before, a line each.
-pub fn beside(shown: &Shown) -> Vec<String> {
+pub fn beside(shown: &RankView) -> Vec<String> {
     let (Some(operations), Some(_)) = (&shown.seen.operations, &shown.seen.rank.wait) else {
         return Vec::new();
     };
@@ -207,7 +207,7 @@ mod tests {
             ..PendingOperations::default()
         });
         seen.senders = vec!["a.c:3".into(), String::new(), String::new(), "a.c:3".into()];
-        let shown = Shown {
+        let shown = RankView {
             seen,
             host: None,
             silent: false,

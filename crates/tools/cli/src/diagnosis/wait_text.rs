@@ -6,10 +6,10 @@ use garonne_node::call_names;
 use garonne_node::layout::WaitInfo;
 
 use super::call_kinds::{is_blocking, is_probe, names_its_partner};
-use super::collectives::{InCollective, What, collective};
-use super::rank_waits::{CONTEXTS, Shown, number_of};
+use super::collectives::{ActiveCollective, CollectiveId, collective};
+use super::rank_waits::{CONTEXTS, RankView, number_of};
 
-impl Shown {
+impl RankView {
     /// The name of what a rank that waits has called.
     pub fn called(&self, wait: &WaitInfo) -> &'static str {
         let kind = collective(wait).and_then(|meeting| meeting.kind());
@@ -20,21 +20,21 @@ impl Shown {
     }
 
     /// A collective in words, such as `MPI_Barrier #17 of MPI_COMM_WORLD`.
-    pub fn collective_words(&self, called: &str, meeting: &InCollective) -> String {
+    pub fn collective_words(&self, called: &str, meeting: &ActiveCollective) -> String {
         let comm = self.comm_name(meeting.comm);
         match meeting.what {
-            What::Call(call) => format!(
+            CollectiveId::Call(call) => format!(
                 "{}{called} #{} of {comm}",
                 super::collectives::series(&call),
                 call.number
             ),
-            What::Construction(_) => format!("{called} of {comm}"),
+            CollectiveId::Construction(_) => format!("{called} of {comm}"),
         }
     }
 }
 
 /// What the call of a rank waits for.
-pub fn in_words(shown: &Shown, wait: &WaitInfo) -> String {
+pub fn in_words(shown: &RankView, wait: &WaitInfo) -> String {
     let call = call_names::name(wait.call);
     if let Some(meeting) = collective(wait) {
         let call = call.unwrap_or(shown.called(wait));
@@ -53,17 +53,17 @@ pub fn in_words(shown: &Shown, wait: &WaitInfo) -> String {
     of_message(shown, call, &envelope)
 }
 
-fn of_collective(shown: &Shown, call: &str, meeting: &InCollective) -> String {
+fn of_collective(shown: &RankView, call: &str, meeting: &ActiveCollective) -> String {
     let comm = shown.comm_name(meeting.comm);
     match meeting.what {
-        What::Call(called) if called.kind != Kind::Internal => {
+        CollectiveId::Call(called) if called.kind != Kind::Internal => {
             format!("{call}: collective {} of {comm}", called.number)
         }
         _ => format!("{call}: {comm}"),
     }
 }
 
-fn of_message(shown: &Shown, call: &str, envelope: &Pending) -> String {
+fn of_message(shown: &RankView, call: &str, envelope: &Pending) -> String {
     let peer = envelope
         .peer
         .map_or("any rank".to_owned(), |peer| format!("rank {peer}"));
@@ -84,11 +84,11 @@ fn of_message(shown: &Shown, call: &str, envelope: &Pending) -> String {
 
 /// What each thread of a rank waits for, as far as its calls return only when they are over; of a
 /// rank with one thread nothing.
-pub fn of_threads(shown: &Shown) -> Vec<String> {
+pub fn of_threads(shown: &RankView) -> Vec<String> {
     let Some(operations) = shown.seen.operations.as_ref().filter(|it| it.threads) else {
         return Vec::new();
     };
-    let mut told: Vec<(Call, String, usize)> = Vec::new();
+    let mut told: Vec<(WaitingCall, String, usize)> = Vec::new();
     let meetings = |operation: &&(usize, &Pending)| operation.1.action == Action::Collective;
     let all: Vec<_> = operations.list.iter().enumerate().collect();
     // What the library sends for a collective is not told beside it.
@@ -103,13 +103,13 @@ pub fn of_threads(shown: &Shown) -> Vec<String> {
         ) else {
             continue;
         };
-        let call = Call::of(operation, name);
+        let call = WaitingCall::of(operation, name);
         if let Some((.., threads)) = told.iter_mut().find(|(known, ..)| *known == call) {
             *threads += usize::from(call.message.is_some());
             continue;
         }
         let tag = operation.tag.unwrap_or(-1);
-        let what = match InCollective::of(operation.context.into(), tag) {
+        let what = match ActiveCollective::of(operation.context.into(), tag) {
             Some(meeting) => of_collective(shown, name, &meeting),
             None => {
                 let bytes = if operation.action == Action::Send {
@@ -142,7 +142,7 @@ pub fn of_threads(shown: &Shown) -> Vec<String> {
 /// A call in which a thread waits, as far as its operations tell it from those of other threads at
 /// the same place.
 #[derive(PartialEq)]
-struct Call {
+struct WaitingCall {
     number: u16,
     site: u64,
     communicator: u64,
@@ -150,7 +150,7 @@ struct Call {
     message: Option<(Option<u32>, Option<i32>)>,
 }
 
-impl Call {
+impl WaitingCall {
     fn of(operation: &Pending, name: &str) -> Self {
         let one = names_its_partner(name) || is_probe(name) || name.starts_with("MPI_Mrecv");
         Self {
@@ -202,7 +202,7 @@ mod tests {
             threads: true,
             ..PendingOperations::default()
         });
-        let shown = Shown {
+        let shown = RankView {
             seen,
             host: None,
             silent: false,

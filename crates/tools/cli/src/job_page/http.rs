@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct HttpRequest {
     /// The path, without what follows a question mark.
     pub path: String,
     /// The host that it thinks it speaks to, without the port; empty: it said none.
@@ -32,7 +32,7 @@ pub struct Request {
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
+pub struct HttpResponse {
     /// Status and its words.
     pub status: &'static str,
     /// Type of the body.
@@ -41,7 +41,7 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-impl Response {
+impl HttpResponse {
     /// What was asked for.
     pub fn ok(content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self {
@@ -62,18 +62,18 @@ impl Response {
 }
 
 /// Connections that are open, the oldest first.
-type Open = Arc<Mutex<VecDeque<(SocketAddr, TcpStream)>>>;
+type OpenConnections = Arc<Mutex<VecDeque<(SocketAddr, TcpStream)>>>;
 
-fn lock(open: &Open) -> std::sync::MutexGuard<'_, VecDeque<(SocketAddr, TcpStream)>> {
+fn lock(open: &OpenConnections) -> std::sync::MutexGuard<'_, VecDeque<(SocketAddr, TcpStream)>> {
     open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Answers clients until the process ends.
 pub fn serve(
     listener: &TcpListener,
-    answer: impl Fn(&Request) -> Response + Send + Sync + 'static,
+    answer: impl Fn(&HttpRequest) -> HttpResponse + Send + Sync + 'static,
 ) {
-    let (open, answer) = (Open::default(), Arc::new(answer));
+    let (open, answer) = (OpenConnections::default(), Arc::new(answer));
     loop {
         let Ok((stream, peer)) = listener.accept() else {
             std::thread::sleep(PAUSE);
@@ -106,7 +106,7 @@ pub fn serve(
 }
 
 /// One client. What goes wrong with it is its own affair.
-fn attend(mut stream: TcpStream, answer: &dyn Fn(&Request) -> Response) {
+fn attend(mut stream: TcpStream, answer: &dyn Fn(&HttpRequest) -> HttpResponse) {
     let response = match request(&mut stream) {
         Ok(Some(request)) => answer(&request),
         Ok(None) => return,
@@ -158,7 +158,7 @@ fn send(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> bool {
 
 /// Reads a request. `None`: the client has gone, or takes too long; `Err`: the answer to what is
 /// none.
-fn request(stream: &mut TcpStream) -> Result<Option<Request>, Response> {
+fn request(stream: &mut TcpStream) -> Result<Option<HttpRequest>, HttpResponse> {
     let until = Instant::now() + REQUEST_WAIT;
     let mut head = Vec::new();
     let mut buffer = [0; 1024];
@@ -176,7 +176,7 @@ fn request(stream: &mut TcpStream) -> Result<Option<Request>, Response> {
             Err(_) => return Ok(None),
         }
         if head.len() > REQUEST_BYTES {
-            return Err(Response::refused(
+            return Err(HttpResponse::refused(
                 "431 Request Header Fields Too Large",
                 "that request is too long",
             ));
@@ -185,17 +185,17 @@ fn request(stream: &mut TcpStream) -> Result<Option<Request>, Response> {
 }
 
 /// The request in these bytes; `None`: its end is not there yet.
-fn read(bytes: &[u8]) -> Result<Option<Request>, Response> {
+fn read(bytes: &[u8]) -> Result<Option<HttpRequest>, HttpResponse> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
-    let bad = || Response::refused("400 Bad Request", "that is no request");
+    let bad = || HttpResponse::refused("400 Bad Request", "that is no request");
     match parsed.parse(bytes) {
         Ok(httparse::Status::Partial) => return Ok(None),
         Ok(httparse::Status::Complete(_)) => {}
         Err(_) => return Err(bad()),
     }
     if parsed.method != Some("GET") {
-        return Err(Response::refused(
+        return Err(HttpResponse::refused(
             "405 Method Not Allowed",
             "only GET is understood",
         ));
@@ -214,7 +214,7 @@ fn read(bytes: &[u8]) -> Result<Option<Request>, Response> {
         .path
         .and_then(|path| path.split('?').next())
         .unwrap_or_default();
-    Ok(Some(Request {
+    Ok(Some(HttpRequest {
         path: path.to_owned(),
         host: without_port(host.trim()).to_ascii_lowercase(),
     }))
@@ -238,7 +238,7 @@ pub fn is_loopback(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn served(answer: impl Fn(&Request) -> Response + Send + Sync + 'static) -> SocketAddr {
+    fn served(answer: impl Fn(&HttpRequest) -> HttpResponse + Send + Sync + 'static) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || serve(&listener, answer));
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn requests_are_answered_and_what_is_none_is_refused() {
         let address = served(|request| {
-            Response::ok(
+            HttpResponse::ok(
                 "text/plain",
                 format!("{} of {}", request.path, request.host),
             )
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn clients_that_say_nothing_keep_nobody_from_being_answered() {
-        let address = served(|_| Response::ok("text/plain", "here"));
+        let address = served(|_| HttpResponse::ok("text/plain", "here"));
         let mut silent: Vec<_> = (0..3 * CONNECTIONS_MAX)
             .map(|at| {
                 let mut stream = TcpStream::connect(address).unwrap();
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_not_taken_ends_with_its_time() {
         // More than the system keeps for a connection.
-        let address = served(|_| Response::ok("text/plain", vec![b'x'; 64 << 20]));
+        let address = served(|_| HttpResponse::ok("text/plain", vec![b'x'; 64 << 20]));
         let mut slow = TcpStream::connect(address).unwrap();
         slow.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         std::thread::sleep(REQUEST_WAIT * 2);

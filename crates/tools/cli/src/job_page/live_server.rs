@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use garonne_node::query_client::QueryClient;
 use garonne_node::trace_reader::{ReadFrom, TraceReader};
-use garonne_trace::traffic::Traffic;
+use garonne_trace::traffic::TrafficMatrix;
 use serde_json::{Value, json};
 
-use super::http::{self, Request, Response};
+use super::http::{self, HttpRequest, HttpResponse};
 use super::{data, html};
 use crate::commands::job_lookup;
 use crate::diagnosis::Diagnosis;
-use crate::recording::remote_recording::Distant;
-use crate::recording::{Recording, Wants};
+use crate::recording::remote_recording::RemoteRecordings;
+use crate::recording::{Recording, RecordingOutputs};
 
 /// Between two looks at the job.
 const EVERY: Duration = Duration::from_secs(1);
@@ -34,23 +34,23 @@ const IDLE: Duration = Duration::from_millis(100);
 const KEY_BYTES: usize = 16;
 
 /// What is served.
-struct Shown {
+struct ServedPage {
     /// The latest data of the page.
     data: Value,
     /// When somebody asked last.
     asked: Option<Instant>,
     /// Who sent how much to whom since `since`.
-    traffic: Traffic,
+    traffic: TrafficMatrix,
     since: Option<Instant>,
 }
 
-type Shared = Arc<Mutex<Shown>>;
+type SharedPage = Arc<Mutex<ServedPage>>;
 
-fn lock(shared: &Shared) -> std::sync::MutexGuard<'_, Shown> {
+fn lock(shared: &SharedPage) -> std::sync::MutexGuard<'_, ServedPage> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn is_looked_at(shared: &Shared) -> bool {
+fn is_looked_at(shared: &SharedPage) -> bool {
     lock(shared)
         .asked
         .is_some_and(|asked| asked.elapsed() < LOOKED)
@@ -67,10 +67,10 @@ pub fn serve(visit: &QueryClient, port: u16) -> Result<i32, String> {
     let port = listener.local_addr().map_or(port, |address| address.port());
     let key = key()?;
     outln!("http://127.0.0.1:{port}/{key}/");
-    let shared: Shared = Arc::new(Mutex::new(Shown {
+    let shared: SharedPage = Arc::new(Mutex::new(ServedPage {
         data: json!({ "name": visit.job_name }),
         asked: None,
-        traffic: Traffic::default(),
+        traffic: TrafficMatrix::default(),
         since: None,
     }));
     let (of_server, title) = (Arc::clone(&shared), format!("Job {}", visit.job_name));
@@ -109,7 +109,7 @@ pub fn serve(visit: &QueryClient, port: u16) -> Result<i32, String> {
 }
 
 /// Counts the messages of a job while somebody looks.
-fn record(launcher: u32, shared: &Shared) -> Result<(), String> {
+fn record(launcher: u32, shared: &SharedPage) -> Result<(), String> {
     if !is_looked_at(shared) {
         return Ok(());
     }
@@ -132,9 +132,12 @@ fn record(launcher: u32, shared: &Shared) -> Result<(), String> {
 
 /// Counts messages as long as the ranks go on and `goes_on` holds, which is asked with what was
 /// counted so far.
-pub fn count(mut recording: Recording, mut goes_on: impl FnMut(&Traffic) -> bool) -> Traffic {
+pub fn count(
+    mut recording: Recording,
+    mut goes_on: impl FnMut(&TrafficMatrix) -> bool,
+) -> TrafficMatrix {
     let mut asked: Option<Instant> = None;
-    let none = Traffic::default();
+    let none = TrafficMatrix::default();
     while !recording.is_over() && goes_on(recording.traffic().unwrap_or(&none)) {
         let is_due = |asked: Instant| asked.elapsed() > ASK_EVERY;
         if asked.is_none_or(is_due) {
@@ -152,7 +155,7 @@ pub fn count(mut recording: Recording, mut goes_on: impl FnMut(&Traffic) -> bool
 pub fn begin(visit: &QueryClient, time: Option<Duration>) -> Result<Recording, String> {
     let distant = match visit.hosts.len() {
         0 | 1 => None,
-        _ => Some(Distant::of(visit, time)?),
+        _ => Some(RemoteRecordings::of(visit, time)?),
     };
     let world = match visit.file.as_ref().filter(|_| visit.has_ranks_here()) {
         Some(file) => {
@@ -161,9 +164,9 @@ pub fn begin(visit: &QueryClient, time: Option<Duration>) -> Result<Recording, S
         None if distant.is_some() => None,
         None => return Err(job_lookup::not_begun(visit)),
     };
-    let wants = Wants {
+    let wants = RecordingOutputs {
         traffic: true,
-        ..Wants::default()
+        ..RecordingOutputs::default()
     };
     Recording::new((world, visit.ranks), wants, distant)
 }
@@ -186,9 +189,9 @@ fn is_same(one: &str, other: &str) -> bool {
     one.len() == other.len() && std::hint::black_box(differ) == 0
 }
 
-fn answer(request: &Request, key: &str, title: &str, shared: &Shared) -> Response {
+fn answer(request: &HttpRequest, key: &str, title: &str, shared: &SharedPage) -> HttpResponse {
     if !http::is_loopback(&request.host) {
-        return Response::refused(
+        return HttpResponse::refused(
             "421 Misdirected Request",
             "this page is served to 127.0.0.1 and localhost alone",
         );
@@ -198,13 +201,15 @@ fn answer(request: &Request, key: &str, title: &str, shared: &Shared) -> Respons
         .strip_prefix('/')
         .and_then(|path| path.split_once('/'));
     match path.filter(|(word, _)| is_same(word, key)) {
-        Some((_, "")) => Response::ok("text/html; charset=utf-8", html(title, &Value::Null, true)),
+        Some((_, "")) => {
+            HttpResponse::ok("text/html; charset=utf-8", html(title, &Value::Null, true))
+        }
         Some((_, "data")) => {
             let mut shown = lock(shared);
             shown.asked = Some(Instant::now());
-            Response::ok("application/json", shown.data.to_string())
+            HttpResponse::ok("application/json", shown.data.to_string())
         }
-        _ => Response::refused(
+        _ => HttpResponse::refused(
             "404 Not Found",
             "there is no such page; its address, with its key, is what garonne top --web has printed",
         ),
@@ -217,16 +222,16 @@ mod tests {
 
     #[test]
     fn only_who_knows_the_key_and_calls_loopback_is_answered() {
-        let shared: Shared = Arc::new(Mutex::new(Shown {
+        let shared: SharedPage = Arc::new(Mutex::new(ServedPage {
             data: json!({ "secret": 7 }),
             asked: None,
-            traffic: Traffic::default(),
+            traffic: TrafficMatrix::default(),
             since: None,
         }));
         let key = key().unwrap();
         assert!(key.len() == 2 * KEY_BYTES && key != super::key().unwrap());
         let ask = |host: &str, path: &str| {
-            let request = Request {
+            let request = HttpRequest {
                 path: path.to_owned(),
                 host: host.to_owned(),
             };

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use garonne_node::job_name::now_s;
 use garonne_node::layout::RankState;
 use garonne_node::query_client::QueryClient;
-use garonne_trace::traffic::Traffic;
+use garonne_trace::traffic::TrafficMatrix;
 use serde_json::{Value, json};
 
 use crate::commands::job_lookup::{own_host, word};
-use crate::diagnosis::deadlock::Standing;
-use crate::diagnosis::rank_waits::{Shown, standings_of_pollers};
+use crate::diagnosis::deadlock::WaitState;
+use crate::diagnosis::rank_waits::{RankView, wait_states_if_polls_block};
 use crate::diagnosis::{Diagnosis, report_text};
 use garonne_node::call_names;
 
@@ -70,7 +70,7 @@ pub fn of_now(visit: &QueryClient, time: Duration) -> String {
     let traffic = match live_server::begin(visit, Some(time)) {
         Ok(recording) => live_server::count(recording, |_| begun.elapsed() < time),
         // There is nothing to count yet.
-        Err(_) => Traffic::default(),
+        Err(_) => TrafficMatrix::default(),
     };
     let seconds = begun.elapsed().as_secs_f64();
     let data = data(
@@ -83,7 +83,12 @@ pub fn of_now(visit: &QueryClient, time: Duration) -> String {
 }
 
 /// What the page shows of a job.
-pub fn data(visit: &QueryClient, found: &Diagnosis, traffic: &Traffic, seconds: f64) -> Value {
+pub fn data(
+    visit: &QueryClient,
+    found: &Diagnosis,
+    traffic: &TrafficMatrix,
+    seconds: f64,
+) -> Value {
     let awaited = awaited(&found.all);
     let own = own_host();
     let mut hosts: Vec<(String, Vec<u32>)> = Vec::new();
@@ -113,9 +118,9 @@ pub fn data(visit: &QueryClient, found: &Diagnosis, traffic: &Traffic, seconds: 
 }
 
 /// For each rank some of those that it waits for.
-fn awaited(all: &[Shown]) -> Vec<Vec<u32>> {
-    let of = |(own, standing): (usize, Standing)| {
-        let (Standing::WaitsForAll(needs) | Standing::WaitsForAny(needs)) = standing else {
+fn awaited(all: &[RankView]) -> Vec<Vec<u32>> {
+    let of = |(own, standing): (usize, WaitState)| {
+        let (WaitState::WaitsForAll(needs) | WaitState::WaitsForAny(needs)) = standing else {
             return Vec::new();
         };
         let mut named: Vec<u32> = Vec::new();
@@ -126,7 +131,7 @@ fn awaited(all: &[Shown]) -> Vec<Vec<u32>> {
         }
         named
     };
-    standings_of_pollers(all)
+    wait_states_if_polls_block(all)
         .into_iter()
         .enumerate()
         .map(of)
@@ -134,7 +139,7 @@ fn awaited(all: &[Shown]) -> Vec<Vec<u32>> {
 }
 
 /// What a rank does, as the page's script knows it, and in a word or two.
-fn doing(shown: &Shown) -> (&'static str, String) {
+fn doing(shown: &RankView) -> (&'static str, String) {
     let rank = &shown.seen.rank;
     let known = |state| (state, word(rank.state).to_owned());
     match (rank.state, rank.process) {

@@ -19,19 +19,19 @@ use std::time::Duration;
 
 use garonne_node::layout::RankState;
 use garonne_node::trace_reader::{self, TraceReader};
-use garonne_trace::event::{Seen, What};
+use garonne_trace::event::{EventKind, TraceEvent};
 use garonne_trace::event_stream;
-use garonne_trace::overlap::Analysis;
+use garonne_trace::overlap::OverlapAnalysis;
 use garonne_trace::timeline::Timeline;
 use garonne_trace::trace_file::TraceFile;
-use garonne_trace::traffic::Traffic;
+use garonne_trace::traffic::TrafficMatrix;
 use serde_json::json;
 
 use crate::overwrite_check::{TIMELINE, may_replace};
 
-use overlap_table::Table;
-use recorded_world::{Taken, World};
-use remote_recording::Distant;
+use overlap_table::OverlapTable;
+use recorded_world::{RankReading, RecordedWorld};
+use remote_recording::RemoteRecordings;
 
 /// Between two looks at journals that fill slowly: a chatty rank writes a fraction of one in that
 /// time.
@@ -52,16 +52,16 @@ const RUSH: usize = 8192;
 /// fills quickly.
 const FRAMES: usize = 4;
 
-struct Entry {
+struct BacklogEntry {
     /// Index of its world.
     world: usize,
     rank: u32,
-    what: Taken,
+    what: RankReading,
 }
 
 /// What to make of the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wants<'a> {
+pub struct RecordingOutputs<'a> {
     /// A file with a timeline.
     pub timeline: Option<&'a Path>,
     /// Shares per call site.
@@ -74,15 +74,15 @@ pub struct Wants<'a> {
 
 /// See the module's paragraph.
 pub struct Recording {
-    worlds: Vec<World>,
-    backlog: VecDeque<Entry>,
+    worlds: Vec<RecordedWorld>,
+    backlog: VecDeque<BacklogEntry>,
     timeline: Option<Timeline>,
     file: Option<TraceFile>,
-    analysis: Option<Analysis>,
-    traffic: Option<Traffic>,
-    stream: Option<event_stream::Writer>,
+    analysis: Option<OverlapAnalysis>,
+    traffic: Option<TrafficMatrix>,
+    stream: Option<event_stream::EventWriter>,
     /// Ranks of other hosts.
-    distant: Option<Distant>,
+    distant: Option<RemoteRecordings>,
     crowded: bool,
     ranks: u32,
     /// When it began.
@@ -95,11 +95,11 @@ pub struct Recording {
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct RecordingResult {
     /// Shares, if they were wanted.
-    pub table: Option<Table>,
+    pub table: Option<OverlapTable>,
     /// Who sent how much to whom, if that was wanted.
-    pub traffic: Option<Traffic>,
+    pub traffic: Option<TrafficMatrix>,
     /// Records read.
     pub read: u64,
     /// Records overwritten before they were read.
@@ -136,8 +136,8 @@ impl Recording {
     /// A line for the user: the file cannot be made.
     pub fn new(
         (world, ranks): (Option<TraceReader>, u32),
-        wants: Wants<'_>,
-        distant: Option<Distant>,
+        wants: RecordingOutputs<'_>,
+        distant: Option<RemoteRecordings>,
     ) -> Result<Self, String> {
         let crowded = world.as_ref().is_some_and(|world| {
             recorded_world::near(world).len() as u64 * 1000 >= u64::from(world.shape().cpus_milli)
@@ -163,9 +163,9 @@ impl Recording {
                 timeline
             }),
             file: file.transpose()?,
-            analysis: wants.shares.then(|| Analysis::new(crowded)),
-            traffic: wants.traffic.then(Traffic::default),
-            stream: wants.stream.then(event_stream::Writer::default),
+            analysis: wants.shares.then(|| OverlapAnalysis::new(crowded)),
+            traffic: wants.traffic.then(TrafficMatrix::default),
+            stream: wants.stream.then(event_stream::EventWriter::default),
             distant,
             crowded,
             ranks: 0,
@@ -181,7 +181,7 @@ impl Recording {
     /// Reads another world of the job, too.
     pub fn add(&mut self, traced: TraceReader) {
         let size = traced.shape().size;
-        self.worlds.push(World::new(traced, self.ranks));
+        self.worlds.push(RecordedWorld::new(traced, self.ranks));
         self.ranks = self.ranks.saturating_add(size);
     }
 
@@ -202,7 +202,7 @@ impl Recording {
     fn collect(&mut self, last: bool) -> bool {
         let mut busy = false;
         for (number, world) in self.worlds.iter_mut().enumerate() {
-            for rank in world.near() {
+            for rank in world.local_ranks_of() {
                 if self.backlog.len() >= BACKLOG && !last {
                     return true;
                 }
@@ -211,7 +211,7 @@ impl Recording {
                 let before = self.backlog.len();
                 // What was lost came before what is read now, or in its midst.
                 let mut put = |what| {
-                    self.backlog.push_back(Entry {
+                    self.backlog.push_back(BacklogEntry {
                         world: number,
                         rank,
                         what,
@@ -219,13 +219,13 @@ impl Recording {
                 };
                 let lost = world
                     .traced
-                    .read(rank, last, &mut |record| put(Taken::Record(record)));
+                    .read(rank, last, &mut |record| put(RankReading::Record(record)));
                 let read = self.backlog.len() - before;
                 if lost > 0 {
-                    let what = Taken::Lost(lost);
+                    let what = RankReading::Lost(lost);
                     self.backlog.insert(
                         before,
-                        Entry {
+                        BacklogEntry {
                             world: number,
                             rank,
                             what,
@@ -233,8 +233,8 @@ impl Recording {
                     );
                 }
                 if has_died {
-                    let what = Taken::Died(trace_reader::now_ns());
-                    self.backlog.push_back(Entry {
+                    let what = RankReading::Died(trace_reader::now_ns());
+                    self.backlog.push_back(BacklogEntry {
                         world: number,
                         rank,
                         what,
@@ -251,10 +251,10 @@ impl Recording {
     /// Makes of at most `most` records what they are wanted for.
     fn digest(&mut self, most: usize) {
         for count in 1..=most {
-            let Some(Entry { world, rank, what }) = self.backlog.pop_front() else {
+            let Some(BacklogEntry { world, rank, what }) = self.backlog.pop_front() else {
                 break;
             };
-            let mut tell = |seen: &Seen| {
+            let mut tell = |seen: &TraceEvent| {
                 self.timeline
                     .iter_mut()
                     .for_each(|timeline| timeline.see(seen));
@@ -273,7 +273,7 @@ impl Recording {
                 || self
                     .stream
                     .as_ref()
-                    .is_some_and(event_stream::Writer::is_full)
+                    .is_some_and(event_stream::EventWriter::is_full)
             {
                 self.write();
             }
@@ -301,9 +301,9 @@ impl Recording {
         };
         let mut heard = 0;
         while heard < FRAMES || last {
-            let mut tell = |seen: Seen| {
+            let mut tell = |seen: TraceEvent| {
                 match seen.what {
-                    What::Lost(records) => self.lost += records,
+                    EventKind::Lost(records) => self.lost += records,
                     _ => self.read += 1,
                 }
                 self.timeline
@@ -356,7 +356,7 @@ impl Recording {
     }
 
     /// Who has sent how much to whom so far.
-    pub fn traffic(&self) -> Option<&Traffic> {
+    pub fn traffic(&self) -> Option<&TrafficMatrix> {
         self.traffic.as_ref()
     }
 
@@ -373,7 +373,7 @@ impl Recording {
 
     /// Whether no rank can record anything any more.
     pub fn is_over(&self) -> bool {
-        let ended = |world: &World, rank| {
+        let ended = |world: &RecordedWorld, rank| {
             let card = world.traced.rank_block(rank);
             // Who has not come to MPI yet may come, unless the job ends.
             let to_come = || card.pid() == 0 && !world.traced.is_ending();
@@ -382,11 +382,13 @@ impl Recording {
             };
             matches!(card.state(), RankState::Finalized | RankState::Gone) || !alive()
         };
-        let near = self
-            .worlds
-            .iter()
-            .all(|world| world.near().iter().all(|&rank| ended(world, rank)));
-        near && self.distant.as_ref().is_none_or(Distant::is_over)
+        let near = self.worlds.iter().all(|world| {
+            world
+                .local_ranks_of()
+                .iter()
+                .all(|&rank| ended(world, rank))
+        });
+        near && self.distant.as_ref().is_none_or(RemoteRecordings::is_over)
     }
 
     /// A pause as long as the journals allow.
@@ -395,7 +397,7 @@ impl Recording {
     }
 
     /// Reads the rest and closes what is open.
-    pub fn finish(mut self) -> Outcome {
+    pub fn finish(mut self) -> RecordingResult {
         self.look(true);
         self.show_waits();
         if let Some(timeline) = &mut self.timeline {
@@ -405,12 +407,14 @@ impl Recording {
         if let Some(stream) = self.stream.take() {
             self.tell(&stream.finish());
         }
-        let missing = self.distant.map_or_else(Vec::new, Distant::missing);
-        Outcome {
+        let missing = self
+            .distant
+            .map_or_else(Vec::new, RemoteRecordings::missing);
+        RecordingResult {
             traffic: self.traffic,
             table: self
                 .analysis
-                .map(|analysis| Table::new(analysis, self.crowded)),
+                .map(|analysis| OverlapTable::new(analysis, self.crowded)),
             read: self.read,
             lost: self.lost,
             failed: self.failed,
@@ -420,7 +424,7 @@ impl Recording {
 }
 
 /// Says what of the trace is missing, if something is.
-pub fn complain(outcome: &Outcome) {
+pub fn complain(outcome: &RecordingResult) {
     if let Some(error) = &outcome.failed {
         errln!("garonne: the trace could not be written to its end: {error}");
     }

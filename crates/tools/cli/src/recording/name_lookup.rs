@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use garonne_mpi::coll::tag::Call;
-use garonne_sites::Resolver;
-use garonne_trace::event::Names;
+use garonne_sites::SymbolResolver;
+use garonne_trace::event::NameSource;
 
 use garonne_node::call_names;
 
@@ -19,20 +19,20 @@ const _: () = assert!(
 
 /// How to find names for the ranks of one world.
 #[derive(Default)]
-pub struct Known {
-    resolver: Resolver,
+pub struct WorldNames {
+    resolver: SymbolResolver,
     /// Process and mapped objects of each rank.
     ranks: HashMap<u32, (u32, String)>,
 }
 
-impl Known {
+impl WorldNames {
     /// Remembers a rank's process, and where its objects are, when it first says something.
     pub fn meet(&mut self, rank: u32, pid: u32, objects: impl FnOnce() -> String) {
         self.ranks.entry(rank).or_insert_with(|| (pid, objects()));
     }
 }
 
-impl Names for Known {
+impl NameSource for WorldNames {
     fn call(&mut self, number: u16) -> String {
         call_names::name(number.into()).map_or_else(|| format!("call {number}"), String::from)
     }

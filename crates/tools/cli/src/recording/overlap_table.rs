@@ -1,9 +1,9 @@
 //! Shares per call site, as a table for people and as JSON.
 
 use comfy_table::{CellAlignment, Table as Drawn};
-use garonne_trace::event::Name;
-use garonne_trace::overlap::overlap_share::Reason;
-use garonne_trace::overlap::{Analysis, Row};
+use garonne_trace::event::SharedName;
+use garonne_trace::overlap::overlap_share::OverlapReason;
+use garonne_trace::overlap::{CallSiteOverlap, OverlapAnalysis};
 use serde_json::{Value, json};
 
 /// Rows of the short table at a job's end.
@@ -11,16 +11,16 @@ pub const SHORT: usize = 12;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub struct Table {
+pub struct OverlapTable {
     /// Place, function and what came together there; what was waited for longest first.
-    rows: Vec<(Name, Name, Row)>,
+    rows: Vec<(SharedName, SharedName, CallSiteOverlap)>,
     lost: u64,
     crowded: bool,
 }
 
-impl Table {
+impl OverlapTable {
     /// Of all that was seen.
-    pub fn new(analysis: Analysis, crowded: bool) -> Self {
+    pub fn new(analysis: OverlapAnalysis, crowded: bool) -> Self {
         let lost = analysis.lost;
         let rows = analysis.finish().into_iter();
         let mut rows: Vec<_> = rows.map(|((site, call), row)| (site, call, row)).collect();
@@ -88,28 +88,29 @@ impl Table {
     }
 
     /// The reasons given, but for what needs no advice.
-    fn reasons(&self) -> Vec<Reason> {
+    fn reasons(&self) -> Vec<OverlapReason> {
         let given: Vec<_> = self
             .rows
             .iter()
             .take(SHORT)
             .filter_map(|(_, _, row)| row.reason())
             .collect();
-        let matters = |reason: &Reason| *reason != Reason::Small && given.contains(reason);
-        Reason::ALL.into_iter().filter(matters).collect()
+        let matters =
+            |reason: &OverlapReason| *reason != OverlapReason::Small && given.contains(reason);
+        OverlapReason::ALL.into_iter().filter(matters).collect()
     }
 
     /// All of it as JSON.
     pub fn json(&self) -> Value {
-        let row = |(site, call, row): &(Name, Name, Row)| {
-            let reasons: serde_json::Map<_, _> = Reason::ALL
+        let row = |(site, call, row): &(SharedName, SharedName, CallSiteOverlap)| {
+            let reasons: serde_json::Map<_, _> = OverlapReason::ALL
                 .into_iter()
                 .filter(|reason| row.reasons[*reason as usize] > 0)
                 .map(|reason| (reason.text().into(), json!(row.reasons[reason as usize])))
                 .collect();
             json!({ "site": &**site, "call": &**call, "operations": row.operations, "small": row.small, "bytes": row.bytes,
                 "moving_ns": row.moving_ns, "hidden_ns": row.hidden_ns, "hidden_percent": row.percent(), "waited_ns": row.waited_ns,
-                "reason": row.reason().map(Reason::text), "reasons": reasons })
+                "reason": row.reason().map(OverlapReason::text), "reasons": reasons })
         };
         json!({ "sites": self.rows.iter().map(row).collect::<Vec<_>>(), "lost": self.lost, "crowded": self.crowded })
     }

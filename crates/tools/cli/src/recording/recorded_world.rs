@@ -5,15 +5,15 @@ use garonne_node::layout::{self, RankState};
 use garonne_node::rank::memory_of;
 use garonne_node::trace_reader::TraceReader;
 use garonne_node::wait_report::{BOOK_BYTES, WaitReportCopy};
-use garonne_trace::event::{Background, Decoder, Seen, What};
+use garonne_trace::event::{EventKind, ProgressMode, RecordDecoder, TraceEvent};
 use garonne_trace::record::Record;
 
-use super::name_lookup::Known;
+use super::name_lookup::WorldNames;
 use crate::diagnosis::collectives;
 
 /// What was found of a rank.
 #[derive(Debug)]
-pub enum Taken {
+pub enum RankReading {
     /// A record of its journal.
     Record(Record),
     /// So many were overwritten.
@@ -24,41 +24,41 @@ pub enum Taken {
 
 /// What one rank was last found to be.
 #[derive(Clone, Copy, Debug, Default)]
-struct Rank {
+struct RecordedRank {
     /// What it said last of its background.
-    background: Background,
+    background: ProgressMode,
     /// It has recorded something.
     has_spoken: bool,
     has_died: bool,
 }
 
 /// See the module's paragraph.
-pub struct World {
+pub struct RecordedWorld {
     /// Where the ranks record.
     pub traced: TraceReader,
     /// Its ranks on this host.
-    near: Vec<u32>,
-    decoder: Decoder<Known>,
-    ranks: Vec<Rank>,
+    local_ranks: Vec<u32>,
+    decoder: RecordDecoder<WorldNames>,
+    ranks: Vec<RecordedRank>,
     /// Number of its first rank in the file: worlds of one job follow each other.
     base: u32,
 }
 
-impl World {
+impl RecordedWorld {
     /// A world whose ranks have numbers from `base` on in the file.
     pub fn new(traced: TraceReader, base: u32) -> Self {
         Self {
-            near: near(&traced),
-            decoder: Decoder::new(Known::default()),
-            ranks: vec![Rank::default(); traced.shape().size as usize],
+            local_ranks: near(&traced),
+            decoder: RecordDecoder::new(WorldNames::default()),
+            ranks: vec![RecordedRank::default(); traced.shape().size as usize],
             base,
             traced,
         }
     }
 
     /// Its ranks on this host.
-    pub fn near(&self) -> Vec<u32> {
-        self.near.clone()
+    pub fn local_ranks_of(&self) -> Vec<u32> {
+        self.local_ranks.clone()
     }
 
     /// Whether a rank is dead, once.
@@ -70,16 +70,18 @@ impl World {
     }
 
     /// Tells what was found of a rank.
-    pub fn tell(&mut self, rank: u32, what: &Taken, tell: &mut impl FnMut(&Seen)) {
+    pub fn tell(&mut self, rank: u32, what: &RankReading, tell: &mut impl FnMut(&TraceEvent)) {
         let record = match what {
-            Taken::Lost(records) => return tell(&self.seen(rank, (0, 0), What::Lost(*records))),
-            // A rank that never came to MPI is not in the file.
-            Taken::Died(_) if !self.ranks[rank as usize].has_spoken => return,
-            Taken::Died(at_ns) => {
-                let process = self.traced.rank_block(rank).pid();
-                return tell(&self.seen(rank, (process, *at_ns), What::Died));
+            RankReading::Lost(records) => {
+                return tell(&self.seen(rank, (0, 0), EventKind::Lost(*records)));
             }
-            Taken::Record(record) => record,
+            // A rank that never came to MPI is not in the file.
+            RankReading::Died(_) if !self.ranks[rank as usize].has_spoken => return,
+            RankReading::Died(at_ns) => {
+                let process = self.traced.rank_block(rank).pid();
+                return tell(&self.seen(rank, (process, *at_ns), EventKind::Died));
+            }
+            RankReading::Record(record) => record,
         };
         let card = self.traced.rank_block(rank);
         let background = known(card.async_progress().0);
@@ -87,7 +89,7 @@ impl World {
         known.has_spoken = true;
         if std::mem::replace(&mut known.background, background) != background {
             let at = (record.thread, record.at_ns);
-            tell(&self.seen(rank, at, What::State(background)));
+            tell(&self.seen(rank, at, EventKind::State(background)));
         }
         self.meet(rank);
         if let Some(mut seen) = self.decoder.decode(rank, record) {
@@ -98,8 +100,8 @@ impl World {
 
     /// Tells of ranks that wait since before this moment in which call they are: they have recorded
     /// nothing.
-    pub fn show_waits(&mut self, begun_ns: u64, tell: &mut impl FnMut(&Seen)) {
-        for rank in self.near() {
+    pub fn show_waits(&mut self, begun_ns: u64, tell: &mut impl FnMut(&TraceEvent)) {
+        for rank in self.local_ranks_of() {
             let card = self.traced.rank_block(rank);
             let waits = self.traced.waits(rank);
             let Some((wait, call, site)) = waits.filter(|(wait, ..)| wait.since_ns < begun_ns)
@@ -121,13 +123,13 @@ impl World {
             tell(&self.seen(rank, at, entered));
             if let Some(context) = collectives::collective(&wait).map(|_| wait.comm as u32) {
                 let name = self.decoder.collective(rank, context, wait.tag);
-                tell(&self.seen(rank, at, What::Collective { name }));
+                tell(&self.seen(rank, at, EventKind::Collective { name }));
             }
         }
     }
 
-    fn seen(&self, rank: u32, (thread, at_ns): (u32, u64), what: What) -> Seen {
-        Seen {
+    fn seen(&self, rank: u32, (thread, at_ns): (u32, u64), what: EventKind) -> TraceEvent {
+        TraceEvent {
             rank: self.base.saturating_add(rank),
             thread,
             cpu: 0,
@@ -166,12 +168,12 @@ pub fn near(world: &TraceReader) -> Vec<u32> {
     (0..shape.size).filter(is_near).collect()
 }
 
-fn known(background: layout::AsyncProgressState) -> Background {
+fn known(background: layout::AsyncProgressState) -> ProgressMode {
     match background {
         layout::AsyncProgressState::Unneeded
         | layout::AsyncProgressState::Helper
-        | layout::AsyncProgressState::Late => Background::On,
-        layout::AsyncProgressState::Off => Background::Off,
-        layout::AsyncProgressState::Refused(_) => Background::Refused,
+        | layout::AsyncProgressState::Late => ProgressMode::On,
+        layout::AsyncProgressState::Off => ProgressMode::Off,
+        layout::AsyncProgressState::Refused(_) => ProgressMode::Refused,
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A host's agent starts this program anew to record ([`record_for_agent`]), which tells in frames
 //! ([`garonne_trace::event_stream`]) what it reads of its ranks' journals; agents pass them on as they
-//! come. [`Distant`] reads them, moves their times to this host's clock, and hands on what was
+//! come. [`RemoteRecordings`] reads them, moves their times to this host's clock, and hands on what was
 //! seen. Hosts that say nothing for a while, or nonsense, are given up and named. Bounded by what
 //! one frame holds: nothing is kept here but the names that a host has told.
 //!
@@ -20,24 +20,24 @@ use garonne_node::node_map::listed;
 use garonne_node::query::Query;
 use garonne_node::query_client::{self, JobAnswers, QueryClient};
 use garonne_node::trace_reader::{ReadFrom, now_ns};
-use garonne_trace::event::{Seen, What};
-use garonne_trace::event_stream::Reader;
+use garonne_trace::event::{EventKind, TraceEvent};
+use garonne_trace::event_stream::EventReader;
 use garonne_trace::timeline::Timeline;
 use serde_json::{Value, json};
 
-use super::Wants;
+use super::RecordingOutputs;
 use crate::commands::record;
 
 /// How far a host's clock is ahead of this one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clock {
+pub struct ClockOffset {
     /// Nanoseconds; negative: behind.
     ahead_ns: i64,
     /// By so much more or less at most.
     within_ns: u64,
 }
 
-impl Clock {
+impl ClockOffset {
     /// From a host's time, asked for and answered at these moments of this host's clock.
     fn of(host_ns: u64, asked_ns: u64, answered_ns: u64) -> Self {
         let within_ns = answered_ns.saturating_sub(asked_ns) / 2;
@@ -62,8 +62,12 @@ const CLOCK_EVERY: Duration = Duration::from_secs(5);
 const CLOCK_WAIT: Duration = Duration::from_millis(500);
 
 /// Compares the clocks of other hosts, of these nodes, with this one's, so many times.
-fn clocks(job: &AgentSocketName, rounds: usize, of: impl Fn(&u32) -> bool) -> BTreeMap<u32, Clock> {
-    let mut best: BTreeMap<u32, Clock> = BTreeMap::new();
+fn clocks(
+    job: &AgentSocketName,
+    rounds: usize,
+    of: impl Fn(&u32) -> bool,
+) -> BTreeMap<u32, ClockOffset> {
+    let mut best: BTreeMap<u32, ClockOffset> = BTreeMap::new();
     let mut slow = 0;
     for _ in 0..rounds {
         let asked_ns = now_ns();
@@ -80,7 +84,7 @@ fn clocks(job: &AgentSocketName, rounds: usize, of: impl Fn(&u32) -> bool) -> BT
             let answered_ns = now_ns();
             let told = <[u8; 8]>::try_from(told.as_slice());
             if let (true, Ok(told)) = (left.remove(&node), told) {
-                let clock = Clock::of(u64::from_le_bytes(told), asked_ns, answered_ns);
+                let clock = ClockOffset::of(u64::from_le_bytes(told), asked_ns, answered_ns);
                 let known = best.entry(node).or_insert(clock);
                 if clock.within_ns < known.within_ns {
                     *known = clock;
@@ -98,7 +102,7 @@ fn clocks(job: &AgentSocketName, rounds: usize, of: impl Fn(&u32) -> bool) -> BT
 
 /// What is known of one host's recording.
 #[derive(Debug, PartialEq, Eq)]
-enum Course {
+enum HostRecordingState {
     /// It goes on.
     Goes,
     /// It has told all.
@@ -108,28 +112,28 @@ enum Course {
 }
 
 #[derive(Debug)]
-struct Host {
+struct RecordingHost {
     name: String,
     ranks: Vec<u32>,
-    reader: Reader,
-    clock: Clock,
+    reader: EventReader,
+    clock: ClockOffset,
     /// How its clock was last found.
-    lately: Clock,
+    lately: ClockOffset,
     heard: Instant,
-    course: Course,
+    course: HostRecordingState,
 }
 
-impl Host {
+impl RecordingHost {
     /// The program that records there has ended.
-    fn end(&self) -> Course {
+    fn end(&self) -> HostRecordingState {
         match self.reader.is_over() {
-            true => Course::Over,
-            false => Course::Broken("what records there has ended before its time"),
+            true => HostRecordingState::Over,
+            false => HostRecordingState::Broken("what records there has ended before its time"),
         }
     }
 
     /// Reads a frame of this host's; whether it is one.
-    fn read(&mut self, frame: &[u8], tell: &mut dyn FnMut(Seen)) -> bool {
+    fn read(&mut self, frame: &[u8], tell: &mut dyn FnMut(TraceEvent)) -> bool {
         let (clock, ranks) = (self.clock, &self.ranks);
         let (mut own, mut seen) = (true, Vec::new());
         let lost = self.reader.read(frame, &mut |event| {
@@ -144,18 +148,18 @@ impl Host {
         if lost > 0 {
             let each = lost.div_ceil(self.ranks.len().max(1) as u64);
             for &rank in &self.ranks {
-                tell(Seen {
+                tell(TraceEvent {
                     rank,
                     thread: 0,
                     cpu: 0,
                     at_ns: 0,
-                    what: What::Lost(each),
+                    what: EventKind::Lost(each),
                 });
             }
         }
         for mut event in seen {
             event.at_ns = clock.here(event.at_ns);
-            if let What::Work { since_ns, .. } = &mut event.what {
+            if let EventKind::Work { since_ns, .. } = &mut event.what {
                 *since_ns = clock.here(*since_ns);
             }
             tell(event);
@@ -166,16 +170,16 @@ impl Host {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub struct Distant {
+pub struct RemoteRecordings {
     job: AgentSocketName,
     around: JobAnswers,
-    hosts: BTreeMap<u32, Host>,
+    hosts: BTreeMap<u32, RecordingHost>,
     own: String,
     /// When clocks were last compared.
     compared: Instant,
 }
 
-impl Distant {
+impl RemoteRecordings {
     /// Has all other hosts of a job record for this long, or until their ranks end.
     ///
     /// # Errors
@@ -207,20 +211,20 @@ impl Distant {
         let host = |node: u32| {
             let ranks = (0..).zip(&around.of_rank).filter(|(_, of)| **of == node);
             let found = clocks.get(&node).copied();
-            let clock = found.unwrap_or(Clock {
+            let clock = found.unwrap_or(ClockOffset {
                 ahead_ns: 0,
                 within_ns: u64::MAX,
             });
-            Host {
+            RecordingHost {
                 name: name(node),
                 ranks: ranks.map(|(rank, _)| rank).collect(),
-                reader: Reader::default(),
+                reader: EventReader::default(),
                 clock,
                 lately: clock,
                 heard: Instant::now(),
                 course: match found {
-                    Some(_) => Course::Goes,
-                    None => Course::Broken("its agent does not answer"),
+                    Some(_) => HostRecordingState::Goes,
+                    None => HostRecordingState::Broken("its agent does not answer"),
                 },
             }
         };
@@ -260,7 +264,7 @@ impl Distant {
     }
 
     /// Takes the next that has come; whether there was anything.
-    pub fn hear(&mut self, tell: &mut dyn FnMut(Seen)) -> bool {
+    pub fn hear(&mut self, tell: &mut dyn FnMut(TraceEvent)) -> bool {
         match self.around.next(Duration::ZERO) {
             Ok(None) => {
                 self.compare();
@@ -275,11 +279,11 @@ impl Distant {
                     return true;
                 };
                 host.heard = Instant::now();
-                if host.course == Course::Goes {
+                if host.course == HostRecordingState::Goes {
                     if said.is_empty() {
                         host.course = host.end();
                     } else if !host.read(&said, tell) {
-                        host.course = Course::Broken("what it says cannot be read");
+                        host.course = HostRecordingState::Broken("what it says cannot be read");
                     }
                 }
                 true
@@ -304,7 +308,7 @@ impl Distant {
         let goes = |node: &u32| {
             hosts
                 .get(node)
-                .is_some_and(|host| host.course == Course::Goes)
+                .is_some_and(|host| host.course == HostRecordingState::Goes)
         };
         let found = clocks(&self.job, CLOCK_ROUNDS / 4, goes);
         for (node, clock) in found {
@@ -315,23 +319,25 @@ impl Distant {
         self.compared = Instant::now();
     }
 
-    fn give_up(&mut self, of: impl Fn(&Host) -> bool, why: &'static str) {
+    fn give_up(&mut self, of: impl Fn(&RecordingHost) -> bool, why: &'static str) {
         let hosts = self.hosts.values_mut();
-        for host in hosts.filter(|host| host.course == Course::Goes && of(host)) {
-            host.course = Course::Broken(why);
+        for host in hosts.filter(|host| host.course == HostRecordingState::Goes && of(host)) {
+            host.course = HostRecordingState::Broken(why);
         }
     }
 
     /// Whether all hosts have told all that they will.
     pub fn is_over(&self) -> bool {
-        self.hosts.values().all(|host| host.course != Course::Goes)
+        self.hosts
+            .values()
+            .all(|host| host.course != HostRecordingState::Goes)
     }
 
     /// What is missing, and how far clocks went apart meanwhile, in lines.
     pub fn missing(self) -> Vec<String> {
         let lines = self.hosts.values().flat_map(|host| {
             let broken = match host.course {
-                Course::Broken(why) => Some(format!(
+                HostRecordingState::Broken(why) => Some(format!(
                     "not seen to the end: ranks {} on {}: {why}",
                     listed(&host.ranks),
                     host.name
@@ -385,7 +391,7 @@ pub fn record_all_for_agent(mut visit: QueryClient) -> i32 {
     i32::from(record(&visit, (ReadFrom::Beginning, None), STREAM, None).is_err())
 }
 
-const STREAM: Wants<'static> = Wants {
+const STREAM: RecordingOutputs<'static> = RecordingOutputs {
     timeline: None,
     shares: false,
     traffic: false,
@@ -402,32 +408,32 @@ const WORLD_LOOK: Duration = Duration::from_millis(20);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_trace::event_stream::Writer;
+    use garonne_trace::event_stream::EventWriter;
 
-    const CLOCK: Clock = Clock {
+    const CLOCK: ClockOffset = ClockOffset {
         ahead_ns: 1000,
         within_ns: 5,
     };
 
-    fn host(ranks: &[u32]) -> Host {
-        Host {
+    fn host(ranks: &[u32]) -> RecordingHost {
+        RecordingHost {
             name: "b".into(),
             ranks: ranks.to_vec(),
-            reader: Reader::default(),
+            reader: EventReader::default(),
             clock: CLOCK,
             lately: CLOCK,
             heard: Instant::now(),
-            course: Course::Goes,
+            course: HostRecordingState::Goes,
         }
     }
 
-    fn work(rank: u32) -> Seen {
-        Seen {
+    fn work(rank: u32) -> TraceEvent {
+        TraceEvent {
             rank,
             thread: 1,
             cpu: 0,
             at_ns: 5000,
-            what: What::Work {
+            what: EventKind::Work {
                 operation: 1,
                 peer: None,
                 since_ns: 4000,
@@ -438,30 +444,30 @@ mod tests {
 
     #[test]
     fn a_clock_is_known_within_half_of_what_its_answer_took() {
-        let clock = Clock::of(1_000_000, 400, 600);
+        let clock = ClockOffset::of(1_000_000, 400, 600);
         assert_eq!((clock.ahead_ns, clock.within_ns), (999_500, 100));
         assert_eq!(clock.here(1_000_000), 500);
-        let behind = Clock::of(100, 1000, 1000);
+        let behind = ClockOffset::of(100, 1000, 1000);
         assert_eq!((behind.ahead_ns, behind.here(100)), (-900, 1000));
         assert_eq!(clock.here(0), 0);
     }
 
     #[test]
     fn what_another_host_saw_is_told_in_the_time_of_this_one() {
-        let (mut host, mut writer, mut told) = (host(&[2, 3]), Writer::default(), Vec::new());
+        let (mut host, mut writer, mut told) = (host(&[2, 3]), EventWriter::default(), Vec::new());
         writer.see(&work(3));
         assert!(host.read(&writer.close(), &mut |seen| told.push(seen)));
-        let What::Work { since_ns, .. } = told[0].what else {
+        let EventKind::Work { since_ns, .. } = told[0].what else {
             panic!("{told:?}");
         };
         assert_eq!((told[0].at_ns, since_ns), (4000, 3000));
         assert!(host.read(&writer.finish(), &mut |_| panic!("there was nothing more")));
-        assert_eq!(host.end(), Course::Over);
+        assert_eq!(host.end(), HostRecordingState::Over);
     }
 
     #[test]
     fn a_host_speaks_for_its_own_ranks_and_what_did_not_come_is_lost_to_all_of_them() {
-        let (mut host, mut writer, mut told) = (host(&[2, 3]), Writer::default(), Vec::new());
+        let (mut host, mut writer, mut told) = (host(&[2, 3]), EventWriter::default(), Vec::new());
         writer.see(&work(3));
         let _ = writer.close();
         assert!(host.read(&writer.close(), &mut |seen| told.push(seen)));
@@ -469,8 +475,8 @@ mod tests {
             .iter()
             .map(|seen| (seen.rank, seen.what.clone()))
             .collect();
-        assert_eq!(lost, [(2, What::Lost(1)), (3, What::Lost(1))]);
-        assert_ne!(host.end(), Course::Over);
+        assert_eq!(lost, [(2, EventKind::Lost(1)), (3, EventKind::Lost(1))]);
+        assert_ne!(host.end(), HostRecordingState::Over);
         writer.see(&work(4));
         assert!(!host.read(&writer.close(), &mut |_| panic!(
             "of a rank of another host"

@@ -4,7 +4,7 @@
 use garonne_node::node_map::HostSpec;
 
 use super::host_list;
-use super::launch_request::Facts;
+use super::launch_request::SystemFacts;
 use super::slurm_hostlist::expanded;
 
 /// What starts a process on a host of Slurm's: called with the host's name and the command behind
@@ -26,7 +26,7 @@ const PRTERUN: [&str; 4] = ["prterun", "-n", "1", "--host"];
 
 /// What a batch system has given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allocation {
+pub struct BatchAllocation {
     /// The hosts, with as many slots as it says.
     pub hosts: Vec<HostSpec>,
     /// What starts agents there; empty: ssh.
@@ -52,7 +52,7 @@ pub fn by_prrte() -> Vec<String> {
 ///
 /// # Errors
 /// What the batch system left cannot be understood; the text names the variable.
-pub fn of(facts: &Facts) -> Result<Option<Allocation>, String> {
+pub fn of(facts: &SystemFacts) -> Result<Option<BatchAllocation>, String> {
     let var = |name: &str| {
         let found = facts.env.iter().find(|(known, _)| known == name);
         found
@@ -81,7 +81,7 @@ pub fn of(facts: &Facts) -> Result<Option<Allocation>, String> {
             name,
             slots,
         });
-        return Ok(Some(Allocation {
+        return Ok(Some(BatchAllocation {
             hosts: hosts.collect(),
             starter: by_slurm(),
         }));
@@ -99,7 +99,7 @@ pub fn of(facts: &Facts) -> Result<Option<Allocation>, String> {
             let hosts = host_list::of_file(path.as_ref(), facts)
                 .map_err(|error| format!("{name}: {error}"))?;
             let starter = Vec::new();
-            return Ok(Some(Allocation { hosts, starter }));
+            return Ok(Some(BatchAllocation { hosts, starter }));
         }
     }
     Ok(None)
@@ -132,8 +132,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn facts(env: &[(&str, &str)]) -> Facts {
-        Facts {
+    fn facts(env: &[(&str, &str)]) -> SystemFacts {
+        SystemFacts {
             cores: 4,
             host_names: vec!["here".into()],
             env: env

@@ -14,11 +14,11 @@ use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use garonne_node::flight_recorder::RECORD;
 use garonne_node::rank;
 
-use super::options::{Action, Entry, OPTIONS, find};
+use super::options::{OPTIONS, OptionAction, OptionSpec, find};
 
 /// What help tells of the options that other launchers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Foreign {
+pub enum ForeignOptions {
     /// Nothing.
     Hidden,
     /// All of them, and why each is accepted without effect or refused.
@@ -40,7 +40,7 @@ The exit code is that of the first rank that failed (128 + signal if a signal en
 `mpirun` and `mpiexec` are the same command.";
 
 /// The command under this name: `run`, or as a launcher.
-pub fn command(name: impl Into<Str>, foreign: Foreign) -> Command {
+pub fn command(name: impl Into<Str>, foreign: ForeignOptions) -> Command {
     let program = Arg::new("program")
         .value_name("PROGRAM")
         .help("The program and its arguments; several programs are separated by ':'")
@@ -60,7 +60,7 @@ pub fn command(name: impl Into<Str>, foreign: Foreign) -> Command {
 }
 
 /// The option of a row; `None`: it has no name that the library could know.
-fn option(entry: &Entry, foreign: Foreign) -> Option<Arg> {
+fn option(entry: &OptionSpec, foreign: ForeignOptions) -> Option<Arg> {
     let is_letter = |name: &str| name.len() == 1;
     let (letters, words): (Vec<&str>, Vec<&str>) = entry
         .names
@@ -77,7 +77,7 @@ fn option(entry: &Entry, foreign: Foreign) -> Option<Arg> {
         arg = arg.short(*first).short_aliases(more.iter().copied());
     }
     // Help names one more than the first; all where it tells of everything.
-    let is_told = foreign == Foreign::Told;
+    let is_told = foreign == ForeignOptions::Told;
     if let [first, more @ ..] = &words[..] {
         let shown = usize::from(letters.is_empty() && !is_told).min(more.len());
         let (shown, others) = more.split_at(shown);
@@ -103,13 +103,13 @@ fn option(entry: &Entry, foreign: Foreign) -> Option<Arg> {
     };
     let arg = with_values(arg, entry);
     Some(match entry.action {
-        Action::Accept(_, reason) => of_others(
+        OptionAction::Accept(_, reason) => of_others(
             arg.help(help(reason)),
             "Accepted, without effect here",
             foreign,
         ),
-        Action::Refuse(advice) => of_others(arg.help(help(advice)), "Refused", foreign),
-        Action::Means(words) => arg
+        OptionAction::Refuse(advice) => of_others(arg.help(help(advice)), "Refused", foreign),
+        OptionAction::Means(words) => arg
             .help(help(&format!("the same as {}", words.join(" "))))
             .hide(!is_told),
         _ => arg
@@ -118,17 +118,18 @@ fn option(entry: &Entry, foreign: Foreign) -> Option<Arg> {
     })
 }
 
-fn of_others(arg: Arg, heading: &'static str, foreign: Foreign) -> Arg {
-    arg.help_heading(heading).hide(foreign == Foreign::Hidden)
+fn of_others(arg: Arg, heading: &'static str, foreign: ForeignOptions) -> Arg {
+    arg.help_heading(heading)
+        .hide(foreign == ForeignOptions::Hidden)
 }
 
-fn with_values(arg: Arg, entry: &Entry) -> Arg {
+fn with_values(arg: Arg, entry: &OptionSpec) -> Arg {
     let arg = match (entry.action, entry.value) {
-        (Action::Accept(0, _), _) | (_, "") => return arg.action(ArgAction::SetTrue),
-        (Action::Accept(count, _), _) => arg.num_args(usize::from(count)),
+        (OptionAction::Accept(0, _), _) | (_, "") => return arg.action(ArgAction::SetTrue),
+        (OptionAction::Accept(count, _), _) => arg.num_args(usize::from(count)),
         // A value that may be left out.
         (_, value) if value.starts_with("[=") => arg.num_args(0..=1).require_equals(true),
-        (Action::Help, _) => arg.num_args(0..=1),
+        (OptionAction::Help, _) => arg.num_args(0..=1),
         _ => arg.num_args(1),
     };
     let optional = entry
@@ -149,32 +150,32 @@ fn with_values(arg: Arg, entry: &Entry) -> Arg {
 }
 
 /// The values of an option, where they are few.
-pub fn values(action: Action) -> &'static [&'static str] {
+pub fn values(action: OptionAction) -> &'static [&'static str] {
     match action {
-        Action::BindTo => &["core", "numa", "socket", "l3cache", "hwthread", "none"],
-        Action::MapBy => &[
+        OptionAction::BindTo => &["core", "numa", "socket", "l3cache", "hwthread", "none"],
+        OptionAction::MapBy => &[
             "scatter", "core", "numa", "socket", "l3cache", "slot", "node",
         ],
-        Action::Colour => &["auto", "always", "never"],
-        Action::Output => &["tag", "rank", "timestamp", "merge"],
-        Action::InitialErrhandler => &rank::INITIAL_ERRHANDLERS,
-        Action::Record => &RECORD,
-        Action::Stdin => &["0", "none"],
-        Action::Display => &["bind", "map"],
-        Action::Help => &["all"],
-        Action::Launcher => &["ssh", "slurm", "prterun"],
+        OptionAction::Colour => &["auto", "always", "never"],
+        OptionAction::Output => &["tag", "rank", "timestamp", "merge"],
+        OptionAction::InitialErrhandler => &rank::INITIAL_ERRHANDLERS,
+        OptionAction::Record => &RECORD,
+        OptionAction::Stdin => &["0", "none"],
+        OptionAction::Display => &["bind", "map"],
+        OptionAction::Help => &["all"],
+        OptionAction::Launcher => &["ssh", "slurm", "prterun"],
         _ => &[],
     }
 }
 
-fn hint(action: Action) -> ValueHint {
+fn hint(action: OptionAction) -> ValueHint {
     match action {
-        Action::Directory => ValueHint::DirPath,
-        Action::Hostfile
-        | Action::Programs
-        | Action::Trace
-        | Action::ReportPid
-        | Action::JoinKey => ValueHint::FilePath,
+        OptionAction::Directory => ValueHint::DirPath,
+        OptionAction::Hostfile
+        | OptionAction::Programs
+        | OptionAction::Trace
+        | OptionAction::ReportPid
+        | OptionAction::JoinKey => ValueHint::FilePath,
         _ => ValueHint::Other,
     }
 }
@@ -219,15 +220,15 @@ pub fn is_in_program(words: &[OsString]) -> bool {
 }
 
 /// How many words behind an option are its values.
-fn values_behind(entry: &Entry, next: Option<&OsString>) -> usize {
+fn values_behind(entry: &OptionSpec, next: Option<&OsString>) -> usize {
     match entry.action {
-        Action::Accept(count, _) => usize::from(count),
-        Action::LocalEnv | Action::GlobalEnv
+        OptionAction::Accept(count, _) => usize::from(count),
+        OptionAction::LocalEnv | OptionAction::GlobalEnv
             if next.is_some_and(|next| !next.as_bytes().contains(&b'=')) =>
         {
             2
         }
-        Action::Refuse(_) | Action::Help => 0,
+        OptionAction::Refuse(_) | OptionAction::Help => 0,
         _ => usize::from(!entry.value.is_empty() && !entry.value.starts_with("[=")),
     }
 }
@@ -289,7 +290,7 @@ mod tests {
 
     #[test]
     fn every_option_of_the_table_is_known_by_its_names() {
-        for foreign in [Foreign::Hidden, Foreign::Told] {
+        for foreign in [ForeignOptions::Hidden, ForeignOptions::Told] {
             let mut command = command("run", foreign);
             command.build();
             for entry in OPTIONS {
@@ -320,7 +321,7 @@ mod tests {
         for entry in OPTIONS {
             for value in values(entry.action)
                 .iter()
-                .filter(|_| entry.action != Action::Help)
+                .filter(|_| entry.action != OptionAction::Help)
             {
                 let words = [
                     format!("--{}", entry.names[0]),
@@ -370,8 +371,8 @@ mod tests {
     #[test]
     fn help_tells_of_other_launchers_options_where_that_is_asked_for() {
         let text = |foreign| command("run", foreign).render_help().to_string();
-        assert!(!text(Foreign::Hidden).contains("--oversubscribe"));
-        let all = text(Foreign::Told);
+        assert!(!text(ForeignOptions::Hidden).contains("--oversubscribe"));
+        let all = text(ForeignOptions::Told);
         assert!(
             all.contains("--oversubscribe")
                 && all.contains("Refused:")

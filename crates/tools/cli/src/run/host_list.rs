@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use garonne_node::node_map::HostSpec;
 
 use super::batch_allocation;
-use super::launch_request::Facts;
+use super::launch_request::SystemFacts;
 use super::slurm_hostlist;
 
 /// Longest name of a host, as the name service has it.
@@ -54,7 +54,7 @@ const OF_OTHERS: [&str; 9] = [
 /// # Errors
 /// It cannot be read, has a word that is not understood, or names no host; the text says the file,
 /// the line and the word.
-pub fn of_file(path: &OsStr, facts: &Facts) -> Result<Vec<HostSpec>, String> {
+pub fn of_file(path: &OsStr, facts: &SystemFacts) -> Result<Vec<HostSpec>, String> {
     let shown = path.to_string_lossy();
     let text = (facts.read)(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidData => format!("'{shown}' is no file of hosts: it is not text"),

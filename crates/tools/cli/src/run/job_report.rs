@@ -16,7 +16,7 @@ use crate::overwrite_check::may_replace;
 const BEGINNING: &[u8] = b"{\n  \"made_by\": \"garonne run\"";
 
 /// A document that is written when the job is over.
-pub struct Document {
+pub struct JobReport {
     path: PathBuf,
     sheet: OutcomeFile,
     begun: Instant,
@@ -24,7 +24,7 @@ pub struct Document {
     command: Vec<String>,
 }
 
-impl Document {
+impl JobReport {
     /// Takes the file, whose earlier document goes, before the job starts.
     ///
     /// # Errors

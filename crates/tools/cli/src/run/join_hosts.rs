@@ -18,7 +18,7 @@ use garonne_node::{codes, limits};
 
 /// An option that says how hosts join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum JoinOption {
     /// How many.
     Hosts,
     /// How long they have.
@@ -31,7 +31,7 @@ pub enum Part {
 
 /// What the user said of hosts that are to join.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Joining {
+pub struct JoinSettings {
     wanted: bool,
     file: Option<PathBuf>,
     hosts: Option<u32>,
@@ -44,7 +44,7 @@ pub struct Joining {
     open: bool,
 }
 
-impl Joining {
+impl JoinSettings {
     /// Whether hosts are to join.
     pub fn is_wanted(&self) -> bool {
         self.wanted
@@ -69,24 +69,24 @@ impl Joining {
     }
 
     /// One of the options that say how. An error is what the value is not.
-    pub fn option(&mut self, part: Part, text: &str) -> Result<(), &'static str> {
+    pub fn option(&mut self, part: JoinOption, text: &str) -> Result<(), &'static str> {
         self.wanted = true;
         match part {
-            Part::Hosts => {
+            JoinOption::Hosts => {
                 let count = text
                     .parse()
                     .ok()
                     .filter(|count| (1..=limits::GUESTS_MAX).contains(count));
                 self.hosts = Some(count.ok_or("a number of hosts from 1 to 63")?);
             }
-            Part::Timeout => {
+            JoinOption::Timeout => {
                 let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
                 let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
                 // So far ahead no clock can count.
                 let time = time.filter(|time| *time < Duration::from_secs(1 << 32));
                 self.patience = Some(time.ok_or("a number of seconds")?);
             }
-            Part::Address => {
+            JoinOption::Address => {
                 let places: Option<Vec<_>> = text
                     .split(',')
                     .map(|word| KeyAddresses::read(word.trim()))
@@ -94,7 +94,7 @@ impl Joining {
                 let places = places.filter(|places| places.len() <= limits::JOIN_ADDRESSES_MAX);
                 self.places = places.ok_or("a list of up to 8 names or addresses")?;
             }
-            Part::Port => {
+            JoinOption::Port => {
                 let port = text.parse().ok().filter(|port| *port > 0);
                 self.port = port.ok_or("a port from 1 to 65535")?;
             }
@@ -121,7 +121,7 @@ impl Joining {
 /// Waits for the hosts and puts them behind `hosts`; the job gets its ranks. The company, or the
 /// exit code where there is none.
 pub fn gather(
-    joining: &Joining,
+    joining: &JoinSettings,
     job: &mut Job,
     hosts: &mut Vec<HostSpec>,
     mapping: HostOrder,
@@ -208,12 +208,12 @@ pub fn gather(
 }
 
 /// A file with a key that nobody is to find when it has served.
-struct Shown {
+struct KeyFile {
     path: PathBuf,
     text: String,
 }
 
-impl Drop for Shown {
+impl Drop for KeyFile {
     fn drop(&mut self) {
         // It may be another job's by now.
         if bounded_read::read_text(&self.path, KEY_BYTES_MAX).is_ok_and(|text| text == self.text) {
@@ -224,7 +224,7 @@ impl Drop for Shown {
 
 /// Prints what is to be run elsewhere, or writes the key to a file that nobody else can read, whole
 /// or not at all.
-fn show(key: &JoinKey, file: Option<&Path>) -> Result<Option<Shown>, (PathBuf, std::io::Error)> {
+fn show(key: &JoinKey, file: Option<&Path>) -> Result<Option<KeyFile>, (PathBuf, std::io::Error)> {
     let Some(path) = file else {
         errln!("garonne join {}", key.text());
         return Ok(None);
@@ -246,7 +246,7 @@ fn show(key: &JoinKey, file: Option<&Path>) -> Result<Option<Shown>, (PathBuf, s
         let _ = std::fs::remove_file(&draft);
         (path.to_owned(), error)
     })?;
-    Ok(Some(Shown {
+    Ok(Some(KeyFile {
         path: path.to_owned(),
         text,
     }))
@@ -258,12 +258,15 @@ mod tests {
 
     #[test]
     fn values_that_mean_nothing_are_refused() {
-        let mut joining = Joining::default();
+        let mut joining = JoinSettings::default();
         for (part, texts) in [
-            (Part::Hosts, &["0", "64", "x", "-1"][..]),
-            (Part::Timeout, &["0", "x", "-3", "1e300", "nan"]),
-            (Part::Address, &["", "a,,b", "a b", "1,2,3,4,5,6,7,8,9"]),
-            (Part::Port, &["0", "70000", "http"]),
+            (JoinOption::Hosts, &["0", "64", "x", "-1"][..]),
+            (JoinOption::Timeout, &["0", "x", "-3", "1e300", "nan"]),
+            (
+                JoinOption::Address,
+                &["", "a,,b", "a b", "1,2,3,4,5,6,7,8,9"],
+            ),
+            (JoinOption::Port, &["0", "70000", "http"]),
         ] {
             for text in texts {
                 assert!(joining.option(part, text).is_err(), "{part:?} {text}");

@@ -10,13 +10,13 @@ use garonne_node::node_map::{HostOrder, HostSpec};
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 
-use super::join_hosts::Joining;
+use super::join_hosts::JoinSettings;
 use super::rank_file::RankFile;
-use super::trace_option::Tracing;
+use super::trace_option::TraceOptions;
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum When {
+pub enum ColorWhen {
     /// On a terminal.
     #[default]
     Auto,
@@ -28,7 +28,7 @@ pub enum When {
 
 /// What the system says.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct SystemFacts {
     /// Number of ranks when nobody says.
     pub cores: u32,
     /// Names that mean this host.
@@ -44,9 +44,9 @@ pub struct Facts {
 
 /// What the user asks for.
 #[derive(Debug)]
-pub enum Request {
+pub enum LaunchRequest {
     /// Run a job.
-    Run(Box<Order>),
+    Run(Box<JobOrder>),
     /// Print the version.
     Version,
     /// Print help.
@@ -57,7 +57,7 @@ pub enum Request {
 
 /// A job and how to treat it.
 #[derive(Debug)]
-pub struct Order {
+pub struct JobOrder {
     /// The job, its placement not yet decided.
     pub job: Job,
     /// The hosts named, if any.
@@ -67,7 +67,7 @@ pub struct Order {
     /// Where to put the ranks.
     pub policy: Policy,
     /// When to colour.
-    pub colour: When,
+    pub colour: ColorWhen,
     /// Print where the ranks run.
     pub report_bindings: bool,
     /// Where to write the launcher's process id: `-`, `+` (standard error), or a file.
@@ -83,7 +83,7 @@ pub struct Order {
     /// Where to write how the job ended.
     pub json: Option<PathBuf>,
     /// What to record.
-    pub tracing: Tracing,
+    pub tracing: TraceOptions,
     /// Hosts that are to join.
-    pub joining: Joining,
+    pub joining: JoinSettings,
 }

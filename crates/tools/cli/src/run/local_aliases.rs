@@ -5,14 +5,14 @@ use std::path::Path;
 use garonne_node::limits;
 use garonne_node::node_map::HostSpec;
 
-use super::launch_request::Facts;
+use super::launch_request::SystemFacts;
 
 /// What starts processes on hosts by the names that the system knows them by. To another command a
 /// name may mean anything: a container's, a network namespace's.
 const BY_NAME: [&str; 4] = ["ssh", "slurm", "srun", "prterun"];
 
 /// Marks those that are. `launcher`: what starts agents, if the user says.
-pub fn mark(hosts: &mut [HostSpec], launcher: Option<&str>, facts: &Facts) {
+pub fn mark(hosts: &mut [HostSpec], launcher: Option<&str>, facts: &SystemFacts) {
     let is_known = hosts.iter().any(|host| host.own);
     let by_name =
         launcher.is_none_or(starts_by_name) && (!is_known || hosts.len() <= limits::NAMES_ASKED);

@@ -16,9 +16,9 @@ use garonne_node::query_client::QueryClient;
 use garonne_node::{call_names, codes};
 
 use crate::commands::job_lookup;
-use crate::diagnosis::rank_waits::Shown;
-use crate::diagnosis::{Diagnosis, Finding};
-use crate::job_page::http::{self, Request, Response};
+use crate::diagnosis::rank_waits::RankView;
+use crate::diagnosis::{Diagnosis, DiagnosisKind};
+use crate::job_page::http::{self, HttpRequest, HttpResponse};
 
 /// Series of one metric.
 const SERIES_MAX: usize = 128;
@@ -39,9 +39,9 @@ pub fn address(text: &str) -> Option<SocketAddr> {
 
 /// A port at which nobody is answered yet.
 #[derive(Debug)]
-pub struct Served(TcpListener);
+pub struct MetricsListener(TcpListener);
 
-impl Served {
+impl MetricsListener {
     /// Takes the port, before the job begins; says which it is where any would do.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Served {
     }
 }
 
-fn answer(request: &Request, latest: &Mutex<Option<(Instant, String)>>) -> Response {
+fn answer(request: &HttpRequest, latest: &Mutex<Option<(Instant, String)>>) -> HttpResponse {
     match request.path.as_str() {
         "/metrics" => {
             let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,25 +74,25 @@ fn answer(request: &Request, latest: &Mutex<Option<(Instant, String)>>) -> Respo
             let seen = fresh.map_or_else(|| look().map(|text| (Instant::now(), text)), Ok);
             match seen {
                 Ok(seen) => {
-                    let response = Response::ok(CONTENT_TYPE, seen.1.clone());
+                    let response = HttpResponse::ok(CONTENT_TYPE, seen.1.clone());
                     *latest = Some(seen);
                     response
                 }
-                Err(why) => Response::refused("503 Service Unavailable", &why),
+                Err(why) => HttpResponse::refused("503 Service Unavailable", &why),
             }
         }
-        "/" => Response::ok(
+        "/" => HttpResponse::ok(
             "text/plain; charset=utf-8",
             "metrics of a job are at /metrics\n",
         ),
-        _ => Response::refused("404 Not Found", "metrics are at /metrics"),
+        _ => HttpResponse::refused("404 Not Found", "metrics are at /metrics"),
     }
 }
 
 fn look() -> Result<String, String> {
     let visit = job_lookup::named(std::process::id())?;
     let found = Diagnosis::of(&visit);
-    let known = About {
+    let known = JobLabels {
         name: &visit.job_name,
         program: &visit.command,
         started_s: visit.started_s,
@@ -105,7 +105,10 @@ fn look() -> Result<String, String> {
 fn is_stuck(found: &Diagnosis) -> bool {
     matches!(
         found.finding(),
-        Finding::Deadlock | Finding::Mismatch | Finding::Missing | Finding::Stopped
+        DiagnosisKind::Deadlock
+            | DiagnosisKind::Mismatch
+            | DiagnosisKind::Missing
+            | DiagnosisKind::Stopped
     )
 }
 
@@ -122,7 +125,7 @@ fn hosts(visit: &QueryClient) -> String {
 }
 
 /// What is told of the job as a whole.
-struct About<'a> {
+struct JobLabels<'a> {
     name: &'a str,
     program: &'a str,
     started_s: u64,
@@ -132,7 +135,7 @@ struct About<'a> {
 
 /// Sums over what a series stands for.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Sums {
+struct SeriesSums {
     messages: u64,
     bytes: u64,
     unexpected: u64,
@@ -141,8 +144,8 @@ struct Sums {
     wait_seconds: f64,
 }
 
-impl Sums {
-    fn add(&mut self, shown: &Shown) {
+impl SeriesSums {
+    fn add(&mut self, shown: &RankView) {
         let rank = &shown.seen.rank;
         self.messages += rank.sent_messages;
         self.bytes += rank.sent_bytes;
@@ -163,12 +166,12 @@ fn escaped(value: &str) -> String {
 }
 
 /// What is seen of a job, by labels of series: of ranks, hosts or all together.
-fn series(all: &[Shown], own: &str) -> BTreeMap<(u32, String), Sums> {
-    let host = |shown: &Shown| escaped(shown.host.as_deref().unwrap_or(own));
+fn series(all: &[RankView], own: &str) -> BTreeMap<(u32, String), SeriesSums> {
+    let host = |shown: &RankView| escaped(shown.host.as_deref().unwrap_or(own));
     let mut hosts: Vec<String> = all.iter().map(host).collect();
     hosts.sort_unstable();
     hosts.dedup();
-    let labels = |shown: &Shown| match (all.len() <= SERIES_MAX, hosts.len() <= SERIES_MAX) {
+    let labels = |shown: &RankView| match (all.len() <= SERIES_MAX, hosts.len() <= SERIES_MAX) {
         (true, _) => (
             shown.seen.rank.rank,
             format!(r#",rank="{}",host="{}""#, shown.seen.rank.rank, host(shown)),
@@ -176,7 +179,7 @@ fn series(all: &[Shown], own: &str) -> BTreeMap<(u32, String), Sums> {
         (false, true) => (0, format!(r#",host="{}""#, host(shown))),
         (false, false) => (0, String::new()),
     };
-    let mut series: BTreeMap<(u32, String), Sums> = BTreeMap::new();
+    let mut series: BTreeMap<(u32, String), SeriesSums> = BTreeMap::new();
     for shown in all.iter().filter(|shown| !shown.silent) {
         series.entry(labels(shown)).or_default().add(shown);
     }
@@ -184,7 +187,7 @@ fn series(all: &[Shown], own: &str) -> BTreeMap<(u32, String), Sums> {
 }
 
 /// The text of all metrics.
-fn text(about: &About<'_>, all: &[Shown], own: &str) -> String {
+fn text(about: &JobLabels<'_>, all: &[RankView], own: &str) -> String {
     let mut text = String::new();
     let job = format!(r#"job_name="{}""#, escaped(about.name));
     let mut metric = |(name, kind, help): (&str, &str, &str), samples: Vec<(String, f64)>| {
@@ -238,7 +241,7 @@ fn text(about: &About<'_>, all: &[Shown], own: &str) -> String {
         waiting(all),
     );
     let series = series(all, own);
-    let each = |value: fn(&Sums) -> f64| {
+    let each = |value: fn(&SeriesSums) -> f64| {
         series
             .iter()
             .map(|((_, labels), sums)| (labels.clone(), value(sums)))
@@ -275,7 +278,7 @@ fn text(about: &About<'_>, all: &[Shown], own: &str) -> String {
     text
 }
 
-fn states(ranks: u32, all: &[Shown]) -> Vec<(String, f64)> {
+fn states(ranks: u32, all: &[RankView]) -> Vec<(String, f64)> {
     let count = |state| {
         all.iter()
             .filter(|shown| !shown.silent && shown.seen.rank.state == state)
@@ -294,7 +297,7 @@ fn states(ranks: u32, all: &[Shown]) -> Vec<(String, f64)> {
     .to_vec()
 }
 
-fn waiting(all: &[Shown]) -> Vec<(String, f64)> {
+fn waiting(all: &[RankView]) -> Vec<(String, f64)> {
     let mut waiting: BTreeMap<&str, u32> = BTreeMap::new();
     for wait in all.iter().filter_map(|shown| shown.seen.rank.wait) {
         *waiting
@@ -311,12 +314,12 @@ mod tests {
     use garonne_node::snapshot::DetailedSnapshot;
     use std::rc::Rc;
 
-    fn ranks(count: u32, hosts: u32) -> Vec<Shown> {
+    fn ranks(count: u32, hosts: u32) -> Vec<RankView> {
         let rank = |rank: u32| {
             let mut seen = DetailedSnapshot::unavailable(rank);
             seen.rank.state = RankState::Running;
             (seen.rank.sent_messages, seen.rank.sent_bytes) = (u64::from(rank), 10);
-            Shown {
+            RankView {
                 seen,
                 host: Some(Rc::from(format!("n{}", rank % hosts))),
                 silent: false,
@@ -325,8 +328,8 @@ mod tests {
         (0..count).map(rank).collect()
     }
 
-    fn told(all: &[Shown]) -> String {
-        let about = About {
+    fn told(all: &[RankView]) -> String {
+        let about = JobLabels {
             name: "heat",
             program: "./heat \"a\\b\"\nc",
             started_s: 7,

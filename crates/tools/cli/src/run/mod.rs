@@ -39,10 +39,10 @@ use garonne_node::node_map::{NodeMap, listed};
 use garonne_node::{agent_tree, bounded_read, codes, cpu_claims, limits, rank_slots, remote_agent};
 use garonne_topology::{machine, quota};
 
-use crate::flight_recording::Collected;
+use crate::flight_recording::FlightRecords;
 use crate::output;
-use job_report::Document;
-use launch_request::{Facts, Order, Request, When};
+use job_report::JobReport;
+use launch_request::{ColorWhen, JobOrder, LaunchRequest, SystemFacts};
 
 /// Exit code for a command line that is not understood.
 const USAGE: i32 = 2;
@@ -54,16 +54,16 @@ const PID_LINE_MAX: u64 = 16;
 /// us by.
 pub fn run(words: Vec<OsString>, called: &str) -> i32 {
     match parse::parse(words, &facts()) {
-        Ok(Request::Version) => {
+        Ok(LaunchRequest::Version) => {
             outln!(
                 "{called} (Garonne) {}\nMPI 5.0 standard ABI",
                 env!("CARGO_PKG_VERSION")
             );
             0
         }
-        Ok(Request::Help) => help(clap_command::Foreign::Hidden),
-        Ok(Request::HelpAll) => help(clap_command::Foreign::Told),
-        Ok(Request::Run(order)) => start(*order),
+        Ok(LaunchRequest::Help) => help(clap_command::ForeignOptions::Hidden),
+        Ok(LaunchRequest::HelpAll) => help(clap_command::ForeignOptions::Told),
+        Ok(LaunchRequest::Run(order)) => start(*order),
         Err(text) => {
             errln!("error[{}]: {text}", codes::G0211);
             USAGE
@@ -71,22 +71,22 @@ pub fn run(words: Vec<OsString>, called: &str) -> i32 {
     }
 }
 
-fn help(foreign: clap_command::Foreign) -> i32 {
+fn help(foreign: clap_command::ForeignOptions) -> i32 {
     let help = clap_command::command("run", foreign).render_help();
-    match output::is_coloured(output::Stream::Out) {
+    match output::is_coloured(output::OutputStream::Out) {
         true => output::out_bytes(help.ansi().to_string().as_bytes()),
         false => out!("{help}"),
     }
     0
 }
 
-fn facts() -> Facts {
+fn facts() -> SystemFacts {
     let host = rustix::system::uname()
         .nodename()
         .to_string_lossy()
         .into_owned();
     let short = host.split('.').next().unwrap_or("").to_owned();
-    Facts {
+    SystemFacts {
         cores: usable_cpus(),
         host_names: vec![
             "localhost".into(),
@@ -108,8 +108,8 @@ pub fn usable_cpus() -> u32 {
     quota::cpu_milli().map_or(allowed, |quota| allowed.min(quota.div_ceil(1000)).max(1))
 }
 
-fn start(order: Order) -> i32 {
-    let Order {
+fn start(order: JobOrder) -> i32 {
+    let JobOrder {
         mut job,
         mut hosts,
         mapping,
@@ -137,11 +137,11 @@ fn start(order: Order) -> i32 {
         return USAGE;
     }
     output::set_colour(match colour {
-        When::Auto => output::Colour::Auto,
-        When::Always => output::Colour::Always,
-        When::Never => output::Colour::Never,
+        ColorWhen::Auto => output::ColorChoice::Auto,
+        ColorWhen::Always => output::ColorChoice::Always,
+        ColorWhen::Never => output::ColorChoice::Never,
     });
-    let coloured = output::is_coloured(output::Stream::Out);
+    let coloured = output::is_coloured(output::OutputStream::Out);
     job.colour = if coloured {
         TagColour::Always
     } else {
@@ -240,19 +240,27 @@ fn start(order: Order) -> i32 {
         report(&placed, &here, &job);
     }
     job.placement = remote_agent::spread(&placed.placement, &here, job.size());
-    let mut served = match metrics.map(metrics::Served::at).transpose() {
+    let mut served = match metrics.map(metrics::MetricsListener::at).transpose() {
         Ok(served) => served,
         Err(text) => return refused(1, text),
     };
-    let mut begun = || served.take().into_iter().for_each(metrics::Served::begin);
-    let document = match json.map(|path| Document::begin(path, &mut job)).transpose() {
+    let mut begun = || {
+        served
+            .take()
+            .into_iter()
+            .for_each(metrics::MetricsListener::begin)
+    };
+    let document = match json
+        .map(|path| JobReport::begin(path, &mut job))
+        .transpose()
+    {
         Ok(document) => document,
         Err(text) => {
             errln!("error[{}]: {text}", codes::G0211);
             return USAGE;
         }
     };
-    let mut last = Collected::default();
+    let mut last = FlightRecords::default();
     let ended = trace_option::launch(&mut job, company, &tracing, &mut begun, &mut last);
     let code = ended.unwrap_or_else(|error| {
         errln!("{error}");

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-use super::launch_request::Request;
+use super::launch_request::LaunchRequest;
 use super::parse::parse;
 use super::tests::facts;
 
@@ -244,7 +244,7 @@ fn no_option_of_another_launcher_takes_more_or_fewer_words_than_there() {
         let line = format!("{option} ./app -n 2 ./data");
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         match parse(words, &facts()) {
-            Ok(Request::Run(order)) => {
+            Ok(LaunchRequest::Run(order)) => {
                 let argv = &order.job.programs[0].argv;
                 assert_eq!(argv, &["./app", "-n", "2", "./data"], "{line}");
             }

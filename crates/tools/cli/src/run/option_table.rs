@@ -2,167 +2,167 @@
 //! what is accepted without effect, then what is refused. It covers the documented options of Open
 //! MPI's `mpirun`, of MPICH's and Intel's `mpiexec`, and of the standard's.
 
-use super::join_hosts::Part;
-use super::options::{Action, Entry, entry};
+use super::join_hosts::JoinOption;
+use super::options::{OptionAction, OptionSpec, entry};
 
 /// A name that stands for other words.
-const fn means(names: &'static [&'static str], words: &'static [&'static str]) -> Entry {
-    entry(names, Action::Means(words), "", "")
+const fn means(names: &'static [&'static str], words: &'static [&'static str]) -> OptionSpec {
+    entry(names, OptionAction::Means(words), "", "")
 }
 
 /// Accepted with this many values.
-const fn accept(names: &'static [&'static str], values: u8, reason: &'static str) -> Entry {
-    entry(names, Action::Accept(values, reason), "VALUE", "")
+const fn accept(names: &'static [&'static str], values: u8, reason: &'static str) -> OptionSpec {
+    entry(names, OptionAction::Accept(values, reason), "VALUE", "")
 }
 
-const fn refuse(names: &'static [&'static str], advice: &'static str) -> Entry {
-    entry(names, Action::Refuse(advice), "", "")
+const fn refuse(names: &'static [&'static str], advice: &'static str) -> OptionSpec {
+    entry(names, OptionAction::Refuse(advice), "", "")
 }
 
 /// All options. Those shown come first.
-pub const OPTIONS: &[Entry] = &[
+pub const OPTIONS: &[OptionSpec] = &[
     entry(
         &["n", "np", "c"],
-        Action::Ranks,
+        OptionAction::Ranks,
         "N",
         "number of ranks (default: one per CPU that may be used)",
     ),
     entry(
         &["x"],
-        Action::Export,
+        OptionAction::Export,
         "VAR[=VALUE]",
         "set or pass on an environment variable",
     ),
     entry(
         &["env"],
-        Action::LocalEnv,
+        OptionAction::LocalEnv,
         "VAR=VALUE",
         "set a variable for this program only (also: -env VAR VALUE)",
     ),
     entry(
         &["genv"],
-        Action::GlobalEnv,
+        OptionAction::GlobalEnv,
         "VAR=VALUE",
         "set a variable for all programs (also: -genv VAR VALUE)",
     ),
     entry(
         &["wdir", "wd", "workdir", "cwd"],
-        Action::Directory,
+        OptionAction::Directory,
         "DIR",
         "directory to run in",
     ),
     entry(
         &["initial-errhandler"],
-        Action::InitialErrhandler,
+        OptionAction::InitialErrhandler,
         "NAME",
         "what errors do at first in this program: mpi_errors_are_fatal (default), mpi_errors_abort, mpi_errors_return",
     ),
     entry(
         &["bind-to"],
-        Action::BindTo,
+        OptionAction::BindTo,
         "core|numa|none",
         "what each rank is bound to (default: a core, if there are enough free ones)",
     ),
     entry(
         &["map-by"],
-        Action::MapBy,
+        OptionAction::MapBy,
         "scatter|core|numa|socket",
         "where the next rank goes: scatter shares ranks out over the NUMA nodes and spreads them there (default), core packs them, numa and socket take these in turn",
     ),
     entry(
         &["rankfile", "rf"],
-        Action::RankFile,
+        OptionAction::RankFile,
         "FILE",
         "file with the place of each rank: `rank 0=host slot=1:0-2` (socket 1, cores 0 to 2)",
     ),
     entry(
         &["cpus-per-rank", "cpus-per-proc"],
-        Action::CoresPerRank,
+        OptionAction::CoresPerRank,
         "N",
         "cores that each rank has for itself and its helper (default: 1)",
     ),
     entry(
         &["timeout"],
-        Action::Timeout,
+        OptionAction::Timeout,
         "SECONDS",
         "end the job after this time, with exit code 124",
     ),
     entry(
         &["name"],
-        Action::Name,
+        OptionAction::Name,
         "NAME",
         "what tools call the job (default: the program and some digits; garonne ps shows it)",
     ),
     entry(
         &["kill-after"],
-        Action::KillAfter,
+        OptionAction::KillAfter,
         "SECONDS",
         "time between asking ranks to end (SIGTERM) and ending them (SIGKILL) (default: 0.25)",
     ),
     entry(
         &["metrics"],
-        Action::Metrics,
+        OptionAction::Metrics,
         "[ADDRESS:]PORT",
         "serve metrics for Prometheus at http://ADDRESS:PORT/metrics while the job runs (default address: 127.0.0.1; port 0: any, printed)",
     ),
     entry(
         &["l", "prepend-rank", "tag"],
-        Action::TagRank,
+        OptionAction::TagRank,
         "",
         "mark each line of output with its rank",
     ),
     entry(
         &["timestamp-output", "prepend-timestamp"],
-        Action::Stamp,
+        OptionAction::Stamp,
         "",
         "mark each line of output with the time (UTC)",
     ),
     entry(
         &["merge-stderr-to-stdout"],
-        Action::Merge,
+        OptionAction::Merge,
         "",
         "let each rank write its errors where its output goes, in its order",
     ),
     entry(
         &["output-filename"],
-        Action::OutputName,
+        OptionAction::OutputName,
         "NAME",
         "write each rank's output to NAME.RANK.out and NAME.RANK.err",
     ),
     entry(
         &["output-directory"],
-        Action::OutputDirectory,
+        OptionAction::OutputDirectory,
         "DIR",
         "write each rank's output to DIR/rank.RANK/stdout and stderr",
     ),
     entry(
         &["outfile-pattern", "outfile"],
-        Action::OutFile,
+        OptionAction::OutFile,
         "PATTERN",
         "write standard output to files: %r rank, %h host, %p number of the host, %t start in seconds",
     ),
     entry(
         &["errfile-pattern"],
-        Action::ErrFile,
+        OptionAction::ErrFile,
         "PATTERN",
         "the same for standard error",
     ),
-    entry(&["output"], Action::Output, "tag,timestamp,merge", ""),
+    entry(&["output"], OptionAction::Output, "tag,timestamp,merge", ""),
     entry(
         &["tag-output"],
-        Action::TagStream,
+        OptionAction::TagStream,
         "",
         "mark each line with job, rank and stream, as Open MPI does",
     ),
     entry(
         &["color", "colour"],
-        Action::Colour,
+        OptionAction::Colour,
         "auto|always|never",
         "colour the marks (default: on a terminal)",
     ),
     entry(
         &["stdin", "s"],
-        Action::Stdin,
+        OptionAction::Stdin,
         "RANK|all|none",
         "who reads standard input (default: rank 0)",
     ),
@@ -174,13 +174,13 @@ pub const OPTIONS: &[Entry] = &[
             "display-devel-map",
             "display-diffable-map",
         ],
-        Action::ReportBindings,
+        OptionAction::ReportBindings,
         "",
         "print where the ranks run",
     ),
     entry(
         &["host", "H", "hosts", "dash-host", "hosts-group"],
-        Action::Hosts,
+        OptionAction::Hosts,
         "LIST",
         "run on these hosts: a:2,b[01-04]:2 (without a number: one rank each)",
     ),
@@ -192,103 +192,108 @@ pub const OPTIONS: &[Entry] = &[
             "machine",
             "default-hostfile",
         ],
-        Action::Hostfile,
+        OptionAction::Hostfile,
         "FILE",
         "file with hosts, one a line: `name`, `name:2` or `name slots=2`",
     ),
     entry(
         &["launcher", "bootstrap", "launcher-exec", "bootstrap-exec"],
-        Action::Launcher,
+        OptionAction::Launcher,
         "CMD",
         "start agents on other hosts by `CMD HOST COMMAND...` (default: ssh)",
     ),
     entry(
         &["configfile", "app"],
-        Action::Programs,
+        OptionAction::Programs,
         "FILE",
         "read programs and their options from a file, one program a line",
     ),
     entry(
         &["join-key"],
-        Action::JoinKey,
+        OptionAction::JoinKey,
         "[=FILE]",
         "let other hosts join: prints the `garonne join KEY` to run there, or writes the key to FILE",
     ),
     entry(
         &["join-hosts"],
-        Action::Join(Part::Hosts),
+        OptionAction::Join(JoinOption::Hosts),
         "N",
         "wait for so many hosts to join before the job begins (default: 1)",
     ),
     entry(
         &["join-timeout"],
-        Action::Join(Part::Timeout),
+        OptionAction::Join(JoinOption::Timeout),
         "SECONDS",
         "how long they have to come (default: 600)",
     ),
     entry(
         &["join-address"],
-        Action::Join(Part::Address),
+        OptionAction::Join(JoinOption::Address),
         "NAME,...",
         "where they call this host, by name or address (default: its addresses)",
     ),
     entry(
         &["join-port"],
-        Action::Join(Part::Port),
+        OptionAction::Join(JoinOption::Port),
         "PORT",
         "the port at which they call (default: any that is free)",
     ),
     entry(
         &["json"],
-        Action::Json,
+        OptionAction::Json,
         "FILE",
         "write how the job and each rank ended, as JSON",
     ),
     entry(
         &["trace"],
-        Action::Trace,
+        OptionAction::Trace,
         "FILE",
         "write a timeline of the job, for Perfetto",
     ),
     entry(
         &["record"],
-        Action::Record,
+        OptionAction::Record,
         "on|off",
         "whether the ranks' last events go to a file where the job ends badly (default: on; garonne trace FILE shows it)",
     ),
     entry(
         &["overlap"],
-        Action::Overlap,
+        OptionAction::Overlap,
         "",
         "print at the end how much of each nonblocking operation was hidden",
     ),
     entry(
         &["version", "V", "info"],
-        Action::Version,
+        OptionAction::Version,
         "",
         "print the version",
     ),
     entry(
         &["help", "h", "?"],
-        Action::Help,
+        OptionAction::Help,
         "[all]",
         "print this; with `all`, also what is accepted or refused and why",
     ),
     entry(
         &["ppn", "perhost", "npernode", "N", "ranks-per-proc"],
-        Action::PerNode,
+        OptionAction::PerNode,
         "N",
         "",
     ),
-    entry(&["genvlist", "envlist"], Action::EnvList, "LIST", ""),
-    entry(&["genvnone", "envnone"], Action::EnvNone, "", ""),
-    entry(&["genvexcl", "envexcl"], Action::EnvExcept, "LIST", ""),
-    entry(&["display"], Action::Display, "VALUE", ""),
-    entry(&["report-pid"], Action::ReportPid, "-|+|FILE", ""),
-    entry(&["forward-signals"], Action::Signals, "LIST", ""),
+    entry(&["genvlist", "envlist"], OptionAction::EnvList, "LIST", ""),
+    entry(&["genvnone", "envnone"], OptionAction::EnvNone, "", ""),
+    entry(
+        &["genvexcl", "envexcl"],
+        OptionAction::EnvExcept,
+        "LIST",
+        "",
+    ),
+    entry(&["display"], OptionAction::Display, "VALUE", ""),
+    entry(&["report-pid"], OptionAction::ReportPid, "-|+|FILE", ""),
+    entry(&["forward-signals"], OptionAction::Signals, "LIST", ""),
     entry(
         &["cpu-set", "cpu-list", "cpu-bind", "slot-list"],
-        Action::Cpus,
+        OptionAction::Cpus,
         "LIST",
         "",
     ),

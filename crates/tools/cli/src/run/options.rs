@@ -6,12 +6,12 @@
 
 use std::ffi::OsStr;
 
-use super::join_hosts::Part;
+use super::join_hosts::JoinOption;
 pub use super::option_table::OPTIONS;
 
 /// What an option does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum OptionAction {
     /// Number of ranks of this program.
     Ranks,
     /// `VAR` or `VAR=VALUE`, for all programs.
@@ -48,7 +48,7 @@ pub enum Action {
     Json,
     /// A file for each rank's output, by a pattern: standard output's, or standard error's.
     OutFile,
-    /// See [`Action::OutFile`].
+    /// See [`OptionAction::OutFile`].
     ErrFile,
     /// Files named after a rank and its stream.
     OutputName,
@@ -97,7 +97,7 @@ pub enum Action {
     /// Let other hosts join with a key.
     JoinKey,
     /// How they join.
-    Join(Part),
+    Join(JoinOption),
     /// Print how much of each operation was hidden.
     Overlap,
     /// The same as these words.
@@ -114,31 +114,31 @@ pub enum Action {
 
 /// An option.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct OptionSpec {
     /// Names without dashes, the preferred one first.
     pub names: &'static [&'static str],
     /// What it does.
-    pub action: Action,
+    pub action: OptionAction,
     /// Value as shown in help; empty if there is none.
     pub value: &'static str,
     /// Line of help; empty: not shown.
     pub help: &'static str,
 }
 
-impl Entry {
+impl OptionSpec {
     /// Whether a value behind `=` is a mistake. What only others would read of it is passed over.
     pub fn takes_nothing(&self) -> bool {
         let with_none = [
-            Action::TagRank,
-            Action::TagStream,
-            Action::Stamp,
-            Action::Merge,
-            Action::ReportBindings,
-            Action::Overlap,
-            Action::EnvNone,
-            Action::Version,
+            OptionAction::TagRank,
+            OptionAction::TagStream,
+            OptionAction::Stamp,
+            OptionAction::Merge,
+            OptionAction::ReportBindings,
+            OptionAction::Overlap,
+            OptionAction::EnvNone,
+            OptionAction::Version,
         ];
-        with_none.contains(&self.action) || matches!(self.action, Action::Means(_))
+        with_none.contains(&self.action) || matches!(self.action, OptionAction::Means(_))
     }
 
     /// Whether the next word of the command line may be this option's value.
@@ -151,13 +151,13 @@ impl Entry {
             return Ok(());
         };
         match self.action {
-            Action::Trace
-            | Action::ReportPid
-            | Action::Json
-            | Action::OutFile
-            | Action::ErrFile
-            | Action::OutputName
-            | Action::OutputDirectory
+            OptionAction::Trace
+            | OptionAction::ReportPid
+            | OptionAction::Json
+            | OptionAction::OutFile
+            | OptionAction::ErrFile
+            | OptionAction::OutputName
+            | OptionAction::OutputDirectory
                 if next.len() > 1 && next.starts_with('-') =>
             {
                 Err(format!(
@@ -166,7 +166,7 @@ impl Entry {
             }
             // Open MPI's option of this name, which has no value, copies the program to other
             // hosts.
-            Action::Stdin if word == "-s" && super::stdin_ranks::read(&next).is_none() => {
+            OptionAction::Stdin if word == "-s" && super::stdin_ranks::read(&next).is_none() => {
                 Err(format!(
                     "option '-s' (who reads standard input) needs a rank, all or none, and '{next}' is none of these; Open MPI's -s is not needed, as programs are read where they are"
                 ))
@@ -178,11 +178,11 @@ impl Entry {
 
 pub(super) const fn entry(
     names: &'static [&'static str],
-    action: Action,
+    action: OptionAction,
     value: &'static str,
     help: &'static str,
-) -> Entry {
-    Entry {
+) -> OptionSpec {
+    OptionSpec {
         names,
         action,
         value,
@@ -192,7 +192,7 @@ pub(super) const fn entry(
 
 /// The option that a word of the command line names; `name` is that word without its dashes and its
 /// value.
-pub fn find(word: &str, name: &str) -> Option<&'static Entry> {
+pub fn find(word: &str, name: &str) -> Option<&'static OptionSpec> {
     let is_single = !word.starts_with("--");
     let of_one_dash = |known: &&str| known.strip_prefix('-') == Some(name);
     let single = OPTIONS
@@ -214,7 +214,7 @@ pub fn nearest(name: &str) -> Option<&'static str> {
 }
 
 /// The value of an option, behind a complaint that there is none.
-pub(super) fn shape(entry: &Entry) -> String {
+pub(super) fn shape(entry: &OptionSpec) -> String {
     if entry.value.is_empty() {
         String::new()
     } else {
@@ -250,11 +250,11 @@ mod tests {
 
     #[test]
     fn help_has_what_the_table_of_overlap_advises() {
-        let no_core = garonne_trace::overlap::overlap_share::Reason::NoCore.advice();
+        let no_core = garonne_trace::overlap::overlap_share::OverlapReason::NoCore.advice();
         let option = no_core
             .split([' ', ')', ','])
             .find(|word| word.starts_with("--"));
-        let help = clap_command::command("run", clap_command::Foreign::Hidden).render_help();
+        let help = clap_command::command("run", clap_command::ForeignOptions::Hidden).render_help();
         assert!(help.to_string().contains(option.unwrap()));
     }
 

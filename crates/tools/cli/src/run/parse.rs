@@ -16,22 +16,22 @@ use garonne_node::{flight_recorder, rank};
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 
-use super::batch_allocation::Allocation;
+use super::batch_allocation::BatchAllocation;
 use super::forwarded_signals::forwarded;
-use super::join_hosts::Joining;
-use super::launch_request::{Facts, Order, Request, When};
+use super::join_hosts::JoinSettings;
+use super::launch_request::{ColorWhen, JobOrder, LaunchRequest, SystemFacts};
 use super::option_values::{
     attached_number, bind_to, map_by, pattern, positive, split, without_qualifiers,
 };
-use super::options::{self, Action, Entry};
+use super::options::{self, OptionAction, OptionSpec};
 use super::rank_file::{self, RankFile};
-use super::trace_option::Tracing;
+use super::trace_option::TraceOptions;
 use super::{
     batch_allocation, host_list, local_aliases, metrics, option_values, stdin_ranks, timeout,
 };
 
-struct Parser<'a> {
-    facts: &'a Facts,
+struct CommandLineParser<'a> {
+    facts: &'a SystemFacts,
     words: VecDeque<OsString>,
     programs: Vec<Program>,
     env: Vec<(OsString, Option<OsString>)>,
@@ -40,7 +40,7 @@ struct Parser<'a> {
     files: OutputFiles,
     rank_file: Option<RankFile>,
     json: Option<PathBuf>,
-    colour: When,
+    colour: ColorWhen,
     stdin: StdinReaders,
     timeout: Option<Duration>,
     report_bindings: bool,
@@ -48,31 +48,31 @@ struct Parser<'a> {
     cpus: Option<CpuSet>,
     name: Option<String>,
     metrics: Option<SocketAddr>,
-    tracing: Tracing,
+    tracing: TraceOptions,
     stamps: OutputTimes,
     streams: StderrMode,
     hosts: Vec<HostSpec>,
     mapping: HostOrder,
     per_node: Option<u32>,
     launcher: Option<String>,
-    joining: Joining,
+    joining: JoinSettings,
     /// The option that took the word before the next one as its value, and that value.
     taken: Option<(String, String)>,
 }
 
 /// One program while it is read.
 #[derive(Default)]
-struct Draft {
+struct ProgramDraft {
     ranks: Option<u32>,
     env: Vec<(OsString, Option<OsString>)>,
     dir: Option<PathBuf>,
 }
 
-type Fault = String;
+type UsageError = String;
 
 /// Understands the words after `garonne run` (or `mpirun`). An error is one line for the user.
-pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
-    let parser = Parser {
+pub fn parse(words: Vec<OsString>, facts: &SystemFacts) -> Result<LaunchRequest, UsageError> {
+    let parser = CommandLineParser {
         facts,
         words: words.into(),
         programs: Vec::new(),
@@ -82,7 +82,7 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         files: OutputFiles::default(),
         rank_file: None,
         json: None,
-        colour: When::Auto,
+        colour: ColorWhen::Auto,
         stdin: StdinReaders::Rank(0),
         timeout: None,
         report_bindings: false,
@@ -90,23 +90,23 @@ pub fn parse(words: Vec<OsString>, facts: &Facts) -> Result<Request, Fault> {
         cpus: None,
         name: None,
         metrics: None,
-        tracing: Tracing::default(),
+        tracing: TraceOptions::default(),
         stamps: OutputTimes::None,
         streams: StderrMode::Apart,
         hosts: Vec::new(),
         mapping: HostOrder::default(),
         per_node: None,
         launcher: None,
-        joining: Joining::default(),
+        joining: JoinSettings::default(),
         taken: None,
     };
     parser.run()
 }
 
-impl Parser<'_> {
-    fn run(mut self) -> Result<Request, Fault> {
+impl CommandLineParser<'_> {
+    fn run(mut self) -> Result<LaunchRequest, UsageError> {
         loop {
-            let mut draft = Draft::default();
+            let mut draft = ProgramDraft::default();
             let program = loop {
                 let Some(word) = self.words.pop_front() else {
                     break None;
@@ -157,7 +157,7 @@ impl Parser<'_> {
     }
 
     /// Where the words end: what took the last of them, if it was an option that has a value.
-    fn no_program(&self) -> Fault {
+    fn no_program(&self) -> UsageError {
         let usage = "(usage: garonne run -n N PROGRAM [ARGS])";
         match &self.taken {
             // A number is what its option wants.
@@ -170,7 +170,7 @@ impl Parser<'_> {
         }
     }
 
-    fn finish(mut self) -> Result<Request, Fault> {
+    fn finish(mut self) -> Result<LaunchRequest, UsageError> {
         let several = self.programs.len() > 1;
         let named = self.cpus.as_ref().map(|cpus| cpus.len() as u32);
         let cores = named.map_or(self.facts.cores, |named| self.facts.cores.min(named));
@@ -263,7 +263,7 @@ impl Parser<'_> {
             joining,
             ..
         } = self;
-        Ok(Request::Run(Box::new(Order {
+        Ok(LaunchRequest::Run(Box::new(JobOrder {
             job,
             hosts,
             mapping,
@@ -282,7 +282,7 @@ impl Parser<'_> {
     }
 
     /// What starts agents on other hosts; empty: ssh.
-    fn starter(&self, allocation: Option<Allocation>) -> Result<Vec<String>, Fault> {
+    fn starter(&self, allocation: Option<BatchAllocation>) -> Result<Vec<String>, UsageError> {
         let mut others = self.hosts.iter().filter(|host| !host.own).peekable();
         match (&self.launcher, allocation) {
             _ if others.peek().is_none() => Ok(Vec::new()),
@@ -298,7 +298,11 @@ impl Parser<'_> {
     }
 
     /// One option and its values.
-    fn option(&mut self, word: &str, draft: &mut Draft) -> Result<Option<Request>, Fault> {
+    fn option(
+        &mut self,
+        word: &str,
+        draft: &mut ProgramDraft,
+    ) -> Result<Option<LaunchRequest>, UsageError> {
         self.taken = None;
         let name = word.trim_start_matches('-');
         let (name, attached) = match name.split_once('=') {
@@ -330,31 +334,37 @@ impl Parser<'_> {
             next.ok_or_else(|| format!("option '{word}' needs a value{}", options::shape(entry)))
         };
         match entry.action {
-            Action::Version => return Ok(Some(Request::Version)),
-            Action::Help => {
+            OptionAction::Version => return Ok(Some(LaunchRequest::Version)),
+            OptionAction::Help => {
                 let next = attached.or_else(|| self.words.pop_front());
                 let all = next.is_some_and(|word| word == "all");
-                return Ok(Some(if all { Request::HelpAll } else { Request::Help }));
+                return Ok(Some(if all {
+                    LaunchRequest::HelpAll
+                } else {
+                    LaunchRequest::Help
+                }));
             }
-            Action::Refuse(advice) => {
+            OptionAction::Refuse(advice) => {
                 return Err(format!("option '{word}' is not supported; {advice}"));
             }
-            Action::Means(words) => words
+            OptionAction::Means(words) => words
                 .iter()
                 .rev()
                 .for_each(|word| self.words.push_front(word.into())),
-            Action::Stamp => self.stamps = OutputTimes::Time,
-            Action::Merge => self.streams = StderrMode::Merged,
-            Action::Accept(values, _) => (0..values).try_for_each(|_| value(self).map(drop))?,
-            Action::TagRank => self.tags = OutputTags::Rank,
-            Action::TagStream => self.tags = OutputTags::Stream,
-            Action::ReportBindings => self.report_bindings = true,
-            Action::Overlap => self.tracing.overlap = true,
+            OptionAction::Stamp => self.stamps = OutputTimes::Time,
+            OptionAction::Merge => self.streams = StderrMode::Merged,
+            OptionAction::Accept(values, _) => {
+                (0..values).try_for_each(|_| value(self).map(drop))?
+            }
+            OptionAction::TagRank => self.tags = OutputTags::Rank,
+            OptionAction::TagStream => self.tags = OutputTags::Stream,
+            OptionAction::ReportBindings => self.report_bindings = true,
+            OptionAction::Overlap => self.tracing.overlap = true,
             // Its value, if there is one, is never the next word.
-            Action::JoinKey => self.joining.key(attached.take())?,
-            Action::EnvNone => self.keep_only(&[]),
-            Action::LocalEnv => draft.env.push(self.assignment(value)?),
-            Action::GlobalEnv => {
+            OptionAction::JoinKey => self.joining.key(attached.take())?,
+            OptionAction::EnvNone => self.keep_only(&[]),
+            OptionAction::LocalEnv => draft.env.push(self.assignment(value)?),
+            OptionAction::GlobalEnv => {
                 let assignment = self.assignment(value)?;
                 self.env.push(assignment);
             }
@@ -368,125 +378,129 @@ impl Parser<'_> {
 
     fn valued(
         &mut self,
-        entry: &Entry,
+        entry: &OptionSpec,
         word: &str,
         value: OsString,
-        draft: &mut Draft,
-    ) -> Result<(), Fault> {
+        draft: &mut ProgramDraft,
+    ) -> Result<(), UsageError> {
         let text = value.to_string_lossy().into_owned();
         let bad = |wanted: &str| format!("option '{word}': '{text}' is not {wanted}");
         match entry.action {
-            Action::Ranks => {
+            OptionAction::Ranks => {
                 draft.ranks = Some(positive(&text).ok_or_else(|| bad("a number of ranks"))?)
             }
-            Action::PerNode => {
+            OptionAction::PerNode => {
                 self.per_node = Some(positive(&text).ok_or_else(|| bad("a number of ranks"))?);
             }
-            Action::CoresPerRank => {
+            OptionAction::CoresPerRank => {
                 self.policy.cores_per_rank =
                     positive(&text).ok_or_else(|| bad("a number of cores"))?
             }
-            Action::Export => self.export(&value),
-            Action::EnvList => {
+            OptionAction::Export => self.export(&value),
+            OptionAction::EnvList => {
                 let names: Vec<&str> = text.split(',').map(str::trim).collect();
                 self.keep_only(&names);
             }
-            Action::EnvExcept => {
+            OptionAction::EnvExcept => {
                 let names = text
                     .split(',')
                     .map(|name| (OsString::from(name.trim()), None));
                 self.env.extend(names);
             }
-            Action::Programs => self.programs_of(&value)?,
-            Action::Display => {
+            OptionAction::Programs => self.programs_of(&value)?,
+            OptionAction::Display => {
                 self.report_bindings |= text.contains("bind") || text.contains("map")
             }
-            Action::ReportPid => self.report_pid = Some(value.into()),
-            Action::Name => {
+            OptionAction::ReportPid => self.report_pid = Some(value.into()),
+            OptionAction::Name => {
                 job_name::check(&text).map_err(|wanted| bad(&wanted))?;
                 self.name = Some(text);
             }
-            Action::Metrics => {
+            OptionAction::Metrics => {
                 let address = metrics::address(&text);
                 self.metrics =
                     Some(address.ok_or_else(|| bad("a port, or an address and a port"))?);
             }
-            Action::Json => self.json = Some(value.into()),
-            Action::Trace => self.tracing.timeline = Some(value.into()),
-            Action::Cpus => {
+            OptionAction::Json => self.json = Some(value.into()),
+            OptionAction::Trace => self.tracing.timeline = Some(value.into()),
+            OptionAction::Cpus => {
                 let cpus = CpuSet::parse(&text).filter(|cpus| !cpus.is_empty());
                 self.cpus = Some(cpus.ok_or_else(|| bad("a list of CPUs such as 0-3,8"))?);
             }
-            Action::Signals => forwarded(&text)?,
-            Action::Directory => draft.dir = Some(value.into()),
-            Action::InitialErrhandler => {
+            OptionAction::Signals => forwarded(&text)?,
+            OptionAction::Directory => draft.dir = Some(value.into()),
+            OptionAction::InitialErrhandler => {
                 rank::initial_errhandler(&value)
                     .map_err(|_| bad(&rank::INITIAL_ERRHANDLERS.join(", ")))?;
                 draft
                     .env
                     .push((rank::ENV_INITIAL_ERRHANDLER.into(), Some(value)));
             }
-            Action::BindTo => {
+            OptionAction::BindTo => {
                 self.policy.bind = bind_to(&text)
                     .ok_or_else(|| bad("core, numa, socket, l3cache, hwthread or none"))?
             }
-            Action::RankFile => self.rank_file = Some(rank_file::of_file(&value, self.facts)?),
-            Action::MapBy if text.to_ascii_lowercase().starts_with("rankfile") => {
+            OptionAction::RankFile => {
+                self.rank_file = Some(rank_file::of_file(&value, self.facts)?)
+            }
+            OptionAction::MapBy if text.to_ascii_lowercase().starts_with("rankfile") => {
                 let path = text.split_once('=').map(|(_, path)| OsStr::new(path));
                 let path = path.ok_or_else(|| bad("a rank file: rankfile:FILE=PATH"))?;
                 self.rank_file = Some(rank_file::of_file(path, self.facts)?);
             }
-            Action::MapBy => map_by(
+            OptionAction::MapBy => map_by(
                 &text,
                 &mut self.policy,
                 (&mut self.mapping, &mut self.per_node),
             )
             .ok_or_else(|| bad("core, numa, socket, l3cache, slot or node"))?,
-            Action::Timeout => {
+            OptionAction::Timeout => {
                 self.timeout =
                     Some(timeout::seconds(&text).ok_or_else(|| bad("a number of seconds"))?);
             }
-            Action::OutFile => self.files.out = Some(pattern(value)?),
-            Action::ErrFile => self.files.err = Some(pattern(value)?),
-            Action::OutputName => self.files = OutputFiles::of_ranks(without_qualifiers(&value)),
-            Action::OutputDirectory => {
+            OptionAction::OutFile => self.files.out = Some(pattern(value)?),
+            OptionAction::ErrFile => self.files.err = Some(pattern(value)?),
+            OptionAction::OutputName => {
+                self.files = OutputFiles::of_ranks(without_qualifiers(&value))
+            }
+            OptionAction::OutputDirectory => {
                 self.files = OutputFiles::in_directory(without_qualifiers(&value))
             }
-            Action::Record => {
+            OptionAction::Record => {
                 flight_recorder::is_wanted(&value)
                     .map_err(|_| bad(&flight_recorder::RECORD.join(" or ")))?;
                 self.env
                     .push((flight_recorder::ENV_RECORD.into(), Some(value)));
             }
-            Action::KillAfter => {
+            OptionAction::KillAfter => {
                 kill_after::read(&value).map_err(|_| bad("a number of seconds from 0 to 3600"))?;
                 self.env.push((ENV_KILL_AFTER.into(), Some(value)));
             }
-            Action::Colour => {
+            OptionAction::Colour => {
                 self.colour = match text.as_str() {
-                    "auto" => When::Auto,
-                    "always" => When::Always,
-                    "never" => When::Never,
+                    "auto" => ColorWhen::Auto,
+                    "always" => ColorWhen::Always,
+                    "never" => ColorWhen::Never,
                     _ => return Err(bad("auto, always or never")),
                 }
             }
-            Action::Stdin => {
+            OptionAction::Stdin => {
                 self.stdin = stdin_ranks::read(&text).ok_or_else(|| bad("a rank, all or none"))?;
             }
-            Action::Output => text.split(',').try_for_each(|kind| self.output(kind))?,
-            Action::Hosts => self
+            OptionAction::Output => text.split(',').try_for_each(|kind| self.output(kind))?,
+            OptionAction::Hosts => self
                 .hosts
                 .extend(host_list::of_list(&text, &self.facts.host_names)?),
-            Action::Launcher => self.launcher = Some(text),
-            Action::Hostfile => self.hostfile(&value)?,
-            Action::Join(part) => self.joining.option(part, &text).map_err(bad)?,
+            OptionAction::Launcher => self.launcher = Some(text),
+            OptionAction::Hostfile => self.hostfile(&value)?,
+            OptionAction::Join(part) => self.joining.option(part, &text).map_err(bad)?,
             _ => {}
         }
         Ok(())
     }
 
     /// One word of `--output`.
-    fn output(&mut self, kind: &str) -> Result<(), Fault> {
+    fn output(&mut self, kind: &str) -> Result<(), UsageError> {
         let lower = kind.trim().to_ascii_lowercase();
         match lower.as_str() {
             "tag" | "tag-detailed" | "tag-fullname" => self.tags = OutputTags::Stream,
@@ -532,8 +546,8 @@ impl Parser<'_> {
     /// `VAR=VALUE`, or `VAR` and `VALUE` as two words.
     fn assignment(
         &mut self,
-        mut value: impl FnMut(&mut Self) -> Result<OsString, Fault>,
-    ) -> Result<(OsString, Option<OsString>), Fault> {
+        mut value: impl FnMut(&mut Self) -> Result<OsString, UsageError>,
+    ) -> Result<(OsString, Option<OsString>), UsageError> {
         let first = value(self)?;
         match split(&first) {
             Some((name, value)) => Ok((name, Some(value))),
@@ -557,7 +571,7 @@ impl Parser<'_> {
 
     /// The words of a file of programs, as if they stood on the command line with `:` between the
     /// lines.
-    fn programs_of(&mut self, path: &OsStr) -> Result<(), Fault> {
+    fn programs_of(&mut self, path: &OsStr) -> Result<(), UsageError> {
         let shown = path.to_string_lossy();
         let text = (self.facts.read)(path)
             .map_err(|error| format!("cannot read the programs in '{shown}': {error}"))?;
@@ -568,7 +582,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn hostfile(&mut self, path: &OsStr) -> Result<(), Fault> {
+    fn hostfile(&mut self, path: &OsStr) -> Result<(), UsageError> {
         self.hosts.extend(host_list::of_file(path, self.facts)?);
         Ok(())
     }

@@ -7,7 +7,7 @@ use garonne_node::node_map::HostSpec;
 use garonne_node::rank_slots::{self, is_place};
 
 use super::host_list;
-use super::launch_request::Facts;
+use super::launch_request::SystemFacts;
 
 /// The host and place of each rank, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct RankFile {
 /// # Errors
 /// It cannot be read, has a line that is not understood, or not every rank once: a line for the
 /// user.
-pub fn of_file(path: &OsStr, facts: &Facts) -> Result<RankFile, String> {
+pub fn of_file(path: &OsStr, facts: &SystemFacts) -> Result<RankFile, String> {
     let shown = path.to_string_lossy();
     let text = (facts.read)(path)
         .map_err(|error| format!("cannot read the rank file '{shown}': {error}"))?;

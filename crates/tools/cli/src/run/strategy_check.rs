@@ -9,7 +9,7 @@ use garonne_node::job::{Job, Program};
 use garonne_node::strategy::{ENV_STRATEGY, StrategyChoice};
 
 use super::environment_check::said;
-use crate::strategy_checker::{Ended, Inside, ask};
+use crate::strategy_checker::{CheckOutcome, CheckStep, ask};
 
 fn module(program: &Program) -> Result<Option<PathBuf>, String> {
     match said(program, ENV_STRATEGY)
@@ -59,15 +59,15 @@ pub fn check(job: &Job) -> Result<(), String> {
 }
 
 fn load(path: &Path) -> Result<(), String> {
-    match ask(Inside::Load, path, 0) {
-        Ok(Ended::Refused(text)) => Err(text),
-        Ok(Ended::Broke(how)) => Err(format!(
+    match ask(CheckStep::Load, path, 0) {
+        Ok(CheckOutcome::Refused(text)) => Err(text),
+        Ok(CheckOutcome::Broke(how)) => Err(format!(
             "error[{}]: cannot load the strategy '{}': {how}",
             codes::G0230,
             path.display()
         )),
         // Without a process to try it in, the ranks will tell.
-        Ok(Ended::Loaded | Ended::Examined(..)) | Err(_) => Ok(()),
+        Ok(CheckOutcome::Loaded | CheckOutcome::Examined(..)) | Err(_) => Ok(()),
     }
 }
 

@@ -7,11 +7,11 @@ use garonne_node::job::{OutputTags, OutputTimes, StderrMode, StdinReaders};
 use garonne_node::node_map::HostOrder;
 use garonne_topology::binding::{BindTo, MapBy};
 
-use super::launch_request::{Facts, Order, Request};
+use super::launch_request::{JobOrder, LaunchRequest, SystemFacts};
 use super::parse::parse;
 
-pub(super) fn facts() -> Facts {
-    Facts {
+pub(super) fn facts() -> SystemFacts {
+    SystemFacts {
         cores: 6,
         host_names: vec!["localhost".into(), "here".into()],
         env: vec![("HOME".into(), "/h".into()), ("PATH".into(), "/bin".into())],
@@ -37,9 +37,9 @@ fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
 }
 
-fn order(line: &str) -> Order {
+fn order(line: &str) -> JobOrder {
     match parse(words(line), &facts()) {
-        Ok(Request::Run(order)) => *order,
+        Ok(LaunchRequest::Run(order)) => *order,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -221,7 +221,7 @@ fn this_host_is_known_by_its_addresses_and_by_names_where_names_start_processes(
         .unwrap()
         .into_iter()
         .map(OsString::from);
-    let Ok(Request::Run(order)) = parse(words.collect(), &facts()) else {
+    let Ok(LaunchRequest::Run(order)) = parse(words.collect(), &facts()) else {
         panic!("{by_hand}")
     };
     assert_eq!([order.hosts[0].own, order.hosts[1].own], [true, false]);
@@ -266,15 +266,18 @@ fn hosts_are_kept_with_their_slots_and_decide_how_many_ranks_there_are() {
 fn version_and_help_need_no_program() {
     assert!(matches!(
         parse(words("--version"), &facts()),
-        Ok(Request::Version)
+        Ok(LaunchRequest::Version)
     ));
     for asked in ["-V", "-info"] {
         assert!(matches!(
             parse(words(asked), &facts()),
-            Ok(Request::Version)
+            Ok(LaunchRequest::Version)
         ));
     }
-    assert!(matches!(parse(words("-h"), &facts()), Ok(Request::Help)));
+    assert!(matches!(
+        parse(words("-h"), &facts()),
+        Ok(LaunchRequest::Help)
+    ));
 }
 
 #[test]
@@ -345,7 +348,7 @@ fn marks_streams_and_signals_are_understood_or_refused_by_name() {
     }
     assert!(matches!(
         parse(words("--help all"), &facts()),
-        Ok(Request::HelpAll)
+        Ok(LaunchRequest::HelpAll)
     ));
 }
 

@@ -15,21 +15,21 @@ use garonne_node::{Result, codes};
 
 use super::USAGE;
 use crate::commands::job_lookup;
-use crate::flight_recording::Collected;
+use crate::flight_recording::FlightRecords;
 use crate::recording::overlap_table::SHORT;
-use crate::recording::remote_recording::Distant;
-use crate::recording::{self, Outcome, Recording, Wants};
+use crate::recording::remote_recording::RemoteRecordings;
+use crate::recording::{self, Recording, RecordingOutputs, RecordingResult};
 
 /// What to record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tracing {
+pub struct TraceOptions {
     /// A file for a timeline.
     pub timeline: Option<PathBuf>,
     /// Print shares per call site at the end.
     pub overlap: bool,
 }
 
-impl Tracing {
+impl TraceOptions {
     /// Whether anything is to be recorded.
     pub fn is_wanted(&self) -> bool {
         self.timeline.is_some() || self.overlap
@@ -37,9 +37,9 @@ impl Tracing {
 }
 
 /// The thread that records, and where it hears of worlds.
-type Recorder = (
+type RecorderThread = (
     Sender<OwnedFd>,
-    JoinHandle<std::result::Result<Outcome, String>>,
+    JoinHandle<std::result::Result<RecordingResult, String>>,
 );
 
 /// Runs a job, perhaps with hosts that have joined, recorded as wanted. `begun` is called when
@@ -47,9 +47,9 @@ type Recorder = (
 pub fn launch(
     job: &mut Job,
     company: Option<JoinedHosts>,
-    tracing: &Tracing,
+    tracing: &TraceOptions,
     begun: &mut dyn FnMut(),
-    last: &mut Collected,
+    last: &mut FlightRecords,
 ) -> Result<i32> {
     if !tracing.is_wanted() {
         return launcher::launch(job, company, &mut |event| match event {
@@ -57,7 +57,12 @@ pub fn launch(
             event => last.hear(event),
         });
     }
-    let empty = match tracing.timeline.as_deref().map(Claimed::new).transpose() {
+    let empty = match tracing
+        .timeline
+        .as_deref()
+        .map(ClaimedFile::new)
+        .transpose()
+    {
         Ok(empty) => empty,
         Err(text) => {
             errln!("error[{}]: {text}", codes::G0211);
@@ -65,7 +70,7 @@ pub fn launch(
         }
     };
     job.traced = true;
-    let mut recorder: Option<Recorder> = None;
+    let mut recorder: Option<RecorderThread> = None;
     let code = launcher::launch(job, company, &mut |event| {
         let world = match event {
             LauncherEvent::Begun => return begun(),
@@ -86,7 +91,7 @@ pub fn launch(
     let whole = match recorder {
         None => {
             errln!("garonne: nothing to trace: no process called MPI_Init");
-            empty.iter().for_each(Claimed::leave);
+            empty.iter().for_each(ClaimedFile::leave);
             true
         }
         Some((worlds, thread)) => {
@@ -111,13 +116,13 @@ pub fn launch(
 const UNTRACED: i32 = 1;
 
 /// A file that can be written, known before the job starts.
-struct Claimed {
+struct ClaimedFile {
     path: PathBuf,
     /// It was not there before.
     new: bool,
 }
 
-impl Claimed {
+impl ClaimedFile {
     /// Leaves what is in it alone until there is something to trace.
     fn new(path: &Path) -> std::result::Result<Self, String> {
         recording::check_target(path)?;
@@ -144,8 +149,11 @@ impl Claimed {
 }
 
 /// Reads all worlds until the launcher says that there is no more.
-fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<Outcome, String> {
-    let wants = Wants {
+fn record(
+    worlds: &Receiver<OwnedFd>,
+    tracing: &TraceOptions,
+) -> std::result::Result<RecordingResult, String> {
+    let wants = RecordingOutputs {
         timeline: tracing.timeline.as_deref(),
         shares: tracing.overlap,
         traffic: false,
@@ -157,7 +165,9 @@ fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<
     let first = open(worlds.recv().map_err(|error| error.to_string())?)?;
     let distant = match first.shape().nodes {
         0 | 1 => None,
-        _ => Some(Distant::of_all(&job_lookup::named(std::process::id())?)?),
+        _ => Some(RemoteRecordings::of_all(&job_lookup::named(
+            std::process::id(),
+        )?)?),
     };
     let ranks = first.shape().size;
     let mut recording = Recording::new((Some(first), ranks), wants, distant)?;
@@ -174,7 +184,7 @@ fn record(worlds: &Receiver<OwnedFd>, tracing: &Tracing) -> std::result::Result<
 }
 
 /// Says what came of it. Returns whether the file is whole.
-fn report(outcome: &Outcome) -> bool {
+fn report(outcome: &RecordingResult) -> bool {
     recording::complain(outcome);
     if let Some(table) = &outcome.table {
         err!("\n{}", table.text(SHORT));

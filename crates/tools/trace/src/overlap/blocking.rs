@@ -5,27 +5,27 @@
 //! with the moments at which its members entered it. A call site gets a row only if a partner was
 //! late there. Bounded by [`crate::limits`].
 
-use super::Row;
-use super::intervals::Span;
-use super::overlap_share::{Reason, Share};
-use crate::event::Name;
+use super::CallSiteOverlap;
+use super::intervals::Interval;
+use super::overlap_share::{OverlapReason, OverlapShare};
+use crate::event::SharedName;
 use crate::limits::{ENTERED_KEPT, LATE_NS, SITES};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// The call that a thread is in.
 #[derive(Clone, Debug)]
-pub(super) struct Inside {
-    call: Name,
-    site: Name,
+pub(super) struct CurrentCall {
+    call: SharedName,
+    site: SharedName,
     since: u64,
     /// Calls of callbacks within it.
     depth: usize,
-    collective: Option<Name>,
+    collective: Option<SharedName>,
 }
 
-impl Inside {
+impl CurrentCall {
     /// A call that was entered at this moment.
-    pub fn new(call: &Name, site: &Name, since: u64) -> Self {
+    pub fn new(call: &SharedName, site: &SharedName, since: u64) -> Self {
         Self {
             call: call.clone(),
             site: site.clone(),
@@ -41,7 +41,7 @@ impl Inside {
     }
 
     /// The call is this collective.
-    pub fn is_collective(&mut self, name: &Name) {
+    pub fn is_collective(&mut self, name: &SharedName) {
         if self.depth == 0 {
             self.collective = Some(name.clone());
         }
@@ -57,29 +57,29 @@ impl Inside {
 
 /// A member's part in a collective.
 #[derive(Debug)]
-struct Entered {
+struct CollectiveEntry {
     rank: u32,
-    call: Name,
-    site: Name,
-    during: Span,
+    call: SharedName,
+    site: SharedName,
+    during: Interval,
 }
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct Blocking {
-    rows: BTreeMap<(Name, Name), Row>,
-    collectives: HashMap<Name, Vec<Entered>>,
-    order: VecDeque<Name>,
+pub(super) struct BlockingWaits {
+    rows: BTreeMap<(SharedName, SharedName), CallSiteOverlap>,
+    collectives: HashMap<SharedName, Vec<CollectiveEntry>>,
+    order: VecDeque<SharedName>,
     entered: usize,
 }
 
-impl Blocking {
+impl BlockingWaits {
     /// A blocking send or receive is over; its other side was started at `partner`, if that is
     /// known.
     pub fn message(
         &mut self,
-        (call, site): (&Name, &Name),
-        during: Span,
+        (call, site): (&SharedName, &SharedName),
+        during: Interval,
         partner: Option<u64>,
         bytes: u64,
     ) {
@@ -88,15 +88,15 @@ impl Blocking {
     }
 
     /// A rank has left a call at this moment.
-    pub fn left(&mut self, rank: u32, inside: Inside, at: u64) {
+    pub fn left(&mut self, rank: u32, inside: CurrentCall, at: u64) {
         let Some(name) = inside.collective else {
             return;
         };
-        let entered = Entered {
+        let entered = CollectiveEntry {
             rank,
             call: inside.call,
             site: inside.site,
-            during: Span::new(inside.since, at),
+            during: Interval::new(inside.since, at),
         };
         let members = self.collectives.entry(name.clone()).or_default();
         if members.is_empty() {
@@ -112,7 +112,7 @@ impl Blocking {
     }
 
     /// Counts who of the members of a collective waited for the last.
-    fn judge(&mut self, name: &Name) {
+    fn judge(&mut self, name: &SharedName) {
         let members = self.collectives.remove(name).unwrap_or_default();
         self.entered = self.entered.saturating_sub(members.len());
         let mut begins: Vec<(u64, u32)> = members
@@ -132,34 +132,34 @@ impl Blocking {
         }
     }
 
-    fn add(&mut self, (call, site): (&Name, &Name), late: u64, bytes: u64) {
+    fn add(&mut self, (call, site): (&SharedName, &SharedName), late: u64, bytes: u64) {
         let key = (site.clone(), call.clone());
         if self.rows.len() >= SITES && !self.rows.contains_key(&key) {
             return;
         }
-        let share = Share {
+        let share = OverlapShare {
             moving_ns: 0,
             hidden_ns: 0,
             waited_ns: late,
-            reason: (late > 0).then_some(Reason::PartnerLate),
+            reason: (late > 0).then_some(OverlapReason::PartnerLate),
         };
         self.rows.entry(key).or_default().add(&share, bytes);
     }
 
     /// The rows of call sites where a partner was late.
-    pub fn finish(mut self) -> BTreeMap<(Name, Name), Row> {
+    pub fn finish(mut self) -> BTreeMap<(SharedName, SharedName), CallSiteOverlap> {
         while let Some(oldest) = self.order.pop_front() {
             self.judge(&oldest);
         }
         self.rows
-            .retain(|_, row| row.reasons[Reason::PartnerLate as usize] > 0);
+            .retain(|_, row| row.reasons[OverlapReason::PartnerLate as usize] > 0);
         self.rows
     }
 }
 
 /// How long a call waited for a partner that came at this moment; 0 if that is too little to
 /// matter.
-fn lateness(during: Span, partner: u64) -> u64 {
+fn lateness(during: Interval, partner: u64) -> u64 {
     let late = partner.min(during.end).saturating_sub(during.begin);
     if late >= LATE_NS { late } else { 0 }
 }

@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 
 /// From `begin` to before `end`, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span {
+pub struct Interval {
     /// Its first moment.
     pub begin: u64,
     /// The first moment after it.
     pub end: u64,
 }
 
-impl Span {
+impl Interval {
     /// Of two moments in either order.
     pub fn new(begin: u64, end: u64) -> Self {
         Self {
@@ -42,10 +42,10 @@ impl Span {
 }
 
 /// The time that is in any of these, each moment once. They become sorted and disjoint.
-pub fn unite(spans: &mut Vec<Span>) -> u64 {
+pub fn unite(spans: &mut Vec<Interval>) -> u64 {
     spans.retain(|span| !span.is_empty());
     spans.sort_unstable();
-    let mut united: Vec<Span> = Vec::with_capacity(spans.len());
+    let mut united: Vec<Interval> = Vec::with_capacity(spans.len());
     for span in spans.drain(..) {
         match united.last_mut() {
             Some(last) if span.begin <= last.end => last.end = last.end.max(span.end),
@@ -57,14 +57,14 @@ pub fn unite(spans: &mut Vec<Span>) -> u64 {
 }
 
 /// The length of disjoint spans.
-pub fn total(spans: &[Span]) -> u64 {
+pub fn total(spans: &[Interval]) -> u64 {
     spans
         .iter()
         .fold(0, |sum, span| sum.saturating_add(span.len()))
 }
 
 /// The time that two lists of sorted, disjoint spans have in common.
-pub fn common(one: &[Span], other: &[Span]) -> u64 {
+pub fn common(one: &[Interval], other: &[Interval]) -> u64 {
     let (mut a, mut b, mut sum) = (one.iter().peekable(), other.iter().peekable(), 0u64);
     while let (Some(first), Some(second)) = (a.peek(), b.peek()) {
         sum = first.and(**second).len().saturating_add(sum);
@@ -78,23 +78,23 @@ pub fn common(one: &[Span], other: &[Span]) -> u64 {
 }
 
 /// Adds a span to a list that stays within bounds.
-pub fn add(spans: &mut Vec<Span>, span: Span) {
+pub fn add(spans: &mut Vec<Interval>, span: Interval) {
     if spans.len() < MOVES_KEPT {
         spans.push(span);
     } else if let Some(last) = spans.last_mut() {
-        *last = Span::new(last.begin.min(span.begin), last.end.max(span.end));
+        *last = Interval::new(last.begin.min(span.begin), last.end.max(span.end));
     }
 }
 
 /// When a thread was inside MPI.
 #[derive(Clone, Debug, Default)]
-pub struct InMpi {
-    past: VecDeque<Span>,
+pub struct MpiIntervals {
+    past: VecDeque<Interval>,
     since: Option<u64>,
     depth: usize,
 }
 
-impl InMpi {
+impl MpiIntervals {
     /// The thread enters a call, perhaps within another.
     pub fn enter(&mut self, at: u64) {
         if self.depth == 0 {
@@ -112,7 +112,7 @@ impl InMpi {
             if self.past.len() == SPANS_KEPT {
                 self.past.pop_front();
             }
-            self.past.push_back(Span::new(since, at));
+            self.past.push_back(Interval::new(since, at));
         }
     }
 
@@ -122,9 +122,9 @@ impl InMpi {
     }
 
     /// Its time inside MPI within `span`, sorted and disjoint.
-    pub fn within(&self, span: Span) -> Vec<Span> {
+    pub fn within(&self, span: Interval) -> Vec<Interval> {
         let from = self.past.partition_point(|past| past.end <= span.begin);
-        let now = self.since.map(|since| Span::new(since, u64::MAX));
+        let now = self.since.map(|since| Interval::new(since, u64::MAX));
         let parts = self.past.range(from..).copied().chain(now);
         parts
             .take_while(|part| part.begin < span.end)
@@ -139,13 +139,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn span(begin: u64, end: u64) -> Span {
-        Span::new(begin, end)
+    fn span(begin: u64, end: u64) -> Interval {
+        Interval::new(begin, end)
     }
 
     #[test]
     fn a_call_within_a_call_is_inside_once() {
-        let mut thread = InMpi::default();
+        let mut thread = MpiIntervals::default();
         for (at, enters) in [(1, true), (2, true), (4, false), (5, false), (7, true)] {
             if enters {
                 thread.enter(at);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_leave_without_an_entry_changes_nothing() {
-        let mut thread = InMpi::default();
+        let mut thread = MpiIntervals::default();
         thread.leave(3);
         thread.enter(4);
         thread.forget();
@@ -173,9 +173,9 @@ mod tests {
         fn united_and_common_time_are_what_counting_each_moment_gives(
             one in prop::collection::vec((0u64..40, 0u64..40), 0..6), other in prop::collection::vec((0u64..40, 0u64..40), 0..6)
         ) {
-            let spans = |list: &[(u64, u64)]| -> Vec<Span> { list.iter().map(|&(a, b)| span(a, b)).collect() };
+            let spans = |list: &[(u64, u64)]| -> Vec<Interval> { list.iter().map(|&(a, b)| span(a, b)).collect() };
             let (mut one, mut other) = (spans(&one), spans(&other));
-            let is_in = |list: &[Span], at: u64| list.iter().any(|span| span.begin <= at && at < span.end);
+            let is_in = |list: &[Interval], at: u64| list.iter().any(|span| span.begin <= at && at < span.end);
             let each = (0..40).filter(|&at| is_in(&one, at)).count() as u64;
             let both = (0..40).filter(|&at| is_in(&one, at) && is_in(&other, at)).count() as u64;
             prop_assert_eq!(unite(&mut one), each);

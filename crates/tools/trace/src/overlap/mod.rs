@@ -9,25 +9,25 @@ mod blocking;
 pub mod intervals;
 pub mod overlap_share;
 
-use crate::event::{Background, Message, Name, Seen, What, has_tag};
+use crate::event::{EventKind, MessageId, ProgressMode, SharedName, TraceEvent, has_tag};
 use crate::limits::{HALVES_KEPT, LATE_NS, LITTLE_PERCENT, OPEN_OPERATIONS, SITES, THREADS};
-use crate::record::Side;
-use blocking::{Blocking, Inside};
-use intervals::{InMpi, Span, add};
-use overlap_share::{Life, Means, REASONS, Reason, Share, judge};
+use crate::record::OperationKind;
+use blocking::{BlockingWaits, CurrentCall};
+use intervals::{Interval, MpiIntervals, add};
+use overlap_share::{OperationTimes, OverlapReason, OverlapShare, ProgressMeans, REASONS, judge};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// An operation whose end was not seen yet.
 #[derive(Clone, Debug)]
-struct Open {
+struct OpenOperation {
     thread: u32,
     started: u64,
-    side: Side,
-    call: Name,
-    site: Name,
+    side: OperationKind,
+    call: SharedName,
+    site: SharedName,
     context: u32,
     tag: i32,
-    moved: Vec<Span>,
+    moved: Vec<Interval>,
     /// Of a collective: bytes of its messages, sent and received, and those that it moves in shared
     /// memory.
     bytes: u64,
@@ -37,37 +37,37 @@ struct Open {
 
 /// One that is over, as far as its own rank can tell.
 #[derive(Clone, Debug)]
-struct Ended {
+struct FinishedOperation {
     rank: u32,
-    open: Span,
+    open: Interval,
     returned: u64,
-    side: Side,
-    call: Name,
-    site: Name,
+    side: OperationKind,
+    call: SharedName,
+    site: SharedName,
     bytes: u64,
-    moved: Vec<Span>,
-    in_mpi: Vec<Span>,
+    moved: Vec<Interval>,
+    in_mpi: Vec<Interval>,
     part_of: Option<u64>,
     /// It is a message of the program's, and none of a collective.
     own: bool,
 }
 
 #[derive(Debug, Default)]
-struct Rank {
-    threads: HashMap<u32, InMpi>,
+struct RankOverlap {
+    threads: HashMap<u32, MpiIntervals>,
     /// The calls that threads are in.
-    inside: HashMap<u32, Inside>,
-    open: HashMap<u64, Open>,
+    inside: HashMap<u32, CurrentCall>,
+    open: HashMap<u64, OpenOperation>,
     /// The collectives among them.
     collectives: Vec<u64>,
     /// Where collectives were started: context and place.
-    of_collectives: HashSet<(u32, Name)>,
-    background: Background,
+    of_collectives: HashSet<(u32, SharedName)>,
+    background: ProgressMode,
 }
 
 /// What came together at one call site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct CallSiteOverlap {
     /// Operations that are over.
     pub operations: u64,
     /// Of those, the ones that took too little to matter.
@@ -86,7 +86,7 @@ pub struct Row {
     pub waits_ns: [u64; REASONS],
 }
 
-impl Row {
+impl CallSiteOverlap {
     /// The hidden part, in hundredths; `None` if nothing was there to hide.
     pub fn percent(&self) -> Option<u64> {
         (self.moving_ns > 0 && self.operations > self.small)
@@ -97,7 +97,7 @@ impl Row {
     /// the same, the one of which most was waited for, if more was waited for than moving took;
     /// otherwise only one that most operations had: what befell a few is not why the row is as it
     /// is.
-    pub fn reason(&self) -> Option<Reason> {
+    pub fn reason(&self) -> Option<OverlapReason> {
         if self
             .percent()
             .is_none_or(|percent| percent < LITTLE_PERCENT)
@@ -112,24 +112,26 @@ impl Row {
         })
     }
 
-    fn longest_waited(&self) -> Option<Reason> {
-        let waits = |reason: &Reason| self.waits_ns[*reason as usize];
-        Reason::ALL
+    fn longest_waited(&self) -> Option<OverlapReason> {
+        let waits = |reason: &OverlapReason| self.waits_ns[*reason as usize];
+        OverlapReason::ALL
             .into_iter()
-            .filter(|reason| *reason != Reason::Small && waits(reason) >= LATE_NS)
+            .filter(|reason| *reason != OverlapReason::Small && waits(reason) >= LATE_NS)
             .max_by_key(|reason| (waits(reason), std::cmp::Reverse(*reason)))
     }
 
-    fn most_frequent(&self) -> Option<Reason> {
-        let count = |reason: &Reason| self.reasons[*reason as usize];
-        let matters = Reason::ALL
+    fn most_frequent(&self) -> Option<OverlapReason> {
+        let count = |reason: &OverlapReason| self.reasons[*reason as usize];
+        let matters = OverlapReason::ALL
             .into_iter()
-            .filter(|reason| *reason != Reason::Small && count(reason) > 0);
+            .filter(|reason| *reason != OverlapReason::Small && count(reason) > 0);
         let most = matters.max_by_key(|reason| (count(reason), std::cmp::Reverse(*reason)));
-        most.or_else(|| (self.small > 0 && self.small == self.operations).then_some(Reason::Small))
+        most.or_else(|| {
+            (self.small > 0 && self.small == self.operations).then_some(OverlapReason::Small)
+        })
     }
 
-    fn add(&mut self, share: &Share, bytes: u64) {
+    fn add(&mut self, share: &OverlapShare, bytes: u64) {
         self.operations += 1;
         self.bytes = self.bytes.saturating_add(bytes);
         for (sum, part) in [
@@ -143,23 +145,23 @@ impl Row {
             self.reasons[reason as usize] += 1;
             let waits = &mut self.waits_ns[reason as usize];
             *waits = waits.saturating_add(share.waited_ns);
-            self.small += u64::from(reason == Reason::Small);
+            self.small += u64::from(reason == OverlapReason::Small);
         }
     }
 }
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub struct Analysis {
-    ranks: HashMap<u32, Rank>,
+pub struct OverlapAnalysis {
+    ranks: HashMap<u32, RankOverlap>,
     /// Messages of which one side is over, and whether that is the sender's.
-    halves: HashMap<Message, Ended>,
-    order: VecDeque<Message>,
+    halves: HashMap<MessageId, FinishedOperation>,
+    order: VecDeque<MessageId>,
     /// Collectives that are over, for what is still to be known of their messages.
-    collectives: HashMap<(u32, u64), Ended>,
+    collectives: HashMap<(u32, u64), FinishedOperation>,
     collectives_order: VecDeque<(u32, u64)>,
-    rows: BTreeMap<(Name, Name), Row>,
-    blocking: Blocking,
+    rows: BTreeMap<(SharedName, SharedName), CallSiteOverlap>,
+    blocking: BlockingWaits,
     crowded: bool,
     /// Records that nobody read.
     pub lost: u64,
@@ -170,7 +172,7 @@ fn is_nonblocking(call: &str) -> bool {
     call.starts_with("MPI_I") || call.starts_with("MPI_Start") || call.contains("_init")
 }
 
-impl Analysis {
+impl OverlapAnalysis {
     /// For a job whose ranks take all cores that it has (`crowded`) or not.
     pub fn new(crowded: bool) -> Self {
         Self {
@@ -180,10 +182,10 @@ impl Analysis {
     }
 
     /// Takes one event.
-    pub fn see(&mut self, seen: &Seen) {
+    pub fn see(&mut self, seen: &TraceEvent) {
         let rank = self.ranks.entry(seen.rank).or_default();
         match &seen.what {
-            What::Enter { call, site } => {
+            EventKind::Enter { call, site } => {
                 if rank.threads.len() < THREADS || rank.threads.contains_key(&seen.thread) {
                     rank.threads
                         .entry(seen.thread)
@@ -191,41 +193,44 @@ impl Analysis {
                         .enter(seen.at_ns);
                     rank.inside
                         .entry(seen.thread)
-                        .and_modify(Inside::enter)
-                        .or_insert_with(|| Inside::new(call, site, seen.at_ns));
+                        .and_modify(CurrentCall::enter)
+                        .or_insert_with(|| CurrentCall::new(call, site, seen.at_ns));
                 }
             }
-            What::Leave { call } => {
+            EventKind::Leave { call } => {
                 if let Some(thread) = rank.threads.get_mut(&seen.thread) {
                     thread.leave(seen.at_ns);
                 }
-                if rank.inside.get_mut(&seen.thread).is_some_and(Inside::leave)
+                if rank
+                    .inside
+                    .get_mut(&seen.thread)
+                    .is_some_and(CurrentCall::leave)
                     && let Some(inside) = rank.inside.remove(&seen.thread)
                     && !is_nonblocking(call)
                 {
                     self.blocking.left(seen.rank, inside, seen.at_ns);
                 }
             }
-            What::Collective { name } => {
+            EventKind::Collective { name } => {
                 if let Some(inside) = rank.inside.get_mut(&seen.thread) {
                     inside.is_collective(name);
                 }
             }
-            What::Start { .. } => rank.start(seen),
-            What::Work {
+            EventKind::Start { .. } => rank.start(seen),
+            EventKind::Work {
                 operation,
                 since_ns,
                 bytes,
                 ..
             } => {
                 if let Some(open) = rank.open.get_mut(operation) {
-                    if open.side == Side::Collective {
+                    if open.side == OperationKind::Collective {
                         open.bytes = open.bytes.saturating_add(*bytes);
                     }
-                    add(&mut open.moved, Span::new(*since_ns, seen.at_ns));
+                    add(&mut open.moved, Interval::new(*since_ns, seen.at_ns));
                 }
             }
-            What::Done {
+            EventKind::Done {
                 operation,
                 message,
                 bytes,
@@ -234,27 +239,27 @@ impl Analysis {
                     self.ended(ended, *operation, *message);
                 }
             }
-            What::State(state) => rank.background = *state,
-            What::Lost(records) => {
+            EventKind::State(state) => rank.background = *state,
+            EventKind::Lost(records) => {
                 self.lost = self.lost.saturating_add(*records);
-                rank.threads.values_mut().for_each(InMpi::forget);
+                rank.threads.values_mut().for_each(MpiIntervals::forget);
                 // Of what was open, who knows what became of it.
                 rank.open.clear();
                 rank.collectives.clear();
                 rank.inside.clear();
             }
-            What::TurnBegin
-            | What::TurnEnd
-            | What::SleepBegin
-            | What::SleepEnd
-            | What::Run { .. }
-            | What::Named { .. }
-            | What::Died => {}
+            EventKind::TurnBegin
+            | EventKind::TurnEnd
+            | EventKind::SleepBegin
+            | EventKind::SleepEnd
+            | EventKind::Run { .. }
+            | EventKind::Named { .. }
+            | EventKind::Died => {}
         }
     }
 
-    fn ended(&mut self, ended: Ended, operation: u64, message: Option<Message>) {
-        if ended.side == Side::Collective {
+    fn ended(&mut self, ended: FinishedOperation, operation: u64, message: Option<MessageId>) {
+        if ended.side == OperationKind::Collective {
             let key = (ended.rank, operation);
             self.collectives_order.push_back(key);
             if let Some(old) = self.collectives.insert(key, ended) {
@@ -288,15 +293,15 @@ impl Analysis {
     }
 
     /// Both sides of a message are over: each has the other's moves, too.
-    fn join(&mut self, mut one: Ended, mut other: Ended) {
-        let moved: Vec<Span> = one.moved.iter().chain(&other.moved).copied().collect();
+    fn join(&mut self, mut one: FinishedOperation, mut other: FinishedOperation) {
+        let moved: Vec<Interval> = one.moved.iter().chain(&other.moved).copied().collect();
         let times = (one.open.begin, other.open.begin);
         (one.moved, other.moved) = (moved.clone(), moved);
         self.judge(&one, Some(times.1));
         self.judge(&other, Some(times.0));
     }
 
-    fn judge(&mut self, ended: &Ended, partner: Option<u64>) {
+    fn judge(&mut self, ended: &FinishedOperation, partner: Option<u64>) {
         if let Some(whole) = ended.part_of {
             let Some(collective) = self.collectives.get_mut(&(ended.rank, whole)) else {
                 if let Some(open) = self
@@ -325,21 +330,21 @@ impl Analysis {
             }
             return;
         }
-        let means = Means {
+        let means = ProgressMeans {
             background: self
                 .ranks
                 .get(&ended.rank)
-                .map_or_else(Background::default, |rank| rank.background),
+                .map_or_else(ProgressMode::default, |rank| rank.background),
             crowded: self.crowded,
         };
         // Moves of the other side may reach beyond this side's end: its last word is under way
         // then.
         let moved = ended.moved.iter().map(|span| span.and(ended.open));
-        let life = Life {
+        let life = OperationTimes {
             open: ended.open,
             returned: ended.returned,
             partner,
-            receives: ended.side == Side::Receive,
+            receives: ended.side == OperationKind::Receive,
             moved: moved.collect(),
             in_mpi: &ended.in_mpi,
         };
@@ -352,10 +357,11 @@ impl Analysis {
     }
 
     /// The rows, by place and function: no more is to come.
-    pub fn finish(mut self) -> BTreeMap<(Name, Name), Row> {
-        let halves: Vec<Ended> = std::mem::take(&mut self.halves).into_values().collect();
+    pub fn finish(mut self) -> BTreeMap<(SharedName, SharedName), CallSiteOverlap> {
+        let halves: Vec<FinishedOperation> =
+            std::mem::take(&mut self.halves).into_values().collect();
         halves.iter().for_each(|ended| self.judge(ended, None));
-        let collectives: Vec<Ended> = std::mem::take(&mut self.collectives)
+        let collectives: Vec<FinishedOperation> = std::mem::take(&mut self.collectives)
             .into_values()
             .collect();
         collectives.iter().for_each(|ended| self.judge(ended, None));
@@ -364,9 +370,9 @@ impl Analysis {
     }
 }
 
-impl Rank {
-    fn start(&mut self, seen: &Seen) {
-        let What::Start {
+impl RankOverlap {
+    fn start(&mut self, seen: &TraceEvent) {
+        let EventKind::Start {
             operation,
             side,
             call,
@@ -389,11 +395,11 @@ impl Rank {
             })
         };
         let part_of = match side {
-            Side::Collective => None,
+            OperationKind::Collective => None,
             _ => self.collectives.iter().find(is_part).copied(),
         };
         let place = (*context, site.clone());
-        if *side == Side::Collective {
+        if *side == OperationKind::Collective {
             self.collectives.push(*operation);
             if self.of_collectives.len() < SITES {
                 self.of_collectives.insert(place);
@@ -403,7 +409,7 @@ impl Rank {
             // of the first that calls one.
             return;
         }
-        let open = Open {
+        let open = OpenOperation {
             thread: seen.thread,
             started: seen.at_ns,
             side: *side,
@@ -418,12 +424,12 @@ impl Rank {
         self.open.insert(*operation, open);
     }
 
-    fn end(&mut self, seen: &Seen, operation: u64, bytes: u64) -> Option<Ended> {
+    fn end(&mut self, seen: &TraceEvent, operation: u64, bytes: u64) -> Option<FinishedOperation> {
         let open = self.open.remove(&operation)?;
-        if open.side == Side::Collective {
+        if open.side == OperationKind::Collective {
             self.collectives.retain(|name| *name != operation);
         }
-        let life = Span::new(open.started, seen.at_ns);
+        let life = Interval::new(open.started, seen.at_ns);
         let in_mpi = self
             .threads
             .get(&open.thread)
@@ -433,7 +439,7 @@ impl Rank {
             .first()
             .filter(|part| part.begin <= life.begin)
             .map_or(life.begin, |part| part.end);
-        Some(Ended {
+        Some(FinishedOperation {
             rank: seen.rank,
             open: life,
             returned,

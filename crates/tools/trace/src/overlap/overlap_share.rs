@@ -6,13 +6,13 @@
 //! the operation was not. An operation that merely stays open while the program computes, and is
 //! moved when it waits at last, has nothing hidden, however long it was open.
 
-use super::intervals::{Span, common, total, unite};
-use crate::event::Background;
+use super::intervals::{Interval, common, total, unite};
+use crate::event::ProgressMode;
 use crate::limits::{LATE_NS, LITTLE_PERCENT, SMALL_NS};
 
 /// Why little of an operation was hidden, or why it was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
+pub enum OverlapReason {
     /// It took so little that hiding it would gain nothing, or it was over when it was started.
     Small,
     /// Its message had come, and waited for it to be posted.
@@ -39,64 +39,66 @@ pub enum Reason {
 /// How many there are.
 pub const REASONS: usize = 10;
 
-impl Reason {
+impl OverlapReason {
     /// All of them, in their order.
-    pub const ALL: [Reason; REASONS] = [
-        Reason::Small,
-        Reason::PostedLate,
-        Reason::WaitedAtOnce,
-        Reason::PartnerLate,
-        Reason::BackgroundOff,
-        Reason::NoThread,
-        Reason::NoCore,
-        Reason::NotAdvanced,
-        Reason::ShortComputation,
-        Reason::RestLate,
+    pub const ALL: [OverlapReason; REASONS] = [
+        OverlapReason::Small,
+        OverlapReason::PostedLate,
+        OverlapReason::WaitedAtOnce,
+        OverlapReason::PartnerLate,
+        OverlapReason::BackgroundOff,
+        OverlapReason::NoThread,
+        OverlapReason::NoCore,
+        OverlapReason::NotAdvanced,
+        OverlapReason::ShortComputation,
+        OverlapReason::RestLate,
     ];
 
     /// In a few words.
     pub fn text(self) -> &'static str {
         match self {
-            Reason::Small => "too small to matter",
-            Reason::PostedLate => "posted late",
-            Reason::WaitedAtOnce => "waited at once",
-            Reason::PartnerLate => "partner late",
-            Reason::BackgroundOff => "background off",
-            Reason::NoThread => "no thread for it",
-            Reason::NoCore => "no core free",
-            Reason::NotAdvanced => "not advanced",
-            Reason::ShortComputation => "computed too short",
-            Reason::RestLate => "rest came late",
+            OverlapReason::Small => "too small to matter",
+            OverlapReason::PostedLate => "posted late",
+            OverlapReason::WaitedAtOnce => "waited at once",
+            OverlapReason::PartnerLate => "partner late",
+            OverlapReason::BackgroundOff => "background off",
+            OverlapReason::NoThread => "no thread for it",
+            OverlapReason::NoCore => "no core free",
+            OverlapReason::NotAdvanced => "not advanced",
+            OverlapReason::ShortComputation => "computed too short",
+            OverlapReason::RestLate => "rest came late",
         }
     }
 
     /// What to do about it, in a sentence.
     pub fn advice(self) -> &'static str {
         match self {
-            Reason::Small => "nothing to gain here",
-            Reason::PostedLate => {
+            OverlapReason::Small => "nothing to gain here",
+            OverlapReason::PostedLate => {
                 "post the receive before the computation that comes before it, so that the message finds its place"
             }
-            Reason::WaitedAtOnce => {
+            OverlapReason::WaitedAtOnce => {
                 "put work that does not need the data between the start and the wait"
             }
-            Reason::PartnerLate => {
+            OverlapReason::PartnerLate => {
                 "the other side should start its part earlier; the ranks may be out of balance"
             }
-            Reason::BackgroundOff => {
+            OverlapReason::BackgroundOff => {
                 "do not set GARONNE_BACKGROUND=0, or call MPI_Test now and then while computing"
             }
-            Reason::NoThread => {
+            OverlapReason::NoThread => {
                 "the system refuses threads (ulimit -u, cgroup pids.max); garonne why background says more"
             }
-            Reason::NoCore => {
+            OverlapReason::NoCore => {
                 "leave a core to the helpers (fewer ranks, or --cpus-per-rank), or expect no gain where all cores compute"
             }
-            Reason::NotAdvanced => "see the timeline (garonne trace) for who could have moved it",
-            Reason::ShortComputation => {
+            OverlapReason::NotAdvanced => {
+                "see the timeline (garonne trace) for who could have moved it"
+            }
+            OverlapReason::ShortComputation => {
                 "start earlier or wait later: there is less computation than communication"
             }
-            Reason::RestLate => {
+            OverlapReason::RestLate => {
                 "the others, or the network, had the rest: see the timeline (garonne trace) for what they did meanwhile"
             }
         }
@@ -105,9 +107,9 @@ impl Reason {
 
 /// The times in an operation's life, in nanoseconds.
 #[derive(Clone, Debug)]
-pub struct Life<'a> {
+pub struct OperationTimes<'a> {
     /// From its start to its end.
-    pub open: Span,
+    pub open: Interval,
     /// When the call that started it returned.
     pub returned: u64,
     /// When the other side of its message was started, if that is known.
@@ -115,23 +117,23 @@ pub struct Life<'a> {
     /// It is a receive.
     pub receives: bool,
     /// When its bytes were moved, by anybody.
-    pub moved: Vec<Span>,
+    pub moved: Vec<Interval>,
     /// When the thread that started it was inside MPI, within `open`: sorted, disjoint.
-    pub in_mpi: &'a [Span],
+    pub in_mpi: &'a [Interval],
 }
 
 /// What the rank had to work with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Means {
+pub struct ProgressMeans {
     /// What advances it while it computes.
-    pub background: Background,
+    pub background: ProgressMode,
     /// All cores have ranks that compute.
     pub crowded: bool,
 }
 
 /// What became of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct OverlapShare {
     /// Time in which bytes were moved.
     pub moving_ns: u64,
     /// Of that, outside MPI.
@@ -139,17 +141,17 @@ pub struct Share {
     /// Time inside MPI between the return of the call that started it and its end.
     pub waited_ns: u64,
     /// Why little was hidden, if little was, or why it was waited for long.
-    pub reason: Option<Reason>,
+    pub reason: Option<OverlapReason>,
 }
 
 /// Judges one operation.
-pub fn judge(life: Life<'_>, means: Means) -> Share {
+pub fn judge(life: OperationTimes<'_>, means: ProgressMeans) -> OverlapShare {
     let mut moved = life.moved.clone();
     let moving_ns = unite(&mut moved);
     // Times are other processes' words: they may contradict each other.
     let hidden_ns = moving_ns.saturating_sub(common(&moved, life.in_mpi));
-    let waiting = Span::new(life.returned.min(life.open.end), life.open.end);
-    let mut waits: Vec<Span> = life.in_mpi.iter().map(|part| part.and(waiting)).collect();
+    let waiting = Interval::new(life.returned.min(life.open.end), life.open.end);
+    let mut waits: Vec<Interval> = life.in_mpi.iter().map(|part| part.and(waiting)).collect();
     let waited_ns = unite(&mut waits);
     let little = hidden_ns.saturating_mul(100) < moving_ns.saturating_mul(LITTLE_PERCENT);
     let reason = if little || moving_ns < SMALL_NS {
@@ -161,7 +163,7 @@ pub fn judge(life: Life<'_>, means: Means) -> Share {
             waited_ns.saturating_sub(common(&moved, &waits)),
         )
     };
-    Share {
+    OverlapShare {
         moving_ns,
         hidden_ns,
         waited_ns,
@@ -172,51 +174,55 @@ pub fn judge(life: Life<'_>, means: Means) -> Share {
 /// Why an operation of which most was hidden was waited for longer than all the moving took, if it
 /// was: `idle_ns` is what was waited while nobody moved anything. Of a collective it is not known
 /// when others came; since some of it had moved, it need not be that one of them was late.
-fn kept_waiting(life: &Life<'_>, moving_ns: u64, idle_ns: u64) -> Option<Reason> {
+fn kept_waiting(life: &OperationTimes<'_>, moving_ns: u64, idle_ns: u64) -> Option<OverlapReason> {
     (idle_ns >= LATE_NS && idle_ns > moving_ns).then_some(match life.partner {
-        Some(partner) if partner > life.returned => Reason::PartnerLate,
-        _ => Reason::RestLate,
+        Some(partner) if partner > life.returned => OverlapReason::PartnerLate,
+        _ => OverlapReason::RestLate,
     })
 }
 
-fn reason(life: &Life<'_>, means: Means, (moving_ns, waited_ns): (u64, u64)) -> Reason {
+fn reason(
+    life: &OperationTimes<'_>,
+    means: ProgressMeans,
+    (moving_ns, waited_ns): (u64, u64),
+) -> OverlapReason {
     if moving_ns < SMALL_NS {
         // There is nothing to hide, but somebody was waited for. Of a collective it is not known
         // when others came: all that it could wait for is that.
         let late = life.partner.is_none_or(|partner| partner > life.returned);
         return match late && waited_ns >= LATE_NS {
-            true => Reason::PartnerLate,
-            false => Reason::Small,
+            true => OverlapReason::PartnerLate,
+            false => OverlapReason::Small,
         };
     }
     let partner = life.partner.unwrap_or(life.open.begin);
     // Time in which the program computed while the operation was open, and while both sides were
     // there.
-    let computed_in = |span: Span| {
-        let inside: Vec<Span> = life.in_mpi.iter().map(|part| part.and(span)).collect();
+    let computed_in = |span: Interval| {
+        let inside: Vec<Interval> = life.in_mpi.iter().map(|part| part.and(span)).collect();
         span.len().saturating_sub(total(&inside))
     };
-    let both = Span::new(partner.clamp(life.open.begin, life.open.end), life.open.end);
+    let both = Interval::new(partner.clamp(life.open.begin, life.open.end), life.open.end);
     let room = computed_in(both);
     let none = |time: u64| time < moving_ns / 10;
     // Whoever waits at once for one that comes much later would have waited for it anyway.
     let much_later = partner.saturating_sub(life.returned) > moving_ns;
     if life.receives && life.open.begin.saturating_sub(partner) > moving_ns {
-        Reason::PostedLate
+        OverlapReason::PostedLate
     } else if much_later && none(room) {
-        Reason::PartnerLate
+        OverlapReason::PartnerLate
     } else if none(computed_in(life.open)) {
-        Reason::WaitedAtOnce
+        OverlapReason::WaitedAtOnce
     } else if none(room) {
-        Reason::PartnerLate
+        OverlapReason::PartnerLate
     } else if room < moving_ns / 2 {
-        Reason::ShortComputation
+        OverlapReason::ShortComputation
     } else {
         match means.background {
-            Background::Off => Reason::BackgroundOff,
-            Background::Refused => Reason::NoThread,
-            _ if means.crowded => Reason::NoCore,
-            _ => Reason::NotAdvanced,
+            ProgressMode::Off => OverlapReason::BackgroundOff,
+            ProgressMode::Refused => OverlapReason::NoThread,
+            _ if means.crowded => OverlapReason::NoCore,
+            _ => OverlapReason::NotAdvanced,
         }
     }
 }
@@ -226,18 +232,18 @@ mod tests {
     use super::*;
 
     const US: u64 = 1000;
-    const FREE: Means = Means {
-        background: Background::On,
+    const FREE: ProgressMeans = ProgressMeans {
+        background: ProgressMode::On,
         crowded: false,
     };
 
-    fn us(begin: u64, end: u64) -> Span {
-        Span::new(begin * US, end * US)
+    fn us(begin: u64, end: u64) -> Interval {
+        Interval::new(begin * US, end * US)
     }
 
     /// An operation from 0 to 1000 µs whose start returned after 10.
-    fn life<'a>(moved: &[Span], in_mpi: &'a [Span]) -> Life<'a> {
-        Life {
+    fn life<'a>(moved: &[Interval], in_mpi: &'a [Interval]) -> OperationTimes<'a> {
+        OperationTimes {
             open: us(0, 1000),
             returned: 10 * US,
             partner: Some(0),
@@ -262,27 +268,27 @@ mod tests {
         let inside = [us(0, 10), us(800, 1000)];
         for (means, reason) in [
             (
-                Means {
-                    background: Background::Off,
+                ProgressMeans {
+                    background: ProgressMode::Off,
                     ..FREE
                 },
-                Reason::BackgroundOff,
+                OverlapReason::BackgroundOff,
             ),
             (
-                Means {
-                    background: Background::Refused,
+                ProgressMeans {
+                    background: ProgressMode::Refused,
                     ..FREE
                 },
-                Reason::NoThread,
+                OverlapReason::NoThread,
             ),
             (
-                Means {
+                ProgressMeans {
                     crowded: true,
                     ..FREE
                 },
-                Reason::NoCore,
+                OverlapReason::NoCore,
             ),
-            (FREE, Reason::NotAdvanced),
+            (FREE, OverlapReason::NotAdvanced),
         ] {
             let share = judge(life(&[us(810, 1000)], &inside), means);
             assert_eq!((share.hidden_ns, share.reason), (0, Some(reason)));
@@ -293,41 +299,47 @@ mod tests {
     fn a_wait_at_once_hides_nothing() {
         let share = judge(life(&[us(20, 1000)], &[us(0, 10), us(11, 1000)]), FREE);
         assert_eq!((share.hidden_ns, share.waited_ns), (0, 989 * US));
-        assert_eq!(share.reason, Some(Reason::WaitedAtOnce));
+        assert_eq!(share.reason, Some(OverlapReason::WaitedAtOnce));
     }
 
     #[test]
     fn a_receive_whose_message_waited_for_it_was_posted_late() {
-        let inside = [Span::new(5000 * US, 6000 * US)];
-        let late = Life {
+        let inside = [Interval::new(5000 * US, 6000 * US)];
+        let late = OperationTimes {
             open: us(5000, 6000),
             returned: 5010 * US,
             ..life(&[us(5100, 5900)], &inside)
         };
-        assert_eq!(judge(late.clone(), FREE).reason, Some(Reason::PostedLate));
-        let send = Life {
+        assert_eq!(
+            judge(late.clone(), FREE).reason,
+            Some(OverlapReason::PostedLate)
+        );
+        let send = OperationTimes {
             receives: false,
             ..late
         };
-        assert_eq!(judge(send, FREE).reason, Some(Reason::WaitedAtOnce));
+        assert_eq!(judge(send, FREE).reason, Some(OverlapReason::WaitedAtOnce));
     }
 
     #[test]
     fn a_partner_that_came_when_the_program_waited_already_was_late() {
         let inside = [us(0, 10), us(500, 1000)];
-        let late = Life {
+        let late = OperationTimes {
             partner: Some(900 * US),
             ..life(&[us(910, 1000)], &inside)
         };
-        assert_eq!(judge(late, FREE).reason, Some(Reason::PartnerLate));
+        assert_eq!(judge(late, FREE).reason, Some(OverlapReason::PartnerLate));
     }
 
     #[test]
     fn a_partner_that_came_much_later_was_late_also_where_the_program_waited_at_once() {
         let inside = [us(0, 10), us(11, 1000)];
-        for (partner, reason) in [(900, Reason::PartnerLate), (50, Reason::WaitedAtOnce)] {
+        for (partner, reason) in [
+            (900, OverlapReason::PartnerLate),
+            (50, OverlapReason::WaitedAtOnce),
+        ] {
             for receives in [true, false] {
-                let late = Life {
+                let late = OperationTimes {
                     partner: Some(partner * US),
                     receives,
                     ..life(&[us(910, 1000)], &inside)
@@ -341,26 +353,26 @@ mod tests {
     fn a_partner_that_was_waited_for_was_late_also_where_there_was_next_to_nothing_to_move() {
         let inside = [us(0, 10), us(500, 1000)];
         for partner in [Some(900 * US), None] {
-            let late = Life {
+            let late = OperationTimes {
                 partner,
                 ..life(&[], &inside)
             };
-            assert_eq!(judge(late, FREE).reason, Some(Reason::PartnerLate));
+            assert_eq!(judge(late, FREE).reason, Some(OverlapReason::PartnerLate));
         }
         let soon = [us(0, 10), us(995, 1000)];
-        let hardly = Life {
+        let hardly = OperationTimes {
             partner: None,
             ..life(&[], &soon)
         };
-        assert_eq!(judge(hardly, FREE).reason, Some(Reason::Small));
+        assert_eq!(judge(hardly, FREE).reason, Some(OverlapReason::Small));
     }
 
     #[test]
     fn an_operation_that_was_waited_for_has_a_reason_however_much_of_it_was_hidden() {
         let inside = [us(0, 10), us(500, 1000)];
-        let most = |partner, moved: &[Span]| {
+        let most = |partner, moved: &[Interval]| {
             let share = judge(
-                Life {
+                OperationTimes {
                     partner,
                     ..life(moved, &inside)
                 },
@@ -370,12 +382,15 @@ mod tests {
             share.reason
         };
         let hidden_and_rest = [us(100, 120), us(990, 1000)];
-        assert_eq!(most(None, &hidden_and_rest), Some(Reason::RestLate));
+        assert_eq!(most(None, &hidden_and_rest), Some(OverlapReason::RestLate));
         assert_eq!(
             most(Some(90 * US), &hidden_and_rest),
-            Some(Reason::PartnerLate)
+            Some(OverlapReason::PartnerLate)
         );
-        assert_eq!(most(Some(5 * US), &hidden_and_rest), Some(Reason::RestLate));
+        assert_eq!(
+            most(Some(5 * US), &hidden_and_rest),
+            Some(OverlapReason::RestLate)
+        );
         // What is waited for is the moving itself, or is short beside it.
         assert_eq!(most(None, &[us(10, 500), us(500, 970)]), None);
         assert_eq!(most(None, &[us(10, 600)]), None);
@@ -394,24 +409,24 @@ mod tests {
         let share = judge(life(&[us(110, 1000)], &[us(0, 10), us(210, 1000)]), FREE);
         assert_eq!(
             (share.hidden_ns, share.reason),
-            (100 * US, Some(Reason::ShortComputation))
+            (100 * US, Some(OverlapReason::ShortComputation))
         );
     }
 
     #[test]
     fn what_took_next_to_nothing_is_small() {
-        let share = judge(life(&[Span::new(0, SMALL_NS - 1)], &[]), FREE);
-        assert_eq!(share.reason, Some(Reason::Small));
+        let share = judge(life(&[Interval::new(0, SMALL_NS - 1)], &[]), FREE);
+        assert_eq!(share.reason, Some(OverlapReason::Small));
         assert_eq!(
             judge(life(&[], &[us(0, 1000)]), FREE).reason,
-            Some(Reason::Small)
+            Some(OverlapReason::Small)
         );
     }
 
     #[test]
     fn reasons_are_listed_in_their_order() {
         assert!(
-            Reason::ALL
+            OverlapReason::ALL
                 .iter()
                 .enumerate()
                 .all(|(place, reason)| *reason as usize == place)

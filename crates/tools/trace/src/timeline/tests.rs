@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn seen(rank: u32, at_ns: u64, what: What) -> Seen {
-    Seen {
+fn seen(rank: u32, at_ns: u64, what: EventKind) -> TraceEvent {
+    TraceEvent {
         rank,
         thread: 10 + rank,
         cpu: 3,
@@ -12,15 +12,15 @@ fn seen(rank: u32, at_ns: u64, what: What) -> Seen {
     }
 }
 
-fn enter(call: &str) -> What {
-    What::Enter {
+fn enter(call: &str) -> EventKind {
+    EventKind::Enter {
         call: call.into(),
         site: "halo.c:58".into(),
     }
 }
 
-fn start(side: Side, operation: u64) -> What {
-    What::Start {
+fn start(side: OperationKind, operation: u64) -> EventKind {
+    EventKind::Start {
         operation,
         side,
         call: "MPI_Isend".into(),
@@ -32,14 +32,14 @@ fn start(side: Side, operation: u64) -> What {
     }
 }
 
-fn done(operation: u64) -> What {
-    let message = Message {
+fn done(operation: u64) -> EventKind {
+    let message = MessageId {
         context: 0,
         from: 0,
         to: 1,
         sequence: 4,
     };
-    What::Done {
+    EventKind::Done {
         operation,
         message: Some(message),
         bytes: 8,
@@ -71,18 +71,18 @@ fn slices_nest_and_are_closed_with_what_is_within_them() {
     timeline.see(&seen(
         0,
         1,
-        What::Leave {
+        EventKind::Leave {
             call: "MPI_Send".into(),
         },
     ));
     timeline.see(&seen(0, 2, enter("MPI_Allreduce")));
     let name = "MPI_Allreduce 3".into();
-    timeline.see(&seen(0, 3, What::Collective { name }));
-    timeline.see(&seen(0, 4, What::SleepBegin));
+    timeline.see(&seen(0, 3, EventKind::Collective { name }));
+    timeline.see(&seen(0, 4, EventKind::SleepBegin));
     timeline.see(&seen(
         0,
         9,
-        What::Leave {
+        EventKind::Leave {
             call: "MPI_Allreduce".into(),
         },
     ));
@@ -106,7 +106,10 @@ fn slices_nest_and_are_closed_with_what_is_within_them() {
 fn an_arrow_is_drawn_once_both_ends_are_known_in_either_order() {
     for sender_first in [true, false] {
         let mut timeline = Timeline::new(0, 2);
-        let mut sides = [(0, Side::Send, 10), (1, Side::Receive, 20)];
+        let mut sides = [
+            (0, OperationKind::Send, 10),
+            (1, OperationKind::Receive, 20),
+        ];
         if !sender_first {
             sides.reverse();
         }
@@ -140,7 +143,7 @@ fn an_arrow_is_drawn_once_both_ends_are_known_in_either_order() {
 fn an_arrow_whose_call_was_not_seen_is_not_drawn() {
     for seen_call in [0, 1] {
         let mut timeline = Timeline::new(0, 2);
-        for (rank, side) in [(0, Side::Send), (1, Side::Receive)] {
+        for (rank, side) in [(0, OperationKind::Send), (1, OperationKind::Receive)] {
             if rank == seen_call {
                 timeline.see(&seen(rank, 1, enter("MPI_Sendrecv")));
             }
@@ -155,12 +158,12 @@ fn an_arrow_whose_call_was_not_seen_is_not_drawn() {
 fn what_was_lost_is_said_and_leaves_nothing_open() {
     let mut timeline = Timeline::new(0, 2);
     timeline.see(&seen(0, 2, enter("MPI_Wait")));
-    timeline.see(&seen(0, 3, start(Side::Send, 7)));
-    timeline.see(&seen(0, 0, What::Lost(12)));
+    timeline.see(&seen(0, 3, start(OperationKind::Send, 7)));
+    timeline.see(&seen(0, 0, EventKind::Lost(12)));
     timeline.see(&seen(
         0,
         9,
-        What::Leave {
+        EventKind::Leave {
             call: "MPI_Wait".into(),
         },
     ));
@@ -175,8 +178,8 @@ fn what_was_lost_is_said_and_leaves_nothing_open() {
 #[test]
 fn work_is_shown_where_it_is_done_and_for_both_ranks() {
     let mut timeline = Timeline::new(1000, 2);
-    timeline.see(&seen(0, 2000, What::TurnBegin));
-    let work = What::Work {
+    timeline.see(&seen(0, 2000, EventKind::TurnBegin));
+    let work = EventKind::Work {
         operation: 7,
         peer: Some(1),
         since_ns: 2500,
@@ -197,12 +200,12 @@ fn work_is_shown_where_it_is_done_and_for_both_ranks() {
 #[test]
 fn runs_of_tasks_are_shown_on_the_threads_that_ran_them() {
     let mut timeline = Timeline::new(0, 2);
-    let run = |thread, at_ns, finished| Seen {
+    let run = |thread, at_ns, finished| TraceEvent {
         thread,
         ..seen(
             0,
             at_ns,
-            What::Run {
+            EventKind::Run {
                 since_ns: at_ns - 500,
                 finished,
             },
@@ -211,7 +214,7 @@ fn runs_of_tasks_are_shown_on_the_threads_that_ran_them() {
     timeline.see(&run(77, 1000, false));
     timeline.see(&run(77, 2500, true));
     timeline.see(&run(78, 3000, true));
-    timeline.see(&Seen {
+    timeline.see(&TraceEvent {
         thread: 78,
         ..seen(0, 4000, enter("MPI_Wait"))
     });
@@ -248,7 +251,7 @@ fn runs_of_tasks_are_shown_on_the_threads_that_ran_them() {
 #[test]
 fn an_operation_without_a_tag_of_the_programs_shows_none() {
     let mut timeline = Timeline::new(0, 2);
-    for (operation, side) in [(1, Side::Send), (2, Side::Collective)] {
+    for (operation, side) in [(1, OperationKind::Send), (2, OperationKind::Collective)] {
         timeline.see(&seen(0, 5, start(side, operation)));
     }
     let events = events(&mut timeline);
@@ -262,9 +265,9 @@ fn what_is_open_ends_where_the_rank_dies_or_the_recording_ends() {
     let mut timeline = Timeline::new(0, 2);
     for rank in [0, 1] {
         timeline.see(&seen(rank, 1000, enter("MPI_Recv")));
-        timeline.see(&seen(rank, 2000, start(Side::Receive, 7)));
+        timeline.see(&seen(rank, 2000, start(OperationKind::Receive, 7)));
     }
-    timeline.see(&seen(1, 5000, What::Died));
+    timeline.see(&seen(1, 5000, EventKind::Died));
     timeline.finish(9000);
     let all = events(&mut timeline);
     let ends = |rank: u32| {
@@ -287,9 +290,9 @@ fn what_is_open_ends_where_the_rank_dies_or_the_recording_ends() {
 fn operations_bear_the_name_of_their_communicator() {
     let mut timeline = Timeline::new(0, 2);
     let name = "halo".into();
-    timeline.see(&seen(0, 1, What::Named { number: 0, name }));
-    timeline.see(&seen(0, 2, start(Side::Send, 7)));
-    timeline.see(&seen(1, 2, start(Side::Receive, 7)));
+    timeline.see(&seen(0, 1, EventKind::Named { number: 0, name }));
+    timeline.see(&seen(0, 2, start(OperationKind::Send, 7)));
+    timeline.see(&seen(1, 2, start(OperationKind::Receive, 7)));
     let all = events(&mut timeline);
     let begun = all.iter().filter(|event| event["ph"] == "b");
     let named: Vec<_> = begun

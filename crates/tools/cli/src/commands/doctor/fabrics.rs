@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use garonne_rails_ofi::library::{Library, Offer};
 
-use super::{Finding, Verdict, finding};
+use super::{CheckResult, CheckStatus, finding};
 
 const WHAT: &str = "fast networks";
 /// A provider that has not answered by then is not waited for.
@@ -65,18 +65,18 @@ fn ask() -> Result<(i32, String), String> {
 }
 
 /// See the module's paragraph.
-pub(super) fn found() -> Finding {
+pub(super) fn found() -> CheckResult {
     match ask() {
         Ok((0, said)) => told(&said),
         Ok((_, said)) => finding(
             WHAT,
-            Verdict::Good,
+            CheckStatus::Good,
             format!("none known: {}", said.trim()),
             "",
         ),
         Err(why) => finding(
             WHAT,
-            Verdict::Good,
+            CheckStatus::Good,
             format!("libfabric could not be asked: {why}"),
             "",
         ),
@@ -84,7 +84,7 @@ pub(super) fn found() -> Finding {
 }
 
 /// A finding from what [`list`] prints.
-fn told(said: &str) -> Finding {
+fn told(said: &str) -> CheckResult {
     let mut lines = said.lines();
     let version = lines.next().unwrap_or_default();
     let offers = lines
@@ -102,13 +102,13 @@ fn told(said: &str) -> Finding {
     match fast.is_empty() {
         true => finding(
             WHAT,
-            Verdict::Good,
+            CheckStatus::Good,
             format!("libfabric {version} knows none here"),
             "",
         ),
         false => finding(
             WHAT,
-            Verdict::Good,
+            CheckStatus::Good,
             format!(
                 "libfabric {version} reaches {}: with GARONNE_OFI=auto large data between hosts take it, beside TCP",
                 fast.join(", ")
@@ -127,13 +127,13 @@ mod tests {
         let plain = told("1.17\ntcp;ofi_rxm eth0\nudp;ofi_rxd eth0\nshm shm\n");
         assert_eq!(
             (plain.verdict, plain.found.as_str()),
-            (Verdict::Good, "libfabric 1.17 knows none here")
+            (CheckStatus::Good, "libfabric 1.17 knows none here")
         );
         let fast = told("1.17\nverbs;ofi_rxm mlx5_0\nverbs;ofi_rxm mlx5_0\ntcp;ofi_rxm ib0\n");
         assert_eq!(
             (fast.verdict, fast.found.as_str()),
             (
-                Verdict::Good,
+                CheckStatus::Good,
                 "libfabric 1.17 reaches verbs (mlx5_0): with GARONNE_OFI=auto large data between hosts take it, beside TCP"
             )
         );

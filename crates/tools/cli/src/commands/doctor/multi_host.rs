@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use garonne_node::{addresses, capabilities};
 use rustix::process::{Resource, getrlimit};
 
-use super::{Finding, Verdict, finding};
+use super::{CheckResult, CheckStatus, finding};
 
 /// Whether there is such a program.
 pub(super) fn is_in_path(name: &str) -> bool {
@@ -15,7 +15,7 @@ pub(super) fn is_in_path(name: &str) -> bool {
 }
 
 /// Where ranks and agents of other hosts call.
-pub(super) fn other_hosts() -> Finding {
+pub(super) fn other_hosts() -> CheckResult {
     const WHAT: &str = "other hosts";
     let networks = addresses::networks();
     let of = |address: IpAddr| {
@@ -28,20 +28,20 @@ pub(super) fn other_hosts() -> Finding {
     match found.is_empty() {
         false => finding(
             WHAT,
-            Verdict::Good,
+            CheckStatus::Good,
             format!("call at {}", found.join(", ")),
             "",
         ),
         true => finding(
             WHAT,
-            Verdict::Degraded,
+            CheckStatus::Degraded,
             "no address but this host's own",
             "Jobs run on this host alone. An interface with an address that others reach is needed (ip address).",
         ),
     }
 }
 
-pub(super) fn ipv6() -> Finding {
+pub(super) fn ipv6() -> CheckResult {
     let outer = addresses::own()
         .into_iter()
         .filter(|address| address.is_ipv6() && !address.is_loopback());
@@ -50,28 +50,28 @@ pub(super) fn ipv6() -> Finding {
         (0, Ok(_)) => String::from("within this host alone; others are reached by IPv4"),
         (_, _) => String::from("used where IPv4 does not lead"),
     };
-    finding("IPv6", Verdict::Good, found, "")
+    finding("IPv6", CheckStatus::Good, found, "")
 }
 
 /// What starts agents on other hosts, unless a batch system does.
-pub(super) fn ssh() -> Finding {
+pub(super) fn ssh() -> CheckResult {
     match is_in_path("ssh") {
         true => finding(
             "ssh",
-            Verdict::Good,
+            CheckStatus::Good,
             "there; `ssh HOST true` must work without a password",
             "",
         ),
         false => finding(
             "ssh",
-            Verdict::Degraded,
+            CheckStatus::Degraded,
             "not in PATH",
             "`garonne run --host` has nothing to start agents with on other hosts: install ssh, name another way by --launcher, or have hosts join (garonne run --join-key).",
         ),
     }
 }
 
-pub(super) fn pmix() -> Finding {
+pub(super) fn pmix() -> CheckResult {
     let found = match capabilities::pmix() {
         Ok(place) => format!(
             "{}: ranks of prterun and `srun --mpi=pmix` can join",
@@ -81,22 +81,22 @@ pub(super) fn pmix() -> Finding {
             "no libpmix; needed by ranks of prterun and `srun --mpi=pmix` alone (Debian: libpmix2)",
         ),
     };
-    finding("PMIx", Verdict::Good, found, "")
+    finding("PMIx", CheckStatus::Good, found, "")
 }
 
 /// Devices of fast networks read and write locked memory.
-pub(super) fn locked_memory() -> Finding {
+pub(super) fn locked_memory() -> CheckResult {
     const WHAT: &str = "locked memory";
     /// Pieces of large data that a rank may have registered with a peer at a time.
     const LEAST: u64 = 64 << 20;
     match getrlimit(Resource::Memlock).current {
-        None => finding(WHAT, Verdict::Good, "no limit", ""),
+        None => finding(WHAT, CheckStatus::Good, "no limit", ""),
         Some(limit) if limit >= LEAST => {
-            finding(WHAT, Verdict::Good, format!("{} MB", limit >> 20), "")
+            finding(WHAT, CheckStatus::Good, format!("{} MB", limit >> 20), "")
         }
         Some(limit) => finding(
             WHAT,
-            Verdict::Good,
+            CheckStatus::Good,
             format!(
                 "{} KB; enough but for libfabric on devices (ulimit -l unlimited)",
                 limit >> 10
@@ -107,7 +107,7 @@ pub(super) fn locked_memory() -> Finding {
 }
 
 /// Whether hosts can be made here, as tests and benchmarks of several do.
-pub(super) fn hosts_made_here() -> Finding {
+pub(super) fn hosts_made_here() -> CheckResult {
     let lacks = [
         (!rustix::process::geteuid().is_root(), "root"),
         (!is_in_path("ip"), "ip"),
@@ -127,5 +127,5 @@ pub(super) fn hosts_made_here() -> Finding {
             lacks.join(", ")
         ),
     };
-    finding("hosts made here", Verdict::Good, found, "")
+    finding("hosts made here", CheckStatus::Good, found, "")
 }

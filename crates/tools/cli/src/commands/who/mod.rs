@@ -13,10 +13,10 @@ use super::job_lookup;
 use crate::diagnosis::{Diagnosis, report_text, stack_locations};
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct WhoArgs {
     /// The job, by its name or its launcher's process id (garonne ps); not needed if one job runs
     #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
-    job: Option<job_lookup::Wanted>,
+    job: Option<job_lookup::JobSelector>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -32,7 +32,7 @@ pub struct Args {
 /// Seconds between two looks where none are named.
 const EVERY: &str = "2";
 
-pub fn run(args: &Args) -> i32 {
+pub fn run(args: &WhoArgs) -> i32 {
     let (visit, every) = match chosen(args) {
         Ok(chosen) => chosen,
         Err(text) => {
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> i32 {
 
 /// The job that is meant, and the seconds between two looks at it. Behind `--watch` a number that
 /// names no job is these seconds.
-fn chosen(args: &Args) -> Result<(QueryClient, Option<f64>), String> {
+fn chosen(args: &WhoArgs) -> Result<(QueryClient, Option<f64>), String> {
     const LINE: &str = "garonne who JOB";
     match job_lookup::choose(args.job.as_ref(), LINE) {
         Ok(visit) => Ok((visit, args.watch)),

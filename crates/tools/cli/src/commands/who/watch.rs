@@ -17,9 +17,9 @@ use garonne_node::query_client::QueryClient;
 use signal_hook::consts::SIGINT;
 use signal_hook::low_level::pipe;
 
-use super::{Args, print};
+use super::{WhoArgs, print};
 use crate::commands::{self, job_lookup};
-use crate::diagnosis::{Diagnosis, Finding, report_text};
+use crate::diagnosis::{Diagnosis, DiagnosisKind, report_text};
 use crate::output;
 
 /// The exit code before anything was seen: as of a program that the key has ended.
@@ -34,13 +34,13 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Looks until there is a verdict, which gives the exit code, or the job has ended: 0.
-pub fn watch(mut visit: QueryClient, every: Duration, args: &Args) -> i32 {
+pub fn watch(mut visit: QueryClient, every: Duration, args: &WhoArgs) -> i32 {
     let latest = Arc::new(AtomicI32::new(NOTHING_SEEN));
     if let Err(error) = end_at_key(Arc::clone(&latest)) {
         return commands::fail(&format!("cannot wait for the key that ends this: {error}"));
     }
     let launcher = visit.launcher;
-    let mut changes = Changes::default();
+    let mut changes = RankChanges::default();
     loop {
         let found = Diagnosis::of(&visit);
         let code = found.finding().exit_code();
@@ -84,10 +84,13 @@ pub fn watch(mut visit: QueryClient, every: Duration, args: &Args) -> i32 {
 }
 
 /// Whether a finding ends the watch: hosts that were not seen may be seen next time.
-fn is_final(finding: Finding) -> bool {
+fn is_final(finding: DiagnosisKind) -> bool {
     match finding {
-        Finding::Moving | Finding::Awaited | Finding::Unseen => false,
-        Finding::Stopped | Finding::Missing | Finding::Deadlock | Finding::Mismatch => true,
+        DiagnosisKind::Moving | DiagnosisKind::Awaited | DiagnosisKind::Unseen => false,
+        DiagnosisKind::Stopped
+        | DiagnosisKind::Missing
+        | DiagnosisKind::Deadlock
+        | DiagnosisKind::Mismatch => true,
     }
 }
 
@@ -105,13 +108,13 @@ fn end_at_key(latest: Arc<AtomicI32>) -> std::io::Result<()> {
 
 /// What was printed of the ranks, to print of the next look what differs.
 #[derive(Debug)]
-struct Changes {
+struct RankChanges {
     begun: Instant,
     ranks: Vec<String>,
     more: Vec<String>,
 }
 
-impl Default for Changes {
+impl Default for RankChanges {
     fn default() -> Self {
         Self {
             begun: Instant::now(),
@@ -121,7 +124,7 @@ impl Default for Changes {
     }
 }
 
-impl Changes {
+impl RankChanges {
     /// The lines that differ from those of the look before.
     fn of(&mut self, found: &Diagnosis) -> Vec<String> {
         let ranks = found.all.iter().map(report_text::timeless).collect();
@@ -166,7 +169,7 @@ mod tests {
 
     #[test]
     fn only_what_has_changed_is_told_with_all_ranks_of_which_it_is_true() {
-        let mut changes = Changes::default();
+        let mut changes = RankChanges::default();
         let mut of = |all: [&str; 4]| changes.of_ranks(all.map(str::to_owned).into());
         let begun = of(["running", "running", "MPI_Recv", "running"]);
         assert_eq!(begun, ["ranks 0-1,3: running", "rank 2: MPI_Recv"]);
