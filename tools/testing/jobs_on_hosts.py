@@ -40,10 +40,10 @@ def on_host(pid, host):
 
 
 def rail_that_answers(context, hosts, *words):
-    """What `garonne rail` says on the first host; nobody answers before a rank has called MPI_Init."""
-    command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "rail", *words]
+    """What `garonne network` says on the first host; nobody answers before a rank has called MPI_Init."""
+    command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "network", *words]
     until = time.monotonic() + PATIENCE_S
     while (done := subprocess.run(command, env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)).returncode != 0:
-        expect(time.monotonic() < until, f"garonne rail {words}: exit code {done.returncode}", done.stdout + done.stderr)
+        expect(time.monotonic() < until, f"garonne network {words}: exit code {done.returncode}", done.stdout + done.stderr)
         time.sleep(0.2)
     return done.stdout

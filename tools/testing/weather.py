@@ -1,4 +1,4 @@
-"""Networks between two hosts that are cut, slowed, taken away and given back at random while a job runs, and that `garonne rail` takes out of use and back."""
+"""Networks between two hosts that are cut, slowed, taken away and given back at random while a job runs, and that `garonne network` takes out of use and back."""
 
 import heapq
 import random
@@ -93,12 +93,12 @@ class Weather:
 
     def told_rail(self, verb, network):
         code, output = self.rail(verb, network)
-        self.say(f"garonne rail {verb} {network}: {output.strip() or code}")
+        self.say(f"garonne network {verb} {network}: {output.strip() or code}")
         known = code == 0 or "the last network" in output or "no network or interface" in output or "no host of the job has an address" in output
         # Whoever is to say what it has cannot be asked while all networks are away, or the one by which it would be has just broken.
         unanswered = self.away.issuperset(self.wires()) or time.monotonic() - self.broke < UNANSWERED_S
         known = known or "a host of the job does not answer" in output and unanswered
-        expect(known, f"garonne rail {verb} {network}: exit code {code}", output)
+        expect(known, f"garonne network {verb} {network}: exit code {code}", output)
 
     def order(self):
         wire, verb = self.dice.randrange(GUEST + 1), self.dice.choice(["drain", "remove", "add", "add"])
@@ -128,10 +128,10 @@ class Weather:
 
 
 def rail_of(context, hosts, launcher):
-    """Runs `garonne rail` on the first host, for the job of this launcher."""
+    """Runs `garonne network` on the first host, for the job of this launcher."""
 
     def rail(*words):
-        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "rail", *words, "--job", str(launcher)]
+        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "network", *words, "--job", str(launcher)]
         done = subprocess.run(list(map(str, command)), env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         return done.returncode, done.stdout + done.stderr
 

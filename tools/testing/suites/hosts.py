@@ -200,7 +200,7 @@ def several_networks(context, talk):
     nothing is lost."""
 
     def rail(*words):
-        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "rail", *words]
+        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "network", *words]
         done = subprocess.run(command, env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         return done.returncode, done.stdout + done.stderr
 
@@ -308,8 +308,8 @@ def network_that_comes(context, talk):
             expect("What goes by a network, from other hosts" in said.stdout, "garonne why paces", said.stdout + said.stderr)
             # What nobody has is no network of the job's.
             for word in ("add", "drain"):
-                refused = subprocess.run([*garonne, "rail", word, "10.99.0.0/24"], env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-                expect(refused.returncode != 0 and "no host of the job has an address in 10.99.0.0/24" in refused.stderr, f"garonne rail {word}", refused.stdout + refused.stderr)
+                refused = subprocess.run([*garonne, "network", word, "10.99.0.0/24"], env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+                expect(refused.returncode != 0 and "no host of the job has an address in 10.99.0.0/24" in refused.stderr, f"garonne network {word}", refused.stdout + refused.stderr)
             # The one that the job began with goes; packets, too, move to what there is.
             rail("drain", "net0")
             at = wait_until("packets on the new one", lambda seen: seen["net2"]["connections"]["packets"] == 1 and seen["net0"]["connections"]["packets"] == 0)
@@ -331,7 +331,7 @@ def network_lost(context, talk):
             time.sleep(0.2)
 
     def rail(*words):
-        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "rail", *words]
+        command = ["ip", "netns", "exec", hosts.names[0], context.prefix / "bin" / "garonne", "network", *words]
         subprocess.run(command, env=context.environment(), capture_output=True, timeout=PATIENCE_S, check=True)
 
     with Wires([None, None]) as hosts:
@@ -412,7 +412,7 @@ def strangers(context, talk):
         return subprocess.run(["ip", "netns", "exec", name, *map(str, words)], env=context.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
 
     def brought():
-        return sum(row["mb_brought"] for row in json.loads(within(hosts.names[0], context.prefix / "bin" / "garonne", "rail", "--json")))
+        return sum(row["mb_brought"] for row in json.loads(within(hosts.names[0], context.prefix / "bin" / "garonne", "network", "--json")))
 
     with Hosts(3) as hosts:
         job = Job(context, hosts, ["--host", f"localhost:2,{hosts.names[1]}:2", talk, "0", "1000000"])

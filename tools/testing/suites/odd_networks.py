@@ -253,7 +253,7 @@ def last_network_of_another(context, talk):
     """A host with two networks is asked to leave alone one that is all that another host has: that is refused by the other's name, wherever one asks, and nothing changes."""
 
     def in_use(name, network):
-        rows = json.loads(said(context, name, "rail", "--json")[1])
+        rows = json.loads(said(context, name, "network", "--json")[1])
         return {row["network"]: row["in_use"] for row in rows}[network]
 
     with Chain([None, None]) as hosts:
@@ -262,13 +262,13 @@ def last_network_of_another(context, talk):
         with job:
             job.wait_for_ranks(talk, 2)
             for name, whose in ((middle, f"of host '{other}'"), (other, "of this host")):
-                code, output = said(context, name, "rail", "drain", "10.77.1.0/24")
+                code, output = said(context, name, "network", "drain", "10.77.1.0/24")
                 expect(code == 1 and f"10.77.1.0/24 is the last network {whose} in use" in output, f"exit code {code} on {name}", output)
                 expect(in_use(name, "10.77.1.0/24"), f"{name} leaves alone what was refused", output)
             # The one in the middle has one more, which nobody else of the job is on.
-            code, output = said(context, middle, "rail", "drain", "10.77.0.0/24")
+            code, output = said(context, middle, "network", "drain", "10.77.0.0/24")
             expect(code == 0 and "left alone from now on" in output and not in_use(middle, "10.77.0.0/24"), f"exit code {code}", output)
-            code, output = said(context, middle, "rail", "drain", "net1")
+            code, output = said(context, middle, "network", "drain", "net1")
             expect(code == 1 and "the last network of this host" in output, f"exit code {code}", output)
         job.end_well(talk, SILENCE_S)
 
@@ -292,7 +292,7 @@ def gateway_after_drain(context, talk):
             job.wait_for_ranks(talk, 3)
             # Packets, and large data.
             wait_until("messages by the network in common", lambda: len(by_wire(ends[0])) >= 2, lambda: peers(ends[0]))
-            code, output = said(context, ends[0], "rail", "drain", "10.77.2.0/24")
+            code, output = said(context, ends[0], "network", "drain", "10.77.2.0/24")
             expect(code == 0 and "left alone from now on" in output, f"exit code {code}", output)
             # To the first host: the agent's line, the rank's two connections, and two that are passed on.
             wait_until("connections that are passed on", lambda: peers(ends[0]).count("10.77.0.1") >= 5, lambda: peers(ends[0]))
@@ -300,7 +300,7 @@ def gateway_after_drain(context, talk):
             namespaces.ip("-n", ends[0], "link", "del", "net2")
             time.sleep(2)
             # The way that is left is not taken away behind that.
-            code, output = said(context, ends[0], "rail", "drain", "10.77.0.0/24")
+            code, output = said(context, ends[0], "network", "drain", "10.77.0.0/24")
             expect(code == 1 and "G0232" in output and "the last network of this host in use" in output, f"exit code {code}", output)
         job.end_well(talk, 2 * SILENCE_S)
 
@@ -317,9 +317,9 @@ def came_later_alone(context, talk):
                 for index, name in enumerate(ends, 1):
                     namespaces.ip("-n", name, "address", "add", f"10.80.{wire}.{index}/24", "dev", f"net{wire}")
                     namespaces.ip("-n", name, "link", "set", f"net{wire}", "up")
-                code, output = said(context, hosts.names[0], "rail", "add", f"net{wire}")
+                code, output = said(context, hosts.names[0], "network", "add", f"net{wire}")
                 expect(code == 0, f"exit code {code}", output)
-            code, output = said(context, hosts.names[1], "rail", "drain", "10.77.0.0/24")
+            code, output = said(context, hosts.names[1], "network", "drain", "10.77.0.0/24")
             expect(code == 0 and "left alone from now on" in output, f"exit code {code}", output)
             # To the first host: the agent's line, the rank's connection, and one that is passed on; and one more for each peer from which data come that found no room at once.
             def by_wire_alone(wire):
@@ -346,13 +346,13 @@ def drain_that_parts(context, talk):
         with job:
             job.wait_for_ranks(talk, 2)
             for name in hosts.names:
-                code, output = said(context, name, "rail", "drain", "10.77.0.0/24")
+                code, output = said(context, name, "network", "drain", "10.77.0.0/24")
                 expect(code == 1 and "G0232" in output and "nothing has changed" in output, f"exit code {code}", output)
                 expect("10.77.0.0/24 is all that host 'localhost' and host" in output and hosts.names[1] in output, "not both are named", output)
-            rows = json.loads(said(context, hosts.names[0], "rail", "--json")[1])
+            rows = json.loads(said(context, hosts.names[0], "network", "--json")[1])
             expect(all(row["in_use"] for row in rows), "a network is left alone", str(rows))
             # What nobody else is on may be left alone.
-            code, output = said(context, hosts.names[0], "rail", "drain", "own")
+            code, output = said(context, hosts.names[0], "network", "drain", "own")
             expect(code == 0, f"exit code {code}", output)
         job.end_well(talk, SILENCE_S)
     with Wires([None, None, None]) as hosts:
@@ -368,9 +368,9 @@ def drain_that_parts(context, talk):
                 (["drain", "net0"], True, [False, True, True]),
                 (["add", "10.77.0.0/23"], True, [True, True, True]),
             ]:
-                code, output = said(context, hosts.names[1], "rail", *words)
+                code, output = said(context, hosts.names[1], "network", *words)
                 expect((code == 0) == changed and ("G0232" in output) != changed, f"exit code {code} of {words}", output)
-                rows = json.loads(said(context, hosts.names[1], "rail", "--json")[1])
+                rows = json.loads(said(context, hosts.names[1], "network", "--json")[1])
                 expect([row["in_use"] for row in rows] == used, f"after {words}", str(rows))
         job.end_well(talk, SILENCE_S)
     with Wires([None, None]) as hosts:
@@ -378,10 +378,10 @@ def drain_that_parts(context, talk):
         with job:
             job.wait_for_ranks(talk, 2)
             for name in hosts.names:
-                code, output = said(context, name, "rail", "drain", "net0")
+                code, output = said(context, name, "network", "drain", "net0")
                 expect(code == 1 and "10.77.0.0/24 is the last network of this host in use (GARONNE_NETWORKS forbids others)" in output, f"exit code {code}", output)
             # What the job may not use is no loss.
-            code, output = said(context, hosts.names[1], "rail", "drain", "net1")
+            code, output = said(context, hosts.names[1], "network", "drain", "net1")
             expect(code == 0, f"exit code {code}", output)
         job.end_well(talk, SILENCE_S)
 
@@ -394,7 +394,7 @@ def drain_beside_a_dead_link(context, talk):
             job.wait_for_ranks(talk, 2)
 
             def drained(by):
-                code, output = said(context, by, "rail", "drain", "10.77.0.0/24")
+                code, output = said(context, by, "network", "drain", "10.77.0.0/24")
                 refused = code == 1 and "G0232" in output and "10.77.0.0/24 is the last network" in output
                 expect(code == 0 or refused, f"exit code {code}", output)
                 return code == 0
@@ -470,7 +470,7 @@ def launcher_without_ranks(context, talk):
             job.wait_for_ranks(talk, 2)
 
             def networks(in_use):
-                code, output = said(context, own, "rail", "--json")
+                code, output = said(context, own, "network", "--json")
                 expect(code == 0, f"exit code {code}", output)
                 rows = [row["host"] for row in json.loads(output) if row["network"] == fast and row["in_use"] == in_use]
                 return sorted(rows) == sorted(others)
@@ -484,15 +484,15 @@ def launcher_without_ranks(context, talk):
             expect(code == 0 and all(f"on host '{name}':\nrank {rank}: " in output for rank, name in enumerate(others)), f"exit code {code}", output)
             code, output = said(context, own, "why", "paces")
             expect(code == 0 and all(f"on host '{name}':\n" in output for name in others), f"exit code {code}", output)
-            code, output = said(context, own, "rail", "drain", fast)
+            code, output = said(context, own, "network", "drain", fast)
             expect(code == 0 and "left alone" in output, f"exit code {code}", output)
             wait_until("both hosts to leave it alone", lambda: networks(False))
-            code, output = said(context, own, "rail", "add", fast)
+            code, output = said(context, own, "network", "add", fast)
             expect(code == 0 and "is used" in output, f"exit code {code}", output)
             wait_until("both hosts to use it", lambda: networks(True))
             for what in ("drain", "add"):
-                code, output = said(context, own, "rail", what, "10.99.0.0/24")
+                code, output = said(context, own, "network", what, "10.99.0.0/24")
                 expect(code == 1 and "no host of the job has an address in 10.99.0.0/24" in output, f"exit code {code}", output)
-            code, output = said(context, own, "rail", "drain", "10.77.0.0/24")
+            code, output = said(context, own, "network", "drain", "10.77.0.0/24")
             expect(code == 1 and output.startswith("error[G0232]: "), f"exit code {code}", output)
         job.end_well(talk, SILENCE_S)

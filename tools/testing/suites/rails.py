@@ -93,8 +93,8 @@ def both_at_once(context, talk):
         job.wait_for_ranks(talk, 2)
         job.wait_for("shared memory", 20)
         job.wait_for("TCP", 2)
-        said = subprocess.run([job.garonne, "rail", "--job", str(job.process.pid)], env=job.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        expect(said.returncode == 0 and "by TCP (GARONNE_RAILS=shm,tcp), which has brought" in said.stdout, "garonne rail", said.stdout + said.stderr)
+        said = subprocess.run([job.garonne, "network", "--job", str(job.process.pid)], env=job.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        expect(said.returncode == 0 and "by TCP (GARONNE_RAILS=shm,tcp), which has brought" in said.stdout, "garonne network", said.stdout + said.stderr)
     job.end_well(talk)
 
 

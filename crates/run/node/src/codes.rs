@@ -224,9 +224,9 @@ codes! {
         "The line names the ranks, the variable, and what it says on each side.",
         "Set it for the whole job: in the environment of `garonne run`, by `-x NAME`, or in the file that the launcher passes to all hosts. A shell's start file on one host that sets it makes the difference, too.";
     G0232: "nothing changes for a network of the job",
-        "`garonne rail drain` was asked to leave a network alone that is all that a host has in use, or all that two hosts have in common between which no third host leads, or by which alone an agent reaches the one that it reports to. Networks count that ranks may use (GARONNE_NETWORKS) and that have a link. Or `garonne rail add` was asked to use a part of a network that is left alone as a whole. Nothing has changed.",
+        "`garonne network drain` was asked to leave a network alone that is all that a host has in use, or all that two hosts have in common between which no third host leads, or by which alone an agent reaches the one that it reports to. Networks count that ranks may use (GARONNE_NETWORKS) and that have a link. Or `garonne network add` was asked to use a part of a network that is left alone as a whole. Nothing has changed.",
         "The line names the network and the hosts. Whether routers lead from one network to another is not known beforehand: where both hosts have one, they are taken to reach each other.",
-        "Use another network first (`garonne rail add`), also one that the hosts have got since the job began; or leave it alone when the job is over.";
+        "Use another network first (`garonne network add`), also one that the hosts have got since the job began; or leave it alone when the job is over.";
     G0240: "a rank runs another MPI",
         "A program under `garonne run` uses a library of another MPI (MPICH, Open MPI, Intel MPI), which knows nothing of this job: each rank is a world of one there, all of them rank 0. The job was ended.",
         "The line names the rank, its process, the library with its path, and the file that needs it: a program that another mpicc has built, or a module of Python such as mpi4py's wheel.",

@@ -41,11 +41,11 @@ pub enum Query {
 pub enum RemoteCommand {
     /// `garonne why gate` of this rank: on its host alone.
     Gate(u32),
-    /// `garonne rail`.
-    Rail,
+    /// `garonne network`.
+    Network,
     /// `garonne why paces`.
     Paces,
-    /// `garonne why async_progress`.
+    /// `garonne why background`.
     Background,
     /// `garonne map`.
     Map,
@@ -82,7 +82,7 @@ impl Query {
             Query::All => (5, 0),
             Query::Command(RemoteCommand::Gate(rank), OutputFormat::Text) => (6, rank),
             Query::Command(RemoteCommand::Gate(rank), OutputFormat::Json) => (7, rank),
-            Query::Command(RemoteCommand::Rail, form) => (8, form as u32),
+            Query::Command(RemoteCommand::Network, form) => (8, form as u32),
             Query::Command(RemoteCommand::Paces, form) => (9, form as u32),
             Query::Command(RemoteCommand::Background, form) => (10, form as u32),
             Query::Command(RemoteCommand::Map, form) => (11, form as u32),
@@ -99,7 +99,7 @@ impl Query {
             5 => Query::All,
             6 => Query::Command(RemoteCommand::Gate(ms), OutputFormat::Text),
             7 => Query::Command(RemoteCommand::Gate(ms), OutputFormat::Json),
-            8 => Query::Command(RemoteCommand::Rail, OutputFormat::json_if(ms == 1)),
+            8 => Query::Command(RemoteCommand::Network, OutputFormat::json_if(ms == 1)),
             9 => Query::Command(RemoteCommand::Paces, OutputFormat::json_if(ms == 1)),
             10 => Query::Command(RemoteCommand::Background, OutputFormat::json_if(ms == 1)),
             11 => Query::Command(RemoteCommand::Map, OutputFormat::json_if(ms == 1)),
@@ -165,7 +165,7 @@ mod tests {
             Query::All,
             Query::Command(RemoteCommand::Gate(7), OutputFormat::Text),
             Query::Command(RemoteCommand::Gate(0), OutputFormat::Json),
-            Query::Command(RemoteCommand::Rail, OutputFormat::Json),
+            Query::Command(RemoteCommand::Network, OutputFormat::Json),
             Query::Command(RemoteCommand::Paces, OutputFormat::Text),
             Query::Command(RemoteCommand::Background, OutputFormat::Json),
             Query::Command(RemoteCommand::Map, OutputFormat::Text),

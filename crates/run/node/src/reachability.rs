@@ -1,5 +1,5 @@
 //! Whether the hosts of a job still reach each other when a network is left alone: what is asked
-//! before one is (`garonne rail drain`).
+//! before one is (`garonne network drain`).
 //!
 //! Each host says which addresses it has now, with the bits of their networks, which of them its
 //! ranks may use (`GARONNE_NETWORKS`), and from which a router leads on. What follows is pure

@@ -245,27 +245,24 @@ fn where_several_jobs_run_each_command_says_how_it_names_one() {
         ("why paces", "garonne why paces JOB"),
         ("why gate 3", "garonne why gate 3 JOB"),
         ("why background", "garonne why background JOB"),
-        ("rail", "garonne rail --job JOB"),
-        ("rail drain lo", "garonne rail --job JOB drain lo"),
+        ("network", "garonne network --job JOB"),
+        ("network drain lo", "garonne network --job JOB drain lo"),
         (
-            "rail add 10.0.0.0/8",
-            "garonne rail --job JOB add 10.0.0.0/8",
+            "network add 10.0.0.0/8",
+            "garonne network --job JOB add 10.0.0.0/8",
         ),
     ];
     let all = lines.map(|(line, names)| (line, names, run(line)));
-    let bare = run("rail 4711");
-    assert!(
-        bare.code == 2
-            && bare
-                .err
-                .contains("tip: name a job by garonne rail --job 4711"),
-        "{bare:?}"
-    );
+    for name in ["network", "rail"] {
+        let bare = run(&format!("{name} 4711"));
+        let tip = "tip: name a job by garonne network --job 4711";
+        assert!(bare.code == 2 && bare.err.contains(tip), "{bare:?}");
+    }
     // What is said is understood as well.
     let [first, _] = pids;
     let named = [
         format!("who {first}"),
-        format!("rail --job {first} drain lo"),
+        format!("network --job {first} drain lo"),
         format!("why gate 0 {first}"),
     ];
     let named = named.map(|line| run(&line));

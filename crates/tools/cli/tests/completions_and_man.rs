@@ -143,6 +143,23 @@ fn every_subcommand_has_a_manual_page_with_its_options() {
 }
 
 #[test]
+fn the_old_name_of_a_subcommand_works_and_is_not_listed() {
+    let share = generated();
+    assert_eq!(run("rail --help").out, run("network --help").out);
+    assert!(run("network --help").out.contains("garonne network"));
+    assert_eq!(offered(share.path(), &["garonne", "ne"]), ["network"]);
+    assert!(!offered(share.path(), &["garonne", ""]).contains(&"rail".to_owned()));
+    assert!(!run("--help").out.contains("rail"));
+    let pages = share.path().join("man/man1");
+    assert!(pages.join("garonne-network.1").exists() && !pages.join("garonne-rail.1").exists());
+    assert!(
+        !std::fs::read_to_string(pages.join("garonne.1"))
+            .unwrap()
+            .contains("rail")
+    );
+}
+
+#[test]
 fn help_is_wrapped_to_the_width_of_the_terminal() {
     for line in [
         "--help",
@@ -150,7 +167,7 @@ fn help_is_wrapped_to_the_width_of_the_terminal() {
         "run --help all",
         "help run",
         "map --help",
-        "rail --help",
+        "network --help",
     ] {
         for width in [60, 90] {
             let said = said(command(line).env("COLUMNS", width.to_string()));

@@ -1,4 +1,4 @@
-//! `garonne rail`: networks are taken out of use, and into use again, on all hosts of a running
+//! `garonne network`: networks are taken out of use, and into use again, on all hosts of a running
 //! job.
 //!
 //! Whoever is asked passes the change to the first agent, which keeps the list, and tells all; each
@@ -50,7 +50,7 @@ struct DrainQuestion {
 }
 
 fn too_many() -> String {
-    format!("nothing has changed: {DRAINED_MAX} networks are left alone already (garonne rail)")
+    format!("nothing has changed: {DRAINED_MAX} networks are left alone already (garonne network)")
 }
 
 impl Agent<'_> {
@@ -85,7 +85,7 @@ impl Agent<'_> {
         }
         let text = match disabled_networks::covering(&self.disabled_networks, &network) {
             Some(wider) => format!(
-                "{network} is in {wider}, which is left alone; nothing has changed: garonne rail add {wider} uses all of it"
+                "{network} is in {wider}, which is left alone; nothing has changed: garonne network add {wider} uses all of it"
             ),
             None => {
                 self.disabled_networks.retain(|out| !network.contains(out));
@@ -239,7 +239,7 @@ impl Agent<'_> {
             false => String::new(),
         };
         format!(
-            "{network} is {what}{allowed}; nothing has changed: garonne rail add another first, also one that hosts have got since"
+            "{network} is {what}{allowed}; nothing has changed: garonne network add another first, also one that hosts have got since"
         )
     }
 

@@ -1,5 +1,5 @@
 //! Networks that hosts of a running job get: each agent looks when somebody asks
-//! (`garonne rail add`), and all learn what was found.
+//! (`garonne network add`), and all learn what was found.
 //!
 //! The first agent keeps the list, which only grows, in one order for all; each agent writes it
 //! into its own board and rings its ranks, and goes by these networks itself where it has to call

@@ -1,6 +1,6 @@
 //! An agent's line to the one above it goes on by another connection, and by another network if
 //! there is one: where the connection has failed, where nothing was heard for [`LINE_QUIET`], and
-//! where its network is to be left alone (`garonne rail drain`).
+//! where its network is to be left alone (`garonne network drain`).
 //!
 //! All addresses are called at once, each round with a higher turn; the first that proves itself is
 //! taken, the others are dropped before they have proved anything. Meanwhile the line before may

@@ -190,7 +190,7 @@ fn messages() -> Vec<Vec<u8>> {
         Query::All,
         Query::Command(RemoteCommand::Gate(3), OutputFormat::Text),
         Query::Command(RemoteCommand::Gate(3), OutputFormat::Json),
-        Query::Command(RemoteCommand::Rail, OutputFormat::Text),
+        Query::Command(RemoteCommand::Network, OutputFormat::Text),
         Query::Command(RemoteCommand::Paces, OutputFormat::Json),
         Query::Command(RemoteCommand::Background, OutputFormat::Json),
         Query::Command(RemoteCommand::Map, OutputFormat::Json),

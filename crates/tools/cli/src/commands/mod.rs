@@ -92,7 +92,8 @@ enum Command {
     /// How long messages take between two hosts, and which way they go: garonne ping A B
     Ping(ping::PingArgs),
     /// The networks that a running job uses between hosts; take one out of use, or back
-    Rail(network::NetworkArgs),
+    #[command(alias = "rail")]
+    Network(network::NetworkArgs),
     /// Load a strategy that is a module, ask it thousands of random questions, and say what is
     /// wrong with it
     Strategy(strategy::StrategyArgs),
@@ -161,7 +162,7 @@ pub fn dispatch(words: Vec<OsString>) -> i32 {
         Command::Trace(args) => trace::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Ping(args) => ping::run(&args),
-        Command::Rail(args) => network::run(&args),
+        Command::Network(args) => network::run(&args),
         Command::Strategy(args) => strategy::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Bench(args) => bench::run(args),

@@ -1,4 +1,4 @@
-//! `garonne rail`: which networks a running job uses between hosts, and what moves on each; takes
+//! `garonne network`: which networks a running job uses between hosts, and what moves on each; takes
 //! one out of use while the job runs, or back into use, or into use that hosts have got.
 
 use clap::error::{ContextKind, ContextValue};
@@ -48,12 +48,13 @@ enum NetworkAction {
 /// What to say behind an error of a command line, if it is this command's: other commands name a
 /// job by a bare number, which is none of its subcommands.
 pub fn tip(words: &[OsString], error: &clap::Error) -> Option<String> {
-    if words.get(1)? != "rail" {
+    let name = words.get(1)?;
+    if name != "network" && name != "rail" {
         return None;
     }
     match error.get(ContextKind::InvalidSubcommand)? {
         ContextValue::String(word) => {
-            Some(format!("  tip: name a job by garonne rail --job {word}"))
+            Some(format!("  tip: name a job by garonne network --job {word}"))
         }
         _ => None,
     }
@@ -72,7 +73,10 @@ fn go(args: &NetworkArgs) -> Result<i32, String> {
         Some(NetworkAction::Drain { network }) => format!(" drain {network}"),
         Some(NetworkAction::Add { network }) => format!(" add {network}"),
     };
-    let job = job_lookup::choose(args.job.as_ref(), &format!("garonne rail --job JOB{what}"))?;
+    let job = job_lookup::choose(
+        args.job.as_ref(),
+        &format!("garonne network --job JOB{what}"),
+    )?;
     let world = job.world.as_ref();
     let (shape, board) = world.ok_or_else(|| job_lookup::not_begun(&job))?;
     if shape.nodes < 2 && (0..shape.size).any(|rank| RankBlock::of(board, rank).host().1 != 0) {
@@ -88,7 +92,7 @@ fn go(args: &NetworkArgs) -> Result<i32, String> {
     }
     let (network, drained) = match &args.what {
         None if !job.has_ranks_here() => {
-            return remote_command::show(&job, RemoteCommand::Rail, args.json);
+            return remote_command::show(&job, RemoteCommand::Network, args.json);
         }
         None => return Ok(show(shape, board, args.json)),
         Some(NetworkAction::Drain { network }) => (find(network)?, true),

@@ -29,7 +29,7 @@ pub fn say_for_agent(visit: &QueryClient, page: RemoteCommand, form: OutputForma
     };
     let why_not = match page {
         RemoteCommand::Gate(rank) => why_peer::refusal((shape, board), rank),
-        RemoteCommand::Rail
+        RemoteCommand::Network
         | RemoteCommand::Paces
         | RemoteCommand::Background
         | RemoteCommand::Map => None,
@@ -40,7 +40,7 @@ pub fn say_for_agent(visit: &QueryClient, page: RemoteCommand, form: OutputForma
     out!("{}", char::from(PAGE_MARKS[0]));
     match page {
         RemoteCommand::Gate(rank) => why_peer::show(visit, (shape, board), rank, as_json),
-        RemoteCommand::Rail => network::show(shape, board, as_json),
+        RemoteCommand::Network => network::show(shape, board, as_json),
         RemoteCommand::Paces => why::paces_of(shape, board, as_json),
         RemoteCommand::Background => why::background_of(shape, board, as_json),
         RemoteCommand::Map => map::say_for_agent(visit, as_json),
@@ -52,7 +52,7 @@ pub fn show(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<i
     let said = ask(visit, page, as_json)?;
     match page {
         RemoteCommand::Gate(rank) => one(rank, said, as_json),
-        RemoteCommand::Rail
+        RemoteCommand::Network
         | RemoteCommand::Paces
         | RemoteCommand::Background
         | RemoteCommand::Map => all(said, as_json),
@@ -75,7 +75,7 @@ pub fn ask(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<Ho
             let ranks = around.of_rank.len();
             BTreeSet::from([node.ok_or_else(|| format!("no rank {rank}: the job has {ranks}"))?])
         }
-        RemoteCommand::Rail
+        RemoteCommand::Network
         | RemoteCommand::Paces
         | RemoteCommand::Background
         | RemoteCommand::Map => around.others(),

@@ -134,7 +134,7 @@ fn of_world(
             RemoteCommand::Gate(rank) => visit.runs_here(rank),
             RemoteCommand::Paces
             | RemoteCommand::Background
-            | RemoteCommand::Rail
+            | RemoteCommand::Network
             | RemoteCommand::Map => visit.has_ranks_here(),
         };
         match &visit.world {

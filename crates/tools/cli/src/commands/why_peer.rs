@@ -256,7 +256,7 @@ fn idle(gates: &[PeerPath], board: &Segment) -> Vec<String> {
         .filter(|(_, network)| !is_used(network))
         .map(|(name, network)| {
             let why = match () {
-                () if disabled_networks::is_within(&drained, network) => "left alone (garonne rail add uses it again)".to_owned(),
+                () if disabled_networks::is_within(&drained, network) => "left alone (garonne network add uses it again)".to_owned(),
                 () if !links().any(|(seen, _)| seen.open) => "nothing was sent to other hosts yet".to_owned(),
                 () if let Some((_, used)) = beside(name) => {
                     format!("its interface is used already, by the address in {used}")

@@ -315,7 +315,7 @@ impl Line {
     }
 }
 
-/// Takes a line out of use or back, or one into use that was not there: what `garonne rail` has
+/// Takes a line out of use or back, or one into use that was not there: what `garonne network` has
 /// ranks told.
 fn change(sky: &Sky, climate: &Climate, dice: &mut Random) {
     let all = (1 << climate.lines) - 1;
