@@ -21,7 +21,7 @@ def suite(context):
         yield Case("rust/all orders", lambda: all_orders(context), alone=True)
         yield Case("rust/ignored", lambda: cargo_test(context, ["--workspace", "--", "--ignored"]), alone=True)
         yield Case("rust/many cases", lambda: cargo_test(context, ["--workspace", "--lib"], {"PROPTEST_CASES": "2000"}), alone=True)
-        yield Case("rust/many rounds", lambda: cargo_test(context, ["-p", "garonne-mpi", "--lib", "coll::tests::rounds"], {"GARONNE_SEEDS": "30"}, "rust many rounds"), alone=True)
+        yield Case("rust/many rounds", lambda: cargo_test(context, ["-p", "garonne-mpi", "--lib", "coll::tests::shm_nonblocking"], {"GARONNE_SEEDS": "30"}, "rust many rounds"), alone=True)
         yield Case("rust/many kills", lambda: cargo_test(context, ["-p", "garonne-cli", "--test", "kills"], {"GARONNE_TEST_KILLS": "3000"}), alone=True)
 
 

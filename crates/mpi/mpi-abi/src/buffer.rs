@@ -8,7 +8,7 @@ use crate::request::give_request;
 use crate::session::session;
 use crate::state;
 use garonne_mpi::error::Class;
-use garonne_mpi::p2p::buffer::{Buffer, Buffers};
+use garonne_mpi::p2p::bsend_buffer::{Buffer, Buffers};
 use garonne_mpi::process::Process;
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ use garonne_engine::api::Context;
 use garonne_engine::observe::contexts_in_use::InUse;
 use garonne_mpi::comm::{Comm, number};
 use garonne_mpi::process::Process;
-use garonne_mpi::unreceived::Owner;
+use garonne_mpi::unreceived_messages::Owner;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 

@@ -14,7 +14,7 @@ use garonne_mpi::attr::Callbacks;
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::op::UserOp;
 use garonne_mpi::request::Status;
-use garonne_mpi::request::general::Operations;
+use garonne_mpi::request::generalized::Operations;
 use garonne_sync::user::UserMem;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -9,7 +9,7 @@ use crate::request::{entry, forget, give_general};
 use crate::state;
 use garonne_mpi::error::Class;
 use garonne_mpi::request::Completion;
-use garonne_mpi::request::general;
+use garonne_mpi::request::generalized;
 use std::sync::Arc;
 
 pub(crate) fn grequest_start(
@@ -26,7 +26,7 @@ pub(crate) fn grequest_start(
         cancel,
         extra,
     };
-    let (general, request) = general::start(&state::process()?, Box::new(operations));
+    let (general, request) = generalized::start(&state::process()?, Box::new(operations));
     give_general(request, general, out)
 }
 
@@ -45,14 +45,14 @@ pub(crate) fn grequest_complete(_: Call, handle: MPI_Request) -> Result<()> {
 
 /// `MPI_Request_free`. Until the operation is completed, too, the program's copies of the handle
 /// are good for `MPI_Grequest_complete` (MPI 5.0, section 13.2).
-pub(crate) fn free(handle: MPI_Request, operation: &Arc<general::General>) -> Result<()> {
+pub(crate) fn free(handle: MPI_Request, operation: &Arc<generalized::General>) -> Result<()> {
     let operation = operation.clone();
     let freed = operation.free();
     forget_if_over(handle, &operation);
     Ok(freed?)
 }
 
-fn forget_if_over(handle: MPI_Request, operation: &general::General) {
+fn forget_if_over(handle: MPI_Request, operation: &generalized::General) {
     if operation.is_over() {
         forget(handle);
     }

@@ -25,7 +25,7 @@ use crate::{failures, grequest, plain};
 use garonne_engine::observe::events::Pending;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
-use garonne_mpi::request::general::General;
+use garonne_mpi::request::generalized::General;
 use garonne_mpi::request::{self, Outcome, Request, Status, TestAny};
 use smallvec::SmallVec;
 use std::ffi::c_int;

@@ -6,7 +6,7 @@
 
 use crate::error::{Class, Error, Result};
 use crate::limits::{FREED_KEYVALS_MIN, KEYVALS_MAX};
-use crate::ordered::OrderedMap;
+use crate::ordered_map::OrderedMap;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

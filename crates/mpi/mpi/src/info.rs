@@ -3,7 +3,7 @@
 
 use crate::error::{Class, Error, Result};
 use crate::limits::{INFO_KEY_LEN_MAX, INFO_VALUE_LEN_MAX};
-use crate::ordered::OrderedMap;
+use crate::ordered_map::OrderedMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An info object. Keys keep the order in which they were first set.

@@ -28,14 +28,14 @@ pub mod group;
 pub mod info;
 pub mod limits;
 pub mod op;
-mod ordered;
+mod ordered_map;
 pub mod p2p;
 pub mod process;
 pub mod request;
 pub mod session;
 pub mod topo;
-mod undelivered;
-pub mod unreceived;
+mod unmatched_sends;
+pub mod unreceived_messages;
 
 #[cfg(test)]
 pub(crate) mod testing;

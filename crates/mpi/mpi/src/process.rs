@@ -7,16 +7,16 @@
 
 use crate::attr::Keyvals;
 use crate::coll::Boards;
-use crate::comm::context::{self, Contexts};
+use crate::comm::context_ids::{self, Contexts};
 use crate::comm::{Comm, Parts};
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::info::Info;
 use crate::limits::{RETIRED_SWEEP_MIN, TAG_UB};
-use crate::p2p::buffer::Buffers;
+use crate::p2p::bsend_buffer::Buffers;
 use crate::request::Request;
-use crate::undelivered;
+use crate::unmatched_sends;
 use garonne_engine::api::{self, Origin};
 use garonne_engine::observe::contexts_in_use::InUse;
 use garonne_progress::messaging::Messaging;
@@ -270,12 +270,12 @@ impl Process {
             }
         }
         let world = self.predefined(
-            context::WORLD,
+            context_ids::WORLD,
             Group::world(self.host.world_size()),
             "MPI_COMM_WORLD",
         )?;
         let this = self.predefined(
-            context::SELF,
+            context_ids::SELF,
             Group::single(self.host.me()),
             "MPI_COMM_SELF",
         )?;
@@ -288,7 +288,7 @@ impl Process {
 
     fn predefined(
         self: &Arc<Self>,
-        block: context::Block,
+        block: context_ids::Block,
         local: Group,
         name: &str,
     ) -> Result<Comm> {
@@ -316,7 +316,7 @@ impl Process {
     pub fn finalize(self: &Arc<Self>) -> Result<()> {
         self.begin_finalize()?;
         let (world, _) = self.running()?;
-        undelivered::wait_for(self, self.buffers.take_messages());
+        unmatched_sends::wait_for(self, self.buffers.take_messages());
         world.free()?;
         // No meeting of all ranks: what this rank has sent is on its way, and a rank that ends
         // because of an error must not wait here for others that wait for it (the agent sees its
@@ -495,7 +495,7 @@ impl Process {
     fn drain(self: &Arc<Self>) {
         let retired = std::mem::take(&mut lock(&self.retired).requests);
         let needed = retired.into_iter().filter(Request::must_finish);
-        undelivered::wait_for(self, needed.map(|request| (request, None)).collect());
+        unmatched_sends::wait_for(self, needed.map(|request| (request, None)).collect());
     }
 
     /// Why a process will receive nothing more; `None`: it may.

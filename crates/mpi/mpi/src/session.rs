@@ -9,7 +9,7 @@ use crate::errhandler::{Errhandler, Kind};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::info::Info;
-use crate::p2p::buffer::Buffers;
+use crate::p2p::bsend_buffer::Buffers;
 use crate::process::{Process, ThreadLevel};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -3,7 +3,7 @@
 //! Used by gathers, scatters and all-to-alls; borrows the program's arrays of counts and
 //! displacements as they are, `int` or 64-bit, so that planning copies nothing.
 
-use super::typed::Typed;
+use super::typed_buffer::Typed;
 use crate::datatype::Datatype;
 use garonne_sync::user::{Data, UserMem};
 

@@ -4,7 +4,7 @@
 //! Used by [`super::calls`]. They borrow the program's arrays; nothing here allocates.
 
 use super::blocks::{Blocks, Numbers};
-use super::typed::{Typed, check_count};
+use super::typed_buffer::{Typed, check_count};
 use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
 use garonne_sync::user::{Data, UserMem};

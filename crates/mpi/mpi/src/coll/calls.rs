@@ -5,22 +5,22 @@
 //! for a send buffer means `MPI_IN_PLACE`; what is not significant on a process (a receive buffer
 //! that only the root has, say) is `None` as well.
 
-use super::algo::{allgather, alltoall, barrier, bcast, gather, inter};
+use super::algo::{allgather, alltoall, barrier, bcast, gather, intercomm};
 use super::blocks::Blocks;
 use super::buffers::{Elements, Mixed, Uneven};
-use super::by_node;
+use super::call_signature::Statement;
+use super::call_tag::Kind;
 use super::choose::{Algorithm, Ask, choose};
-use super::lanes::{self, Large};
+use super::hierarchical;
 use super::plan::{Plan, Side};
 use super::role;
-use super::rounds::errand::{Errand, Filled, Part, Ragged};
-use super::rounds::parcels::Parcels;
 use super::sealed::Planned;
-use super::small::{self, Small};
-use super::statement::Statement;
-use super::table::Table;
-use super::tag::Kind;
-use super::typed;
+use super::shm_large::{self, Large};
+use super::shm_nonblocking::shm_op::{Errand, Filled, Part, Ragged};
+use super::shm_nonblocking::shm_op_v::Parcels;
+use super::shm_small::{self, Small};
+use super::shm_sync::Table;
+use super::typed_buffer;
 use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::limits::coll as limit;
@@ -92,16 +92,16 @@ impl Planned for Barrier {
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         if p.across() > 0 {
-            return inter::barrier(p);
+            return intercomm::barrier(p);
         }
         match (choose(Kind::Barrier, ask(p, 0, true)), p.spread()) {
-            (Algorithm::ByNode, Some(spread)) => by_node::barrier(p, &spread),
+            (Algorithm::ByNode, Some(spread)) => hierarchical::barrier(p, &spread),
             _ => barrier::dissemination(p),
         }
     }
 
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
-        small::meet(table, &Small::Barrier)
+        shm_small::meet(table, &Small::Barrier)
     }
 
     fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
@@ -128,14 +128,14 @@ impl Planned for Bcast<'_> {
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        if p.across() > 0 && role(self.root) == inter::Role::Bystander {
+        if p.across() > 0 && role(self.root) == intercomm::Role::Bystander {
             return Ok(());
         }
         let data = self.buffer.data();
         match u32::try_from(self.root) {
             _ if data.len == 0 => Ok(()),
             Ok(root) if p.across() == 0 => bcast_in_group(p, root, &data),
-            _ => inter::bcast(p, role(self.root), &data),
+            _ => intercomm::bcast(p, role(self.root), &data),
         }
     }
 
@@ -149,8 +149,8 @@ impl Planned for Bcast<'_> {
         let (root, data) = (self.root as u32, self.buffer.data());
         match self.buffer.bytes() {
             0 => Ok(false),
-            1..=limit::BOARD_BYTES => small::meet(table, &Small::Bcast(root, data)),
-            _ => lanes::meet(table, &Large::Bcast(root, data)),
+            1..=limit::BOARD_BYTES => shm_small::meet(table, &Small::Bcast(root, data)),
+            _ => shm_large::meet(table, &Large::Bcast(root, data)),
         }
     }
 
@@ -163,9 +163,9 @@ impl Planned for Bcast<'_> {
 /// The root's data to all of the own group, by the algorithm that suits.
 pub(super) fn bcast_in_group(p: &mut impl Plan, root: u32, data: &Data) -> Result<()> {
     match (choose(Kind::Bcast, ask(p, data.len, true)), p.spread()) {
-        (Algorithm::ByNode, Some(spread)) => by_node::bcast(p, &spread, root, data),
+        (Algorithm::ByNode, Some(spread)) => hierarchical::bcast(p, &spread, root, data),
         (Algorithm::Chain { segment }, Some(spread)) => {
-            by_node::chain(p, &spread, root, data, segment)
+            hierarchical::chain(p, &spread, root, data, segment)
         }
         (Algorithm::Chain { segment }, None) => bcast::chain(p, root, data, segment),
         (Algorithm::Flat, _) => bcast::flat(p, root, data),
@@ -207,17 +207,17 @@ impl Planned for Allgather<'_> {
         let (me, len, blocks) = (table.comm.rank(), self.recv.bytes(), self.recv.blocks());
         if !(1..=limit::BOARD_BYTES).contains(&len) {
             let mine = self.send.map(|send| send.data());
-            return lanes::meet(table, &Large::Gather(len, mine, blocks, None));
+            return shm_large::meet(table, &Large::Gather(len, mine, blocks, None));
         }
         let mine = self.send.map_or_else(|| blocks.one(me), |send| send.data());
         let get = |rank: u32, cell: &Data| {
             // In place, the own block is where it belongs already.
             if self.send.is_some() || rank != me {
-                typed::copy(cell, &blocks.one(rank));
+                typed_buffer::copy(cell, &blocks.one(rank));
             }
         };
-        let put = |cell: &Data| typed::copy(&mine, cell);
-        small::meet(table, &Small::Allgather(len, &put, &get))
+        let put = |cell: &Data| typed_buffer::copy(&mine, cell);
+        shm_small::meet(table, &Small::Allgather(len, &put, &get))
     }
 
     fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
@@ -261,7 +261,7 @@ impl Planned for Allgatherv<'_> {
 
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         let mine = self.send.map(|send| send.data());
-        lanes::meet(table, &Large::Allgatherv(mine, self.recv.blocks()))
+        shm_large::meet(table, &Large::Allgatherv(mine, self.recv.blocks()))
     }
 
     fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
@@ -295,12 +295,12 @@ pub(super) fn plan_allgather(
     allgather::own(p, mine.as_ref(), blocks)?;
     match (choose(Kind::Allgather, ask(p, block, even)), p.spread()) {
         _ if p.size() == 1 => Ok(()),
-        (Algorithm::ByNode, Some(spread)) => by_node::allgather(p, &spread, blocks),
+        (Algorithm::ByNode, Some(spread)) => hierarchical::allgather(p, &spread, blocks),
         (Algorithm::RecursiveDoubling, _) => allgather::recursive_doubling(p, blocks),
         (Algorithm::Bruck, _) => allgather::bruck(p, blocks),
         (Algorithm::NeighbourExchange, _) => allgather::neighbour_exchange(p, blocks),
         (Algorithm::Linear { .. }, _) => allgather::linear(p, blocks),
-        (_, Some(spread)) => by_node::ring(p, &spread, blocks),
+        (_, Some(spread)) => hierarchical::ring(p, &spread, blocks),
         _ => allgather::ring(p, &|rank| blocks.one(rank)),
     }
 }
@@ -329,14 +329,14 @@ impl Planned for Alltoall<'_> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
         if p.across() > 0 {
-            return inter::alltoall(p, &send, &recv);
+            return intercomm::alltoall(p, &send, &recv);
         }
         match (
             choose(Kind::Alltoall, ask(p, self.recv.bytes(), true)),
             p.spread(),
         ) {
             _ if self.recv.bytes() == 0 => Ok(()),
-            (Algorithm::ByNode, Some(spread)) => by_node::alltoall(p, &spread, &send, &recv),
+            (Algorithm::ByNode, Some(spread)) => hierarchical::alltoall(p, &spread, &send, &recv),
             (Algorithm::Bruck, _) => alltoall::bruck(p, &send, &recv),
             _ if self.send.is_none() => alltoall::in_place(p, &recv),
             (Algorithm::Linear { batch }, _) => alltoall::linear(p, &send, &recv, batch),
@@ -351,7 +351,7 @@ impl Planned for Alltoall<'_> {
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
-        lanes::meet(table, &Large::Alltoall(self.recv.bytes(), send, recv))
+        shm_large::meet(table, &Large::Alltoall(self.recv.bytes(), send, recv))
     }
 
     fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
@@ -391,7 +391,7 @@ impl Planned for Alltoallv<'_> {
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
-        lanes::meet(table, &Large::Uneven(Kind::Alltoallv, send, recv))
+        shm_large::meet(table, &Large::Uneven(Kind::Alltoallv, send, recv))
     }
 
     fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
@@ -436,7 +436,7 @@ impl Planned for Alltoallw<'_> {
     fn meet(&self, table: &Table<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
-        lanes::meet(table, &Large::Uneven(Kind::Alltoallw, send, recv))
+        shm_large::meet(table, &Large::Uneven(Kind::Alltoallw, send, recv))
     }
 
     fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
@@ -460,7 +460,7 @@ fn plan_uneven(
         return alltoall::in_place(p, &recv);
     };
     if p.across() > 0 {
-        return inter::alltoall(p, &send, &recv);
+        return intercomm::alltoall(p, &send, &recv);
     }
     match choose(kind, ask(p, 0, false)) {
         Algorithm::Linear { batch } => alltoall::linear(p, &send, &recv, batch),

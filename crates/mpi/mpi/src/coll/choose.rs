@@ -4,8 +4,8 @@
 //! equal on every process may enter (ranks, packed bytes, whether the operation commutes, how ranks
 //! are spread over nodes), since all must decide alike. The thresholds are in `limits.rs`.
 
-use super::spread::Grouping;
-use super::tag::Kind;
+use super::call_tag::Kind;
+use super::node_map::Grouping;
 use crate::limits::coll as limit;
 use std::fmt;
 

@@ -7,38 +7,37 @@
 //! most a small multiple of the call's own data.
 
 mod algo;
+mod autotune;
 pub mod blocks;
-mod boards;
 mod buffers;
-mod by_node;
+mod call_signature;
+pub mod call_tag;
 mod calls;
 pub mod choose;
-mod disagreement;
-pub(crate) mod enter;
-mod founding;
-mod lanes;
+pub(crate) mod comm_segment;
+pub(crate) mod constructor_entry;
+mod execute;
+mod hierarchical;
+mod mismatch_report;
 mod neighbors;
-pub(crate) mod node;
+pub(crate) mod node_map;
+mod nonblocking;
 mod persistent;
 pub(crate) mod plan;
 mod reductions;
 mod rooted;
-mod rounds;
-mod run;
 mod scans;
-mod small;
-pub(crate) mod spread;
-mod start;
-mod statement;
-mod table;
-pub mod tag;
-mod temporary;
-pub(crate) mod typed;
-mod ways;
-mod within;
+mod segment_allocator;
+mod segment_setup;
+mod shm_large;
+mod shm_nonblocking;
+mod shm_small;
+mod shm_sync;
+mod sub_plan;
+mod temp_buffer;
+pub(crate) mod typed_buffer;
 
 pub use blocks::Numbers;
-pub use boards::Boards;
 pub use buffers::{Elements, Mixed, Uneven};
 pub use calls::{Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast};
 pub use neighbors::{
@@ -48,24 +47,25 @@ pub use neighbors::{
 pub use reductions::{Allreduce, Reduce, ReduceScatter, ReduceScatterBlock, reduce_local};
 pub use rooted::{Gather, Gatherv, Scatter, Scatterv};
 pub use scans::{Exscan, Scan};
+pub use segment_allocator::Boards;
 
 use crate::ROOT;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
-use algo::inter::Role;
+use algo::intercomm::Role;
+use call_signature::Statement;
+use call_tag::{Call, Kind, Series};
+use execute::{Immediate, Wire};
 use garonne_engine::api::Origin;
+use nonblocking::{Start, Starting};
 use plan::Plan;
-use rounds::errand::Errand;
-use run::{Immediate, Wire};
-use start::{Start, Starting};
-use statement::Statement;
+use shm_nonblocking::shm_op::Errand;
+use shm_sync::Table;
 use std::sync::atomic::Ordering;
-use table::Table;
-use tag::{Call, Kind, Series};
 
 #[cfg(test)]
-mod sim;
+mod schedule_sim;
 #[cfg(test)]
 mod tests;
 
@@ -122,7 +122,7 @@ impl Comm {
         let number = self.number(Series::Blocking, call.kind());
         Wire::of(self, number, origin).tell_call();
         if call.is_for_all()
-            && let Some(place) = node::place(self, number, origin)?
+            && let Some(place) = comm_segment::place(self, number, origin)?
         {
             let said = call.statement(self);
             let table = Table::new(self, place, number, origin, said);
@@ -168,7 +168,7 @@ impl Comm {
         let mut wire = Wire::keeping(self, number, origin);
         wire.tell_start();
         if call.is_for_all()
-            && let Some(started) = rounds::start(call, &wire)
+            && let Some(started) = shm_nonblocking::start(call, &wire)
         {
             return started;
         }

@@ -8,9 +8,9 @@
 
 use super::blocks::Blocks;
 use super::buffers::{Elements, Mixed, Uneven};
+use super::call_tag::Kind;
 use super::plan::Plan;
 use super::sealed::Planned;
-use super::tag::Kind;
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::topo::Topology;

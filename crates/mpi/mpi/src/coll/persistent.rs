@@ -10,11 +10,11 @@
 //! which live as long as the request.
 
 use super::Collective;
+use super::call_tag::{NUMBERS, Series};
+use super::execute::{Afloat, Running, Wire};
+use super::nonblocking::plan_of;
 use super::plan::Schedule;
-use super::rounds::seat::{Seat, Word};
-use super::run::{Afloat, Running, Wire};
-use super::start::plan_of;
-use super::tag::{NUMBERS, Series};
+use super::shm_nonblocking::persistent_slots::{Seat, Word};
 use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::request::Request;

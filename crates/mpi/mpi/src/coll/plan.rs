@@ -4,8 +4,8 @@
 //! An algorithm is a function that states its steps in order to a plan. Communication starts when
 //! its step is reached and goes on by itself; `wait` and `fence` hold later steps back until
 //! earlier communication is complete; copies and reductions happen where they stand. The immediate
-//! plan in [`super::run`] performs each step as it is stated, for blocking calls, and builds
-//! nothing; [`Recorder`] keeps the steps; the plan of nonblocking calls, in [`super::start`], does
+//! plan in [`super::execute`] performs each step as it is stated, for blocking calls, and builds
+//! nothing; [`Recorder`] keeps the steps; the plan of nonblocking calls, in [`super::nonblocking`], does
 //! the one until it must wait and the other from there. Algorithms never look at data while
 //! planning, so both forms are the same messages.
 //!
@@ -14,9 +14,9 @@
 //! is being sent is not changed, and one that is being received is not read, before a `wait` or
 //! `fence` that covers it.
 
-use super::spread::Spread;
-use super::temporary::Temporary;
-use super::typed::{self, Fold, Shape, Typed};
+use super::node_map::Spread;
+use super::temp_buffer::Temporary;
+use super::typed_buffer::{self, Fold, Shape, Typed};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -96,7 +96,7 @@ pub trait Plan {
 
     /// Scratch room for `count` elements of `shape`; the address is that of element 0.
     fn scratch_for(&mut self, shape: &dyn Shape, count: u64) -> Result<UserMem> {
-        let (low, len) = typed::span(shape, count);
+        let (low, len) = typed_buffer::span(shape, count);
         Ok(self.scratch(len)?.offset(-low as isize))
     }
 
@@ -200,7 +200,7 @@ impl Recorder {
         }
     }
 
-    /// An empty plan for rank `me` of `size`, with `across` processes in the remote group, all on
+    /// An empty plan for rank `me` of `size`, with `intercomm_calls` processes in the remote group, all on
     /// one node.
     pub fn new(me: u32, size: u32, across: u32) -> Self {
         Self {

@@ -3,20 +3,20 @@
 //! As in [`super::calls`]: `None` for a contribution means `MPI_IN_PLACE`, `None` for a result that
 //! it is not significant here.
 
-use super::algo::{Reduction, allreduce, inter, reduce, reduce_scatter};
+use super::algo::{Reduction, allreduce, intercomm, reduce, reduce_scatter};
 use super::blocks::Numbers;
-use super::by_node;
+use super::call_signature::Statement;
+use super::call_tag::Kind;
 use super::choose::{Algorithm, Ask, choose};
-use super::lanes::{self, Large};
+use super::hierarchical;
 use super::plan::Plan;
 use super::role;
-use super::rounds::errand::{Combined, Errand, To};
 use super::sealed::Planned;
-use super::small::{self, Small};
-use super::statement::Statement;
-use super::table::Table;
-use super::tag::Kind;
-use super::typed::{Fold, Shape, check_count};
+use super::shm_large::{self, Large};
+use super::shm_nonblocking::shm_op::{Combined, Errand, To};
+use super::shm_small::{self, Small};
+use super::shm_sync::Table;
+use super::typed_buffer::{Fold, Shape, check_count};
 use crate::comm::Comm;
 use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
@@ -154,8 +154,8 @@ fn meet_on_board(
     root: Option<u32>,
 ) -> Result<bool> {
     Ok(is_for_boards(r, datatype)
-        && (small::meet(table, &Small::Reduce(r, root))?
-            || lanes::meet(table, &Large::Reduce(r, root))?))
+        && (shm_small::meet(table, &Small::Reduce(r, root))?
+            || shm_large::meet(table, &Large::Reduce(r, root))?))
 }
 
 /// What a reduction combines in a round, if it may.
@@ -245,7 +245,7 @@ impl Planned for Reduce<'_> {
             self.count,
         );
         if p.across() > 0 {
-            return inter::reduce(p, role(self.root), &r);
+            return intercomm::reduce(p, role(self.root), &r);
         }
         // A result address that a process without result passed by chance must not look like an
         // in-place call.
@@ -315,7 +315,7 @@ impl Planned for Allreduce<'_> {
         let fold = OpOn::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
         if p.across() > 0 {
-            inter::allreduce(p, &r)
+            intercomm::allreduce(p, &r)
         } else {
             allreduce_in_group(p, &r)
         }
@@ -340,7 +340,7 @@ impl Planned for Allreduce<'_> {
 /// Combines what the own group has at one of its ranks, by the algorithm that suits.
 pub(super) fn reduce_in_group(p: &mut impl Plan, root: u32, r: &Reduction<'_>) -> Result<()> {
     match (choose(Kind::Reduce, ask(p, r)), p.spread()) {
-        (Algorithm::ByNode, Some(spread)) => by_node::reduce(p, &spread, root, r),
+        (Algorithm::ByNode, Some(spread)) => hierarchical::reduce(p, &spread, root, r),
         (Algorithm::Sliced, _) => reduce::sliced(p, root, r),
         _ => reduce::binomial(p, root, r),
     }
@@ -349,8 +349,10 @@ pub(super) fn reduce_in_group(p: &mut impl Plan, root: u32, r: &Reduction<'_>) -
 /// The same at all of them.
 pub(super) fn allreduce_in_group(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
     match (choose(Kind::Allreduce, ask(p, r)), p.spread()) {
-        (Algorithm::ByNode, Some(spread)) => by_node::allreduce(p, &spread, r),
-        (Algorithm::ByNodeInSlices, Some(spread)) => by_node::allreduce_in_slices(p, &spread, r),
+        (Algorithm::ByNode, Some(spread)) => hierarchical::allreduce(p, &spread, r),
+        (Algorithm::ByNodeInSlices, Some(spread)) => {
+            hierarchical::allreduce_in_slices(p, &spread, r)
+        }
         (Algorithm::Sliced, _) => allreduce::sliced(p, r),
         (Algorithm::HalvingDoubling, _) => allreduce::halving_doubling(p, r),
         (Algorithm::Ring, _) => allreduce::ring(p, r),
@@ -445,7 +447,7 @@ impl ReduceScatter<'_> {
         let r = fold.reduction(self.send, self.recv, count);
         let counts = |rank: u32| self.counts.get(rank).max(0) as u64;
         if p.across() > 0 {
-            return inter::reduce_scatter(p, &r, &counts);
+            return intercomm::reduce_scatter(p, &r, &counts);
         }
         if let Algorithm::Sliced = choose(Kind::ReduceScatter, ask(p, &r)) {
             return self.plan_sliced(p, &r);
@@ -477,7 +479,7 @@ impl ReduceScatter<'_> {
         let r = fold.reduction(self.send, self.recv, ends.last().copied().unwrap_or(0));
         let slice = |rank| slice_of(&ends, rank);
         Ok(is_for_boards(&r, self.datatype)
-            && lanes::meet(table, &Large::ReduceScatter(&r, &slice))?)
+            && shm_large::meet(table, &Large::ReduceScatter(&r, &slice))?)
     }
 
     fn plan_sliced<P: Plan>(&self, p: &mut P, r: &Reduction<'_>) -> Result<()> {

@@ -4,20 +4,20 @@
 //! Called as [`super::calls`]. The four calls become a [`Rooted`], which knows what is different
 //! about them.
 
-use super::algo::{gather, inter};
+use super::algo::{gather, intercomm};
 use super::blocks::Blocks;
 use super::buffers::{Elements, Uneven};
+use super::call_signature::Statement;
+use super::call_tag::Kind;
 use super::calls::{ask, check_blocks};
 use super::choose::{Algorithm, choose};
-use super::lanes::{self, Large};
 use super::plan::Plan;
 use super::role;
-use super::rounds::errand::{Errand, Part};
-use super::rounds::parcels::{Parcels, Way};
 use super::sealed::Planned;
-use super::statement::Statement;
-use super::table::Table;
-use super::tag::Kind;
+use super::shm_large::{self, Large};
+use super::shm_nonblocking::shm_op::{Errand, Part};
+use super::shm_nonblocking::shm_op_v::{Parcels, Way};
+use super::shm_sync::Table;
 use crate::ROOT;
 use crate::comm::Comm;
 use crate::error::{Class, Result};
@@ -194,8 +194,8 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
         if p.across() > 0 {
             let (role, mine) = (role(self.root), mine.unwrap_or_else(Data::empty));
             return match gathers {
-                true => inter::gather(p, role, &mine, &blocks),
-                false => inter::scatter(p, role, &mine, &blocks),
+                true => intercomm::gather(p, role, &mine, &blocks),
+                false => intercomm::scatter(p, role, &mine, &blocks),
             };
         }
         let (root, mine) = (self.root as u32, mine.as_ref());
@@ -237,7 +237,7 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
             true => Large::Gather(block, mine, self.its_blocks(), Some(root)),
             false => Large::Scatter(block, self.its_blocks(), mine, root),
         };
-        lanes::meet(table, &large)
+        shm_large::meet(table, &large)
     }
 }
 

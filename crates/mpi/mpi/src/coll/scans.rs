@@ -3,16 +3,16 @@
 //! As in [`super::reductions`], whose checks and statements they share.
 
 use super::algo::scan::{self, Own};
+use super::call_signature::Statement;
+use super::call_tag::Kind;
 use super::choose::{Algorithm, choose};
-use super::lanes::{self, Large};
 use super::plan::Plan;
 use super::reductions::{OpOn, ask, check, for_rounds, is_for_boards, said};
-use super::rounds::errand::Errand;
 use super::sealed::Planned;
-use super::small::{self, Small};
-use super::statement::Statement;
-use super::table::Table;
-use super::tag::Kind;
+use super::shm_large::{self, Large};
+use super::shm_nonblocking::shm_op::Errand;
+use super::shm_small::{self, Small};
+use super::shm_sync::Table;
 use crate::comm::Comm;
 use crate::datatype::Datatype;
 use crate::error::{Class, Result};
@@ -104,8 +104,8 @@ impl Scan<'_> {
         let fold = OpOn::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
         Ok(is_for_boards(&r, self.datatype)
-            && (small::meet(table, &Small::Scan(&r, own))?
-                || lanes::meet(table, &Large::Scan(&r, own))?))
+            && (shm_small::meet(table, &Small::Scan(&r, own))?
+                || shm_large::meet(table, &Large::Scan(&r, own))?))
     }
 }
 

@@ -7,31 +7,31 @@
 //! communicator at any time; constructors on one communicator are called in the same order by its
 //! processes, as the standard wants.
 
-mod agree;
-pub(crate) mod context;
-mod inter;
-mod make;
+mod constructors;
+mod context_agreement;
+pub(crate) mod context_ids;
+mod intercomm;
 mod priority;
+pub(crate) mod setup_messages;
 pub(crate) mod shard;
 mod split;
 #[cfg(test)]
 mod tests;
-pub(crate) mod wire;
 
-pub use inter::{Order, PeerLeader, Sides};
-pub use make::FromGroup;
+pub use constructors::FromGroup;
+pub use intercomm::{Order, PeerLeader, Sides};
 pub use shard::number;
 pub use split::SplitType;
 
 use crate::attr::{self, Attrs, Target};
-use crate::coll::node::Meeting;
-use crate::coll::spread::Spread;
+use crate::coll::comm_segment::Meeting;
+use crate::coll::node_map::Spread;
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
 use crate::group::{Comparison, Group};
 use crate::info::Info;
 use crate::limits::{OBJECT_NAME_LEN_MAX, TAG_UB};
-use crate::p2p::buffer::Buffers;
+use crate::p2p::bsend_buffer::Buffers;
 use crate::process::Process;
 use crate::session::Session;
 use crate::topo::Topology;
@@ -53,9 +53,9 @@ pub struct Comm(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     /// The rank that owns this handle of the communicator.
     pub process: Arc<Process>,
-    /// See [`Comm::context`]. Written once, before the constructor's request completes.
+    /// See [`Comm::context_ids`]. Written once, before the constructor's request completes.
     context: AtomicU32,
-    /// Shards over which its tags are spread; 0: they are not. Written with `context`.
+    /// Shards over which its tags are spread; 0: they are not. Written with `context_ids`.
     tag_shards: AtomicU32,
     /// This process's rank in `local`.
     pub rank: u32,
@@ -97,7 +97,7 @@ pub(crate) struct Inner {
     /// The session it was made from, directly or through a parent.
     pub session: Option<Session>,
     /// Keeps the context ours.
-    lease: OnceLock<context::Lease>,
+    lease: OnceLock<context_ids::Lease>,
 }
 
 impl Inner {
@@ -235,14 +235,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Comm {
-    pub(crate) fn build(lease: context::Lease, parts: Parts) -> Self {
+    pub(crate) fn build(lease: context_ids::Lease, parts: Parts) -> Self {
         let comm = Self::unborn(parts);
         comm.bear(lease);
         comm
     }
 
     /// Gives an unborn communicator its context: from now on it can communicate.
-    pub(crate) fn bear(&self, lease: context::Lease) {
+    pub(crate) fn bear(&self, lease: context_ids::Lease) {
         // Relaxed: whoever communicates on it has seen its constructor complete, which orders this.
         let (context, tag_shards) = shard::first_context(&lease, &self.0.process);
         self.0.context.store(context, Ordering::Relaxed);
@@ -611,9 +611,9 @@ fn known_hints(info: &Info) -> impl Iterator<Item = (String, String)> {
 /// The channels on which constructors talk.
 impl Comm {
     /// A channel within the local group for one constructor; every call takes the next tag.
-    pub(crate) fn constructor_channel(&self, origin: Origin) -> wire::Channel {
+    pub(crate) fn constructor_channel(&self, origin: Origin) -> setup_messages::Channel {
         let tag = self.0.next_construction();
-        wire::Channel {
+        setup_messages::Channel {
             process: self.0.process.clone(),
             context: self.context() + 2,
             tag,
@@ -627,7 +627,7 @@ impl Comm {
     #[cfg(test)]
     pub(crate) fn meet(&self) -> Result<()> {
         let channel = self.constructor_channel(Origin::default());
-        wire::Task::run(&self.0.process, async move {
+        setup_messages::Task::run(&self.0.process, async move {
             channel.min_max(0).await.map(drop)
         })
     }

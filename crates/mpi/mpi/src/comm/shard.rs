@@ -6,7 +6,7 @@
 //! is in all of them, each tag in one, since no receive can tell the order of two tags. Agreed on
 //! with the context; where they disagree it is the first shard.
 
-use super::context::{Block, Lease, base};
+use super::context_ids::{Block, Lease, base};
 use super::{Comm, Process};
 use crate::error::{Class, Error};
 use crate::info::Info;

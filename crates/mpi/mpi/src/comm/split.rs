@@ -7,12 +7,12 @@
 //! no process wait for another.
 
 use super::Comm;
-use super::agree::agree_on;
+use super::context_agreement::agree_on;
+use super::setup_messages::word_at;
 use super::shard::Want;
-use super::wire::word_at;
 use super::{Parts, hints};
-use crate::coll::enter::Entered;
-use crate::coll::tag::Kind;
+use crate::coll::call_tag::Kind;
+use crate::coll::constructor_entry::Entered;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::info::Info;

@@ -2,8 +2,8 @@
 //! nested repetitions.
 
 use super::Datatype;
-use super::construct::{DarrayDim, Distribution, Order, repeat};
-use super::tree::Tree;
+use super::constructors::{DarrayDim, Distribution, Order, repeat};
+use super::typemap::Tree;
 use crate::error::{Class, Error, Result};
 use std::sync::Arc;
 

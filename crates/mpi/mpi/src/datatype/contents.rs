@@ -2,7 +2,7 @@
 //! 5.1.13).
 
 use super::Datatype;
-use super::construct::{Constructor, DarrayDim, Distribution};
+use super::constructors::{Constructor, DarrayDim, Distribution};
 
 /// Which kind of call made a datatype, and so in which arrays its counts are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

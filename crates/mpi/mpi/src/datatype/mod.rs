@@ -10,23 +10,23 @@
 //! tree to sizes, bounds and a `shape` (nested loops of byte runs), which `walk` interprets.
 
 mod array;
-pub mod basic;
-mod construct;
+pub mod basic_type;
+mod constructors;
 mod contents;
-mod external;
-mod mark;
+mod dataloop;
+mod dataloop_walk;
+mod external32;
 mod pack;
 mod parametric;
 mod predefined;
-mod shape;
 mod signature;
-mod tree;
-mod walk;
+mod signature_digest;
+mod typemap;
 
 #[cfg(test)]
 mod tests;
 
-pub use construct::{Constructor, DarrayDim, Distribution, Order};
+pub use constructors::{Constructor, DarrayDim, Distribution, Order};
 pub use contents::{Combiner, Contents, Envelope, Form};
 pub use pack::{Elements, PackBuffer};
 pub use parametric::TypeClass;
@@ -35,17 +35,17 @@ pub use predefined::{FortranBooleans, FortranSizes, codes, kind_of, run_bytes};
 pub use predefined::{configure_booleans, configure_fortran, fortran_booleans, fortran_sizes};
 pub use predefined::{is_predefined_with, known_fortran_booleans};
 pub use signature::LeafRun;
-pub use tree::Leaf;
+pub use typemap::Leaf;
 
 use crate::error::{Class, Error, Result};
 use crate::limits::{LAYOUT_DEPTH_MAX, NESTING_MAX};
+use dataloop::Shape;
+use dataloop_walk::Program;
 use garonne_sync::user::{Data, UserMem};
-use shape::Shape;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use tree::{Summary, Uniform};
-use walk::Program;
+use typemap::{Summary, Uniform};
 
 /// A handle of a datatype. Cheap to clone; two handles are equal if they are the same object.
 #[derive(Clone)]
@@ -93,9 +93,9 @@ impl Datatype {
     /// # Errors
     /// `Count` or `Arg` for values that the standard excludes or that do not fit 64 bits.
     pub fn construct(constructor: Constructor, form: Form) -> Result<Datatype> {
-        let tree = construct::lower(&constructor)?;
-        let summary = tree::summarise(&tree)?;
-        let shape = tree::shape(&tree);
+        let tree = constructors::lower(&constructor)?;
+        let summary = typemap::summarise(&tree)?;
+        let shape = typemap::shape(&tree);
         if shape.depth() > LAYOUT_DEPTH_MAX || Self::nesting_of(&constructor) > NESTING_MAX {
             let text = format!(
                 "the datatype is nested deeper than {NESTING_MAX} constructors, or its layout deeper than {LAYOUT_DEPTH_MAX} loops"

@@ -1,7 +1,7 @@
 //! `MPI_Pack` and `MPI_Unpack`, native and in the canonical representation `external32` (MPI 5.0,
 //! section 5.2 and 5.3).
 
-use super::{Datatype, external};
+use super::{Datatype, external32};
 use crate::error::{Class, Error, Result};
 use garonne_sync::user::{Packed, UserMem};
 use std::ops::ControlFlow;
@@ -47,13 +47,14 @@ impl Datatype {
     pub fn external_size(&self, count: u64) -> Result<u64> {
         let one = match self.leaf() {
             Some(leaf) if self.size() > 0 => {
-                self.size() / external::native_size(leaf) * external::external_size(leaf)
+                self.size() / external32::native_size(leaf) * external32::external_size(leaf)
             }
             _ => {
                 let mut sum = 0u64;
                 let _ = self.visit_leaves(1, &mut |run| {
                     sum = sum.saturating_add(
-                        run.count.saturating_mul(external::external_size(run.leaf)),
+                        run.count
+                            .saturating_mul(external32::external_size(run.leaf)),
                     );
                     ControlFlow::Continue(())
                 });
@@ -99,7 +100,7 @@ impl PackBuffer {
     pub fn pack_external(&mut self, from: Elements<'_>) -> Result<()> {
         let (at, len) = self.claim(from.datatype.external_size(from.count)?, "pack")?;
         self.mem
-            .with_mut(at, len, |out| external::encode(from, out))?;
+            .with_mut(at, len, |out| external32::encode(from, out))?;
         self.position += len as u64;
         Ok(())
     }
@@ -111,7 +112,7 @@ impl PackBuffer {
     pub fn unpack_external(&mut self, to: Elements<'_>) -> Result<()> {
         let (at, len) = self.claim(to.datatype.external_size(to.count)?, "unpack")?;
         self.mem
-            .with(at, len, |input| external::decode(to, input))?;
+            .with(at, len, |input| external32::decode(to, input))?;
         self.position += len as u64;
         Ok(())
     }

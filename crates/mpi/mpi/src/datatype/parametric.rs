@@ -6,10 +6,10 @@
 //! for ever.
 
 use super::Datatype;
-use super::basic::Basic;
-use super::construct::Constructor;
+use super::basic_type::Basic;
+use super::constructors::Constructor;
 use super::predefined::{codes, of_leaf};
-use super::tree::Leaf;
+use super::typemap::Leaf;
 use crate::error::{Class, Error, Result};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -5,11 +5,11 @@
 //! (`MPI_Abi_set_fortran_info`); until then they are those of common compilers. Looking up a type
 //! is an index into the table.
 
-use super::basic::{Basic, LONG_DOUBLE, LONG_DOUBLE_COMPLEX};
-use super::construct::Constructor;
+use super::basic_type::{Basic, LONG_DOUBLE, LONG_DOUBLE_COMPLEX};
+use super::constructors::Constructor;
 use super::contents::Form;
-use super::shape::{self, Shape};
-use super::tree::{Leaf, Summary, Uniform};
+use super::dataloop::{self, Shape};
+use super::typemap::{Leaf, Summary, Uniform};
 use super::{Datatype, Parts};
 use crate::error::{Class, Error, Result};
 use std::sync::{LazyLock, OnceLock};
@@ -381,7 +381,7 @@ pub(super) fn of_leaf(leaf: Leaf, code: Option<u16>, constructor: Constructor) -
                 Shape::run(value.size()),
                 Shape::run(index.size()).moved(leaf.index_offset() as i64),
             ];
-            (shape::concat(parts), 2, value.align().max(index.align()))
+            (dataloop::concat(parts), 2, value.align().max(index.align()))
         }
     };
     let summary = Summary {

@@ -5,8 +5,8 @@
 //! bounded by the limit on nesting.
 
 use super::Datatype;
-use super::construct::{Constructor, lower};
-use super::tree::{Leaf, Tree, summarise};
+use super::constructors::{Constructor, lower};
+use super::typemap::{Leaf, Tree, summarise};
 use crate::limits::NESTING_MAX;
 use std::ops::ControlFlow;
 

@@ -1,13 +1,13 @@
 //! Datatypes against a naive model: the standard's type map written out element by element.
 
-use super::basic::Basic;
+use super::basic_type::Basic;
 use super::*;
 use garonne_sync::user::Scratch;
 use proptest::prelude::*;
 
-mod known;
-mod mark;
+mod known_answers;
 mod model;
+mod signature_digest;
 
 use model::{Made, made};
 

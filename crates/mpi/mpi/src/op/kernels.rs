@@ -5,8 +5,8 @@
 //! compiler vectorises.
 
 use super::number::{Complex, Number, each};
-use super::{Predefined, pairs};
-use crate::datatype::basic::Basic;
+use super::{Predefined, minloc_maxloc};
+use crate::datatype::basic_type::Basic;
 use crate::datatype::{Leaf, fortran_booleans};
 use rustc_apfloat::ieee::{Half, Quad, X87DoubleExtended};
 
@@ -16,7 +16,7 @@ pub(super) fn combine(op: Predefined, leaf: Leaf, src: &[u8], dst: &mut [u8]) {
         (Predefined::NoOp, _) => {}
         (Predefined::Replace, _) => dst.copy_from_slice(src),
         (Predefined::Minloc | Predefined::Maxloc, Leaf::Pair { value, index }) => {
-            pairs::combine(op, (value, index), src, dst);
+            minloc_maxloc::combine(op, (value, index), src, dst);
         }
         (_, Leaf::Pair { .. }) => {}
         (_, Leaf::Basic(basic)) => basic_elements(op, basic, src, dst),

@@ -7,13 +7,13 @@
 //! goes through software floating point.
 
 mod kernels;
+mod minloc_maxloc;
 mod number;
-mod pairs;
 
 #[cfg(test)]
 mod tests;
 
-use crate::datatype::basic::Basic;
+use crate::datatype::basic_type::Basic;
 use crate::datatype::{Datatype, Leaf, LeafRun};
 use crate::error::{Class, Error, Result};
 use garonne_sync::user::UserMem;

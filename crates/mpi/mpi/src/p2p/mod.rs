@@ -5,14 +5,14 @@
 //! nonblocking call's [`Request`] holds its communicator. The memory behind a [`Data`] belongs to
 //! the operation until it completes.
 
-pub mod buffer;
-mod pair;
+pub mod bsend_buffer;
 mod probe;
+mod sendrecv;
 #[cfg(test)]
 mod tests;
 
-pub use pair::ReplaceArgs;
 pub use probe::Message;
+pub use sendrecv::ReplaceArgs;
 
 use crate::comm::Comm;
 use crate::datatype::amount;

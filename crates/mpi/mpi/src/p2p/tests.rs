@@ -1,6 +1,6 @@
 //! Sends, receives, probes, buffers and all forms of waiting, over jobs of several ranks.
 
-use super::buffer::Buffer;
+use super::bsend_buffer::Buffer;
 use super::*;
 use crate::error::Class;
 use crate::request::*;
@@ -353,7 +353,7 @@ fn buffered_sends_fill_their_buffer_and_detaching_waits_for_them() {
 
 struct Log(Arc<Mutex<Vec<&'static str>>>);
 
-impl general::Operations for Log {
+impl generalized::Operations for Log {
     fn query(&self) -> Result<Status, i32> {
         self.0.lock().unwrap().push("query");
         Ok(Status {
@@ -382,7 +382,7 @@ impl general::Operations for Log {
 fn a_generalized_request_completes_from_another_thread_and_calls_back_in_order() {
     job(1, |world| {
         let log = Arc::new(Mutex::new(Vec::new()));
-        let (general, request) = general::start(world.process(), Box::new(Log(log.clone())));
+        let (general, request) = generalized::start(world.process(), Box::new(Log(log.clone())));
         assert!(test(&request).is_none());
         assert_eq!(request.cancel().unwrap_err().code, Some(1234));
         std::thread::scope(|scope| {
@@ -391,7 +391,7 @@ fn a_generalized_request_completes_from_another_thread_and_calls_back_in_order()
         });
         assert_eq!(*log.lock().unwrap(), ["cancel", "query", "free"]);
         log.lock().unwrap().clear();
-        let (general, request) = general::start(world.process(), Box::new(Log(log.clone())));
+        let (general, request) = generalized::start(world.process(), Box::new(Log(log.clone())));
         request.free().unwrap();
         assert!(log.lock().unwrap().is_empty());
         general.complete().unwrap();

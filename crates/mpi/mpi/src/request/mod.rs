@@ -10,8 +10,8 @@
 //! constructors that do not block, generalised requests.
 
 #[cfg(test)]
-mod beside_tests;
-pub mod general;
+mod concurrent_wait_tests;
+pub mod generalized;
 mod wait;
 #[cfg(test)]
 mod wait_tests;

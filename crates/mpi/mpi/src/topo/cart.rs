@@ -1,7 +1,7 @@
 //! Cartesian grids: coordinates in row-major order, the last dimension fastest.
 
 use super::Topology;
-use crate::coll::tag::Kind;
+use crate::coll::call_tag::Kind;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use garonne_engine::api::Origin;

@@ -1,10 +1,10 @@
 //! Graph topologies: the whole graph at every process, or each process's neighbours only.
 
 use super::Topology;
-use crate::coll::enter::Entered;
-use crate::coll::tag::Kind;
+use crate::coll::call_tag::Kind;
+use crate::coll::constructor_entry::Entered;
 use crate::comm::Comm;
-use crate::comm::wire::word_at;
+use crate::comm::setup_messages::word_at;
 use crate::error::{Class, Error, Result};
 use garonne_engine::api::Origin;
 use std::sync::Arc;

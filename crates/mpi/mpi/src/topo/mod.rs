@@ -14,7 +14,7 @@ pub use cart::Cart;
 pub use dims::dims_create;
 pub use graph::{Adjacent, DistGraph, Edges, Graph};
 
-use crate::coll::tag::Kind;
+use crate::coll::call_tag::Kind;
 use crate::comm::{Comm, Parts};
 use crate::error::{Class, Result};
 use crate::group::Group;

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
-use garonne_mpi::coll::tag::{self, Call, Kind, Series};
+use garonne_mpi::coll::call_tag::{self, Call, Kind, Series};
 use garonne_node::layout::WaitInfo;
 use garonne_node::node_map::named;
 use garonne_node::rank::memory_of;
@@ -91,7 +91,7 @@ impl ActiveCollective {
         match self.what {
             CollectiveId::Call(call) => {
                 let ahead = counts[call.series.counted() as usize].wrapping_sub(call.number);
-                ahead % tag::NUMBERS < tag::NUMBERS / 2
+                ahead % call_tag::NUMBERS < call_tag::NUMBERS / 2
             }
             CollectiveId::Construction(before) => {
                 let counted = counts
@@ -400,10 +400,10 @@ mod tests {
 
     #[test]
     fn counters_are_compared_where_numbers_wrap() {
-        let last = ActiveCollective::of(COLLECTIVES, tag(tag::NUMBERS as i32 - 1, 1)).unwrap();
-        assert!(last.is_in(&[tag::NUMBERS, 0, 0, 0]));
-        assert!(last.is_in(&[tag::NUMBERS - 1, 0, 0, 0]));
-        assert!(!last.is_in(&[tag::NUMBERS - 2, 0, 0, 0]));
+        let last = ActiveCollective::of(COLLECTIVES, tag(call_tag::NUMBERS as i32 - 1, 1)).unwrap();
+        assert!(last.is_in(&[call_tag::NUMBERS, 0, 0, 0]));
+        assert!(last.is_in(&[call_tag::NUMBERS - 1, 0, 0, 0]));
+        assert!(!last.is_in(&[call_tag::NUMBERS - 2, 0, 0, 0]));
         let started = ActiveCollective::of(CONTEXTS + OF_CONSTRUCTORS, 4).unwrap();
         assert!(started.is_in(&[0, 0, 0, 5]) && !started.is_in(&[9, 9, 9, 4]));
     }

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use garonne_engine::observe::events::{Action, Pending};
-use garonne_mpi::coll::tag::Kind;
+use garonne_mpi::coll::call_tag::Kind;
 use garonne_node::call_names;
 use garonne_node::layout::{RankState, last_calls};
 use garonne_node::query_client::QueryClient;

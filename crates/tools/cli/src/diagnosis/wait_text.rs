@@ -1,7 +1,7 @@
 //! A rank's waits in words: which call, for whom, on which communicator.
 
 use garonne_engine::observe::events::{Action, Pending};
-use garonne_mpi::coll::tag::Kind;
+use garonne_mpi::coll::call_tag::Kind;
 use garonne_node::call_names;
 use garonne_node::layout::WaitInfo;
 

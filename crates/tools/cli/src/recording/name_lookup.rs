@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use garonne_mpi::coll::tag::Call;
+use garonne_mpi::coll::call_tag::Call;
 use garonne_sites::SymbolResolver;
 use garonne_trace::event::NameSource;
 

@@ -7,7 +7,7 @@
 use super::{gather, minus, plus};
 use crate::coll::blocks::Blocks;
 use crate::coll::plan::{Plan, Side};
-use crate::coll::typed::slice;
+use crate::coll::typed_buffer::slice;
 use crate::error::Result;
 use garonne_sync::user::Data;
 

@@ -2,7 +2,7 @@
 
 use super::{Reduction, len, minus, part, parts, plus, power_below, reduce_scatter, run};
 use crate::coll::plan::Plan;
-use crate::coll::typed::Typed;
+use crate::coll::typed_buffer::Typed;
 use crate::error::Result;
 
 /// Puts the contribution where the result will be.

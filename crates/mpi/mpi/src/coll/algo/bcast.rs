@@ -5,7 +5,7 @@
 
 use super::{Binomial, minus, plus};
 use crate::coll::plan::Plan;
-use crate::coll::typed::slice;
+use crate::coll::typed_buffer::slice;
 use crate::error::Result;
 use garonne_sync::user::Data;
 

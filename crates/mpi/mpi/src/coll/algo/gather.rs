@@ -3,7 +3,7 @@
 use super::{Binomial, minus, plus};
 use crate::coll::blocks::Blocks;
 use crate::coll::plan::{Plan, Side, Site};
-use crate::coll::typed::slice;
+use crate::coll::typed_buffer::slice;
 use crate::error::Result;
 use garonne_sync::user::Data;
 

@@ -10,12 +10,12 @@ pub(super) mod alltoall;
 pub(super) mod barrier;
 pub(super) mod bcast;
 pub(super) mod gather;
-pub(super) mod inter;
+pub(super) mod intercomm;
 pub(super) mod reduce;
 pub(super) mod reduce_scatter;
 pub(super) mod scan;
 
-use super::typed::{Fold, Shape, Typed};
+use super::typed_buffer::{Fold, Shape, Typed};
 use garonne_sync::user::{Data, UserMem};
 use std::ops::Range;
 

@@ -2,7 +2,7 @@
 
 use super::{Reduction, len, minus, plus, run};
 use crate::coll::plan::{Plan, Token};
-use crate::coll::typed::Typed;
+use crate::coll::typed_buffer::Typed;
 use crate::error::Result;
 use garonne_sync::user::UserMem;
 use std::ops::Range;

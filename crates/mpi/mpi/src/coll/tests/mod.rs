@@ -2,19 +2,19 @@
 //! place or not, operations that commute or not, shapes with and without gaps, each under several
 //! orders of events.
 
-mod across;
-mod acts;
-mod board;
-mod by_node;
-mod gathers;
-mod inter;
-mod lanes;
+mod autotune;
+mod gather_scatter;
+mod hierarchical;
+mod intercomm;
+mod intercomm_calls;
+mod nonblocking_acts;
 mod persistent;
+mod random_calls;
 mod reductions;
 mod refusals;
-mod rounds;
+mod shm_blocking;
+mod shm_large;
+mod shm_nonblocking;
 mod support;
-pub(super) mod threads;
+pub(super) mod thread_world;
 mod user_operations;
-mod ways;
-mod world;

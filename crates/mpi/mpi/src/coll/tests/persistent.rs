@@ -2,11 +2,11 @@
 //! an order of its own, many times, in rounds or by messages. Ranks are threads over the
 //! shared-memory rail; tests/c/persistent.c has more of it, from C.
 
-use super::rounds::seeds;
-use super::threads::{Words, word, world, world_that_ends};
+use super::shm_nonblocking::seeds;
+use super::thread_world::{Words, word, world, world_that_ends};
 use super::user_operations::{compose, op};
-use crate::coll::sim::Random;
-use crate::coll::tag::NUMBERS;
+use crate::coll::call_tag::NUMBERS;
+use crate::coll::schedule_sim::Random;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::error::Class;
@@ -275,7 +275,7 @@ fn each_rank_starts_what_it_has_in_an_order_of_its_own() {
 fn what_finds_no_room_goes_by_messages() {
     for room in [0, 64 << 10, 200 << 10] {
         world(3, |comm| {
-            let commons = node::commons(comm).unwrap().len();
+            let commons = comm_segment::commons(comm).unwrap().len();
             comm.process().config.boards.leave_room(room, commons);
             play(comm, room as u64 + 5, 24, 4);
         });
@@ -509,7 +509,7 @@ fn what_is_heard_late_does_not_keep_its_communicator() {
         for at in 1..=30 {
             let dup = comm.dup(None, Origin::default()).unwrap();
             dup.collective(&Barrier, Origin::default()).unwrap();
-            let len = node::known(&dup).map(|place| place.rounds.wide_len());
+            let len = comm_segment::known(&dup).map(|place| place.rounds.wide_len());
             assert_eq!(*wide.get_or_insert(len), len, "communicator {at}");
             while comm.rank() == 0 && begun.load(Ordering::Acquire) < at {
                 std::thread::yield_now();

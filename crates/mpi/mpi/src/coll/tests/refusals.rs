@@ -1,7 +1,7 @@
 //! What collectives refuse, and what they say then.
 
+use super::random_calls::with_world;
 use super::support::{Buffer, Test};
-use super::world::with_world;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::op::{Op, Predefined};

@@ -1,8 +1,8 @@
 //! Datatypes, operations and buffers for the tests, and the running of one collective on all ranks.
 
 use crate::coll::plan::{Recorder, Schedule};
-use crate::coll::sim::{World, packed};
-use crate::coll::typed::{Fold, Shape, Typed};
+use crate::coll::schedule_sim::{World, packed};
+use crate::coll::typed_buffer::{Fold, Shape, Typed};
 use crate::error::Result;
 use garonne_sync::user::{Data, Layout, Packed, Scratch, UserMem};
 use std::sync::Arc;

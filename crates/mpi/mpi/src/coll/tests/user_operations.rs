@@ -1,6 +1,6 @@
 //! Operations of the program's own over boards.
 
-use super::threads::{Words, world, world_of};
+use super::thread_world::{Words, world, world_of};
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::op::{Commutes, Op, UserOp};

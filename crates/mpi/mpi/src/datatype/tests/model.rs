@@ -1,6 +1,6 @@
 //! The naive model and a generator of nested datatypes with their models.
 
-use super::super::basic::Basic;
+use super::super::basic_type::Basic;
 use super::super::*;
 use proptest::prelude::*;
 

@@ -1,0 +1,482 @@
+//! Which way the data of long collectives goes on a board: chosen by what earlier calls took, alike
+//! on all members.
+//!
+//! Owned by a communicator's place at its board; used by [`super::shm_large`]. Cores that share a cache
+//! hand lines over through it, others get them sooner from memory, and on some machines the kernel
+//! copies from process to process quicker than two cores do; virtual cores move while a job runs.
+//! So all ways stay known, for each pattern and each doubling of length: short calls try every way
+//! at first and again now and then, long ones begin with what shorter ones say and try another way
+//! when the calls before have earned what it is expected to lose. A timed call begins and ends with
+//! a meeting: its time is that from when the first went on to when the last was done, since all had
+//! come, and no member's lateness counts. In the last meeting all show when they began and were
+//! done, so that every member learns the same numbers in the same order and decides the same
+//! without being told. Untimed calls, the most, read no clock. Bounded by patterns, classes and
+//! ways.
+
+use super::shm_sync::{Span, Table};
+use crate::error::{Class, Result};
+use crate::limits::coll as limit;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A way of the data of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Through lanes.
+    Lanes(Strokes),
+    /// Read from where it lies.
+    Direct,
+    /// By messages, whose way the rail chooses.
+    Messages,
+}
+
+/// How a copy into a lane or out of it is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stroke {
+    /// By the routine of all copies, through the caches.
+    #[default]
+    Cached,
+    /// By stores that bypass the caches.
+    Streamed,
+    /// By the C library's, which on some processors need not fetch what it overwrites, and on
+    /// others is far behind between cores.
+    Library,
+}
+
+/// The copies of a way through lanes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Strokes {
+    /// Those that fill lanes.
+    pub put: Stroke,
+    /// Those that write to where the data stays.
+    pub take: Stroke,
+}
+
+const fn lanes(put: Stroke, take: Stroke) -> Way {
+    Way::Lanes(Strokes { put, take })
+}
+
+/// All ways, in the order in which they are tried. The first one is nowhere bad, so it serves a
+/// call that stays alone.
+const WAYS: [Way; 7] = [
+    lanes(Stroke::Streamed, Stroke::Cached),
+    lanes(Stroke::Cached, Stroke::Cached),
+    Way::Direct,
+    Way::Messages,
+    lanes(Stroke::Cached, Stroke::Streamed),
+    lanes(Stroke::Streamed, Stroke::Streamed),
+    lanes(Stroke::Library, Stroke::Library),
+];
+
+/// The place of [`Way::Direct`] among them: with it a long call begins of which nothing is known,
+/// since it touches no lane for the first time.
+const DIRECT: usize = 2;
+
+/// The way that comes nearest to one of which nothing is known, and what it takes beside that, in
+/// quarters: past the caches nothing is fetched that is overwritten, which a fair guess does not
+/// hold against a way that is only open where caches keep nothing.
+fn kin(way: usize) -> Option<(usize, u32)> {
+    match WAYS[way] {
+        Way::Lanes(Strokes {
+            put: Stroke::Cached,
+            take: Stroke::Streamed,
+        }) => Some((1, 3)),
+        Way::Lanes(Strokes {
+            put: Stroke::Streamed,
+            take: Stroke::Streamed,
+        }) => Some((0, 3)),
+        Way::Lanes(Strokes {
+            put: Stroke::Library,
+            ..
+        }) => Some((1, 4)),
+        _ => None,
+    }
+}
+
+/// What moves where: calls of one pattern take about as long for the same length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pattern {
+    /// One to all.
+    Bcast,
+    /// All to all, the same block.
+    Allgather,
+    /// All to one.
+    Gather,
+    /// A block to each from one.
+    Scatter,
+    /// All to all, a block to each.
+    Alltoall,
+    /// Combined to all.
+    Allreduce,
+    /// Combined to one.
+    Reduce,
+    /// Combined, a slice to each.
+    ReduceScatter,
+    /// What lower ranks have, combined.
+    Scan,
+}
+
+const PATTERNS: usize = Pattern::Scan as usize + 1;
+
+/// Calls that are chosen for together: a pattern, and a length that all members know alike.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sort {
+    pub pattern: Pattern,
+    /// Bytes: of a block, of the whole in calls without blocks.
+    pub len: u64,
+}
+
+/// Nanoseconds of so many bytes at a pace.
+fn price(ps: u32, len: u64) -> i64 {
+    (u128::from(ps) * u128::from(len) / 1000).min(1 << 50) as i64
+}
+
+impl Sort {
+    fn class(self) -> usize {
+        (self
+            .len
+            .max(1)
+            .ilog2()
+            .saturating_sub(limit::WAYS_FROM_LOG2) as usize)
+            .min(limit::WAYS_CLASSES - 1)
+    }
+
+    /// A program may make only a handful of such calls.
+    fn is_long(self) -> bool {
+        self.len >= limit::WAYS_TIMED_ALL
+    }
+
+    /// Measurements that make a way known.
+    fn sure(self) -> u8 {
+        if self.is_long() { 1 } else { limit::WAYS_SURE }
+    }
+}
+
+/// The ways that a call could go: the same on all members.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Open {
+    pub direct: bool,
+    pub messages: bool,
+    /// What all move together is so much that no cache keeps it.
+    pub streamed: bool,
+    /// The C library copies in another way than all else here does.
+    pub library: bool,
+}
+
+impl Open {
+    fn has(self, way: Way) -> bool {
+        match way {
+            Way::Direct => self.direct,
+            Way::Messages => self.messages,
+            Way::Lanes(Strokes {
+                put: Stroke::Library,
+                ..
+            }) => self.library,
+            Way::Lanes(strokes) => self.streamed || strokes.take != Stroke::Streamed,
+        }
+    }
+}
+
+/// What is known of one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pace {
+    /// Picoseconds per byte; 0: nothing known.
+    ps: u32,
+    /// Measurements behind it, as far as they are counted.
+    seen: u8,
+    /// Measurements in a row that were far above, and the least of them.
+    above: u8,
+    above_least: u32,
+}
+
+impl Pace {
+    fn learn(&mut self, now: u32) {
+        let old = self.ps;
+        self.seen = self.seen.saturating_add(1);
+        if self.seen <= limit::WAYS_SURE {
+            self.ps = if old == 0 { now } else { now.min(old) };
+            return;
+        }
+        if now <= old.saturating_add(old / 2) {
+            self.above = 0;
+            // Quick ones count more: what slows a call down is a preemption as a rule, which says
+            // nothing of the way.
+            self.ps = match now <= old {
+                true => (old - (old - now) / 2).max(1),
+                false => old + (now - old).div_ceil(8),
+            };
+            return;
+        }
+        self.above_least = if self.above == 0 {
+            now
+        } else {
+            now.min(self.above_least)
+        };
+        self.above += 1;
+        self.ps = old.saturating_add(old.div_ceil(16));
+        if self.above == limit::WAYS_TURNED {
+            // No preemption, but other cores than before.
+            self.above = 0;
+            self.ps = self.above_least;
+        }
+    }
+}
+
+/// What is known of calls of one sort.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Known {
+    paces: [Pace; WAYS.len()],
+    turns: u32,
+    /// Nanoseconds that tries may lose: a share of what calls took.
+    earned: i64,
+    /// The way of the last call.
+    last: Option<usize>,
+    /// Tries of ways that are known but not usual.
+    retries: u32,
+    /// The next call goes this way: it was begun to be tried, or was quicker than the usual one.
+    again: Option<usize>,
+}
+
+/// What a communicator knows. All members' are equal: nothing enters but what all were shown in the
+/// same meeting.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ways {
+    sorts: [Option<Box<[Known; limit::WAYS_CLASSES]>>; PATTERNS],
+}
+
+impl Ways {
+    fn known(&self, sort: Sort) -> Option<&[Known; limit::WAYS_CLASSES]> {
+        self.sorts[sort.pattern as usize].as_deref()
+    }
+
+    fn known_mut(&mut self, sort: Sort) -> &mut Known {
+        let classes = self.sorts[sort.pattern as usize].get_or_insert_default();
+        &mut classes[sort.class()]
+    }
+
+    /// The pace of a way for this length, or what the nearest shorter one that has one lets expect;
+    /// 0: none.
+    fn learned(&self, sort: Sort, way: usize) -> u32 {
+        let classes = self
+            .known(sort)
+            .map_or(&[][..], |classes| &classes[..=sort.class()]);
+        let Some((here, shorter)) = classes.split_last() else {
+            return 0;
+        };
+        if here.paces[way].ps > 0 {
+            return here.paces[way].ps;
+        }
+        let Some(near) = shorter.iter().rev().find(|known| known.paces[way].ps > 0) else {
+            return 0;
+        };
+        // Longer calls find other caches, and the first ones cold ones: how ways compare carries
+        // over, not how long they take.
+        let both =
+            (0..WAYS.len()).filter(|other| here.paces[*other].ps > 0 && near.paces[*other].ps > 0);
+        let (now, then) = both
+            .map(|other| (here.paces[other].ps, near.paces[other].ps))
+            .min()
+            .unwrap_or((1, 1));
+        let ps = u64::from(near.paces[way].ps) * u64::from(now) / u64::from(then);
+        ps.clamp(1, u64::from(u32::MAX)) as u32
+    }
+
+    /// The same, or what the way next to it lets expect.
+    fn guess(&self, sort: Sort, way: usize) -> u32 {
+        match (self.learned(sort, way), kin(way)) {
+            (0, Some((near, quarters))) => {
+                (u64::from(self.learned(sort, near)) * u64::from(quarters) / 4) as u32
+            }
+            (ps, _) => ps,
+        }
+    }
+
+    /// The quickest way that is open and that anything is known of.
+    fn usual(&self, sort: Sort, open: Open) -> usize {
+        let ways = (0..WAYS.len()).filter(|way| open.has(WAYS[*way]));
+        let known = ways
+            .map(|way| (self.guess(sort, way), way))
+            .filter(|(ps, _)| *ps > 0);
+        let first = if sort.is_long() && open.direct {
+            DIRECT
+        } else {
+            0
+        };
+        known.min().map_or(first, |(_, way)| way)
+    }
+
+    /// What a try of a way is expected to lose; of one that nothing is known of, as much as the
+    /// usual one takes, of which something has to be known.
+    fn loss(&self, sort: Sort, way: usize, usual: usize) -> i64 {
+        let (usually, guess) = (self.guess(sort, usual), self.guess(sort, way));
+        let more = match (usually, guess) {
+            _ if way == usual => 0,
+            (0, _) => return i64::MAX,
+            (_, 0) => usually,
+            _ => guess.saturating_sub(usually),
+        };
+        price(more, sort.len)
+    }
+
+    /// How the next call of this sort goes, and whether it is timed. Changes nothing.
+    fn decide(&self, sort: Sort, open: Open) -> (usize, bool) {
+        let known = self
+            .known(sort)
+            .map(|classes| classes[sort.class()])
+            .unwrap_or_default();
+        let seen = |way: usize| known.paces[way].seen;
+        let ways = || (0..WAYS.len()).filter(|way| open.has(WAYS[*way]));
+        let unsure = || ways().filter(|way| seen(*way) < sort.sure());
+        if let Some(way) = known.again.filter(|way| open.has(WAYS[*way])) {
+            return (way, true);
+        }
+        // What nothing at all is known of is tried at once, the rest in its turn. A long call is
+        // too dear for that.
+        let at_once =
+            |way: &usize| seen(*way) > 0 || !sort.is_long() && self.guess(sort, *way) == 0;
+        if let Some(way) = unsure().find(at_once) {
+            return (way, true);
+        }
+        let usual = self.usual(sort, open);
+        let affordable = |way: &usize| self.loss(sort, *way, usual) <= known.earned;
+        // Of long calls there may be few: what is next to the usual way by what is known need not
+        // wait.
+        let due =
+            sort.is_long() || known.turns % limit::WAYS_LEARN_EVERY == limit::WAYS_LEARN_EVERY - 1;
+        if due
+            && let Some(way) = unsure()
+                .min_by_key(|way| self.loss(sort, *way, usual))
+                .filter(affordable)
+        {
+            return (way, true);
+        }
+        if is_retry(known.turns) {
+            let others = ways().filter(|way| *way != usual);
+            let count = others.clone().count().max(1);
+            if let Some(way) = others
+                .clone()
+                .nth(known.retries as usize % count)
+                .filter(affordable)
+            {
+                return (way, true);
+            }
+        }
+        let timed = sort.len >= limit::WAYS_TIMED_ALL
+            || known.turns.is_multiple_of(limit::WAYS_TIMED_EVERY);
+        (usual, timed && ways().count() > 1)
+    }
+
+    /// A call of this sort is over. If it was timed and all could say how long they took, the
+    /// slowest took so long.
+    fn over(&mut self, (sort, open): (Sort, Open), way: usize, took: Option<Duration>) {
+        let usual = self.usual(sort, open);
+        let (guess, learned) = (self.guess(sort, usual), self.learned(sort, way) > 0);
+        let known = self.known_mut(sort);
+        known.retries = known.retries.wrapping_add(u32::from(is_retry(known.turns)));
+        known.turns = known.turns.wrapping_add(1);
+        let follows = known.last.replace(way) == Some(way);
+        let was_again = known.again.take().is_some();
+        let usually = price(guess, sort.len);
+        let most = usually.saturating_mul(limit::WAYS_EARNED_MAX);
+        known.earned = (known.earned + usually / limit::WAYS_EARNED_SHARE).min(most);
+        let Some(took) = took else { return };
+        let now = (took.as_nanos() * 1000 / u128::from(sort.len.max(1)))
+            .clamp(1, u128::from(u32::MAX)) as u32;
+        if way != usual {
+            known.earned = (known.earned - price(now.saturating_sub(guess), sort.len)).max(0);
+        }
+        // A long call that is so much slower is not made again only because it found pages and
+        // caches as another way had left them, unless its lanes may have been touched for the first
+        // time.
+        let hopeless =
+            sort.is_long() && way != usual && learned && now > guess.saturating_add(guess / 2);
+        if !follows && !hopeless {
+            known.again = (way != usual && !was_again).then_some(way);
+            return;
+        }
+        known.paces[way].learn(now);
+        let best = known.paces[usual].ps;
+        known.again = (way != usual && now < best && known.paces[way].ps >= best).then_some(way);
+    }
+}
+
+/// Whether a way that is not usual is tried in this turn: more often at first, when one bad call
+/// may have decided.
+fn is_retry(turn: u32) -> bool {
+    let turn = turn.wrapping_add(1);
+    turn.is_multiple_of(limit::WAYS_RETRY_EVERY)
+        || (limit::WAYS_RETRY_FIRST..limit::WAYS_RETRY_EVERY).contains(&turn)
+            && turn.is_power_of_two()
+}
+
+/// One call's way, from the decision to what was learned of it.
+#[derive(Debug)]
+pub(super) struct Course {
+    of: (Sort, Open),
+    way: usize,
+    timed: bool,
+    begin: Option<u64>,
+}
+
+impl Course {
+    /// Decides for a call; every member comes to the same.
+    pub fn decide(table: &Table<'_>, sort: Sort, open: Open) -> Self {
+        let (way, timed) = lock(&table.place.ways).decide(sort, open);
+        // Members that were not of one mind would wait for each other: then they differ in the
+        // words that they meet with.
+        table.add_to_word(way as u32 * 2 + u32::from(timed) + 1);
+        Self {
+            of: (sort, open),
+            way,
+            timed,
+            begin: None,
+        }
+    }
+
+    pub fn way(&self) -> Way {
+        WAYS[self.way]
+    }
+
+    pub fn is_timed(&self) -> bool {
+        self.timed
+    }
+
+    /// To be called before the call's data moves: in a timed one all meet.
+    ///
+    /// # Errors
+    /// As [`Table::pass`].
+    pub fn begin(&mut self, table: &Table<'_>) -> Result<()> {
+        if self.timed {
+            table.agree()?;
+            self.begin = Some(Span::now());
+        }
+        Ok(())
+    }
+
+    /// The call came to this outcome, which is given back. Also one who failed meets the others.
+    ///
+    /// # Errors
+    /// The outcome's; as [`Table::pass`].
+    pub fn end<T>(self, table: &Table<'_>, outcome: Result<T>) -> Result<T> {
+        // Then its first meeting failed, for all.
+        if matches!(&outcome, Err(error) if error.class == Class::NotSame) {
+            return outcome;
+        }
+        let took = match self.begin {
+            Some(begin) => table.span(outcome.is_ok().then(|| Span {
+                begin,
+                end: Span::now(),
+            }))?,
+            None => None,
+        };
+        lock(&table.place.ways).over(self.of, self.way, took);
+        outcome
+    }
+}
+
+fn lock(ways: &Mutex<Ways>) -> MutexGuard<'_, Ways> {
+    ways.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

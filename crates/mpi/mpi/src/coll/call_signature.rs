@@ -1,0 +1,267 @@
+//! What a rank says of a collective before it takes part: which call, from which root, how much,
+//! combined how.
+//!
+//! Every meeting of [`super::comm_segment`] compares statements through a word mixed from them, and if they
+//! differ the members show them to each other, so that each names its own call and one that
+//! disagrees. What two ranks may rightly see differently (the blocks of `MPI_Alltoallv`, a derived
+//! type here and its parts there) is not part of it.
+
+use super::call_tag::Kind;
+use crate::datatype::basic_type::Basic;
+use crate::datatype::{Datatype, Leaf};
+use crate::op::{Op, Predefined};
+use std::fmt;
+
+/// What must be the same on all ranks of a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statement {
+    kind: Kind,
+    /// The root of a rooted call; unused otherwise.
+    root: u32,
+    /// Packed bytes: of the whole, or of a block in calls with one per rank; 0 where ranks may
+    /// differ.
+    bytes: u64,
+    /// How elements are combined.
+    combine: Combine,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Combine {
+    /// Code of the operation; 0: none, or the program's own.
+    op: u16,
+    class: Numbers,
+    /// Bytes of an element.
+    element: u32,
+}
+
+/// What is combined. Names of one C type (`MPI_LONG`, `MPI_INT64_T`) are one class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+enum Numbers {
+    /// Nothing is combined.
+    #[default]
+    Nothing = 0,
+    Signed,
+    Unsigned,
+    Real,
+    Complex,
+    Truth,
+    Bytes,
+    Pairs,
+    /// What the program's own operation knows.
+    Own,
+}
+
+const NUMBERS: [(Numbers, &str); 9] = [
+    (Numbers::Nothing, "nothing"),
+    (Numbers::Signed, "signed integers"),
+    (Numbers::Unsigned, "unsigned integers"),
+    (Numbers::Real, "floating-point numbers"),
+    (Numbers::Complex, "complex numbers"),
+    (Numbers::Truth, "truth values"),
+    (Numbers::Bytes, "bytes"),
+    (Numbers::Pairs, "pairs"),
+    (Numbers::Own, "elements"),
+];
+
+impl Numbers {
+    fn of(datatype: &Datatype) -> Self {
+        match datatype.leaf() {
+            None => Numbers::Own,
+            Some(Leaf::Pair { .. }) => Numbers::Pairs,
+            Some(Leaf::Basic(Basic::Byte)) => Numbers::Bytes,
+            Some(Leaf::Basic(basic)) if basic.is_logical() => Numbers::Truth,
+            Some(Leaf::Basic(basic)) if basic.is_real() => Numbers::Real,
+            Some(Leaf::Basic(basic)) if basic.real_part().is_some() => Numbers::Complex,
+            Some(Leaf::Basic(basic))
+                if Basic::signed(basic.size()) == Some(basic) || basic == Basic::Long =>
+            {
+                Numbers::Signed
+            }
+            Some(Leaf::Basic(_)) => Numbers::Unsigned,
+        }
+    }
+}
+
+/// Bytes of a statement as ranks show it to each other.
+pub(crate) const STATEMENT_BYTES: usize = 20;
+
+impl Statement {
+    pub fn of(kind: Kind) -> Self {
+        Self {
+            kind,
+            root: 0,
+            bytes: 0,
+            combine: Combine::default(),
+        }
+    }
+
+    pub fn root(self, root: i32) -> Self {
+        Self {
+            root: root.max(0) as u32,
+            ..self
+        }
+    }
+
+    pub fn bytes(self, bytes: u64) -> Self {
+        Self { bytes, ..self }
+    }
+
+    pub fn combining(self, op: &Op, datatype: &Datatype) -> Self {
+        let (op, class) = match op {
+            Op::Predefined(op) => (*op as u16, Numbers::of(datatype)),
+            Op::User { .. } => (0, Numbers::Own),
+        };
+        let element = u32::try_from(datatype.size()).unwrap_or(u32::MAX);
+        Self {
+            combine: Combine { op, class, element },
+            ..self
+        }
+    }
+
+    /// As three words, kind first.
+    fn packed(&self) -> [u64; 3] {
+        let Combine { op, class, element } = self.combine;
+        let first = self.kind as u64
+            | (class as u64) << 8
+            | u64::from(op) << 16
+            | u64::from(self.root) << 32;
+        [first, self.bytes, element.into()]
+    }
+
+    /// A word that is the same for equal statements, and for different ones only by chance.
+    #[inline]
+    pub fn word(&self) -> u32 {
+        // Multiplication, and folding of the high half: every bit reaches all others.
+        let mix = |state: u64, word: u64| {
+            let product = u128::from(state ^ word) * 0x9e37_79b9_7f4a_7c15;
+            (product >> 64) as u64 ^ product as u64
+        };
+        let all = self.packed().into_iter().fold(0x2545_f491_4f6c_dd1d, mix);
+        (all ^ all >> 32) as u32
+    }
+
+    pub fn to_bytes(self) -> [u8; STATEMENT_BYTES] {
+        let [first, second, element] = self.packed();
+        let mut bytes = [0; STATEMENT_BYTES];
+        bytes[..8].copy_from_slice(&first.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&second.to_ne_bytes());
+        bytes[16..].copy_from_slice(&(element as u32).to_ne_bytes());
+        bytes
+    }
+
+    /// What another process showed; `None` for what no rank of this version shows.
+    pub fn from_bytes(bytes: &[u8; STATEMENT_BYTES]) -> Option<Self> {
+        let word = |index: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[8 * index..8 * index + 8]);
+            u64::from_ne_bytes(word)
+        };
+        let first = word(0);
+        let combine = Combine {
+            op: (first >> 16) as u16,
+            class: NUMBERS.get(usize::from((first >> 8) as u8))?.0,
+            element: u32::from_ne_bytes(*bytes.last_chunk()?),
+        };
+        Some(Self {
+            kind: Kind::from_code(first as u8)?,
+            root: (first >> 32) as u32,
+            bytes: word(1),
+            combine,
+        })
+    }
+}
+
+impl fmt::Display for Statement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use Kind::*;
+        write!(f, "{}(", self.kind)?;
+        let mut before = "";
+        let bytes = match self.kind {
+            kind if kind.is_constructor() => None,
+            Barrier | Internal | Gatherv | Scatterv | Alltoallv | Alltoallw => None,
+            Gather | Scatter | Allgather | Alltoall | ReduceScatterBlock => Some("B for each rank"),
+            Allgatherv | ReduceScatter => Some("B for all ranks together"),
+            _ => Some("B"),
+        };
+        if let Some(unit) = bytes {
+            write!(f, "{} {unit}", self.bytes)?;
+            before = ", ";
+        }
+        let Combine { op, class, element } = self.combine;
+        if class != Numbers::Nothing {
+            let name =
+                Predefined::from_code(op).map_or("an operation of the program", Predefined::name);
+            write!(
+                f,
+                "{before}{name} on {} of {element} B",
+                NUMBERS[class as usize].1
+            )?;
+            before = ", ";
+        }
+        if matches!(
+            self.kind,
+            Bcast | Gather | Gatherv | Scatter | Scatterv | Reduce
+        ) {
+            write!(f, "{before}root {}", self.root)?;
+        }
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datatype::codes;
+
+    fn some() -> Vec<Statement> {
+        let sum = Op::Predefined(Predefined::Sum);
+        let word = |code| Datatype::predefined(code).unwrap();
+        let mut all = Vec::new();
+        for kind in Kind::ALL {
+            for bytes in [0, 4, 8, 1 << 20] {
+                for root in [0, 1, 63] {
+                    let plain = Statement::of(kind).bytes(bytes).root(root);
+                    all.extend([
+                        plain,
+                        plain.combining(&sum, &word(codes::INT32_T)),
+                        plain.combining(&sum, &word(codes::FLOAT)),
+                        plain.combining(&sum, &word(codes::INT64_T)),
+                        plain.combining(&Op::Predefined(Predefined::Max), &word(codes::INT32_T)),
+                    ]);
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn different_statements_have_different_words_and_come_back_from_their_bytes() {
+        let all = some();
+        let words: std::collections::HashSet<u32> = all.iter().map(Statement::word).collect();
+        assert_eq!(words.len(), all.len());
+        for statement in all {
+            assert_eq!(
+                Statement::from_bytes(&statement.to_bytes()),
+                Some(statement)
+            );
+        }
+        assert_eq!(Statement::from_bytes(&[0xff; STATEMENT_BYTES]), None);
+    }
+
+    #[test]
+    fn a_statement_reads_as_the_call_would() {
+        let int = Datatype::predefined(codes::INT32_T).unwrap();
+        let sum = Op::Predefined(Predefined::Sum);
+        let bcast = Statement::of(Kind::Bcast).bytes(8).root(2);
+        assert_eq!(bcast.to_string(), "MPI_Bcast(8 B, root 2)");
+        assert_eq!(Statement::of(Kind::Barrier).to_string(), "MPI_Barrier()");
+        assert_eq!(
+            Statement::of(Kind::Reduce)
+                .bytes(8)
+                .combining(&sum, &int)
+                .to_string(),
+            "MPI_Reduce(8 B, MPI_SUM on signed integers of 4 B, root 0)"
+        );
+    }
+}

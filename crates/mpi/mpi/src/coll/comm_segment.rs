@@ -1,0 +1,445 @@
+//! Blocking collectives through a board in shared memory, for communicators whose processes share a
+//! node.
+//!
+//! Owns each communicator's use of its board ([`Meeting`]); what happens there is in
+//! [`super::shm_sync`], and who lends it in [`super::segment_allocator`]. A communicator gets its board in its
+//! first collective, whatever each rank calls there; rank 0 lends it, by messages
+//! ([`super::segment_setup`]). Every blocking collective begins with a meeting, also one whose data goes
+//! by messages, so that ranks which disagree hear of it instead of waiting for each other. Bounded
+//! by the commons (`Messaging::commons`): without room there, messages serve.
+
+use super::algo;
+use super::autotune::Ways;
+use super::call_tag::Call;
+use super::execute::Wire;
+use super::segment_allocator::{self, Boards, Lent};
+use super::segment_setup::Founding;
+use super::shm_nonblocking::Visits;
+use crate::comm::Comm;
+use crate::error::Result;
+use crate::limits::coll as limit;
+use garonne_engine::api::Origin;
+use garonne_engine::observe::events::Awaited;
+use garonne_progress::messaging::WaitTarget;
+use garonne_sync::copy::{self, Routine};
+use garonne_sync::doorbell::Doorbell;
+use garonne_sync::nbc_slots::NbcSlots;
+use garonne_sync::progress_owner::{self, WakeupScope};
+use garonne_sync::shm::Segment;
+use garonne_sync::shm_barrier::{CELL_BYTES, CollSegment};
+use garonne_sync::user::{Scratch, UserMem};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+#[cfg(test)]
+impl Meeting {
+    /// Whether it is known if they do.
+    pub fn is_decided(&self) -> bool {
+        self.place.get().is_some()
+    }
+
+    /// Whether small collectives go over a board.
+    pub fn has_board(&self) -> bool {
+        matches!(self.place.get(), Some(Some(_)))
+    }
+
+    /// Whether all members can read what any of them lends.
+    pub fn reads(&self) -> bool {
+        let place = self.place.get().and_then(Option::as_ref);
+        place.is_some_and(|place| place.reads.get() == Some(&true))
+    }
+
+    /// What is known of the ways of long collectives.
+    pub fn learned(&self) -> String {
+        let place = self.place.get().and_then(Option::as_ref);
+        place.map_or(String::new(), |place| {
+            format!("{:?}", place.ways.lock().unwrap())
+        })
+    }
+
+    /// As if nothing were known of them.
+    pub fn forget(&self) {
+        if let Some(place) = self.place.get().and_then(Option::as_ref) {
+            *place.ways.lock().unwrap() = Ways::default();
+        }
+    }
+
+    /// Bytes of the board's lanes; 0: none.
+    pub fn lane_len(&self) -> usize {
+        let place = self.place.get().and_then(Option::as_ref);
+        place.map_or(0, |place| place.board.lane_len())
+    }
+}
+
+/// A communicator's way to its board.
+#[derive(Debug, Default)]
+pub(crate) struct Meeting {
+    place: OnceLock<Option<Place>>,
+    /// What finds it.
+    founding: OnceLock<Arc<Founding>>,
+    /// This process's nonblocking collectives there, also those from before it was found.
+    pub(super) visits: Visits,
+}
+
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(super) board: Arc<CollSegment>,
+    pub(super) me: u32,
+    /// Number of the last meeting.
+    pub(super) epoch: AtomicU32,
+    /// All members are known to have come to this meeting.
+    pub(super) together: AtomicU32,
+    /// The last meeting that ranks disagreed in, as far as this one's program was told.
+    pub(super) told: AtomicU32,
+    /// Where nonblocking collectives meet.
+    pub(super) rounds: NbcSlots,
+    /// Doorbells of the other members.
+    pub(super) bells: Vec<Segment>,
+    /// The words by which their helpers are called.
+    hands: Vec<Option<Segment>>,
+    pub(super) style: Style,
+    /// Bytes that all move in a call from which on caches keep nothing; all members go by what the
+    /// lender found, as for the next.
+    pub(super) past_caches_from: u64,
+    /// The C library copies in another way than all else.
+    pub(super) library: bool,
+    /// Whether all members can read what any of them lends, once they have agreed on it.
+    pub(super) reads: OnceLock<bool>,
+    /// The system does not let all members read that any more, which all have learned in the same
+    /// call.
+    pub(super) refused: AtomicBool,
+    /// Which ways long collectives go.
+    pub(super) ways: Mutex<Ways>,
+    /// Looks before giving way to others.
+    pub(super) spins: u32,
+    /// For combining: shared memory is only copied.
+    pub(super) private: Scratch,
+    /// For combining what is read from afar; made at first use.
+    wide: OnceLock<Option<Scratch>>,
+    /// At the lender.
+    lender: Option<Arc<Boards>>,
+}
+
+/// How members learn that all have come; the lender decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// The last to come opens for all: waiters look at one word, and only one rings sleepers.
+    Gate,
+    /// Everybody looks at everybody's flag: for few members with a core each.
+    Flags,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.board.leave(self.me);
+        if let Some(lender) = &self.lender {
+            lender.give_back(&self.board);
+        }
+    }
+}
+
+/// This process's place at the board of `comm`, once it has been found.
+pub(super) fn known(comm: &Comm) -> Option<&Place> {
+    comm.0.meeting.place.get().and_then(Option::as_ref)
+}
+
+/// What is known of the board of a communicator.
+#[derive(Clone, Copy)]
+pub(super) enum Found<'a> {
+    /// This process's place there.
+    Place(&'a Place),
+    /// There is none: messages serve.
+    Nothing,
+    /// Its members are finding out.
+    NotYet,
+}
+
+/// The same as far as it is known, without asking for anything.
+pub(super) fn found(comm: &Comm) -> Found<'_> {
+    match comm.0.meeting.place.get() {
+        Some(Some(place)) => Found::Place(place),
+        Some(None) => Found::Nothing,
+        None => Found::NotYet,
+    }
+}
+
+/// The same, and has its members find out if nobody asked before: all processes ask alike, in their
+/// first collective.
+#[inline]
+pub(super) fn look_for(comm: &Comm, origin: Origin) -> Found<'_> {
+    match found(comm) {
+        Found::NotYet => begin(comm, origin, false),
+        found => found,
+    }
+}
+
+/// `waited_for`: the caller waits for that at once, so that nobody else is to advance it.
+#[cold]
+fn begin(comm: &Comm, origin: Origin, waited_for: bool) -> Found<'_> {
+    let meeting = &comm.0.meeting;
+    // All of its processes know alike whether they share a node.
+    if comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
+        meeting.place.get_or_init(|| None);
+    } else if meeting.founding.get().is_none() {
+        let founding = Founding::begin(comm, origin);
+        if meeting.founding.set(founding.clone()).is_ok() {
+            let host = &comm.process().host;
+            match waited_for {
+                true => host.drive(founding),
+                false => host.attach(founding),
+            }
+        }
+    }
+    found(comm)
+}
+
+/// This process's place at the board of `comm`, for a blocking collective, which waits for it.
+///
+/// # Errors
+/// What kept the members from finding out, once.
+pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
+    let found = match found(comm) {
+        Found::NotYet => begin(comm, origin, true),
+        found => found,
+    };
+    match found {
+        Found::Place(place) => Ok(Some(place)),
+        Found::Nothing => Ok(None),
+        Found::NotYet => await_place(comm, call, origin),
+    }
+}
+
+#[cold]
+fn await_place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
+    let Some(founding) = comm.0.meeting.founding.get() else {
+        return Ok(None);
+    };
+    let host = &comm.process().host;
+    // To the program, and to those who watch, it is the call that waits.
+    host.meets(
+        0,
+        Some(Wire::of(comm, call, origin).meeting(Awaited::Members)),
+    );
+    host.wait_for(&|| WaitTarget::end_of(&**founding), &mut || {
+        founding.is_over()
+    });
+    host.meets(0, None);
+    founding.take_error().map_or_else(|| Ok(known(comm)), Err)
+}
+
+/// The members of `comm` found out: what this process has there, which must be the same on all of
+/// them.
+pub(super) fn settle(comm: &Comm, place: Option<Place>) {
+    comm.0.meeting.place.get_or_init(|| place);
+}
+
+/// What the lender of a board says of it to the other members: offset in its commons, plus one (0:
+/// none), length of lanes and of wide cells, style, and what it says of copies (from where on
+/// caches keep nothing, and whether the C library has a routine of its own).
+#[derive(Clone, Copy)]
+pub(super) struct Name {
+    offset: u64,
+    lane: u64,
+    wide: u64,
+    style: Style,
+    past_caches_from: u64,
+    library: bool,
+}
+
+/// Bytes of a name in messages.
+pub(super) const NAME_BYTES: usize = 48;
+
+impl Name {
+    pub fn to_bytes(self) -> [u8; NAME_BYTES] {
+        let words = [
+            self.offset,
+            self.lane,
+            u64::from(self.style == Style::Flags),
+            self.past_caches_from,
+            self.library.into(),
+            self.wide,
+        ];
+        let mut bytes = [0; NAME_BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8; NAME_BYTES]) -> Self {
+        let word = |index: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[8 * index..8 * index + 8]);
+            u64::from_ne_bytes(word)
+        };
+        Self {
+            offset: word(0),
+            lane: word(1),
+            style: if word(2) == 0 {
+                Style::Gate
+            } else {
+                Style::Flags
+            },
+            past_caches_from: word(3),
+            library: word(4) != 0,
+            wide: word(5),
+        }
+    }
+}
+
+/// Memory of the lender, rank 0, in which the board of `comm` is to lie.
+pub(super) fn commons(comm: &Comm) -> Option<Segment> {
+    let lender = comm.group().peer(0)?;
+    comm.process().host.commons(lender)
+}
+
+/// A board for `comm` out of these, if the caller is its lender and there is room, and the name of
+/// it.
+pub(super) fn lend(comm: &Comm, commons: Option<&Segment>) -> (Option<Lent>, Name) {
+    let process = comm.process();
+    let lent = match (commons, comm.rank()) {
+        (Some(commons), 0) => process.config.boards.lend(commons, comm.size()),
+        _ => None,
+    };
+    let flags = comm.size() <= limit::FLAG_RANKS && process.host.spins() > 0;
+    let name = Name {
+        offset: lent.as_ref().map_or(0, |lent| lent.offset as u64 + 1),
+        lane: lent.as_ref().map_or(0, |lent| lent.board.lane_len() as u64),
+        wide: lent
+            .as_ref()
+            .map_or(0, |lent| lent.rounds.wide_len() as u64),
+        style: if flags { Style::Flags } else { Style::Gate },
+        past_caches_from: copy::past_caches_from(),
+        library: Routine::available().len() > 1,
+    };
+    (lent, name)
+}
+
+/// The caller's place at a board of which it knows the name, if it can reach it.
+pub(super) fn reach(
+    comm: &Comm,
+    commons: Option<Segment>,
+    name: Name,
+    lent: Option<Lent>,
+) -> Option<Place> {
+    let (process, members, me) = (comm.process(), comm.size(), comm.rank());
+    let is_lender = lent.is_some();
+    let (board, rounds) = match lent {
+        Some(lent) => (lent.board, lent.rounds),
+        None => {
+            let word = |word: u64| usize::try_from(word).ok();
+            let (lane, wide) = (word(name.lane)?, word(name.wide)?);
+            if ![lane, wide]
+                .iter()
+                .all(|len| len.is_multiple_of(CELL_BYTES))
+            {
+                return None;
+            }
+            let len = segment_allocator::bytes(members, lane, wide);
+            let memory = segment_allocator::lent_part(&commons?, word(name.offset)?, len)?;
+            segment_allocator::parts(&memory, members, (lane, wide))?
+        }
+    };
+    let others = || (0..members).filter(|&rank| rank != me);
+    let bells: Option<Vec<_>> = others()
+        .map(|rank| process.host.doorbell(comm.group().peer(rank)?))
+        .collect();
+    let hands = others().map(|rank| process.host.hands(comm.group().peer(rank)?));
+    let place = Place {
+        board,
+        me,
+        epoch: AtomicU32::new(0),
+        together: AtomicU32::new(0),
+        told: AtomicU32::new(0),
+        rounds,
+        bells: bells?,
+        hands: hands.collect(),
+        style: name.style,
+        past_caches_from: name.past_caches_from,
+        library: name.library,
+        reads: OnceLock::new(),
+        refused: AtomicBool::new(false),
+        ways: Mutex::default(),
+        spins: process.host.spins().min(limit::BOARD_SPINS),
+        private: Scratch::new(2 * limit::COMBINE_BYTES)?,
+        wide: OnceLock::new(),
+        lender: is_lender.then(|| process.config.boards.clone()),
+    };
+    Some(place)
+}
+
+impl Place {
+    /// Wakes all others that sleep. The fence inside orders what was written before the look at the
+    /// first bell; sleepers look once more after arming.
+    pub(super) fn ring(&self) {
+        for (index, bell) in self.bells.iter().enumerate() {
+            let bell = Doorbell::new(bell.atomic_u32(0));
+            if index == 0 {
+                bell.ring_fenced()
+            } else {
+                bell.ring()
+            }
+        }
+    }
+
+    /// The same for one other member.
+    pub(super) fn ring_one(&self, member: u32) {
+        if let Some(bell) = self.bells.get(self.index(member)) {
+            Doorbell::new(bell.atomic_u32(0)).ring_fenced();
+        }
+    }
+
+    /// Calls the helpers of all others that compute and said that they want to be called for steps
+    /// of collectives.
+    pub(super) fn call_hands(&self) {
+        Self::call(&self.hands);
+    }
+
+    /// The same for one other member.
+    pub(super) fn call_hands_of(&self, member: u32) {
+        self.hands
+            .get(self.index(member))
+            .into_iter()
+            .for_each(|one| Self::call(std::slice::from_ref(one)));
+    }
+
+    fn call(hands: &[Option<Segment>]) {
+        let words = hands.iter().flatten();
+        let calls = words.map(|words| {
+            progress_owner::ProgressWakeup::new(words.atomic_u32(0), words.atomic_u32(4))
+        });
+        progress_owner::ProgressWakeup::ring_all(calls, WakeupScope::Everything);
+    }
+
+    /// Whether members have cores of their own, and not each a cache with others.
+    pub(super) fn apart(&self) -> bool {
+        self.spins > 0
+    }
+
+    /// Where another member is among [`Self::others`] in the order of ranks.
+    fn index(&self, member: u32) -> usize {
+        match member < self.me {
+            true => member as usize,
+            false => member.wrapping_sub(1) as usize,
+        }
+    }
+
+    /// Number of the meeting that this process came to last.
+    pub(super) fn last(&self) -> u32 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Room for two long operands; `None`: there is no memory.
+    pub(super) fn wide(&self) -> Option<UserMem> {
+        let wide = self
+            .wide
+            .get_or_init(|| Scratch::new(2 * limit::DIRECT_COMBINE));
+        wide.as_ref().map(Scratch::mem)
+    }
+
+    /// The other members, beginning after this one.
+    pub(super) fn others(&self) -> impl Iterator<Item = u32> + use<> {
+        let (me, n) = (self.me, self.board.members());
+        (1..n).map(move |distance| algo::plus(me, distance, n))
+    }
+}

@@ -1,0 +1,70 @@
+//! How a process enters a constructor: as a collective, in which all members of the communicator
+//! take part.
+//!
+//! Constructors are numbered with the blocking collectives of their communicator and meet at its
+//! board first, where there is one: so ranks that called something else hear of it instead of
+//! waiting for each other, and who watches sees which members are missing.
+
+use super::call_signature::Statement;
+use super::call_tag::{Kind, Series};
+use super::comm_segment;
+use super::execute::Wire;
+use super::shm_sync::Table;
+use crate::comm::Comm;
+use crate::error::Result;
+use crate::process::Process;
+use garonne_engine::api::Origin;
+use garonne_engine::observe::events::{Awaited, Meeting};
+use garonne_progress::environment::CollectiveCounter;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A constructor that this process has entered. While this lives, those who watch see that the
+/// thread waits for the other members.
+pub(crate) struct Entered {
+    process: Arc<Process>,
+    origin: Origin,
+}
+
+impl Entered {
+    /// The program's call.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.process.host.meets(0, None);
+    }
+}
+
+impl Comm {
+    /// Enters a constructor.
+    ///
+    /// # Errors
+    /// `NotSame` on all members, if some called another collective.
+    pub(crate) fn enter(&self, kind: Kind, origin: Origin) -> Result<Entered> {
+        let call = self.number(Series::Blocking, kind);
+        if let Some(place) = comm_segment::place(self, call, origin)? {
+            Table::new(self, place, call, origin, Statement::of(kind)).agree()?;
+        }
+        let process = self.process().clone();
+        let meeting = Wire::of(self, call, origin).meeting(Awaited::Members);
+        process.host.meets(0, Some(meeting));
+        Ok(Entered { process, origin })
+    }
+
+    /// A constructor that gives a request, about to begin to talk, as those know it who watch. It
+    /// has no number among the collectives: programs may start it before a blocking one on one
+    /// process, and after it on another.
+    pub(crate) fn started_constructor(&self, origin: Origin) -> Meeting {
+        let count = &self.0.counts[CollectiveCounter::Constructions as usize];
+        Meeting {
+            awaited: Awaited::Members,
+            context: self.context() + 2,
+            tag: (count.load(Ordering::Relaxed) & i32::MAX as u32) as i32,
+            origin,
+        }
+    }
+}

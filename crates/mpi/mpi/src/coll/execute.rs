@@ -1,0 +1,578 @@
+//! Carries out collectives on a communicator: at once for blocking calls, as a stepper of the host
+//! for nonblocking ones.
+//!
+//! Owns the pending operations of a collective and the temporary memory they reach ([`Afloat`]).
+//! [`Immediate`] lives on the stack of a blocking call; [`Running`], which [`super::nonblocking`] makes,
+//! is shared by its request and the host's list of steppers. Bounded by the steps between two
+//! fences.
+
+mod completion;
+
+use super::call_tag::{Call, Inside};
+use super::node_map::Spread;
+use super::plan::{Plan, Schedule, Side, Site, Step, Token};
+use super::temp_buffer::Temporary;
+use super::typed_buffer::{self, Fold};
+use crate::comm::Comm;
+use crate::error::{Class, Error, Result};
+use crate::request::{Completion, Outcome};
+use garonne_engine::api::{self, Mode, Origin, Pattern, Source, Started};
+use garonne_engine::observe::events::{Awaited, Meeting};
+use garonne_engine::observe::tracer::{Does, Watched};
+use garonne_progress::messaging::{AnyOfWaiter, Messaging, WaitTarget};
+use garonne_sync::user::{Data, UserMem};
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Where the messages of one collective go: communicator, tag, caller.
+#[derive(Clone)]
+pub(crate) struct Wire<'a> {
+    comm: Cow<'a, Comm>,
+    call: Call,
+    origin: Origin,
+    /// Its start was told to somebody who watches.
+    watched: bool,
+}
+
+impl<'a> Wire<'a> {
+    /// For a call that returns when it is over.
+    pub fn of(comm: &'a Comm, call: Call, origin: Origin) -> Self {
+        Self {
+            comm: Cow::Borrowed(comm),
+            call,
+            origin,
+            watched: false,
+        }
+    }
+
+    /// For an operation that keeps its communicator alive.
+    pub fn keeping(comm: &Comm, call: Call, origin: Origin) -> Wire<'static> {
+        Wire {
+            comm: Cow::Owned(comm.clone()),
+            call,
+            origin,
+            watched: false,
+        }
+    }
+
+    pub fn comm(&self) -> &Comm {
+        &self.comm
+    }
+
+    /// Where the program called it.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// What is called.
+    pub fn call(&self) -> Call {
+        self.call
+    }
+
+    /// A wait for those who take part in it, for those who watch from outside.
+    pub fn meeting(&self, awaited: Awaited) -> Meeting {
+        Meeting {
+            awaited,
+            context: self.comm.context() + COLLECTIVE,
+            tag: self.call.tag(Inside::Whole),
+            origin: self.origin,
+        }
+    }
+
+    /// The return address of the program's call.
+    pub fn site(&self) -> u64 {
+        self.origin.site
+    }
+
+    /// This operation as those know it who watch. No operation of the engine has a name with the
+    /// highest bit set.
+    fn watched(&self) -> Watched {
+        let (context, tag) = (
+            self.comm.context() + COLLECTIVE,
+            self.call.tag(Inside::Whole),
+        );
+        Watched {
+            name: 1 << 63 | u64::from(context) << 32 | u64::from(tag as u32),
+            does: Does::Collective,
+            peer: None,
+            context,
+            tag,
+            sequence: 0,
+            bytes: 0,
+            origin: self.origin,
+        }
+    }
+
+    /// Tells those who watch that the call that the thread is in is this collective.
+    #[inline]
+    pub fn tell_call(&self) {
+        if let Some(watcher) = self.host().watcher() {
+            let watched = self.watched();
+            watcher.collective(watched.context, watched.tag);
+        }
+    }
+
+    /// The same, and that an operation of its own begins.
+    pub fn tell_start(&mut self) {
+        self.tell_call();
+        if let Some(watcher) = self.host().watcher() {
+            self.watched = true;
+            watcher.started(&self.watched());
+        }
+    }
+
+    /// Moves bytes of this operation in shared memory, so many, which those who were told of its
+    /// start hear of; for all others it only moves them.
+    pub fn moving<T>(&self, bytes: impl FnOnce() -> u64, act: impl FnOnce() -> T) -> T {
+        let watcher = match self.watched {
+            true => self.host().watcher(),
+            false => None,
+        };
+        let Some(watcher) = watcher else { return act() };
+        let since = watcher.now();
+        let result = act();
+        match bytes() {
+            0 => {}
+            bytes => watcher.moved(self.watched().name, None, bytes, since),
+        }
+        result
+    }
+
+    /// Tells them that it is over.
+    pub fn tell_over(&self) {
+        if let Some(watcher) = self.host().watcher() {
+            watcher.over(&self.watched());
+        }
+    }
+
+    fn host(&self) -> &dyn Messaging {
+        &*self.comm.0.process.host
+    }
+
+    /// The calling process's rank in its own group.
+    pub fn me(&self) -> u32 {
+        self.comm.rank()
+    }
+
+    /// Size of its own group.
+    pub fn size(&self) -> u32 {
+        self.comm.size()
+    }
+
+    /// Size of the remote group; 0 without one.
+    pub fn across(&self) -> u32 {
+        self.comm.0.remote.as_ref().map_or(0, |group| group.size())
+    }
+
+    /// Whether all processes that take part share one node's memory.
+    pub fn together(&self) -> bool {
+        self.comm.is_on_node()
+    }
+
+    /// How those of the own group are spread over nodes, if that makes a difference.
+    pub fn spread(&self) -> Option<Arc<Spread>> {
+        self.comm.spread().cloned()
+    }
+
+    fn inside(&self, side: Side) -> Inside {
+        if self.comm.is_inter() && side == Side::Own {
+            Inside::OneGroup
+        } else {
+            Inside::Whole
+        }
+    }
+
+    fn peer(&self, site: Site) -> Result<u32> {
+        let group = match (site.side, &self.comm.0.remote) {
+            (Side::Across, Some(remote)) => remote,
+            _ => &self.comm.0.local,
+        };
+        group.peer(site.rank).ok_or_else(|| {
+            Error::new(
+                Class::Intern,
+                format!("{} has no process {site:?}", self.call.kind),
+            )
+        })
+    }
+
+    fn send(&self, site: Site, data: Data) -> Result<Started> {
+        let send = api::Send {
+            context: self.comm.context() + COLLECTIVE,
+            peer: self.peer(site)?,
+            source: self.comm.0.rank,
+            tag: self.call.tag(self.inside(site.side)),
+            data,
+            mode: Mode::Standard,
+            origin: self.origin,
+        };
+        self.host().send(send).map_err(|error| self.convert(error))
+    }
+
+    fn recv(&self, site: Site, data: Data) -> Result<Started> {
+        let source = Source {
+            rank: site.rank,
+            peer: self.peer(site)?,
+        };
+        let pattern = Pattern {
+            context: self.comm.context() + COLLECTIVE,
+            source: Some(source),
+            tag: Some(self.call.tag(self.inside(site.side))),
+        };
+        self.host()
+            .recv(api::Recv {
+                pattern,
+                data,
+                origin: self.origin,
+            })
+            .map_err(|error| self.convert(error))
+    }
+
+    #[cold]
+    fn convert(&self, error: api::Error) -> Error {
+        let mut error = self.comm.convert(error);
+        error.detail = format!("{}: {}", self.call, error.detail);
+        if error.class == Class::Truncate {
+            error.detail = format!(
+                "error[G0107]: {}\n  help: the counts and datatypes of all ranks must describe the same amount of data",
+                error.detail
+            );
+        }
+        error
+    }
+}
+
+/// The context of collectives, from the first one of a communicator.
+pub(crate) const COLLECTIVE: u32 = 1;
+
+/// Operations kept without allocation: what the rounds of small collectives have under way.
+const INLINE_PENDING: usize = 8;
+
+/// The communication that has been started, and the first error among it.
+#[derive(Default)]
+pub(super) struct Flight {
+    /// Token of the first entry of `pending`.
+    base: u32,
+    /// By token; `None` when it is over.
+    pending: SmallVec<[Option<api::Request>; INLINE_PENDING]>,
+    /// Entries before this one are over.
+    settled: usize,
+    error: Option<Error>,
+}
+
+impl Flight {
+    /// Keeps what starting an operation gave. An operation that could not start counts as over, so
+    /// that the others go on and no peer hangs because of this process's error; the error is told
+    /// at the end.
+    fn add(&mut self, wire: &Wire<'_>, started: Result<Started>) -> Token {
+        let token = Token(self.base + self.pending.len() as u32);
+        let entry = match started {
+            Ok(Started::Pending(request)) => Some(request),
+            Ok(Started::Done(status)) => {
+                self.note(wire, status);
+                None
+            }
+            Err(error) => {
+                self.error.get_or_insert(error);
+                None
+            }
+        };
+        self.pending.push(entry);
+        token
+    }
+
+    fn note(&mut self, wire: &Wire<'_>, status: api::Status) {
+        if let Some(error) = status.error {
+            self.error.get_or_insert_with(|| wire.convert(error));
+        }
+    }
+
+    /// Whether the operation at `index` is over, asking the engine.
+    fn over(&mut self, wire: &Wire<'_>, index: usize) -> bool {
+        let Some(request) = self.pending[index] else {
+            return true;
+        };
+        match wire.host().take(request) {
+            Ok(None) => return false,
+            Ok(Some(status)) => self.note(wire, status),
+            Err(error) => {
+                self.error.get_or_insert_with(|| wire.convert(error));
+            }
+        }
+        self.pending[index] = None;
+        true
+    }
+
+    /// Whether the operation of this token is over.
+    pub fn is_over(&mut self, wire: &Wire<'_>, token: Token) -> bool {
+        token.0 < self.base || self.over(wire, (token.0 - self.base) as usize)
+    }
+
+    /// What keeps those from being over that `is_over` or `all_over` just found not to be.
+    fn awaits(&self, index: usize) -> WaitTarget {
+        let open = self.pending.get(index).copied().flatten();
+        open.map_or(WaitTarget::Anything, WaitTarget::Operation)
+    }
+
+    /// Whether all operations are over.
+    pub fn all_over(&mut self, wire: &Wire<'_>) -> bool {
+        while self.settled < self.pending.len() {
+            if !self.over(wire, self.settled) {
+                return false;
+            }
+            self.settled += 1;
+        }
+        self.base += self.pending.len() as u32;
+        self.pending.clear();
+        self.settled = 0;
+        true
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pending.iter().all(Option::is_none)
+    }
+
+    /// How many operations were started so far.
+    pub fn started(&self) -> u32 {
+        self.base + self.pending.len() as u32
+    }
+
+    /// The first error, once.
+    pub fn take_error(&mut self) -> Option<Error> {
+        self.error.take()
+    }
+}
+
+/// Operations under way and the temporary memory that they reach.
+#[derive(Default)]
+pub(super) struct Afloat {
+    pub flight: Flight,
+    pub scratch: Vec<Temporary>,
+}
+
+impl Afloat {
+    pub fn send(&mut self, wire: &Wire<'_>, site: Site, data: Data) -> Token {
+        let started = wire.send(site, data);
+        self.flight.add(wire, started)
+    }
+
+    pub fn recv(&mut self, wire: &Wire<'_>, site: Site, data: Data) -> Token {
+        let started = wire.recv(site, data);
+        self.flight.add(wire, started)
+    }
+
+    pub fn fold(&self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) {
+        if count > 0 && self.flight.error.is_none() {
+            fold.fold(left, into, count);
+        }
+    }
+}
+
+impl Drop for Afloat {
+    fn drop(&mut self) {
+        if !self.flight.is_empty() {
+            // Planning failed half-way, or the engine is being taken down, and it may still write
+            // there: better lost than reused.
+            self.scratch.drain(..).for_each(std::mem::forget);
+        }
+    }
+}
+
+/// The plan that does each step as it is stated, for blocking calls.
+pub(crate) struct Immediate<'a> {
+    wire: Wire<'a>,
+    afloat: Afloat,
+}
+
+impl<'a> Immediate<'a> {
+    pub fn new(wire: Wire<'a>) -> Self {
+        Self {
+            wire,
+            afloat: Afloat::default(),
+        }
+    }
+
+    /// Waits for what is left and gives the first error.
+    pub fn finish(mut self) -> Result<()> {
+        self.fence()?;
+        self.afloat.flight.take_error().map_or(Ok(()), Err)
+    }
+}
+
+impl Plan for Immediate<'_> {
+    fn me(&self) -> u32 {
+        self.wire.me()
+    }
+
+    fn size(&self) -> u32 {
+        self.wire.size()
+    }
+
+    fn across(&self) -> u32 {
+        self.wire.across()
+    }
+
+    fn together(&self) -> bool {
+        self.wire.together()
+    }
+
+    fn spread(&self) -> Option<Arc<Spread>> {
+        self.wire.spread()
+    }
+
+    fn send_to(&mut self, site: Site, data: Data) -> Result<Token> {
+        Ok(self.afloat.send(&self.wire, site, data))
+    }
+
+    fn recv_from(&mut self, site: Site, data: Data) -> Result<Token> {
+        Ok(self.afloat.recv(&self.wire, site, data))
+    }
+
+    fn wait(&mut self, token: Token) -> Result<()> {
+        let (wire, flight) = (&self.wire, &mut self.afloat.flight);
+        if !flight.is_over(wire, token) {
+            let awaits = flight.awaits((token.0 - flight.base) as usize);
+            wire.host()
+                .wait_for(&|| awaits, &mut || flight.is_over(wire, token));
+        }
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<()> {
+        let (wire, flight) = (&self.wire, &mut self.afloat.flight);
+        if !flight.all_over(wire) {
+            let awaits = Cell::new(flight.awaits(flight.settled));
+            wire.host().wait_for(&|| awaits.get(), &mut || {
+                let over = flight.all_over(wire);
+                awaits.set(flight.awaits(flight.settled));
+                over
+            });
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, src: Data, dst: Data) -> Result<()> {
+        typed_buffer::copy(&src, &dst);
+        Ok(())
+    }
+
+    fn fold(&mut self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) -> Result<()> {
+        self.afloat.fold(fold, left, into, count);
+        Ok(())
+    }
+
+    fn scratch(&mut self, len: u64) -> Result<UserMem> {
+        let scratch = Temporary::new(len)?;
+        let mem = scratch.mem();
+        self.afloat.scratch.push(scratch);
+        Ok(mem)
+    }
+}
+
+/// A schedule under way.
+pub(crate) struct Running {
+    wire: Wire<'static>,
+    state: Mutex<State>,
+    runs_user_code: bool,
+    over: AtomicBool,
+    waiter: AnyOfWaiter,
+}
+
+struct State {
+    /// Given back when all its steps have been taken.
+    schedule: Option<Arc<Schedule>>,
+    next: usize,
+    afloat: Afloat,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if !self.afloat.flight.is_empty() {
+            // As in `Afloat`: the steps under way may reach the schedule's own temporary memory,
+            // too.
+            std::mem::forget(self.schedule.take());
+        }
+    }
+}
+
+impl Running {
+    /// The rest of a collective of which `afloat` was started already. Nothing else carries out the
+    /// same schedule meanwhile: its steps share temporary memory.
+    pub(super) fn new(
+        wire: Wire<'static>,
+        schedule: impl Into<Arc<Schedule>>,
+        afloat: Afloat,
+    ) -> Arc<Self> {
+        let schedule = schedule.into();
+        let runs_user_code = schedule.runs_user_code();
+        let state = Mutex::new(State {
+            schedule: Some(schedule),
+            next: 0,
+            afloat,
+        });
+        Arc::new(Self {
+            wire,
+            state,
+            runs_user_code,
+            over: AtomicBool::new(false),
+            waiter: AnyOfWaiter::default(),
+        })
+    }
+
+    /// How it ended, if it is over already.
+    pub fn take_if_over(&self) -> Option<Outcome> {
+        self.is_done().then(|| self.peek())
+    }
+
+    /// Takes the steps that can be taken, for an owner that tells others of the end itself; `true`
+    /// when there are no more.
+    pub(super) fn carry(&self) -> bool {
+        let mut state = self.state();
+        if !state.advance(&self.wire) {
+            return false;
+        }
+        state.schedule = None;
+        state.afloat.scratch.clear();
+        true
+    }
+
+    /// What it met, once it is over.
+    pub(super) fn error(&self) -> Option<Error> {
+        self.state().afloat.flight.error.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes steps until one must wait; `true` when all have been taken.
+    fn advance(&mut self, wire: &Wire<'_>) -> bool {
+        let Self {
+            schedule,
+            next,
+            afloat,
+        } = self;
+        let steps = schedule
+            .as_ref()
+            .map_or(&[][..], |schedule| &schedule.steps);
+        while let Some(step) = steps.get(*next) {
+            match step {
+                Step::Send(site, data) => drop(afloat.send(wire, *site, data.clone())),
+                Step::Recv(site, data) => drop(afloat.recv(wire, *site, data.clone())),
+                Step::Wait(token) if !afloat.flight.is_over(wire, *token) => return false,
+                Step::Fence if !afloat.flight.all_over(wire) => return false,
+                Step::Wait(_) | Step::Fence => {}
+                Step::Copy(src, dst) => typed_buffer::copy(src, dst),
+                Step::Fold(combine) => {
+                    afloat.fold(&*combine.fold, combine.left, combine.into, combine.count)
+                }
+            }
+            *next += 1;
+        }
+        true
+    }
+}

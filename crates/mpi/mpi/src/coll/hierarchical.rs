@@ -1,0 +1,287 @@
+//! Collectives of ranks on several nodes as steps inside nodes and steps between them, each by the
+//! algorithm that suits there.
+//!
+//! One rank of each node, its head, speaks for it: the first one, on the root's node the root. What
+//! a node's ranks say is brought together before it leaves the node, so a network carries about one
+//! copy of the data per node, and as many rounds as the nodes ask for, whatever the ranks per node.
+
+mod alltoall;
+
+pub(super) use alltoall::alltoall;
+
+use super::algo::{
+    Reduction, allgather as own_blocks, allreduce, barrier as tokens, bcast as from_root, len,
+    part, reduce_scatter,
+};
+use super::blocks::{Blocks, Numbers};
+use super::calls::{bcast_in_group, plan_allgather};
+use super::node_map::Spread;
+use super::plan::Plan;
+use super::reductions::{allreduce_in_group, reduce_in_group};
+use super::sub_plan::Within;
+use super::typed_buffer::{Bytes, Typed, slice};
+use crate::error::Result;
+use garonne_sync::user::{Data, UserMem};
+
+/// The rank that speaks for its node where no root does, among the node's ranks.
+const FIRST: u32 = 0;
+
+/// Steps among the ranks of the own node, in their order.
+fn inside(
+    p: &mut dyn Plan,
+    spread: &Spread,
+    step: impl FnOnce(&mut Within<'_>) -> Result<()>,
+) -> Result<()> {
+    let (node, me) = spread.mine();
+    if spread.size(node) == 1 {
+        return Ok(());
+    }
+    step(&mut Within {
+        plan: p,
+        me,
+        size: spread.size(node),
+        together: true,
+        rank: &|index| spread.rank(node, index),
+    })
+}
+
+/// Steps among `size` ranks of several nodes, in an order of which the own rank has place `me`.
+fn among<'a>(p: &'a mut dyn Plan, me: u32, size: u32, rank: &'a dyn Fn(u32) -> u32) -> Within<'a> {
+    Within {
+        plan: p,
+        me,
+        size,
+        together: false,
+        rank,
+    }
+}
+
+/// Who speaks for each node.
+#[derive(Clone, Copy)]
+struct Heads<'a> {
+    spread: &'a Spread,
+    /// Node and index there of a rank that speaks for its node, whether it is the first there or
+    /// not.
+    root: Option<(u32, u32)>,
+}
+
+impl<'a> Heads<'a> {
+    fn first(spread: &'a Spread) -> Self {
+        Self { spread, root: None }
+    }
+
+    fn with(spread: &'a Spread, root: u32) -> Self {
+        let root = Some(spread.place_of(root));
+        Self { spread, root }
+    }
+
+    /// The index of a node's head among its ranks.
+    fn index(self, node: u32) -> u32 {
+        self.root
+            .filter(|(at, _)| *at == node)
+            .map_or(FIRST, |(_, index)| index)
+    }
+
+    /// The head of the own node, among its ranks.
+    fn own(self) -> u32 {
+        self.index(self.spread.mine().0)
+    }
+
+    /// Whether the calling process is a head.
+    fn am_one(self) -> bool {
+        self.own() == self.spread.mine().1
+    }
+
+    /// Steps among the heads, in the order of nodes; nothing for the others.
+    fn meet(
+        self,
+        p: &mut dyn Plan,
+        step: impl FnOnce(&mut Within<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if !self.am_one() {
+            return Ok(());
+        }
+        let (me, nodes) = (self.spread.mine().0, self.spread.nodes());
+        step(&mut among(p, me, nodes, &|node| {
+            self.spread.rank(node, self.index(node))
+        }))
+    }
+}
+
+/// Nobody leaves before all have come.
+pub(super) fn barrier(p: &mut dyn Plan, spread: &Spread) -> Result<()> {
+    inside(p, spread, |p| tokens::arrive(p))?;
+    Heads::first(spread).meet(p, |p| tokens::dissemination(p))?;
+    inside(p, spread, |p| from_root::binomial(p, FIRST, &Data::empty()))
+}
+
+/// The root's data to the heads, and from each to its node.
+pub(super) fn bcast(p: &mut dyn Plan, spread: &Spread, root: u32, data: &Data) -> Result<()> {
+    let (heads, me) = (Heads::with(spread, root), p.me());
+    heads.meet(p, |p| bcast_in_group(p, spread.place_of(root).0, data))?;
+    // What a head hands on has to be there.
+    if heads.am_one() && me != root {
+        p.fence()?;
+    }
+    inside(p, spread, |p| bcast_in_group(p, heads.own(), data))
+}
+
+/// A chain through all ranks, node after node from the root's on, so that it enters and leaves each
+/// node once.
+pub(super) fn chain(
+    p: &mut dyn Plan,
+    spread: &Spread,
+    root: u32,
+    data: &Data,
+    segment: u64,
+) -> Result<()> {
+    let (node, index) = spread.place_of(root);
+    let (first, size, ranks) = (spread.start(node), spread.size(node), spread.ranks());
+    let rank = |at: u32| match at.checked_sub(size) {
+        None => spread.rank(node, (index + at) % size),
+        Some(beyond) => spread.rank_at((first + size + beyond) % ranks),
+    };
+    let me = match spread.mine() {
+        (own, mine) if own == node => (mine + size - index) % size,
+        (own, mine) => size + (spread.start(own) + mine + ranks - first - size) % ranks,
+    };
+    from_root::chain(&mut among(p, me, ranks, &rank), 0, data, segment)
+}
+
+/// What each node has at its head, and what the heads have at the root. An operation that does not
+/// commute wants the ranks of nodes to follow each other.
+pub(super) fn reduce(
+    p: &mut dyn Plan,
+    spread: &Spread,
+    root: u32,
+    r: &Reduction<'_>,
+) -> Result<()> {
+    let (heads, me) = (Heads::with(spread, root), p.me());
+    if spread.size(spread.mine().0) == 1 {
+        return heads.meet(p, |p| reduce_in_group(p, spread.place_of(root).0, r));
+    }
+    let part = match heads.am_one() {
+        true if me == root => r.output,
+        true => p.scratch_for(r.shape(), r.count)?,
+        false => UserMem::null(),
+    };
+    inside(p, spread, |p| reduce_in_group(p, heads.own(), &r.to(part)))?;
+    if heads.am_one() {
+        p.fence()?;
+    }
+    let of_node = Reduction { input: part, ..*r };
+    heads.meet(p, |p| reduce_in_group(p, spread.place_of(root).0, &of_node))
+}
+
+/// What each node has at its head, what the heads have at all of them, and from each to its node.
+pub(super) fn allreduce(p: &mut dyn Plan, spread: &Spread, r: &Reduction<'_>) -> Result<()> {
+    let heads = Heads::first(spread);
+    if spread.size(spread.mine().0) == 1 {
+        return heads.meet(p, |p| allreduce_in_group(p, r));
+    }
+    let to = if heads.am_one() {
+        r.output
+    } else {
+        UserMem::null()
+    };
+    inside(p, spread, |p| reduce_in_group(p, FIRST, &r.to(to)))?;
+    // Also where the contribution lies where the result comes: it has to have left.
+    p.fence()?;
+    let of_node = Reduction {
+        input: r.output,
+        ..*r
+    };
+    heads.meet(p, |p| allreduce_in_group(p, &of_node))?;
+    p.fence()?;
+    inside(p, spread, |p| bcast_in_group(p, FIRST, &r.whole(r.output)))
+}
+
+/// Each rank of a node reduces a slice there, then with the ranks that have the same slice
+/// elsewhere, and hands it to the others of its node: all ranks of a node use its network at once.
+/// All nodes have equally many ranks.
+pub(super) fn allreduce_in_slices(
+    p: &mut dyn Plan,
+    spread: &Spread,
+    r: &Reduction<'_>,
+) -> Result<()> {
+    let (node, index) = spread.mine();
+    let slice = |index: u32| part(r.count, spread.grouping().each, index);
+    let mine = slice(index);
+    let at = r.output().at(mine.start as i64);
+    inside(p, spread, |p| reduce_scatter::direct(p, r, &slice, at))?;
+    let of_node = Reduction {
+        input: at,
+        output: at,
+        count: len(&mine),
+        ..*r
+    };
+    let rank = |node| spread.rank(node, index);
+    let mut alike = among(p, node, spread.nodes(), &rank);
+    allreduce_in_group(&mut alike, &of_node)?;
+    // The slice is complete, and in place the others' have left before they are received over.
+    p.fence()?;
+    inside(p, spread, |p| allreduce::spread_slices(p, r))
+}
+
+/// Blocks travel round a ring that enters and leaves each node once. The own block is in its place
+/// already.
+pub(super) fn ring(p: &mut dyn Plan, spread: &Spread, blocks: &Blocks<'_>) -> Result<()> {
+    let (node, index) = spread.mine();
+    let rank = |at| spread.rank_at(at);
+    let mut ordered = among(p, spread.start(node) + index, spread.ranks(), &rank);
+    own_blocks::ring(&mut ordered, &|at| blocks.one(rank(at)))
+}
+
+/// Packed blocks to the head, those of nodes to all heads, and from each to its node. The own block
+/// is in its place already. For small data.
+pub(super) fn allgather(p: &mut dyn Plan, spread: &Spread, blocks: &Blocks<'_>) -> Result<()> {
+    let (own, me) = (spread.mine(), p.me());
+    let mut lens = vec![0i64; spread.nodes() as usize];
+    let mut starts = lens.clone();
+    let mut total = 0u64;
+    for node in 0..spread.nodes() {
+        starts[node as usize] = total as i64;
+        for index in 0..spread.size(node) {
+            total += blocks.len(spread.rank(node, index));
+        }
+        lens[node as usize] = total as i64 - starts[node as usize];
+    }
+    let packed = Data::contiguous(p.scratch(total)?, total);
+    let heads = Heads::first(spread);
+    if heads.am_one() {
+        let mut at = starts[own.0 as usize] as u64;
+        for index in 0..spread.size(own.0) {
+            let rank = spread.rank(own.0, index);
+            let room = slice(&packed, at, blocks.len(rank));
+            at += room.len;
+            match rank == me {
+                _ if room.len == 0 => {}
+                true => p.copy(blocks.one(me), room)?,
+                false => p.recv(rank, room).map(drop)?,
+            }
+        }
+        p.fence()?;
+    } else if blocks.len(me) > 0 {
+        p.send(spread.rank(own.0, FIRST), blocks.one(me))?;
+    }
+    let of_nodes = Blocks::Uneven {
+        typed: Typed::new(packed.mem, &Bytes),
+        counts: Numbers::Wide(&lens),
+        displs: Numbers::Wide(&starts),
+    };
+    let average = total / u64::from(spread.nodes());
+    heads.meet(p, |p| plan_allgather(p, None, &of_nodes, average, false))?;
+    p.fence()?;
+    inside(p, spread, |p| bcast_in_group(p, FIRST, &packed))?;
+    p.fence()?;
+    let mut at = 0;
+    for place in 0..spread.ranks() {
+        let rank = spread.rank_at(place);
+        let block = slice(&packed, at, blocks.len(rank));
+        at += block.len;
+        if rank != me && block.len > 0 {
+            p.copy(block, blocks.one(rank))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,328 @@
+//! What a process lends of its commons: boards to the communicators that it leads, and rounds to
+//! single persistent collectives of theirs.
+//!
+//! Owns which of it is lent. Places are used again when all members have left them, which each says
+//! in the place itself. Bounded by the commons (`Messaging::commons`), and for single collectives by
+//! [`OWN_ROUNDS_BYTES`](limit::OWN_ROUNDS_BYTES) of it, so that communicators find room for their
+//! boards; without room messages serve.
+
+use super::shm_large;
+use crate::limits::coll as limit;
+use garonne_sync::nbc_slots::{NbcLayout, NbcSlots, WIDE_SETS};
+use garonne_sync::shm::Segment;
+use garonne_sync::shm_barrier::{CELL_BYTES, CollSegment};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Boards that this process has lent: by place in its commons. One for the life of the commons,
+/// also where MPI is finalized and initialised again in between: a slower process may still be at a
+/// board that this one has left.
+#[derive(Debug, Default)]
+pub struct Boards(Mutex<Lendings>);
+
+/// What of the commons was lent.
+#[derive(Debug, Default)]
+struct Lendings {
+    lots: Vec<Lot>,
+    /// Where nothing was lent yet.
+    end: usize,
+    /// Bytes that were ever lent as rounds of single collectives.
+    own: usize,
+    /// Such rounds that this process has deserted, others perhaps not yet, by their length.
+    left: BTreeMap<usize, VecDeque<(usize, NbcSlots)>>,
+}
+
+impl Lendings {
+    /// So much more of the commons; `None`: there is no room.
+    fn more(&mut self, commons: &Segment, len: usize) -> Option<usize> {
+        let offset = self.end;
+        let end = offset
+            .checked_add(len)
+            .filter(|&end| end <= commons.len())?;
+        self.end = end;
+        Some(offset)
+    }
+}
+
+/// A piece of the commons.
+#[derive(Debug)]
+struct Lot {
+    offset: usize,
+    len: usize,
+    board: Arc<CollSegment>,
+    /// Still the board of a communicator here.
+    in_use: bool,
+}
+
+/// What was lent, and where it begins.
+pub(super) struct Lent {
+    pub offset: usize,
+    pub board: Arc<CollSegment>,
+    pub rounds: NbcSlots,
+}
+
+/// Bytes of the commons that are lent for rounds of one collective that need `len`: lengths are
+/// few, so that one collective can have what another had.
+fn own_len(len: usize) -> usize {
+    let unit = (len.next_power_of_two() / 8).max(CELL_BYTES);
+    len.next_multiple_of(unit)
+}
+
+/// Bytes of a wide cell of a board for so many members, if its lender has room for them.
+pub(super) fn wide_len(members: u32) -> usize {
+    let cells = (members as usize + 1) * WIDE_SETS as usize;
+    let each = (limit::ROUNDS_BYTES / cells).min(limit::ROUND_CELL_MAX);
+    // What a call fills of it lies on as few pages as can be, which every member has to touch.
+    let unit = if each < PAGE { CELL_BYTES } else { PAGE };
+    each / unit * unit
+}
+
+/// Bytes of a page, as most machines have them.
+const PAGE: usize = 4 << 10;
+
+/// Bytes of a board with its rounds.
+pub(super) fn bytes(members: u32, lane: usize, wide: usize) -> usize {
+    CollSegment::bytes(members, lane)
+        .next_multiple_of(CELL_BYTES)
+        .saturating_add(NbcSlots::bytes(members, NbcLayout::common(wide)))
+        .next_multiple_of(CELL_BYTES)
+}
+
+/// So many bytes of a lender's commons, which begin where it said: at this offset, plus one; 0: it
+/// lends nothing. `None`, too, for what a mad lender says that does not lie there, or askew.
+pub(super) fn lent_part(commons: &Segment, place: usize, len: usize) -> Option<Segment> {
+    let offset = place
+        .checked_sub(1)
+        .filter(|offset| offset.is_multiple_of(CELL_BYTES))?;
+    let end = offset.checked_add(len)?;
+    (end <= commons.len()).then(|| commons.part(offset, len))
+}
+
+/// Both in memory of [`bytes`].
+pub(super) fn parts(
+    memory: &Segment,
+    members: u32,
+    (lane, wide): (usize, usize),
+) -> Option<(Arc<CollSegment>, NbcSlots)> {
+    let shape = NbcLayout::common(wide);
+    let (first, second) = (
+        CollSegment::bytes(members, lane),
+        NbcSlots::bytes(members, shape),
+    );
+    let board = CollSegment::new(memory.part(0, first), members, lane)?;
+    let rounds = memory.part(first.next_multiple_of(CELL_BYTES), second);
+    Some((Arc::new(board), NbcSlots::new(rounds, members, shape)?))
+}
+
+impl Boards {
+    fn lendings(&self) -> MutexGuard<'_, Lendings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A cleared board for `members` and its place, with lanes and wide cells if there is room;
+    /// `None`: no room even without.
+    pub(super) fn lend(&self, commons: &Segment, members: u32) -> Option<Lent> {
+        let (lane, wide) = (shm_large::lane_len(members), wide_len(members));
+        let short = wide.min(limit::ROUND_SHORT as usize);
+        let narrow = short / 4 / CELL_BYTES * CELL_BYTES;
+        [(lane, wide), (lane, short), (0, short), (0, narrow), (0, 0)]
+            .into_iter()
+            .find_map(|lens| self.lend_with(commons, members, lens))
+    }
+
+    /// The same with lanes and wide cells of these lengths.
+    fn lend_with(
+        &self,
+        commons: &Segment,
+        members: u32,
+        (lane, wide): (usize, usize),
+    ) -> Option<Lent> {
+        let mut lendings = self.lendings();
+        let len = bytes(members, lane, wide);
+        let old = lendings
+            .lots
+            .iter()
+            .find(|lot| !lot.in_use && lot.len >= len && lot.board.is_deserted());
+        let (offset, kept) = match old {
+            Some(lot) => (lot.offset, lot.len),
+            None => (lendings.more(commons, len)?, len),
+        };
+        let (board, rounds) = parts(&commons.part(offset, len), members, (lane, wide))?;
+        board.clear();
+        rounds.clear();
+        let lot = Lot {
+            offset,
+            len: kept,
+            board: board.clone(),
+            in_use: true,
+        };
+        match lendings.lots.iter_mut().find(|lot| lot.offset == offset) {
+            Some(old) => *old = lot,
+            None => lendings.lots.push(lot),
+        }
+        Some(Lent {
+            offset,
+            board,
+            rounds,
+        })
+    }
+
+    /// The communicator of this board is gone here; others may still look at it.
+    pub(super) fn give_back(&self, board: &Arc<CollSegment>) {
+        let mut lendings = self.lendings();
+        let lots = lendings.lots.iter_mut();
+        lots.filter(|lot| Arc::ptr_eq(&lot.board, board))
+            .for_each(|lot| lot.in_use = false);
+    }
+
+    /// Cleared rounds of this shape for one collective of `members`, and where they begin; `None`:
+    /// there is no room.
+    pub(super) fn lend_rounds(
+        &self,
+        commons: &Segment,
+        members: u32,
+        shape: NbcLayout,
+    ) -> Option<(usize, NbcSlots)> {
+        let len = own_len(NbcSlots::bytes(members, shape));
+        let mut lendings = self.lendings();
+        let place = lendings.deserted(len..=len);
+        let place = place.or_else(|| Some((lendings.more_own(commons, len)?, len)));
+        // What is longer than it has to be, when nothing else is left.
+        let (offset, len) = place.or_else(|| lendings.deserted(len..=usize::MAX))?;
+        let rounds = NbcSlots::new(commons.part(offset, len), members, shape)?;
+        rounds.clear();
+        Some((offset, rounds))
+    }
+
+    /// Their collective is gone here, and this process has deserted them; others may still look at
+    /// them.
+    pub(super) fn give_back_rounds(&self, offset: usize, rounds: NbcSlots) {
+        let left = &mut self.lendings().left;
+        left.entry(rounds.memory_len())
+            .or_default()
+            .push_back((offset, rounds));
+    }
+}
+
+impl Lendings {
+    /// So much more of the commons for rounds of a single collective.
+    fn more_own(&mut self, commons: &Segment, len: usize) -> Option<usize> {
+        let own = self.own.checked_add(len)?;
+        let offset = (own <= limit::OWN_ROUNDS_BYTES).then(|| self.more(commons, len))??;
+        self.own = own;
+        Some(offset)
+    }
+
+    /// Rounds of one of these lengths that all have deserted, and their length: those that were
+    /// left first are the likeliest.
+    fn deserted(&mut self, lens: RangeInclusive<usize>) -> Option<(usize, usize)> {
+        let of_len = |(len, left): (&usize, &mut VecDeque<(usize, NbcSlots)>)| {
+            for _ in 0..left.len().min(limit::OWN_ROUNDS_LOOKS) {
+                let (offset, rounds) = left.pop_front()?;
+                if rounds.is_deserted() {
+                    return Some((offset, *len));
+                }
+                left.push_back((offset, rounds));
+            }
+            None
+        };
+        self.left.range_mut(lens).find_map(of_len)
+    }
+}
+
+#[cfg(test)]
+impl Boards {
+    /// How many places of the commons have ever been used.
+    pub fn places(&self) -> usize {
+        self.lendings().lots.len()
+    }
+
+    /// Bytes that were ever lent to single collectives.
+    pub fn lent_rounds(&self) -> usize {
+        self.lendings().own
+    }
+
+    /// Has lent all but so many bytes of this length already.
+    pub fn leave_room(&self, bytes: usize, of: usize) {
+        let memory = Segment::anonymous(CollSegment::bytes(1, 0)).unwrap();
+        let mut lendings = self.lendings();
+        lendings.end = of - bytes;
+        lendings.lots.push(Lot {
+            offset: 0,
+            len: of - bytes,
+            board: Arc::new(CollSegment::new(memory, 1, 0).unwrap()),
+            in_use: true,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_is_lent_again_only_when_all_have_left_it() {
+        let commons = Segment::anonymous(bytes(2, 0, 0) * 2).unwrap();
+        let boards = Boards::default();
+        let lend = || boards.lend_with(&commons, 2, (0, 0));
+        let first = lend().unwrap();
+        let second = lend().unwrap();
+        assert_ne!(first.offset, second.offset);
+        assert!(lend().is_none());
+        boards.give_back(&first.board);
+        first.board.leave(0);
+        assert!(lend().is_none());
+        first.board.leave(1);
+        assert_eq!(lend().unwrap().offset, first.offset);
+    }
+
+    #[test]
+    fn rounds_of_one_collective_are_lent_again_only_when_all_have_deserted_them() {
+        let shape = NbcLayout::own(2, 8);
+        let each = own_len(NbcSlots::bytes(2, shape));
+        let commons = Segment::anonymous(each * 2).unwrap();
+        let boards = Boards::default();
+        let lend = || boards.lend_rounds(&commons, 2, shape);
+        let (offset, first) = lend().unwrap();
+        assert_ne!(lend().unwrap().0, offset);
+        assert!(lend().is_none());
+        let other = NbcSlots::new(commons.part(offset, each), 2, shape).unwrap();
+        first.desert(0);
+        boards.give_back_rounds(offset, first);
+        assert!(lend().is_none());
+        other.desert(1);
+        assert_eq!(lend().unwrap().0, offset);
+        assert!(!other.is_deserted());
+    }
+
+    #[test]
+    fn what_is_longer_than_needed_is_lent_when_nothing_else_is_left() {
+        let (short, long) = (NbcLayout::own(2, 8), NbcLayout::own(2, 4000));
+        let each = |shape| own_len(NbcSlots::bytes(2, shape));
+        let commons = Segment::anonymous(each(short) + each(long)).unwrap();
+        let boards = Boards::default();
+        let (offset, rounds) = boards.lend_rounds(&commons, 2, long).unwrap();
+        (0..2).for_each(|member| rounds.desert(member));
+        boards.give_back_rounds(offset, rounds);
+        let lend = |shape| boards.lend_rounds(&commons, 2, shape);
+        let first = lend(short).unwrap();
+        assert_ne!(first.0, offset, "there is room of its length");
+        let second = lend(short).unwrap();
+        assert_eq!(second.0, offset);
+        assert!(lend(short).is_none());
+        // It comes back as long as it was.
+        (0..2).for_each(|member| second.1.desert(member));
+        boards.give_back_rounds(offset, second.1);
+        assert_eq!(lend(long).unwrap().0, offset);
+    }
+
+    #[test]
+    fn rounds_of_single_collectives_leave_room_for_boards() {
+        let commons = Segment::anonymous(2 * limit::OWN_ROUNDS_BYTES).unwrap();
+        let boards = Boards::default();
+        let lent = std::iter::from_fn(|| boards.lend_rounds(&commons, 3, NbcLayout::own(4, 4000)));
+        assert!(lent.count() > 10);
+        assert!(boards.lend(&commons, 3).is_some());
+    }
+}

@@ -1,0 +1,268 @@
+//! How the members of a communicator come to their board: rank 0 lends it and tells all, and it is
+//! used if all could reach it.
+//!
+//! Begun by the first collective of a communicator, blocking or not, and advanced as a stepper, so
+//! that nobody waits in a call that must not: a blocking call waits for it, nonblocking ones that
+//! come meanwhile wait in their requests ([`super::shm_nonblocking`]). All members call their collectives in
+//! one order, and so begin in the same one; its messages are the same whichever that is. Bounded:
+//! one broadcast and one reduction of a byte.
+
+use super::algo;
+use super::algo::Reduction;
+use super::call_tag::{Call, Kind, Series};
+use super::comm_segment::{self, NAME_BYTES, Name, Place};
+use super::execute::{Afloat, Running, Wire};
+use super::plan::{Recorder, scratch};
+use super::segment_allocator::Lent;
+use super::typed_buffer::{Bytes, Fold, Shape};
+use crate::comm::Comm;
+use crate::error::{Error, Result};
+use garonne_engine::api::Origin;
+use garonne_progress::messaging::{Messaging, Stepper};
+use garonne_sync::shm::Segment;
+use garonne_sync::user::{Data, Scratch, UserMem};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(super) struct Founding {
+    phase: Mutex<Phase>,
+    over: AtomicBool,
+}
+
+/// What is under way. Nothing is kept of the communicator when it is over.
+enum Phase {
+    /// All learn where the board lies.
+    Naming(Box<Naming>),
+    /// All learn whether everybody got there.
+    Agreeing(Box<Agreeing>),
+    /// Over; what went wrong, until somebody takes it.
+    Over(Option<Error>),
+}
+
+struct Naming {
+    wire: Wire<'static>,
+    running: Arc<Running>,
+    words: Scratch,
+    commons: Option<Segment>,
+    lent: Option<Lent>,
+}
+
+struct Agreeing {
+    comm: Comm,
+    running: Arc<Running>,
+    words: Scratch,
+    place: Option<Place>,
+}
+
+impl std::fmt::Debug for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Phase::Naming(_) => "Naming",
+            Phase::Agreeing(_) => "Agreeing",
+            Phase::Over(_) => "Over",
+        })
+    }
+}
+
+/// Steps that members take to find out what one of them lends.
+pub(super) fn running(
+    wire: &Wire<'static>,
+    plan: impl FnOnce(&mut Recorder) -> Result<()>,
+) -> Result<Arc<Running>> {
+    let mut recorder = Recorder::new(wire.me(), wire.size(), 0);
+    plan(&mut recorder)?;
+    Ok(Running::new(
+        wire.clone(),
+        recorder.finish(),
+        Afloat::default(),
+    ))
+}
+
+impl Naming {
+    fn begin(comm: &Comm, wire: Wire<'static>) -> Result<Self> {
+        let commons = comm_segment::commons(comm);
+        let (lent, name) = comm_segment::lend(comm, commons.as_ref());
+        let words = scratch(NAME_BYTES as u64)?;
+        words.mem().write(0, &name.to_bytes());
+        let data = Data::contiguous(words.mem(), NAME_BYTES as u64);
+        let running = running(&wire, |p| algo::bcast::binomial(p, 0, &data))?;
+        Ok(Self {
+            wire,
+            running,
+            words,
+            commons,
+            lent,
+        })
+    }
+
+    /// The name has come.
+    fn end(&mut self) -> Result<Agreeing> {
+        let (comm, mem) = (self.wire.comm().clone(), self.words.mem());
+        let mut bytes = [0; NAME_BYTES];
+        mem.read(0, &mut bytes);
+        let name = Name::from_bytes(&bytes);
+        let place = comm_segment::reach(&comm, self.commons.take(), name, self.lent.take());
+        // All must have got there if anybody is to use it: the least of all answers.
+        let words = scratch(1)?;
+        words.mem().write(0, &[u8::from(place.is_some())]);
+        let r = Reduction {
+            fold: &Both,
+            input: words.mem(),
+            output: words.mem(),
+            count: 1,
+        };
+        let running = running(&self.wire, |p| algo::allreduce::recursive_doubling(p, &r))?;
+        Ok(Agreeing {
+            comm,
+            running,
+            words,
+            place,
+        })
+    }
+}
+
+impl Agreeing {
+    fn end(&mut self) {
+        let mut all = [0];
+        self.words.mem().read(0, &mut all);
+        let place = self.place.take().filter(|_| all == [1]);
+        comm_segment::settle(&self.comm, place);
+    }
+}
+
+impl Founding {
+    /// Begins on behalf of a program's call. Its messages bear one number, whichever call that is,
+    /// of those that are counted apart. Their kind keeps them apart from that call's own, and the
+    /// series from what `garonne who` compares: a rank may be ahead of another, in the call itself,
+    /// without a mistake.
+    pub fn begin(comm: &Comm, origin: Origin) -> Arc<Self> {
+        let call = Call::new(1, Series::Nonblocking, Kind::Internal);
+        let naming = Naming::begin(comm, Wire::keeping(comm, call, origin));
+        let phase = match naming {
+            Ok(naming) => Phase::Naming(Box::new(naming)),
+            Err(error) => {
+                comm_segment::settle(comm, None);
+                Phase::Over(Some(error))
+            }
+        };
+        Arc::new(Self {
+            over: AtomicBool::new(matches!(phase, Phase::Over(_))),
+            phase: Mutex::new(phase),
+        })
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is known what there is.
+    pub fn is_over(&self) -> bool {
+        // SYNC(collective): Acquire what was found.
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// What went wrong, once.
+    pub fn take_error(&self) -> Option<Error> {
+        match &mut *self.phase() {
+            Phase::Over(error) => error.take(),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Founding {
+    fn drop(&mut self) {
+        if !self.is_over() {
+            // The engine is being taken down, and may still write there: better lost than reused.
+            let mut phase = self.phase();
+            std::mem::forget(std::mem::replace(&mut *phase, Phase::Over(None)));
+        }
+    }
+}
+
+impl Phase {
+    fn comm(&self) -> Option<Comm> {
+        match self {
+            Phase::Naming(naming) => Some(naming.wire.comm().clone()),
+            Phase::Agreeing(agreeing) => Some(agreeing.comm.clone()),
+            Phase::Over(_) => None,
+        }
+    }
+
+    /// Goes as far as it can; the next phase, or the error that ends all.
+    fn advance(&mut self) -> Option<Result<Phase>> {
+        let ended = |running: &Running| running.carry().then(|| running.error());
+        match self {
+            Phase::Naming(naming) => ended(&naming.running).map(|error| match error {
+                Some(error) => Err(error),
+                None => naming
+                    .end()
+                    .map(|agreeing| Phase::Agreeing(Box::new(agreeing))),
+            }),
+            Phase::Agreeing(agreeing) => ended(&agreeing.running).map(|error| match error {
+                Some(error) => Err(error),
+                None => {
+                    agreeing.end();
+                    Ok(Phase::Over(None))
+                }
+            }),
+            Phase::Over(_) => None,
+        }
+    }
+}
+
+impl Stepper for Founding {
+    fn step(&self, _host: &dyn Messaging) -> bool {
+        let mut phase = self.phase();
+        while let Some(next) = phase.advance() {
+            *phase = next.unwrap_or_else(|error| {
+                if let Some(comm) = phase.comm() {
+                    comm_segment::settle(&comm, None);
+                }
+                Phase::Over(Some(error))
+            });
+        }
+        if matches!(*phase, Phase::Over(_)) {
+            // SYNC(collective): Release what was found.
+            self.over.store(true, Ordering::Release);
+        }
+        self.is_over()
+    }
+
+    fn runs_user_code(&self) -> bool {
+        false
+    }
+}
+
+/// Whether both operands are 1: bytes, one to an element.
+#[derive(Debug)]
+struct Both;
+
+impl Fold for Both {
+    fn fold(&self, left: UserMem, into: UserMem, count: u64) {
+        for index in 0..count as isize {
+            let mut bytes = [0; 2];
+            left.read(index, &mut bytes[..1]);
+            into.read(index, &mut bytes[1..]);
+            into.write(index, &[bytes[0] & bytes[1]]);
+        }
+    }
+
+    fn commutative(&self) -> bool {
+        true
+    }
+
+    fn user(&self) -> bool {
+        false
+    }
+
+    fn shape(&self) -> &dyn Shape {
+        &Bytes
+    }
+
+    fn keep(&self) -> Arc<dyn Fold> {
+        Arc::new(Both)
+    }
+}

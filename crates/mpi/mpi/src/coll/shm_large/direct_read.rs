@@ -1,0 +1,267 @@
+//! Long blocks read from where they lie: their owners lend them, and each reader copies once.
+//!
+//! In the first meeting all show what they lend, after it all read, and in the second they say that
+//! they have. Nothing is lent before or after, and owners are inside the call as long as it is.
+//! Where the system refuses somebody what it allowed before, all hear of it in the second meeting,
+//! and lanes serve instead. Whoever cannot lend its blocks (they are in place, or in too many
+//! pieces) shows that, and then lanes serve for all.
+
+use super::{Lanes, pieces};
+use crate::coll::shm_sync::Table;
+use crate::error::{self, Class, Result};
+use crate::limits::coll as limit;
+use garonne_engine::api::Error;
+use garonne_engine::transport::{Bulk, Descriptor, Token};
+use garonne_sync::shm_barrier::CELL_BYTES;
+use garonne_sync::user::{Data, UserMem};
+use std::sync::atomic::Ordering;
+
+/// What a member has for the others.
+pub(super) enum Offer {
+    /// This, to be read.
+    Lend(Data),
+    /// What changes during the call, so that it cannot be read.
+    InPlace,
+}
+
+/// What is wanted of what a member lends, and where it goes.
+pub(super) struct Wanted {
+    pub from: u32,
+    pub offset: u64,
+    pub into: Data,
+}
+
+/// An offer as members show it to each other.
+pub(super) enum Shown {
+    /// Lanes must serve.
+    Refused,
+    Lent {
+        len: u64,
+        descriptor: Descriptor,
+    },
+}
+
+/// State, length of the blob, bytes lent, cookie, blob.
+pub(super) const SHOWN_BYTES: usize = 64;
+const BLOB_AT: usize = 24;
+/// Two of them are shown at once where results are lent as well.
+const _: () = assert!(2 * SHOWN_BYTES <= CELL_BYTES);
+
+/// How a member's reading went, as it says it to the others.
+const READ: u8 = 1;
+const REFUSED: u8 = 2;
+const FAILED: u8 = 3;
+
+/// What the others said of their reading.
+pub(super) struct Said {
+    /// One of those that met an error.
+    pub failed: Option<u32>,
+    /// The system refused some.
+    pub refused: bool,
+}
+
+/// The system's number for memory that is not there.
+const EFAULT: i32 = 14;
+
+/// What this process lends, until it is dropped.
+pub(super) struct Lending<'a> {
+    table: &'a Table<'a>,
+    name: Token,
+    pub shown: Shown,
+}
+
+impl<'a> Lending<'a> {
+    /// Lends what is offered; `index` tells the lendings of one collective apart. One collective of
+    /// a communicator is under way at a time.
+    pub fn new(table: &'a Table<'a>, index: u64, offer: &Offer) -> Self {
+        let name: Token = 1 << 63 | index << 62 | u64::from(table.comm.context());
+        let descriptor = match offer {
+            Offer::InPlace => None,
+            Offer::Lend(data) => table
+                .comm
+                .process()
+                .host
+                .lend(name, data)
+                .map(|descriptor| (data.len, descriptor)),
+        };
+        let shown = descriptor.map_or(Shown::Refused, |(len, descriptor)| Shown::Lent {
+            len,
+            descriptor,
+        });
+        Self { table, name, shown }
+    }
+}
+
+impl Drop for Lending<'_> {
+    fn drop(&mut self) {
+        if !self.shown.is_refused() {
+            self.table.comm.process().host.withdraw(self.name);
+        }
+    }
+}
+
+impl Shown {
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Shown::Refused)
+    }
+
+    pub fn write(&self, cell: UserMem) {
+        let mut bytes = [0; SHOWN_BYTES];
+        match self {
+            Shown::Refused => {}
+            Shown::Lent { len, descriptor } => {
+                let blob = descriptor.blob();
+                // A blob of another rail that is too long is none that this node's processes can
+                // read.
+                if let Some(place) = bytes[BLOB_AT..].get_mut(..blob.len()) {
+                    place.copy_from_slice(blob);
+                    bytes[0] = 1;
+                    bytes[1] = blob.len() as u8;
+                    bytes[8..16].copy_from_slice(&len.to_ne_bytes());
+                    bytes[16..24].copy_from_slice(&descriptor.cookie.to_ne_bytes());
+                }
+            }
+        }
+        cell.write(0, &bytes);
+    }
+
+    pub fn read(cell: UserMem) -> Self {
+        let mut bytes = [0; SHOWN_BYTES];
+        cell.read(0, &mut bytes);
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]));
+        let blob = bytes[BLOB_AT..].get(..usize::from(bytes[1]));
+        match (
+            bytes[0],
+            blob.and_then(|blob| Descriptor::new(word(16), blob)),
+        ) {
+            (1, Some(descriptor)) => Shown::Lent {
+                len: word(8),
+                descriptor,
+            },
+            _ => Shown::Refused,
+        }
+    }
+}
+
+impl Lanes<'_> {
+    /// Lends what is offered, reads from the others what is wanted, and does `meanwhile`. `false`:
+    /// lanes must serve, and nothing was moved.
+    ///
+    /// # Errors
+    /// `NotSame` as every meeting; what reading met, after all have met again.
+    pub(super) fn read_directly(
+        &self,
+        offer: &Offer,
+        wanted: &mut dyn Iterator<Item = Wanted>,
+        meanwhile: impl FnOnce(),
+    ) -> Result<bool> {
+        let lending = Lending::new(self.table, 0, offer);
+        // All have said that they read what they wanted, or nobody reads, when the lending ends.
+        self.read_shown(&lending.shown, wanted, meanwhile)
+    }
+
+    fn read_shown(
+        &self,
+        own: &Shown,
+        wanted: &mut dyn Iterator<Item = Wanted>,
+        meanwhile: impl FnOnce(),
+    ) -> Result<bool> {
+        let (board, epoch) = (&self.place.board, self.next());
+        own.write(board.cell(self.place.me, epoch));
+        self.pass(epoch)?;
+        let refuses = |member| Shown::read(board.cell(member, epoch)).is_refused();
+        if (0..board.members()).any(refuses) {
+            return Ok(false);
+        }
+        // An error must not keep the others waiting in the next meeting.
+        let mut outcome = Ok(true);
+        for wanted in wanted {
+            match self.read_one(&Shown::read(board.cell(wanted.from, epoch)), &wanted) {
+                Ok(all) => outcome = outcome.map(|before| before && all),
+                Err(error) => outcome = Err(error),
+            }
+        }
+        self.settle(outcome, meanwhile)
+    }
+
+    /// Says how the own reading went (`false`: the system refused it), and learns how that of the
+    /// others did. `false`: lanes must serve, for this call and all that follow.
+    ///
+    /// # Errors
+    /// The own one; that reading was refused here, if another's failed: who has an error does not
+    /// come to lanes.
+    pub(super) fn settle(&self, own: Result<bool>, meanwhile: impl FnOnce()) -> Result<bool> {
+        let said = self.say(&own, meanwhile)?;
+        let all = own?;
+        match (all, said.failed) {
+            (false, Some(_)) => Err(self.table.comm.error(
+                Class::Other,
+                "the system refused to read another process's memory",
+            )),
+            (true, Some(_)) => Ok(true),
+            (true, None) if !said.refused => Ok(true),
+            (_, None) => {
+                self.place.refused.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Says how the own reading went (`false`: the system refused it), and hears how that of the
+    /// others did.
+    ///
+    /// # Errors
+    /// `NotSame` as every meeting.
+    pub(super) fn say(&self, own: &Result<bool>, meanwhile: impl FnOnce()) -> Result<Said> {
+        let (board, epoch) = (&self.place.board, self.next());
+        let state = match own {
+            Ok(true) => READ,
+            Ok(false) => REFUSED,
+            Err(_) => FAILED,
+        };
+        board.cell(self.place.me, epoch).write(0, &[state]);
+        self.pass_doing(epoch, meanwhile)?;
+        let says = |member| {
+            let mut said = [0];
+            board.cell(member, epoch).read(0, &mut said);
+            said[0]
+        };
+        let mut others = self.place.others();
+        Ok(Said {
+            failed: others.find(|&member| !matches!(says(member), READ | REFUSED)),
+            refused: self.place.others().any(|member| says(member) == REFUSED),
+        })
+    }
+
+    /// `false`: the system does not let this process read it.
+    pub(super) fn read_one(&self, shown: &Shown, wanted: &Wanted) -> Result<bool> {
+        let Shown::Lent { len, descriptor } = shown else {
+            return Ok(true);
+        };
+        let comm = self.table.comm;
+        let peer = comm.group().peer(wanted.from).ok_or_else(|| {
+            error::Error::new(Class::Intern, format!("no process is rank {}", wanted.from))
+        })?;
+        let there = len.saturating_sub(wanted.offset);
+        for (at, len) in pieces(wanted.into.len.min(there), limit::DIRECT_PIECE) {
+            let bulk = Bulk {
+                token: 0,
+                peer,
+                descriptor,
+                offset: wanted.offset + at,
+                local: &wanted.into,
+                local_offset: at,
+                len,
+            };
+            match comm.process().host.fetch(bulk) {
+                Ok(()) => {}
+                Err(Error::Resource(_)) => return Ok(false),
+                // Memory that is not there is somebody's mistake, and lanes would not find it
+                // either.
+                Err(Error::System { errno, .. }) if errno != EFAULT => return Ok(false),
+                Err(error) => return Err(comm.convert(error)),
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,156 @@
+//! Long reductions whose operands are read from where they lie: each member combines one slice, and
+//! takes the others' when all are done.
+//!
+//! In the first meeting all show operands and results, which they lend. Then every member reads the
+//! operands of its slice and combines them where it wants the result; in the second meeting they
+//! say so, and read the other slices of the result; in the third they say that they have. In place,
+//! a member's result lies in a slice of which nobody else reads operands.
+
+use super::direct_read::{Lending, Offer, SHOWN_BYTES, Shown, Wanted};
+use super::lane_reduce::{Operands, Room};
+use super::{Lanes, pieces};
+use crate::coll::algo::{Reduction, part};
+use crate::error::{Class, Result};
+use crate::limits::coll as limit;
+use garonne_sync::user::{Data, UserMem};
+use std::sync::atomic::Ordering;
+
+/// What a member lends.
+struct Theirs {
+    operands: Shown,
+    results: Shown,
+}
+
+impl Lanes<'_> {
+    /// Combines to all. `false`: lanes must serve, and nothing was moved.
+    ///
+    /// # Errors
+    /// `NotSame` as every meeting; what reading met, here or at another member.
+    pub(super) fn reduce_apart(&self, r: &Reduction<'_>) -> Result<bool> {
+        let (board, me) = (&self.place.board, self.place.me);
+        let spare = self.place.wide();
+        let offer = |mem| match &spare {
+            Some(_) => Offer::Lend(r.whole(mem)),
+            // The others must hear of it.
+            None => Offer::InPlace,
+        };
+        let operands = Lending::new(self.table, 0, &offer(r.input));
+        let results = Lending::new(self.table, 1, &offer(r.output));
+        let epoch = self.next();
+        operands.shown.write(board.cell(me, epoch));
+        results
+            .shown
+            .write(board.cell(me, epoch).offset(SHOWN_BYTES as isize));
+        self.pass(epoch)?;
+        let all: Vec<Theirs> = (0..board.members())
+            .map(|member| Theirs {
+                operands: Shown::read(board.cell(member, epoch)),
+                results: Shown::read(board.cell(member, epoch).offset(SHOWN_BYTES as isize)),
+            })
+            .collect();
+        let refuses = |theirs: &Theirs| theirs.operands.is_refused() || theirs.results.is_refused();
+        let Some(spare) = spare else { return Ok(false) };
+        if all.iter().any(refuses) {
+            return Ok(false);
+        }
+        // Lanes cannot serve where operands are overwritten.
+        let anew = |read: Result<bool>| match read {
+            Ok(false) if r.in_place() => Err(self.table.comm.error(
+                Class::Other,
+                "the system refused to read another process's memory",
+            )),
+            read => read,
+        };
+        let combined = anew(self.combine_apart(r, &all, spare));
+        let taken = match self.tell(combined)? {
+            Ok(true) => anew(self.take_apart(r, &all)),
+            // All have learned it.
+            Ok(false) => return Ok(false),
+            failed => failed,
+        };
+        // An error must not keep the others waiting.
+        self.settle(taken, || {})
+    }
+
+    /// Says whether the own slice is combined, and learns whether all are; `false`: lanes must
+    /// serve.
+    fn tell(&self, combined: Result<bool>) -> Result<Result<bool>> {
+        let said = self.say(&combined, || {})?;
+        if let Some(member) = said.failed {
+            let text = format!("rank {member} could not read what it had to combine");
+            return Ok(combined.and_then(|_| Err(self.table.comm.error(Class::Other, text))));
+        }
+        if matches!(combined, Ok(false)) || combined.is_ok() && said.refused {
+            self.place.refused.store(true, Ordering::Relaxed);
+            return Ok(Ok(false));
+        }
+        Ok(combined)
+    }
+
+    /// The own slice.
+    fn combine_apart(&self, r: &Reduction<'_>, all: &[Theirs], spare: UserMem) -> Result<bool> {
+        let (me, n, size) = (self.place.me, self.members(), r.shape().size());
+        let slice = part(r.count, n, me);
+        let at = slice.start * size;
+        let here = r.input.offset(at as isize);
+        let result = r.output.offset(at as isize);
+        let mut outcome = Ok(true);
+        let mut bring = |from: u32, offset: u64, into: &Data| {
+            let wanted = Wanted {
+                from,
+                offset: at + offset,
+                into: into.clone(),
+            };
+            if let (Ok(true), Some(theirs)) = (&outcome, all.get(from as usize)) {
+                outcome = self.read_one(&theirs.operands, &wanted);
+            }
+        };
+        let count = slice.end - slice.start;
+        if n == 2 {
+            // Predefined operations commute: what was read is combined with the own operand where
+            // that lies.
+            for (from, len) in pieces(count, limit::DIRECT_COMBINE as u64 / size) {
+                let by = (from * size) as isize;
+                let (own, result) = (here.offset(by), result.offset(by));
+                let (left, into) = match r.in_place() {
+                    true => (spare, result),
+                    false => (own, result),
+                };
+                let brought = if r.in_place() { spare } else { result };
+                bring(1 - me, from * size, &Data::contiguous(brought, len * size));
+                r.fold.fold(left, into, len);
+            }
+        } else {
+            let operands = Operands {
+                me,
+                members: 0..n,
+                ends: (here, Some(result)),
+            };
+            let room = Room {
+                mem: spare,
+                each: limit::DIRECT_COMBINE,
+            };
+            operands.combine(r, count, room, bring, |_, _| {});
+        }
+        outcome
+    }
+
+    /// The slices of the others.
+    fn take_apart(&self, r: &Reduction<'_>, all: &[Theirs]) -> Result<bool> {
+        let size = r.shape().size();
+        for from in self.place.others() {
+            let slice = part(r.count, self.members(), from);
+            let offset = slice.start * size;
+            let into = Data::contiguous(
+                r.output.offset(offset as isize),
+                (slice.end - slice.start) * size,
+            );
+            if let Some(theirs) = all.get(from as usize)
+                && !self.read_one(&theirs.results, &Wanted { from, offset, into })?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,260 @@
+//! Calls that move blocks through lanes as they are.
+
+use super::direct_read::{Offer, Wanted};
+use super::{Lanes, pieces, share, suits_alltoall};
+use crate::coll::autotune::{Pattern, Sort};
+use crate::coll::blocks::Blocks;
+use crate::coll::call_tag::Kind;
+use crate::coll::comm_segment::Style;
+use crate::coll::typed_buffer::{self, slice};
+use crate::error::{Class, Error, Result};
+use crate::limits::coll as limit;
+use garonne_sync::shm_barrier::DEPTH;
+use garonne_sync::user::{Data, UserMem};
+
+/// The part of `data` that belongs to the piece of at most `most` bytes at `at`.
+fn some(data: &Data, at: u64, most: u64) -> Data {
+    match data.len.checked_sub(at) {
+        None | Some(0) => Data::empty(),
+        Some(left) => slice(data, at, left.min(most)),
+    }
+}
+
+/// A number in a lane or in this process's memory.
+fn number(mem: UserMem, index: u32) -> u64 {
+    let mut bytes = [0; 8];
+    mem.read(8 * index as isize, &mut bytes);
+    u64::from_ne_bytes(bytes)
+}
+
+impl Lanes<'_> {
+    /// The root fills the next piece while the others read the last one.
+    pub(super) fn bcast(&self, root: u32, data: &Data) -> Result<()> {
+        if self.place.style == Style::Flags {
+            return self.stream(root, data);
+        }
+        for (at, len) in pieces(data.len, self.lane_len()) {
+            let epoch = self.next();
+            let there = self.in_lane(root, epoch, 0, len);
+            if root == self.place.me {
+                self.put(&slice(data, at, len), &there);
+            }
+            self.pass(epoch)?;
+            if root != self.place.me {
+                self.take(&there, &slice(data, at, len));
+            }
+        }
+        Ok(())
+    }
+
+    /// Between a meeting of all and another, the root goes ahead of its readers by as many pieces
+    /// as there may be meetings under way: each has a part of the root's lanes of its own.
+    fn stream(&self, root: u32, data: &Data) -> Result<()> {
+        const PARTS: u32 = DEPTH / 2;
+        self.pass(self.next())?;
+        let part = self.lane_len() / u64::from(PARTS);
+        for (at, len) in pieces(data.len, part.min(limit::BCAST_PIECE)) {
+            let epoch = self.table.next();
+            let there = self.in_lane(root, epoch, u64::from(epoch / 2 % PARTS) * part, len);
+            if root == self.place.me {
+                self.put(&slice(data, at, len), &there);
+                self.table.lead(epoch)?;
+            } else {
+                self.table.follow(epoch, root)?;
+                self.take(&there, &slice(data, at, len));
+            }
+        }
+        // The next call may write any part.
+        self.pass(self.table.next())
+    }
+
+    /// The block of each rank, of a length that all agree on.
+    pub(super) fn gather(
+        &self,
+        len: &dyn Fn(u32) -> u64,
+        mine: &Option<Data>,
+        blocks: &Blocks<'_>,
+        root: Option<u32>,
+    ) -> Result<()> {
+        let me = self.place.me;
+        let takes = root.is_none_or(|root| root == me);
+        let own = match mine {
+            Some(mine) => mine.clone(),
+            None => blocks.one(me),
+        };
+        let longest = (0..self.members()).map(len).max().unwrap_or(0);
+        for (at, most) in pieces(longest, self.piece(self.lane_len(), longest)) {
+            let epoch = self.next();
+            let part = some(&own, at, most);
+            if root != Some(me) {
+                self.put(&part, &self.in_lane(me, epoch, 0, most));
+            }
+            self.pass_doing(epoch, || {
+                if takes && mine.is_some() {
+                    self.keep(&part, &some(&blocks.one(me), at, most));
+                }
+            })?;
+            if takes {
+                for from in self.place.others() {
+                    let here = some(&blocks.one(from), at, most);
+                    self.take(&self.in_lane(from, epoch, 0, here.len), &here);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same to all, read from where it lies; `false`: lanes must serve.
+    pub(super) fn gather_directly(&self, mine: &Option<Data>, blocks: &Blocks<'_>) -> Result<bool> {
+        let me = self.place.me;
+        let own = match mine {
+            Some(mine) => mine.clone(),
+            None => blocks.one(me),
+        };
+        let mut wanted = self.place.others().map(|from| Wanted {
+            from,
+            offset: 0,
+            into: blocks.one(from),
+        });
+        let keep = || {
+            if mine.is_some() {
+                typed_buffer::copy_own(&own, &blocks.one(me));
+            }
+        };
+        self.read_directly(&Offer::Lend(own.clone()), &mut wanted, keep)
+    }
+
+    pub(super) fn scatter(
+        &self,
+        block: u64,
+        blocks: &Blocks<'_>,
+        mine: &Option<Data>,
+        root: u32,
+    ) -> Result<()> {
+        let me = self.place.me;
+        let piece = share(self.place.board.lane_len(), self.members(), block);
+        for (at, len) in pieces(block, piece) {
+            let epoch = self.next();
+            if root == me {
+                for to in self.place.others() {
+                    let there = self.shared((me, to), epoch, (piece, len));
+                    self.put(&slice(&blocks.one(to), at, len), &there);
+                }
+            }
+            self.pass(epoch)?;
+            if let (true, Some(mine)) = (root != me, mine) {
+                let there = self.shared((root, me), epoch, (piece, len));
+                self.take(&there, &slice(mine, at, len));
+            }
+        }
+        if let (true, Some(mine)) = (root == me, mine) {
+            typed_buffer::copy(&blocks.one(me), mine);
+        }
+        Ok(())
+    }
+
+    /// In place, a piece of a block is received after the same piece was put down.
+    pub(super) fn alltoall(&self, block: u64, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<()> {
+        self.exchange_blocks(block, send, recv, &|_| block)
+    }
+
+    /// The same, read from where the blocks lie; `false`: lanes must serve.
+    pub(super) fn alltoall_directly(
+        &self,
+        block: u64,
+        send: &Blocks<'_>,
+        recv: &Blocks<'_>,
+    ) -> Result<bool> {
+        let (me, n) = (self.place.me, self.members());
+        let offer = match send.one(0).mem == recv.one(0).mem {
+            true => Offer::InPlace,
+            false => Offer::Lend(send.run(0, n)),
+        };
+        let mut wanted = self.place.others().map(|from| Wanted {
+            from,
+            offset: u64::from(me) * block,
+            into: recv.one(from),
+        });
+        let keep = || typed_buffer::copy_own(&send.one(me), &recv.one(me));
+        self.read_directly(&offer, &mut wanted, keep)
+    }
+
+    /// Blocks of at most `block` bytes, of which so many come from each rank.
+    fn exchange_blocks(
+        &self,
+        block: u64,
+        send: &Blocks<'_>,
+        recv: &Blocks<'_>,
+        sent: &dyn Fn(u32) -> u64,
+    ) -> Result<()> {
+        let me = self.place.me;
+        let piece = self.piece(
+            share(self.place.board.lane_len(), self.members(), block),
+            block,
+        );
+        for (at, most) in pieces(block, piece) {
+            let epoch = self.next();
+            for to in self.place.others() {
+                let part = some(&send.one(to), at, most);
+                self.put(&part, &self.shared((me, to), epoch, (piece, part.len)));
+            }
+            self.pass_doing(epoch, || {
+                self.keep(
+                    &some(&send.one(me), at, most),
+                    &some(&recv.one(me), at, most),
+                );
+            })?;
+            for from in self.place.others() {
+                let part = some(&recv.one(from), at, most.min(sent(from).saturating_sub(at)));
+                self.take(&self.shared((from, me), epoch, (piece, part.len)), &part);
+            }
+        }
+        Ok(())
+    }
+
+    /// In the first meeting every rank says its longest block and how much it has for each other.
+    /// `false`: too much for lanes.
+    ///
+    /// # Errors
+    /// `Truncate` for a block that is longer than the room for it; all blocks are moved as far as
+    /// there is room.
+    pub(super) fn uneven(&self, kind: Kind, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<bool> {
+        let (me, n, epoch) = (self.place.me, self.members(), self.next());
+        let lane = |member| self.place.board.lane(member, epoch);
+        let own = (0..n).map(|to| send.len(to)).max().unwrap_or(0);
+        lane(me).write(0, &own.to_ne_bytes());
+        for to in 0..n {
+            lane(me).write(8 * (to as isize + 1), &send.len(to).to_ne_bytes());
+        }
+        self.pass(epoch)?;
+        let longest = (self.place.others().map(|from| number(lane(from), 0))).fold(own, u64::max);
+        let sent: Vec<u64> = (0..n).map(|from| number(lane(from), me + 1)).collect();
+        let sent = |from: u32| sent.get(from as usize).copied().unwrap_or(0);
+        let over = (0..n).find(|&from| sent(from) > recv.len(from));
+        let over = over.map(|from| self.too_long(kind, from, sent(from), recv.len(from)));
+        if longest == 0 {
+            return Ok(true);
+        }
+        if !suits_alltoall(self.place.board.lane_len(), n, longest) {
+            return Ok(false);
+        }
+        let sort = Sort {
+            pattern: Pattern::Alltoall,
+            len: longest,
+        };
+        let open = self.open(Pattern::Alltoall, longest);
+        self.in_course(sort, open, |lanes, _| {
+            lanes.exchange_blocks(longest, send, recv, &sent)
+        })?;
+        over.map_or(Ok(true), Err)
+    }
+
+    #[cold]
+    fn too_long(&self, kind: Kind, from: u32, sent: u64, room: u64) -> Error {
+        let text = format!(
+            "{kind}: rank {from} sends {sent} B to rank {}, which has room for {room} B",
+            self.place.me
+        );
+        self.table.comm.error(Class::Truncate, text)
+    }
+}

@@ -1,0 +1,326 @@
+//! Larger blocking collectives through the lanes of a board, piece by piece, for communicators
+//! whose processes share a node.
+//!
+//! Called at the start of blocking collectives with their [`Table`]; says `false` where messages
+//! must serve, for the same reasons on all processes. One meeting of all per piece replaces every
+//! other synchronisation, so ranks that share a core switch twice per piece however many they are;
+//! lanes are short enough that pieces stay in caches between writer and readers. Bounded by the
+//! board. A lane of meeting k may be written once k - 1 is passed, and is read before arriving at k
+//! + 1.
+
+mod direct_read;
+mod direct_reduce;
+mod lane_copy;
+mod lane_reduce;
+
+use super::algo::scan::Own;
+use super::algo::{Reduction, minus};
+use super::autotune::{Course, Open, Pattern, Sort, Stroke, Strokes, Way};
+use super::blocks::Blocks;
+use super::call_tag::Kind;
+use super::comm_segment::{Place, Style};
+use super::shm_sync::Table;
+use super::typed_buffer;
+use crate::error::Result;
+use crate::limits::coll as limit;
+use garonne_sync::shm_barrier::CELL_BYTES;
+use garonne_sync::user::Data;
+use lane_reduce::slots;
+pub(super) use lane_reduce::{Operands, Room};
+use std::ops::Range;
+
+/// Bytes of a lane for so many members; 0: too many for lanes.
+pub(super) fn lane_len(members: u32) -> usize {
+    let even = limit::LANES_BYTES / (2 * members.max(1) as usize) / CELL_BYTES * CELL_BYTES;
+    match even.min(limit::LANE_BYTES_MAX) {
+        short if short < limit::LANE_BYTES_MIN => 0,
+        len => len,
+    }
+}
+
+/// What a collective is to lanes.
+pub(super) enum Large<'a> {
+    /// The bytes of this rank to all.
+    Bcast(u32, Data),
+    /// The block of every rank to all, or to one; the own contribution unless it is in place,
+    /// blocks where they are wanted.
+    Gather(u64, Option<Data>, Blocks<'a>, Option<u32>),
+    /// The same to all, with blocks whose lengths all ranks know.
+    Allgatherv(Option<Data>, Blocks<'a>),
+    /// One rank's blocks, each to its rank; the own block unless it stays in place.
+    Scatter(u64, Blocks<'a>, Option<Data>, u32),
+    /// A block from every rank to every rank; in place, what is received replaces what was sent.
+    Alltoall(u64, Blocks<'a>, Blocks<'a>),
+    /// The same with blocks whose length only its two ranks know.
+    Uneven(Kind, Blocks<'a>, Blocks<'a>),
+    /// Everybody's elements combined, to all or to one rank.
+    Reduce(&'a Reduction<'a>, Option<u32>),
+    /// Everybody's elements combined, a slice of the result to each rank.
+    ReduceScatter(&'a Reduction<'a>, &'a dyn Fn(u32) -> Range<u64>),
+    /// The elements of all lower ranks combined, with or without the own ones.
+    Scan(&'a Reduction<'a>, Own),
+}
+
+/// Pieces of `total` bytes of at most `piece`.
+fn pieces(total: u64, piece: u64) -> impl Iterator<Item = (u64, u64)> {
+    let piece = piece.max(1);
+    (0..total.div_ceil(piece)).map(move |k| (k * piece, piece.min(total - k * piece)))
+}
+
+/// Bytes of a member's lane that are for one other member: whole cache lines.
+fn share(lane: usize, members: u32, block: u64) -> u64 {
+    let most = (lane / (members as usize - 1).max(1) / LINE * LINE) as u64;
+    most.min(block.next_multiple_of(LINE as u64))
+}
+
+/// Parts of lanes for different members begin on lines of their own.
+const LINE: usize = 64;
+
+/// Whether an all-to-all of blocks up to `block` bytes is worth its meetings.
+fn suits_alltoall(lane: usize, members: u32, block: u64) -> bool {
+    let piece = share(lane, members, block);
+    let few = block.div_ceil(piece.max(1)) <= limit::LANE_ROUNDS_SHORT;
+    block > 0 && piece > 0 && (few || piece >= limit::LANE_PIECE_SHORT)
+}
+
+/// Whether the elements are combined by a predefined operation and lie without gaps.
+pub(super) fn is_plain(r: &Reduction<'_>) -> bool {
+    let size = r.shape().size();
+    r.shape().extent() == size as i64
+        && r.shape().true_bounds() == (0, size as i64)
+        && !r.fold.user()
+}
+
+impl Large<'_> {
+    /// What it counts as where its way is chosen: by nothing but what all members know alike.
+    fn sort(&self, members: u32) -> Sort {
+        let whole = |r: &Reduction<'_>| r.count.saturating_mul(r.shape().size());
+        let (pattern, len) = match self {
+            Large::Bcast(_, data) => (Pattern::Bcast, data.len),
+            Large::Gather(block, .., None) => (Pattern::Allgather, *block),
+            Large::Gather(block, .., Some(_)) => (Pattern::Gather, *block),
+            Large::Allgatherv(_, blocks) => {
+                let total = (0..members)
+                    .map(|rank| blocks.len(rank))
+                    .fold(0, u64::saturating_add);
+                (Pattern::Allgather, total / u64::from(members))
+            }
+            Large::Scatter(block, ..) => (Pattern::Scatter, *block),
+            Large::Alltoall(block, ..) => (Pattern::Alltoall, *block),
+            // Its length shows later.
+            Large::Uneven(..) => (Pattern::Alltoall, 0),
+            Large::Reduce(r, None) => (Pattern::Allreduce, whole(r)),
+            Large::Reduce(r, Some(_)) => (Pattern::Reduce, whole(r)),
+            Large::ReduceScatter(r, _) => (Pattern::ReduceScatter, whole(r)),
+            Large::Scan(r, _) => (Pattern::Scan, whole(r)),
+        };
+        Sort { pattern, len }
+    }
+
+    /// The ways that it could go, likewise.
+    fn open(&self, lanes: &Lanes<'_>) -> Result<Open> {
+        let members = lanes.members();
+        let Sort { pattern, len } = self.sort(members);
+        let by_one = len / u64::from(members);
+        let read = match pattern {
+            Pattern::Allgather | Pattern::Alltoall => len,
+            Pattern::Allreduce if lanes.place.style == Style::Flags => by_one,
+            _ => 0,
+        };
+        Ok(Open {
+            direct: read >= limit::DIRECT_BYTES && lanes.table.reads()?,
+            messages: pattern == Pattern::Bcast && members == 2 && len >= limit::SINGLE_COPY,
+            ..lanes.open(pattern, len)
+        })
+    }
+
+    /// Whether lanes of `lane` bytes suit it.
+    fn suits(&self, lane: usize, members: u32) -> bool {
+        let combines = |r| is_plain(r) && slots(lane, members, r.shape().size()).each > 0;
+        match self {
+            Large::Bcast(_, data) => data.len > 0,
+            Large::Gather(block, ..) => *block > 0,
+            Large::Allgatherv(_, blocks) => (0..members).any(|rank| blocks.len(rank) > 0),
+            Large::Scatter(block, ..) | Large::Alltoall(block, ..) => {
+                suits_alltoall(lane, members, *block)
+            }
+            // Lengths are said in lanes first.
+            Large::Uneven(..) => (members as usize + 1) * 8 <= lane,
+            Large::Reduce(r, _) | Large::ReduceScatter(r, _) => combines(r),
+            Large::Scan(r, _) => members <= limit::LANE_SCAN_RANKS && combines(r),
+        }
+    }
+}
+
+/// Carries out a collective through lanes; `false`: messages must serve.
+pub(super) fn meet(table: &Table<'_>, large: &Large<'_>) -> Result<bool> {
+    let place = table.place;
+    let (lane, members) = (place.board.lane_len(), place.board.members());
+    if lane == 0 || !large.suits(lane, members) {
+        return Ok(false);
+    }
+    let lanes = Lanes {
+        table,
+        place,
+        strokes: Strokes::default(),
+    };
+    // How much it is shows in its first meeting.
+    if let Large::Uneven(kind, send, recv) = large {
+        return lanes.uneven(*kind, send, recv);
+    }
+    lanes.in_course(large.sort(members), large.open(&lanes)?, |lanes, way| {
+        lanes.carry_out(large, way)
+    })
+}
+
+/// What a call moves through lanes.
+struct Lanes<'a> {
+    table: &'a Table<'a>,
+    place: &'a Place,
+    strokes: Strokes,
+}
+
+impl<'a> Lanes<'a> {
+    /// Lets a call of this sort go the way that it is its turn to go; `false`: by messages.
+    fn in_course(
+        &self,
+        sort: Sort,
+        open: Open,
+        go: impl FnOnce(&Lanes<'a>, Way) -> Result<()>,
+    ) -> Result<bool> {
+        if sort.len < limit::WAYS_FROM {
+            return go(self, Way::Lanes(self.strokes)).map(|()| true);
+        }
+        let mut course = Course::decide(self.table, sort, open);
+        let strokes = match course.way() {
+            Way::Messages => {
+                self.table.leave_to_messages(course);
+                return Ok(false);
+            }
+            Way::Lanes(strokes) => strokes,
+            Way::Direct => self.strokes,
+        };
+        course.begin(self.table)?;
+        let lanes = Lanes { strokes, ..*self };
+        let outcome = go(&lanes, course.way());
+        course.end(self.table, outcome).map(|()| true)
+    }
+
+    fn carry_out(&self, large: &Large<'_>, way: Way) -> Result<()> {
+        // What cannot be lent goes through lanes after all; all members learn that alike.
+        if way == Way::Direct && self.carry_out_directly(large)? {
+            return Ok(());
+        }
+        match large {
+            Large::Bcast(root, data) => self.bcast(*root, data),
+            Large::Gather(block, mine, blocks, root) => {
+                self.gather(&|_| *block, mine, blocks, *root)
+            }
+            Large::Allgatherv(mine, blocks) => {
+                self.gather(&|rank| blocks.len(rank), mine, blocks, None)
+            }
+            Large::Scatter(block, blocks, mine, root) => self.scatter(*block, blocks, mine, *root),
+            Large::Alltoall(block, send, recv) => self.alltoall(*block, send, recv),
+            Large::Uneven(..) => Ok(()),
+            Large::ReduceScatter(r, slice) => self.reduce_scatter(r, *slice),
+            Large::Scan(r, own) => self.scan(r, *own),
+            Large::Reduce(r, root) if self.members() == 2 => self.exchange(r, *root),
+            Large::Reduce(r, root) => self.reduce(r, *root),
+        }
+    }
+
+    /// Puts into a lane what another member takes.
+    fn put(&self, part: &Data, there: &Data) {
+        typed_buffer::copy_by(self.strokes.put, part, there);
+    }
+
+    /// Takes what is to stay.
+    fn take(&self, part: &Data, here: &Data) {
+        typed_buffer::copy_by(self.strokes.take, part, here);
+    }
+
+    /// Moves what stays with this member.
+    fn keep(&self, part: &Data, here: &Data) {
+        match self.strokes.take {
+            Stroke::Streamed => self.take(part, here),
+            Stroke::Cached | Stroke::Library => typed_buffer::copy_own(part, here),
+        }
+    }
+
+    fn members(&self) -> u32 {
+        self.place.board.members()
+    }
+
+    fn lane_len(&self) -> u64 {
+        self.place.board.lane_len() as u64
+    }
+
+    /// What is open to all calls of a pattern.
+    fn open(&self, pattern: Pattern, len: u64) -> Open {
+        let n = u64::from(self.members());
+        // What all read and write, where the copies out of lanes are to where the data stays.
+        let blocks = match pattern {
+            Pattern::Alltoall => 2 * n * n,
+            Pattern::Allgather => n + n * n,
+            Pattern::Scatter => 2 * n,
+            Pattern::Bcast => n,
+            _ => 0,
+        };
+        Open {
+            streamed: len.saturating_mul(blocks) >= self.place.past_caches_from,
+            library: self.place.library,
+            ..Open::default()
+        }
+    }
+
+    /// Reads from where it lies what is wanted. `false`: lanes must serve, and nothing was moved.
+    fn carry_out_directly(&self, large: &Large<'_>) -> Result<bool> {
+        match large {
+            Large::Gather(_, mine, blocks, None) | Large::Allgatherv(mine, blocks) => {
+                self.gather_directly(mine, blocks)
+            }
+            Large::Alltoall(block, send, recv) => self.alltoall_directly(*block, send, recv),
+            Large::Reduce(r, None) => self.reduce_apart(r),
+            _ => Ok(false),
+        }
+    }
+
+    /// Bytes of a piece of `total` where at most `most` fit: two pieces at least, so that one
+    /// member's copies go on beside another's, if all have a core, and no short ones.
+    fn piece(&self, most: u64, total: u64) -> u64 {
+        match self.place.style {
+            Style::Gate => most,
+            Style::Flags => {
+                let half = total.div_ceil(2).next_multiple_of(LINE as u64);
+                most.min(half.max(limit::LANE_PIECE_MIN))
+            }
+        }
+    }
+
+    /// `len` bytes of a lane from `at`.
+    fn in_lane(&self, member: u32, epoch: u32, at: u64, len: u64) -> Data {
+        Data::contiguous(
+            self.place.board.lane(member, epoch).offset(at as isize),
+            len,
+        )
+    }
+
+    fn next(&self) -> u32 {
+        self.table.next_with_lanes()
+    }
+
+    fn pass(&self, epoch: u32) -> Result<()> {
+        self.table.pass(epoch, || {})
+    }
+
+    /// As [`Self::pass`], with something to do between coming and waiting.
+    fn pass_doing(&self, epoch: u32, meanwhile: impl FnOnce()) -> Result<()> {
+        self.table.pass_doing(epoch, || {}, meanwhile)
+    }
+
+    /// What `from` puts down for `to`, which is another: shares lie in the order of distance.
+    fn shared(&self, (from, to): (u32, u32), epoch: u32, (share, len): (u64, u64)) -> Data {
+        let index = minus(to, from, self.members()) - 1;
+        self.in_lane(from, epoch, u64::from(index) * share, len)
+    }
+}

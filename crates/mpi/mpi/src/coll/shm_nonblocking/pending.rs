@@ -1,0 +1,419 @@
+//! A call in a round that was not over when it returned: its request, and where that is needed a
+//! stepper.
+//!
+//! Used by [`super`]; see there. Bounded by what the call itself keeps.
+
+use super::persistent_slots::Seat;
+use super::shm_op::{Course, Errand};
+use super::{Visit, also, visits};
+use crate::coll::call_signature::Statement;
+use crate::coll::comm_segment::{self, Found, Place};
+use crate::coll::execute::{Running, Wire};
+use crate::comm::Comm;
+use crate::error::{Error, Result};
+use crate::limits::coll as limit;
+use crate::request::{Completion, Outcome, Status};
+use garonne_engine::observe::events::{Awaited, Meeting};
+use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
+use garonne_sync::nbc_slots::{ROUNDS, SlotDemand};
+use garonne_sync::shm_barrier::Agreement;
+use garonne_sync::single_flight::SingleFlight;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// How far a call is that was not over when it returned.
+pub(super) enum State {
+    /// Whether there are rounds is not known yet. The calls that have to leave the places that this
+    /// one needs, and this one by messages, if its data waits for that.
+    Unplaced(Vec<Weak<Open>>, Option<Arc<Running>>),
+    /// There is no room in rounds: by messages.
+    Sent(Arc<Running>),
+    /// Its places were not free. These calls may still have to leave them first. And the call that
+    /// comes to its round next, if that is left to this one.
+    Early(Vec<Weak<Open>>, Option<Arc<Open>>),
+    /// It arrived, and found this.
+    Come(Option<Agreement>),
+    /// It has left.
+    Over(Option<Error>),
+}
+
+impl State {
+    fn instead(running: Option<Arc<Running>>) -> Self {
+        running.map_or(State::Over(None), State::Sent)
+    }
+}
+
+/// Where a call meets, and what it has to do there.
+pub(super) enum Berth {
+    /// In the rounds of its communicator, in which the calls of all follow each other, when all
+    /// have left the one so many before.
+    Common(Errand<'static>, u32),
+    /// In its own.
+    Own(Arc<Seat>),
+}
+
+/// Such a call: its request, and where that is needed a stepper.
+pub(super) struct Open {
+    wire: Wire<'static>,
+    berth: Berth,
+    pub number: u32,
+    said: Statement,
+    pub state: SingleFlight<State>,
+    /// What of it goes by messages, where it is a stepper, too.
+    pub also: OnceLock<Arc<Running>>,
+    over: AtomicBool,
+    waiter: AnyOfWaiter,
+    /// It is a stepper.
+    pub kept: AtomicBool,
+    runs_user_code: bool,
+    /// It was not known where it would meet, nor whether it would.
+    unplaced: bool,
+    /// A helper may advance it, so it is the host's to step: who waits takes the host's hands back.
+    helped: bool,
+    own: Weak<Open>,
+}
+
+impl Berth {
+    fn errand(&self) -> &Errand<'static> {
+        match self {
+            Berth::Common(errand, _) => errand,
+            Berth::Own(seat) => seat.errand(),
+        }
+    }
+}
+
+impl Open {
+    pub fn new(
+        berth: Berth,
+        (number, said): (u32, Statement),
+        state: State,
+        wire: &Wire<'static>,
+        helped: bool,
+    ) -> Arc<Self> {
+        // Those before are looked at, too.
+        let before = match &state {
+            State::Early(before, _) | State::Unplaced(before, _) => &**before,
+            _ => &[],
+        };
+        let mut before = before.iter().filter_map(Weak::upgrade);
+        let runs_user_code = berth.errand().runs_user_code()
+            || before.any(|before| before.runs_user_code)
+            || matches!(&state, State::Unplaced(_, Some(running)) if running.runs_user_code());
+        let unplaced = matches!(&state, State::Unplaced(..));
+        Arc::new_cyclic(|own| Self {
+            wire: wire.clone(),
+            berth,
+            number,
+            said,
+            state: SingleFlight::new(state),
+            also: OnceLock::new(),
+            over: AtomicBool::new(false),
+            waiter: AnyOfWaiter::default(),
+            kept: AtomicBool::new(false),
+            runs_user_code,
+            unplaced,
+            helped,
+            own: own.clone(),
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        // SYNC(collective): Acquire the result and the program's buffers.
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Goes as far as it can. A thread that finds another at it leaves it to that one, which then
+    /// looks once more: what this one was called for may be what that one has passed.
+    pub fn look(&self) {
+        self.state.attend(|state| self.go_on(state));
+    }
+
+    /// The same for who is not the host, which steps it: whoever waits for it hears of its end.
+    fn look_beside(&self) {
+        self.look();
+        if self.is_over() && self.kept.load(Ordering::Relaxed) {
+            let host = &self.wire.comm().process().host;
+            if !host.waits_alone() {
+                host.tell(WaitTarget::end_of(self), &self.waiter);
+            }
+        }
+    }
+
+    fn go_on(&self, state: &mut State) {
+        if let State::Unplaced(before, otherwise) = state {
+            *state = match self.found() {
+                Found::NotYet => return,
+                Found::Place(place) => self.go_to(place, std::mem::take(before), otherwise.take()),
+                Found::Nothing => State::instead(otherwise.take()),
+            };
+        }
+        if let (Some(also), State::Early(..) | State::Come(_)) = (self.also.get(), &*state) {
+            also.carry();
+        }
+        if let State::Sent(running) = state
+            && running.carry()
+        {
+            *state = State::Over(running.error());
+            self.wire.tell_over();
+        }
+        if let State::Over(_) = *state {
+            // SYNC(collective): Release the result and the program's buffers.
+            self.over.store(true, Ordering::Release);
+        }
+        // Who has come to a round, or is to come to one, has its place.
+        let Some(visit) = comm_segment::known(self.wire.comm()).and_then(|place| self.visit(place))
+        else {
+            return;
+        };
+        if let State::Early(before, next) = state {
+            look_at(before);
+            if !visit.is_free() {
+                return;
+            }
+            let next = next.take();
+            visit.visits.ask_no_more(visit.rounds, self.asks());
+            *state = State::Come(visit.come());
+            if let Some(next) = next {
+                next.keep();
+            }
+        }
+        let State::Come(last) = *state else { return };
+        if let Some(words) = visit.has_come(last) {
+            *state = match (visit.end(words), self.also.get()) {
+                (Ok(()), Some(also)) if !also.carry() => State::Sent(also.clone()),
+                (Ok(()), Some(also)) => State::Over(also.error()),
+                (outcome, _) => State::Over(outcome.err()),
+            };
+            if let State::Sent(_) = *state {
+                return;
+            }
+            visit.tell_over();
+            // SYNC(collective): Release the result and the program's buffers.
+            self.over.store(true, Ordering::Release);
+        }
+    }
+
+    /// What is known of its rounds.
+    fn found(&self) -> Found<'_> {
+        match &self.berth {
+            Berth::Common(..) => comm_segment::found(self.wire.comm()),
+            Berth::Own(seat) => seat.found(&self.wire),
+        }
+    }
+
+    /// Its visit there; `None`: it has none, messages serve.
+    fn visit<'a>(&'a self, place: &'a Place) -> Option<Visit<'a>> {
+        let (rounds, visits, after) = match &self.berth {
+            Berth::Common(_, after) => (&place.rounds, visits(self.wire.comm()), *after),
+            Berth::Own(seat) => (seat.rounds()?, seat.visits(), seat.rounds()?.after(false)),
+        };
+        Some(Visit {
+            place,
+            rounds,
+            visits,
+            errand: self.berth.errand(),
+            number: self.number,
+            after,
+            said: self.said,
+            wire: &self.wire,
+            is_own: matches!(self.berth, Berth::Own(_)),
+        })
+    }
+
+    /// There are rounds: this call comes to its own, if that has room for it. Else it only shows
+    /// there what it is.
+    fn go_to(
+        &self,
+        place: &Place,
+        before: Vec<Weak<Open>>,
+        otherwise: Option<Arc<Running>>,
+    ) -> State {
+        let comm = self.wire.comm();
+        let (errand, after) = match &self.berth {
+            Berth::Common(errand, after) => (errand, *after),
+            Berth::Own(seat) => {
+                seat.ask(self.asks());
+                return State::Early(Vec::new(), None);
+            }
+        };
+        if errand.fits(comm.size(), place.rounds.wide_len()) {
+            return match also(errand, place, &self.wire) {
+                Ok(also) => {
+                    also.map(|also| self.also.set(also));
+                    visits(comm).ask(&place.rounds, self.asks());
+                    State::Early(before, None)
+                }
+                Err(error) => State::Over(Some(error)),
+            };
+        }
+        let shown = Open::new(
+            Berth::Common(Errand::Show, after),
+            (self.number, self.said),
+            State::Early(before, None),
+            &self.wire,
+            false,
+        );
+        visits(comm).ask(&place.rounds, shown.asks());
+        visits(comm).opened(&shown);
+        shown.kept.store(true, Ordering::Relaxed);
+        comm.process().host.attach(shown);
+        State::instead(otherwise)
+    }
+
+    /// Leaves it to this one, if it is still to come to the round before, to have `next` looked at:
+    /// of many that are early only those are steppers whose round may be free.
+    pub fn precedes(&self, next: &Arc<Open>) -> bool {
+        // What another thread looks at just now may come at any moment.
+        if next.number != self.number.wrapping_add(ROUNDS) {
+            return false;
+        }
+        let Some(mut state) = self.state.begin() else {
+            return false;
+        };
+        let precedes = match state.value() {
+            State::Early(_, after @ None) => {
+                *after = Some(next.clone());
+                true
+            }
+            _ => false,
+        };
+        if state.end() {
+            self.look_beside();
+        }
+        precedes
+    }
+
+    /// How it asks for its round, where that is not free.
+    pub fn asks(&self) -> SlotDemand {
+        match self.helped {
+            true => SlotDemand::Computes,
+            false => SlotDemand::Waits,
+        }
+    }
+
+    fn keep(&self) {
+        if !self.kept.swap(true, Ordering::Relaxed)
+            && let Some(own) = self.own.upgrade()
+        {
+            self.wire.comm().process().host.drive(own);
+        }
+    }
+}
+
+/// Has those of these calls go as far as they can that have come. The others are steppers, and look
+/// at those before them.
+pub(super) fn look_at(open: &[Weak<Open>]) {
+    for open in open.iter().filter_map(Weak::upgrade) {
+        let Some(mut state) = open.state.begin() else {
+            continue;
+        };
+        let has_come = matches!(state.value(), State::Come(_) | State::Sent(_));
+        if state.end() || has_come {
+            open.look_beside();
+        }
+    }
+}
+
+impl Stepper for Open {
+    fn step(&self, _host: &dyn Messaging) -> bool {
+        if !self.is_over() {
+            self.look();
+        }
+        self.is_over()
+    }
+
+    fn runs_user_code(&self) -> bool {
+        self.runs_user_code
+    }
+
+    fn looks_at_memory(&self) -> bool {
+        true
+    }
+
+    fn has_messages(&self) -> bool {
+        self.unplaced || self.also.get().is_some()
+    }
+
+    fn site(&self) -> u64 {
+        self.wire.site()
+    }
+
+    fn waiter(&self) -> Option<&AnyOfWaiter> {
+        Some(&self.waiter)
+    }
+}
+
+impl Completion for Open {
+    fn is_done(&self) -> bool {
+        self.is_over()
+    }
+
+    fn advance(&self) {
+        if self.helped || self.is_over() {
+            return;
+        }
+        self.look_beside();
+        // Where another thread may be the one that polls, it has to look at this as well.
+        if !self.is_over() && !self.wire.comm().process().host.waits_alone() {
+            self.keep();
+        }
+    }
+
+    fn must_finish(&self) -> bool {
+        true
+    }
+
+    fn linger(&self) {
+        let Some(place) = comm_segment::known(self.wire.comm()) else {
+            return;
+        };
+        if self.helped || place.spins == 0 || !self.wire.comm().process().host.waits_alone() {
+            return;
+        }
+        for _ in 0..limit::ROUND_SPINS {
+            self.look();
+            if self.is_over() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn awaits(&self) -> WaitTarget {
+        WaitTarget::end_of(self)
+    }
+
+    fn awaits_among(&self) -> WaitTarget {
+        self.waiter.note();
+        self.awaits()
+    }
+
+    fn peek(&self) -> Outcome {
+        self.state.at_rest(|state| match state {
+            State::Over(Some(error)) => Err(error.clone()),
+            _ => Ok(Status::EMPTY),
+        })
+    }
+
+    fn free(&self) -> Result<()> {
+        // Nobody waits for it any more, and its buffers are still to be filled.
+        self.keep();
+        Ok(())
+    }
+
+    fn comm(&self) -> Option<Comm> {
+        Some(self.wire.comm().clone())
+    }
+
+    fn meeting(&self) -> Option<Meeting> {
+        let comm = self.wire.comm();
+        let awaited = match self.berth.errand().course() {
+            Course::From(root) => comm
+                .group()
+                .peer(root)
+                .map_or(Awaited::Members, Awaited::Leader),
+            _ => Awaited::Members,
+        };
+        (!self.is_over()).then(|| self.wire.meeting(awaited))
+    }
+}

@@ -1,0 +1,418 @@
+//! Persistent collectives in rounds of their own: short ones, where all members share a node.
+//!
+//! Used by [`super::super::persistent`]. Processes may start what they initialised in different
+//! orders, so the rounds of a communicator, which count calls, are of no use; each persistent
+//! collective has a few for itself ([`NbcLayout::own`]), in which its starts follow each other, the
+//! same number of them on all members. Rank 0 finds a place in its commons when it initialises one
+//! that is short, or none, and tells the others, by a message each; nobody waits for that in a
+//! call: who starts before it has heard waits in its request. So all go the same way in all starts,
+//! also where they disagree. A place serves another collective when all members have let it go,
+//! with their requests, of which one that is freed under way lives until it is over. Bounded by
+//! [`OWN_ROUNDS_BYTES`](limit::OWN_ROUNDS_BYTES) of rank 0's commons; what finds no room there goes
+//! by messages.
+
+use super::pending::{Berth, Open, State};
+use super::shm_op::{Course, Errand};
+use super::{Visit, Visits, lock};
+use crate::coll::Collective;
+use crate::coll::call_signature::Statement;
+use crate::coll::call_tag::{Call, Kind, Series};
+use crate::coll::comm_segment::{self, Found};
+use crate::coll::execute::{Afloat, Running, Wire};
+use crate::coll::plan::{Plan, Recorder, Schedule, scratch};
+use crate::coll::segment_allocator::{self, Boards};
+use crate::comm::Comm;
+use crate::error::Result;
+use crate::limits::coll as limit;
+use crate::request::{Completion, Outcome, Request, Status};
+use garonne_progress::messaging::{Messaging, Stepper};
+use garonne_sync::nbc_slots::{NbcLayout, NbcSlots, SlotDemand};
+use garonne_sync::user::{Data, Scratch};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// See the module's paragraph.
+pub(in crate::coll) struct Seat {
+    visits: Visits,
+    errand: Errand<'static>,
+    said: Statement,
+    hearing: Mutex<Option<Arc<Hearing>>>,
+    /// Known from then on; `None`: messages serve.
+    lent: OnceLock<Option<Lent>>,
+}
+
+/// A member's end of rounds that were lent to a persistent collective.
+struct Lent {
+    /// There until it is dropped.
+    rounds: Option<NbcSlots>,
+    me: u32,
+    /// What a mistaken program brings may be longer than what the lender was told: such a member
+    /// only comes to show what it is.
+    is_misfit: bool,
+    /// At the lender: where they begin.
+    lender: Option<(Arc<Boards>, usize)>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(rounds) = self.rounds.take() else {
+            return;
+        };
+        rounds.desert(self.me);
+        if let Some((boards, offset)) = &self.lender {
+            boards.give_back_rounds(*offset, rounds);
+        }
+    }
+}
+
+/// What the lender says of the rounds: where they begin in its commons, plus one (0: there are
+/// none), how many there are, and the lengths of their cells.
+const WORDS: usize = 4;
+
+/// The message that says so, not sent or received yet: all that needs memory of it.
+pub(in crate::coll) struct Word {
+    schedule: Schedule,
+    memory: Scratch,
+}
+
+impl Word {
+    /// That of a collective on `comm`, if its members may have rounds for it, or are to hear that
+    /// there are none: what all of them know alike.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn of(call: &impl Collective, comm: &Comm) -> Result<Option<Self>> {
+        if !call.is_for_all() || comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
+            return Ok(None);
+        }
+        let memory = scratch(8 * WORDS as u64)?;
+        let data = Data::contiguous(memory.mem(), 8 * WORDS as u64);
+        let mut steps = Recorder::new(comm.rank(), comm.size(), 0);
+        match comm.rank() {
+            0 => (1..comm.size()).try_for_each(|rank| steps.send(rank, data.clone()).map(drop))?,
+            _ => drop(steps.recv(0, data)?),
+        }
+        steps.fence()?;
+        Ok(Some(Self {
+            schedule: steps.finish(),
+            memory,
+        }))
+    }
+
+    fn write(&self, words: [u64; WORDS]) {
+        for (at, word) in (0..).step_by(8).zip(words) {
+            self.memory.mem().write(at, &word.to_ne_bytes());
+        }
+    }
+}
+
+/// A member that is to hear of them, or the lender whose messages have not left, which finalize
+/// waits for.
+struct Hearing {
+    wire: Wire<'static>,
+    running: Arc<Running>,
+    /// There until it is dropped.
+    words: Option<Scratch>,
+    is_over: AtomicBool,
+    /// The longest contribution that this member expects to put down; `None`: it expects to meet
+    /// nobody there.
+    len: Option<u64>,
+}
+
+impl Hearing {
+    fn new(wire: &Wire<'static>, word: Word, len: Option<u64>) -> Self {
+        let call = Call::new(wire.call().number, Series::Persistent, Kind::Internal);
+        let wire = Wire::keeping(wire.comm(), call, wire.origin());
+        Self {
+            running: Running::new(wire.clone(), word.schedule, Afloat::default()),
+            wire,
+            words: Some(word.memory),
+            is_over: AtomicBool::new(false),
+            len,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let over = self.running.carry();
+        if over {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        over
+    }
+
+    /// The rounds that this member has heard of.
+    fn lent(&self) -> Option<Lent> {
+        if self.wire.me() == 0 || self.running.error().is_some() {
+            return None;
+        }
+        let words = self.words.as_ref()?;
+        let word = |index: usize| {
+            let mut word = [0; 8];
+            words.mem().read(8 * index as isize, &mut word);
+            usize::try_from(u64::from_ne_bytes(word)).ok()
+        };
+        let rounds = u32::try_from(word(1)?).ok()?;
+        let shape = NbcLayout {
+            rounds,
+            sets: rounds,
+            cell: word(2)?,
+            wide: word(3)?,
+        };
+        let comm = self.wire.comm();
+        if !shape.is_sound() {
+            return None;
+        }
+        let len = NbcSlots::bytes(comm.size(), shape);
+        let memory = segment_allocator::lent_part(&comm_segment::commons(comm)?, word(0)?, len)?;
+        Some(Lent {
+            rounds: NbcSlots::new(memory, comm.size(), shape),
+            me: comm.rank(),
+            is_misfit: self.len.is_none_or(|len| len > shape.room() as u64),
+            lender: None,
+        })
+    }
+}
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        if !self.is_over.load(Ordering::Relaxed) {
+            // The engine is being taken down, and may still write there: better lost than reused.
+            std::mem::forget(self.words.take());
+        }
+    }
+}
+
+/// Hears of rounds in the place of a collective that is gone, so that they can be lent again.
+impl Stepper for Hearing {
+    fn step(&self, _host: &dyn Messaging) -> bool {
+        let over = self.is_over();
+        if over {
+            drop(self.lent());
+        }
+        over
+    }
+}
+
+/// What a lender still has to say, for [`Process::retire`](crate::process::Process::retire). It
+/// keeps nothing alive: whoever waits for the rounds does, or the stepper of what is gone.
+struct Owed(Weak<Hearing>);
+
+impl Completion for Owed {
+    fn is_done(&self) -> bool {
+        let said = |hearing: Arc<Hearing>| hearing.is_over.load(Ordering::Relaxed);
+        self.0.upgrade().is_none_or(said)
+    }
+
+    fn advance(&self) {
+        if let Some(hearing) = self.0.upgrade() {
+            hearing.is_over();
+        }
+    }
+
+    fn peek(&self) -> Outcome {
+        Ok(Status::EMPTY)
+    }
+
+    fn must_finish(&self) -> bool {
+        true
+    }
+}
+
+impl Seat {
+    /// That of `call`, whose members are told of it, or hear, by `word`.
+    pub fn of(call: &impl Collective, wire: &Wire<'static>, word: Word) -> Arc<Self> {
+        let comm = wire.comm();
+        let members = comm.size();
+        // Begins to find out about a board, of which such rounds need the bells.
+        let found = comm_segment::look_for(comm, wire.origin());
+        let statement = call.statement(comm);
+        let errand = call
+            .errand(comm)
+            .filter(|errand| Self::may_have(errand, members));
+        let len = errand.as_ref().map(|errand| errand.len(members));
+        let lent = match (comm.rank(), &errand, found) {
+            (0, None, _) | (0, _, Found::Nothing) => Some(None),
+            (0, Some(errand), _) => Some(Self::lend(wire, errand)),
+            _ => None,
+        };
+        if let Some(lent) = &lent {
+            word.write(lent.as_ref().map_or([0; WORDS], |(_, words)| *words));
+        }
+        let hearing = Arc::new(Hearing::new(wire, word, len));
+        let owed = Owed(Arc::downgrade(&hearing));
+        // Who expects to meet nobody there comes, if it has to, only to show what it is.
+        let errand = errand.unwrap_or(Errand::Barrier);
+        let seat = Self {
+            visits: Visits::default(),
+            said: errand.said(statement, comm.rank(), members),
+            errand: errand.keep(),
+            hearing: Mutex::new(Some(hearing)),
+            lent: OnceLock::new(),
+        };
+        if let Some(lent) = lent {
+            let _ = seat.lent.set(lent.map(|(lent, _)| lent));
+        }
+        seat.hear();
+        if comm.rank() == 0 {
+            let process = comm.process();
+            process.retire(Request::new(process, Arc::new(owed)));
+        }
+        Arc::new(seat)
+    }
+
+    /// Only what every member takes by itself, however much it computes: short, and of a length
+    /// that all know.
+    fn may_have(errand: &Errand<'_>, members: u32) -> bool {
+        let is_known = !matches!(errand, Errand::Show | Errand::Parcels(_));
+        let is_short = errand.len(members) <= limit::ROUND_SHORT && !errand.needs_hands(members);
+        is_known && is_short && errand.fits(members, segment_allocator::wide_len(members))
+    }
+
+    /// Rounds out of this process's commons, and what the others are to be told.
+    fn lend(wire: &Wire<'static>, errand: &Errand<'_>) -> Option<(Lent, [u64; WORDS])> {
+        let comm = wire.comm();
+        let rounds = match errand.course() {
+            Course::Among => limit::OWN_ROUNDS,
+            _ => limit::OWN_ROUNDS_AHEAD,
+        };
+        let len = usize::try_from(errand.len(comm.size())).ok()?;
+        let shape = NbcLayout::own(rounds, len);
+        let (commons, boards) = (
+            comm_segment::commons(comm)?,
+            comm.process().config.boards.clone(),
+        );
+        let (offset, rounds) = boards.lend_rounds(&commons, comm.size(), shape)?;
+        let words = [
+            offset as u64 + 1,
+            shape.rounds.into(),
+            shape.cell as u64,
+            shape.wide as u64,
+        ];
+        let lent = Lent {
+            rounds: Some(rounds),
+            me: comm.rank(),
+            is_misfit: false,
+            lender: Some((boards, offset)),
+        };
+        Some((lent, words))
+    }
+
+    fn lent(&self) -> Option<&Lent> {
+        self.lent.get().and_then(Option::as_ref)
+    }
+
+    /// Its rounds, once it is known that it has some.
+    pub fn rounds(&self) -> Option<&NbcSlots> {
+        self.lent().and_then(|lent| lent.rounds.as_ref())
+    }
+
+    pub(super) fn visits(&self) -> &Visits {
+        &self.visits
+    }
+
+    pub(super) fn errand(&self) -> &Errand<'static> {
+        match self.lent() {
+            // What differs is told to all who wait for all.
+            Some(lent) if lent.is_misfit => &Errand::Barrier,
+            _ => &self.errand,
+        }
+    }
+
+    pub(super) fn ask(&self, how: SlotDemand) {
+        if let Some(rounds) = self.rounds() {
+            self.visits.ask(rounds, how);
+        }
+    }
+
+    /// What is known of its rounds.
+    pub(super) fn found<'a>(&self, wire: &'a Wire<'static>) -> Found<'a> {
+        if self.lent.get().is_none() {
+            self.hear();
+        }
+        match self.lent.get() {
+            None => Found::NotYet,
+            Some(None) => Found::Nothing,
+            Some(Some(_)) => comm_segment::found(wire.comm()),
+        }
+    }
+
+    #[cold]
+    fn hear(&self) {
+        let mut hearing = lock(&self.hearing);
+        if let Some(heard) = hearing.take_if(|hearing| hearing.is_over()) {
+            let _ = self.lent.set(heard.lent());
+        }
+    }
+
+    /// Starts the collective once more; what it would do by messages is `schedule`. `None`: that is
+    /// to be done.
+    pub fn start(
+        self: &Arc<Self>,
+        wire: &Wire<'static>,
+        schedule: &Arc<Schedule>,
+    ) -> Option<Request> {
+        let (process, number) = (wire.comm().process(), self.visits.next());
+        let state = match self.found(wire) {
+            Found::Nothing => return None,
+            Found::NotYet => {
+                let running = Running::new(wire.clone(), schedule.clone(), Afloat::default());
+                State::Unplaced(Vec::new(), Some(running))
+            }
+            Found::Place(place) => {
+                let rounds = self.rounds()?;
+                let visit = Visit {
+                    place,
+                    rounds,
+                    visits: &self.visits,
+                    errand: self.errand(),
+                    number,
+                    after: rounds.after(false),
+                    said: self.said,
+                    wire,
+                    is_own: true,
+                };
+                match visit.is_free() {
+                    false => {
+                        // Before it is looked at again: who leaves from now on wakes this process
+                        // if it sleeps.
+                        self.ask(SlotDemand::Computes);
+                        State::Early(Vec::new(), None)
+                    }
+                    true => {
+                        let seen = visit.come();
+                        match visit.ended(seen) {
+                            None => State::Come(seen),
+                            Some(Ok(())) => return Some(Request::done(process, Status::EMPTY)),
+                            // Told by the wait or test, so that others started in the same call are
+                            // started.
+                            Some(Err(error)) => State::Over(Some(error)),
+                        }
+                    }
+                }
+            }
+        };
+        // What was not put down yet others wait for, also while this member computes.
+        let helped = matches!(state, State::Unplaced(..) | State::Early(..));
+        let open = Open::new(
+            Berth::Own(self.clone()),
+            (number, self.said),
+            state,
+            wire,
+            helped,
+        );
+        if helped {
+            open.kept.store(true, Ordering::Relaxed);
+            process.host.attach(open.clone());
+        }
+        Some(Request::new(process, open))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(hearing) = lock(&self.hearing).take() {
+            let host = hearing.wire.comm().process().host.clone();
+            host.drive(hearing);
+        }
+    }
+}

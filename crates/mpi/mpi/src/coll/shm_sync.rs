@@ -1,0 +1,548 @@
+//! The meetings of a collective on a board: who waits for whom, and how ranks that disagree learn
+//! of it.
+//!
+//! Made by [`Comm::collective`](crate::comm::Comm::collective) for one call, used by
+//! [`super::shm_small`] and [`super::shm_large`]. Every call comes to at least one meeting, with a word
+//! mixed from its [`Statement`]. In all calls but one every member waits in the first meeting for
+//! all others, so that ranks which disagree are told in it, all of them. The exception is a short
+//! broadcast: its root goes on at once, and its readers wait for the root alone. There a reader
+//! hears of a disagreement with its root, a root of another root (whichever comes second finds the
+//! first; at a gate the last to come finds everything), and whoever heard leaves the meeting's
+//! number on the board, where the rest find it at their next collective. A call of several meetings
+//! begins with one of all, so that after a disagreement everybody has come to as many meetings.
+//! Bounded as the board: a member is ahead of the slowest by less than [`DEPTH`] meetings.
+
+use super::autotune::Course;
+use super::call_signature::{STATEMENT_BYTES, Statement};
+use super::call_tag::{Call, Inside};
+use super::comm_segment::{Place, Style};
+use super::execute::COLLECTIVE;
+use super::mismatch_report::{Said, disagreement, note_site};
+use crate::comm::Comm;
+use crate::error::{Class, Error, Result};
+use crate::limits::coll as limit;
+use garonne_engine::api::Origin;
+use garonne_engine::observe::events::{Awaited, Meeting};
+use garonne_sync::doorbell::Doorbell;
+use garonne_sync::shm_barrier::{Agreement, Arrival, DEPTH, NOTE_BYTES};
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+/// When a member began and when it was done, in nanoseconds of the clock that all processes of a
+/// node share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub begin: u64,
+    pub end: u64,
+}
+
+impl Span {
+    /// That clock. The system may set it: then one measurement is wrong, or left out.
+    pub fn now() -> u64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since.map_or(0, |since| since.as_nanos() as u64)
+    }
+
+    /// From when the first of two began to when the last was done.
+    fn with(self, other: Self) -> Self {
+        Self {
+            begin: self.begin.min(other.begin),
+            end: self.end.max(other.end),
+        }
+    }
+
+    /// `None`: the clock was set in between.
+    fn len(self) -> Option<Duration> {
+        let len = self.end.checked_sub(self.begin)?;
+        Some(Duration::from_nanos(len.max(1)))
+    }
+}
+
+/// One collective on a board, as one of its members takes part.
+pub struct Table<'a> {
+    pub(super) comm: &'a Comm,
+    pub(super) place: &'a Place,
+    pub(super) call: Call,
+    pub(super) origin: Origin,
+    said: Statement,
+    word: Cell<u32>,
+    /// Of a call that goes by messages this time.
+    course: Cell<Option<Course>>,
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn new(
+        comm: &'a Comm,
+        place: &'a Place,
+        call: Call,
+        origin: Origin,
+        said: Statement,
+    ) -> Self {
+        Self {
+            comm,
+            place,
+            call,
+            origin,
+            said,
+            word: Cell::new(said.word()),
+            course: Cell::new(None),
+        }
+    }
+
+    /// What members decided by themselves goes into the words that they compare, too.
+    pub(super) fn add_to_word(&self, decided: u32) {
+        self.word.set(
+            self.word
+                .get()
+                .wrapping_add(decided.wrapping_mul(0x9E37_79B9)),
+        );
+    }
+
+    /// Messages are to serve, in this course.
+    pub(super) fn leave_to_messages(&self, course: Course) {
+        self.course.set(Some(course));
+    }
+
+    pub(super) fn take_course(&self) -> Option<Course> {
+        self.course.take()
+    }
+
+    /// The number of the next meeting, in which this process must take part. What it puts down
+    /// there, beside lanes, is its own now.
+    #[inline]
+    pub(super) fn next(&self) -> u32 {
+        let epoch = self.place.last().wrapping_add(1);
+        self.place.epoch.store(epoch, Ordering::Relaxed);
+        // Its slot was that of a meeting which all have left when all have come to the one after.
+        if epoch.wrapping_sub(self.place.together.load(Ordering::Relaxed)) >= DEPTH {
+            self.settle(epoch.wrapping_sub(DEPTH / 2));
+        }
+        epoch
+    }
+
+    /// As [`Self::next`], for a meeting in which lanes are written: all others have left the one
+    /// before the last.
+    #[inline]
+    pub(super) fn next_with_lanes(&self) -> u32 {
+        let last = self.place.last();
+        if last != self.place.together.load(Ordering::Relaxed) {
+            self.settle(last);
+        }
+        self.next()
+    }
+
+    /// Waits until all have come to meeting number `epoch`.
+    #[cold]
+    fn settle(&self, epoch: u32) {
+        let Place { board, style, .. } = self.place;
+        let mut awaited = self.place.others().peekable();
+        self.wait(Awaited::Laggards, &mut || match style {
+            Style::Gate => board.gate(epoch).passed(epoch),
+            Style::Flags => {
+                while awaited
+                    .next_if(|&member| board.flag(member, epoch).reached(epoch))
+                    .is_some()
+                {}
+                awaited.peek().is_none()
+            }
+        });
+        self.place.together.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Whether all members can read what any of them lends. They agree on it when the first of
+    /// their collectives asks, all in the same one: before the first meeting a peer may not have
+    /// started, and could not be read from yet.
+    ///
+    /// # Errors
+    /// As [`Self::pass`].
+    pub(super) fn reads(&self) -> Result<bool> {
+        let Place {
+            board, me, reads, ..
+        } = self.place;
+        if let Some(&reads) = reads.get() {
+            return Ok(reads && !self.place.refused.load(Ordering::Relaxed));
+        }
+        let process = self.comm.process();
+        let readable = |rank| match self.comm.group().peer(rank) {
+            Some(peer) => peer == process.host.me() || process.host.can_fetch(peer),
+            None => false,
+        };
+        // Words are compared before: only those who mean the same come to the second meeting.
+        self.agree()?;
+        let epoch = self.next();
+        let all = (0..board.members()).all(readable);
+        board.cell(*me, epoch).write(0, &[u8::from(all)]);
+        self.pass(epoch, || {})?;
+        let says = |member| {
+            let mut answer = [0];
+            board.cell(member, epoch).read(0, &mut answer);
+            answer == [1]
+        };
+        let all = (0..board.members()).all(says);
+        Ok(*reads.get_or_init(|| all))
+    }
+
+    /// Meets the others, and learns how long it was from when the first began to when the last was
+    /// done; `None`: somebody cannot say.
+    ///
+    /// Members that share a core begin and end one after the other: each one's own time would leave
+    /// out what the others do before and after.
+    ///
+    /// # Errors
+    /// As [`Self::pass`].
+    pub(super) fn span(&self, own: Option<Span>) -> Result<Option<Duration>> {
+        let (board, epoch) = (&self.place.board, self.next());
+        let own = own.unwrap_or(Span { begin: 0, end: 0 });
+        let cell = board.cell(self.place.me, epoch);
+        cell.write(0, &own.begin.to_ne_bytes());
+        cell.write(8, &own.end.to_ne_bytes());
+        self.pass(epoch, || {})?;
+        let told = (0..board.members()).map(|member| {
+            let word = |at| {
+                let mut bytes = [0; 8];
+                board.cell(member, epoch).read(at, &mut bytes);
+                u64::from_ne_bytes(bytes)
+            };
+            let span = Span {
+                begin: word(0),
+                end: word(8),
+            };
+            (span.begin > 0).then_some(span)
+        });
+        let whole = told
+            .reduce(|whole, span| Some(whole?.with(span?)))
+            .flatten();
+        Ok(whole.and_then(Span::len))
+    }
+
+    /// Meets the others only to learn whether they mean the same.
+    pub(super) fn agree(&self) -> Result<()> {
+        self.pass(self.next(), || {})
+    }
+
+    /// Meets all others; at a gate the last to arrive does `last` first.
+    ///
+    /// # Errors
+    /// `NotSame` if ranks called different things; all who wait for all get it, in the same
+    /// meeting.
+    #[inline]
+    pub(super) fn pass(&self, epoch: u32, last: impl FnOnce()) -> Result<()> {
+        self.pass_doing(epoch, last, || {})
+    }
+
+    /// As [`Self::pass`], with something to do between coming and waiting.
+    ///
+    /// # Errors
+    /// As [`Self::pass`].
+    #[inline]
+    pub(super) fn pass_doing(
+        &self,
+        epoch: u32,
+        last: impl FnOnce(),
+        meanwhile: impl FnOnce(),
+    ) -> Result<()> {
+        self.say(epoch);
+        let words = match self.place.style {
+            Style::Gate => self.meet_at_gate(epoch, (last, meanwhile)),
+            Style::Flags => self.meet_by_flags(epoch, meanwhile),
+        };
+        self.place.together.store(epoch, Ordering::Relaxed);
+        self.judge(epoch, words)
+    }
+
+    /// Comes to a meeting and goes on: what this member put down is there for those who wait for
+    /// it.
+    ///
+    /// # Errors
+    /// `NotSame` if one who came before called something else. Those who come later will find out
+    /// themselves.
+    pub(super) fn lead(&self, epoch: u32) -> Result<()> {
+        self.say(epoch);
+        let words = match self.place.style {
+            Style::Gate => {
+                let words = self.arrive(epoch, || {}).unwrap_or(Agreement::Same);
+                self.place.ring();
+                words
+            }
+            Style::Flags => {
+                // The fence inside orders the own flag before the looks at the others': of two who
+                // both lead, one sees the other.
+                self.place.ring();
+                let differs = |member| {
+                    let theirs = self.place.board.flag(member, epoch).raised(epoch);
+                    theirs.is_some_and(|word| word != self.word.get())
+                };
+                match self.place.others().any(differs) {
+                    true => Agreement::Different,
+                    false => Agreement::Same,
+                }
+            }
+        };
+        self.judge(epoch, words)
+    }
+
+    /// Comes to a meeting and waits only for what `leader` put down.
+    ///
+    /// # Errors
+    /// `NotSame` if that one called something else, or if the caller came last and any of them did.
+    pub(super) fn follow(&self, epoch: u32, leader: u32) -> Result<()> {
+        self.say(epoch);
+        let came_last = match self.place.style {
+            Style::Gate => self.arrive(epoch, || {}),
+            Style::Flags => None,
+        };
+        if came_last.is_some() || self.place.style == Style::Flags {
+            // Somebody may wait for all to have come.
+            self.place.ring();
+        }
+        let (mut theirs, board) = (None, &self.place.board);
+        let peer = self.comm.group().peer(leader);
+        self.wait(peer.map_or(Awaited::Members, Awaited::Leader), &mut || {
+            theirs = board.flag(leader, epoch).raised(epoch);
+            theirs.is_some()
+        });
+        let words = match came_last {
+            Some(Agreement::Different) => Agreement::Different,
+            _ if theirs != Some(self.word.get()) => Agreement::Different,
+            _ => Agreement::Same,
+        };
+        self.judge(epoch, words)
+    }
+
+    /// Notes what this member came for, and raises its flag.
+    #[inline]
+    fn say(&self, epoch: u32) {
+        let Place { board, me, .. } = self.place;
+        let mut note = [0; NOTE_BYTES];
+        note[..STATEMENT_BYTES].copy_from_slice(&self.said.to_bytes());
+        note[STATEMENT_BYTES..STATEMENT_BYTES + 4].copy_from_slice(&self.call.number.to_ne_bytes());
+        note_site(&mut note, self.origin.site);
+        board.note(*me, epoch).write(0, &note);
+        board.flag(*me, epoch).raise(epoch, self.word.get());
+    }
+
+    /// Arrives at the gate, and opens it if all others have: then what their words were like.
+    #[inline]
+    fn arrive(&self, epoch: u32, last: impl FnOnce()) -> Option<Agreement> {
+        let gate = self.place.board.gate(epoch);
+        let Arrival::Last(words) = gate.arrive(self.word.get()) else {
+            return None;
+        };
+        if words == Agreement::Same {
+            last();
+        }
+        gate.open(epoch, words);
+        Some(words)
+    }
+
+    fn meet_at_gate(
+        &self,
+        epoch: u32,
+        (last, meanwhile): (impl FnOnce(), impl FnOnce()),
+    ) -> Agreement {
+        if let Some(words) = self.arrive(epoch, last) {
+            self.place.ring();
+            meanwhile();
+            return words;
+        }
+        meanwhile();
+        let gate = self.place.board.gate(epoch);
+        self.wait(Awaited::Members, &mut || gate.passed(epoch));
+        gate.words(epoch)
+    }
+
+    fn meet_by_flags(&self, epoch: u32, meanwhile: impl FnOnce()) -> Agreement {
+        let Place { board, bells, .. } = self.place;
+        // As after a message: a waiter that missed this looks again before it sleeps for long.
+        bells
+            .iter()
+            .for_each(|bell| Doorbell::new(bell.atomic_u32(0)).ring());
+        meanwhile();
+        let (mut words, own) = (Agreement::Same, self.word.get());
+        let mut others = self.place.others();
+        let mut awaited = others.next();
+        self.wait(Awaited::Members, &mut || {
+            while let Some(member) = awaited {
+                match board.flag(member, epoch).raised(epoch) {
+                    None => return false,
+                    Some(theirs) if theirs != own => words = Agreement::Different,
+                    Some(_) => {}
+                }
+                awaited = others.next();
+            }
+            true
+        });
+        words
+    }
+
+    #[inline]
+    fn wait(&self, awaited: Awaited, come: &mut (dyn FnMut() -> bool + Send)) {
+        let host = &self.comm.process().host;
+        let come_alone = match host.waits_alone() {
+            true => looks(self.place.spins, come),
+            false => self.wait_in_turn(come),
+        };
+        if come_alone {
+            return;
+        }
+        let meeting = Meeting {
+            awaited,
+            context: self.comm.context() + COLLECTIVE,
+            tag: self.call.tag(Inside::Whole),
+            origin: self.origin,
+        };
+        host.meets(0, Some(meeting));
+        host.wait_for_memory(come);
+        host.meets(0, None);
+    }
+
+    /// The looks of one of several threads: others of its rank may want this core, among them the
+    /// partners of those that run elsewhere now. So it looks for a moment, and then in turns with
+    /// them, while there are any.
+    #[inline(never)]
+    fn wait_in_turn(&self, come: &mut (dyn FnMut() -> bool + Send)) -> bool {
+        let (mut left, mut taken) = (self.place.spins, 0);
+        while left > 0 && taken < limit::TURNS {
+            if looks(left.min(limit::TURN_SPINS), come) {
+                return true;
+            }
+            left = left.saturating_sub(limit::TURN_SPINS);
+            let begun = Instant::now();
+            std::thread::yield_now();
+            if begun.elapsed() >= limit::TURN_TAKEN_FROM {
+                (left, taken) = (self.place.spins, taken + 1);
+            }
+        }
+        come()
+    }
+
+    #[inline]
+    fn judge(&self, epoch: u32, words: Agreement) -> Result<()> {
+        match words {
+            Agreement::Same => Ok(()),
+            Agreement::Different => Err(self.disagreement(epoch)),
+        }
+    }
+
+    /// Words differed in this meeting, to which the caller just came.
+    #[cold]
+    fn disagreement(&self, epoch: u32) -> Error {
+        self.place.told.store(epoch, Ordering::Relaxed);
+        self.place.board.tell_odd(epoch);
+        self.describe(epoch, self.said, self.call.number)
+    }
+
+    /// What this member was not told in an earlier call, because it did not wait there.
+    ///
+    /// # Errors
+    /// `NotSame`, once for each such meeting that others have left word of.
+    #[inline]
+    pub(super) fn look_back(&self) -> Result<()> {
+        let odd = self.place.board.odd();
+        if odd == 0 || odd == self.place.told.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.look_back_to(odd)
+    }
+
+    #[cold]
+    fn look_back_to(&self, odd: u32) -> Result<()> {
+        let Place { me, told, .. } = self.place;
+        if self.place.last().wrapping_sub(odd) as i32 <= -1 {
+            // The caller is still to come there.
+            return Ok(());
+        }
+        told.store(odd, Ordering::Relaxed);
+        if let (true, Some((said, number))) = (self.remembered(*me, odd), self.shown(*me, odd)) {
+            return Err(self.describe(odd, said, number));
+        }
+        let text = format!(
+            "error[G0112]: ranks disagreed about a collective of {} before number {}\n  rank {me}  had gone on without waiting for the others\n  \
+             help: all ranks of a communicator call the same collectives in the same order, with the same root and matching sizes",
+            self.comm.label(),
+            self.call.number,
+        );
+        Err(Error::new(Class::NotSame, text))
+    }
+
+    /// Whether what `member` noted of a meeting is still there.
+    fn remembered(&self, member: u32, epoch: u32) -> bool {
+        self.place.board.flag(member, epoch).raised(epoch).is_some()
+    }
+
+    /// What `member` noted.
+    fn shown(&self, member: u32, epoch: u32) -> Option<(Statement, u32)> {
+        let mut note = [0; NOTE_BYTES];
+        self.place.board.note(member, epoch).read(0, &mut note);
+        let (said, rest) = note.split_first_chunk::<STATEMENT_BYTES>()?;
+        let number = u32::from_ne_bytes(*rest.first_chunk()?);
+        Some((Statement::from_bytes(said)?, number))
+    }
+
+    /// What all said who have come, the caller with what it said then.
+    fn describe(&self, epoch: u32, said: Statement, number: u32) -> Error {
+        let own = Said {
+            member: self.place.me,
+            statement: Some(said),
+            site: self.noted(self.place.me, epoch).site,
+        };
+        let others = self.place.others();
+        let others = others.filter(|member| self.remembered(*member, epoch));
+        let others = others.map(|member| self.noted(member, epoch));
+        let all = std::iter::once(own).chain(others).collect();
+        disagreement(self.comm, ("collective", number), all)
+    }
+
+    fn noted(&self, member: u32, epoch: u32) -> Said {
+        let mut note = [0; NOTE_BYTES];
+        self.place.board.note(member, epoch).read(0, &mut note);
+        Said::noted(member, &note)
+    }
+}
+
+/// Looks so often, and once more.
+#[inline]
+fn looks(spins: u32, come: &mut (dyn FnMut() -> bool + Send)) -> bool {
+    for _ in 0..=spins {
+        if come() {
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_that_take_turns_at_a_core_took_as_long_as_both_together() {
+        let (first, second) = (
+            Span {
+                begin: 1000,
+                end: 1300,
+            },
+            Span {
+                begin: 1290,
+                end: 1600,
+            },
+        );
+        for whole in [first.with(second), second.with(first)] {
+            assert_eq!(whole.len(), Some(Duration::from_nanos(600)));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_measured_nothing() {
+        assert_eq!(
+            Span {
+                begin: 1000,
+                end: 900
+            }
+            .len(),
+            None
+        );
+    }
+}

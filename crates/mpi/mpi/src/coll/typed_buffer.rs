@@ -1,0 +1,260 @@
+//! What the algorithms know of datatypes and operations: where elements lie, and how to combine two
+//! runs of them.
+//!
+//! Owned by `coll`. The two traits are all that an algorithm may ask, which keeps algorithms and
+//! their simulator free of the datatype engine. Nothing here allocates except [`slice`] of a
+//! non-contiguous [`Data`].
+
+use super::autotune::Stroke;
+use crate::datatype::Datatype;
+use crate::error::Result;
+use garonne_sync::copy::{Routine, copy_mem_by};
+use garonne_sync::local_copy::copy_local;
+use garonne_sync::user::{Data, Layout, Packed, UserMem};
+use std::sync::Arc;
+
+/// A datatype, as far as collectives need it.
+pub trait Shape {
+    /// Bytes of data in one element.
+    fn size(&self) -> u64;
+    /// Distance in bytes from one element to the next.
+    fn extent(&self) -> i64;
+    /// Offset of the first byte and of the byte after the last one that an element at 0 occupies,
+    /// gaps at its ends included.
+    fn true_bounds(&self) -> (i64, i64);
+    /// `count` elements at `mem`.
+    fn data(&self, mem: UserMem, count: u64) -> Data;
+}
+
+/// A reduction operation on one datatype.
+pub trait Fold: std::fmt::Debug + Send + Sync {
+    /// `into[i] = left[i] op into[i]` for `count` elements: `left` holds the operand of lower rank.
+    fn fold(&self, left: UserMem, into: UserMem, count: u64);
+    /// Operands may be exchanged.
+    fn commutative(&self) -> bool;
+    /// Runs the program's code, so only on a user thread inside an MPI call.
+    fn user(&self) -> bool;
+    /// The datatype it works on.
+    fn shape(&self) -> &dyn Shape;
+    /// A copy that a recorded schedule keeps.
+    fn keep(&self) -> Arc<dyn Fold>;
+}
+
+/// Elements of one datatype in memory, addressed by element index. In collectives an "element" of a
+/// buffer that holds a block per rank is still one element of the datatype.
+#[derive(Clone, Copy)]
+pub struct Typed<'a> {
+    /// Address of element 0.
+    pub mem: UserMem,
+    /// Their datatype.
+    pub shape: &'a dyn Shape,
+}
+
+impl Shape for Datatype {
+    fn size(&self) -> u64 {
+        Datatype::size(self)
+    }
+
+    fn extent(&self) -> i64 {
+        Datatype::extent(self)
+    }
+
+    fn true_bounds(&self) -> (i64, i64) {
+        // A user's operator may copy whole structures, padding included.
+        let (lb, end) = (self.true_lb(), self.true_lb() + self.true_extent());
+        (lb.min(self.lb()), end.max(self.ub()))
+    }
+
+    fn data(&self, mem: UserMem, count: u64) -> Data {
+        // Calls check their largest run of elements once (`check_count`); what algorithms ask for
+        // is never more.
+        Datatype::data(self, mem, count).unwrap_or_else(|_| Data::empty())
+    }
+}
+
+/// Packed bytes.
+pub struct Bytes;
+
+impl Shape for Bytes {
+    fn size(&self) -> u64 {
+        1
+    }
+
+    fn extent(&self) -> i64 {
+        1
+    }
+
+    fn true_bounds(&self) -> (i64, i64) {
+        (0, 1)
+    }
+
+    fn data(&self, mem: UserMem, count: u64) -> Data {
+        Data::contiguous(mem, count)
+    }
+}
+
+/// Refuses a number of elements that does not fit the address space.
+pub fn check_count(datatype: &Datatype, count: u64) -> Result<()> {
+    if count > 1 {
+        datatype.data(UserMem::null(), count).map(drop)
+    } else {
+        Ok(())
+    }
+}
+
+impl<'a> Typed<'a> {
+    /// Elements of `shape` at `mem`.
+    pub fn new(mem: UserMem, shape: &'a dyn Shape) -> Self {
+        Self { mem, shape }
+    }
+
+    /// Address of element `index`.
+    pub fn at(&self, index: i64) -> UserMem {
+        self.mem
+            .offset(index.wrapping_mul(self.shape.extent()) as isize)
+    }
+
+    /// `count` elements from element `index`.
+    pub fn data(&self, index: i64, count: u64) -> Data {
+        if count == 0 {
+            return Data::empty();
+        }
+        self.shape.data(self.at(index), count)
+    }
+
+    /// Bytes of data in `count` elements.
+    pub fn bytes(&self, count: u64) -> u64 {
+        self.shape.size() * count
+    }
+}
+
+/// Alignment of scratch memory, enough for any C type.
+const ALIGN: i64 = 16;
+
+/// The bytes of memory that `count` elements of `shape` at offset 0 occupy: offset of the first,
+/// and length.
+pub fn span(shape: &dyn Shape, count: u64) -> (i64, u64) {
+    if count == 0 {
+        return (0, 0);
+    }
+    let (lb, ub) = shape.true_bounds();
+    let last = (count as i64 - 1) * shape.extent();
+    // Rounded so that element 0 is as well aligned as the memory.
+    let low = (lb + last.min(0)).div_euclid(ALIGN) * ALIGN;
+    (low, (ub + last.max(0) - low).max(0) as u64)
+}
+
+/// Packed bytes `[from, from + len)` of `data` as data of its own.
+pub fn slice(data: &Data, from: u64, len: u64) -> Data {
+    assert!(from + len <= data.len, "slice beyond the end of the data");
+    match &data.layout {
+        _ if len == 0 => Data::empty(),
+        _ if len == data.len => data.clone(),
+        None => Data::contiguous(data.mem.offset(from as isize), len),
+        Some(layout) => Data::shaped(
+            data.mem,
+            Arc::new(Slice {
+                whole: layout.clone(),
+                from,
+                len,
+            }),
+        ),
+    }
+}
+
+/// A run of another layout's packed stream.
+#[derive(Debug)]
+struct Slice {
+    whole: Arc<dyn Layout>,
+    from: u64,
+    len: u64,
+}
+
+impl Layout for Slice {
+    fn packed_len(&self) -> u64 {
+        self.len
+    }
+
+    fn pack(&self, mem: UserMem, from: u64, dst: Packed) {
+        self.whole.pack(mem, self.from + from, dst);
+    }
+
+    fn unpack(&self, mem: UserMem, from: u64, src: Packed) {
+        self.whole.unpack(mem, self.from + from, src);
+    }
+
+    fn blocks(&self, from: u64, len: u64, max_blocks: usize, out: &mut Vec<(isize, usize)>) -> u64 {
+        self.whole
+            .blocks(self.from + from, len.min(self.len - from), max_blocks, out)
+    }
+}
+
+/// Bytes that a copy between two non-contiguous shapes carries through the stack at a time: a few
+/// cache lines more than the cost of two layout walks, small enough for any thread's stack.
+const BOUNCE_LEN: usize = 4096;
+
+/// Copies the packed stream of `src` to `dst`, as a message from this process to itself would. The
+/// shorter one ends it. Identical memory is left alone (the two sides of an in-place collective).
+pub fn copy(src: &Data, dst: &Data) {
+    let len = src.len.min(dst.len);
+    match (&src.layout, &dst.layout) {
+        _ if len == 0 => {}
+        (None, None) if src.mem == dst.mem => {}
+        (None, None) => dst.mem.copy_from(0, src.mem, 0, len as usize),
+        (None, Some(_)) => dst.unpack_from(0, Packed::new(src.mem, len as usize)),
+        (Some(_), None) => src.pack_to(0, Packed::new(dst.mem, len as usize)),
+        (Some(_), Some(_)) => {
+            let mut bounce = [0; BOUNCE_LEN];
+            let mut done = 0;
+            while done < len {
+                let part = &mut bounce[..(len - done).min(BOUNCE_LEN as u64) as usize];
+                src.pack(done, part);
+                dst.unpack(done, part);
+                done += part.len() as u64;
+            }
+        }
+    }
+}
+
+/// As [`copy`], between two places of this process's own memory that do not overlap unless they are
+/// the same.
+pub fn copy_own(src: &Data, dst: &Data) {
+    match (&src.layout, &dst.layout) {
+        (None, None) if src.mem != dst.mem => {
+            copy_local(dst.mem, src.mem, src.len.min(dst.len) as usize);
+        }
+        _ => copy(src, dst),
+    }
+}
+
+/// As [`copy`], in this way where neither side has gaps. The two sides must not overlap.
+pub(super) fn copy_by(stroke: Stroke, src: &Data, dst: &Data) {
+    let routine = match stroke {
+        Stroke::Cached => None,
+        Stroke::Streamed => Some(Routine::Streaming),
+        Stroke::Library => Some(Routine::Library),
+    };
+    match (routine, &src.layout, &dst.layout) {
+        (Some(routine), None, None) if src.mem != dst.mem => {
+            copy_mem_by(routine, dst.mem, src.mem, src.len.min(dst.len) as usize);
+        }
+        _ => copy(src, dst),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use garonne_sync::user::Scratch;
+
+    #[test]
+    fn a_slice_of_a_slice_reads_the_bytes_of_the_whole() {
+        let scratch = Scratch::new(64).unwrap();
+        scratch.mem().write(0, &(0..64).collect::<Vec<u8>>());
+        let data = Data::contiguous(scratch.mem(), 64);
+        let inner = slice(&slice(&data, 10, 30), 5, 7);
+        let mut bytes = [0; 7];
+        inner.pack(0, &mut bytes);
+        assert_eq!(bytes, [15, 16, 17, 18, 19, 20, 21]);
+    }
+}

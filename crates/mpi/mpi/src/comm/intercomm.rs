@@ -1,0 +1,387 @@
+//! Intercommunicators (MPI 5.0 section 7.6): two groups that face each other.
+//!
+//! Both sides use one context number, agreed by all processes of both; each side also owns an
+//! intracommunicator of its group for phases within it. Leaders exchange what one side must know of
+//! the other.
+
+use super::constructors::{FromGroup, hash_tag};
+use super::context_agreement::{Bridge, Circle, agree};
+use super::setup_messages::{Channel, Task, word_at};
+use super::{Comm, Parts, context_ids};
+use crate::coll::call_tag::Kind;
+use crate::coll::constructor_entry::Entered;
+use crate::error::{Class, Error, Result};
+use crate::group::Group;
+use garonne_engine::api::Origin;
+
+/// The other side of `MPI_Intercomm_create`: significant at the local leader only.
+pub struct PeerLeader<'a> {
+    /// A communicator that holds both leaders.
+    pub comm: &'a Comm,
+    /// The other leader's rank in it.
+    pub rank: i32,
+}
+
+/// The two sides of `MPI_Intercomm_create_from_groups`.
+pub struct Sides<'a> {
+    /// The caller's side.
+    pub local: &'a Group,
+    /// Rank of its leader in `local`.
+    pub local_leader: i32,
+    /// The other side.
+    pub remote: &'a Group,
+    /// Rank of its leader in `remote`.
+    pub remote_leader: i32,
+}
+
+impl Comm {
+    /// `MPI_Intercomm_create` over this intracommunicator. `peer` is needed at `local_leader` and
+    /// ignored elsewhere; `tag` tells the leaders' messages on the peer communicator apart.
+    pub fn intercomm_create(
+        &self,
+        local_leader: i32,
+        peer: Option<PeerLeader<'_>>,
+        tag: i32,
+        origin: Origin,
+    ) -> Result<Comm> {
+        self.check_tag(tag)?;
+        if self.is_inter() {
+            return Err(self.error(
+                Class::Comm,
+                "is an intercommunicator; MPI_Intercomm_create takes an intracommunicator",
+            ));
+        }
+        let leader = u32::try_from(local_leader)
+            .ok()
+            .filter(|rank| *rank < self.size());
+        let leader = leader.ok_or_else(|| {
+            self.error(
+                Class::Rank,
+                format!("has no rank {local_leader} to lead it"),
+            )
+        })?;
+        let mut bridge = Bridge {
+            leader,
+            remote_leader: 0,
+            channel: None,
+        };
+        if leader == self.rank() {
+            let peer = peer
+                .ok_or_else(|| self.error(Class::Comm, "got no peer communicator at its leader"))?;
+            peer.comm
+                .peer(peer.rank)?
+                .ok_or_else(|| self.error(Class::Rank, "cannot face MPI_PROC_NULL"))?;
+            bridge.remote_leader = peer.rank as u32;
+            bridge.channel = Some(peer.comm.leaders_channel(tag, origin));
+        }
+        let _entered = self.enter(Kind::IntercommCreate, origin)?;
+        let circle = Circle {
+            local: self.constructor_channel(origin),
+            bridge: Some(bridge),
+        };
+        let comm = self.clone();
+        self.run(async move {
+            let theirs = circle.swap(encode_group(&comm.0.local)).await?;
+            let remote = decode_group(&theirs)?;
+            if comm.0.local.intersection(&remote).size() > 0 {
+                return Err(comm.error(
+                    Class::Comm,
+                    "cannot face a group that shares processes with it",
+                ));
+            }
+            let made = comm.face(&circle, remote, comm.0.local.clone()).await?;
+            made.ok_or_else(|| comm.error(Class::Intern, "lost a process in MPI_Intercomm_create"))
+        })
+    }
+
+    /// Gives this intercommunicator, whose processes are `circle`, the intracommunicator of its
+    /// local group.
+    pub(crate) async fn bear_local(&self, circle: &Circle) -> Result<()> {
+        let own = agree(&circle.own_side()).await?;
+        self.keep_local(Comm::build(own, self.heir(self.0.local.clone())));
+        Ok(())
+    }
+
+    fn keep_local(&self, local: Comm) {
+        assert!(
+            self.0.local_comm.set(local).is_ok(),
+            "an intercommunicator got its local group's communicator twice"
+        );
+    }
+
+    /// A channel for leaders of `MPI_Intercomm_create` on this, their peer communicator.
+    fn leaders_channel(&self, tag: i32, origin: Origin) -> Channel {
+        Channel {
+            process: self.0.process.clone(),
+            context: self.context() + 4,
+            tag,
+            rank: self.0.rank,
+            group: self.targets().clone(),
+            origin,
+        }
+    }
+
+    /// All processes of an intercommunicator; rank 0 leads each side.
+    pub(crate) fn inter_circle(&self, local: &Comm, origin: Origin) -> Circle {
+        let own = local.constructor_channel(origin);
+        let channel = Channel {
+            process: self.0.process.clone(),
+            context: self.context() + 2,
+            // Sides construct in the same order, so their counters agree.
+            tag: self.0.next_construction(),
+            rank: self.0.rank,
+            group: self.targets().clone(),
+            origin,
+        };
+        Circle {
+            local: own,
+            bridge: Some(Bridge {
+                leader: 0,
+                remote_leader: 0,
+                channel: Some(channel),
+            }),
+        }
+    }
+
+    /// `MPI_Intercomm_merge`. `high` on one side and not on the other puts that side's ranks last;
+    /// otherwise the side with the lowest process comes first.
+    pub fn merge(&self, order: Order, origin: Origin) -> Result<Comm> {
+        let remote = self.remote_group()?.clone();
+        let entered = self.enter(Kind::IntercommMerge, origin)?;
+        let (comm, circle) = (self.clone(), self.circle(entered.origin()));
+        self.run(async move {
+            let local = comm.0.local.clone();
+            let (least, most) = circle
+                .local
+                .min_max(u64::from(order == Order::High))
+                .await?;
+            let ours = if least == most { least } else { SPLIT };
+            let theirs = word_at(&circle.swap(ours.to_le_bytes().to_vec()).await?, 0);
+            if ours == SPLIT || theirs == SPLIT {
+                return Err(comm.error(
+                    Class::Arg,
+                    "is merged with different values of high on one side",
+                ));
+            }
+            let first = match (ours, theirs) {
+                (0, 1) => true,
+                (1, 0) => false,
+                _ => local.members().min() < remote.members().min(),
+            };
+            let group = if first {
+                local.union(&remote)
+            } else {
+                remote.union(&local)
+            };
+            let lease = agree(&circle).await?;
+            Ok(Comm::build(lease, comm.heir(group)))
+        })
+    }
+
+    /// `MPI_Comm_create` on an intercommunicator.
+    pub(crate) fn create_inter(&self, group: Group, entered: &Entered) -> Result<Option<Comm>> {
+        let (comm, circle) = (self.clone(), self.circle(entered.origin()));
+        self.run(async move {
+            let theirs = circle.swap(encode_group(&group)).await?;
+            comm.face(&circle, decode_group(&theirs)?, group).await
+        })
+    }
+
+    /// Builds the intercommunicator of `local`, this communicator's group or part of it, and
+    /// `remote`. All processes of the circle take part; where a side is empty or the caller is not
+    /// in it there is nothing to build.
+    pub(super) async fn face(
+        &self,
+        circle: &Circle,
+        remote: Group,
+        local: Group,
+    ) -> Result<Option<Comm>> {
+        let lease = agree(circle).await?;
+        let own = agree(&Circle {
+            local: circle.local.clone(),
+            bridge: None,
+        })
+        .await?;
+        if remote.size() == 0 || local.rank_of(self.0.process.host.me()).is_none() {
+            return Ok(None);
+        }
+        let local_comm = Comm::build(own, self.heir(local.clone()));
+        let made = Comm::build(
+            lease,
+            Parts {
+                remote: Some(remote),
+                ..self.heir(local)
+            },
+        );
+        made.keep_local(local_comm);
+        Ok(Some(made))
+    }
+
+    /// `MPI_Intercomm_create_from_groups`: `None` if the caller is not in the local group.
+    pub fn intercomm_from_groups(args: FromGroup<'_>, sides: Sides<'_>) -> Result<Option<Comm>> {
+        let process = args.process.clone();
+        let Some(rank) = sides.local.rank_of(process.host.me()) else {
+            return Ok(None);
+        };
+        let tag = hash_tag(args.stringtag)?;
+        let check = |leader: i32, group: &Group| {
+            let found = u32::try_from(leader)
+                .ok()
+                .filter(|leader| *leader < group.size());
+            found.ok_or_else(|| {
+                Error::new(
+                    Class::Rank,
+                    format!(
+                        "a group of {} has no rank {leader} to lead it",
+                        group.size()
+                    ),
+                )
+            })
+        };
+        let (leader, remote_leader) = (
+            check(sides.local_leader, sides.local)?,
+            check(sides.remote_leader, sides.remote)?,
+        );
+        if sides.local.intersection(sides.remote).size() > 0 {
+            return Err(Error::new(
+                Class::Group,
+                "the two groups of an intercommunicator share processes",
+            ));
+        }
+        let base = context_ids::base(context_ids::BOOTSTRAP);
+        let channel = |context, group: &Group| Channel {
+            process: process.clone(),
+            context,
+            tag,
+            rank,
+            group: group.clone(),
+            origin: args.origin,
+        };
+        let local = channel(base + 1, sides.local);
+        let bridge = Bridge {
+            leader,
+            remote_leader,
+            channel: Some(channel(base + 2, sides.remote)),
+        };
+        let circle = Circle {
+            local: local.clone(),
+            bridge: Some(bridge),
+        };
+        let (lease, own) = Task::run(args.process, async move {
+            let lease = agree(&circle).await?;
+            Ok((
+                lease,
+                agree(&Circle {
+                    local,
+                    bridge: None,
+                })
+                .await?,
+            ))
+        })?;
+        let parts = || Parts {
+            errhandler: args.errhandler.clone(),
+            session: args.session.clone(),
+            ..Parts::intra(args.process.clone(), sides.local.clone())
+        };
+        let info = args.info.map(super::hints).unwrap_or_default();
+        let made = Comm::build(
+            lease,
+            Parts {
+                remote: Some(sides.remote.clone()),
+                info,
+                ..parts()
+            },
+        );
+        made.keep_local(Comm::build(own, parts()));
+        Ok(Some(made))
+    }
+}
+
+/// Where a side wants its ranks in a merged communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// `high` false: first.
+    Low,
+    /// `high` true: last.
+    High,
+}
+
+/// What a side says when its processes gave different orders.
+const SPLIT: u64 = 2;
+
+/// A group for the other side: words first, stride, size, or size marker 2^63 and the members.
+fn encode_group(group: &Group) -> Vec<u8> {
+    match group {
+        Group::Strided {
+            first,
+            stride,
+            size,
+        } => [*first, *stride, *size]
+            .iter()
+            .flat_map(|word| u64::from(*word).to_le_bytes())
+            .collect(),
+        Group::List(members) => {
+            let head = [LIST, members.len() as u64]
+                .into_iter()
+                .flat_map(u64::to_le_bytes);
+            head.chain(
+                members
+                    .iter()
+                    .flat_map(|peer| u64::from(*peer).to_le_bytes()),
+            )
+            .collect()
+        }
+    }
+}
+
+/// Marks a list where a formula has its first process.
+const LIST: u64 = u64::MAX;
+
+fn decode_group(bytes: &[u8]) -> Result<Group> {
+    let bad = || {
+        Error::new(
+            Class::Other,
+            "the other side of an intercommunicator sent a damaged group",
+        )
+    };
+    if word_at(bytes, 0) != LIST {
+        if bytes.len() != 24 {
+            return Err(bad());
+        }
+        return Ok(Group::Strided {
+            first: word_at(bytes, 0) as u32,
+            stride: word_at(bytes, 1) as u32,
+            size: word_at(bytes, 2) as u32,
+        });
+    }
+    let count = word_at(bytes, 1) as usize;
+    if count.checked_mul(8).and_then(|len| len.checked_add(16)) != Some(bytes.len()) {
+        return Err(bad());
+    }
+    Ok(Group::compact(
+        (0..count)
+            .map(|index| word_at(bytes, index + 2) as u32)
+            .collect(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_group_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..60), list: bool, rank: u32) {
+            if list && bytes.len() >= 16 {
+                let count = bytes.len() as u64 / 8 - 2;
+                bytes[..8].copy_from_slice(&LIST.to_le_bytes());
+                bytes[8..16].copy_from_slice(&count.to_le_bytes());
+            }
+            if let Ok(group) = decode_group(&bytes) {
+                prop_assert_eq!(group.peer(rank).is_some(), rank < group.size());
+                let _ = group.rank_of(rank);
+            }
+        }
+    }
+}

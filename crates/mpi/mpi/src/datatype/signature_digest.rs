@@ -1,0 +1,77 @@
+//! Digests of type signatures, which both sides of a message compare where types are checked.
+//!
+//! Pure. Equal signatures have equal digests in all processes of one build; of different ones
+//! nearly all differ, so a check by them says nothing wrong, but may miss a mistake. Bounded by
+//! [`MARKED_RUNS_MAX`].
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
+
+use garonne_engine::api::TypeMark;
+
+use super::basic_type::Basic;
+use super::{Datatype, Leaf};
+use crate::limits::MARKED_RUNS_MAX;
+
+/// A kind as others than its own name for it know it: what is laid out and computed with alike is
+/// one.
+fn plain(basic: Basic) -> Basic {
+    match basic {
+        Basic::Long => Basic::I64,
+        Basic::ULong => Basic::U64,
+        other => other,
+    }
+}
+
+fn digest(what: impl Hash) -> u16 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    // Never what says nothing, nor with the bit of sequences.
+    (hasher.finish() % u64::from(TypeMark::SEQUENCE - 1)) as u16 + 1
+}
+
+/// A signature as it is collected.
+#[derive(Default)]
+struct Runs(Vec<(Basic, u64)>);
+
+impl Runs {
+    /// Adds elements; breaks where nothing can be said.
+    fn add(&mut self, basic: Basic, count: u64) -> ControlFlow<()> {
+        let (basic, full) = (plain(basic), self.0.len() == MARKED_RUNS_MAX);
+        match self.0.last_mut() {
+            _ if basic == Basic::Byte => return ControlFlow::Break(()),
+            Some((last, length)) if *last == basic => *length += count,
+            _ if full => return ControlFlow::Break(()),
+            _ => self.0.push((basic, count)),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn add_leaves(&mut self, leaf: Leaf, count: u64) -> ControlFlow<()> {
+        match leaf {
+            Leaf::Basic(basic) => self.add(basic, count),
+            Leaf::Pair { value, index } => (0..count).try_for_each(|_| {
+                self.add(value, 1)?;
+                self.add(index, 1)
+            }),
+        }
+    }
+}
+
+impl Datatype {
+    /// What a message of `count` elements says of its type: nothing if there are none, or if bytes
+    /// are among them, which may be anything.
+    pub fn mark(&self, count: u64) -> TypeMark {
+        let mut runs = Runs::default();
+        let flow = match self.leaf() {
+            Some(Leaf::Basic(basic)) => runs.add(basic, count),
+            _ => self.visit_leaves(count, &mut |run| runs.add_leaves(run.leaf, run.count)),
+        };
+        match runs.0[..] {
+            _ if flow.is_break() || count == 0 => TypeMark::NONE,
+            [] => TypeMark::NONE,
+            [(basic, _)] => TypeMark(digest(basic)),
+            _ => TypeMark(digest(runs.0) | TypeMark::SEQUENCE),
+        }
+    }
+}
