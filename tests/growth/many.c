@@ -1,5 +1,5 @@
 /* Operations of which a program may have many at a time, each kind in a function of its own: what one costs must not grow with their
- * number. tools/testing/suites/growth.py counts the instructions of each function with fewer and with more of them.
+ * number. tools/testing/suites/scaling.py counts the instructions of each function with fewer and with more of them.
  * Arguments: how many. Runs on one rank. */
 #include <mpi.h>
 #include <stdio.h>

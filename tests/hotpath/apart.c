@@ -1,6 +1,6 @@
 /* Two threads of each rank use communicators of their own, in turns: while one is in MPI the other waits outside of it. A store
  * to a place that is known (marks.h) says when a thread begins a round and when it ends, so that a tool that prints addresses, but
- * no threads, tells whose they are; tools/testing/apart.py compares what both touched. Arguments: the file that says where
+ * no threads, tells whose they are; tools/testing/false_sharing.py compares what both touched. Arguments: the file that says where
  * the process's objects and mappings lie (`-`: none), and the kinds of calls, of which each has some rounds.
  */
 #define _GNU_SOURCE

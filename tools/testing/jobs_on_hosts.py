@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 
-from .jobs import PATIENCE_S, MarkedJob, expect
+from .marked_jobs import PATIENCE_S, MarkedJob, expect
 
 
 class Job(MarkedJob):

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import time
 
-from ..bounds import HOST_SILENT_S, within
-from ..jobs import PATIENCE_S, expect
+from ..time_limits import HOST_SILENT_S, within
+from ..marked_jobs import PATIENCE_S, expect
 from ..namespaces import Hosts
 from ..runner import Case
 from . import c as programs
 from .hosts import SILENCE_S, Job, rail_that_answers, run
-from .levels import agent_of
+from .agent_tree import agent_of
 
 HOSTS = 8
 # What is said where an agent's line has ended; there are other words where it was silent, or was broken and not made again.

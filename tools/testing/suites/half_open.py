@@ -7,8 +7,8 @@ import signal
 import subprocess
 import time
 
-from ..bounds import CONNECTION_IDLE_S, CONNECTION_SILENT_S, HOST_SILENT_S, LINE_SILENT_S, within
-from ..jobs import PATIENCE_S, expect
+from ..time_limits import CONNECTION_IDLE_S, CONNECTION_SILENT_S, HOST_SILENT_S, LINE_SILENT_S, within
+from ..marked_jobs import PATIENCE_S, expect
 from ..namespaces import Hosts, Parted
 from ..runner import Case
 from .hosts import SILENCE_S, Job

@@ -13,8 +13,8 @@ import subprocess
 import sys
 import time
 
-from ..bounds import HOST_SILENT_S, within
-from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
+from ..time_limits import HOST_SILENT_S, within
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect, kill_one
 from ..jobs_on_hosts import Job, children_of, launcher_of, on_host, rail_that_answers, run
 from ..namespaces import Chain, Hosts, Six, Wires, namespaces
 from ..runner import Case, Failure, Skip, check

@@ -7,13 +7,13 @@ depend on the machine's load, so the ceilings are tests, with room for other com
 clock would show as calls into the C library, of which none may remain. The same is counted with communication that advances by itself
 switched on and off: who leaves nothing open that needs hands pays nothing for it, to the instruction.
 
-Lackey counts cache lines: threads that use communicators of their own share none (../apart.py).
+Lackey counts cache lines: threads that use communicators of their own share none (../false_sharing.py).
 """
 
 import re
 import shutil
 
-from .. import apart
+from .. import false_sharing
 from ..runner import Case, Failure, Skip, check
 
 # Beyond the first return of credits, which opens the way back, and before the sender, who looks at nothing meanwhile, runs out of them.
@@ -54,7 +54,7 @@ def run_apart(context, rank, kinds):
         raise Skip("valgrind is not installed")
     if not shutil.which("addr2line"):
         raise Skip("addr2line is not installed")
-    apart.judge(context, rank, kinds)
+    false_sharing.judge(context, rank, kinds)
 
 
 def run(context, way):

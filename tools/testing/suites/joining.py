@@ -9,8 +9,8 @@ import signal
 import subprocess
 import time
 
-from ..bounds import APART_S, CONNECTION_SILENT_S, HOST_SILENT_S, within
-from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
+from ..time_limits import APART_S, CONNECTION_SILENT_S, HOST_SILENT_S, within
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect, kill_one
 from ..namespaces import OneWay
 from ..runner import Case, Failure, check
 from .hosts import ROUNDS, SILENCE_S, SOAK_ROUNDS

@@ -9,8 +9,8 @@ import signal
 import sys
 import time
 
-from ..engines import Hydra, Prrte, Slurm, SlurmPmix, free_port, wheel
-from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..other_launchers import Hydra, Prrte, Slurm, SlurmPmix, free_port, wheel
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts
 from ..runner import Case, Failure, check
 

@@ -21,7 +21,7 @@ import signal
 import subprocess
 import time
 
-from ..jobs import MarkedJob, expect
+from ..marked_jobs import MarkedJob, expect
 from ..namespaces import Hosts
 from ..runner import Case, Skip, check
 

@@ -6,11 +6,11 @@ import random
 import subprocess
 import time
 
-from ..courses import course
-from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..seeded_runs import seeded_run
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts, Wires, namespaces
 from ..runner import Case, Failure, check
-from ..weather import Weather, rail_of
+from ..network_faults import NetworkFaults, network_command
 from .hosts import SILENCE_S, Job, launcher_of
 
 # How long networks of a job come and go, and how long each kind of storm goes on with new seeds in a soak.
@@ -40,7 +40,7 @@ def suite(context):
         build = ["cargo", "test", "--release", "-p", "garonne-rails", "--test", "tcp", "--no-run"]
         check(context.execute("rails build storms", build, timeout=BUILD_LIMIT_S, env=context.environment({})))
         for name in STORMS:
-            yield Case(f"rails/{name.replace('_', ' ')}", lambda name=name: course(context, "rails", ["-p", "garonne-rails", "--test", "tcp", f"storm::{name}"], SECONDS or SOAK_S, 2 * (SECONDS or SOAK_S) + 300))
+            yield Case(f"rails/{name.replace('_', ' ')}", lambda name=name: seeded_run(context, "rails", ["-p", "garonne-rails", "--test", "tcp", f"storm::{name}"], SECONDS or SOAK_S, 2 * (SECONDS or SOAK_S) + 300))
     for who in (-1, 0):
         yield Case(f"rails/memory refused to {'all' if who < 0 else f'rank {who}'}", lambda who=who: memory_refused(context, refused, who))
 
@@ -129,13 +129,13 @@ def networks_that_come_and_go(context, restless):
     with Wires(["400mbit", "200mbit"]) as hosts:
         job = Job(context, hosts, ["--host", f"localhost:1,{hosts.names[1]}:2", restless, seed])
         again = f"GARONNE_TEST_SEED={seed} GARONNE_TEST_RAILS_SECONDS={seconds} ./x test 'rails/networks that come and go' does it again: "
-        weather = None
+        faults = None
         try:
             with job:
                 job.wait_for_ranks(restless, 3)
-                weather = Weather(hosts, seed, rail_of(context, hosts, launcher_of(job)))
-                weather.blow(seconds, lambda: job.process.poll() is None)
+                faults = NetworkFaults(hosts, seed, network_command(context, hosts, launcher_of(job)))
+                faults.inject(seconds, lambda: job.process.poll() is None)
             job.end_well(restless, 2 * SILENCE_S)
         except Exception as failure:  # also what a network refuses: the seed is what one needs
             said = "" if job.process.poll() is None else (job.process.stdout.read() if not job.process.stdout.closed else b"").decode(errors="replace")
-            raise Failure(f"{again}{failure}\n{said[-2000:]}\nwhat was done last:\n{weather.story() if weather else 'nothing'}") from None
+            raise Failure(f"{again}{failure}\n{said[-2000:]}\nwhat was done last:\n{faults.log() if faults else 'nothing'}") from None

@@ -5,7 +5,7 @@ No two runs take the same seeds. One that fails is named with the command that r
 
 import os
 
-from ..courses import course
+from ..seeded_runs import seeded_run
 from ..runner import Case, check
 
 SECONDS = int(os.environ.get("GARONNE_TEST_SIM_SECONDS", "300"))
@@ -35,4 +35,4 @@ def suite(context):
     check(context.execute("sim build", build, timeout=BUILD_LIMIT_S, env=context.environment({})))
     for package, names in COURSES.items():
         for name in names:
-            yield Case(f"sim/{name.replace('_', ' ')}", lambda package=package, name=name: course(context, "sim", ["-p", package, "--test", "storms", name], SECONDS, SECONDS + LAST_SEED_S))
+            yield Case(f"sim/{name.replace('_', ' ')}", lambda package=package, name=name: seeded_run(context, "sim", ["-p", package, "--test", "storms", name], SECONDS, SECONDS + LAST_SEED_S))

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import time
 
-from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..runner import Case
-from ..secure_shell import Reached
+from ..ssh_hosts import Reached
 
 
 def suite(context):

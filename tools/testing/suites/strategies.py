@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 
-from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Wires
 from ..runner import Case, check
 

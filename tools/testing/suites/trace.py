@@ -13,7 +13,7 @@ import signal
 import subprocess
 
 from ..runner import Case, Failure, check, kill_group
-from .door import marked, wait_for
+from .command_line import marked, wait_for
 
 LIMIT_S = 120
 # Slices within a call: what lies behind one of them ends before it, so a moment's slice is among the last that begin before it.

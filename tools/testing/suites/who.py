@@ -6,8 +6,8 @@ import signal
 import subprocess
 import time
 
-from ..engines import Hydra
-from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..other_launchers import Hydra
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts, Wires
 from ..runner import Case, check
 from .launchers import program

@@ -52,7 +52,7 @@ def suite(context):
     yield poor(context, "a /dev/shm of 1 MB in a user namespace", "mount -t tmpfs -o size=1m tmpfs /dev/shm", 4, NAMESPACE)
     yield poor(context, "an ordinary user", "true", 4, ORDINARY)
     for what in ("types", "infos", "communicators", "requests", "peers"):
-        yield Case(f"guest/no addresses for more {what}", lambda what=what: exhausted(context, what))
+        yield Case(f"process-hygiene/no addresses for more {what}", lambda what=what: exhausted(context, what))
     yield Case("guest/few addresses for a job", lambda: few_addresses(context))
     yield Case("guest/few processes for a job", lambda: few_processes(context))
     yield Case("guest/no room for files", lambda: no_files(context))
@@ -64,7 +64,7 @@ def suite(context):
 def no_thread(context, program):
     """A rank that is given no thread does what it would do without, and tasks run where it waits."""
     command = [*ORDINARY, *context.launcher(2), program_of(context, program), "refused"]
-    result = context.execute(f"guest no thread for {program}", command, timeout=LIMIT_S, env=context.environment(HANDS))
+    result = context.execute(f"process-hygiene no thread for {program}", command, timeout=LIMIT_S, env=context.environment(HANDS))
     check(result)
     if result.output.count("ok") != 2:
         raise Failure(f"not all ranks came to a good end (log: {result.log})")
@@ -89,7 +89,7 @@ def no_end(context):
 def exhausted(context, what):
     """A rank that reaches its limit on addresses says which limit that is, or what MPI could not have."""
     ranks = 2 if what == "peers" else 1
-    result = context.execute(f"guest exhausted {what}", [*context.launcher(ranks), program_of(context, "exhausted"), what], timeout=LIMIT_S)
+    result = context.execute(f"process-hygiene exhausted {what}", [*context.launcher(ranks), program_of(context, "exhausted"), what], timeout=LIMIT_S)
     said = "cannot map" if what == "peers" else "G0304"
     named = said in result.output and "ulimit -v" in result.output or ranks == 1 and "no memory" in result.output
     if result.timed_out or result.code == 0 or not named or IN_RUSTS_WORDS.search(result.output):
@@ -130,18 +130,18 @@ def no_files(context):
 
 
 def program_of(context, name):
-    return str(context.work / "guest" / name)
+    return str(context.work / "process-hygiene" / name)
 
 
 def build(context, program, name=None, more=()):
-    (context.work / "guest").mkdir(exist_ok=True)
+    (context.work / "process-hygiene").mkdir(exist_ok=True)
     source = context.root / "tests/guest" / f"{program}.c"
     command = [context.mpicc(), *FLAGS, *more, str(source), "-o", program_of(context, name or program)]
-    return context.execute(f"guest build {name or program}", command, timeout=60)
+    return context.execute(f"process-hygiene build {name or program}", command, timeout=60)
 
 
 def run(context, name, ranks, command, word, env=None):
-    result = context.execute(f"guest {name}", context.launcher(ranks) + command, timeout=LIMIT_S, env=context.environment(env))
+    result = context.execute(f"process-hygiene {name}", context.launcher(ranks) + command, timeout=LIMIT_S, env=context.environment(env))
     for trouble in TROUBLE:
         if trouble in result.output:
             raise Skip(f"not possible here: {trouble}")
@@ -156,22 +156,22 @@ def job(context, name, ranks, command, word, env=None):
             raise Skip(f"{command[0]} is not installed")
         run(context, name, ranks, command, word, env)
 
-    return Case(f"guest/{name}", case)
+    return Case(f"process-hygiene/{name}", case)
 
 
 def poor(context, name, preparation, ranks, wrapper=()):
     """The program after a preparation that takes something away, where the system lets us do that."""
     def case():
         talks = program_of(context, "talks")
-        if context.execute(f"guest probe {name}", [*wrapper, "sh", "-c", f"{preparation} && test -x {talks}"], timeout=20).code != 0:
+        if context.execute(f"process-hygiene probe {name}", [*wrapper, "sh", "-c", f"{preparation} && test -x {talks}"], timeout=20).code != 0:
             raise Skip(f"not permitted here: {' '.join([*wrapper, preparation])}")
         command = " ".join(context.launcher(ranks) + [talks])
-        result = context.execute(f"guest {name}", [*wrapper, "sh", "-c", f"{preparation} && {command}"], timeout=LIMIT_S)
+        result = context.execute(f"process-hygiene {name}", [*wrapper, "sh", "-c", f"{preparation} && {command}"], timeout=LIMIT_S)
         check(result)
         if result.output.count("good") < ranks:
             raise Failure(f"not all ranks came to a good end (log: {result.log})")
 
-    return Case(f"guest/{name}", case)
+    return Case(f"process-hygiene/{name}", case)
 
 
 def sanitized(context, sanitizer, program):
@@ -183,4 +183,4 @@ def sanitized(context, sanitizer, program):
             raise Skip(f"the compiler has no {sanitizer} sanitizer here")
         run(context, name, 2, [program_of(context, f"{program}-{sanitizer}")], "good" if program == "talks" else "ok")
 
-    return Case(f"guest/{name}", case)
+    return Case(f"process-hygiene/{name}", case)

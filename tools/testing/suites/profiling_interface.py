@@ -11,7 +11,7 @@ def suite(context):
     place.mkdir(exist_ok=True)
 
     def cc(name, *arguments):
-        check(context.execute(f"override build {name}", [context.mpicc(), "-O1", "-Wall", *arguments], timeout=60))
+        check(context.execute(f"profiling-interface build {name}", [context.mpicc(), "-O1", "-Wall", *arguments], timeout=60))
 
     cc("own", "-DPROGRAM", source / "override.c", "-o", place / "own")
     cc("plain", source / "program.c", "-o", place / "plain")

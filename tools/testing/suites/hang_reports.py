@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 
-from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..runner import Case, check
 
 # By the first argument: ring: each rank receives from the next; talk: rank 1 never ends, the others wait for it in MPI;
@@ -55,7 +55,7 @@ def suite(context):
     for case in (out_of_time, interrupted, interrupted_on_a_terminal, twice, suspended, stands_still, may_go_on):
         name = case.__doc__.split("\n")[0].rstrip(".")
         waits = case in (stands_still, may_go_on)
-        yield Case(f"verdicts/{name}", lambda case=case: case(Stories(context, case.__name__)), waits=waits, second_try=True)
+        yield Case(f"hang-reports/{name}", lambda case=case: case(Stories(context, case.__name__)), waits=waits, second_try=True)
 
 
 class Stories:
@@ -63,13 +63,13 @@ class Stories:
 
     def __init__(self, context, name):
         self.context = context
-        self.directory = context.work / "verdicts" / name
+        self.directory = context.work / "hang-reports" / name
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
         self.program = self.directory / "stories"
         source = self.directory / "stories.c"
         source.write_text(STORIES)
-        check(context.execute(f"verdicts build {name}", [context.mpicc(), "-g", "-O1", "-Wall", "-Werror", source, "-o", self.program], timeout=60))
+        check(context.execute(f"hang-reports build {name}", [context.mpicc(), "-g", "-O1", "-Wall", "-Werror", source, "-o", self.program], timeout=60))
 
     def command(self, *words):
         return [self.context.prefix / "bin" / "garonne", "run", *words]

@@ -48,7 +48,7 @@ def measure(context, work, program, many):
     """The instructions of each function that `main` calls through its table, with so many operations."""
     out = work / f"callgrind.{many}"
     tool = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}.%p"]
-    done = context.execute(f"growth {many}", context.launcher(1) + tool + [program, many], timeout=LIMIT_S)
+    done = context.execute(f"scaling {many}", context.launcher(1) + tool + [program, many], timeout=LIMIT_S)
     check(done)
     return {kind: cost for path in work.glob(f"{out.name}.*") for kind, cost in costs_below_main(path).items()}
 

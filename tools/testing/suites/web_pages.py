@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 
-from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts
 from ..runner import Case, Skip, check
 
@@ -47,7 +47,7 @@ def suite(context):
     context.installed()
     for case in (drawn, many, live):
         name = case.__doc__.split("\n")[0].rstrip(".")
-        yield Case(f"pages/{name}", lambda case=case: case(Stuck(context, case.__name__)), alone=True)
+        yield Case(f"web-pages/{name}", lambda case=case: case(Stuck(context, case.__name__)), alone=True)
 
 
 class Stuck:
@@ -60,7 +60,7 @@ class Stuck:
         self.directory.mkdir(parents=True)
         self.program, self.page = self.directory / "stuck", self.directory / "page.html"
         source = context.root / "tests" / "trace" / "stuck.c"
-        check(context.execute(f"pages build {name}", [context.mpicc(), "-g", "-O1", source, "-o", self.program], timeout=60))
+        check(context.execute(f"web-pages build {name}", [context.mpicc(), "-g", "-O1", source, "-o", self.program], timeout=60))
 
     def job(self, hosts, ranks):
         where = ",".join(f"{name}:{ranks // len(hosts.names)}" for name in hosts.names)

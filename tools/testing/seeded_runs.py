@@ -8,7 +8,7 @@ SEED = re.compile(r"^GARONNE_SEED=\d+ does it again: (.+)$", re.M)
 RAN = re.compile(r"^(\d+) seeds from \d+: ", re.M)
 
 
-def course(context, suite, test, seconds, limit):
+def seeded_run(context, suite, test, seconds, limit):
     """Runs one of them, which is `test` for `cargo test`: its last word is the test's name. Fails with the command that repeats the seed that failed."""
     result = context.execute(f"{suite} {test[-1]}", ["cargo", "test", "--release", *test, "--", "--exact", "--nocapture"], timeout=limit, env=context.environment({"GARONNE_TEST_SIM_SECONDS": str(seconds)}))
     again = SEED.search(result.output)

@@ -49,7 +49,7 @@ def suite(context):
 
 def command_line(context, name, argv, code, words, count):
     def run():
-        result = context.execute(f"door {name}", argv, timeout=30)
+        result = context.execute(f"command-line {name}", argv, timeout=30)
         said = [line for line in result.output.splitlines()[1:] if words and words in line]
         good_code = result.code == code if code is not None else result.code not in (0, None)
         if result.timed_out or not good_code:
@@ -57,7 +57,7 @@ def command_line(context, name, argv, code, words, count):
         if words and (len(said) < count if code is None else len(said) != count):
             raise Failure(f"'{words}' on {len(said)} lines, not {count}\n{result.output}")
 
-    return Case(f"door/{name}", run)
+    return Case(f"command-line/{name}", run)
 
 
 def nowhere(context):

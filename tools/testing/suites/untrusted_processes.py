@@ -7,10 +7,10 @@ import sys
 import tempfile
 import time
 
-from ..engines import free_port
-from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..other_launchers import free_port
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..runner import Case, Failure, Skip, check
-from . import guest
+from . import process_hygiene
 
 # A network namespace of its own has no other jobs, whose names are abstract sockets.
 ALONE = ["unshare", "-n", "--"]
@@ -28,7 +28,7 @@ def suite(context):
     yield Case("strangers/of the user do no harm", lambda: of_the_user(context))
     yield Case("strangers/one at the meeting place of ranks is named", lambda: at_the_meeting_place(context))
     yield Case("strangers/hundreds that are silent hide no job", lambda: many(context))
-    check(guest.build(context, "talks"))
+    check(process_hygiene.build(context, "talks"))
     yield Case("strangers/the name of a job admits nobody", lambda: uninvited(context))
 
 
@@ -102,7 +102,7 @@ SHOWN = 'env | grep ^GARONNE_ > "$0/making" && mv "$0/making" "$0/INVITED"; unti
 
 def uninvited(context):
     """A process that knows all of a rank's invitation but what admits to its job, for which it takes the job's id, is refused, and harms nobody; with that it is the rank."""
-    talks = guest.program_of(context, "talks")
+    talks = process_hygiene.program_of(context, "talks")
     with tempfile.TemporaryDirectory() as place:
         job = MarkedJob([*context.launcher(1), talks, ":", "-n", "1", "sh", "-c", SHOWN, place], context.environment())
         try:
@@ -158,8 +158,8 @@ def at_the_meeting_place(context):
     """Another user takes calls where rank 0 will meet the others: rank 1 says whose it is while it waits, and all meet elsewhere."""
     if os.geteuid() != 0:
         raise Skip("only root can be somebody else")
-    program = context.work / "strangers-talk"
-    context.build_program("strangers", "tests/hosts/talk.c", program)
+    program = context.work / "untrusted-processes-talk"
+    context.build_program("untrusted-processes", "tests/hosts/talk.c", program)
     variables = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     listens = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind('\\0' + sys.argv[1]); s.listen(); print('bound', flush=True); sys.stdin.read()"
     command = [*ANOTHER_USER, sys.executable, "-c", listens, meeting_place(os.geteuid(), variables["MASTER_PORT"], 2)]

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from ..jobs import PATIENCE_S, MarkedJob, expect
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect
 from ..namespaces import Hosts, OneWay
 from ..runner import Case, check
 from .joining import Job
@@ -26,7 +26,7 @@ def suite(context):
     context.installed()
     for case in (running, named, silent, left, whole, joined):
         name = case.__doc__.split("\n")[0].rstrip(".")
-        yield Case(f"seen/{name}", lambda case=case: case(Stories(context, case.__name__)), alone=True, second_try=True)
+        yield Case(f"monitoring/{name}", lambda case=case: case(Stories(context, case.__name__)), alone=True, second_try=True)
 
 
 class Stories:
@@ -40,7 +40,7 @@ class Stories:
         self.program = self.directory / "stories"
         self.file = self.directory / "trace.json"
         source = context.root / "tests" / "trace" / "stories.c"
-        check(context.execute(f"seen build {name}", [context.mpicc(), "-g", "-O1", source, "-o", self.program], timeout=60))
+        check(context.execute(f"monitoring build {name}", [context.mpicc(), "-g", "-O1", source, "-o", self.program], timeout=60))
 
     def job(self, hosts, where, *words, extra=None):
         command = ["ip", "netns", "exec", hosts.names[0], self.garonne(), "run", "--launcher", "ip netns exec", "--map-by", "node", "--host", where, "--bind-to", "none", *words]

@@ -7,9 +7,9 @@ import random
 import signal
 import time
 
-from ..engines import Hydra
-from ..bounds import HOST_SILENT_S, within
-from ..jobs import PATIENCE_S, MarkedJob, expect, kill_one
+from ..other_launchers import Hydra
+from ..time_limits import HOST_SILENT_S, within
+from ..marked_jobs import PATIENCE_S, MarkedJob, expect, kill_one
 from ..namespaces import Hosts
 from ..runner import Case
 from .launchers import program
@@ -32,7 +32,7 @@ def suite(context):
     if context.soak:
         yield Case("levels/an inner host is cut off", lambda: cut_off(context, talk))
         meet = program(context, "hosts", "meet")
-        yield Case(f"levels/{MANY} hosts", lambda: many(context, meet), alone=True)
+        yield Case(f"agent-tree/{MANY} hosts", lambda: many(context, meet), alone=True)
 
 
 def on(context, hosts, words, fan_out=2):

@@ -10,8 +10,8 @@ import subprocess
 import tempfile
 import time
 
-from .jobs import MARK, PATIENCE_S
-from .odd_hosts import Named
+from .marked_jobs import MARK, PATIENCE_S
+from .unusual_hosts import Named
 from .runner import Failure, Skip
 
 
